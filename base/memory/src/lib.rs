@@ -1,0 +1,11 @@
+//! Memory that drives and guests read and write: segments, buffers, guest regions.
+//!
+//! What does not live here: what the bytes mean.
+#![allow(
+    unsafe_code,
+    reason = "an island: raw memory shared with guests and drives"
+)]
+
+mod segment;
+
+pub use segment::{Segment, SegmentList};

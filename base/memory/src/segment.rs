@@ -1,0 +1,248 @@
+//! One contiguous piece of memory, and lists of them.
+//!
+//! The promise is made once, at construction: whoever builds a `Segment` says that its bytes stay
+//! mapped, readable and writable until the request that carries it is completed. The bytes may be
+//! changed by a guest or a drive at any time, so there is never a `&[u8]` of them here.
+
+use std::ptr;
+
+/// One contiguous piece of memory; laid out as the kernel's `struct iovec`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    address: *mut u8,
+    length: usize,
+}
+
+const _: () = assert!(
+    size_of::<Segment>() == 16,
+    "handed to the kernel as an iovec"
+);
+
+// SAFETY: a segment is an address and a promise about it, made by the constructor; the promise
+// does not depend on the thread.
+unsafe impl Send for Segment {}
+// SAFETY: as above; no method gives out a reference to the bytes.
+unsafe impl Sync for Segment {}
+
+impl Segment {
+    /// No memory at all.
+    pub const EMPTY: Segment = Segment {
+        address: ptr::null_mut(),
+        length: 0,
+    };
+
+    /// # Safety
+    /// `address` points to `length` bytes that stay mapped, readable and writable until the
+    /// request that carries this segment is completed, and that nobody holds a Rust reference to
+    /// while a method of the segment runs.
+    #[must_use]
+    pub unsafe fn new(address: *mut u8, length: usize) -> Segment {
+        Segment { address, length }
+    }
+
+    /// How many bytes.
+    #[must_use]
+    pub fn len(self) -> usize {
+        self.length
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.length == 0
+    }
+
+    /// Where the bytes are.
+    #[must_use]
+    pub fn address(self) -> *mut u8 {
+        self.address
+    }
+
+    /// `length` bytes of this segment from `offset` on.
+    ///
+    /// # Panics
+    /// When they are not inside.
+    #[must_use]
+    pub fn part(self, offset: usize, length: usize) -> Segment {
+        let end = offset
+            .checked_add(length)
+            .expect("a part is inside its segment");
+        assert!(
+            end <= self.length,
+            "part {offset}+{length} of a segment of {}",
+            self.length
+        );
+        Segment {
+            address: self.address.wrapping_add(offset),
+            length,
+        }
+    }
+
+    /// Copies all of `source` to the start of this segment.
+    ///
+    /// # Panics
+    /// When the lengths differ.
+    pub fn copy_from(self, source: Segment) {
+        assert_eq!(self.length, source.length);
+        // SAFETY: both are mapped (constructor); `copy` allows overlap. A guest may store
+        // meanwhile: that is a race on bytes whose value we do not rely on.
+        unsafe { ptr::copy(source.address, self.address, self.length) };
+    }
+
+    /// Copies `source` here.
+    ///
+    /// # Panics
+    /// When the lengths differ.
+    pub fn copy_from_slice(self, source: &[u8]) {
+        assert_eq!(self.length, source.len());
+        // SAFETY: mapped (constructor); a Rust slice never overlaps a segment (constructor).
+        unsafe { ptr::copy_nonoverlapping(source.as_ptr(), self.address, self.length) };
+    }
+
+    /// Copies this segment to `target`.
+    ///
+    /// # Panics
+    /// When the lengths differ.
+    pub fn copy_to_slice(self, target: &mut [u8]) {
+        assert_eq!(self.length, target.len());
+        // SAFETY: mapped (constructor); a Rust slice never overlaps a segment (constructor).
+        unsafe { ptr::copy_nonoverlapping(self.address, target.as_mut_ptr(), self.length) };
+    }
+
+    /// Sets every byte.
+    pub fn fill(self, byte: u8) {
+        // SAFETY: mapped and writable (constructor).
+        unsafe { ptr::write_bytes(self.address, byte, self.length) };
+    }
+}
+
+/// A list of segments that somebody else keeps until the request is completed.
+///
+/// The bytes of the list are those of its segments, one after another, from `skip` on.
+#[derive(Clone, Copy, Debug)]
+pub struct SegmentList {
+    first: *const Segment,
+    count: u32,
+}
+
+// SAFETY: as for Segment; the list is only read while the request is pending.
+unsafe impl Send for SegmentList {}
+
+impl SegmentList {
+    /// The list without segments.
+    pub const EMPTY: SegmentList = SegmentList {
+        first: ptr::null(),
+        count: 0,
+    };
+
+    /// # Safety
+    /// The caller keeps `segments` unmoved and unchanged until the request that carries the list
+    /// is completed.
+    ///
+    /// # Panics
+    /// With more than `u32::MAX` segments.
+    #[must_use]
+    pub unsafe fn new(segments: &[Segment]) -> SegmentList {
+        let count = u32::try_from(segments.len()).expect("a queue bounds its segments");
+        SegmentList {
+            first: segments.as_ptr(),
+            count,
+        }
+    }
+
+    /// The segments.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Segment] {
+        if self.count == 0 {
+            return &[];
+        }
+        let count = usize::try_from(self.count).expect("u32 fits usize");
+        // SAFETY: kept by the constructor's caller while the request is pending.
+        unsafe { std::slice::from_raw_parts(self.first, count) }
+    }
+
+    /// Bytes of all segments.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.as_slice().iter().map(|segment| segment.len()).sum()
+    }
+
+    /// Appends the segments of bytes `offset..offset + length` to `out`.
+    ///
+    /// # Panics
+    /// When the list is shorter.
+    pub fn cut(&self, offset: usize, length: usize, out: &mut Vec<Segment>) {
+        self.for_each_part(offset, length, |part| out.push(part));
+    }
+
+    /// Calls `visit` with each segment of bytes `offset..offset + length`, in order.
+    ///
+    /// # Panics
+    /// When the list is shorter.
+    pub fn for_each_part(&self, offset: usize, length: usize, mut visit: impl FnMut(Segment)) {
+        let (mut skip, mut left) = (offset, length);
+        for segment in self.as_slice() {
+            if left == 0 {
+                return;
+            }
+            if skip >= segment.len() {
+                skip -= segment.len();
+                continue;
+            }
+            let take = left.min(segment.len() - skip);
+            visit(segment.part(skip, take));
+            skip = 0;
+            left -= take;
+        }
+        assert_eq!(left, 0, "a request carries as many bytes as it names");
+    }
+
+    /// Copies bytes from `offset` on into all of `target`.
+    pub fn copy_to(&self, offset: usize, target: Segment) {
+        let mut done = 0;
+        self.for_each_part(offset, target.len(), |part| {
+            target.part(done, part.len()).copy_from(part);
+            done += part.len();
+        });
+    }
+
+    /// Copies all of `source` to the bytes from `offset` on.
+    pub fn copy_from(&self, offset: usize, source: Segment) {
+        let mut done = 0;
+        self.for_each_part(offset, source.len(), |part| {
+            part.copy_from(source.part(done, part.len()));
+            done += part.len();
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_cut_at_any_place() {
+        let mut bytes: Vec<u8> = (0..=99).collect();
+        let base = bytes.as_mut_ptr();
+        // SAFETY: `bytes` outlives the segments and is not touched meanwhile.
+        let whole = unsafe { Segment::new(base, 100) };
+        let segments = [whole.part(50, 7), whole.part(0, 1), whole.part(90, 10)];
+        // SAFETY: `segments` outlives the list.
+        let list = unsafe { SegmentList::new(&segments) };
+        let flat: Vec<u8> = (50..57).chain(0..1).chain(90..100).collect();
+        for offset in 0..flat.len() {
+            for length in 0..=flat.len() - offset {
+                let mut got = vec![0u8; length];
+                let mut out = Vec::new();
+                list.cut(offset, length, &mut out);
+                let mut done = 0;
+                for part in out {
+                    part.copy_to_slice(&mut got[done..done + part.len()]);
+                    done += part.len();
+                }
+                assert_eq!(got, flat[offset..offset + length]);
+            }
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Every bound of the engine, by name, in one place.
+
+/// Members of one group: k + M. A role set is one 64-bit word.
+pub const GROUP_MEMBERS_MAX: usize = 64;
+/// Parity chunks of one stripe.
+pub const PARITY_MAX: usize = 32;
+/// Members of one array over all groups.
+pub const ARRAY_MEMBERS_MAX: usize = 256;
+/// Arrays that one engine serves.
+pub const ARRAYS_MAX: usize = 64;
+/// Drives that one engine opens.
+pub const DRIVES_MAX: usize = 512;
+/// Volumes of one array.
+pub const ARRAY_VOLUMES_MAX: usize = 1024;
+/// Reactors of one engine.
+pub const REACTORS_MAX: usize = 128;
+/// Queues of one export.
+pub const EXPORT_QUEUES_MAX: usize = 1024;
+/// Descriptors of one queue.
+pub const QUEUE_SIZE_MAX: u16 = 1024;
+/// Bytes of a name of a drive, array, volume or export.
+pub const NAME_BYTES_MAX: usize = 63;
+/// Smallest and largest chunk.
+pub const CHUNK_BYTES_MIN: u64 = 4 << 10;
+/// See [`CHUNK_BYTES_MIN`].
+pub const CHUNK_BYTES_MAX: u64 = 1 << 20;
+/// Ownership buckets of one array.
+pub const BUCKETS: usize = 4096;
+/// A bucket's run of stripes covers at least this many bytes of user data.
+pub const BUCKET_RUN_BYTES_MIN: u64 = 1 << 20;
+/// Bytes of one large transfer buffer: the most of one chunk that one ticket covers.
+pub const LARGE_BUFFER_BYTES: usize = 64 << 10;
+/// Bytes of one small transfer buffer.
+pub const SMALL_BUFFER_BYTES: usize = 4 << 10;
+/// Requests of one reactor on one array.
+pub const ARRAY_REQUESTS_MAX: usize = 4096;
+/// Pieces of requests that one reactor works on as owner, per array.
+pub const ARRAY_WORKS_MAX: usize = 4096;
+/// Stripe tickets of one reactor, per array.
+pub const ARRAY_TICKETS_MAX: usize = 1024;
+/// Drive requests of one reactor, per array.
+pub const ARRAY_DRIVE_REQUESTS_MAX: usize = 4096;
+/// Entries of the submission queue of one reactor's io_uring.
+pub const URING_ENTRIES: u32 = 4096;
+/// Messages in one inbox from one reactor to another.
+pub const INBOX_MESSAGES: usize = 1024;
+/// The largest guest request that is answered, in bytes.
+pub const REQUEST_BYTES_MAX: u64 = 16 << 20;

@@ -1,0 +1,161 @@
+//! Sets of roles of one stripe; a group has at most 64 members.
+
+use crate::Role;
+
+/// A set of roles (chunks of one stripe), as a word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RoleSet(pub u64);
+
+impl RoleSet {
+    /// The set without members.
+    pub const EMPTY: RoleSet = RoleSet(0);
+
+    /// Roles `first..end`.
+    ///
+    /// # Panics
+    /// When `end` is over 64 or below `first`.
+    #[must_use]
+    pub fn range(first: usize, end: usize) -> RoleSet {
+        assert!(
+            first <= end && end <= 64,
+            "roles {first}..{end} are not in a group"
+        );
+        let below = |n: usize| if n == 64 { u64::MAX } else { (1u64 << n) - 1 };
+        RoleSet(below(end) & !below(first))
+    }
+
+    /// The set of one role.
+    #[must_use]
+    pub fn one(role: Role) -> RoleSet {
+        RoleSet(1u64 << role.0)
+    }
+
+    /// Whether `role` is in the set.
+    #[must_use]
+    pub fn has(self, role: Role) -> bool {
+        self.0 >> role.0 & 1 == 1
+    }
+
+    /// Whether the set is empty.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// How many roles are in the set.
+    #[must_use]
+    pub fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// This set and `role`.
+    #[must_use]
+    pub fn with(self, role: Role) -> RoleSet {
+        RoleSet(self.0 | 1u64 << role.0)
+    }
+
+    /// Everything in either.
+    #[must_use]
+    pub fn union(self, other: RoleSet) -> RoleSet {
+        RoleSet(self.0 | other.0)
+    }
+
+    /// Everything in both.
+    #[must_use]
+    pub fn both(self, other: RoleSet) -> RoleSet {
+        RoleSet(self.0 & other.0)
+    }
+
+    /// Everything here that is not in `other`.
+    #[must_use]
+    pub fn without(self, other: RoleSet) -> RoleSet {
+        RoleSet(self.0 & !other.0)
+    }
+
+    /// Whether the two share a role.
+    #[must_use]
+    pub fn meets(self, other: RoleSet) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Whether all of `other` is here.
+    #[must_use]
+    pub fn covers(self, other: RoleSet) -> bool {
+        other.0 & !self.0 == 0
+    }
+
+    /// The lowest role.
+    #[must_use]
+    pub fn first(self) -> Option<Role> {
+        self.iter().next()
+    }
+
+    /// The lowest `count` roles.
+    #[must_use]
+    pub fn lowest(self, count: usize) -> RoleSet {
+        let mut taken = RoleSet::EMPTY;
+        for role in self.iter().take(count) {
+            taken = taken.with(role);
+        }
+        taken
+    }
+
+    /// The roles in ascending order.
+    #[must_use]
+    pub fn iter(self) -> RoleSetIter {
+        RoleSetIter(self.0)
+    }
+}
+
+impl IntoIterator for RoleSet {
+    type Item = Role;
+    type IntoIter = RoleSetIter;
+    fn into_iter(self) -> RoleSetIter {
+        self.iter()
+    }
+}
+
+impl FromIterator<Role> for RoleSet {
+    fn from_iter<I: IntoIterator<Item = Role>>(roles: I) -> RoleSet {
+        roles.into_iter().fold(RoleSet::EMPTY, RoleSet::with)
+    }
+}
+
+/// Roles in ascending order.
+#[derive(Clone, Debug)]
+pub struct RoleSetIter(u64);
+
+impl Iterator for RoleSetIter {
+    type Item = Role;
+    fn next(&mut self) -> Option<Role> {
+        if self.0 == 0 {
+            return None;
+        }
+        let role = u8::try_from(self.0.trailing_zeros()).expect("below 64");
+        self.0 &= self.0 - 1;
+        Some(Role(role))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_holds_its_roles_and_no_other() {
+        for first in 0..=64 {
+            for end in first..=64 {
+                let roles: Vec<usize> = RoleSet::range(first, end).iter().map(Role::at).collect();
+                assert_eq!(roles, (first..end).collect::<Vec<_>>());
+            }
+        }
+    }
+
+    #[test]
+    fn the_lowest_roles_come_first() {
+        let set: RoleSet = [Role(5), Role(1), Role(63)].into_iter().collect();
+        assert_eq!(set.lowest(2).iter().collect::<Vec<_>>(), [Role(1), Role(5)]);
+        assert_eq!(set.len(), 3);
+        assert!(set.covers(set.lowest(2)) && !set.lowest(2).covers(set));
+    }
+}
