@@ -7,5 +7,7 @@
 )]
 
 mod segment;
+mod slots;
 
 pub use segment::{Segment, SegmentList};
+pub use slots::SegmentSlots;

@@ -110,6 +110,17 @@ impl Segment {
         unsafe { ptr::copy_nonoverlapping(self.address, target.as_mut_ptr(), self.length) };
     }
 
+    /// Whether both hold the same bytes now.
+    ///
+    /// # Panics
+    /// When the lengths differ.
+    #[must_use]
+    pub fn equals(self, other: Segment) -> bool {
+        assert_eq!(self.length, other.length);
+        // SAFETY: both are mapped (constructor); `memcmp` reads bytes and keeps no reference.
+        unsafe { libc::memcmp(self.address.cast(), other.address.cast(), self.length) == 0 }
+    }
+
     /// Sets every byte.
     pub fn fill(self, byte: u8) {
         // SAFETY: mapped and writable (constructor).
