@@ -1,0 +1,61 @@
+//! What to read, decode and write for one range of one stripe: pure decisions, no bytes.
+//!
+//! A request's range in a stripe is cut into [`bands`]; each band is planned by itself, knowing the
+//! [`StripeState`]. A plan names roles; `geometry` says which member holds a role, `shard` carries
+//! the plan out. For mirrors (k = 1) every role holds the same bytes, so "parity" is a copy and
+//! decoding is reading another copy.
+
+mod bands;
+mod read;
+mod write;
+
+pub use bands::{Band, Bands, bands};
+pub use read::{ReadPlan, plan_read, plan_repair};
+pub use write::{Method, WritePlan, plan_write};
+
+use units::RoleSet;
+
+/// What is known about a stripe when it is planned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StripeState {
+    /// Neither read nor written: the member is not there, or not rebuilt up to here.
+    pub lost: RoleSet,
+    /// Not read; covers `lost`. The rest are media errors, and are cured by writing.
+    pub unreadable: RoleSet,
+    /// Whether the parity is known to agree with the data. When not (never initialized, or an
+    /// unclean stop), no plan computes new parity from old parity unless nothing else is left.
+    pub parity_trusted: bool,
+}
+
+impl StripeState {
+    /// Everything readable and consistent.
+    pub const OPTIMAL: StripeState = StripeState {
+        lost: RoleSet::EMPTY,
+        unreadable: RoleSet::EMPTY,
+        parity_trusted: true,
+    };
+
+    /// A stripe with lost members and media errors.
+    #[must_use]
+    pub fn new(lost: RoleSet, media_errors: RoleSet, parity_trusted: bool) -> StripeState {
+        StripeState {
+            lost,
+            unreadable: lost.union(media_errors),
+            parity_trusted,
+        }
+    }
+
+    /// The roles of a stripe of k + M that can be read.
+    fn readable(&self, k: usize, m: usize) -> RoleSet {
+        let all = RoleSet::range(0, k + m);
+        assert!(self.unreadable.covers(self.lost), "{self:?}");
+        assert!(all.covers(self.unreadable), "{self:?} of {k} + {m}");
+        all.without(self.unreadable)
+    }
+}
+
+/// More is lost than the redundancy can give back; nothing may be read or written for this plan.
+///
+/// Members that return may make it possible again, so a request may be held and planned anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beyond;

@@ -1,0 +1,117 @@
+//! Plans of writes: by which method the parity follows the data.
+
+use units::RoleSet;
+
+use super::read::{doubtful, sources};
+use super::{Beyond, StripeState};
+
+/// How the new parity is come by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Method {
+    /// From the new data alone: every data chunk is written.
+    Full,
+    /// From old data, old parity and new data.
+    ReadModifyWrite,
+    /// From the new data and the data chunks kept.
+    ReconstructWrite,
+    /// As reconstruct-write, after the old content of kept chunks that cannot be read is decoded.
+    ReconstructFirst,
+    /// Not at all: no parity to write.
+    Plain,
+}
+
+/// How to write some data chunks of a stripe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WritePlan {
+    /// How the new parity is come by.
+    pub method: Method,
+    /// The roles whose old content is read first.
+    pub read: RoleSet,
+    /// The kept data roles to decode from `read`, which then is k roles, before parity is computed.
+    pub decode: RoleSet,
+    /// The roles to write: written data and parity, never a lost one. All parity written is
+    /// wholly new; a data role that is written but lost lives on in the parity.
+    pub write: RoleSet,
+    /// Whether what is decoded depends on parity that is not trusted: the best there is, and
+    /// wrong where an unclean stop tore the stripe.
+    pub doubtful: bool,
+}
+
+impl WritePlan {
+    fn new(method: Method, read: RoleSet, write: RoleSet) -> WritePlan {
+        WritePlan {
+            method,
+            read,
+            decode: RoleSet::EMPTY,
+            write,
+            doubtful: false,
+        }
+    }
+}
+
+/// Plans writing the data roles `written` (every block of the band in them) of a stripe of
+/// `k` + `m`.
+///
+/// The cheapest method in reads that leaves every parity that can be written right; of two equally
+/// cheap, the one that reads no parity. All methods write the same roles.
+///
+/// # Errors
+/// [`Beyond`] when the new content could not be read back or the parity could not be made right:
+/// more is lost than there is parity, or what is needed is not readable.
+///
+/// # Panics
+/// When `written` is empty or not data, or the state contradicts itself.
+pub fn plan_write(
+    k: usize,
+    m: usize,
+    written: RoleSet,
+    state: &StripeState,
+) -> Result<WritePlan, Beyond> {
+    let readable = state.readable(k, m);
+    let data = RoleSet::range(0, k);
+    assert!(
+        data.covers(written) && !written.is_empty(),
+        "writes {written:?} of {k} data chunks"
+    );
+    let parity = RoleSet::range(k, k + m).without(state.lost);
+    let kept = data.without(written);
+    let write = written.union(parity).without(state.lost);
+
+    if parity.is_empty() && !written.meets(state.lost) {
+        let method = if k == 1 && m > 0 {
+            Method::Full
+        } else {
+            Method::Plain
+        };
+        return Ok(WritePlan::new(method, RoleSet::EMPTY, write));
+    }
+    if state.lost.len() > m {
+        return Err(Beyond);
+    }
+    if kept.is_empty() {
+        return Ok(WritePlan::new(Method::Full, RoleSet::EMPTY, write));
+    }
+
+    // Old parity is of use only when it is trusted, and when all of it can be read: a parity that
+    // cannot be read is written anew, whole.
+    let modify = written.union(parity);
+    let modify_possible = state.parity_trusted && readable.covers(modify);
+    let reconstruct_possible = readable.covers(kept);
+    match (modify_possible, reconstruct_possible) {
+        (true, true) if modify.len() < kept.len() => {
+            Ok(WritePlan::new(Method::ReadModifyWrite, modify, write))
+        }
+        (true, false) => Ok(WritePlan::new(Method::ReadModifyWrite, modify, write)),
+        (_, true) => Ok(WritePlan::new(Method::ReconstructWrite, kept, write)),
+        (false, false) => {
+            let sources = sources(k, kept.both(readable), readable).ok_or(Beyond)?;
+            Ok(WritePlan {
+                method: Method::ReconstructFirst,
+                read: sources,
+                decode: kept.without(readable),
+                write,
+                doubtful: doubtful(k, sources, state),
+            })
+        }
+    }
+}
