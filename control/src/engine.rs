@@ -1,0 +1,310 @@
+//! What the control path asks of an engine: one trait of blocking calls over plain data.
+//!
+//! The control path calls it from threads that may block, never from a reactor. Names that reach
+//! the engine are checked and resolved (a uuid given instead of a name is already the name), and
+//! calls that change something come one at a time; calls that look may come at any time.
+//! Inputs live in `request.rs`, answers in `view.rs`.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::metrics::Metric;
+use crate::request::{
+    ArrayCreate, ArrayImport, ArrayModify, BackgroundKind, DriveAdd, DriveKnown, DriveSpec,
+    ExportCreate, Lamp, MemberReplace, QueueMove, VolumeCreate, VolumeLimit,
+};
+use crate::view::{
+    ArrayView, DriveView, EngineStatus, ExportView, FoundArray, JobView, VolumeView,
+};
+
+/// What every call of the engine gives back.
+pub type Answer<T> = Result<T, EngineError>;
+
+/// The engine below the control path.
+pub trait Engine: Send + Sync + 'static {
+    /// Opens a drive that this engine does not know yet, and locks it for life. `create` in the
+    /// spec makes the file first (refused when it exists). An added drive is free.
+    ///
+    /// # Errors
+    /// `Exists` when the drive behind the spec is open already, `Busy` when somebody else holds
+    /// it, `NotFound` when nothing is there, `Invalid` when it cannot be a drive.
+    fn add_drive(&self, add: &DriveAdd) -> Answer<DriveView>;
+
+    /// Opens a drive that was added before, at a start. The identity decides; the spec is a hint,
+    /// and what is found there with another identity is not opened.
+    ///
+    /// # Errors
+    /// As [`Engine::add_drive`]; `NotFound` also when the identity is somebody else's.
+    fn open_drive(&self, known: &DriveKnown) -> Answer<DriveView>;
+
+    /// All open drives, by name.
+    fn drives(&self) -> Vec<DriveView>;
+
+    /// Closes and forgets a drive; what is on it stays.
+    ///
+    /// # Errors
+    /// `Busy` when it is a member, unless `force` and the array survives without it; `Unsafe`
+    /// when the array would not.
+    fn remove_drive(&self, name: &str, force: bool) -> Answer<()>;
+
+    /// Erases whatever names a content on a free drive: superblocks, partition tables, file
+    /// systems' magic.
+    ///
+    /// # Errors
+    /// `Busy` when it is a member; `Unsafe` when a signature is found and not `force`.
+    fn wipe_drive(&self, name: &str, force: bool) -> Answer<DriveView>;
+
+    /// Switches the locate lamp of the drive's bay.
+    ///
+    /// # Errors
+    /// `Invalid` when the drive has no bay with a lamp.
+    fn locate_drive(&self, name: &str, lamp: Lamp) -> Answer<()>;
+
+    /// Makes an array of free drives and starts it.
+    ///
+    /// # Errors
+    /// `Unsafe` when a drive carries a known signature and not `force` (the message names all
+    /// that was found), `Busy` when a drive is not free, `Invalid` for a wrong shape, `Full` when
+    /// there is no room for another array.
+    fn create_array(&self, create: &ArrayCreate) -> Answer<ArrayView>;
+
+    /// Looks for arrays on free drives, and on drives this engine does not know: those that
+    /// `specs` name, or all block devices of this host when it is empty. Opens nothing for good.
+    ///
+    /// # Errors
+    /// `NotFound` when a named spec is not there.
+    fn find_arrays(&self, specs: &[DriveSpec]) -> Answer<Vec<FoundArray>>;
+
+    /// Adds the drives of a found array, under names derived from the array's, and assembles and
+    /// starts it.
+    ///
+    /// # Errors
+    /// `NotFound`, `Exists` when an array of this name or uuid is known, else as
+    /// [`Engine::start_array`].
+    fn import_array(&self, import: &ArrayImport) -> Answer<ArrayView>;
+
+    /// Puts together, without starting, every array whose members are among the open free
+    /// drives. Comes once at a start, after the drives were opened, and again when drives come
+    /// back. What cannot be put together is left out, and said in a log line.
+    fn assemble(&self) -> Vec<ArrayView>;
+
+    /// All assembled arrays, by name.
+    fn arrays(&self) -> Vec<ArrayView>;
+
+    /// Lets an assembled array serve. Dirty and degraded start without `force`.
+    ///
+    /// # Errors
+    /// `Unsafe` when only `force` would start it (a minority of members); the message names what
+    /// is lost. `Degraded` when not even force helps. `Busy` when it runs already.
+    fn start_array(&self, name: &str, force: bool) -> Answer<ArrayView>;
+
+    /// Finishes what is pending, marks the array clean and stops it; it stays assembled.
+    ///
+    /// # Errors
+    /// `Busy` while one of its volumes is exported.
+    fn stop_array(&self, name: &str) -> Answer<ArrayView>;
+
+    /// Forgets the array and all its volumes, on the drives too. The drives become free.
+    ///
+    /// # Errors
+    /// `Busy` while one of its volumes is exported; `Unsafe` while it has volumes and not `force`.
+    fn destroy_array(&self, name: &str, force: bool) -> Answer<()>;
+
+    /// Changes options of an array while it runs; `None` leaves one as it is.
+    ///
+    /// # Errors
+    /// `Invalid` names the option that does not fit.
+    fn modify_array(&self, name: &str, modify: &ArrayModify) -> Answer<ArrayView>;
+
+    /// Excludes a member, as if its drive had failed.
+    ///
+    /// # Errors
+    /// `Unsafe` when the array would not survive; `NotFound` when there is no such member.
+    fn fail_member(&self, name: &str, member: u16) -> Answer<ArrayView>;
+
+    /// Gives a place that is missing or failed a free drive and begins the rebuild.
+    ///
+    /// # Errors
+    /// `Busy` when the place is taken by a good drive or the drive is not free, `Unsafe` when the
+    /// drive carries a signature and not `force`, `Full` when it is too small.
+    fn replace_member(&self, name: &str, replace: &MemberReplace) -> Answer<ArrayView>;
+
+    /// Begins background work on a started array.
+    ///
+    /// # Errors
+    /// `Busy` when it runs already; `Invalid` when there is nothing of the kind to do.
+    fn start_background(&self, name: &str, kind: BackgroundKind) -> Answer<JobView>;
+
+    /// Stops background work; what is done stays done.
+    ///
+    /// # Errors
+    /// `NotFound` when none runs.
+    fn stop_background(&self, name: &str, kind: BackgroundKind) -> Answer<JobView>;
+
+    /// Makes a volume that reads as zeroes, durable before it returns.
+    ///
+    /// # Errors
+    /// `Full` when the array has too little room, `Busy` when it is not started.
+    fn create_volume(&self, create: &VolumeCreate) -> Answer<VolumeView>;
+
+    /// All volumes of all assembled arrays, by name.
+    fn volumes(&self) -> Vec<VolumeView>;
+
+    /// Gives the volume another size, exactly; guests that are attached are told.
+    ///
+    /// # Errors
+    /// `Full` when the array has too little room, `Invalid` when it cannot become smaller.
+    fn resize_volume(&self, name: &str, size_bytes: u64) -> Answer<VolumeView>;
+
+    /// Deletes a volume and what it holds.
+    ///
+    /// # Errors
+    /// `Busy` while it is exported.
+    fn delete_volume(&self, name: &str) -> Answer<()>;
+
+    /// Sets all limits of a volume; `None` is without limit.
+    ///
+    /// # Errors
+    /// `Invalid` names the limit that does not fit.
+    fn limit_volume(&self, name: &str, limit: &VolumeLimit) -> Answer<VolumeView>;
+
+    /// Exports a volume over vhost-user-blk: binds the socket and serves whoever connects. With a
+    /// `profile` the guest is offered exactly that, else the engine chooses and says so in the
+    /// view.
+    ///
+    /// # Errors
+    /// `Busy` when the volume is exported already and one of the two is not shared, or somebody
+    /// answers on the socket; `NotFound` when the volume, owner or group is not there.
+    fn create_export(&self, create: &ExportCreate) -> Answer<ExportView>;
+
+    /// All exports, by name.
+    fn exports(&self) -> Vec<ExportView>;
+
+    /// Moves one queue of an export to another core while the guest runs.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such queue or no reactor on that core.
+    fn move_queue(&self, name: &str, to: QueueMove) -> Answer<ExportView>;
+
+    /// Ends an export: answers what is pending, closes the connection, removes the socket.
+    ///
+    /// # Errors
+    /// `Internal` only.
+    fn remove_export(&self, name: &str) -> Answer<()>;
+
+    /// Running jobs and the last finished ones, by id. A finished job stays for as long as
+    /// somebody may be waiting for it (at least the last 100).
+    fn jobs(&self) -> Vec<JobView>;
+
+    /// Asks a job to end early. Not every job can (an initialization cannot).
+    ///
+    /// # Errors
+    /// `NotFound`; `Busy` when it cannot be cancelled.
+    fn cancel_job(&self, id: u64) -> Answer<JobView>;
+
+    /// How the engine itself is: reactors, memory, what was found on this host.
+    fn status(&self) -> EngineStatus;
+
+    /// All counters, gauges and histograms at this moment.
+    fn metrics(&self) -> Vec<Metric>;
+
+    /// Finishes what is pending, marks the arrays clean, lets go of the drives. Nothing else is
+    /// called afterwards.
+    ///
+    /// # Errors
+    /// What could not be marked clean; it comes up dirty, and nothing is lost.
+    fn shutdown(&self) -> Answer<()>;
+}
+
+/// What kind of refusal or failure; the `code` of the JSON error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorKind {
+    /// The object is not there.
+    NotFound,
+    /// The name, uuid or drive is taken.
+    Exists,
+    /// Somebody uses it.
+    Busy,
+    /// Data could be lost; `--force` might still do it.
+    Unsafe,
+    /// The command contradicts itself or the object.
+    Invalid,
+    /// No room, or too many.
+    Full,
+    /// The array has lost too much for this.
+    Degraded,
+    /// Our own failure, or the host's.
+    Internal,
+    /// Nobody answers.
+    Unreachable,
+}
+
+impl ErrorKind {
+    /// The code as it stands in JSON.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            ErrorKind::NotFound => "not_found",
+            ErrorKind::Exists => "exists",
+            ErrorKind::Busy => "busy",
+            ErrorKind::Unsafe => "unsafe",
+            ErrorKind::Invalid => "invalid",
+            ErrorKind::Full => "full",
+            ErrorKind::Degraded => "degraded",
+            ErrorKind::Internal => "internal",
+            ErrorKind::Unreachable => "unreachable",
+        }
+    }
+}
+
+/// Why something was refused or failed: which object, why, and what to do next.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineError {
+    /// The kind.
+    #[serde(rename = "code")]
+    pub kind: ErrorKind,
+    /// What it is about: `drive d3`, `array a7`, `member 3 of array a7`.
+    pub object: String,
+    /// The cause: lower case, no full stop, with numbers.
+    pub message: String,
+    /// What to do now; empty when there is nothing.
+    pub next: String,
+}
+
+impl EngineError {
+    /// An error about `object`.
+    #[must_use]
+    pub fn new(
+        kind: ErrorKind,
+        object: impl Into<String>,
+        message: impl Into<String>,
+    ) -> EngineError {
+        EngineError {
+            kind,
+            object: object.into(),
+            message: message.into(),
+            next: String::new(),
+        }
+    }
+
+    /// The same error, with what to do next.
+    #[must_use]
+    pub fn next(mut self, next: impl Into<String>) -> EngineError {
+        self.next = next.into();
+        self
+    }
+}
+
+impl fmt::Display for EngineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.object, self.message)?;
+        if !self.next.is_empty() {
+            write!(f, "; {}", self.next)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for EngineError {}

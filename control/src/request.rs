@@ -1,0 +1,484 @@
+//! What the engine is asked for, as plain checked data.
+//!
+//! Every optional number that is `None` is the engine's choice. Sizes are in bytes, times in the
+//! unit of their name. The JSON of these types is the body of the API's changing calls.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use units::Size;
+use uuid::Uuid;
+
+use crate::view::{Access, ExportProfile, GuestMemory, Sharing};
+
+/// Where a drive is, or what it pretends to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DriveSpec {
+    /// A regular file. `size_bytes` sets the size with `create` and is compared without.
+    File {
+        /// Absolute.
+        path: PathBuf,
+        /// The size to make or to expect.
+        size_bytes: Option<u64>,
+        /// Make the file now; refused when it exists.
+        create: bool,
+    },
+    /// A block device.
+    Block {
+        /// Absolute.
+        path: PathBuf,
+    },
+    /// Memory of the engine; empty again after a restart.
+    Memory {
+        /// The size.
+        size_bytes: u64,
+    },
+    /// Keeps nothing and reads as zeroes, for measuring.
+    Null {
+        /// The size.
+        size_bytes: u64,
+    },
+}
+
+impl DriveSpec {
+    /// The spec as it is kept: `create` acts once, now, and never at a restart.
+    #[must_use]
+    pub fn kept(&self) -> DriveSpec {
+        match self {
+            DriveSpec::File {
+                path, size_bytes, ..
+            } => DriveSpec::File {
+                path: path.clone(),
+                size_bytes: *size_bytes,
+                create: false,
+            },
+            DriveSpec::Block { .. } | DriveSpec::Memory { .. } | DriveSpec::Null { .. } => {
+                self.clone()
+            }
+        }
+    }
+}
+
+impl fmt::Display for DriveSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DriveSpec::File {
+                path,
+                size_bytes,
+                create,
+            } => {
+                write!(f, "file:{}", path.display())?;
+                if let Some(bytes) = size_bytes {
+                    write!(f, ",size={bytes}")?;
+                }
+                if *create {
+                    write!(f, ",create")?;
+                }
+                Ok(())
+            }
+            DriveSpec::Block { path } => write!(f, "{}", path.display()),
+            DriveSpec::Memory { size_bytes } => write!(f, "mem:{size_bytes}"),
+            DriveSpec::Null { size_bytes } => write!(f, "null:{size_bytes}"),
+        }
+    }
+}
+
+/// Why a text is not a drive spec.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseSpecError(String);
+
+impl fmt::Display for ParseSpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ParseSpecError {}
+
+impl FromStr for DriveSpec {
+    type Err = ParseSpecError;
+
+    fn from_str(text: &str) -> Result<DriveSpec, ParseSpecError> {
+        let size = |text: &str| match text.parse::<Size>() {
+            Ok(Size(0)) => Err(ParseSpecError("a drive of size 0 holds nothing".into())),
+            Ok(Size(bytes)) => Ok(bytes),
+            Err(error) => Err(ParseSpecError(error.to_string())),
+        };
+        if let Some(rest) = text.strip_prefix("file:") {
+            return parse_file(rest, size);
+        }
+        if let Some(rest) = text.strip_prefix("mem:") {
+            return size(rest).map(|size_bytes| DriveSpec::Memory { size_bytes });
+        }
+        if let Some(rest) = text.strip_prefix("null:") {
+            return size(rest).map(|size_bytes| DriveSpec::Null { size_bytes });
+        }
+        if text.starts_with('/') {
+            return Ok(DriveSpec::Block { path: text.into() });
+        }
+        Err(ParseSpecError(format!(
+            "`{text}` names no drive; write file:/PATH[,size=1GiB][,create], the absolute path \
+             of a block device, mem:1GiB or null:1GiB"
+        )))
+    }
+}
+
+fn parse_file(
+    rest: &str,
+    size: impl Fn(&str) -> Result<u64, ParseSpecError>,
+) -> Result<DriveSpec, ParseSpecError> {
+    let mut parts = rest.split(',');
+    let path = PathBuf::from(parts.next().unwrap_or_default());
+    if !path.is_absolute() {
+        return Err(ParseSpecError(format!(
+            "`{}` is not an absolute path, and the engine runs elsewhere",
+            path.display()
+        )));
+    }
+    let (mut size_bytes, mut create) = (None, false);
+    for part in parts {
+        match part.split_once('=') {
+            Some(("size", text)) if size_bytes.is_none() => size_bytes = Some(size(text)?),
+            None if part == "create" && !create => create = true,
+            _ => {
+                return Err(ParseSpecError(format!(
+                    "`{part}` is not an option of file:PATH; there are size=SIZE and create"
+                )));
+            }
+        }
+    }
+    if create && size_bytes.is_none() {
+        return Err(ParseSpecError("create needs size=SIZE".into()));
+    }
+    Ok(DriveSpec::File {
+        path,
+        size_bytes,
+        create,
+    })
+}
+
+impl Serialize for DriveSpec {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for DriveSpec {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<DriveSpec, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// A drive to add.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriveAdd {
+    /// Its name.
+    pub name: String,
+    /// Its uuid in this engine.
+    pub uuid: Uuid,
+    /// Where it is.
+    pub spec: DriveSpec,
+}
+
+/// A drive that was added before, as the wanted state remembers it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveKnown {
+    /// Its name.
+    pub name: String,
+    /// Its uuid in this engine.
+    pub uuid: Uuid,
+    /// Where it was last seen. A hint.
+    pub spec: DriveSpec,
+    /// The last [`crate::view::DriveView::identity`]; empty when the drive has none (a blank
+    /// file, memory).
+    pub identity: String,
+}
+
+/// A lamp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Lamp {
+    /// Blinks.
+    On,
+    /// Dark.
+    Off,
+}
+
+/// The level of an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Level {
+    /// Striping without redundancy.
+    #[serde(rename = "0")]
+    Raid0,
+    /// 2..n copies.
+    #[serde(rename = "1")]
+    Raid1,
+    /// Groups of copies.
+    #[serde(rename = "10")]
+    Raid10,
+    /// P.
+    #[serde(rename = "5")]
+    Raid5,
+    /// P and Q.
+    #[serde(rename = "6")]
+    Raid6,
+    /// P, Q and R (triple parity).
+    #[serde(rename = "7")]
+    Raid7,
+    /// Any number of parity chunks.
+    #[serde(rename = "nm")]
+    Nm,
+    /// Groups of level 5.
+    #[serde(rename = "50")]
+    Raid50,
+    /// Groups of level 6.
+    #[serde(rename = "60")]
+    Raid60,
+    /// Groups of level 7.
+    #[serde(rename = "70")]
+    Raid70,
+}
+
+impl Level {
+    /// Every level, in the order of the documentation.
+    pub const ALL: [Level; 10] = [
+        Level::Raid0,
+        Level::Raid1,
+        Level::Raid10,
+        Level::Raid5,
+        Level::Raid6,
+        Level::Raid7,
+        Level::Nm,
+        Level::Raid50,
+        Level::Raid60,
+        Level::Raid70,
+    ];
+
+    /// The level as it is written.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Level::Raid0 => "0",
+            Level::Raid1 => "1",
+            Level::Raid10 => "10",
+            Level::Raid5 => "5",
+            Level::Raid6 => "6",
+            Level::Raid7 => "7",
+            Level::Nm => "nm",
+            Level::Raid50 => "50",
+            Level::Raid60 => "60",
+            Level::Raid70 => "70",
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Level {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Level, String> {
+        Level::ALL
+            .into_iter()
+            .find(|level| level.as_str() == text)
+            .ok_or_else(|| {
+                let all = Level::ALL.map(Level::as_str).join(", ");
+                format!("`{text}` is not a level; there are {all}")
+            })
+    }
+}
+
+/// What is done against the write hole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WriteHole {
+    /// Dirty regions; partial parity logged while degraded.
+    #[default]
+    Auto,
+    /// Partial parity always logged.
+    Strict,
+    /// Nothing.
+    Off,
+}
+
+/// An array to make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArrayCreate {
+    /// Its name.
+    pub name: String,
+    /// Its uuid.
+    pub uuid: Uuid,
+    /// The level.
+    pub level: Level,
+    /// Names of free drives; their order is the members' order.
+    pub drives: Vec<String>,
+    /// Everything that has a default.
+    pub options: ArrayOptions,
+    /// Overwrite drives that carry a signature.
+    pub force: bool,
+}
+
+/// The parts of an array's shape that have a default.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ArrayOptions {
+    /// Bytes of a chunk; default 64 KiB.
+    pub chunk_bytes: Option<u64>,
+    /// Parity chunks of a stripe; needed for `nm`, refused where the level says it.
+    pub parity: Option<u16>,
+    /// Members of a group; needed for 50, 60 and 70; default 2 for 10.
+    pub group_size: Option<u16>,
+    /// 512 or 4096; default the largest of the members'.
+    pub block_bytes: Option<u64>,
+    /// What is done against the write hole.
+    pub write_hole: WriteHole,
+}
+
+/// An array to take over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArrayImport {
+    /// Name or uuid as found on the drives.
+    pub array: String,
+    /// Where to look besides the known drives; empty: all block devices of this host.
+    pub specs: Vec<DriveSpec>,
+    /// Start even when only force would.
+    pub force: bool,
+}
+
+/// Options of an array that can change while it runs; `None` leaves one as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ArrayModify {
+    /// What is done against the write hole.
+    pub write_hole: Option<WriteHole>,
+    /// A rebuild gets at least this much, in bytes per second of one member.
+    pub rebuild_floor_bytes_per_second: Option<u64>,
+    /// Background work makes room when guests see more than this.
+    pub latency_target_us: Option<u64>,
+    /// How long requests beyond redundancy are held before they fail.
+    pub hold_timeout_ms: Option<u64>,
+}
+
+/// A place in an array, and the drive to fill it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberReplace {
+    /// The place.
+    pub member: u16,
+    /// Name of a free drive.
+    pub drive: String,
+    /// Overwrite a signature on the drive.
+    pub force: bool,
+}
+
+/// A kind of background work on an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BackgroundKind {
+    /// Fill a new or returned member.
+    Rebuild,
+    /// Make parity agree again after an unclean stop.
+    Resync,
+}
+
+/// A volume to make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeCreate {
+    /// Its name.
+    pub name: String,
+    /// Its uuid.
+    pub uuid: Uuid,
+    /// Name of a started array.
+    pub array: String,
+    /// What the guest sees, exactly; not 0.
+    pub size_bytes: u64,
+    /// The guests promise not to change a page that is being written: full-stripe writes go
+    /// without a copy.
+    pub stable_buffers: bool,
+}
+
+/// The limits of a volume; `None` is without limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct VolumeLimit {
+    /// Requests per second.
+    pub iops: Option<u64>,
+    /// Bytes per second.
+    pub bytes_per_second: Option<u64>,
+    /// How long the limits may be exceeded after a pause, in milliseconds of unused limit kept.
+    pub burst_ms: Option<u64>,
+}
+
+impl VolumeLimit {
+    /// Whether nothing is limited.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        self.iops.is_none() && self.bytes_per_second.is_none()
+    }
+}
+
+/// A vhost-user-blk export to make.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExportCreate {
+    /// Its name.
+    pub name: String,
+    /// Its uuid.
+    pub uuid: Uuid,
+    /// Name of the volume.
+    pub volume: String,
+    /// Where and for whom the socket is.
+    pub socket: ExportSocket,
+    /// What the guest will see of it, where it has a say.
+    pub wishes: ExportWishes,
+    /// What the guest saw before: wins over `wishes`, and is not to be widened by an upgrade.
+    pub profile: Option<ExportProfile>,
+    /// CPUs whose reactors serve the queues; empty: all.
+    pub cores: Vec<u16>,
+    /// Whether guests may write.
+    pub access: Access,
+    /// Whether there may be other front-ends and exports.
+    pub sharing: Sharing,
+    /// Whether guest memory may be registered for good.
+    pub guest_memory: GuestMemory,
+}
+
+/// The socket of an export.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExportSocket {
+    /// Absolute, at most 107 bytes. Its directory is made when missing (0755, owner as below).
+    pub path: PathBuf,
+    /// User name or number; `None`: the engine's.
+    pub owner: Option<String>,
+    /// Group name or number; `None`: the engine's.
+    pub group: Option<String>,
+    /// Permission bits.
+    pub mode: u32,
+}
+
+/// What may be asked of a guest-visible profile.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ExportWishes {
+    /// Queues; default one per reactor.
+    pub queues: Option<u16>,
+    /// Descriptors of a queue, a power of two up to 1024; default 256.
+    pub queue_size: Option<u16>,
+    /// The logical block, 512 or 4096; default 512.
+    pub block_bytes: Option<u64>,
+    /// What GET_ID says, at most 20 printable ASCII bytes. Always given by the control path.
+    pub serial: String,
+}
+
+/// A queue of an export and the core to serve it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueMove {
+    /// The queue's index.
+    pub queue: u16,
+    /// The CPU whose reactor is to serve it.
+    pub core: u16,
+}

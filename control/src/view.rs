@@ -1,0 +1,471 @@
+//! What the engine shows: the JSON objects of the API and of `--output json`.
+//!
+//! Field names are stable. Numbers are in base units with the unit in the name. A field that does
+//! not apply is `null`, never left out. Numbers called `_total` only grow while the engine runs.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::request::{DriveSpec, Level, VolumeLimit, WriteHole};
+
+/// Requests and bytes since the engine started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IoCounters {
+    /// Reads completed.
+    pub reads_total: u64,
+    /// Writes completed, with discards and write-zeroes.
+    pub writes_total: u64,
+    /// Flushes completed.
+    pub flushes_total: u64,
+    /// Bytes read.
+    pub read_bytes_total: u64,
+    /// Bytes written.
+    pub written_bytes_total: u64,
+    /// Sum of the latencies of the reads.
+    pub read_time_us_total: u64,
+    /// Sum of the latencies of the writes.
+    pub write_time_us_total: u64,
+    /// Requests that ended with an error.
+    pub errors_total: u64,
+}
+
+/// What a drive is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DriveState {
+    /// Open, and nobody's.
+    Free,
+    /// A member of an array, or a part of an array not started.
+    Member,
+    /// Answered with errors, or left out of its array.
+    Failed,
+    /// Wanted, and not to be found or not to be opened.
+    Missing,
+}
+
+/// A drive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveView {
+    /// Its name in this engine.
+    pub name: String,
+    /// Its uuid in this engine.
+    pub uuid: Uuid,
+    /// Where it is.
+    pub spec: DriveSpec,
+    /// What it is told by at the next start: an opaque text that the engine compares
+    /// ([`crate::Engine::open_drive`]). Empty when nothing tells it apart.
+    pub identity: String,
+    /// What it is doing.
+    pub state: DriveState,
+    /// Its array, if it belongs to one.
+    pub array: Option<String>,
+    /// Its place there.
+    pub member: Option<u16>,
+    /// The maker's name for it.
+    pub model: Option<String>,
+    /// The maker's number for it.
+    pub serial: Option<String>,
+    /// All of it.
+    pub size_bytes: u64,
+    /// The logical block.
+    pub block_bytes: u64,
+    /// The physical block.
+    pub physical_block_bytes: u64,
+    /// What survives a power loss whole or not at all.
+    pub atomic_bytes: u64,
+    /// How it is reached: `io_uring, direct`, `io_uring, buffered (the file system refuses
+    /// O_DIRECT)`, `memory`, ….
+    pub access: String,
+    /// `volatile` or `none`: whether a flush is needed.
+    pub write_cache: String,
+    /// What was found on it, in words, naming every known superblock, partition table and file
+    /// system; `null` when nothing known is there.
+    pub signature: Option<String>,
+    /// Why it is failed or missing.
+    pub cause: Option<String>,
+    /// What it did.
+    pub counters: IoCounters,
+}
+
+/// What an array is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ArrayState {
+    /// Serving, with all members good.
+    Optimal,
+    /// Serving, with members lost.
+    Degraded,
+    /// Too many members lost: requests are held.
+    Failed,
+    /// Assembled, not serving.
+    Stopped,
+}
+
+/// What a member is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemberState {
+    /// Holds good data everywhere.
+    Online,
+    /// Is being filled.
+    Rebuilding,
+    /// Nobody fills the place.
+    Missing,
+    /// Left out after errors, or by command.
+    Failed,
+}
+
+/// A place in an array.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberView {
+    /// Its number over all groups.
+    pub member: u16,
+    /// Its group.
+    pub group: u16,
+    /// What it is doing.
+    pub state: MemberState,
+    /// The drive that fills it, if any.
+    pub drive: Option<String>,
+    /// Why it is missing or failed.
+    pub cause: Option<String>,
+}
+
+/// An array.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArrayView {
+    /// Its name.
+    pub name: String,
+    /// Its uuid.
+    pub uuid: Uuid,
+    /// Its level.
+    pub level: Level,
+    /// What it is doing.
+    pub state: ArrayState,
+    /// Its places, in order.
+    pub members: Vec<MemberView>,
+    /// Members of one group.
+    pub group_size: u16,
+    /// Chunks of a stripe that hold redundancy (copies beyond the first for 1 and 10).
+    pub parity: u16,
+    /// A chunk.
+    pub chunk_bytes: u64,
+    /// The data chunks of a stripe together.
+    pub stripe_bytes: u64,
+    /// The unit of addressing.
+    pub block_bytes: u64,
+    /// What volumes can use in all.
+    pub size_bytes: u64,
+    /// What volumes can still use.
+    pub free_bytes: u64,
+    /// Volumes are cut from extents of this size.
+    pub extent_bytes: u64,
+    /// What is done against the write hole.
+    pub write_hole: WriteHole,
+    /// A rebuild gets at least this much of one member.
+    pub rebuild_floor_bytes_per_second: u64,
+    /// Background work makes room when guests see more than this; `null`: no target.
+    pub latency_target_us: Option<u64>,
+    /// How long requests beyond redundancy are held before they fail; `null`: for ever.
+    pub hold_timeout_ms: Option<u64>,
+    /// Orders the configurations of this array.
+    pub update: u64,
+    /// How many volumes it has.
+    pub volumes: u32,
+    /// Jobs that run on it.
+    pub jobs: Vec<u64>,
+    /// What the operator should know, in sentences: shared controllers, what a forced start lost.
+    pub warnings: Vec<String>,
+}
+
+/// An array found on drives that serve none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FoundArray {
+    /// The name on the drives.
+    pub name: String,
+    /// Its uuid.
+    pub uuid: Uuid,
+    /// Its level.
+    pub level: Level,
+    /// How many members it has.
+    pub members: u16,
+    /// Where the members that were found are.
+    pub drives: Vec<FoundDrive>,
+    /// What volumes can use in all.
+    pub size_bytes: u64,
+    /// When the members were last agreed on.
+    pub update: u64,
+    /// Why it cannot be imported as it is; `null` when it can.
+    pub cause: Option<String>,
+}
+
+/// A drive that carries a member of a found array.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FoundDrive {
+    /// Where it is.
+    pub spec: DriveSpec,
+    /// Its name, when this engine knows it.
+    pub name: Option<String>,
+    /// The place it fills.
+    pub member: u16,
+}
+
+/// A volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeView {
+    /// Its name.
+    pub name: String,
+    /// Its uuid.
+    pub uuid: Uuid,
+    /// Its array.
+    pub array: String,
+    /// What the guest sees.
+    pub size_bytes: u64,
+    /// What it takes of the array.
+    pub allocated_bytes: u64,
+    /// Guests do not change pages that are being written.
+    pub stable_buffers: bool,
+    /// Its limits.
+    pub limit: VolumeLimit,
+    /// Names of its exports.
+    pub exports: Vec<String>,
+    /// Bytes copied on the way, to keep parity true to what the drives get.
+    pub copied_bytes_total: u64,
+    /// What it did.
+    pub counters: IoCounters,
+}
+
+/// Whether guests may write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Access {
+    /// They may.
+    #[default]
+    ReadWrite,
+    /// They may not.
+    ReadOnly,
+}
+
+/// Whether there may be several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sharing {
+    /// One front-end on the socket, one export of the volume.
+    #[default]
+    Exclusive,
+    /// Several.
+    Shared,
+}
+
+/// What may be done with guest memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GuestMemory {
+    /// Used request by request; a balloon may take pages away.
+    #[default]
+    Unpinned,
+    /// Registered with the kernel; the operator promises that nobody takes pages away.
+    Pinned,
+}
+
+/// What a guest sees of an export, fixed when it is made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExportProfile {
+    /// Virtio feature bits offered.
+    pub virtio_features: u64,
+    /// vhost-user protocol feature bits offered.
+    pub protocol_features: u64,
+    /// Queues.
+    pub queues: u16,
+    /// Descriptors of a queue.
+    pub queue_size: u16,
+    /// The logical block.
+    pub block_bytes: u64,
+    /// The physical block.
+    pub physical_block_bytes: u64,
+    /// The smallest request that is not read-modify-write of a chunk.
+    pub minimum_io_bytes: u64,
+    /// A full stripe.
+    pub optimal_io_bytes: u64,
+    /// Segments of one request.
+    pub segments_max: u32,
+    /// Bytes of one segment.
+    pub segment_bytes_max: u32,
+    /// What GET_ID says.
+    pub serial: String,
+}
+
+/// What an export is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExportState {
+    /// The socket waits for a front-end.
+    Waiting,
+    /// A front-end is connected.
+    Connected,
+    /// Taken out of service, because requests on it brought the engine down, or its array is
+    /// not there.
+    Held,
+    /// Wanted, and could not be made at the last start.
+    Missing,
+}
+
+/// A queue of an export.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueView {
+    /// Its index.
+    pub queue: u16,
+    /// The CPU whose reactor serves it; `null` when no guest has started it.
+    pub core: Option<u16>,
+    /// Requests completed.
+    pub requests_total: u64,
+    /// Why the queue was stopped, when a guest broke the rules.
+    pub cause: Option<String>,
+}
+
+/// An export.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExportView {
+    /// Its name.
+    pub name: String,
+    /// Its uuid.
+    pub uuid: Uuid,
+    /// `vhost-user-blk`.
+    pub protocol: String,
+    /// Its volume.
+    pub volume: String,
+    /// What it is doing.
+    pub state: ExportState,
+    /// Where front-ends connect.
+    pub socket: PathBuf,
+    /// Front-ends connected now.
+    pub connections: u32,
+    /// What the guest sees; `null` only while the export is missing and was never made.
+    pub profile: Option<ExportProfile>,
+    /// CPUs it may use; empty: all reactors.
+    pub cores: Vec<u16>,
+    /// Whether guests may write.
+    pub access: Access,
+    /// Whether there may be several front-ends.
+    pub sharing: Sharing,
+    /// What may be done with guest memory.
+    pub guest_memory: GuestMemory,
+    /// Its queues.
+    pub queues: Vec<QueueView>,
+    /// Why it is held or missing.
+    pub cause: Option<String>,
+}
+
+/// Which kind of long work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobKind {
+    /// The first resync of a new array.
+    Initialize,
+    /// A member is filled.
+    Rebuild,
+    /// Parity is made to agree again.
+    Resync,
+}
+
+/// How far a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobState {
+    /// Under way.
+    Running,
+    /// Came to its end.
+    Done,
+    /// Could not come to its end.
+    Failed,
+    /// Was asked to stop.
+    Cancelled,
+}
+
+/// Long work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobView {
+    /// Its id; not used twice while the engine runs.
+    pub id: u64,
+    /// Which kind.
+    pub kind: JobKind,
+    /// The array it works on.
+    pub array: String,
+    /// How far it is.
+    pub state: JobState,
+    /// Bytes done.
+    pub done_bytes: u64,
+    /// Bytes in all.
+    pub total_bytes: u64,
+    /// The rate now.
+    pub rate_bytes_per_second: u64,
+    /// What is left at that rate; `null` when nobody knows.
+    pub time_left_s: Option<u64>,
+    /// Why it failed.
+    pub cause: Option<String>,
+}
+
+/// A reactor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReactorView {
+    /// Its number.
+    pub reactor: u16,
+    /// Its CPU.
+    pub core: u16,
+    /// `polling` or `parked`.
+    pub state: String,
+    /// Turns with work.
+    pub busy_time_us_total: u64,
+    /// Turns without, and sleep.
+    pub idle_time_us_total: u64,
+    /// Guest requests completed.
+    pub requests_total: u64,
+}
+
+/// How the engine itself is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineStatus {
+    /// The reactors.
+    pub reactors: Vec<ReactorView>,
+    /// The budget for buffers.
+    pub memory_bytes: u64,
+    /// `always`, `adaptive` or `never`.
+    pub poll: String,
+    /// The parity kernels in use.
+    pub parity_backend: String,
+    /// What was found on this host that costs speed or safety, in sentences.
+    pub warnings: Vec<String>,
+}
+
+/// How many of a kind, and how many of them need attention.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Count {
+    /// All.
+    pub total: u32,
+    /// Those that are not as they should be.
+    pub attention: u32,
+}
+
+/// Everything at a glance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatusView {
+    /// Of the engine that answers.
+    pub version: String,
+    /// Its process.
+    pub process: u32,
+    /// Since it serves.
+    pub uptime_s: u64,
+    /// Drives; failed and missing need attention.
+    pub drives: Count,
+    /// Arrays; degraded and failed need attention.
+    pub arrays: Count,
+    /// Volumes.
+    pub volumes: Count,
+    /// Exports; held and missing need attention.
+    pub exports: Count,
+    /// Jobs that run.
+    pub jobs_running: u32,
+    /// The engine itself.
+    pub engine: EngineStatus,
+}
