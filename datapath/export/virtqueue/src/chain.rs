@@ -1,0 +1,254 @@
+//! Chains: what one request of the guest consists of, and how it is gathered from descriptors.
+//!
+//! Everything here comes from the guest and is checked here. Where heads come from, and where
+//! they go back to, is the matter of the two ring layouts.
+
+use memory::Segment;
+use units::limits::{QUEUE_SIZE_MAX, REQUEST_BYTES_MAX};
+
+use crate::shared::for_each_pair;
+use crate::{GuestMemory, RingError};
+
+/// The chain goes on to another descriptor.
+pub(crate) const NEXT: u16 = 1;
+/// We may write the bytes; else we may read them.
+pub(crate) const WRITE: u16 = 2;
+/// The bytes are a table of descriptors.
+pub(crate) const INDIRECT: u16 = 4;
+
+/// Bytes of one descriptor, in a ring and in an indirect table.
+const DESCRIPTOR_BYTES: u32 = 16;
+/// What a request may have on top of its payload: its header, its status, a discard's ranges.
+const HEADER_BYTES_MAX: u64 = 4096;
+
+/// Names a chain until it is answered: the head (split) or the buffer id (packed). Below the
+/// queue size, and no two in flight are equal, so it can be an index of the asker's own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Head(pub(crate) u16);
+
+impl Head {
+    /// The number; below the queue size.
+    #[must_use]
+    pub fn id(self) -> u16 {
+        self.0
+    }
+
+    pub(crate) fn at(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// One request as the guest gave it: memory we may read, then memory we may write.
+///
+/// Is filled by `pop`; keeps its room, so that a chain used again does not allocate.
+#[derive(Debug, Default)]
+pub struct Chain {
+    /// Names the chain when it is answered.
+    pub head: Head,
+    /// What the guest tells us.
+    pub readable: Vec<Segment>,
+    /// What the guest wants filled in.
+    pub writable: Vec<Segment>,
+    /// Bytes of `readable`.
+    pub readable_bytes: u64,
+    /// Bytes of `writable`.
+    pub writable_bytes: u64,
+    /// The request was already taken by an engine that died before it answered.
+    pub again: bool,
+}
+
+impl Chain {
+    /// A chain with room for `segments` on either side.
+    #[must_use]
+    pub fn with_capacity(segments: usize) -> Chain {
+        Chain {
+            readable: Vec::with_capacity(segments),
+            writable: Vec::with_capacity(segments),
+            ..Chain::default()
+        }
+    }
+
+    fn clear(&mut self) {
+        self.readable.clear();
+        self.writable.clear();
+        self.readable_bytes = 0;
+        self.writable_bytes = 0;
+        self.again = false;
+    }
+}
+
+/// One descriptor, copied from the guest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Descriptor {
+    pub(crate) address: u64,
+    pub(crate) length: u32,
+    pub(crate) flags: u16,
+    /// Split: the next descriptor. Packed: the buffer id.
+    pub(crate) link: u16,
+}
+
+impl Descriptor {
+    /// From the two words of a split ring's descriptor.
+    #[inline(always)]
+    pub(crate) fn from_split(words: [u64; 2]) -> Descriptor {
+        let [a, b, c, d, e, f, g, h] = words[1].to_le_bytes();
+        Descriptor {
+            address: words[0],
+            length: u32::from_le_bytes([a, b, c, d]),
+            flags: u16::from_le_bytes([e, f]),
+            link: u16::from_le_bytes([g, h]),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn has(&self, flag: u16) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// What gathering needs besides the chain; kept by the ring, so that nothing is allocated.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    /// Where guest memory was found last.
+    hint: usize,
+    /// Whether indirect tables were negotiated.
+    indirect: bool,
+    /// Where an indirect table is.
+    places: Vec<Segment>,
+    /// A copy of the indirect table.
+    table: Vec<Descriptor>,
+}
+
+impl Scratch {
+    pub(crate) fn new(indirect: bool) -> Scratch {
+        let tables = if indirect {
+            usize::from(QUEUE_SIZE_MAX)
+        } else {
+            0
+        };
+        Scratch {
+            hint: 0,
+            indirect,
+            places: Vec::with_capacity(4),
+            table: Vec::with_capacity(tables),
+        }
+    }
+}
+
+/// Gathers one chain, descriptor after descriptor.
+pub(crate) struct Gather<'a, M> {
+    memory: &'a M,
+    scratch: &'a mut Scratch,
+    chain: &'a mut Chain,
+}
+
+impl<'a, M: GuestMemory> Gather<'a, M> {
+    /// Begins with an empty chain.
+    #[inline(always)]
+    pub(crate) fn new(memory: &'a M, scratch: &'a mut Scratch, chain: &'a mut Chain) -> Self {
+        chain.clear();
+        Gather {
+            memory,
+            scratch,
+            chain,
+        }
+    }
+
+    /// Adds the memory of one descriptor.
+    #[inline(always)]
+    pub(crate) fn add(&mut self, descriptor: Descriptor) -> Result<(), RingError> {
+        let length = u64::from(descriptor.length);
+        if length == 0 {
+            return Err(RingError::ZeroLength);
+        }
+        let out = if descriptor.has(WRITE) {
+            self.chain.writable_bytes += length;
+            &mut self.chain.writable
+        } else {
+            if self.chain.writable_bytes != 0 {
+                return Err(RingError::ReadableAfterWritable);
+            }
+            self.chain.readable_bytes += length;
+            &mut self.chain.readable
+        };
+        self.memory
+            .translate(descriptor.address, length, &mut self.scratch.hint, out)
+            .map_err(|_| bad_address(descriptor))
+    }
+
+    /// Adds the memory of a split ring's indirect table: a chain inside the table.
+    pub(crate) fn add_split_table(&mut self, descriptor: Descriptor) -> Result<(), RingError> {
+        self.load_table(descriptor, Descriptor::from_split)?;
+        let mut at = 0;
+        for _ in 0..self.scratch.table.len() {
+            let entry = self.scratch.table[at];
+            if entry.has(INDIRECT) {
+                return Err(RingError::IndirectNested);
+            }
+            self.add(entry)?;
+            if !entry.has(NEXT) {
+                return Ok(());
+            }
+            at = usize::from(entry.link);
+            if at >= self.scratch.table.len() {
+                return Err(RingError::NextOutOfRange(entry.link));
+            }
+        }
+        Err(RingError::ChainTooLong)
+    }
+
+    /// Ends the chain.
+    #[inline(always)]
+    pub(crate) fn finish(self, head: Head) -> Result<(), RingError> {
+        let bytes = self.chain.readable_bytes + self.chain.writable_bytes;
+        if bytes > REQUEST_BYTES_MAX + HEADER_BYTES_MAX {
+            return Err(RingError::RequestTooLarge(bytes));
+        }
+        self.chain.head = head;
+        Ok(())
+    }
+
+    /// Copies an indirect table, reading each byte of it once.
+    fn load_table(
+        &mut self,
+        descriptor: Descriptor,
+        decode: fn([u64; 2]) -> Descriptor,
+    ) -> Result<(), RingError> {
+        let length = descriptor.length;
+        if !self.scratch.indirect {
+            return Err(RingError::IndirectNotNegotiated);
+        }
+        if descriptor.has(NEXT) {
+            return Err(RingError::IndirectWithNext);
+        }
+        let length_max = DESCRIPTOR_BYTES * u32::from(QUEUE_SIZE_MAX);
+        if length == 0 || !length.is_multiple_of(DESCRIPTOR_BYTES) || length > length_max {
+            return Err(RingError::IndirectLength(length));
+        }
+        let Scratch {
+            hint,
+            places,
+            table,
+            ..
+        } = self.scratch;
+        places.clear();
+        table.clear();
+        self.memory
+            .translate(descriptor.address, u64::from(length), hint, places)
+            .map_err(|_| bad_address(descriptor))?;
+        for_each_pair(places, |words| table.push(decode(words)));
+        // A translation shorter than asked would be our own fault, but the guest must not see it.
+        if table.is_empty() {
+            return Err(bad_address(descriptor));
+        }
+        Ok(())
+    }
+}
+
+#[cold]
+fn bad_address(descriptor: Descriptor) -> RingError {
+    RingError::BadAddress {
+        address: descriptor.address,
+        length: descriptor.length,
+    }
+}

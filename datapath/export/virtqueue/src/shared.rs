@@ -1,0 +1,125 @@
+//! Words in memory that a guest or a front-end loads and stores at the same time.
+//!
+//! The only place of the crate that touches such memory. What the words mean lives elsewhere.
+
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use memory::Segment;
+
+/// An atomic word whose value is little-endian in memory, as virtio 1.x says.
+pub(crate) trait Word {
+    /// The value, in the machine's own order.
+    type Value;
+    /// Loads the word once.
+    fn load_value(&self, ordering: Ordering) -> Self::Value;
+    /// Stores the word once.
+    fn store_value(&self, value: Self::Value, ordering: Ordering);
+}
+
+macro_rules! word {
+    ($atomic:ty, $value:ty) => {
+        impl Word for $atomic {
+            type Value = $value;
+            #[inline(always)]
+            fn load_value(&self, ordering: Ordering) -> $value {
+                <$value>::from_le(self.load(ordering))
+            }
+            #[inline(always)]
+            fn store_value(&self, value: $value, ordering: Ordering) {
+                self.store(value.to_le(), ordering);
+            }
+        }
+    };
+}
+
+word!(AtomicU8, u8);
+word!(AtomicU16, u16);
+word!(AtomicU32, u32);
+word!(AtomicU64, u64);
+
+/// A table of words in shared memory. It keeps the segment, and with it the promise of whoever
+/// built the segment: the bytes stay mapped as long as the table is used.
+pub(crate) struct Cells<A> {
+    memory: Segment,
+    count: usize,
+    words: PhantomData<fn() -> A>,
+}
+
+impl<A: Word> Cells<A> {
+    /// The words from byte `offset` of `memory` on, `count` of them; `None` when they are not all
+    /// inside, or not aligned.
+    pub(crate) fn new(memory: Segment, offset: usize, count: usize) -> Option<Cells<A>> {
+        let bytes = count.checked_mul(size_of::<A>())?;
+        let end = offset.checked_add(bytes)?;
+        if end > memory.len() {
+            return None;
+        }
+        let memory = memory.part(offset, bytes);
+        let aligned = memory.address().addr().is_multiple_of(align_of::<A>());
+        (aligned && !memory.address().is_null()).then_some(Cells {
+            memory,
+            count,
+            words: PhantomData,
+        })
+    }
+
+    /// Loads word `index`, once.
+    #[inline(always)]
+    pub(crate) fn load(&self, index: usize, ordering: Ordering) -> A::Value {
+        self.at(index).load_value(ordering)
+    }
+
+    /// Stores word `index`, once.
+    #[inline(always)]
+    pub(crate) fn store(&self, index: usize, value: A::Value, ordering: Ordering) {
+        self.at(index).store_value(value, ordering);
+    }
+
+    #[inline(always)]
+    fn at(&self, index: usize) -> &A {
+        assert!(index < self.count, "word {index} of {}", self.count);
+        let word = self.memory.address().cast::<A>().wrapping_add(index);
+        // SAFETY: inside and aligned (checked by `new` and above); mapped as long as `self` is
+        // used, by the promise of the segment's constructor. Others may store at any moment: the
+        // type is atomic, so that is a race on values and nothing else.
+        unsafe { &*word }
+    }
+}
+
+impl<A> std::fmt::Debug for Cells<A> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} words at {:?}", self.count, self.memory.address())
+    }
+}
+
+/// Calls `take` with each 16 bytes of `segments`, as two raw words, loading every byte once. What
+/// is left over at the end is not looked at.
+pub(crate) fn for_each_pair(segments: &[Segment], mut take: impl FnMut([u64; 2])) {
+    if let [segment] = segments
+        && let Some(words) = Cells::<AtomicU64>::new(*segment, 0, segment.len() / 8)
+    {
+        for pair in 0..segment.len() / 16 {
+            let first = words.load(2 * pair, Ordering::Relaxed);
+            take([first, words.load(2 * pair + 1, Ordering::Relaxed)]);
+        }
+        return;
+    }
+    let (mut bytes, mut filled) = ([0u8; 16], 0);
+    for segment in segments {
+        let cells = Cells::<AtomicU8>::new(*segment, 0, segment.len());
+        let Some(cells) = cells else { continue };
+        for at in 0..segment.len() {
+            bytes[filled] = cells.load(at, Ordering::Relaxed);
+            filled += 1;
+            if filled == bytes.len() {
+                filled = 0;
+                let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = bytes;
+                take([
+                    u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+                    u64::from_le_bytes([i, j, k, l, m, n, o, p]),
+                ]);
+            }
+        }
+    }
+}

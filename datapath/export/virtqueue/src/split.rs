@@ -1,0 +1,227 @@
+//! The split ring: descriptor table, avail ring, used ring (virtio 1.2, 2.7).
+
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+
+use units::limits::QUEUE_SIZE_MAX;
+
+use crate::chain::{Chain, Descriptor, Gather, Head, INDIRECT, NEXT, Scratch};
+use crate::shared::Cells;
+use crate::{Area, Features, GuestMemory, Layout, RingError, RingMemory};
+
+/// Word of the avail and of the used ring that holds the flags.
+const FLAGS: usize = 0;
+/// Word of the avail and of the used ring that holds the index.
+const INDEX: usize = 1;
+/// First word of the avail ring's heads.
+const HEADS: usize = 2;
+/// Byte of the used ring where its elements begin.
+const USED_ELEMENTS: usize = 4;
+/// In either ring's flags: do not tell me.
+const SILENT: u16 = 1;
+
+/// The device's side of one split ring.
+#[derive(Debug)]
+pub(crate) struct Split {
+    size: u16,
+    event_idx: bool,
+    /// Pairs of words, one pair per descriptor.
+    descriptors: Cells<AtomicU64>,
+    /// Flags, index, heads, and with `event_idx` the used index at which the guest wants a call.
+    avail: Cells<AtomicU16>,
+    /// Flags and index of the used ring.
+    used: Cells<AtomicU16>,
+    /// Pairs of words: head, bytes written.
+    used_elements: Cells<AtomicU32>,
+    /// The avail index at which we want a kick.
+    avail_event: Option<Cells<AtomicU16>>,
+    /// Avail entry to take next.
+    next_avail: u16,
+    /// How far the guest had come when we looked last.
+    seen_avail: u16,
+    /// Used entry to fill next.
+    next_used: u16,
+    /// The used index that the guest sees.
+    published: u16,
+    /// By head: whether it is in flight.
+    in_flight: Box<[bool]>,
+}
+
+impl Split {
+    pub(crate) fn new(
+        size: u16,
+        memory: &RingMemory,
+        features: Features,
+        base: u32,
+    ) -> Result<Split, RingError> {
+        if !size.is_power_of_two() || size > QUEUE_SIZE_MAX {
+            return Err(RingError::QueueSize(size));
+        }
+        let entries = usize::from(size);
+        let bytes = Layout::Split.ring_bytes(size, features);
+        let descriptors = Cells::new(memory.descriptors, 0, 2 * entries)
+            .filter(|_| memory.descriptors.address().addr().is_multiple_of(16))
+            .ok_or(RingError::RingMemory(Area::Descriptors))?;
+        let avail = Cells::new(memory.driver, 0, bytes.driver / 2)
+            .ok_or(RingError::RingMemory(Area::Driver))?;
+        let device = RingError::RingMemory(Area::Device);
+        let used = Cells::new(memory.device, 0, 2).ok_or(device)?;
+        let elements = Cells::new(memory.device, USED_ELEMENTS, 2 * entries).ok_or(device)?;
+        let avail_event = if features.event_idx {
+            Some(Cells::new(memory.device, bytes.device - 2, 1).ok_or(device)?)
+        } else {
+            None
+        };
+        let next_avail = u16::try_from(base).map_err(|_| RingError::Base(base))?;
+        // The used index is not part of the base: it is where the guest will look.
+        let next_used = used.load(INDEX, Ordering::Acquire);
+        Ok(Split {
+            size,
+            event_idx: features.event_idx,
+            descriptors,
+            avail,
+            used,
+            used_elements: elements,
+            avail_event,
+            next_avail,
+            seen_avail: next_avail,
+            next_used,
+            published: next_used,
+            in_flight: vec![false; entries].into_boxed_slice(),
+        })
+    }
+
+    #[inline(always)]
+    pub(crate) fn pop<M: GuestMemory>(
+        &mut self,
+        memory: &M,
+        scratch: &mut Scratch,
+        chain: &mut Chain,
+    ) -> Result<bool, RingError> {
+        if self.next_avail == self.seen_avail && !self.look()? {
+            return Ok(false);
+        }
+        let slot = usize::from(self.next_avail & (self.size - 1));
+        let head = self.avail.load(HEADS + slot, Ordering::Relaxed);
+        if head >= self.size {
+            return Err(RingError::HeadOutOfRange(head));
+        }
+        if self.in_flight[usize::from(head)] {
+            return Err(RingError::HeadInFlight(head));
+        }
+        self.gather(Head(head), Gather::new(memory, scratch, chain))?;
+        self.in_flight[usize::from(head)] = true;
+        self.next_avail = self.next_avail.wrapping_add(1);
+        Ok(true)
+    }
+
+    /// Reads the avail index. Whether there is something to take.
+    fn look(&mut self) -> Result<bool, RingError> {
+        // Acquire: what the guest wrote before the index is to be seen after it.
+        let index = self.avail.load(INDEX, Ordering::Acquire);
+        if index.wrapping_sub(self.next_avail) > self.size {
+            return Err(RingError::IndexJump {
+                from: self.next_avail,
+                to: index,
+            });
+        }
+        self.seen_avail = index;
+        Ok(index != self.next_avail)
+    }
+
+    /// Follows the chain from `head` on.
+    #[inline(always)]
+    fn gather<M: GuestMemory>(
+        &self,
+        head: Head,
+        mut gather: Gather<'_, M>,
+    ) -> Result<(), RingError> {
+        let mut index = head.0;
+        for _ in 0..self.size {
+            let descriptor = self.descriptor(index);
+            if descriptor.has(INDIRECT) {
+                gather.add_split_table(descriptor)?;
+                return gather.finish(head);
+            }
+            gather.add(descriptor)?;
+            if !descriptor.has(NEXT) {
+                return gather.finish(head);
+            }
+            index = descriptor.link;
+            if index >= self.size {
+                return Err(RingError::NextOutOfRange(index));
+            }
+        }
+        Err(RingError::ChainTooLong)
+    }
+
+    #[inline(always)]
+    fn descriptor(&self, index: u16) -> Descriptor {
+        let at = 2 * usize::from(index);
+        let address = self.descriptors.load(at, Ordering::Relaxed);
+        let rest = self.descriptors.load(at + 1, Ordering::Relaxed);
+        Descriptor::from_split([address, rest])
+    }
+
+    #[inline(always)]
+    pub(crate) fn push(&mut self, head: Head, written: u32) {
+        let was = std::mem::replace(&mut self.in_flight[head.at()], false);
+        assert!(was, "head {} is answered once", head.0);
+        let at = 2 * usize::from(self.next_used & (self.size - 1));
+        let elements = &self.used_elements;
+        elements.store(at, u32::from(head.0), Ordering::Relaxed);
+        elements.store(at + 1, written, Ordering::Relaxed);
+        self.next_used = self.next_used.wrapping_add(1);
+    }
+
+    /// Shows the guest what was pushed. Whether it wants a call for that.
+    pub(crate) fn publish(&mut self) -> bool {
+        let (old, new) = (self.published, self.next_used);
+        if old == new {
+            return false;
+        }
+        // Release: the elements, and the data we wrote for the guest, come before the index.
+        self.used.store(INDEX, new, Ordering::Release);
+        self.published = new;
+        // The guest stores its wish and then looks at the index; we do it the other way round.
+        fence(Ordering::SeqCst);
+        if self.event_idx {
+            let at = HEADS + usize::from(self.size);
+            let wish = self.avail.load(at, Ordering::Relaxed);
+            crosses(wish, old, new)
+        } else {
+            self.avail.load(FLAGS, Ordering::Relaxed) & SILENT == 0
+        }
+    }
+
+    pub(crate) fn enable_kicks(&mut self) {
+        match &self.avail_event {
+            Some(event) => event.store(0, self.next_avail, Ordering::Relaxed),
+            None => self.used.store(FLAGS, 0, Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn disable_kicks(&mut self) {
+        // With the event index, a wish that lies behind is as good as none.
+        if self.avail_event.is_none() {
+            self.used.store(FLAGS, SILENT, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn waiting(&self) -> bool {
+        self.avail.load(INDEX, Ordering::Acquire) != self.next_avail
+    }
+
+    pub(crate) fn base(&self) -> u32 {
+        u32::from(self.next_avail)
+    }
+
+    /// Whether the guest has seen answers in this ring already.
+    pub(crate) fn has_history(&self) -> bool {
+        self.published != 0
+    }
+}
+
+/// Whether going from index `old` to index `new` passes the entry `event` (virtio 1.2, 2.7.7.1).
+pub(crate) fn crosses(event: u16, old: u16, new: u16) -> bool {
+    new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
+}
