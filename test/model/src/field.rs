@@ -1,0 +1,126 @@
+//! GF(2^8) with the polynomial x^8 + x^4 + x^3 + x^2 + 1 (0x11d), bit by bit, and the code on it.
+//!
+//! P and Q as in H. P. Anvin, "The mathematics of RAID-6"; further parities are rows of an
+//! extended Cauchy matrix, each scaled so that its first coefficient is 1.
+
+use std::sync::OnceLock;
+
+/// a × b, as one learns to multiply at school.
+#[must_use]
+pub fn multiply(a: u8, b: u8) -> u8 {
+    let mut product: u16 = 0;
+    for bit in 0..8 {
+        if b >> bit & 1 == 1 {
+            product ^= u16::from(a) << bit;
+        }
+    }
+    for bit in (8..16).rev() {
+        if product >> bit & 1 == 1 {
+            product ^= 0x11d << (bit - 8);
+        }
+    }
+    u8::try_from(product).expect("reduced below 2^8")
+}
+
+/// The b with a × b = 1.
+///
+/// # Panics
+/// For zero, which has none.
+#[must_use]
+pub fn inverse(a: u8) -> u8 {
+    let found = (0..=255).find(|b| multiply(a, *b) == 1);
+    found.expect("every element but zero has an inverse")
+}
+
+/// 2 to the power of `exponent`.
+#[must_use]
+pub fn power_of_two(exponent: usize) -> u8 {
+    (0..exponent).fold(1, |power, _| multiply(power, 2))
+}
+
+/// What data chunk `data` is multiplied with on its way into parity chunk `parity`.
+///
+/// # Panics
+/// When `data + parity` is 255 or more: the matrix ends there.
+#[must_use]
+pub fn coefficient(parity: usize, data: usize) -> u8 {
+    assert!(parity + data < 255, "parity {parity} of data {data}");
+    match parity {
+        0 => 1,
+        1 => power_of_two(data),
+        _ => {
+            let y = power_of_two(parity - 1);
+            let cauchy = |x: u8| inverse(x ^ y);
+            multiply(
+                cauchy(inverse(power_of_two(data))),
+                inverse(cauchy(power_of_two(0))),
+            )
+        }
+    }
+}
+
+/// target += factor × source, byte by byte.
+///
+/// # Panics
+/// When the lengths differ.
+pub fn add_scaled(target: &mut [u8], factor: u8, source: &[u8]) {
+    assert_eq!(target.len(), source.len());
+    if factor == 0 {
+        return;
+    }
+    let products = &products()[usize::from(factor)];
+    for (t, s) in target.iter_mut().zip(source) {
+        *t ^= products[usize::from(*s)];
+    }
+}
+
+/// All products, computed once by [`multiply`].
+fn products() -> &'static [[u8; 256]] {
+    static PRODUCTS: OnceLock<Vec<[u8; 256]>> = OnceLock::new();
+    PRODUCTS.get_or_init(|| {
+        (0..=255)
+            .map(|a| {
+                let mut row = [0; 256];
+                for b in 0..=255 {
+                    row[usize::from(b)] = multiply(a, b);
+                }
+                row
+            })
+            .collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_a_field() {
+        for a in 0..=255 {
+            assert_eq!(multiply(a, 1), a);
+            for b in 0..=255 {
+                assert_eq!(multiply(a, b), multiply(b, a));
+                assert_eq!(multiply(a, b) == 0, a == 0 || b == 0);
+                let (ab, ab3) = (multiply(a, b), multiply(a, b ^ 3));
+                assert_eq!(ab3, ab ^ multiply(a, 3), "distributive");
+                assert_eq!(multiply(ab, 7), multiply(a, multiply(b, 7)), "associative");
+            }
+        }
+        assert_eq!(multiply(0x80, 2), 0x1d, "the polynomial");
+    }
+
+    #[test]
+    fn two_generates_every_element_but_zero() {
+        let powers: std::collections::BTreeSet<u8> = (0..255).map(power_of_two).collect();
+        assert_eq!((powers.len(), powers.contains(&0)), (255, false));
+    }
+
+    #[test]
+    fn the_first_coefficients_are_those_published() {
+        let row = |parity| [0, 1, 2, 3, 4, 5].map(|data| coefficient(parity, data));
+        assert_eq!(row(0), [1, 1, 1, 1, 1, 1]);
+        assert_eq!(row(1), [1, 2, 4, 8, 16, 32]);
+        assert_eq!(row(2), [0x01, 0xf5, 0xd2, 0xc4, 0x9a, 0x71], "R");
+        assert_eq!(row(3), [0x01, 0xbb, 0xa6, 0xd7, 0xc7, 0x07], "S");
+    }
+}

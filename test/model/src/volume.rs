@@ -1,0 +1,266 @@
+//! Which bytes a read of a volume may return.
+//!
+//! Every atom (512 bytes, or the drives' atomic unit) has versions. A write that has begun may be
+//! seen; a write that is acknowledged supersedes what was settled before it began; what is
+//! superseded may come back by a power loss until a flush that began later is acknowledged.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A model of a volume that begins as zeroes.
+#[derive(Clone, Debug)]
+pub struct Volume {
+    atom_bytes: usize,
+    atoms: Vec<Vec<Version>>,
+    /// Counts events; every event has a time of its own.
+    now: u64,
+    reads: BTreeSet<u64>,
+    /// Atoms with more than one version.
+    changing: BTreeSet<usize>,
+}
+
+/// One content that an atom may have.
+#[derive(Clone, Debug)]
+struct Version {
+    bytes: Arc<[u8]>,
+    begun: u64,
+    /// When its write was answered; it may land at any moment before.
+    settled: Option<u64>,
+    /// When a later write was acknowledged, or a read has shown another version.
+    superseded: Option<u64>,
+    /// Superseded and flushed: not even a power loss brings it back.
+    erased: bool,
+}
+
+/// A write on its way. Finish or abandon it, or drop it at a stop.
+#[derive(Debug)]
+#[must_use]
+pub struct Write {
+    begun: u64,
+    atoms: Range<usize>,
+}
+
+/// A read on its way.
+#[derive(Debug)]
+#[must_use]
+pub struct Read {
+    begun: u64,
+    offset: usize,
+}
+
+/// A flush on its way.
+#[derive(Debug)]
+#[must_use]
+pub struct Flush {
+    begun: u64,
+}
+
+/// A read returned what it must not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mismatch {
+    /// The first wrong atom's offset in bytes.
+    pub offset: usize,
+    /// What the atom may hold.
+    pub allowed: Vec<Vec<u8>>,
+    /// What was read.
+    pub found: Vec<u8>,
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let head = |bytes: &[u8]| format!("{:02x?}", &bytes[..bytes.len().min(16)]);
+        let allowed: Vec<String> = self.allowed.iter().map(|bytes| head(bytes)).collect();
+        let (offset, found) = (self.offset, head(&self.found));
+        write!(
+            f,
+            "byte {offset}: read {found}…, allowed {}",
+            allowed.join("… or ")
+        )
+    }
+}
+
+impl Volume {
+    /// A volume of so many bytes, all zero.
+    ///
+    /// # Panics
+    /// When the size is not a multiple of the atom.
+    #[must_use]
+    pub fn new(bytes: usize, atom_bytes: usize) -> Volume {
+        assert!(bytes.is_multiple_of(atom_bytes));
+        let zero = Version {
+            bytes: vec![0; atom_bytes].into(),
+            begun: 0,
+            settled: Some(0),
+            superseded: None,
+            erased: false,
+        };
+        Volume {
+            atom_bytes,
+            atoms: vec![vec![zero]; bytes / atom_bytes],
+            now: 0,
+            reads: BTreeSet::new(),
+            changing: BTreeSet::new(),
+        }
+    }
+
+    /// A write of `bytes` is submitted; from now on reads may return them.
+    pub fn begin_write(&mut self, offset: usize, bytes: &[u8]) -> Write {
+        let begun = self.tick();
+        let atoms = self.range(offset, bytes.len());
+        for (atom, bytes) in atoms.clone().zip(bytes.chunks(self.atom_bytes)) {
+            self.changing.insert(atom);
+            self.atoms[atom].push(Version {
+                bytes: bytes.into(),
+                begun,
+                settled: None,
+                superseded: None,
+                erased: false,
+            });
+        }
+        Write { begun, atoms }
+    }
+
+    /// The write is acknowledged: what was settled before it began is not read any more.
+    pub fn finish_write(&mut self, write: Write) {
+        let now = self.tick();
+        for atom in write.atoms {
+            for version in &mut self.atoms[atom] {
+                if version.begun == write.begun {
+                    version.settled = Some(now);
+                } else if version.settled.is_some_and(|settled| settled < write.begun) {
+                    version.superseded.get_or_insert(now);
+                }
+            }
+        }
+    }
+
+    /// The write is answered with an error, or was a discard (as a write of zeroes): old or new.
+    pub fn abandon_write(&mut self, write: Write) {
+        let now = self.tick();
+        for atom in write.atoms {
+            for version in &mut self.atoms[atom] {
+                if version.begun == write.begun {
+                    version.settled = Some(now);
+                }
+            }
+        }
+    }
+
+    /// A flush is submitted.
+    pub fn begin_flush(&mut self) -> Flush {
+        Flush { begun: self.tick() }
+    }
+
+    /// The flush is acknowledged: what was superseded before it began is gone for ever.
+    pub fn finish_flush(&mut self, flush: Flush) {
+        let oldest_read = self.reads.first().copied().unwrap_or(u64::MAX);
+        let changing = std::mem::take(&mut self.changing);
+        for atom in changing {
+            let versions = &mut self.atoms[atom];
+            for version in versions.iter_mut() {
+                version.erased |= version.superseded.is_some_and(|when| when < flush.begun);
+            }
+            versions.retain(|version| {
+                !version.erased || version.superseded.is_some_and(|when| when > oldest_read)
+            });
+            if versions.len() > 1 {
+                self.changing.insert(atom);
+            }
+        }
+    }
+
+    /// A read is submitted.
+    pub fn begin_read(&mut self, offset: usize) -> Read {
+        let begun = self.tick();
+        self.reads.insert(begun);
+        Read { begun, offset }
+    }
+
+    /// The read has returned `found`. What it shows while nothing is written stays.
+    ///
+    /// # Errors
+    /// When an atom is none of the versions it may have had since the read began.
+    pub fn finish_read(&mut self, read: Read, found: &[u8]) -> Result<(), Mismatch> {
+        let now = self.tick();
+        self.reads.remove(&read.begun);
+        let atoms = self.range(read.offset, found.len());
+        for (atom, found) in atoms.zip(found.chunks(self.atom_bytes)) {
+            let versions = &mut self.atoms[atom];
+            let visible =
+                |version: &Version| version.superseded.is_none_or(|when| when > read.begun);
+            let seen = |version: &Version| *version.bytes == *found;
+            if !versions
+                .iter()
+                .any(|version| visible(version) && seen(version))
+            {
+                let allowed = versions.iter().filter(|version| visible(version));
+                return Err(Mismatch {
+                    offset: atom * self.atom_bytes,
+                    allowed: allowed.map(|version| version.bytes.to_vec()).collect(),
+                    found: found.to_vec(),
+                });
+            }
+            let quiet = |version: &Version| version.settled.is_some_and(|when| when < read.begun);
+            if versions.iter().all(quiet) {
+                for version in versions.iter_mut().filter(|version| !seen(version)) {
+                    version.superseded.get_or_insert(now);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The read is answered with an error, or not at all.
+    pub fn abandon_read(&mut self, read: &Read) {
+        self.reads.remove(&read.begun);
+    }
+
+    /// The engine dies: everything on its way is undecided. Drop the tokens.
+    pub fn stop(&mut self) {
+        let now = self.tick();
+        self.reads.clear();
+        for atom in &self.changing {
+            for version in &mut self.atoms[*atom] {
+                version.settled.get_or_insert(now);
+            }
+        }
+    }
+
+    /// The power fails: as a stop, and what was not flushed may be as before. Drop the tokens.
+    pub fn power_loss(&mut self) {
+        self.stop();
+        for atom in &self.changing {
+            for version in self.atoms[*atom]
+                .iter_mut()
+                .filter(|version| !version.erased)
+            {
+                version.superseded = None;
+            }
+        }
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.now += 1;
+        self.now
+    }
+
+    fn range(&self, offset: usize, length: usize) -> Range<usize> {
+        let aligned =
+            offset.is_multiple_of(self.atom_bytes) && length.is_multiple_of(self.atom_bytes);
+        assert!(aligned, "{offset}+{length} in atoms of {}", self.atom_bytes);
+        let (start, end) = (
+            offset / self.atom_bytes,
+            (offset + length) / self.atom_bytes,
+        );
+        assert!(
+            end <= self.atoms.len(),
+            "{offset}+{length} is beyond the end"
+        );
+        start..end
+    }
+}
+
+#[cfg(test)]
+mod tests;
