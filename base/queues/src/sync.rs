@@ -1,0 +1,42 @@
+//! The primitives that threads share: the standard library's, or loom's when loom checks us.
+
+#[cfg(loom)]
+pub(crate) use loom::{
+    cell::UnsafeCell,
+    sync::Arc,
+    sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+};
+
+#[cfg(not(loom))]
+pub(crate) use std::sync::{
+    Arc,
+    atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+};
+
+/// A cell that hands out its address, with the shape of loom's.
+#[cfg(not(loom))]
+pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+#[cfg(not(loom))]
+impl<T> UnsafeCell<T> {
+    pub(crate) fn new(value: T) -> UnsafeCell<T> {
+        UnsafeCell(std::cell::UnsafeCell::new(value))
+    }
+
+    /// Calls `visit` with the address; loom checks that nobody writes meanwhile.
+    #[inline]
+    pub(crate) fn with<R>(&self, visit: impl FnOnce(*const T) -> R) -> R {
+        visit(self.0.get())
+    }
+
+    /// Calls `visit` with the address; loom checks that nobody else is there meanwhile.
+    #[inline]
+    pub(crate) fn with_mut<R>(&self, visit: impl FnOnce(*mut T) -> R) -> R {
+        visit(self.0.get())
+    }
+}
+
+/// Keeps what one core writes on cache lines of its own; two lines, because processors fetch them
+/// in pairs.
+#[repr(align(128))]
+pub(crate) struct Padded<T>(pub(crate) T);
