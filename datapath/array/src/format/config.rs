@@ -1,0 +1,354 @@
+//! The config record: everything of an array that changes, in one atomic commit per update.
+
+use std::fmt;
+
+use units::{MemberIndex, StripeIndex, Update};
+use uuid::Uuid;
+
+use super::extent::{ExtentRun, extents_of, join_runs};
+use super::head::{Features, FormatError};
+use super::superblock::Superblock;
+use super::text::DriveIdentity;
+
+/// How many earlier updates a record names.
+pub const ANCESTORS_MAX: usize = 16;
+
+/// Which of the two config areas of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ConfigSlot {
+    /// Config A, for even updates.
+    A,
+    /// Config B, for odd updates.
+    B,
+}
+
+impl ConfigSlot {
+    /// The position in `Layout::config`.
+    #[must_use]
+    pub fn at(self) -> usize {
+        match self {
+            ConfigSlot::A => 0,
+            ConfigSlot::B => 1,
+        }
+    }
+}
+
+/// Why a member was excluded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ExclusionCause {
+    /// The drive went away.
+    Gone,
+    /// It could not read, more often than is tolerated.
+    ReadErrors,
+    /// It could not write.
+    WriteError,
+    /// It could not flush, so what it holds is not known.
+    FlushFailed,
+    /// Slower than its peers for too long.
+    TooSlow,
+    /// Somebody said so.
+    Command,
+    /// It was not found when the array was assembled.
+    Absent,
+    /// Its record was too old when the array was assembled.
+    Stale,
+    /// Another drive took its place and is not filled yet.
+    Replaced,
+}
+
+impl ExclusionCause {
+    /// All causes.
+    pub const ALL: [ExclusionCause; 9] = [
+        ExclusionCause::Gone,
+        ExclusionCause::ReadErrors,
+        ExclusionCause::WriteError,
+        ExclusionCause::FlushFailed,
+        ExclusionCause::TooSlow,
+        ExclusionCause::Command,
+        ExclusionCause::Absent,
+        ExclusionCause::Stale,
+        ExclusionCause::Replaced,
+    ];
+}
+
+impl fmt::Display for ExclusionCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ExclusionCause::Gone => "drive gone",
+            ExclusionCause::ReadErrors => "read errors",
+            ExclusionCause::WriteError => "write error",
+            ExclusionCause::FlushFailed => "flush failed",
+            ExclusionCause::TooSlow => "too slow",
+            ExclusionCause::Command => "by command",
+            ExclusionCause::Absent => "absent at assembly",
+            ExclusionCause::Stale => "stale at assembly",
+            ExclusionCause::Replaced => "replaced",
+        })
+    }
+}
+
+/// What a member may be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberState {
+    /// Holds all its chunks.
+    InSync,
+    /// Being filled.
+    Rebuilding {
+        /// Chunks of stripes below are good.
+        until: StripeIndex,
+    },
+    /// Holds nothing that may be used.
+    Excluded {
+        /// The update that excluded it.
+        since: Update,
+        /// Why.
+        cause: ExclusionCause,
+    },
+    /// The place was never filled.
+    Missing,
+}
+
+/// A place of an array and what fills it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberRecord {
+    /// As in the member's superblock.
+    pub uuid: Uuid,
+    /// What it may be used for.
+    pub state: MemberState,
+    /// The whole drive.
+    pub drive_bytes: u64,
+    /// What names the drive, as far as known.
+    pub identity: DriveIdentity,
+}
+
+/// Where a volume is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum VolumeState {
+    /// Its extents are being zeroed.
+    Creating,
+    /// Usable.
+    Ready,
+    /// Its extents are being given back.
+    Deleting,
+}
+
+/// A volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeRecord {
+    /// Its identity.
+    pub uuid: Uuid,
+    /// Its name, unique in the array; see `check_name`.
+    pub name: String,
+    /// Its size in blocks of the array, exactly as asked.
+    pub size_blocks: u64,
+    /// Where it lies, in the volume's order.
+    pub extents: Vec<ExtentRun>,
+    /// Where it is in its life.
+    pub state: VolumeState,
+    /// Its user promises not to change a buffer that is being written.
+    pub stable_buffers: bool,
+}
+
+/// What closes the write hole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WriteHole {
+    /// Resync after an unclean stop; partial parity is logged while degraded.
+    #[default]
+    Auto,
+    /// Partial parity is always logged.
+    Strict,
+    /// Nothing.
+    Off,
+}
+
+/// What can be set while an array runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArrayOptions {
+    /// What closes the write hole.
+    pub write_hole: WriteHole,
+    /// How long requests wait for lost members before they fail.
+    pub hold_timeout_seconds: u32,
+    /// A rebuild gets at least so much of each drive.
+    pub rebuild_floor_bytes_per_second: u64,
+    /// Background work yields above this latency; 0 means no target.
+    pub latency_target_us: u32,
+}
+
+impl Default for ArrayOptions {
+    fn default() -> ArrayOptions {
+        ArrayOptions {
+            write_hole: WriteHole::Auto,
+            hold_timeout_seconds: 30,
+            rebuild_floor_bytes_per_second: 50_000_000,
+            latency_target_us: 0,
+        }
+    }
+}
+
+/// Everything of an array that changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArrayConfig {
+    /// The array.
+    pub array: Uuid,
+    /// Its name; see `check_name`.
+    pub name: String,
+    /// Orders the records; strictly increases.
+    pub update: Update,
+    /// A random number, new for each update: two engines that wrote alone cannot agree on it.
+    pub update_id: u128,
+    /// Updates before this one, newest first; at most [`ANCESTORS_MAX`].
+    pub ancestors: Vec<(Update, u128)>,
+    /// The last update that began with a forced start; 0 when none did.
+    pub forced_at: Update,
+    /// Features in use.
+    pub features: Features,
+    /// Stopped cleanly: nothing is in flight.
+    pub clean: bool,
+    /// Parity of stripes below can be trusted, if the array is clean or running.
+    pub resynced_until: StripeIndex,
+    /// By `MemberIndex`.
+    pub members: Vec<MemberRecord>,
+    /// In order of creation.
+    pub volumes: Vec<VolumeRecord>,
+    /// Extents that may hold old data, sorted and joined.
+    pub unzeroed: Vec<ExtentRun>,
+    /// What can be set.
+    pub options: ArrayOptions,
+}
+
+/// A config record does not fit its area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConfigTooLarge {
+    /// What the record needs.
+    pub needed_bytes: u64,
+    /// What there is.
+    pub room_bytes: u64,
+}
+
+impl fmt::Display for ConfigTooLarge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "config record needs {} bytes and its area has {}; delete volumes to make room",
+            self.needed_bytes, self.room_bytes
+        )
+    }
+}
+
+impl std::error::Error for ConfigTooLarge {}
+
+impl ArrayConfig {
+    /// The record to change and commit next: one update later, this one its first ancestor.
+    ///
+    /// # Panics
+    /// After 2⁶⁴ updates.
+    #[must_use]
+    pub fn next(&self, update_id: u128) -> ArrayConfig {
+        let mut next = self.clone();
+        next.update = Update(
+            self.update
+                .0
+                .checked_add(1)
+                .expect("updates do not run out"),
+        );
+        next.update_id = update_id;
+        next.ancestors.insert(0, (self.update, self.update_id));
+        next.ancestors.truncate(ANCESTORS_MAX);
+        next
+    }
+
+    /// The config area that takes an update.
+    #[must_use]
+    pub fn slot(update: Update) -> ConfigSlot {
+        if update.0.is_multiple_of(2) {
+            ConfigSlot::A
+        } else {
+            ConfigSlot::B
+        }
+    }
+
+    /// The id of an update in this history; `None` when it is too old or was never.
+    #[must_use]
+    pub fn id_of(&self, update: Update) -> Option<u128> {
+        if update == self.update {
+            return Some(self.update_id);
+        }
+        let same = |(ancestor, _): &&(Update, u128)| *ancestor == update;
+        self.ancestors.iter().find(same).map(|(_, id)| *id)
+    }
+
+    /// Members in sync.
+    pub fn in_sync(&self) -> impl Iterator<Item = MemberIndex> + '_ {
+        let in_sync =
+            |(_, member): &(usize, &MemberRecord)| matches!(member.state, MemberState::InSync);
+        let index = |(position, _)| MemberIndex::from_at(position);
+        self.members.iter().enumerate().filter(in_sync).map(index)
+    }
+
+    /// Refuses a record whose parts contradict each other. Every decoded record has passed.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check(&self) -> Result<(), FormatError> {
+        let invalid = |what| Err(FormatError::Invalid(what));
+        let mut names: Vec<&str> = self.volumes.iter().map(|v| v.name.as_str()).collect();
+        let mut uuids: Vec<Uuid> = self.volumes.iter().map(|v| v.uuid).collect();
+        names.sort_unstable();
+        uuids.sort_unstable();
+        if names.windows(2).any(|pair| pair[0] == pair[1]) {
+            return invalid("two volumes of one name");
+        }
+        if uuids.windows(2).any(|pair| pair[0] == pair[1]) {
+            return invalid("two volumes of one uuid");
+        }
+        if self.volumes.iter().any(|volume| volume.size_blocks == 0) {
+            return invalid("a volume without size");
+        }
+        let runs = self.volumes.iter().flat_map(|v| v.extents.iter().copied());
+        join_runs(runs.collect()).map_err(FormatError::Invalid)?;
+        match join_runs(self.unzeroed.clone()) {
+            Ok(joined) if joined == self.unzeroed => {}
+            Ok(_) => return invalid("unzeroed runs are not sorted and joined"),
+            Err(what) => return invalid(what),
+        }
+        let newest_first = std::iter::once(self.update)
+            .chain(self.ancestors.iter().map(|(update, _)| *update))
+            .is_sorted_by(|newer, older| newer > older);
+        if !newest_first || self.forced_at > self.update {
+            return invalid("history");
+        }
+        Ok(())
+    }
+
+    /// Refuses a record that cannot belong to the array a superblock describes.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check_against(&self, superblock: &Superblock) -> Result<(), FormatError> {
+        let invalid = |what| Err(FormatError::Invalid(what));
+        if self.array != superblock.array {
+            return invalid("array uuid");
+        }
+        let (geometry, space) = (&superblock.geometry, superblock.extents());
+        if self.members.len() != geometry.members() {
+            return invalid("number of members");
+        }
+        let beyond = |member: &MemberRecord| match member.state {
+            MemberState::Rebuilding { until } => until.0 > geometry.stripes(),
+            MemberState::InSync | MemberState::Excluded { .. } | MemberState::Missing => false,
+        };
+        if self.resynced_until.0 > geometry.stripes() || self.members.iter().any(beyond) {
+            return invalid("a stripe beyond the end");
+        }
+        let mut runs = self.volumes.iter().flat_map(|volume| &volume.extents);
+        if !runs.all(|run| space.has(*run)) || !self.unzeroed.iter().all(|run| space.has(*run)) {
+            return invalid("an extent beyond the end");
+        }
+        let short =
+            |volume: &VolumeRecord| extents_of(&volume.extents) < space.needed(volume.size_blocks);
+        if self.volumes.iter().any(short) {
+            return invalid("a volume larger than its extents");
+        }
+        Ok(())
+    }
+}
