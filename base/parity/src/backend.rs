@@ -1,0 +1,78 @@
+//! Which instructions compute.
+
+use crate::kernels::Pass;
+use crate::scalar;
+
+/// Which instructions compute. All give the same bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// 64-bit words and tables; runs on every CPU.
+    Scalar,
+    /// x86-64 with AVX2.
+    Avx2,
+    /// x86-64 with AVX-512 F and BW and GFNI.
+    Avx512Gfni,
+}
+
+impl Backend {
+    /// All, slowest first.
+    const ALL: [Backend; 3] = [Backend::Scalar, Backend::Avx2, Backend::Avx512Gfni];
+
+    /// The backends that this CPU can run, slowest first.
+    pub fn available() -> impl DoubleEndedIterator<Item = Backend> {
+        Backend::ALL
+            .into_iter()
+            .filter(|backend| backend.is_available())
+    }
+
+    /// The fastest backend that this CPU can run. A [`crate::Code`] asks once and keeps it.
+    #[must_use]
+    pub fn best() -> Backend {
+        Backend::available()
+            .next_back()
+            .expect("the scalar backend runs everywhere")
+    }
+
+    /// Whether this CPU can run it.
+    #[must_use]
+    #[cfg(target_arch = "x86_64")]
+    pub fn is_available(self) -> bool {
+        match self {
+            Backend::Scalar => true,
+            Backend::Avx2 => is_x86_feature_detected!("avx2"),
+            Backend::Avx512Gfni => {
+                is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("gfni")
+            }
+        }
+    }
+
+    /// Whether this CPU can run it.
+    #[must_use]
+    #[cfg(not(target_arch = "x86_64"))]
+    pub fn is_available(self) -> bool {
+        self == Backend::Scalar
+    }
+
+    /// Makes a pass.
+    ///
+    /// # Panics
+    /// When this CPU lacks the instructions, or the parts of the pass do not fit together.
+    pub(crate) fn run(self, pass: &Pass<'_>) {
+        assert!(self.is_available(), "{self:?} needs another CPU");
+        pass.check();
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: available and checked, both just above.
+            Backend::Avx2 => unsafe { crate::avx2::run(pass) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Backend::Avx512Gfni => unsafe { crate::avx512::run(pass) },
+            #[cfg(not(target_arch = "x86_64"))]
+            Backend::Avx2 | Backend::Avx512Gfni => unreachable!("asserted above"),
+            // SAFETY: as above.
+            Backend::Scalar => unsafe { scalar::run(pass) },
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! A linear map of segments, and how it is cut into passes that suit the caches.
+
+use memory::Segment;
+use units::limits::{GROUP_MEMBERS_MAX, PARITY_MAX};
+
+use crate::Backend;
+use crate::field::power;
+use crate::kernels::{Pass, ROWS, Shape};
+
+/// With more sources than this, chunks that start at the same place of a page push each other
+/// out of the caches; then a tile of few sources is summed at a time.
+const SOURCES_WITHOUT_TILES: usize = 12;
+/// Bytes of a tile.
+const TILE_BYTES: usize = 4096;
+/// Sources of a tile.
+const TILE_SOURCES: usize = 8;
+
+/// Targets = factors · sources. Without heap memory, so that making one on the data path is free.
+#[derive(Clone)]
+pub(crate) struct Map {
+    sources: usize,
+    targets: usize,
+    /// `groups[target / ROWS].factors[source][target % ROWS]`.
+    groups: [Group; PARITY_MAX / ROWS],
+}
+
+/// Up to `ROWS` targets, computed together.
+#[derive(Clone, Copy)]
+struct Group {
+    shape: Shape,
+    factors: [[u8; ROWS]; GROUP_MEMBERS_MAX],
+}
+
+impl Map {
+    /// The map with `factor(target, source)`.
+    ///
+    /// # Panics
+    /// With more targets or sources than a group can have.
+    pub(crate) fn new(targets: usize, sources: usize, factor: impl Fn(usize, usize) -> u8) -> Map {
+        assert!(targets <= PARITY_MAX && sources <= GROUP_MEMBERS_MAX);
+        let empty = Group {
+            shape: Shape::Rows,
+            factors: [[0; ROWS]; GROUP_MEMBERS_MAX],
+        };
+        let mut groups = [empty; PARITY_MAX / ROWS];
+        for target in 0..targets {
+            let factors = &mut groups[target / ROWS].factors;
+            for (source, row) in factors[..sources].iter_mut().enumerate() {
+                row[target % ROWS] = factor(target, source);
+            }
+        }
+        for (index, group) in groups.iter_mut().enumerate() {
+            let rows = targets.saturating_sub(index * ROWS).min(ROWS);
+            group.shape = shape(&group.factors[..sources], rows);
+        }
+        Map {
+            sources,
+            targets,
+            groups,
+        }
+    }
+
+    /// The factor of `source` in `target`.
+    pub(crate) fn factor(&self, target: usize, source: usize) -> u8 {
+        assert!(target < self.targets && source < self.sources);
+        self.groups[target / ROWS].factors[source][target % ROWS]
+    }
+
+    /// Computes `targets` from `sources`, and stores what was loaded of each source to `copies`
+    /// if there are any.
+    ///
+    /// # Panics
+    /// When the lists have other sizes than the map, or the segments different lengths.
+    pub(crate) fn run(
+        &self,
+        backend: Backend,
+        sources: &[Segment],
+        copies: &[Segment],
+        targets: &[Segment],
+    ) {
+        assert_eq!(sources.len(), self.sources, "sources of a map");
+        assert_eq!(targets.len(), self.targets, "targets of a map");
+        let length = common_length([sources, copies, targets]);
+        if targets.is_empty() {
+            for (copy, source) in copies.iter().zip(sources) {
+                copy.copy_from(*source);
+            }
+            return;
+        }
+        let tiled = self.sources > SOURCES_WITHOUT_TILES || self.targets > ROWS;
+        let (tile_bytes, tile_sources) = match (tiled, self.sources > SOURCES_WITHOUT_TILES) {
+            (false, _) => (length, self.sources),
+            (true, false) => (TILE_BYTES, self.sources),
+            (true, true) => (TILE_BYTES, TILE_SOURCES),
+        };
+        let mut start = 0;
+        while start < length {
+            let end = length.min(start + tile_bytes);
+            let tile = Tile {
+                backend,
+                bytes: start..end,
+                sources: tile_sources,
+            };
+            self.run_tile(&tile, sources, copies, targets);
+            start = end;
+        }
+    }
+
+    fn run_tile(&self, tile: &Tile, sources: &[Segment], copies: &[Segment], targets: &[Segment]) {
+        for (index, rows) in targets.chunks(ROWS).enumerate() {
+            let group = &self.groups[index];
+            // The sources may change meanwhile; later rows must sum what the first ones did.
+            let (sources, copies) = match (index, copies.is_empty()) {
+                (0, _) | (_, true) => (sources, copies),
+                (_, false) => (copies, [].as_slice()),
+            };
+            let mut end = self.sources;
+            // From the last source to the first, as Horner's rule goes.
+            while end > 0 {
+                let first = (end - 1) / tile.sources * tile.sources;
+                tile.backend.run(&Pass {
+                    shape: group.shape,
+                    sources: &sources[first..end],
+                    copies: copies.get(first..end).unwrap_or(&[]),
+                    old: &[],
+                    factors: &group.factors[first..end],
+                    targets: rows,
+                    bytes: tile.bytes.clone(),
+                    add: end < self.sources,
+                });
+                end = first;
+            }
+        }
+    }
+}
+
+/// What is summed at a time.
+struct Tile {
+    backend: Backend,
+    bytes: std::ops::Range<usize>,
+    sources: usize,
+}
+
+/// The fastest kernel for the first `rows` of these factors.
+fn shape(factors: &[[u8; ROWS]], rows: usize) -> Shape {
+    let has_sum = factors.iter().all(|row| row[0] == 1);
+    let has_powers = factors
+        .iter()
+        .enumerate()
+        .all(|(source, row)| row[1] == power(2, source));
+    match (has_sum, has_powers, rows) {
+        (true, _, 1) => Shape::Sum,
+        (true, true, 2) => Shape::SumAndPowers,
+        (true, _, _) => Shape::SumAndRows,
+        (false, _, _) => Shape::Rows,
+    }
+}
+
+/// The one length of all segments; zero when there are none.
+///
+/// # Panics
+/// When they differ.
+pub(crate) fn common_length<const N: usize>(lists: [&[Segment]; N]) -> usize {
+    let mut all = lists.into_iter().flatten().map(|segment| segment.len());
+    let length = all.next().unwrap_or(0);
+    assert!(
+        all.all(|other| other == length),
+        "the segments of one call have one length"
+    );
+    length
+}

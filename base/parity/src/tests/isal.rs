@@ -1,0 +1,1 @@
+//! The same bytes as ISA-L, an independent implementation (Debian: libisal-dev).
