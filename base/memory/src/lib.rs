@@ -6,8 +6,9 @@
     reason = "an island: raw memory shared with guests and drives"
 )]
 
+pub mod guest;
+mod map;
+pub mod pool;
 mod segment;
-mod slots;
 
 pub use segment::{Segment, SegmentList};
-pub use slots::SegmentSlots;

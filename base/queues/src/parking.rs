@@ -133,7 +133,9 @@ impl Door {
 
     /// Receiver: wants to sleep.
     pub(crate) fn park(&self) -> Park {
-        self.state.store(PARKED, Ordering::Relaxed);
+        // Swaps, not stores: every change of state then follows the one it saw, so a sender's swap
+        // that was overtaken cannot pass for the latest change. (Loom asks for it; C++20 would not.)
+        self.state.swap(PARKED, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if self
             .filled
@@ -148,7 +150,7 @@ impl Door {
 
     /// Receiver: runs again, whoever woke it.
     pub(crate) fn unpark(&self) {
-        self.state.store(RUNNING, Ordering::Relaxed);
+        self.state.swap(RUNNING, Ordering::Relaxed);
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use loom::sync::Notify;
+use loom::sync::{Condvar, Mutex};
 use loom::thread;
 use queues::{Full, NoWake, Park, Post, Wake, mesh, spsc};
 use units::ReactorIndex;
@@ -62,16 +62,33 @@ fn a_batch_is_seen_whole_or_in_order_and_dropped_if_not_received() {
 }
 
 /// Loom's stand-in for an eventfd: a wake-up that comes early ends the next wait.
-struct Bell(Notify);
+struct Bell {
+    rung: Mutex<bool>,
+    ringing: Condvar,
+}
+
+impl Bell {
+    fn wait(&self) {
+        let mut rung = self.rung.lock().unwrap();
+        while !*rung {
+            rung = self.ringing.wait(rung).unwrap();
+        }
+        *rung = false;
+    }
+}
 
 impl Wake for Bell {
     fn wake(&self) {
-        self.0.notify();
+        *self.rung.lock().unwrap() = true;
+        self.ringing.notify_one();
     }
 }
 
 fn bell() -> Arc<Bell> {
-    Arc::new(Bell(Notify::new()))
+    Arc::new(Bell {
+        rung: Mutex::new(false),
+        ringing: Condvar::new(),
+    })
 }
 
 /// Receives one message, sleeping as long as there is none. A lost wake-up is a deadlock, which
@@ -82,7 +99,7 @@ fn receive_or_sleep(post: &mut Post<u32>, bell: &Bell) -> u32 {
             return message;
         }
         if post.park() == Park::Parked {
-            bell.0.wait();
+            bell.wait();
             post.unpark();
         }
     }
