@@ -7,7 +7,7 @@ use std::arch::x86_64::{
     _mm256_xor_si256,
 };
 
-use crate::field::NIBBLES;
+use crate::field::PRODUCTS;
 use crate::kernels::{self, Pass, Vector};
 
 /// Makes a checked pass.
@@ -19,6 +19,19 @@ pub(crate) unsafe fn run(pass: &Pass<'_>) {
     // SAFETY: the caller's promise is the same.
     unsafe { kernels::run::<Bytes32>(pass) };
 }
+
+/// Products with the 16 low and the 16 high nibbles. For byte shuffles.
+#[repr(C, align(32))]
+#[derive(Clone, Copy)]
+pub(crate) struct Nibbles {
+    /// `low[n]` = factor · n.
+    pub(crate) low: [u8; 16],
+    /// `high[n]` = factor · 16n.
+    pub(crate) high: [u8; 16],
+}
+
+/// `NIBBLES[a]` multiplies by a.
+pub(crate) static NIBBLES: [Nibbles; 256] = nibbles();
 
 /// Exists only where the CPU has AVX2 (see [`Vector`]).
 #[derive(Clone, Copy)]
@@ -105,4 +118,22 @@ impl Vector for Bytes32 {
         // SAFETY: AVX2 by existence.
         Bytes32(unsafe { times(self.0, factor) })
     }
+}
+
+const fn nibbles() -> [Nibbles; 256] {
+    let mut table = [Nibbles {
+        low: [0; 16],
+        high: [0; 16],
+    }; 256];
+    let mut a = 0;
+    while a < 256 {
+        let mut n = 0;
+        while n < 16 {
+            table[a].low[n] = PRODUCTS[a][n];
+            table[a].high[n] = PRODUCTS[a][n << 4];
+            n += 1;
+        }
+        a += 1;
+    }
+    table
 }

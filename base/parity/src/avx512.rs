@@ -8,7 +8,7 @@ use std::arch::x86_64::{
     _mm512_setzero_si512, _mm512_storeu_si512, _mm512_ternarylogic_epi64, _mm512_xor_si512,
 };
 
-use crate::field::AFFINE;
+use crate::field::PRODUCTS;
 use crate::kernels::{self, Pass, Vector};
 
 /// Makes a checked pass.
@@ -20,6 +20,10 @@ pub(crate) unsafe fn run(pass: &Pass<'_>) {
     // SAFETY: the caller's promise is the same.
     unsafe { kernels::run::<Bytes64>(pass) };
 }
+
+/// `AFFINE[a]` multiplies by a: the bit matrix in the order of `gf2p8affineqb`, where byte 7 − i
+/// holds the row of result bit i.
+pub(crate) static AFFINE: [u64; 256] = affine();
 
 /// Exists only where the CPU has AVX-512 and GFNI (see [`Vector`]).
 #[derive(Clone, Copy)]
@@ -92,4 +96,25 @@ impl Vector for Bytes64 {
         // SAFETY: AVX-512 and GFNI by existence.
         Bytes64(unsafe { times(self.0, factor) })
     }
+}
+
+const fn affine() -> [u64; 256] {
+    let mut table = [0; 256];
+    let mut a = 0;
+    while a < 256 {
+        let mut column = 0;
+        while column < 8 {
+            let product = PRODUCTS[a][1 << column];
+            let mut row = 0;
+            while row < 8 {
+                if product >> row & 1 == 1 {
+                    table[a] |= 1 << (8 * (7 - row) + column);
+                }
+                row += 1;
+            }
+            column += 1;
+        }
+        a += 1;
+    }
+    table
 }

@@ -156,17 +156,16 @@ impl Code {
     /// # Panics
     /// When the number of segments is not that of the code, or their lengths differ.
     pub fn generate(&self, data: &[Segment], parity: &[Segment]) {
-        self.map.run(self.backend, data, &[], parity);
+        self.map.run(self.backend, data, parity);
     }
 
-    /// The same, and stores to `copies` the very bytes that were summed, even when somebody
+    /// Copies `data` to `copies` and computes all parity chunks of the copies, even when somebody
     /// changes `data` meanwhile.
     ///
     /// # Panics
     /// As [`Code::generate`].
     pub fn copy_generate(&self, data: &[Segment], copies: &[Segment], parity: &[Segment]) {
-        assert_eq!(copies.len(), data.len(), "each data chunk has its copy");
-        self.map.run(self.backend, data, copies, parity);
+        self.map.copy_run(self.backend, data, copies, parity);
     }
 
     /// Brings some parity chunks, given with their rows, from `old` to `new` content of a data
@@ -175,56 +174,42 @@ impl Code {
     /// # Panics
     /// When a row or column is not of the code, a row comes too often, or the lengths differ.
     pub fn delta(&self, column: usize, old: Segment, new: Segment, parity: &[(usize, Segment)]) {
-        self.change(Change { column, old, new }, &[], parity);
-    }
-
-    /// The same, and stores to `copy` the very bytes of `new` that were summed, even when
-    /// somebody changes `new` meanwhile.
-    ///
-    /// # Panics
-    /// As [`Code::delta`].
-    pub fn copy_delta(&self, change: Change, copy: Segment, parity: &[(usize, Segment)]) {
-        if parity.is_empty() {
-            copy.copy_from(change.new);
-        }
-        self.change(change, &[copy], parity);
-    }
-
-    fn change(&self, change: Change, copies: &[Segment], parity: &[(usize, Segment)]) {
-        assert!(change.column < self.data, "a column of the code");
+        assert!(column < self.data, "a column of the code");
         assert!(parity.len() <= self.parity, "each row once");
-        let length = common_length([&[change.old, change.new], copies]);
-        let stable = copies;
-        let loaded = [change.new];
-        let (mut new, mut copies) = (loaded.as_slice(), copies);
+        let length = common_length([&[old, new]]);
         for rows in parity.chunks(ROWS) {
             let mut factors = [0; ROWS];
             let mut targets = [Segment::EMPTY; ROWS];
             for (index, &(row, target)) in rows.iter().enumerate() {
                 assert_eq!(target.len(), length, "parity is as long as its change");
-                factors[index] = self.coefficient(row, change.column);
+                factors[index] = self.coefficient(row, column);
                 targets[index] = target;
             }
-            let factors = [factors];
             self.backend.run(&Pass {
-                shape: if factors[0][0] == 1 {
+                shape: if factors[0] == 1 {
                     Shape::SumAndRows
                 } else {
                     Shape::Rows
                 },
-                sources: new,
-                copies,
-                old: &[change.old],
-                factors: &factors,
+                sources: &[new],
+                old: &[old],
+                factors: &[factors],
                 targets: &targets[..rows.len()],
                 bytes: 0..length,
                 add: true,
             });
-            if !stable.is_empty() {
-                // The new content may change meanwhile; later rows must sum what the first did.
-                (new, copies) = (stable, &[]);
-            }
         }
+    }
+
+    /// Copies the new content to `copy` and brings parity chunks from the old content to that of
+    /// the copy, even when somebody changes the new content meanwhile.
+    ///
+    /// # Panics
+    /// As [`Code::delta`].
+    pub fn copy_delta(&self, change: Change, copy: Segment, parity: &[(usize, Segment)]) {
+        // What fits the nearest cache is copied first and summed from there, see `copy_run`.
+        copy.copy_from(change.new);
+        self.delta(change.column, change.old, copy, parity);
     }
 }
 

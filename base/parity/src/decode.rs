@@ -46,7 +46,7 @@ impl Decoder {
     /// # Panics
     /// When the numbers of segments are not those of the sets, or the lengths differ.
     pub fn recover(&self, sources: &[Segment], targets: &[Segment]) {
-        self.map.run(self.backend, sources, &[], targets);
+        self.map.run(self.backend, sources, targets);
     }
 
     /// What `source` is multiplied by in `target`; both are positions in the sets.

@@ -1,7 +1,8 @@
 //! GF(2⁸) with the polynomial x⁸ + x⁴ + x³ + x² + 1 (0x11d), and its tables.
 //!
 //! The field of Linux md and of ISA-L; 2 generates it. Source: H. P. Anvin, "The mathematics of
-//! RAID-6". All tables are made by the compiler from [`multiply`].
+//! RAID-6". All tables, here and in the backends, are made by
+//! the compiler.
 
 /// The product, bit by bit. The definition that all faster ways are tested against.
 pub(crate) const fn multiply(a: u8, b: u8) -> u8 {
@@ -44,23 +45,6 @@ pub(crate) const fn inverse(a: u8) -> u8 {
 /// `PRODUCTS[a][b]` = a · b. For single bytes.
 pub(crate) static PRODUCTS: [[u8; 256]; 256] = products();
 
-/// Products with the 16 low and the 16 high nibbles. For byte shuffles.
-#[repr(C, align(32))]
-#[derive(Clone, Copy)]
-pub(crate) struct Nibbles {
-    /// `low[n]` = factor · n.
-    pub(crate) low: [u8; 16],
-    /// `high[n]` = factor · 16n.
-    pub(crate) high: [u8; 16],
-}
-
-/// `NIBBLES[a]` multiplies by a.
-pub(crate) static NIBBLES: [Nibbles; 256] = nibbles();
-
-/// `AFFINE[a]` multiplies by a: the bit matrix in the order of `gf2p8affineqb`, where byte 7 − i
-/// holds the row of result bit i.
-pub(crate) static AFFINE: [u64; 256] = affine();
-
 const fn products() -> [[u8; 256]; 256] {
     let mut table = [[0; 256]; 256];
     let mut a = 0u8;
@@ -84,43 +68,4 @@ const fn products() -> [[u8; 256]; 256] {
         }
         a += 1;
     }
-}
-
-const fn nibbles() -> [Nibbles; 256] {
-    let mut table = [Nibbles {
-        low: [0; 16],
-        high: [0; 16],
-    }; 256];
-    let mut a = 0;
-    while a < 256 {
-        let mut n = 0;
-        while n < 16 {
-            table[a].low[n] = PRODUCTS[a][n];
-            table[a].high[n] = PRODUCTS[a][n << 4];
-            n += 1;
-        }
-        a += 1;
-    }
-    table
-}
-
-const fn affine() -> [u64; 256] {
-    let mut table = [0; 256];
-    let mut a = 0;
-    while a < 256 {
-        let mut column = 0;
-        while column < 8 {
-            let product = PRODUCTS[a][1 << column];
-            let mut row = 0;
-            while row < 8 {
-                if product >> row & 1 == 1 {
-                    table[a] |= 1 << (8 * (7 - row) + column);
-                }
-                row += 1;
-            }
-            column += 1;
-        }
-        a += 1;
-    }
-    table
 }

@@ -35,12 +35,10 @@ pub(crate) enum Shape {
 pub(crate) struct Pass<'a> {
     /// Which kernel.
     pub(crate) shape: Shape,
-    /// What is summed. Each byte is loaded exactly once, since a guest may change it meanwhile.
+    /// What is summed.
     pub(crate) sources: &'a [Segment],
-    /// Empty, or where the loaded bytes of each source are stored too.
-    pub(crate) copies: &'a [Segment],
-    /// Empty, or what is added to each source after the copy: the old content, so that the
-    /// change of the source is summed.
+    /// Empty, or what is added to each source first: its old content, so that the change of the
+    /// source is summed.
     pub(crate) old: &'a [Segment],
     /// Of each source, the factor for each target.
     pub(crate) factors: &'a [[u8; ROWS]],
@@ -64,10 +62,9 @@ impl Pass<'_> {
         };
         assert!(rows.contains(&self.targets.len()), "rows of a pass");
         assert_eq!(self.factors.len(), count, "each source has its factors");
-        assert!(self.copies.is_empty() || self.copies.len() == count);
         assert!(self.old.is_empty() || self.old.len() == count);
         assert!(self.bytes.start <= self.bytes.end);
-        for list in [self.sources, self.copies, self.old, self.targets] {
+        for list in [self.sources, self.old, self.targets] {
             for segment in list {
                 assert!(segment.len() >= self.bytes.end, "a segment is too short");
             }
@@ -87,7 +84,7 @@ pub(crate) trait Vector: Copy {
     /// The CPU has the instructions of this backend.
     unsafe fn zero() -> Self;
 
-    /// Loads bytes at any alignment, exactly once.
+    /// Loads bytes at any alignment.
     ///
     /// # Safety
     /// The CPU has the instructions of this backend; `BYTES` at `from` are readable.
@@ -138,11 +135,10 @@ pub(crate) unsafe fn run<V: Vector>(pass: &Pass<'_>) {
         pass,
         vector: PhantomData,
     };
-    let done = match (pass.copies.is_empty(), pass.old.is_empty()) {
-        (true, true) => blocks::<V, false, false>(&work),
-        (false, true) => blocks::<V, true, false>(&work),
-        (true, false) => blocks::<V, false, true>(&work),
-        (false, false) => blocks::<V, true, true>(&work),
+    let done = if pass.old.is_empty() {
+        blocks::<V, false>(&work)
+    } else {
+        blocks::<V, true>(&work)
     };
     for at in done..pass.bytes.end {
         one_byte(&work, at);
@@ -150,24 +146,19 @@ pub(crate) unsafe fn run<V: Vector>(pass: &Pass<'_>) {
 }
 
 impl<V: Vector> Work<'_, V> {
-    /// One vector of a source: loaded once, copied if asked, changed to the difference if asked.
+    /// One vector of a source, or of its change.
     #[inline(always)]
-    fn read<const COPY: bool, const CHANGE: bool>(&self, source: usize, at: usize) -> V {
+    fn read<const CHANGE: bool>(&self, source: usize, at: usize) -> V {
         debug_assert!(at + V::BYTES <= self.pass.bytes.end);
         let from = self.pass.sources[source].address().wrapping_add(at);
         // SAFETY: `at` is inside (kernels take whole blocks only), the rest by existence.
-        let mut vector = unsafe { V::load(from) };
-        if COPY {
-            let to = self.pass.copies[source].address().wrapping_add(at);
-            // SAFETY: as above; segments are writable (their constructor).
-            unsafe { vector.store(to) };
+        let vector = unsafe { V::load(from) };
+        if !CHANGE {
+            return vector;
         }
-        if CHANGE {
-            let from = self.pass.old[source].address().wrapping_add(at);
-            // SAFETY: as above.
-            vector = vector.plus(unsafe { V::load(from) });
-        }
-        vector
+        let from = self.pass.old[source].address().wrapping_add(at);
+        // SAFETY: as above.
+        vector.plus(unsafe { V::load(from) })
     }
 
     /// What the sums of one target start from.
@@ -206,22 +197,22 @@ impl<V: Vector> Work<'_, V> {
 
 /// Computes all whole blocks. Returns the first byte that is left.
 #[inline(always)]
-fn blocks<V: Vector, const COPY: bool, const CHANGE: bool>(work: &Work<'_, V>) -> usize {
+fn blocks<V: Vector, const CHANGE: bool>(work: &Work<'_, V>) -> usize {
     match (work.pass.shape, work.pass.targets.len()) {
-        (Shape::Sum, _) | (Shape::SumAndRows, 1) => sum::<V, COPY, CHANGE>(work),
-        (Shape::SumAndPowers, _) => sum_and_powers::<V, COPY, CHANGE>(work),
-        (Shape::SumAndRows, 2) => rows::<V, 2, true, COPY, CHANGE>(work),
-        (Shape::SumAndRows, 3) => rows::<V, 3, true, COPY, CHANGE>(work),
-        (Shape::SumAndRows, _) => rows::<V, 4, true, COPY, CHANGE>(work),
-        (Shape::Rows, 1) => rows::<V, 1, false, COPY, CHANGE>(work),
-        (Shape::Rows, 2) => rows::<V, 2, false, COPY, CHANGE>(work),
-        (Shape::Rows, 3) => rows::<V, 3, false, COPY, CHANGE>(work),
-        (Shape::Rows, _) => rows::<V, 4, false, COPY, CHANGE>(work),
+        (Shape::Sum, _) | (Shape::SumAndRows, 1) => sum::<V, CHANGE>(work),
+        (Shape::SumAndPowers, _) => sum_and_powers::<V, CHANGE>(work),
+        (Shape::SumAndRows, 2) => rows::<V, 2, true, CHANGE>(work),
+        (Shape::SumAndRows, 3) => rows::<V, 3, true, CHANGE>(work),
+        (Shape::SumAndRows, _) => rows::<V, 4, true, CHANGE>(work),
+        (Shape::Rows, 1) => rows::<V, 1, false, CHANGE>(work),
+        (Shape::Rows, 2) => rows::<V, 2, false, CHANGE>(work),
+        (Shape::Rows, 3) => rows::<V, 3, false, CHANGE>(work),
+        (Shape::Rows, _) => rows::<V, 4, false, CHANGE>(work),
     }
 }
 
 #[inline(always)]
-fn sum<V: Vector, const COPY: bool, const CHANGE: bool>(work: &Work<'_, V>) -> usize {
+fn sum<V: Vector, const CHANGE: bool>(work: &Work<'_, V>) -> usize {
     let (mut at, end) = (work.pass.bytes.start, work.pass.bytes.end);
     let sources = work.pass.sources.len();
     while end - at >= WIDE * V::BYTES {
@@ -231,8 +222,8 @@ fn sum<V: Vector, const COPY: bool, const CHANGE: bool>(work: &Work<'_, V>) -> u
         while sources - source >= 2 {
             for (index, vector) in total.iter_mut().enumerate() {
                 let here = at + index * V::BYTES;
-                let first = work.read::<COPY, CHANGE>(source, here);
-                let second = work.read::<COPY, CHANGE>(source + 1, here);
+                let first = work.read::<CHANGE>(source, here);
+                let second = work.read::<CHANGE>(source + 1, here);
                 *vector = vector.plus_both(first, second);
             }
             source += 2;
@@ -240,7 +231,7 @@ fn sum<V: Vector, const COPY: bool, const CHANGE: bool>(work: &Work<'_, V>) -> u
         if source < sources {
             for (index, vector) in total.iter_mut().enumerate() {
                 let here = at + index * V::BYTES;
-                *vector = vector.plus(work.read::<COPY, CHANGE>(source, here));
+                *vector = vector.plus(work.read::<CHANGE>(source, here));
             }
         }
         work.end(0, at, total);
@@ -251,14 +242,14 @@ fn sum<V: Vector, const COPY: bool, const CHANGE: bool>(work: &Work<'_, V>) -> u
 
 /// Horner's rule, from the last source to the first: Q = (… · 2 + d₁) · 2 + d₀.
 #[inline(always)]
-fn sum_and_powers<V: Vector, const COPY: bool, const CHANGE: bool>(work: &Work<'_, V>) -> usize {
+fn sum_and_powers<V: Vector, const CHANGE: bool>(work: &Work<'_, V>) -> usize {
     let (mut at, end) = (work.pass.bytes.start, work.pass.bytes.end);
     while end - at >= WIDE * V::BYTES {
         let mut p = work.begin::<WIDE>(0, at);
         let mut q = work.begin::<WIDE>(1, at);
         for source in (0..work.pass.sources.len()).rev() {
             for index in 0..WIDE {
-                let vector = work.read::<COPY, CHANGE>(source, at + index * V::BYTES);
+                let vector = work.read::<CHANGE>(source, at + index * V::BYTES);
                 p[index] = p[index].plus(vector);
                 q[index] = q[index].double().plus(vector);
             }
@@ -271,13 +262,7 @@ fn sum_and_powers<V: Vector, const COPY: bool, const CHANGE: bool>(work: &Work<'
 }
 
 #[inline(always)]
-fn rows<
-    V: Vector,
-    const COUNT: usize,
-    const FIRST_IS_SUM: bool,
-    const COPY: bool,
-    const CHANGE: bool,
->(
+fn rows<V: Vector, const COUNT: usize, const FIRST_IS_SUM: bool, const CHANGE: bool>(
     work: &Work<'_, V>,
 ) -> usize {
     let (mut at, end) = (work.pass.bytes.start, work.pass.bytes.end);
@@ -287,8 +272,8 @@ fn rows<
             *total = work.begin(row, at);
         }
         for (source, factors) in work.pass.factors.iter().enumerate() {
-            let first = work.read::<COPY, CHANGE>(source, at);
-            let second = work.read::<COPY, CHANGE>(source, at + V::BYTES);
+            let first = work.read::<CHANGE>(source, at);
+            let second = work.read::<CHANGE>(source, at + V::BYTES);
             if FIRST_IS_SUM {
                 totals[0][0] = totals[0][0].plus(first);
                 totals[0][1] = totals[0][1].plus(second);
@@ -318,9 +303,6 @@ fn one_byte<V: Vector>(work: &Work<'_, V>, at: usize) {
     }
     for (index, factors) in pass.factors.iter().enumerate() {
         let mut byte = load_byte(pass.sources[index], at);
-        if let Some(copy) = pass.copies.get(index) {
-            copy.part(at, 1).fill(byte);
-        }
         if let Some(old) = pass.old.get(index) {
             byte ^= load_byte(*old, at);
         }
@@ -333,9 +315,8 @@ fn one_byte<V: Vector>(work: &Work<'_, V>, at: usize) {
     }
 }
 
-/// Loads one byte, exactly once.
 fn load_byte(segment: Segment, at: usize) -> u8 {
     let byte = segment.part(at, 1).address();
     // SAFETY: one byte of a segment, which is mapped (its constructor).
-    unsafe { byte.read_volatile() }
+    unsafe { byte.read() }
 }

@@ -47,7 +47,6 @@ pub fn xor_into(target: Segment, source: Segment) {
     Backend::best().run(&Pass {
         shape: Shape::Sum,
         sources: &[source],
-        copies: &[],
         old: &[],
         factors: &[[1, 0, 0, 0]],
         targets: &[target],

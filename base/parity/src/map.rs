@@ -1,5 +1,7 @@
 //! A linear map of segments, and how it is cut into passes that suit the caches.
 
+use std::ops::Range;
+
 use memory::Segment;
 use units::limits::{GROUP_MEMBERS_MAX, PARITY_MAX};
 
@@ -66,79 +68,80 @@ impl Map {
         self.groups[target / ROWS].factors[source][target % ROWS]
     }
 
-    /// Computes `targets` from `sources`, and stores what was loaded of each source to `copies`
-    /// if there are any.
+    /// Computes `targets` from `sources`.
     ///
     /// # Panics
     /// When the lists have other sizes than the map, or the segments different lengths.
-    pub(crate) fn run(
+    pub(crate) fn run(&self, backend: Backend, sources: &[Segment], targets: &[Segment]) {
+        let length = common_length([sources, targets]);
+        let many_rows = self.targets > ROWS || self.sources > SOURCES_WITHOUT_TILES;
+        let tile_bytes = if many_rows { TILE_BYTES } else { length.max(1) };
+        for start in (0..length).step_by(tile_bytes) {
+            let bytes = start..length.min(start + tile_bytes);
+            self.run_tile(backend, sources, targets, bytes);
+        }
+    }
+
+    /// The same after copying `sources` to `copies`: the targets are those of the copies, even
+    /// when somebody changes the sources meanwhile.
+    ///
+    /// Each tile is copied and then, still in the nearest cache, summed. To store the copy within
+    /// the kernel is half as fast where chunks and copies lie at the same place of their pages,
+    /// as they do: loads then wait for stores that look like theirs in the low 12 bits.
+    ///
+    /// # Panics
+    /// As [`Map::run`].
+    pub(crate) fn copy_run(
         &self,
         backend: Backend,
         sources: &[Segment],
         copies: &[Segment],
         targets: &[Segment],
     ) {
-        assert_eq!(sources.len(), self.sources, "sources of a map");
-        assert_eq!(targets.len(), self.targets, "targets of a map");
+        assert_eq!(copies.len(), sources.len(), "each source has its copy");
         let length = common_length([sources, copies, targets]);
-        if targets.is_empty() {
+        for start in (0..length).step_by(TILE_BYTES) {
+            let bytes = start..length.min(start + TILE_BYTES);
             for (copy, source) in copies.iter().zip(sources) {
-                copy.copy_from(*source);
+                let source = source.part(start, bytes.len());
+                copy.part(start, bytes.len()).copy_from(source);
             }
-            return;
-        }
-        let tiled = self.sources > SOURCES_WITHOUT_TILES || self.targets > ROWS;
-        let (tile_bytes, tile_sources) = match (tiled, self.sources > SOURCES_WITHOUT_TILES) {
-            (false, _) => (length, self.sources),
-            (true, false) => (TILE_BYTES, self.sources),
-            (true, true) => (TILE_BYTES, TILE_SOURCES),
-        };
-        let mut start = 0;
-        while start < length {
-            let end = length.min(start + tile_bytes);
-            let tile = Tile {
-                backend,
-                bytes: start..end,
-                sources: tile_sources,
-            };
-            self.run_tile(&tile, sources, copies, targets);
-            start = end;
+            self.run_tile(backend, copies, targets, bytes);
         }
     }
 
-    fn run_tile(&self, tile: &Tile, sources: &[Segment], copies: &[Segment], targets: &[Segment]) {
-        for (index, rows) in targets.chunks(ROWS).enumerate() {
-            let group = &self.groups[index];
-            // The sources may change meanwhile; later rows must sum what the first ones did.
-            let (sources, copies) = match (index, copies.is_empty()) {
-                (0, _) | (_, true) => (sources, copies),
-                (_, false) => (copies, [].as_slice()),
-            };
+    fn run_tile(
+        &self,
+        backend: Backend,
+        sources: &[Segment],
+        targets: &[Segment],
+        bytes: Range<usize>,
+    ) {
+        assert_eq!(sources.len(), self.sources, "sources of a map");
+        assert_eq!(targets.len(), self.targets, "targets of a map");
+        let tile_sources = if self.sources > SOURCES_WITHOUT_TILES {
+            TILE_SOURCES
+        } else {
+            SOURCES_WITHOUT_TILES
+        };
+        for (group, rows) in self.groups.iter().zip(targets.chunks(ROWS)) {
             let mut end = self.sources;
             // From the last source to the first, as Horner's rule goes.
             while end > 0 {
-                let first = (end - 1) / tile.sources * tile.sources;
-                tile.backend.run(&Pass {
+                let first = (end - 1) / tile_sources * tile_sources;
+                backend.run(&Pass {
                     shape: group.shape,
                     sources: &sources[first..end],
-                    copies: copies.get(first..end).unwrap_or(&[]),
                     old: &[],
                     factors: &group.factors[first..end],
                     targets: rows,
-                    bytes: tile.bytes.clone(),
+                    bytes: bytes.clone(),
                     add: end < self.sources,
                 });
                 end = first;
             }
         }
     }
-}
-
-/// What is summed at a time.
-struct Tile {
-    backend: Backend,
-    bytes: std::ops::Range<usize>,
-    sources: usize,
 }
 
 /// The fastest kernel for the first `rows` of these factors.

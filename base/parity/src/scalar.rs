@@ -12,11 +12,6 @@ pub(crate) unsafe fn run(pass: &Pass<'_>) {
     unsafe { kernels::run::<u64>(pass) };
 }
 
-/// A word at any alignment, so that it can be loaded once by a volatile load.
-#[repr(C, packed)]
-#[derive(Clone, Copy)]
-struct Unaligned(u64);
-
 const LOW_BITS: u64 = 0x0101_0101_0101_0101;
 
 impl Vector for u64 {
@@ -30,8 +25,8 @@ impl Vector for u64 {
 
     #[inline(always)]
     unsafe fn load(from: *const u8) -> u64 {
-        // SAFETY: readable (caller); the type has no alignment.
-        unsafe { from.cast::<Unaligned>().read_volatile() }.0
+        // SAFETY: readable (caller).
+        unsafe { from.cast::<u64>().read_unaligned() }
     }
 
     #[inline(always)]
