@@ -10,5 +10,9 @@ pub mod guest;
 mod map;
 pub mod pool;
 mod segment;
+mod slots;
 
+pub use guest::{BadAddress, Mapping, Region, RegionTable};
+pub use pool::{Backing, Buffer, Pages, Pool};
 pub use segment::{Segment, SegmentList};
+pub use slots::SegmentSlots;

@@ -4,12 +4,26 @@
 //! live here: drives, volumes, and the arithmetic of parity.
 #![forbid(unsafe_code)]
 
+mod buffers;
+mod coordinator;
 pub mod format;
 mod geometry;
+mod io;
+mod lanes;
+mod map;
 mod plan;
+mod shard;
+mod slots;
 
+pub use coordinator::{
+    Command, Coordinator, CoordinatorSettings, MapIdentity, MemberPlace, PassStatus, Refusal,
+    initial_map,
+};
 pub use geometry::{Geometry, GeometryError, GeometryParameters, Level, ParseLevelError, Place};
+pub use io::{Event, Io, MemberFailure, MemberRequest, Message, PassEvent, WorkMessage};
+pub use map::{ArrayMap, MapMember, MapState, Pass, Window};
 pub use plan::{
     Band, Bands, Beyond, Method, ReadPlan, StripeState, WritePlan, bands, plan_read, plan_repair,
     plan_write,
 };
+pub use shard::{Room, Shard, ShardCounters, ShardError, Shared};

@@ -32,8 +32,8 @@ pub struct WritePlan {
     /// The roles to write: written data and parity, never a lost one. All parity written is
     /// wholly new; a data role that is written but lost lives on in the parity.
     pub write: RoleSet,
-    /// Whether what is decoded depends on parity that is not trusted: the best there is, and
-    /// wrong where an unclean stop tore the stripe.
+    /// Whether new parity depends on old parity that is not trusted: the best there is, and wrong
+    /// where an unclean stop tore the stripe.
     pub doubtful: bool,
 }
 
@@ -95,23 +95,28 @@ pub fn plan_write(
     // Old parity is of use only when it is trusted, and when all of it can be read: a parity that
     // cannot be read is written anew, whole.
     let modify = written.union(parity);
-    let modify_possible = state.parity_trusted && readable.covers(modify);
+    let modify_possible = readable.covers(modify);
+    let modify_right = modify_possible && state.parity_trusted;
     let reconstruct_possible = readable.covers(kept);
-    match (modify_possible, reconstruct_possible) {
-        (true, true) if modify.len() < kept.len() => {
-            Ok(WritePlan::new(Method::ReadModifyWrite, modify, write))
-        }
-        (true, false) => Ok(WritePlan::new(Method::ReadModifyWrite, modify, write)),
-        (_, true) => Ok(WritePlan::new(Method::ReconstructWrite, kept, write)),
-        (false, false) => {
-            let sources = sources(k, kept.both(readable), readable).ok_or(Beyond)?;
-            Ok(WritePlan {
-                method: Method::ReconstructFirst,
-                read: sources,
-                decode: kept.without(readable),
-                write,
-                doubtful: doubtful(k, sources, state),
-            })
-        }
+    if modify_right && (!reconstruct_possible || modify.len() < kept.len()) {
+        return Ok(WritePlan::new(Method::ReadModifyWrite, modify, write));
     }
+    if reconstruct_possible {
+        return Ok(WritePlan::new(Method::ReconstructWrite, kept, write));
+    }
+    if let Some(sources) = sources(k, kept.both(readable), readable) {
+        return Ok(WritePlan {
+            decode: kept.without(readable),
+            doubtful: doubtful(k, sources, state),
+            ..WritePlan::new(Method::ReconstructFirst, sources, write)
+        });
+    }
+    if modify_possible {
+        // Kept chunks are out of reach; what parity says of them, it goes on saying.
+        return Ok(WritePlan {
+            doubtful: true,
+            ..WritePlan::new(Method::ReadModifyWrite, modify, write)
+        });
+    }
+    Err(Beyond)
 }

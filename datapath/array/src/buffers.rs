@@ -1,0 +1,137 @@
+//! Transfer buffers of one shard, in two sizes: 4 KiB for small writes, so that hundreds of them
+//! stay in cache side by side, and 64 KiB for all else.
+
+use memory::{Backing, Buffer, Pages, Pool, Segment};
+use units::RoleSet;
+use units::limits::{GROUP_MEMBERS_MAX, LARGE_BUFFER_BYTES, SMALL_BUFFER_BYTES};
+
+/// Which of the two pools.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Class {
+    #[default]
+    Small,
+    Large,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Buffers {
+    small: Pool,
+    large: Pool,
+}
+
+/// The buffers of one ticket: at most one per role for what was on the drive and one for what
+/// will be there.
+#[derive(Debug)]
+pub(crate) struct TicketBuffers {
+    class: Class,
+    held: [RoleSet; 2],
+    buffers: [Vec<Option<Buffer>>; 2],
+}
+
+/// Which of a role's two buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// What was on the drive, where it must be kept beside the new content.
+    Old = 0,
+    /// What the drive holds when the ticket is done.
+    New = 1,
+}
+
+impl Default for TicketBuffers {
+    fn default() -> TicketBuffers {
+        let none = || (0..GROUP_MEMBERS_MAX).map(|_| None).collect();
+        TicketBuffers {
+            class: Class::Small,
+            held: [RoleSet::EMPTY; 2],
+            buffers: [none(), none()],
+        }
+    }
+}
+
+impl Buffers {
+    /// Room for `small` and `large` buffers.
+    ///
+    /// # Errors
+    /// When the host refuses the memory.
+    pub(crate) fn new(small: usize, large: usize) -> std::io::Result<Buffers> {
+        assert!(
+            large >= 2 * GROUP_MEMBERS_MAX,
+            "the widest ticket must fit an idle pool"
+        );
+        assert!(
+            small >= 2 * GROUP_MEMBERS_MAX,
+            "the widest ticket must fit an idle pool"
+        );
+        Ok(Buffers {
+            small: Pool::new(small, SMALL_BUFFER_BYTES, Backing::Anonymous(Pages::Plain))?,
+            large: Pool::new(large, LARGE_BUFFER_BYTES, Backing::Anonymous(Pages::Plain))?,
+        })
+    }
+
+    /// Takes a buffer of at least `bytes` for each role named; all or none.
+    pub(crate) fn acquire(
+        &mut self,
+        ticket: &mut TicketBuffers,
+        bytes: usize,
+        old: RoleSet,
+        new: RoleSet,
+    ) -> bool {
+        assert!(
+            ticket.held == [RoleSet::EMPTY; 2],
+            "a ticket takes its buffers once"
+        );
+        let class = if bytes <= SMALL_BUFFER_BYTES {
+            Class::Small
+        } else {
+            Class::Large
+        };
+        let pool = self.pool(class);
+        if pool.free() < old.len() + new.len() {
+            return false;
+        }
+        for (side, roles) in [(Side::Old, old), (Side::New, new)] {
+            for role in roles {
+                let buffer = pool.acquire().expect("counted above");
+                ticket.buffers[side as usize][role.at()] = Some(buffer);
+            }
+        }
+        ticket.class = class;
+        ticket.held = [old, new];
+        true
+    }
+
+    /// Gives all buffers of a ticket back.
+    pub(crate) fn release(&mut self, ticket: &mut TicketBuffers) {
+        let class = ticket.class;
+        for (buffers, held) in ticket.buffers.iter_mut().zip(ticket.held) {
+            for role in held {
+                let buffer = buffers[role.at()].take().expect("held");
+                self.pool(class).release(buffer);
+            }
+        }
+        ticket.held = [RoleSet::EMPTY; 2];
+    }
+
+    /// The memory of one buffer of a ticket.
+    pub(crate) fn segment(&self, ticket: &TicketBuffers, side: Side, role: units::Role) -> Segment {
+        let buffer = ticket.buffers[side as usize][role.at()].as_ref();
+        let buffer = buffer.expect("the plan named this role");
+        match ticket.class {
+            Class::Small => self.small.segment(buffer),
+            Class::Large => self.large.segment(buffer),
+        }
+    }
+
+    /// Buffers that are taken; zero when the shard is idle.
+    pub(crate) fn in_use(&self) -> usize {
+        self.small.len() - self.small.free() + self.large.len() - self.large.free()
+    }
+
+    fn pool(&mut self, class: Class) -> &mut Pool {
+        match class {
+            Class::Small => &mut self.small,
+            Class::Large => &mut self.large,
+        }
+    }
+}

@@ -1,0 +1,440 @@
+//! What the home shard of an array knows besides: the durable configuration, what shall become
+//! of it, and where its records go. The steps are in `shard/coordinate`.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use block::Status;
+use memory::{Backing, Buffer, Pages, Pool, Segment};
+use units::{
+    ArrayIndex, DriveIndex, Instant, MemberIndex, ReactorIndex, StripeIndex, bytes_u64, bytes_usize,
+};
+
+use crate::format::{
+    ArrayConfig, ArrayOptions, ConfigTooLarge, ExclusionCause, ExtentRun, Layout, MemberRecord,
+    MemberState, VolumeRecord,
+};
+use crate::geometry::Geometry;
+use crate::io::MemberFailure;
+use crate::map::{ArrayMap, MapMember, MapState, Pass, Window};
+
+/// The drive that fills a member's place, and where things are on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberPlace {
+    /// The drive.
+    pub drive: DriveIndex,
+    /// Its areas.
+    pub layout: Layout,
+}
+
+/// What the control path can ask of an array.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// Commits the configuration that the coordinator began with; nothing may be written before.
+    Start,
+    /// Excludes a member.
+    Fail {
+        /// Which.
+        member: MemberIndex,
+    },
+    /// Puts a formatted drive in the place of a member that is out; its rebuild begins by itself.
+    Replace {
+        /// Which.
+        member: MemberIndex,
+        /// The new drive.
+        place: MemberPlace,
+        /// Its record; the state is set here.
+        record: MemberRecord,
+    },
+    /// Replaces the volume table.
+    Volumes {
+        /// All volumes.
+        volumes: Vec<VolumeRecord>,
+        /// All extents that may hold old data.
+        unzeroed: Vec<ExtentRun>,
+    },
+    /// Replaces the options.
+    Options(ArrayOptions),
+    /// Lets background passes run, or not.
+    Passes {
+        /// Whether they run.
+        run: bool,
+    },
+    /// Makes all parity untrusted, so that a resync computes it anew.
+    Resync,
+    /// Marks the array clean. Requests must have ended; none is taken afterwards.
+    Stop,
+}
+
+/// Why a command was not carried out. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The array would lose data.
+    Unsafe(String),
+    /// The state does not allow it.
+    Invalid(String),
+    /// There is no room for the record.
+    Full(String),
+    /// Metadata cannot be written.
+    Failed(String),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Unsafe(text)
+            | Refusal::Invalid(text)
+            | Refusal::Full(text)
+            | Refusal::Failed(text) => f.write_str(text),
+        }
+    }
+}
+
+/// How the background stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PassStatus {
+    /// The pass that runs or waits to run.
+    pub pass: Pass,
+    /// Stripes below are done.
+    pub done: StripeIndex,
+    /// Stripes in all.
+    pub stripes: u64,
+    /// Whether it may run.
+    pub running: bool,
+    /// A stripe could not be read or written.
+    pub stopped: bool,
+}
+
+/// A record on its way to all members.
+#[derive(Debug)]
+pub(crate) struct Commit {
+    pub(crate) config: ArrayConfig,
+    pub(crate) places: Vec<Option<MemberPlace>>,
+    pub(crate) phase: CommitPhase,
+    /// Members of this phase that are not asked yet, and how many are asked.
+    pub(crate) todo: Vec<MemberIndex>,
+    pub(crate) pending: usize,
+    /// Members excluded by it.
+    pub(crate) excluded: Vec<(MemberIndex, Status)>,
+    pub(crate) replaced: Vec<MemberIndex>,
+    pub(crate) answers: Vec<u64>,
+    /// Members whose flush or record failed in this phase.
+    pub(crate) failed: Vec<(MemberIndex, Status)>,
+    /// Marks the end of a pass.
+    pub(crate) finished: Option<Pass>,
+    pub(crate) ending: Ending,
+}
+
+/// What a commit means besides its record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Nothing.
+    GoesOn,
+    /// Parity is not trusted any more.
+    Untrusts,
+    /// The array is stopped.
+    Stops,
+}
+
+/// Each begins when the one before is through on all members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CommitPhase {
+    /// What the record claims is made durable.
+    FlushData,
+    /// The record is written.
+    Write,
+    /// And made durable.
+    FlushRecord,
+}
+
+/// A map on its way to all shards.
+#[derive(Debug)]
+pub(crate) struct Broadcast {
+    pub(crate) serial: u64,
+    pub(crate) effective: bool,
+    pub(crate) todo: Vec<ReactorIndex>,
+    pub(crate) pending: usize,
+    pub(crate) answers: Vec<u64>,
+    pub(crate) excluded: Vec<(MemberIndex, Status)>,
+}
+
+/// Reports on the open window.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WindowReports {
+    pub(crate) window: Window,
+    pub(crate) missing: usize,
+    pub(crate) ok: bool,
+}
+
+/// What a coordinator starts from.
+#[derive(Debug)]
+pub struct CoordinatorSettings {
+    /// The configuration to begin with; committed by `Command::Start`.
+    pub config: ArrayConfig,
+    /// By member: the drive, for members in sync or rebuilding.
+    pub places: Vec<Option<MemberPlace>>,
+    /// All reactors that have a shard of this array, the home included.
+    pub reactors: Vec<ReactorIndex>,
+    /// Where update ids come from.
+    pub seed: u64,
+    /// User bytes of one background window.
+    pub window_bytes: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Coordinator {
+    pub(crate) config: ArrayConfig,
+    pub(crate) places: Vec<Option<MemberPlace>>,
+    pub(crate) reactors: Vec<ReactorIndex>,
+    pub(crate) failures: Vec<MemberFailure>,
+    pub(crate) commands: VecDeque<(u64, Command)>,
+    pub(crate) commit: Option<Commit>,
+    pub(crate) broadcast: Option<Broadcast>,
+    pub(crate) window: Option<WindowReports>,
+    pub(crate) window_bytes: u64,
+    pub(crate) checkpoint: Instant,
+    pub(crate) passes_run: bool,
+    pub(crate) pass_stopped: bool,
+    pub(crate) started: bool,
+    pub(crate) stopped: bool,
+    pub(crate) metadata_failed: bool,
+    seed: u64,
+    records: Pool,
+    buffers: Vec<Buffer>,
+    scratch: Vec<u8>,
+}
+
+impl Coordinator {
+    /// A coordinator that has committed nothing yet.
+    ///
+    /// # Errors
+    /// When the host refuses the memory for the records.
+    pub fn new(settings: CoordinatorSettings) -> std::io::Result<Coordinator> {
+        let CoordinatorSettings {
+            config,
+            places,
+            reactors,
+            seed,
+            window_bytes,
+        } = settings;
+        let room = places
+            .iter()
+            .flatten()
+            .map(|place| place.layout.config[0].length)
+            .max();
+        let room = bytes_usize(room.unwrap_or(64 << 10));
+        let mut records = Pool::new(places.len(), room, Backing::Anonymous(Pages::Plain))?;
+        let buffers = (0..places.len())
+            .map(|_| records.acquire().expect("one for each"))
+            .collect();
+        Ok(Coordinator {
+            config,
+            places,
+            reactors,
+            failures: Vec::new(),
+            commands: VecDeque::new(),
+            commit: None,
+            broadcast: None,
+            window: None,
+            window_bytes,
+            checkpoint: Instant(0),
+            passes_run: true,
+            pass_stopped: false,
+            started: false,
+            stopped: false,
+            metadata_failed: false,
+            seed,
+            records,
+            buffers,
+            scratch: vec![0; room],
+        })
+    }
+
+    /// The configuration that is durable.
+    #[must_use]
+    pub fn config(&self) -> &ArrayConfig {
+        &self.config
+    }
+
+    /// A number that no other update has. Two engines that write alone draw different ones,
+    /// because their seeds differ.
+    pub(crate) fn draw_id(&mut self) -> u128 {
+        let high = u128::from(split_mix(&mut self.seed));
+        high << 64 | u128::from(split_mix(&mut self.seed))
+    }
+
+    /// Encodes the record of `member` into its buffer.
+    pub(crate) fn encode_record(
+        &mut self,
+        config: &ArrayConfig,
+        member: MemberIndex,
+        room: u64,
+    ) -> Result<Segment, ConfigTooLarge> {
+        let room = bytes_usize(room).min(self.scratch.len());
+        let bytes = config.encode_into(member, &mut self.scratch[..room])?;
+        let record = self
+            .records
+            .segment(&self.buffers[member.at()])
+            .part(0, bytes);
+        record.copy_from_slice(&self.scratch[..bytes]);
+        Ok(record)
+    }
+
+    /// Whether a record of `config` fits every place.
+    pub(crate) fn fits(&mut self, config: &ArrayConfig) -> Result<(), ConfigTooLarge> {
+        let rooms = self
+            .places
+            .iter()
+            .flatten()
+            .map(|place| place.layout.config[0].length);
+        let room = bytes_usize(rooms.min().unwrap_or(0)).min(self.scratch.len());
+        config
+            .encode_into(MemberIndex(0), &mut self.scratch[..room])
+            .map(|_| ())
+    }
+}
+
+impl Drop for Coordinator {
+    fn drop(&mut self) {
+        for buffer in self.buffers.drain(..) {
+            self.records.release(buffer);
+        }
+    }
+}
+
+/// Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (2014).
+fn split_mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mut mixed = *state;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ (mixed >> 31)
+}
+
+/// Whether a group keeps k members in sync without `member`.
+pub(crate) fn can_exclude(geometry: &Geometry, config: &ArrayConfig, member: MemberIndex) -> bool {
+    if config.members[member.at()].state != MemberState::InSync {
+        return true;
+    }
+    let group = geometry.group_members();
+    let first = member.at() / group * group;
+    let left = (first..first + group).filter(|&other| {
+        other != member.at() && config.members[other].state == MemberState::InSync
+    });
+    left.count() >= geometry.data()
+}
+
+/// Why a member is excluded, as its record says.
+pub(crate) fn cause_of(status: Status, commanded: bool) -> ExclusionCause {
+    match status {
+        _ if commanded => ExclusionCause::Command,
+        Status::Gone => ExclusionCause::Gone,
+        _ => ExclusionCause::WriteError,
+    }
+}
+
+/// The pass that is due, and where it goes on.
+pub(crate) fn due_pass(map: &ArrayMap) -> Option<(Pass, StripeIndex)> {
+    if map.read_only {
+        return None;
+    }
+    if map.trusted_until.0 < map.geometry.stripes() && map.geometry.parity() > 0 {
+        return Some((Pass::Resync, map.trusted_until));
+    }
+    let untils = map.members.iter().filter_map(|member| match member.state {
+        MapState::Rebuilding { until } => Some(until),
+        MapState::InSync | MapState::Lost => None,
+    });
+    untils.min().map(|until| (Pass::Rebuild, until))
+}
+
+/// The window of a pass from `start` on.
+pub(crate) fn next_window(
+    map: &ArrayMap,
+    pass: Pass,
+    start: StripeIndex,
+    window_bytes: u64,
+) -> Window {
+    let stripe_bytes = u64::from(map.geometry.stripe_blocks()) << map.geometry.block_size().shift();
+    let stripes = (window_bytes / stripe_bytes).max(1);
+    let end = StripeIndex(start.0.saturating_add(stripes).min(map.geometry.stripes()));
+    Window {
+        pass,
+        start,
+        end,
+        opened: map.serial,
+    }
+}
+
+/// Bytes that `Segment`s of a record cover, as the drive counts.
+pub(crate) fn record_bytes(record: Segment) -> u64 {
+    bytes_u64(record.len())
+}
+
+/// The first map of an assembly: by the configuration that `Command::Start` will commit.
+///
+/// # Panics
+/// When a member in sync or rebuilding has no place.
+#[must_use]
+pub fn initial_map(
+    identity: MapIdentity,
+    config: &ArrayConfig,
+    places: &[Option<MemberPlace>],
+) -> ArrayMap {
+    let MapIdentity {
+        array,
+        geometry,
+        owners,
+        home,
+    } = identity;
+    let member = |(record, place): (&MemberRecord, &Option<MemberPlace>)| {
+        let state = match record.state {
+            MemberState::InSync => MapState::InSync,
+            MemberState::Rebuilding { until } => MapState::Rebuilding { until },
+            MemberState::Excluded { .. } | MemberState::Missing => MapState::Lost,
+        };
+        assert!(
+            state == MapState::Lost || place.is_some(),
+            "a usable member has a drive"
+        );
+        MapMember {
+            drive: place.as_ref().map(|place| place.drive),
+            incarnation: 0,
+            data_offset: place.as_ref().map_or(0, |place| place.layout.data.offset),
+            state,
+        }
+    };
+    ArrayMap {
+        array,
+        serial: 0,
+        barrier: 0,
+        update: config.update,
+        members: config.members.iter().zip(places).map(member).collect(),
+        hopeless: vec![false; config.members.len()],
+        trusted_until: if geometry.parity() == 0 {
+            StripeIndex(geometry.stripes())
+        } else {
+            config.resynced_until
+        },
+        geometry,
+        window: None,
+        owners,
+        home,
+        read_only: false,
+    }
+}
+
+/// What an engine adds to a configuration to serve it.
+#[derive(Clone, Debug)]
+pub struct MapIdentity {
+    /// The number of the array in this engine.
+    pub array: ArrayIndex,
+    /// The fixed numbers.
+    pub geometry: Geometry,
+    /// The reactor that owns each bucket.
+    pub owners: Arc<[ReactorIndex]>,
+    /// The reactor that writes metadata.
+    pub home: ReactorIndex,
+}

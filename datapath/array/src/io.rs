@@ -1,0 +1,191 @@
+//! What an array asks of the world around it, and what the shards of an array tell each other.
+//!
+//! The shards are state machines without I/O, clock or thread: production hands in reactors and
+//! drives, the simulator hands in false ones.
+
+use std::fmt;
+use std::sync::Arc;
+
+use block::{Completion, Cookie, Full, Operation, Status};
+use memory::SegmentList;
+use units::{DriveIndex, Instant, MemberIndex, ReactorIndex};
+
+use crate::map::ArrayMap;
+
+/// What a member's drive is asked. Offsets and lengths are in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct MemberRequest {
+    /// The drive behind the member.
+    pub drive: DriveIndex,
+    /// Which kind.
+    pub operation: Operation,
+    /// First byte on the drive.
+    pub offset: u64,
+    /// How many bytes.
+    pub length: u64,
+    /// Where the bytes are or go.
+    pub segments: SegmentList,
+    /// Comes back to [`crate::Shard::drive_done`].
+    pub cookie: Cookie,
+}
+
+/// The world around one shard, on one reactor.
+pub trait Io {
+    /// The time now.
+    fn now(&self) -> Instant;
+    /// How many member requests can be submitted now.
+    fn drive_room(&self) -> usize;
+    /// Submits one member request.
+    ///
+    /// # Panics
+    /// May panic when there was no room; the caller looks first.
+    fn drive(&mut self, request: MemberRequest);
+    /// Sends a request to the shard of this array on another reactor; it answers with exactly one
+    /// reply. Hands the message back when there is no room for it or for its reply.
+    ///
+    /// # Errors
+    /// `Full` with the message.
+    fn ask(&mut self, to: ReactorIndex, message: Message) -> Result<(), Full<Message>>;
+    /// Answers a message of another reactor. Room was reserved when it was asked.
+    fn reply(&mut self, to: ReactorIndex, message: Message);
+    /// Answers a request of the layer above.
+    fn complete(&mut self, completion: Completion);
+    /// Tells the control path what happened.
+    fn event(&mut self, event: Event);
+}
+
+/// What shards of one array tell each other.
+pub enum Message {
+    /// Asks the owner of a run of stripes to carry out a piece of a request.
+    Work(WorkMessage),
+    /// The answer to `Work`.
+    WorkDone {
+        /// The asker's request slot.
+        request: u32,
+        /// The verdict on the piece.
+        status: Status,
+    },
+    /// A new map. Answered by `Installed` once the shard acts by it.
+    Install(Arc<ArrayMap>),
+    /// The answer to `Install`.
+    Installed {
+        /// Serial of the map.
+        serial: u64,
+    },
+    /// Every shard acts by the map of this serial: what depends on it may be acknowledged.
+    Effective {
+        /// Serial of the map.
+        serial: u64,
+    },
+    /// A member failed; its home decides.
+    Report(MemberFailure),
+    /// A shard has done its part of the background window.
+    WindowDone {
+        /// Serial of the map that opened the window.
+        serial: u64,
+        /// Whether every unit succeeded.
+        ok: bool,
+    },
+    /// The answer to all that needs no other.
+    Ack,
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Message::Work(work) => write!(
+                f,
+                "Work({:?} {}+{})",
+                work.operation, work.start, work.blocks
+            ),
+            Message::WorkDone { request, status } => write!(f, "WorkDone({request} {status:?})"),
+            Message::Install(map) => write!(f, "Install({})", map.serial),
+            Message::Installed { serial } => write!(f, "Installed({serial})"),
+            Message::Effective { serial } => write!(f, "Effective({serial})"),
+            Message::Report(failure) => write!(f, "Report({failure:?})"),
+            Message::WindowDone { serial, ok } => write!(f, "WindowDone({serial} {ok})"),
+            Message::Ack => write!(f, "Ack"),
+        }
+    }
+}
+
+const _: () = assert!(
+    size_of::<Message>() <= 56,
+    "a message and its header fill one cache line"
+);
+
+/// A piece of a request for the owner of its stripes.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkMessage {
+    /// The asker's request slot.
+    pub request: u32,
+    /// Which kind.
+    pub operation: Operation,
+    /// The asker read the blocks directly and failed: reconstruct and rewrite them.
+    pub damaged: bool,
+    /// First block in the array.
+    pub start: u64,
+    /// How many blocks; all in one bucket run.
+    pub blocks: u32,
+    /// Where in the segments the piece begins, in bytes.
+    pub offset: u32,
+    /// The whole request's memory.
+    pub segments: SegmentList,
+}
+
+/// A member that failed a write or a flush, or is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemberFailure {
+    /// Which member.
+    pub member: MemberIndex,
+    /// Which filling of that member: a failure of a drive that was replaced meanwhile is stale.
+    pub incarnation: u32,
+    /// What its drive said.
+    pub status: Status,
+}
+
+/// What the control path is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A member was excluded; the array acts by it everywhere.
+    MemberExcluded {
+        /// Which member.
+        member: MemberIndex,
+        /// What its drive said.
+        status: Status,
+    },
+    /// A member failed that the array cannot do without.
+    BeyondRedundancy {
+        /// Which member.
+        member: MemberIndex,
+        /// What its drive said.
+        status: Status,
+    },
+    /// A background pass began, ended, or stopped at an error.
+    Pass {
+        /// Which.
+        pass: crate::map::Pass,
+        /// How it stands.
+        state: PassEvent,
+    },
+    /// Metadata could not be written: the array takes no more writes.
+    MetadataFailed,
+    /// A command of the control path is done.
+    CommandDone {
+        /// The command's number.
+        id: u64,
+        /// What came of it.
+        result: Result<(), crate::coordinator::Refusal>,
+    },
+}
+
+/// How a background pass stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PassEvent {
+    /// It began.
+    Began,
+    /// It reached the end.
+    Finished,
+    /// A stripe could not be read or written; the pass will not go on by itself.
+    Stopped,
+}

@@ -1,0 +1,177 @@
+//! What every shard of an array must agree on: who the members are and how far they can be
+//! trusted. Immutable; a change is a new map with a higher serial, installed on every shard.
+
+use std::sync::Arc;
+
+use units::{
+    ArrayIndex, DriveIndex, MemberIndex, ReactorIndex, Role, RoleSet, StripeIndex, Update,
+};
+
+use crate::geometry::Geometry;
+
+/// One member as the data path sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapMember {
+    /// Its drive, when it has one.
+    pub drive: Option<DriveIndex>,
+    /// Counts the drives that filled this place.
+    pub incarnation: u32,
+    /// First byte of the data area on the drive.
+    pub data_offset: u64,
+    /// What it may be used for.
+    pub state: MapState,
+}
+
+/// What a member may be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapState {
+    /// Holds all its chunks.
+    InSync,
+    /// Holds its chunks of stripes below `until`, and of cells of the open window that are done.
+    Rebuilding {
+        /// First stripe that is not filled.
+        until: StripeIndex,
+    },
+    /// Holds nothing that may be used.
+    Lost,
+}
+
+/// A background pass over the stripes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pass {
+    /// Makes parity agree with data again, after an unclean stop or on a new array.
+    Resync,
+    /// Fills members that are rebuilding.
+    Rebuild,
+}
+
+/// The stripes that the background pass works on now. Those below are done, those above are not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Which pass.
+    pub pass: Pass,
+    /// First stripe.
+    pub start: StripeIndex,
+    /// The stripe after the last.
+    pub end: StripeIndex,
+    /// Serial of the map that opened it.
+    pub opened: u64,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct ArrayMap {
+    /// Which array.
+    pub array: ArrayIndex,
+    /// Orders the maps of one assembly.
+    pub serial: u64,
+    /// Acknowledgements of tickets planned by this map wait until this serial is effective.
+    pub barrier: u64,
+    /// The durable configuration behind it.
+    pub update: Update,
+    /// The fixed numbers.
+    pub geometry: Geometry,
+    /// By `MemberIndex`.
+    pub members: Vec<MapMember>,
+    /// Members that failed and that the array cannot do without, by `MemberIndex`.
+    pub hopeless: Vec<bool>,
+    /// Parity of stripes below agrees with data.
+    pub trusted_until: StripeIndex,
+    /// The background pass at work.
+    pub window: Option<Window>,
+    /// The reactor that owns each bucket of stripes.
+    pub owners: Arc<[ReactorIndex]>,
+    /// The reactor whose shard writes metadata.
+    pub home: ReactorIndex,
+    /// Metadata could not be written: no more writes.
+    pub read_only: bool,
+}
+
+impl ArrayMap {
+    /// Whether every member is in sync and all parity is trusted.
+    #[must_use]
+    pub fn is_optimal(&self) -> bool {
+        self.trusted_until.0 >= self.geometry.stripes()
+            && self
+                .members
+                .iter()
+                .all(|member| member.state == MapState::InSync)
+    }
+
+    /// The reactor that owns `stripe`.
+    #[must_use]
+    pub fn owner(&self, stripe: StripeIndex) -> ReactorIndex {
+        self.owners[self.geometry.bucket(stripe)]
+    }
+
+    /// The roles of `stripe` that hold nothing usable, when `filled` tells whether the cell in
+    /// question was done by the open window. A shard that does not own the stripe says no.
+    #[must_use]
+    pub fn lost(&self, stripe: StripeIndex, filled: bool) -> RoleSet {
+        let mut lost = RoleSet::EMPTY;
+        for (position, member) in self.members.iter().enumerate() {
+            if self.usable(member.state, stripe, filled) {
+                continue;
+            }
+            if let Some(role) = self.geometry.role(stripe, MemberIndex::from_at(position)) {
+                lost = lost.with(role);
+            }
+        }
+        lost
+    }
+
+    fn usable(&self, state: MapState, stripe: StripeIndex, filled: bool) -> bool {
+        match state {
+            MapState::InSync => true,
+            MapState::Rebuilding { until } => {
+                stripe < until || (filled && self.in_window(Pass::Rebuild, stripe))
+            }
+            MapState::Lost => false,
+        }
+    }
+
+    /// Whether parity of `stripe` agrees with data; `filled` as for [`ArrayMap::lost`].
+    #[must_use]
+    pub fn parity_trusted(&self, stripe: StripeIndex, filled: bool) -> bool {
+        stripe < self.trusted_until || (filled && self.in_window(Pass::Resync, stripe))
+    }
+
+    fn in_window(&self, pass: Pass, stripe: StripeIndex) -> bool {
+        self.window.is_some_and(|window| {
+            window.pass == pass && window.start <= stripe && stripe < window.end
+        })
+    }
+
+    /// The roles of `stripe` whose members are waiting to be filled.
+    #[must_use]
+    pub fn unfilled(&self, stripe: StripeIndex) -> RoleSet {
+        let mut roles = RoleSet::EMPTY;
+        for (position, member) in self.members.iter().enumerate() {
+            let MapState::Rebuilding { until } = member.state else {
+                continue;
+            };
+            if stripe < until {
+                continue;
+            }
+            if let Some(role) = self.geometry.role(stripe, MemberIndex::from_at(position)) {
+                roles = roles.with(role);
+            }
+        }
+        roles
+    }
+
+    /// The member that plays `role` in `stripe`.
+    #[must_use]
+    pub fn member(&self, stripe: StripeIndex, role: Role) -> (MemberIndex, &MapMember) {
+        let index = self.geometry.member(stripe, role);
+        (index, &self.members[index.at()])
+    }
+
+    /// Whether the failure of `member`'s filling `incarnation` is dealt with: it is out, replaced,
+    /// or cannot be done without.
+    #[must_use]
+    pub fn settled(&self, member: MemberIndex, incarnation: u32) -> bool {
+        let now = &self.members[member.at()];
+        now.incarnation != incarnation || now.state == MapState::Lost || self.hopeless[member.at()]
+    }
+}

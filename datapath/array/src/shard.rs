@@ -1,0 +1,537 @@
+//! One reactor's share of an array: takes requests that arrive on this reactor, and carries out
+//! the tickets of the stripes that this reactor owns.
+//!
+//! A request (`request`) is cut into pieces. Reads of blocks that are where they belong go
+//! straight to the drives. All else is work for the owner of the stripes (`work`), which cuts it
+//! into tickets (`ticket`), each on some lanes of one cell. A *cell* is at most 64 KiB of each
+//! chunk of one stripe: the most that one ticket covers and the unit of background passes
+//! (`background`). Metadata and membership are decided on the array's home reactor (`coordinate`).
+
+mod background;
+mod compute;
+mod coordinate;
+mod request;
+mod ticket;
+mod work;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use block::{Completion, Cookie, Full, Operation, Request, Status};
+use memory::{Segment, SegmentSlots};
+use parity::{Code, CodeError, DecoderCache};
+use units::limits::{
+    ARRAY_DRIVE_REQUESTS_MAX, ARRAY_REQUESTS_MAX, ARRAY_TICKETS_MAX, ARRAY_WORKS_MAX,
+    INBOX_MESSAGES, LARGE_BUFFER_BYTES,
+};
+use units::{DriveIndex, MemberIndex, ReactorIndex, Role, StripeIndex, bytes_u64};
+
+use self::background::Background;
+use self::request::RequestSlot;
+use self::ticket::Ticket;
+use self::work::Work;
+use crate::buffers::Buffers;
+use crate::coordinator::Coordinator;
+use crate::geometry::Geometry;
+use crate::io::{Io, MemberFailure, MemberRequest, Message};
+use crate::lanes::Lanes;
+use crate::map::ArrayMap;
+use crate::slots::Slots;
+
+/// Decoders that a shard keeps: a rotation of a group has at most 64 places, and few patterns of
+/// loss are met at a time.
+const DECODERS: usize = 256;
+
+/// What all shards of one array share: words that a writer sets and a flusher takes.
+#[derive(Debug)]
+pub struct Shared {
+    /// By member: something was written since its last flush began.
+    written: Vec<AtomicBool>,
+    /// By member: flushes that are under way.
+    flushing: Vec<AtomicU32>,
+}
+
+impl Shared {
+    /// For so many members.
+    #[must_use]
+    pub fn new(members: usize) -> Arc<Shared> {
+        Arc::new(Shared {
+            written: (0..members).map(|_| AtomicBool::new(true)).collect(),
+            flushing: (0..members).map(|_| AtomicU32::new(0)).collect(),
+        })
+    }
+
+    /// Before a write to `member` is acknowledged.
+    fn mark_written(&self, member: MemberIndex) {
+        let word = &self.written[member.at()];
+        if !word.load(Ordering::SeqCst) {
+            word.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether a flush of `member` is needed: something was written, or another flusher took the
+    /// word and its flush may still be under way.
+    fn begin_flush(&self, member: MemberIndex) -> bool {
+        let others = self.flushing[member.at()].fetch_add(1, Ordering::SeqCst);
+        let needed = self.written[member.at()].swap(false, Ordering::SeqCst) || others > 0;
+        if !needed {
+            self.flushing[member.at()].fetch_sub(1, Ordering::SeqCst);
+        }
+        needed
+    }
+
+    fn finish_flush(&self, member: MemberIndex, ok: bool) {
+        if !ok {
+            self.written[member.at()].store(true, Ordering::SeqCst);
+        }
+        self.flushing[member.at()].fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// How much room a shard has. The defaults serve production; a simulator takes less.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Requests of this reactor.
+    pub requests: usize,
+    /// Pieces of this reactor's own requests worked on as owner.
+    pub works: usize,
+    /// Pieces that other reactors may send: the sum of their credits here.
+    pub foreign_works: usize,
+    /// Tickets.
+    pub tickets: usize,
+    /// Member requests in flight.
+    pub drive_requests: usize,
+    /// Transfer buffers of 4 KiB.
+    pub small_buffers: usize,
+    /// Transfer buffers of 64 KiB.
+    pub large_buffers: usize,
+}
+
+impl Default for Room {
+    fn default() -> Room {
+        Room {
+            requests: ARRAY_REQUESTS_MAX,
+            works: ARRAY_WORKS_MAX,
+            foreign_works: INBOX_MESSAGES * 8,
+            tickets: ARRAY_TICKETS_MAX,
+            drive_requests: ARRAY_DRIVE_REQUESTS_MAX,
+            small_buffers: 4096,
+            large_buffers: 512,
+        }
+    }
+}
+
+/// Why a shard could not be made.
+#[derive(Debug)]
+pub enum ShardError {
+    /// The host refuses the memory.
+    Memory(std::io::Error),
+    /// The geometry has no code.
+    Code(CodeError),
+}
+
+impl std::fmt::Display for ShardError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ShardError::Memory(error) => write!(f, "no memory for transfer buffers: {error}"),
+            ShardError::Code(error) => write!(f, "no parity code for this geometry: {error:?}"),
+        }
+    }
+}
+
+impl std::error::Error for ShardError {}
+
+/// Counts of one shard since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShardCounters {
+    /// Pieces of reads that went straight to a drive.
+    pub direct_reads: u64,
+    /// Tickets that reconstructed what was asked.
+    pub reconstructed_reads: u64,
+    /// Tickets by write method.
+    pub full_writes: u64,
+    /// See `full_writes`.
+    pub read_modify_writes: u64,
+    /// See `full_writes`.
+    pub reconstruct_writes: u64,
+    /// Member requests submitted.
+    pub drive_requests: u64,
+    /// Messages sent to other reactors.
+    pub messages: u64,
+    /// User bytes copied.
+    pub bytes_copied: u64,
+    /// Media errors that were answered from redundancy.
+    pub media_errors: u64,
+    /// Blocks rewritten after a media error.
+    pub rewrites: u64,
+}
+
+/// Who waits for a member request.
+#[derive(Clone, Copy, Debug, Default)]
+enum IoOwner {
+    /// Nobody: the slot is free.
+    #[default]
+    Nobody,
+    /// A request that went straight to the drive: blocks `first..first + blocks` of it.
+    Direct {
+        request: u32,
+        first: u32,
+        blocks: u32,
+    },
+    /// A flush request.
+    Flush { request: u32 },
+    /// A ticket.
+    Ticket { ticket: u32, role: Role },
+    /// The coordinator.
+    Metadata,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct DriveIo {
+    owner: IoOwner,
+    member: MemberIndex,
+    incarnation: u32,
+    operation: Option<Operation>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Shard {
+    me: ReactorIndex,
+    map: Arc<ArrayMap>,
+    optimal: bool,
+    /// Serial of the newest map by which every shard acts.
+    effective: u64,
+    code: Arc<Code>,
+    decoders: DecoderCache,
+    shared: Arc<Shared>,
+
+    requests: Slots<RequestSlot>,
+    waiting_requests: VecDeque<u32>,
+    retries: VecDeque<request::Retry>,
+    works: Slots<Work>,
+    /// Work slots kept free for what other reactors may send: the sum of their credits.
+    foreign_work_slots: usize,
+    waiting_works: VecDeque<u32>,
+    tickets: Slots<Ticket>,
+    lanes: Lanes,
+    /// Tickets whose lanes were granted and that were not begun yet.
+    granted: Vec<u32>,
+    buffer_waiters: VecDeque<u32>,
+    room_waiters: VecDeque<u32>,
+    barrier_waiters: Vec<u32>,
+    unsettled_flushes: Vec<u32>,
+
+    ios: Slots<DriveIo>,
+    lists: SegmentSlots,
+    buffers: Buffers,
+    reports: Vec<MemberFailure>,
+    background: Background,
+    coordinator: Option<Box<Coordinator>>,
+    counters: ShardCounters,
+}
+
+impl Shard {
+    /// The share of reactor `me` of the array that `map` describes.
+    ///
+    /// # Errors
+    /// When memory is refused or the geometry has no code.
+    pub fn new(
+        me: ReactorIndex,
+        map: Arc<ArrayMap>,
+        shared: Arc<Shared>,
+        room: Room,
+    ) -> Result<Shard, ShardError> {
+        let geometry = &map.geometry;
+        let code = Code::new(geometry.data(), geometry.parity()).map_err(ShardError::Code)?;
+        Ok(Shard {
+            me,
+            optimal: map.is_optimal(),
+            effective: map.serial,
+            code: Arc::new(code),
+            decoders: DecoderCache::new(DECODERS),
+            shared,
+            requests: Slots::new(room.requests),
+            waiting_requests: VecDeque::with_capacity(room.requests),
+            retries: VecDeque::with_capacity(room.drive_requests),
+            works: Slots::new(room.works + room.foreign_works),
+            foreign_work_slots: room.foreign_works,
+            waiting_works: VecDeque::with_capacity(room.works + room.foreign_works),
+            tickets: Slots::new(room.tickets),
+            lanes: Lanes::new(room.tickets),
+            granted: Vec::with_capacity(room.tickets),
+            buffer_waiters: VecDeque::with_capacity(room.tickets),
+            room_waiters: VecDeque::with_capacity(room.tickets),
+            barrier_waiters: Vec::with_capacity(room.tickets),
+            unsettled_flushes: Vec::with_capacity(room.requests),
+            ios: Slots::new(room.drive_requests),
+            lists: SegmentSlots::new(room.drive_requests, 4),
+            buffers: Buffers::new(room.small_buffers, room.large_buffers)
+                .map_err(ShardError::Memory)?,
+            reports: Vec::with_capacity(map.members.len()),
+            background: Background::new(&map),
+            coordinator: None,
+            counters: ShardCounters::default(),
+            map,
+        })
+    }
+
+    /// The map by which this shard acts.
+    #[must_use]
+    pub fn map(&self) -> &Arc<ArrayMap> {
+        &self.map
+    }
+
+    /// Counts since the shard began.
+    #[must_use]
+    pub fn counters(&self) -> ShardCounters {
+        self.counters
+    }
+
+    /// Takes a request in blocks of the array. The answer comes through [`Io::complete`], maybe
+    /// before this returns.
+    ///
+    /// # Errors
+    /// `Full` with the request when no slot is free.
+    pub fn submit(&mut self, request: Request, io: &mut impl Io) -> Result<(), Full<Request>> {
+        let end = request.start.checked_add(u64::from(request.blocks));
+        let inside = end.is_some_and(|end| end <= self.map.geometry.blocks());
+        let (verdict, empty) = match request.operation {
+            Operation::Flush => (Status::Ok, false),
+            _ if !inside => (Status::OutOfRange, true),
+            _ => (Status::Ok, request.blocks == 0),
+        };
+        if empty {
+            io.complete(Completion {
+                cookie: request.cookie,
+                status: verdict,
+            });
+            return Ok(());
+        }
+        let Some(slot) = self.requests.acquire() else {
+            return Err(Full(request));
+        };
+        self.begin_request(slot, request, io);
+        Ok(())
+    }
+
+    /// Takes a message of the shard on reactor `from`.
+    pub fn message(&mut self, from: ReactorIndex, message: Message, io: &mut impl Io) {
+        match message {
+            Message::Work(work) => self.begin_work(from, work),
+            Message::WorkDone { request, status } => self.piece_done(request, status, io),
+            Message::Install(map) => {
+                let serial = map.serial;
+                self.install(map, io);
+                io.reply(from, Message::Installed { serial });
+            }
+            Message::Installed { serial } => self.installed(serial),
+            Message::Effective { serial } => {
+                self.make_effective(serial);
+                io.reply(from, Message::Ack);
+            }
+            Message::Report(failure) => {
+                self.coordinate_failure(failure);
+                io.reply(from, Message::Ack);
+            }
+            Message::WindowDone { serial, ok } => {
+                self.coordinate_window_done(serial, ok);
+                io.reply(from, Message::Ack);
+            }
+            Message::Ack => {}
+        }
+    }
+
+    /// Takes the completion of a member request.
+    pub fn drive_done(&mut self, cookie: Cookie, status: Status, io: &mut impl Io) {
+        let slot = u32::try_from(cookie.0).expect("cookies of member requests are slots");
+        let done = self.ios[slot];
+        self.ios[slot].owner = IoOwner::Nobody;
+        self.lists.take_back(crate::slots::at(slot));
+        self.ios.release(slot);
+        match done.owner {
+            IoOwner::Nobody => unreachable!("a completion without a member request"),
+            IoOwner::Direct {
+                request,
+                first,
+                blocks,
+            } => {
+                self.direct_done(request, (first, blocks), done, status, io);
+            }
+            IoOwner::Flush { request } => self.flush_done(request, done, status, io),
+            IoOwner::Ticket { ticket, role } => self.ticket_io_done(ticket, role, done, status, io),
+            IoOwner::Metadata => self.metadata_done(done.member, status),
+        }
+    }
+
+    /// Moves everything forward that waited for room, a message or a barrier. Called once a turn,
+    /// after completions and messages. Returns how much moved.
+    pub fn poll(&mut self, io: &mut impl Io) -> usize {
+        let mut moved = self.send_reports(io);
+        moved += self.retry_reads(io);
+        moved += self.advance_requests(io);
+        moved += self.advance_works(io);
+        moved += self.advance_tickets(io);
+        moved += self.advance_background(io);
+        moved += self.coordinate(io);
+        moved
+    }
+
+    /// Whether nothing is in flight: no request, no ticket, no member request, no buffer.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.requests.in_use() == 0
+            && self.works.in_use() == 0
+            && self.tickets.in_use() == 0
+            && self.ios.in_use() == 0
+            && self.buffers.in_use() == 0
+            && self.reports.is_empty()
+    }
+
+    /// Requests of this reactor that are not answered yet.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.requests.in_use()
+    }
+
+    /// Acts by `map` from now on.
+    fn install(&mut self, map: Arc<ArrayMap>, io: &mut impl Io) {
+        assert!(map.serial > self.map.serial, "maps are installed in order");
+        self.optimal = map.is_optimal();
+        self.map = map;
+        self.background.follow(&self.map);
+        self.reports
+            .retain(|failure| !self.map.settled(failure.member, failure.incarnation));
+        self.settle(io);
+    }
+
+    /// Every shard acts by the map of `serial`.
+    fn make_effective(&mut self, serial: u64) {
+        self.effective = self.effective.max(serial);
+    }
+
+    /// Lets go of what waited for a membership change. Runs each turn while something waits.
+    fn settle(&mut self, io: &mut impl Io) -> usize {
+        self.settle_tickets(io) + self.settle_flushes(io)
+    }
+
+    /// Notes that a member failed; its home is told at the next poll.
+    fn report(&mut self, failure: MemberFailure) {
+        let same = |other: &MemberFailure| {
+            other.member == failure.member && other.incarnation == failure.incarnation
+        };
+        if !self.reports.iter().any(same) && !self.map.settled(failure.member, failure.incarnation)
+        {
+            self.reports.push(failure);
+        }
+    }
+
+    fn send_reports(&mut self, io: &mut impl Io) -> usize {
+        if self.reports.is_empty() {
+            return self.settle(io);
+        }
+        if self.map.home == self.me {
+            while let Some(failure) = self.reports.pop() {
+                self.coordinate_failure(failure);
+            }
+            return 1;
+        }
+        let home = self.map.home;
+        while let Some(failure) = self.reports.pop() {
+            if io.ask(home, Message::Report(failure)).is_err() {
+                self.reports.push(failure);
+                return 0;
+            }
+            self.counters.messages += 1;
+        }
+        1
+    }
+
+    /// Whether so many member requests can be submitted now.
+    fn can_issue(&self, count: usize, io: &impl Io) -> bool {
+        self.ios.free() >= count && io.drive_room() >= count
+    }
+
+    /// Submits one member request; `fill` gives its memory.
+    ///
+    /// # Panics
+    /// When there is no room (`can_issue`).
+    fn issue(&mut self, order: Order, fill: impl FnOnce(&mut Vec<Segment>), io: &mut impl Io) {
+        let drive = self.map.members[order.member.at()].drive;
+        self.issue_to(
+            drive.expect("a member without a drive is not asked"),
+            order,
+            fill,
+            io,
+        );
+    }
+
+    /// As `issue`, to a drive that the map may not know yet.
+    fn issue_to(
+        &mut self,
+        drive: DriveIndex,
+        order: Order,
+        fill: impl FnOnce(&mut Vec<Segment>),
+        io: &mut impl Io,
+    ) {
+        let member = &self.map.members[order.member.at()];
+        let slot = self.ios.acquire().expect("can_issue");
+        self.ios[slot] = DriveIo {
+            owner: order.owner,
+            member: order.member,
+            incarnation: member.incarnation,
+            operation: Some(order.operation),
+        };
+        let segments = self.lists.lend(crate::slots::at(slot), fill);
+        self.counters.drive_requests += 1;
+        io.drive(MemberRequest {
+            drive,
+            operation: order.operation,
+            offset: order.offset,
+            length: order.length,
+            segments,
+            cookie: Cookie(u64::from(slot)),
+        });
+    }
+
+    fn geometry(&self) -> &Geometry {
+        &self.map.geometry
+    }
+
+    /// Bytes of `blocks` blocks.
+    fn bytes(&self, blocks: u32) -> u64 {
+        u64::from(blocks) << self.map.geometry.block_size().shift()
+    }
+
+    /// Where on the drive lane `lane` of `role` in `stripe` is.
+    fn drive_offset(&self, stripe: StripeIndex, role: Role, lane: u32) -> (MemberIndex, u64) {
+        let (index, member) = self.map.member(stripe, role);
+        let block = self.map.geometry.member_block(stripe) + u64::from(lane);
+        let offset = member.data_offset + (block << self.map.geometry.block_size().shift());
+        (index, offset)
+    }
+}
+
+/// A member request to be made.
+#[derive(Clone, Copy, Debug)]
+struct Order {
+    owner: IoOwner,
+    member: MemberIndex,
+    operation: Operation,
+    offset: u64,
+    length: u64,
+}
+
+/// Lanes of one cell: the most blocks of a chunk that one ticket covers.
+fn cell_lanes(geometry: &Geometry) -> u32 {
+    let blocks = bytes_u64(LARGE_BUFFER_BYTES) >> geometry.block_size().shift();
+    u32::try_from(blocks)
+        .expect("64 KiB in blocks")
+        .min(geometry.chunk_blocks())
+}
+
+/// Cells of one stripe.
+fn stripe_cells(geometry: &Geometry) -> u64 {
+    u64::from(geometry.chunk_blocks().div_ceil(cell_lanes(geometry)))
+}

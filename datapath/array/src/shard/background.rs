@@ -1,0 +1,150 @@
+//! One shard's part of the background pass: the cells of the open window whose stripes it owns.
+
+use block::Status;
+use units::StripeIndex;
+
+use super::{Shard, stripe_cells};
+use crate::io::{Io, Message};
+use crate::map::{ArrayMap, Window};
+
+/// Tickets at once while nothing else is going on, and while requests are served.
+const DEPTH_IDLE: usize = 16;
+const DEPTH_BUSY: usize = 2;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Background {
+    window: Option<Window>,
+    cells_per_stripe: u64,
+    /// The next cell of the window to look at.
+    next: u64,
+    under_way: usize,
+    /// By cell of the window: this shard's tickets did it.
+    filled: Vec<bool>,
+    failed: bool,
+    reported: bool,
+}
+
+impl Background {
+    pub(super) fn new(map: &ArrayMap) -> Background {
+        let mut background = Background {
+            window: None,
+            cells_per_stripe: stripe_cells(&map.geometry),
+            next: 0,
+            under_way: 0,
+            filled: Vec::new(),
+            failed: false,
+            reported: true,
+        };
+        background.follow(map);
+        background
+    }
+
+    /// Acts by a new map: begins its window if it is a new one.
+    pub(super) fn follow(&mut self, map: &ArrayMap) {
+        if self.window.map(|window| window.opened) == map.window.map(|window| window.opened) {
+            return;
+        }
+        assert_eq!(
+            self.under_way, 0,
+            "a window is closed when all shards are done with it"
+        );
+        self.window = map.window;
+        self.next = 0;
+        self.failed = false;
+        self.reported = map.window.is_none();
+        self.filled.clear();
+        self.filled.resize(units::bytes_usize(self.cells()), false);
+    }
+
+    fn cells(&self) -> u64 {
+        self.window.map_or(0, |window| {
+            (window.end.0 - window.start.0) * self.cells_per_stripe
+        })
+    }
+
+    /// Whether the open window's pass has done this cell.
+    pub(super) fn is_filled(&self, stripe: StripeIndex, cell: u32) -> bool {
+        self.position(stripe, cell)
+            .is_some_and(|position| self.filled[position])
+    }
+
+    fn position(&self, stripe: StripeIndex, cell: u32) -> Option<usize> {
+        let window = self.window?;
+        if stripe < window.start || stripe >= window.end {
+            return None;
+        }
+        let cells = (stripe.0 - window.start.0) * self.cells_per_stripe + u64::from(cell);
+        Some(units::bytes_usize(cells))
+    }
+
+    /// A ticket of the pass has ended.
+    pub(super) fn ticket_done(&mut self, stripe: StripeIndex, cell: u32, status: Status) {
+        assert!(self.under_way > 0, "a ticket ends once");
+        self.under_way -= 1;
+        if !status.is_ok() {
+            self.failed = true;
+            return;
+        }
+        let position = self
+            .position(stripe, cell)
+            .expect("its window is open while it is under way");
+        self.filled[position] = true;
+    }
+}
+
+impl Shard {
+    /// Starts tickets of the pass, and tells the home when this shard's part is done.
+    pub(super) fn advance_background(&mut self, io: &mut impl Io) -> usize {
+        let Some(window) = self.background.window else {
+            return 0;
+        };
+        if self.background.reported {
+            return 0;
+        }
+        let busy = self.requests.in_use() + self.works.in_use() > 0;
+        let depth = if busy { DEPTH_BUSY } else { DEPTH_IDLE };
+        let mut moved = 0;
+        let cells = self.background.cells();
+        while self.background.next < cells && self.background.under_way < depth {
+            if self.background.failed {
+                self.background.next = cells;
+                break;
+            }
+            let position = self.background.next;
+            let stripe = StripeIndex(window.start.0 + position / self.background.cells_per_stripe);
+            let cell =
+                u32::try_from(position % self.background.cells_per_stripe).expect("few cells");
+            if self.map.owner(stripe) != self.me {
+                self.background.next += self.background.cells_per_stripe - u64::from(cell);
+                continue;
+            }
+            let Some(slot) = self.tickets.acquire() else {
+                break;
+            };
+            self.background.next += 1;
+            self.background.under_way += 1;
+            self.begin_repair(slot, window.pass, (stripe, cell), io);
+            moved += 1;
+        }
+        if self.background.next == cells && self.background.under_way == 0 {
+            moved += self.report_window(window, io);
+        }
+        moved
+    }
+
+    fn report_window(&mut self, window: Window, io: &mut impl Io) -> usize {
+        let (serial, ok) = (window.opened, !self.background.failed);
+        if self.map.home == self.me {
+            self.coordinate_window_done(serial, ok);
+        } else {
+            let done = Message::WindowDone { serial, ok };
+            if io.ask(self.map.home, done).is_err() {
+                return 0;
+            }
+            self.counters.messages += 1;
+        }
+        self.background.reported = true;
+        1
+    }
+}

@@ -1,0 +1,199 @@
+//! The bytes of a ticket: payload in, lost content and parity out. No decision is taken here; the
+//! one exception is that a resync drops the writes of parity that is right already.
+
+use std::ops::Range;
+
+use memory::Segment;
+use units::{Role, RoleSet, bytes_usize};
+
+use super::Shard;
+use super::ticket::{Kind, Payload};
+use crate::buffers::Side;
+use crate::map::Pass;
+use crate::plan::Method;
+
+/// The most roles of one stripe.
+const ROLES: usize = units::limits::GROUP_MEMBERS_MAX;
+
+impl Shard {
+    /// The memory of `lanes` of a role.
+    pub(super) fn part(&self, slot: u32, side: Side, role: Role, lanes: &Range<u32>) -> Segment {
+        let ticket = &self.tickets[slot];
+        let offset = bytes_usize(self.bytes(lanes.start - ticket.lanes.start));
+        let length = bytes_usize(self.bytes(lanes.end - lanes.start));
+        self.buffers
+            .segment(&ticket.buffers, side, role)
+            .part(offset, length)
+    }
+
+    /// Copies what the guest wants written. From here on its memory is not looked at again, so
+    /// that parity is computed from the very bytes that the drives get.
+    pub(super) fn fill_payload(&mut self, slot: u32) {
+        let ticket = &self.tickets[slot];
+        let Kind::Write(payload) = ticket.order.kind else {
+            return;
+        };
+        let chunk = self.geometry().chunk_blocks();
+        let mut copied = 0;
+        for band in ticket.bands() {
+            for role in band.asked.written {
+                let target = self.part(slot, Side::New, role, &band.asked.lanes);
+                match payload {
+                    Payload::Zeroes => target.fill(0),
+                    Payload::Guest => {
+                        let in_stripe = u32::from(role.0) * chunk + band.asked.lanes.start;
+                        let skip = self.bytes(in_stripe - ticket.order.start);
+                        let offset = bytes_usize(ticket.order.offset + skip);
+                        ticket.order.segments.copy_to(offset, target);
+                        copied += units::bytes_u64(target.len());
+                    }
+                }
+            }
+        }
+        self.counters.bytes_copied += copied;
+    }
+
+    /// Computes all bands of a ticket whose reads are in.
+    pub(super) fn compute(&mut self, slot: u32) {
+        for band in 0..self.tickets[slot].bands().len() {
+            match self.tickets[slot].order.kind {
+                Kind::Clear => {}
+                Kind::Write(_) => self.compute_write(slot, band),
+                Kind::Read { .. } => self.compute_read(slot, band),
+                Kind::Repair(pass) => self.compute_repair(slot, band, pass),
+            }
+        }
+    }
+
+    fn compute_write(&mut self, slot: u32, band: usize) {
+        let planned = self.tickets[slot].bands()[band].clone();
+        let parity = planned.write.both(self.geometry().parity_roles());
+        match planned.method.expect("writes have a method") {
+            Method::Plain => {}
+            Method::ReadModifyWrite => {
+                self.counters.read_modify_writes += 1;
+                self.apply_deltas(slot, band, parity);
+            }
+            Method::Full => {
+                self.counters.full_writes += 1;
+                self.generate(slot, band, parity);
+            }
+            Method::ReconstructWrite => {
+                self.counters.reconstruct_writes += 1;
+                self.generate(slot, band, parity);
+            }
+            Method::ReconstructFirst => {
+                self.counters.reconstruct_writes += 1;
+                self.decode(slot, band, planned.read, planned.decode);
+                self.generate(slot, band, parity);
+            }
+        }
+    }
+
+    /// Parity from what was, what is written, and old parity.
+    fn apply_deltas(&mut self, slot: u32, band: usize, parity: RoleSet) {
+        let planned = &self.tickets[slot].bands()[band];
+        let lanes = &planned.asked.lanes;
+        let k = self.geometry().data();
+        let mut rows = [(0, Segment::EMPTY); ROLES];
+        for (row, role) in rows.iter_mut().zip(parity) {
+            *row = (role.at() - k, self.part(slot, Side::New, role, lanes));
+        }
+        for role in planned.asked.written {
+            let old = self.part(slot, Side::Old, role, lanes);
+            let new = self.part(slot, Side::New, role, lanes);
+            self.code.delta(role.at(), old, new, &rows[..parity.len()]);
+        }
+    }
+
+    /// Parity from the new content of all data roles.
+    fn generate(&mut self, slot: u32, band: usize, parity: RoleSet) {
+        let geometry = self.geometry();
+        if geometry.data() == 1 || parity.is_empty() {
+            // Copies are written from the one buffer that there is.
+            return;
+        }
+        let (data_roles, all_parity) = (geometry.data_roles(), geometry.parity_roles());
+        let lanes = self.tickets[slot].bands()[band].asked.lanes.clone();
+        let mut sources = [Segment::EMPTY; ROLES];
+        let mut targets = [Segment::EMPTY; ROLES];
+        for (source, role) in sources.iter_mut().zip(data_roles) {
+            *source = self.part(slot, Side::New, role, &lanes);
+        }
+        for (target, role) in targets.iter_mut().zip(parity) {
+            *target = self.part(slot, Side::New, role, &lanes);
+        }
+        let (sources, targets) = (&sources[..data_roles.len()], &targets[..parity.len()]);
+        if parity == all_parity {
+            self.code.generate(sources, targets);
+            return;
+        }
+        let decoder = self.decoders.get(&self.code, data_roles, parity);
+        decoder
+            .expect("all data gives any parity")
+            .recover(sources, targets);
+    }
+
+    /// Content of `targets` from `available`, which holds at least k roles.
+    fn decode(&mut self, slot: u32, band: usize, available: RoleSet, targets: RoleSet) {
+        if targets.is_empty() {
+            return;
+        }
+        let planned = &self.tickets[slot].bands()[band];
+        let (lanes, old) = (planned.asked.lanes.clone(), planned.old);
+        let decoder = self.decoders.get(&self.code, available, targets);
+        let used = decoder.expect("the plan reads k roles").sources();
+        let mut from = [Segment::EMPTY; ROLES];
+        let mut to = [Segment::EMPTY; ROLES];
+        for (source, role) in from.iter_mut().zip(used) {
+            let side = if old.has(role) { Side::Old } else { Side::New };
+            *source = self.part(slot, side, role, &lanes);
+        }
+        for (target, role) in to.iter_mut().zip(targets) {
+            *target = self.part(slot, Side::New, role, &lanes);
+        }
+        let decoder = self.decoders.get(&self.code, available, targets);
+        let decoder = decoder.expect("found just now");
+        decoder.recover(&from[..used.len()], &to[..targets.len()]);
+    }
+
+    fn compute_read(&mut self, slot: u32, band: usize) {
+        let planned = self.tickets[slot].bands()[band].clone();
+        self.decode(slot, band, planned.read, planned.decode);
+        let ticket = &self.tickets[slot];
+        let role = planned
+            .asked
+            .written
+            .first()
+            .expect("a read names one role");
+        let content = self.part(slot, Side::New, role, &planned.asked.lanes);
+        let chunk = self.geometry().chunk_blocks();
+        // For mirrors every role is data role 0.
+        let data_role = if self.geometry().data() == 1 {
+            0
+        } else {
+            u32::from(role.0)
+        };
+        let skip = self.bytes(data_role * chunk + planned.asked.lanes.start - ticket.order.start);
+        let offset = bytes_usize(ticket.order.offset + skip);
+        ticket.order.segments.copy_from(offset, content);
+        self.counters.bytes_copied += units::bytes_u64(content.len());
+    }
+
+    fn compute_repair(&mut self, slot: u32, band: usize, pass: Pass) {
+        let planned = self.tickets[slot].bands()[band].clone();
+        let available = planned.read.without(planned.old);
+        self.decode(slot, band, available, planned.decode);
+        if pass == Pass::Rebuild {
+            return;
+        }
+        let mut wrong = planned.write;
+        for role in planned.old {
+            let stored = self.part(slot, Side::Old, role, &planned.asked.lanes);
+            if stored.equals(self.part(slot, Side::New, role, &planned.asked.lanes)) {
+                wrong = wrong.without(RoleSet::one(role));
+            }
+        }
+        self.tickets[slot].set_write(band, wrong);
+    }
+}

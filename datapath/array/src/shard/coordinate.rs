@@ -1,0 +1,718 @@
+//! The home shard's steps: membership, metadata and background windows, one change at a time.
+//!
+//! A change is committed (flush what the record claims, write the record to every member that it
+//! calls a member, flush it), then a new map is installed on every shard, then declared effective
+//! to every shard. Acknowledgements that depend on it wait for that (architecture rule 3).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use block::{Operation, Status};
+use units::{MemberIndex, StripeIndex};
+
+use super::{IoOwner, Order, Shard};
+use crate::coordinator::{
+    Broadcast, Command, Commit, CommitPhase, Coordinator, Ending, Refusal, WindowReports,
+    can_exclude, cause_of, due_pass, next_window, record_bytes,
+};
+use crate::format::{ArrayConfig, MemberState};
+use crate::io::{Event, Io, MemberFailure, Message, PassEvent};
+use crate::map::{ArrayMap, MapState, Pass, Window};
+
+/// Progress of a pass is made durable at most this often.
+const CHECKPOINT: Duration = Duration::from_secs(2);
+
+impl Shard {
+    /// Makes this shard the one that decides.
+    pub fn set_coordinator(&mut self, coordinator: Coordinator) {
+        assert_eq!(self.map.home, self.me, "the home decides");
+        self.coordinator = Some(Box::new(coordinator));
+    }
+
+    /// The coordinator, on the home shard.
+    #[must_use]
+    pub fn coordinator(&self) -> Option<&Coordinator> {
+        self.coordinator.as_deref()
+    }
+
+    /// Asks for a change; the answer comes as [`Event::CommandDone`] with this `id`.
+    ///
+    /// # Panics
+    /// On a shard that is not the home.
+    pub fn command(&mut self, id: u64, command: Command) {
+        self.decider().commands.push_back((id, command));
+    }
+
+    /// How the background stands, on the home shard: `None` when nothing is to be done.
+    #[must_use]
+    pub fn pass_status(&self) -> Option<crate::coordinator::PassStatus> {
+        let coordinator = self.coordinator.as_deref()?;
+        let (pass, done) = due_pass(&self.map)?;
+        Some(crate::coordinator::PassStatus {
+            pass,
+            done,
+            stripes: self.map.geometry.stripes(),
+            running: coordinator.passes_run && !coordinator.pass_stopped,
+            stopped: coordinator.pass_stopped,
+        })
+    }
+
+    fn decider(&mut self) -> &mut Coordinator {
+        self.coordinator
+            .as_deref_mut()
+            .expect("asked of the home shard")
+    }
+
+    pub(super) fn coordinate_failure(&mut self, failure: MemberFailure) {
+        let same = |other: &MemberFailure| {
+            other.member == failure.member && other.incarnation == failure.incarnation
+        };
+        if !self.decider().failures.iter().any(same) {
+            self.decider().failures.push(failure);
+        }
+    }
+
+    pub(super) fn coordinate_window_done(&mut self, serial: u64, ok: bool) {
+        let reports = self.decider().window.as_mut().expect("a window is open");
+        assert_eq!(reports.window.opened, serial, "reports on the open window");
+        reports.missing -= 1;
+        reports.ok &= ok;
+    }
+
+    /// One step of whatever is going on. Nothing on other shards than the home.
+    pub(super) fn coordinate(&mut self, io: &mut impl Io) -> usize {
+        let Some(coordinator) = self.coordinator.as_deref() else {
+            return 0;
+        };
+        if coordinator.broadcast.is_some() {
+            return self.advance_broadcast(io);
+        }
+        if coordinator.commit.is_some() {
+            return self.advance_commit(io);
+        }
+        if !coordinator.failures.is_empty() && coordinator.started {
+            return self.begin_exclusion(io);
+        }
+        let window_done = coordinator
+            .window
+            .is_some_and(|reports| reports.missing == 0);
+        if window_done {
+            return self.close_window(io);
+        }
+        if !coordinator.commands.is_empty() {
+            return self.begin_command(io);
+        }
+        self.open_window(io)
+    }
+
+    // ---- exclusion -----------------------------------------------------------------------
+
+    fn begin_exclusion(&mut self, io: &mut impl Io) -> usize {
+        let failures = std::mem::take(&mut self.decider().failures);
+        let live = |failure: &MemberFailure| !self.map.settled(failure.member, failure.incarnation);
+        let live: Vec<MemberFailure> = failures.into_iter().filter(live).collect();
+        if live.is_empty() {
+            return 1;
+        }
+        if self.decider().metadata_failed {
+            return 0;
+        }
+        let id = self.decider().draw_id();
+        let next = self.decider().config.next(id);
+        self.begin_commit_excluding(next, live, io);
+        1
+    }
+
+    /// Commits `next` without the members that failed. A member that cannot be done without is
+    /// not excluded: requests that need it fail instead.
+    fn begin_commit_excluding(
+        &mut self,
+        mut next: ArrayConfig,
+        failures: Vec<MemberFailure>,
+        io: &mut impl Io,
+    ) {
+        let geometry = self.map.geometry.clone();
+        let mut excluded = Vec::new();
+        let mut hopeless = Vec::new();
+        let mut excludable = Vec::new();
+        for failure in failures {
+            let MemberFailure { member, status, .. } = failure;
+            if can_exclude(&geometry, &next, member) {
+                let (since, cause) = (next.update, cause_of(status, false));
+                next.members[member.at()].state = MemberState::Excluded { since, cause };
+                excluded.push((member, status));
+                excludable.push(failure);
+            } else {
+                hopeless.push((member, status));
+            }
+        }
+        if !hopeless.is_empty() {
+            // Those that can be excluded are, in the next step.
+            self.decider().failures = excludable;
+            let mut map = self.successor();
+            for &(member, status) in &hopeless {
+                map.hopeless[member.at()] = true;
+                io.event(Event::BeyondRedundancy { member, status });
+            }
+            map.barrier = map.serial;
+            self.begin_broadcast(map, Vec::new(), Vec::new(), io);
+            return;
+        }
+        let places = self.decider().places.clone();
+        let commit = commit_of(next, places, CommitPhase::FlushData);
+        self.begin_commit(Commit {
+            excluded,
+            phase: CommitPhase::Write,
+            ..commit
+        });
+    }
+
+    // ---- commands ------------------------------------------------------------------------
+
+    fn begin_command(&mut self, io: &mut impl Io) -> usize {
+        let window_open = self.decider().window.is_some();
+        let needs_quiet = |command: &Command| {
+            matches!(
+                command,
+                Command::Replace { .. } | Command::Stop | Command::Resync
+            )
+        };
+        let front = self.decider().commands.front().expect("looked at");
+        if window_open && needs_quiet(&front.1) {
+            return 0;
+        }
+        let (id, command) = self.decider().commands.pop_front().expect("looked at");
+        match self.prepare(command) {
+            Err(refusal) => io.event(Event::CommandDone {
+                id,
+                result: Err(refusal),
+            }),
+            Ok(None) => io.event(Event::CommandDone { id, result: Ok(()) }),
+            Ok(Some(mut commit)) => {
+                commit.answers.push(id);
+                match self.decider().fits(&commit.config) {
+                    Ok(()) => self.begin_commit(*commit),
+                    Err(large) => {
+                        let result = Err(Refusal::Full(large.to_string()));
+                        io.event(Event::CommandDone { id, result });
+                    }
+                }
+            }
+        }
+        1
+    }
+
+    /// What a command changes; `None` when nothing durable.
+    fn prepare(&mut self, command: Command) -> Result<Option<Box<Commit>>, Refusal> {
+        if self.decider().metadata_failed {
+            return Err(Refusal::Failed(
+                "the array's metadata cannot be written".to_owned(),
+            ));
+        }
+        let started = self.decider().started;
+        let stopped = self.decider().stopped;
+        if stopped || (!started && !matches!(command, Command::Start)) {
+            return Err(Refusal::Invalid("the array is not running".to_owned()));
+        }
+        let id = self.decider().draw_id();
+        let next = self.decider().config.next(id);
+        let places = self.decider().places.clone();
+        let mut commit = commit_of(next, places, CommitPhase::Write);
+        match command {
+            Command::Start => commit.config.clean = false,
+            Command::Fail { member } => self.prepare_fail(&mut commit, member)?,
+            Command::Replace {
+                member,
+                place,
+                record,
+            } => {
+                let state = self.map.members.get(member.at()).map(|member| member.state);
+                if state != Some(MapState::Lost) {
+                    let text = format!("{member} is still in use; fail it first");
+                    return Err(Refusal::Invalid(text));
+                }
+                commit.config.members[member.at()] = record;
+                commit.config.members[member.at()].state = MemberState::Rebuilding {
+                    until: StripeIndex(0),
+                };
+                commit.places[member.at()] = Some(place);
+                commit.replaced.push(member);
+            }
+            Command::Volumes { volumes, unzeroed } => {
+                commit.config.volumes = volumes;
+                commit.config.unzeroed = unzeroed;
+                let checked = commit.config.check();
+                checked.map_err(|error| Refusal::Invalid(error.to_string()))?;
+                commit.phase = CommitPhase::FlushData;
+            }
+            Command::Options(options) => commit.config.options = options,
+            Command::Passes { run } => {
+                self.decider().passes_run = run;
+                self.decider().pass_stopped = false;
+                return Ok(None);
+            }
+            Command::Resync => {
+                commit.config.resynced_until = StripeIndex(0);
+                commit.ending = Ending::Untrusts;
+            }
+            Command::Stop => {
+                commit.config.clean = true;
+                commit.phase = CommitPhase::FlushData;
+                commit.ending = Ending::Stops;
+                self.claim_progress(&mut commit.config);
+            }
+        }
+        Ok(Some(Box::new(commit)))
+    }
+
+    fn prepare_fail(&mut self, commit: &mut Commit, member: MemberIndex) -> Result<(), Refusal> {
+        let Some(entry) = self.map.members.get(member.at()) else {
+            return Err(Refusal::Invalid(format!("the array has no {member}")));
+        };
+        if entry.state == MapState::Lost {
+            return Err(Refusal::Invalid(format!("{member} is out already")));
+        }
+        if !can_exclude(&self.map.geometry, &commit.config, member) {
+            let text = format!("without {member} data is lost; replace a member that is out first");
+            return Err(Refusal::Unsafe(text));
+        }
+        let (since, cause) = (commit.config.update, cause_of(Status::Ok, true));
+        commit.config.members[member.at()].state = MemberState::Excluded { since, cause };
+        commit.excluded.push((member, Status::Ok));
+        Ok(())
+    }
+
+    /// Writes into `config` how far the passes got. What it says is flushed before it is written.
+    fn claim_progress(&self, config: &mut ArrayConfig) {
+        config.resynced_until = self.map.trusted_until;
+        for (record, member) in config.members.iter_mut().zip(&self.map.members) {
+            let (MemberState::Rebuilding { .. }, MapState::Rebuilding { until }) =
+                (record.state, member.state)
+            else {
+                continue;
+            };
+            record.state = if until.0 >= self.map.geometry.stripes() {
+                MemberState::InSync
+            } else {
+                MemberState::Rebuilding { until }
+            };
+        }
+    }
+
+    // ---- commit --------------------------------------------------------------------------
+
+    fn begin_commit(&mut self, mut commit: Commit) {
+        commit.todo = self.phase_members(&commit);
+        let replaced = self.decider().commit.replace(commit);
+        assert!(replaced.is_none(), "one change at a time");
+    }
+
+    /// Members that take part in the commit's phase.
+    fn phase_members(&self, commit: &Commit) -> Vec<MemberIndex> {
+        let takes_part = |record: &crate::format::MemberRecord| match record.state {
+            MemberState::InSync | MemberState::Rebuilding { .. } => true,
+            MemberState::Excluded { .. } | MemberState::Missing => false,
+        };
+        let members = commit.config.members.iter().enumerate();
+        let members = members.filter(|(_, record)| takes_part(record));
+        members
+            .map(|(position, _)| MemberIndex::from_at(position))
+            .collect()
+    }
+
+    fn advance_commit(&mut self, io: &mut impl Io) -> usize {
+        let mut commit = self.decider().commit.take().expect("looked at");
+        let mut moved = 0;
+        while let Some(&member) = commit.todo.last() {
+            if !self.can_issue(1, io) {
+                break;
+            }
+            commit.todo.pop();
+            commit.pending += usize::from(self.issue_metadata(&commit, member, io));
+            moved += 1;
+        }
+        if !commit.todo.is_empty() || commit.pending > 0 {
+            self.decider().commit = Some(commit);
+            return moved;
+        }
+        if !commit.failed.is_empty() {
+            self.recommit(commit, io);
+            return 1;
+        }
+        match commit.phase {
+            CommitPhase::FlushData => commit.phase = CommitPhase::Write,
+            CommitPhase::Write => commit.phase = CommitPhase::FlushRecord,
+            CommitPhase::FlushRecord => {
+                self.commit_done(commit, io);
+                return 1;
+            }
+        }
+        commit.todo = self.phase_members(&commit);
+        self.decider().commit = Some(commit);
+        1
+    }
+
+    /// Issues one member's part of the phase; whether there was anything to do.
+    fn issue_metadata(&mut self, commit: &Commit, member: MemberIndex, io: &mut impl Io) -> bool {
+        let place = commit.places[member.at()]
+            .clone()
+            .expect("a member has a drive");
+        let area = place.layout.config[ArrayConfig::slot(commit.config.update).at()];
+        let (operation, record) = match commit.phase {
+            CommitPhase::FlushData => {
+                let known = self.map.members[member.at()].drive.is_some();
+                if !known || !self.shared.begin_flush(member) {
+                    return false;
+                }
+                (Operation::Flush, None)
+            }
+            CommitPhase::FlushRecord => (Operation::Flush, None),
+            CommitPhase::Write => {
+                let encoded = self
+                    .decider()
+                    .encode_record(&commit.config, member, area.length);
+                (
+                    Operation::Write,
+                    Some(encoded.expect("its size was looked at")),
+                )
+            }
+        };
+        let (offset, length) = record.map_or((0, 0), |record| (area.offset, record_bytes(record)));
+        let order = Order {
+            owner: IoOwner::Metadata,
+            member,
+            operation,
+            offset,
+            length,
+        };
+        self.issue_to(place.drive, order, |list| list.extend(record), io);
+        true
+    }
+
+    pub(super) fn metadata_done(&mut self, member: MemberIndex, status: Status) {
+        let commit = self
+            .decider()
+            .commit
+            .as_mut()
+            .expect("metadata is written by a commit");
+        commit.pending -= 1;
+        if !status.is_ok() {
+            commit.failed.push((member, status));
+        }
+        if commit.phase == CommitPhase::FlushData {
+            self.shared.finish_flush(member, status.is_ok());
+        }
+    }
+
+    /// Some members failed while a record went out: a later record without them goes out next.
+    /// Each attempt is an update of its own, because a part of the members may hold the last.
+    fn recommit(&mut self, mut commit: Commit, io: &mut impl Io) {
+        let failed = std::mem::take(&mut commit.failed);
+        let id = self.decider().draw_id();
+        let mut next = commit.config.next(id);
+        for (member, status) in failed {
+            if !can_exclude(&self.map.geometry, &next, member) {
+                self.fail_metadata(commit.answers, io);
+                return;
+            }
+            let (since, cause) = (next.update, cause_of(status, false));
+            next.members[member.at()].state = MemberState::Excluded { since, cause };
+            commit.excluded.push((member, status));
+            if commit.replaced.contains(&member) {
+                commit.replaced.retain(|&other| other != member);
+                let text = format!("the new drive of {member} failed: {status:?}");
+                for id in commit.answers.drain(..) {
+                    io.event(Event::CommandDone {
+                        id,
+                        result: Err(Refusal::Failed(text.clone())),
+                    });
+                }
+            }
+        }
+        commit.config = next;
+        if commit.phase == CommitPhase::FlushRecord {
+            commit.phase = CommitPhase::Write;
+        }
+        self.begin_commit(commit);
+    }
+
+    /// The array takes no more writes: it does not guess what is on its members.
+    fn fail_metadata(&mut self, answers: Vec<u64>, io: &mut impl Io) {
+        self.decider().metadata_failed = true;
+        io.event(Event::MetadataFailed);
+        let text = "the configuration could not be written to enough members".to_owned();
+        for id in answers {
+            io.event(Event::CommandDone {
+                id,
+                result: Err(Refusal::Failed(text.clone())),
+            });
+        }
+        let mut map = self.successor();
+        map.read_only = true;
+        self.begin_broadcast(map, Vec::new(), Vec::new(), io);
+    }
+
+    fn commit_done(&mut self, commit: Commit, io: &mut impl Io) {
+        let now = io.now();
+        let decider = self.decider();
+        decider.checkpoint = now;
+        decider.started = true;
+        decider.stopped |= commit.ending == Ending::Stops;
+        decider.config = commit.config;
+        decider.places = commit.places;
+        if !commit.replaced.is_empty() || !commit.excluded.is_empty() {
+            decider.pass_stopped = false;
+        }
+        if let Some(pass) = commit.finished {
+            io.event(Event::Pass {
+                pass,
+                state: PassEvent::Finished,
+            });
+        }
+        let mut map = self.map_of_config(&commit.replaced, !commit.excluded.is_empty());
+        if commit.ending == Ending::Untrusts && map.geometry.parity() > 0 {
+            map.trusted_until = StripeIndex(0);
+        }
+        self.begin_broadcast(map, commit.answers, commit.excluded, io);
+    }
+
+    // ---- maps ----------------------------------------------------------------------------
+
+    /// The present map with the next serial.
+    fn successor(&self) -> ArrayMap {
+        let mut map = ArrayMap::clone(&self.map);
+        map.serial += 1;
+        map
+    }
+
+    /// The map of the durable configuration. Passes may be further than it says.
+    fn map_of_config(&mut self, replaced: &[MemberIndex], excluded: bool) -> ArrayMap {
+        let mut map = self.successor();
+        let stripes = map.geometry.stripes();
+        let decider = self.decider();
+        map.update = decider.config.update;
+        if excluded {
+            map.barrier = map.serial;
+        }
+        map.trusted_until = map.trusted_until.max(decider.config.resynced_until);
+        for (position, record) in decider.config.members.iter().enumerate() {
+            let member = &mut map.members[position];
+            let is_new = replaced.contains(&MemberIndex::from_at(position));
+            if is_new {
+                let place = decider.places[position]
+                    .as_ref()
+                    .expect("replaced by a drive");
+                member.drive = Some(place.drive);
+                member.data_offset = place.layout.data.offset;
+                member.incarnation += 1;
+                map.hopeless[position] = false;
+            }
+            member.state = match (record.state, member.state) {
+                (MemberState::InSync, _) => MapState::InSync,
+                (MemberState::Rebuilding { until }, MapState::Rebuilding { until: reached })
+                    if !is_new =>
+                {
+                    MapState::Rebuilding {
+                        until: until.max(reached),
+                    }
+                }
+                (MemberState::Rebuilding { until }, _) => MapState::Rebuilding { until },
+                (MemberState::Excluded { .. } | MemberState::Missing, _) => MapState::Lost,
+            };
+            assert!(map.trusted_until.0 <= stripes);
+        }
+        map
+    }
+
+    fn begin_broadcast(
+        &mut self,
+        map: ArrayMap,
+        answers: Vec<u64>,
+        excluded: Vec<(MemberIndex, Status)>,
+        io: &mut impl Io,
+    ) {
+        let serial = map.serial;
+        self.install(Arc::new(map), io);
+        let me = self.me;
+        let decider = self.decider();
+        let todo = decider
+            .reactors
+            .iter()
+            .copied()
+            .filter(|&reactor| reactor != me)
+            .collect();
+        let broadcast = Broadcast {
+            serial,
+            effective: false,
+            todo,
+            pending: 0,
+            answers,
+            excluded,
+        };
+        let replaced = decider.broadcast.replace(broadcast);
+        assert!(replaced.is_none(), "one change at a time");
+    }
+
+    pub(super) fn installed(&mut self, serial: u64) {
+        let broadcast = self
+            .decider()
+            .broadcast
+            .as_mut()
+            .expect("a map is on its way");
+        assert_eq!(broadcast.serial, serial);
+        broadcast.pending -= 1;
+    }
+
+    fn advance_broadcast(&mut self, io: &mut impl Io) -> usize {
+        let mut broadcast = self.decider().broadcast.take().expect("looked at");
+        let mut moved = 0;
+        while let Some(&reactor) = broadcast.todo.last() {
+            let message = if broadcast.effective {
+                Message::Effective {
+                    serial: broadcast.serial,
+                }
+            } else {
+                Message::Install(Arc::clone(&self.map))
+            };
+            if io.ask(reactor, message).is_err() {
+                break;
+            }
+            self.counters.messages += 1;
+            broadcast.todo.pop();
+            broadcast.pending += usize::from(!broadcast.effective);
+            moved += 1;
+        }
+        if !broadcast.todo.is_empty() || broadcast.pending > 0 {
+            self.decider().broadcast = Some(broadcast);
+            return moved;
+        }
+        if !broadcast.effective {
+            broadcast.effective = true;
+            let me = self.me;
+            let reactors = self.decider().reactors.iter().copied();
+            broadcast.todo = reactors.filter(|&reactor| reactor != me).collect();
+            self.make_effective(broadcast.serial);
+            self.decider().broadcast = Some(broadcast);
+            self.settle(io);
+            return 1;
+        }
+        for (member, status) in broadcast.excluded {
+            io.event(Event::MemberExcluded { member, status });
+        }
+        for id in broadcast.answers {
+            io.event(Event::CommandDone { id, result: Ok(()) });
+        }
+        1
+    }
+
+    // ---- background windows --------------------------------------------------------------
+
+    fn open_window(&mut self, io: &mut impl Io) -> usize {
+        let decider = self.decider();
+        let may_run = decider.started && !decider.stopped && decider.passes_run;
+        if decider.window.is_some() || !may_run || decider.pass_stopped {
+            return 0;
+        }
+        let Some((pass, start)) = due_pass(&self.map) else {
+            return 0;
+        };
+        let mut map = self.successor();
+        if map.window.is_none() {
+            io.event(Event::Pass {
+                pass,
+                state: PassEvent::Began,
+            });
+        }
+        let window = next_window(&map, pass, start, self.decider().window_bytes);
+        map.window = Some(window);
+        self.set_window(window);
+        self.begin_broadcast(map, Vec::new(), Vec::new(), io);
+        1
+    }
+
+    fn set_window(&mut self, window: Window) {
+        let missing = self.decider().reactors.len();
+        self.decider().window = Some(WindowReports {
+            window,
+            missing,
+            ok: true,
+        });
+    }
+
+    /// All shards are done with the window: the pass goes on behind it, ends, or stops.
+    fn close_window(&mut self, io: &mut impl Io) -> usize {
+        let WindowReports { window, ok, .. } = self.decider().window.take().expect("looked at");
+        let mut map = self.successor();
+        map.window = None;
+        if !ok {
+            self.decider().pass_stopped = true;
+            io.event(Event::Pass {
+                pass: window.pass,
+                state: PassEvent::Stopped,
+            });
+            self.begin_broadcast(map, Vec::new(), Vec::new(), io);
+            return 1;
+        }
+        advance_map(&mut map, window);
+        let ended = window.end.0 >= map.geometry.stripes();
+        let due = io.now().since(self.decider().checkpoint) >= CHECKPOINT;
+        let quiet = self.decider().commands.is_empty() && self.decider().passes_run;
+        if ended || due || !quiet {
+            self.begin_broadcast(map, Vec::new(), Vec::new(), io);
+            if ended || due {
+                self.begin_checkpoint(window.pass, ended);
+            }
+            return 1;
+        }
+        let next = next_window(&map, window.pass, window.end, self.decider().window_bytes);
+        map.window = Some(next);
+        self.set_window(next);
+        self.begin_broadcast(map, Vec::new(), Vec::new(), io);
+        1
+    }
+
+    /// Makes progress durable once the map that says it is everywhere.
+    fn begin_checkpoint(&mut self, pass: Pass, ended: bool) {
+        let id = self.decider().draw_id();
+        let mut next = self.decider().config.next(id);
+        self.claim_progress(&mut next);
+        let places = self.decider().places.clone();
+        let mut commit = commit_of(next, places, CommitPhase::FlushData);
+        commit.finished = ended.then_some(pass);
+        self.begin_commit(commit);
+    }
+}
+
+fn commit_of(
+    config: ArrayConfig,
+    places: Vec<Option<crate::coordinator::MemberPlace>>,
+    phase: CommitPhase,
+) -> Commit {
+    Commit {
+        config,
+        places,
+        phase,
+        todo: Vec::new(),
+        pending: 0,
+        excluded: Vec::new(),
+        replaced: Vec::new(),
+        answers: Vec::new(),
+        failed: Vec::new(),
+        finished: None,
+        ending: Ending::GoesOn,
+    }
+}
+
+/// Moves the cursors of the window's pass to its end.
+fn advance_map(map: &mut ArrayMap, window: Window) {
+    match window.pass {
+        Pass::Resync => map.trusted_until = map.trusted_until.max(window.end),
+        Pass::Rebuild => {
+            for member in &mut map.members {
+                if let MapState::Rebuilding { until } = &mut member.state {
+                    *until = (*until).max(window.end);
+                }
+            }
+        }
+    }
+}

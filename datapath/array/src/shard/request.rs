@@ -1,0 +1,431 @@
+//! A request on the reactor where it arrived: cut into pieces that go straight to the drives or
+//! to the owners of their stripes.
+
+use block::{Completion, Cookie, Operation, Request, Status};
+use memory::SegmentList;
+use units::{MemberIndex, Role, StripeIndex, bytes_u64, bytes_usize};
+
+use super::{DriveIo, IoOwner, Order, Shard};
+use crate::io::{Io, MemberFailure, Message, WorkMessage};
+use crate::map::MapState;
+
+/// A request that is not answered yet.
+#[derive(Debug)]
+pub(super) struct RequestSlot {
+    cookie: Cookie,
+    operation: Operation,
+    start: u64,
+    blocks: u32,
+    segments: SegmentList,
+    /// Blocks whose pieces are on their way. For a flush: members that were looked at.
+    issued: u32,
+    /// Pieces on their way.
+    pending: u32,
+    status: Status,
+    /// Members whose flush failed and whose exclusion is awaited.
+    unsettled: Vec<(MemberIndex, u32)>,
+}
+
+impl Default for RequestSlot {
+    fn default() -> RequestSlot {
+        RequestSlot {
+            cookie: Cookie(0),
+            operation: Operation::Flush,
+            start: 0,
+            blocks: 0,
+            segments: SegmentList::EMPTY,
+            issued: 0,
+            pending: 0,
+            status: Status::Ok,
+            unsettled: Vec::new(),
+        }
+    }
+}
+
+/// Blocks of a request that a drive could not read and that the owner shall reconstruct.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Retry {
+    request: u32,
+    first: u32,
+    blocks: u32,
+}
+
+/// What became of an attempt to move a request forward.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Advance {
+    /// One more piece is on its way.
+    Moved,
+    /// No room for the next piece now.
+    Stuck,
+}
+
+impl Shard {
+    pub(super) fn begin_request(&mut self, slot: u32, request: Request, io: &mut impl Io) {
+        let entry = &mut self.requests[slot];
+        entry.cookie = request.cookie;
+        entry.operation = request.operation;
+        entry.start = request.start;
+        entry.blocks = request.blocks;
+        entry.segments = request.segments;
+        entry.issued = 0;
+        entry.pending = 0;
+        entry.status = Status::Ok;
+        entry.unsettled.clear();
+        if request.operation == Operation::Flush {
+            entry.blocks = u32::try_from(self.map.members.len()).expect("limits.rs");
+        }
+        // Older requests go first, or a steady stream of small ones starves a large one.
+        if !self.waiting_requests.is_empty() || !self.advance_request(slot, io) {
+            self.waiting_requests.push_back(slot);
+        }
+    }
+
+    /// Issues pieces until all are on their way (true) or there is no room (false). Answers the
+    /// request when nothing is left to wait for.
+    fn advance_request(&mut self, slot: u32, io: &mut impl Io) -> bool {
+        // The request must not be answered by a piece that completes while others are cut.
+        self.requests[slot].pending += 1;
+        let mut all = true;
+        while self.requests[slot].issued < self.requests[slot].blocks {
+            if self.issue_next_piece(slot, io) == Advance::Stuck {
+                all = false;
+                break;
+            }
+        }
+        self.requests[slot].pending -= 1;
+        if all {
+            self.finish_if_done(slot, io);
+        }
+        all
+    }
+
+    pub(super) fn advance_requests(&mut self, io: &mut impl Io) -> usize {
+        let mut moved = 0;
+        while let Some(&slot) = self.waiting_requests.front() {
+            let before = self.requests[slot].issued;
+            let all = self.advance_request(slot, io);
+            if all {
+                self.waiting_requests.pop_front();
+                moved += 1;
+            } else {
+                moved += usize::from(self.requests[slot].issued != before);
+                break;
+            }
+        }
+        moved
+    }
+
+    fn issue_next_piece(&mut self, slot: u32, io: &mut impl Io) -> Advance {
+        let request = &self.requests[slot];
+        if request.operation == Operation::Flush {
+            return self.issue_flush(slot, io);
+        }
+        let block = request.start + u64::from(request.issued);
+        let left = request.blocks - request.issued;
+        let geometry = self.geometry();
+        let (stripe, in_stripe) = geometry.locate(block);
+        let in_chunk = in_stripe % geometry.chunk_blocks();
+        let role = Role::from_at(bytes_usize(u64::from(in_stripe / geometry.chunk_blocks())));
+        let to_chunk_end = left.min(geometry.chunk_blocks() - in_chunk);
+        let unprotected = geometry.parity() == 0;
+        if request.operation == Operation::Read || unprotected {
+            if let Some(source) = self.direct_role(stripe, role) {
+                return self.issue_direct(slot, (stripe, source, in_chunk), to_chunk_end, io);
+            }
+            if unprotected {
+                // Nothing to reconstruct from: these blocks fail, the others are served.
+                self.requests[slot].issued += to_chunk_end;
+                self.requests[slot].status = self.requests[slot].status.and(Status::Media);
+                return Advance::Moved;
+            }
+            return self.issue_work(slot, stripe, to_chunk_end, io);
+        }
+        let run = geometry.run_stripes();
+        let run_end = (stripe.0 / run + 1) * run * u64::from(geometry.stripe_blocks());
+        let to_run_end =
+            u32::try_from((run_end - block).min(u64::from(left))).expect("at most left");
+        self.issue_work(slot, stripe, to_run_end, io)
+    }
+
+    /// The role to read blocks of data role `role` from without asking the owner, if there is one.
+    pub(super) fn direct_role(&self, stripe: StripeIndex, role: Role) -> Option<Role> {
+        let geometry = self.geometry();
+        let mirrors = geometry.data() == 1 && geometry.parity() > 0;
+        if self.optimal && !mirrors {
+            return Some(role);
+        }
+        let lost = self.map.lost(stripe, false);
+        if !mirrors {
+            return (!lost.has(role)).then_some(role);
+        }
+        let copies = geometry
+            .data_roles()
+            .union(geometry.parity_roles())
+            .without(lost);
+        if !self.map.parity_trusted(stripe, false) {
+            // Copies may differ until they are resynchronised: always read the same one.
+            return copies.first();
+        }
+        let choice = bytes_usize(stripe.0 / bytes_u64(geometry.groups())) % copies.len().max(1);
+        copies.iter().nth(choice)
+    }
+
+    fn issue_direct(
+        &mut self,
+        slot: u32,
+        (stripe, role, lane): (StripeIndex, Role, u32),
+        blocks: u32,
+        io: &mut impl Io,
+    ) -> Advance {
+        if !self.can_issue(1, io) {
+            return Advance::Stuck;
+        }
+        let (member, offset) = self.drive_offset(stripe, role, lane);
+        let length = self.bytes(blocks);
+        let RequestSlot {
+            operation,
+            segments,
+            issued: first,
+            ..
+        } = self.requests[slot];
+        let begin = bytes_usize(self.bytes(first));
+        self.requests[slot].issued += blocks;
+        self.requests[slot].pending += 1;
+        self.counters.direct_reads += u64::from(operation == Operation::Read);
+        let owner = IoOwner::Direct {
+            request: slot,
+            first,
+            blocks,
+        };
+        let has_bytes = matches!(operation, Operation::Read | Operation::Write);
+        self.issue(
+            Order {
+                owner,
+                member,
+                operation,
+                offset,
+                length,
+            },
+            |list| {
+                if has_bytes {
+                    segments.cut(begin, bytes_usize(length), list);
+                }
+            },
+            io,
+        );
+        Advance::Moved
+    }
+
+    /// Asks the owner of `stripe` to carry out the next `blocks` blocks.
+    fn issue_work(
+        &mut self,
+        slot: u32,
+        stripe: StripeIndex,
+        blocks: u32,
+        io: &mut impl Io,
+    ) -> Advance {
+        let first = self.requests[slot].issued;
+        if !self.send_work(slot, stripe, (first, blocks), false, io) {
+            return Advance::Stuck;
+        }
+        self.requests[slot].issued += blocks;
+        self.requests[slot].pending += 1;
+        Advance::Moved
+    }
+
+    fn send_work(
+        &mut self,
+        slot: u32,
+        stripe: StripeIndex,
+        (first, blocks): (u32, u32),
+        damaged: bool,
+        io: &mut impl Io,
+    ) -> bool {
+        let owner = self.map.owner(stripe);
+        let request = &self.requests[slot];
+        let work = WorkMessage {
+            request: slot,
+            operation: request.operation,
+            damaged,
+            start: request.start + u64::from(first),
+            blocks,
+            offset: u32::try_from(self.bytes(first)).expect("a request is bounded by limits.rs"),
+            segments: request.segments,
+        };
+        if owner == self.me {
+            return self.try_begin_work(owner, work);
+        }
+        let sent = io.ask(owner, Message::Work(work)).is_ok();
+        self.counters.messages += u64::from(sent);
+        sent
+    }
+
+    pub(super) fn direct_done(
+        &mut self,
+        request: u32,
+        (first, blocks): (u32, u32),
+        done: DriveIo,
+        status: Status,
+        io: &mut impl Io,
+    ) {
+        let unprotected = self.geometry().parity() == 0;
+        if status.is_ok() && done.operation != Some(Operation::Read) {
+            self.shared.mark_written(done.member);
+        }
+        if status.is_ok() || status == Status::Invalid || unprotected {
+            let verdict = match status {
+                Status::Gone => Status::Media,
+                other => other,
+            };
+            return self.piece_done(request, verdict, io);
+        }
+        self.counters.media_errors += 1;
+        if status == Status::Gone {
+            let DriveIo {
+                member,
+                incarnation,
+                ..
+            } = done;
+            self.report(MemberFailure {
+                member,
+                incarnation,
+                status,
+            });
+        }
+        self.retries.push_back(Retry {
+            request,
+            first,
+            blocks,
+        });
+    }
+
+    /// Sends reads that failed on a drive to the owners of their stripes.
+    pub(super) fn retry_reads(&mut self, io: &mut impl Io) -> usize {
+        let mut moved = 0;
+        while let Some(&Retry {
+            request,
+            first,
+            blocks,
+        }) = self.retries.front()
+        {
+            let block = self.requests[request].start + u64::from(first);
+            let (stripe, _) = self.geometry().locate(block);
+            if !self.send_work(request, stripe, (first, blocks), true, io) {
+                break;
+            }
+            self.retries.pop_front();
+            moved += 1;
+        }
+        moved
+    }
+
+    /// A piece of a request is answered.
+    pub(super) fn piece_done(&mut self, slot: u32, status: Status, io: &mut impl Io) {
+        let request = &mut self.requests[slot];
+        assert!(request.pending > 0, "a piece is answered once");
+        request.pending -= 1;
+        request.status = request.status.and(status);
+        self.finish_if_done(slot, io);
+    }
+
+    fn finish_if_done(&mut self, slot: u32, io: &mut impl Io) {
+        let request = &self.requests[slot];
+        if request.pending > 0 || request.issued < request.blocks {
+            return;
+        }
+        if !request.unsettled.is_empty() {
+            self.unsettled_flushes.push(slot);
+            return;
+        }
+        let completion = Completion {
+            cookie: request.cookie,
+            status: request.status,
+        };
+        self.requests.release(slot);
+        io.complete(completion);
+    }
+
+    /// Flushes the next member that was written since its last flush.
+    fn issue_flush(&mut self, slot: u32, io: &mut impl Io) -> Advance {
+        if !self.can_issue(1, io) {
+            return Advance::Stuck;
+        }
+        let position = bytes_usize(u64::from(self.requests[slot].issued));
+        self.requests[slot].issued += 1;
+        let member = MemberIndex::from_at(position);
+        let entry = &self.map.members[position];
+        let usable = entry.drive.is_some() && entry.state != MapState::Lost;
+        if usable && self.shared.begin_flush(member) {
+            self.requests[slot].pending += 1;
+            let owner = IoOwner::Flush { request: slot };
+            let operation = Operation::Flush;
+            self.issue(
+                Order {
+                    owner,
+                    member,
+                    operation,
+                    offset: 0,
+                    length: 0,
+                },
+                |_| {},
+                io,
+            );
+        }
+        Advance::Moved
+    }
+
+    pub(super) fn flush_done(
+        &mut self,
+        slot: u32,
+        done: DriveIo,
+        status: Status,
+        io: &mut impl Io,
+    ) {
+        let DriveIo {
+            member,
+            incarnation,
+            ..
+        } = done;
+        self.shared.finish_flush(member, status.is_ok());
+        if !status.is_ok() {
+            // What the drive still held is unknown now; it is no member any more.
+            self.report(MemberFailure {
+                member,
+                incarnation,
+                status,
+            });
+            self.requests[slot].unsettled.push((member, incarnation));
+        }
+        self.piece_done(slot, Status::Ok, io);
+    }
+
+    /// Answers flushes whose failed members are settled on every shard.
+    pub(super) fn settle_flushes(&mut self, io: &mut impl Io) -> usize {
+        if self.unsettled_flushes.is_empty() || self.effective < self.map.barrier {
+            return 0;
+        }
+        let mut moved = 0;
+        let mut position = 0;
+        while position < self.unsettled_flushes.len() {
+            let slot = self.unsettled_flushes[position];
+            let unsettled = &self.requests[slot].unsettled;
+            if !unsettled
+                .iter()
+                .all(|&(member, incarnation)| self.map.settled(member, incarnation))
+            {
+                position += 1;
+                continue;
+            }
+            let beyond = unsettled
+                .iter()
+                .any(|&(member, _)| self.map.hopeless[member.at()]);
+            let verdict = if beyond { Status::Media } else { Status::Ok };
+            self.requests[slot].unsettled.clear();
+            self.requests[slot].status = self.requests[slot].status.and(verdict);
+            self.unsettled_flushes.swap_remove(position);
+            self.finish_if_done(slot, io);
+            moved += 1;
+        }
+        moved
+    }
+}

@@ -1,0 +1,724 @@
+//! Tickets: one stripe's share of a piece, on some lanes of one cell, from claim to answer.
+//!
+//! ```text
+//! claim lanes → plan → take buffers → [read → (error: plan anew)] → compute → write → [barrier] → end
+//! ```
+//! A ticket whose map changed before it began to write is planned anew. All member writes of a
+//! ticket are submitted in one turn, so that a killed process has begun all of them or none.
+
+use std::ops::Range;
+
+use block::{Operation, Status};
+use memory::SegmentList;
+use units::{MemberIndex, Role, RoleSet, StripeIndex, bytes_usize};
+
+use super::{DriveIo, IoOwner, Order, Shard, cell_lanes, stripe_cells};
+use crate::buffers::{Side, TicketBuffers};
+use crate::io::{Io, MemberFailure};
+use crate::map::Pass;
+use crate::plan::{Band, Beyond, Method, StripeState, plan_read, plan_repair, plan_write};
+
+/// Where the bytes of a write come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Payload {
+    /// The request's segments.
+    Guest,
+    /// Zeroes.
+    Zeroes,
+}
+
+/// What a ticket is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// New content for some blocks.
+    Write(Payload),
+    /// Zeroes for all blocks of the cell, parity included; the space may be released.
+    Clear,
+    /// Content of blocks that cannot be read directly. `damaged`: the drive returned an error, so
+    /// the blocks are rewritten too.
+    Read { damaged: bool },
+    /// A cell of a background pass.
+    Repair(Pass),
+}
+
+/// What to do, as the work or the background pass asks for it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TicketOrder {
+    pub(super) kind: Kind,
+    pub(super) work: u32,
+    pub(super) stripe: StripeIndex,
+    pub(super) cell: u32,
+    /// First block of the piece within the stripe.
+    pub(super) start: u32,
+    /// Where in `segments` the piece begins, in bytes.
+    pub(super) offset: u64,
+    pub(super) segments: SegmentList,
+}
+
+/// One band with its plan.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PlannedBand {
+    pub(super) asked: Band,
+    pub(super) method: Option<Method>,
+    /// Roles to read.
+    pub(super) read: RoleSet,
+    /// Those of `read` whose content is kept beside the new one.
+    pub(super) old: RoleSet,
+    /// Roles to compute from those read.
+    pub(super) decode: RoleSet,
+    /// Roles to write.
+    pub(super) write: RoleSet,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Step {
+    #[default]
+    Claiming,
+    Buffers,
+    ReadRoom,
+    Reading,
+    WriteRoom,
+    Writing,
+    Barrier,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    pub(super) order: TicketOrder,
+    pub(super) lanes: Range<u32>,
+    bands: [PlannedBand; 3],
+    band_count: usize,
+    step: Step,
+    /// Serial of the map it was planned by, and of the map that must be effective before it is
+    /// answered.
+    serial: u64,
+    barrier: u64,
+    /// Roles that returned errors when read, and those of the reads under way.
+    media: RoleSet,
+    errors: RoleSet,
+    pending: u32,
+    answered: bool,
+    failures: Vec<(MemberIndex, u32)>,
+    pub(super) buffers: TicketBuffers,
+}
+
+impl Default for Ticket {
+    fn default() -> Ticket {
+        Ticket {
+            order: TicketOrder {
+                kind: Kind::Clear,
+                work: 0,
+                stripe: StripeIndex(0),
+                cell: 0,
+                start: 0,
+                offset: 0,
+                segments: SegmentList::EMPTY,
+            },
+            lanes: 0..0,
+            bands: Default::default(),
+            band_count: 0,
+            step: Step::Claiming,
+            serial: 0,
+            barrier: 0,
+            media: RoleSet::EMPTY,
+            errors: RoleSet::EMPTY,
+            pending: 0,
+            answered: false,
+            failures: Vec::new(),
+            buffers: TicketBuffers::default(),
+        }
+    }
+}
+
+impl Ticket {
+    pub(super) fn bands(&self) -> &[PlannedBand] {
+        &self.bands[..self.band_count]
+    }
+
+    /// The union over bands of what `select` names.
+    fn roles(&self, select: impl Fn(&PlannedBand) -> RoleSet) -> RoleSet {
+        self.bands()
+            .iter()
+            .fold(RoleSet::EMPTY, |all, band| all.union(select(band)))
+    }
+
+    pub(super) fn set_write(&mut self, band: usize, write: RoleSet) {
+        self.bands[band].write = write;
+    }
+}
+
+/// One member request of a ticket.
+#[derive(Clone, Debug)]
+struct Transfer {
+    role: Role,
+    side: Side,
+    lanes: Range<u32>,
+}
+
+impl Shard {
+    /// Fills a ticket slot and starts it once its lanes are free.
+    pub(super) fn begin_ticket(
+        &mut self,
+        slot: u32,
+        order: TicketOrder,
+        asked: &[Band],
+        io: &mut impl Io,
+    ) {
+        let cells = stripe_cells(self.geometry());
+        let ticket = &mut self.tickets[slot];
+        ticket.order = order;
+        ticket.band_count = asked.len();
+        for (band, asked) in ticket.bands.iter_mut().zip(asked) {
+            band.asked = asked.clone();
+        }
+        ticket.lanes = asked[0].lanes.start..asked[asked.len() - 1].lanes.end;
+        ticket.step = Step::Claiming;
+        ticket.media = RoleSet::EMPTY;
+        ticket.answered = false;
+        ticket.failures.clear();
+        let lanes = ticket.lanes.clone();
+        let cell = order.stripe.0 * cells + u64::from(order.cell);
+        if self.lanes.claim(slot, cell, lanes) {
+            self.start_ticket(slot, io);
+        }
+    }
+
+    /// Moves tickets forward that waited for lanes, buffers or room.
+    pub(super) fn advance_tickets(&mut self, io: &mut impl Io) -> usize {
+        let mut moved = 0;
+        while let Some(slot) = self.granted.pop() {
+            self.start_ticket(slot, io);
+            moved += 1;
+        }
+        while let Some(&slot) = self.buffer_waiters.front() {
+            if !self.take_buffers(slot) {
+                break;
+            }
+            self.buffer_waiters.pop_front();
+            self.fill_and_read(slot, io);
+            moved += 1;
+        }
+        while let Some(&slot) = self.room_waiters.front() {
+            if !self.try_issue(slot, io) {
+                break;
+            }
+            self.room_waiters.pop_front();
+            moved += 1;
+        }
+        moved
+    }
+
+    /// Plans the ticket by what is known now, and takes its buffers.
+    fn start_ticket(&mut self, slot: u32, io: &mut impl Io) {
+        if self.plan_ticket(slot).is_err() {
+            self.answer_ticket(slot, Status::Media, io);
+            self.end_ticket(slot);
+            return;
+        }
+        self.tickets[slot].step = Step::Buffers;
+        // Older tickets go first, or a steady stream of small ones starves a wide one.
+        if self.buffer_waiters.is_empty() && self.take_buffers(slot) {
+            self.fill_and_read(slot, io);
+        } else {
+            self.buffer_waiters.push_back(slot);
+        }
+    }
+
+    fn stripe_state(&self, slot: u32) -> StripeState {
+        let ticket = &self.tickets[slot];
+        let stripe = ticket.order.stripe;
+        let filled = self.background.is_filled(stripe, ticket.order.cell);
+        let lost = if self.optimal {
+            RoleSet::EMPTY
+        } else {
+            self.map.lost(stripe, filled)
+        };
+        let trusted = self.optimal || self.map.parity_trusted(stripe, filled);
+        StripeState::new(lost, ticket.media.without(lost), trusted)
+    }
+
+    fn plan_ticket(&mut self, slot: u32) -> Result<(), Beyond> {
+        let state = self.stripe_state(slot);
+        let kind = self.tickets[slot].order.kind;
+        let changes = !matches!(kind, Kind::Read { .. });
+        if changes && self.map.read_only {
+            return Err(Beyond);
+        }
+        for band in 0..self.tickets[slot].band_count {
+            let asked = self.tickets[slot].bands[band].asked.clone();
+            let planned = match kind {
+                Kind::Write(_) => self.plan_write_band(asked, &state)?,
+                Kind::Clear => self.plan_clear_band(asked, &state)?,
+                Kind::Read { damaged } => self.plan_read_band(slot, asked, damaged)?,
+                Kind::Repair(pass) => self.plan_repair_band(slot, asked, pass, &state)?,
+            };
+            self.tickets[slot].bands[band] = planned;
+        }
+        let (serial, barrier) = (self.map.serial, self.map.barrier);
+        let ticket = &mut self.tickets[slot];
+        ticket.serial = serial;
+        ticket.barrier = barrier;
+        Ok(())
+    }
+
+    fn plan_write_band(&self, asked: Band, state: &StripeState) -> Result<PlannedBand, Beyond> {
+        let (k, m) = (self.geometry().data(), self.geometry().parity());
+        let plan = plan_write(k, m, asked.written, state)?;
+        let old = plan.read.both(asked.written);
+        let PlannedBand { method, .. } = PlannedBand {
+            method: Some(plan.method),
+            ..Default::default()
+        };
+        Ok(PlannedBand {
+            asked,
+            method,
+            read: plan.read,
+            old,
+            decode: plan.decode,
+            write: plan.write,
+        })
+    }
+
+    fn plan_clear_band(&self, asked: Band, state: &StripeState) -> Result<PlannedBand, Beyond> {
+        if state.lost.len() > self.geometry().parity() {
+            return Err(Beyond);
+        }
+        let all = self
+            .geometry()
+            .data_roles()
+            .union(self.geometry().parity_roles());
+        Ok(PlannedBand {
+            asked,
+            write: all.without(state.lost),
+            ..Default::default()
+        })
+    }
+
+    /// Plans the read of the one role that is asked for. For mirrors that is the copy which the
+    /// asker tried.
+    fn plan_read_band(
+        &mut self,
+        slot: u32,
+        asked: Band,
+        damaged: bool,
+    ) -> Result<PlannedBand, Beyond> {
+        let (k, m) = (self.geometry().data(), self.geometry().parity());
+        let stripe = self.tickets[slot].order.stripe;
+        let role = asked.written.first().expect("a band has roles");
+        let tried = self.direct_role(stripe, role).unwrap_or(role);
+        let role = if k == 1 { tried } else { role };
+        if damaged {
+            let ticket = &mut self.tickets[slot];
+            ticket.media = ticket.media.with(role);
+        }
+        let state = self.stripe_state(slot);
+        let wanted = RoleSet::one(role);
+        let plan = plan_read(k, m, wanted, &state)?;
+        let write = if damaged {
+            plan.decode.both(wanted).without(state.lost)
+        } else {
+            RoleSet::EMPTY
+        };
+        let asked = Band {
+            lanes: asked.lanes,
+            written: wanted,
+        };
+        Ok(PlannedBand {
+            asked,
+            read: plan.read,
+            decode: plan.decode,
+            write,
+            ..Default::default()
+        })
+    }
+
+    fn plan_repair_band(
+        &self,
+        slot: u32,
+        asked: Band,
+        pass: Pass,
+        state: &StripeState,
+    ) -> Result<PlannedBand, Beyond> {
+        let (k, m) = (self.geometry().data(), self.geometry().parity());
+        let stripe = self.tickets[slot].order.stripe;
+        let targets = match pass {
+            Pass::Rebuild => self.map.unfilled(stripe),
+            Pass::Resync => self.geometry().parity_roles().without(state.lost),
+        };
+        if targets.is_empty() {
+            return Ok(PlannedBand {
+                asked,
+                ..Default::default()
+            });
+        }
+        let plan = plan_repair(k, m, targets, state)?;
+        // A resync compares before it writes: most parity is right, and drives wear.
+        let old = match pass {
+            Pass::Rebuild => RoleSet::EMPTY,
+            Pass::Resync => plan.decode.without(state.unreadable),
+        };
+        let (read, decode, write) = (plan.read.union(old), plan.decode, plan.decode);
+        Ok(PlannedBand {
+            asked,
+            method: None,
+            read,
+            old,
+            decode,
+            write,
+        })
+    }
+
+    /// Takes the buffers that the plan needs; all or none.
+    fn take_buffers(&mut self, slot: u32) -> bool {
+        let mirrors = self.geometry().data() == 1;
+        let shift = self.geometry().block_size().shift();
+        let ticket = &mut self.tickets[slot];
+        let old = ticket.roles(|band| band.old);
+        let new = match ticket.order.kind {
+            Kind::Clear => RoleSet::EMPTY,
+            // All copies are written from the one buffer that holds the new content.
+            Kind::Write(_) if mirrors => ticket.roles(|band| band.asked.written),
+            Kind::Write(_) => ticket.roles(|band| {
+                let kept = band.read.without(band.old);
+                kept.union(band.decode)
+                    .union(band.write)
+                    .union(band.asked.written)
+            }),
+            Kind::Read { .. } | Kind::Repair(_) => {
+                ticket.roles(|band| band.read.without(band.old).union(band.decode))
+            }
+        };
+        let lanes = ticket.lanes.end - ticket.lanes.start;
+        let bytes = bytes_usize(u64::from(lanes) << shift);
+        self.buffers.acquire(&mut ticket.buffers, bytes, old, new)
+    }
+
+    /// Brings the new content into the buffers and starts the reads, if there are any.
+    fn fill_and_read(&mut self, slot: u32, io: &mut impl Io) {
+        self.fill_payload(slot);
+        if self.tickets[slot].roles(|band| band.read).is_empty() {
+            self.reads_done(slot, io);
+            return;
+        }
+        self.tickets[slot].step = Step::ReadRoom;
+        self.seek_room(slot, io);
+    }
+
+    fn seek_room(&mut self, slot: u32, io: &mut impl Io) {
+        if !self.room_waiters.is_empty() || !self.try_issue(slot, io) {
+            self.room_waiters.push_back(slot);
+        }
+    }
+
+    /// Issues the reads or writes that a ticket waits to issue, all or none. A ticket whose map
+    /// changed is planned anew instead.
+    fn try_issue(&mut self, slot: u32, io: &mut impl Io) -> bool {
+        if self.tickets[slot].serial != self.map.serial {
+            self.replan(slot);
+            return true;
+        }
+        let step = self.tickets[slot].step;
+        let (operation, next) = match (step, self.tickets[slot].order.kind) {
+            (Step::ReadRoom, _) => (Operation::Read, Step::Reading),
+            (Step::WriteRoom, Kind::Clear) => (Operation::WriteZeroes, Step::Writing),
+            (Step::WriteRoom, _) => (Operation::Write, Step::Writing),
+            (other, _) => unreachable!("ticket {slot} seeks room in {other:?}"),
+        };
+        let count = self.each_transfer(slot, operation, |_, _| {});
+        if !self.can_issue(count, io) {
+            return false;
+        }
+        let ticket = &mut self.tickets[slot];
+        ticket.step = next;
+        ticket.errors = RoleSet::EMPTY;
+        ticket.pending = u32::try_from(count).expect("three bands of 64 roles");
+        let issued = self.each_transfer(slot, operation, |shard, transfer| {
+            shard.issue_transfer(slot, operation, transfer, io);
+        });
+        assert_eq!(issued, count);
+        if count == 0 {
+            self.writes_done(slot, io);
+        }
+        true
+    }
+
+    /// Calls `visit` with each member request of the phase: by role, neighbouring bands as one.
+    fn each_transfer(
+        &mut self,
+        slot: u32,
+        operation: Operation,
+        mut visit: impl FnMut(&mut Shard, Transfer),
+    ) -> usize {
+        let read = operation == Operation::Read;
+        let select = |band: &PlannedBand| if read { band.read } else { band.write };
+        let mut count = 0;
+        for role in self.tickets[slot].roles(select) {
+            let mut open: Option<Transfer> = None;
+            for position in 0..self.tickets[slot].band_count {
+                let band = &self.tickets[slot].bands[position];
+                if !select(band).has(role) {
+                    continue;
+                }
+                let side = if read && band.old.has(role) {
+                    Side::Old
+                } else {
+                    Side::New
+                };
+                let lanes = band.asked.lanes.clone();
+                match &mut open {
+                    Some(last) if last.side == side && last.lanes.end == lanes.start => {
+                        last.lanes.end = lanes.end;
+                    }
+                    _ => {
+                        if let Some(done) = open.replace(Transfer { role, side, lanes }) {
+                            count += 1;
+                            visit(self, done);
+                        }
+                    }
+                }
+            }
+            if let Some(done) = open {
+                count += 1;
+                visit(self, done);
+            }
+        }
+        count
+    }
+
+    fn issue_transfer(
+        &mut self,
+        slot: u32,
+        operation: Operation,
+        transfer: Transfer,
+        io: &mut impl Io,
+    ) {
+        let Transfer { role, side, lanes } = transfer;
+        let stripe = self.tickets[slot].order.stripe;
+        let (member, offset) = self.drive_offset(stripe, role, lanes.start);
+        let length = self.bytes(lanes.end - lanes.start);
+        let source = if self.geometry().data() == 1 && operation == Operation::Write {
+            self.mirror_source(slot, role)
+        } else {
+            role
+        };
+        let memory =
+            (operation != Operation::WriteZeroes).then(|| self.part(slot, side, source, &lanes));
+        let owner = IoOwner::Ticket { ticket: slot, role };
+        let order = Order {
+            owner,
+            member,
+            operation,
+            offset,
+            length,
+        };
+        self.issue(order, |list| list.extend(memory), io);
+    }
+
+    /// The role whose buffer is written to copy `role` of a mirror.
+    fn mirror_source(&self, slot: u32, role: Role) -> Role {
+        match self.tickets[slot].order.kind {
+            Kind::Write(_) => Role(0),
+            Kind::Clear | Kind::Read { .. } | Kind::Repair(_) => role,
+        }
+    }
+
+    /// A member request of a ticket is done.
+    pub(super) fn ticket_io_done(
+        &mut self,
+        slot: u32,
+        role: Role,
+        done: DriveIo,
+        status: Status,
+        io: &mut impl Io,
+    ) {
+        let DriveIo {
+            member,
+            incarnation,
+            operation,
+            ..
+        } = done;
+        let reading = operation == Some(Operation::Read);
+        if !status.is_ok() {
+            if !reading || status == Status::Gone {
+                self.report(MemberFailure {
+                    member,
+                    incarnation,
+                    status,
+                });
+            }
+            let ticket = &mut self.tickets[slot];
+            if reading {
+                ticket.errors = ticket.errors.with(role);
+                self.counters.media_errors += 1;
+            } else {
+                ticket.failures.push((member, incarnation));
+            }
+        } else if !reading {
+            self.shared.mark_written(member);
+        }
+        let ticket = &mut self.tickets[slot];
+        assert!(ticket.pending > 0, "a member request completes once");
+        ticket.pending -= 1;
+        if ticket.pending > 0 {
+            return;
+        }
+        if reading {
+            self.reads_done(slot, io);
+        } else {
+            self.writes_done(slot, io);
+        }
+    }
+
+    /// All reads are in: computes what is to be written, or plans anew after an error.
+    fn reads_done(&mut self, slot: u32, io: &mut impl Io) {
+        let ticket = &mut self.tickets[slot];
+        if !ticket.errors.is_empty() {
+            ticket.media = ticket.media.union(ticket.errors);
+            ticket.errors = RoleSet::EMPTY;
+            self.replan(slot);
+            return;
+        }
+        self.compute(slot);
+        if let Kind::Read { .. } = self.tickets[slot].order.kind {
+            self.counters.reconstructed_reads += 1;
+            self.answer_ticket(slot, Status::Ok, io);
+            if self.tickets[slot].roles(|band| band.write).is_empty() {
+                self.end_ticket(slot);
+                return;
+            }
+            self.counters.rewrites += 1;
+        }
+        self.tickets[slot].step = Step::WriteRoom;
+        self.seek_room(slot, io);
+    }
+
+    /// Back to the plan, at the next poll; the lanes stay claimed.
+    fn replan(&mut self, slot: u32) {
+        let ticket = &mut self.tickets[slot];
+        self.buffers.release(&mut ticket.buffers);
+        if ticket.answered {
+            // A read that was answered and only lacks its rewrite: the next reader repairs it.
+            self.end_ticket(slot);
+            return;
+        }
+        self.granted.push(slot);
+    }
+
+    /// All writes are in: the ticket is answered, or waits until what it depends on is durable
+    /// and known to every shard.
+    fn writes_done(&mut self, slot: u32, io: &mut impl Io) {
+        let ticket = &mut self.tickets[slot];
+        self.buffers.release(&mut ticket.buffers);
+        ticket.step = Step::Barrier;
+        if ticket.failures.is_empty() && ticket.barrier <= self.effective {
+            self.answer_ticket(slot, Status::Ok, io);
+            self.end_ticket(slot);
+        } else {
+            self.barrier_waiters.push(slot);
+        }
+    }
+
+    /// Answers tickets whose membership change is effective.
+    pub(super) fn settle_tickets(&mut self, io: &mut impl Io) -> usize {
+        let mut moved = 0;
+        let mut position = 0;
+        while position < self.barrier_waiters.len() {
+            let slot = self.barrier_waiters[position];
+            match self.ticket_verdict(slot) {
+                None => position += 1,
+                Some(status) => {
+                    self.barrier_waiters.swap_remove(position);
+                    self.answer_ticket(slot, status, io);
+                    self.end_ticket(slot);
+                    moved += 1;
+                }
+            }
+        }
+        moved
+    }
+
+    fn ticket_verdict(&self, slot: u32) -> Option<Status> {
+        let Ticket {
+            barrier, failures, ..
+        } = &self.tickets[slot];
+        if self.map.read_only && !failures.is_empty() {
+            return Some(Status::Media);
+        }
+        let depends_on = if failures.is_empty() {
+            *barrier
+        } else {
+            self.map.barrier.max(*barrier)
+        };
+        let settled = failures
+            .iter()
+            .all(|&(member, incarnation)| self.map.settled(member, incarnation));
+        if self.effective < depends_on || !settled {
+            return None;
+        }
+        let beyond = failures
+            .iter()
+            .any(|&(member, _)| self.map.hopeless[member.at()]);
+        Some(if beyond { Status::Media } else { Status::Ok })
+    }
+
+    fn answer_ticket(&mut self, slot: u32, status: Status, io: &mut impl Io) {
+        let ticket = &mut self.tickets[slot];
+        if std::mem::replace(&mut ticket.answered, true) {
+            return;
+        }
+        let TicketOrder {
+            kind,
+            work,
+            stripe,
+            cell,
+            ..
+        } = ticket.order;
+        match kind {
+            Kind::Repair(_) => self.background.ticket_done(stripe, cell, status),
+            Kind::Write(_) | Kind::Clear | Kind::Read { .. } => {
+                self.work_ticket_done(work, status, io);
+            }
+        }
+    }
+
+    fn end_ticket(&mut self, slot: u32) {
+        let Shard {
+            tickets,
+            buffers,
+            lanes,
+            granted,
+            ..
+        } = self;
+        buffers.release(&mut tickets[slot].buffers);
+        lanes.release(slot, |next| granted.push(next));
+        tickets.release(slot);
+    }
+
+    /// Asks for a cell of a background pass.
+    pub(super) fn begin_repair(
+        &mut self,
+        slot: u32,
+        pass: Pass,
+        (stripe, cell): (StripeIndex, u32),
+        io: &mut impl Io,
+    ) {
+        let geometry = self.geometry();
+        let start = cell * cell_lanes(geometry);
+        let end = (start + cell_lanes(geometry)).min(geometry.chunk_blocks());
+        let asked = Band {
+            lanes: start..end,
+            written: geometry.data_roles(),
+        };
+        let order = TicketOrder {
+            kind: Kind::Repair(pass),
+            work: 0,
+            stripe,
+            cell,
+            start: 0,
+            offset: 0,
+            segments: SegmentList::EMPTY,
+        };
+        self.begin_ticket(slot, order, &[asked], io);
+    }
+}

@@ -1,0 +1,249 @@
+//! A piece of a request on the reactor that owns its stripes: cut into tickets, answered once.
+
+use std::ops::Range;
+
+use block::{Operation, Status};
+use memory::SegmentList;
+use units::{ReactorIndex, StripeIndex};
+
+use super::ticket::{Kind, Payload, TicketOrder};
+use super::{Shard, cell_lanes};
+use crate::io::{Io, Message, WorkMessage};
+use crate::plan::{Band, bands};
+
+/// A piece that is not answered yet.
+#[derive(Debug)]
+pub(super) struct Work {
+    origin: ReactorIndex,
+    request: u32,
+    operation: Operation,
+    damaged: bool,
+    start: u64,
+    blocks: u32,
+    offset: u32,
+    segments: SegmentList,
+    /// Blocks whose tickets were all made.
+    cut: u32,
+    /// Cells of the stripe at `cut` whose tickets were made.
+    cell: u32,
+    /// Tickets under way.
+    pending: u32,
+    status: Status,
+}
+
+impl Default for Work {
+    fn default() -> Work {
+        Work {
+            origin: ReactorIndex(0),
+            request: 0,
+            operation: Operation::Flush,
+            damaged: false,
+            start: 0,
+            blocks: 0,
+            offset: 0,
+            segments: SegmentList::EMPTY,
+            cut: 0,
+            cell: 0,
+            pending: 0,
+            status: Status::Ok,
+        }
+    }
+}
+
+/// The part of a work that lies in one stripe.
+#[derive(Clone, Copy, Debug)]
+struct StripePiece {
+    stripe: StripeIndex,
+    /// First block within the stripe.
+    start: u32,
+    blocks: u32,
+}
+
+impl Shard {
+    /// Takes work from another reactor. The slots are as many as its credits, so there is room.
+    pub(super) fn begin_work(&mut self, origin: ReactorIndex, work: WorkMessage) {
+        let taken = self.try_begin_work(origin, work);
+        assert!(taken, "work slots cover the inboxes' credits");
+    }
+
+    /// Takes work if there is room. It is cut into tickets at the next poll.
+    pub(super) fn try_begin_work(&mut self, origin: ReactorIndex, message: WorkMessage) -> bool {
+        // Local work leaves room for what other reactors may send unasked.
+        let reserve = if origin == self.me {
+            self.foreign_works()
+        } else {
+            0
+        };
+        if self.works.free() <= reserve {
+            return false;
+        }
+        let slot = self.works.acquire().expect("counted above");
+        self.works[slot] = Work {
+            origin,
+            request: message.request,
+            operation: message.operation,
+            damaged: message.damaged,
+            start: message.start,
+            blocks: message.blocks,
+            offset: message.offset,
+            segments: message.segments,
+            cut: 0,
+            cell: 0,
+            pending: 0,
+            status: Status::Ok,
+        };
+        self.waiting_works.push_back(slot);
+        true
+    }
+
+    /// Makes tickets of waiting work, oldest first, while there are ticket slots.
+    pub(super) fn advance_works(&mut self, io: &mut impl Io) -> usize {
+        let mut moved = 0;
+        while let Some(&slot) = self.waiting_works.front() {
+            let (made, all) = self.cut_work(slot, io);
+            moved += made;
+            if !all {
+                break;
+            }
+            self.waiting_works.pop_front();
+            // Everything may have been answered at once, or need no ticket at all.
+            self.finish_work_if_done(slot, io);
+        }
+        moved
+    }
+
+    /// Makes tickets until the work is used up (true) or there is no slot.
+    fn cut_work(&mut self, slot: u32, io: &mut impl Io) -> (usize, bool) {
+        let mut made = 0;
+        loop {
+            let work = &self.works[slot];
+            if work.cut == work.blocks {
+                return (made, true);
+            }
+            let geometry = self.geometry();
+            let (stripe, start) = geometry.locate(work.start + u64::from(work.cut));
+            let blocks = (work.blocks - work.cut).min(geometry.stripe_blocks() - start);
+            let piece = StripePiece {
+                stripe,
+                start,
+                blocks,
+            };
+            if !self.is_skipped(work.operation, piece) {
+                let (count, all) = self.cut_stripe(slot, piece, io);
+                made += count;
+                if !all {
+                    return (made, false);
+                }
+            }
+            let work = &mut self.works[slot];
+            work.cut += blocks;
+            work.cell = 0;
+        }
+    }
+
+    /// A discard of less than a stripe would have to change parity for nothing: it is ignored, as
+    /// a discard may be.
+    fn is_skipped(&self, operation: Operation, piece: StripePiece) -> bool {
+        operation == Operation::Discard && piece.blocks < self.geometry().stripe_blocks()
+    }
+
+    /// Makes the tickets of one stripe, one for each cell that the piece touches.
+    fn cut_stripe(&mut self, slot: u32, piece: StripePiece, io: &mut impl Io) -> (usize, bool) {
+        let (chunk, lanes) = (self.geometry().chunk_blocks(), cell_lanes(self.geometry()));
+        let cut = bands(chunk, self.geometry().data(), piece.start, piece.blocks);
+        let mut made = 0;
+        loop {
+            let cell = self.works[slot].cell;
+            let cell_start = cell * lanes;
+            if cell_start >= chunk {
+                return (made, true);
+            }
+            let window = cell_start..(cell_start + lanes).min(chunk);
+            let mut in_cell: [Band; 3] = Default::default();
+            let mut count = 0;
+            for band in &cut {
+                let lanes = clip(&band.lanes, &window);
+                if !lanes.is_empty() {
+                    in_cell[count] = Band {
+                        lanes,
+                        written: band.written,
+                    };
+                    count += 1;
+                }
+            }
+            if count > 0 {
+                let Some(ticket) = self.tickets.acquire() else {
+                    return (made, false);
+                };
+                made += 1;
+                self.works[slot].pending += 1;
+                self.begin_ticket(ticket, self.order(slot, piece, cell), &in_cell[..count], io);
+            }
+            self.works[slot].cell = cell + 1;
+        }
+    }
+
+    fn order(&self, slot: u32, piece: StripePiece, cell: u32) -> TicketOrder {
+        let work = &self.works[slot];
+        let whole = piece.blocks == self.geometry().stripe_blocks();
+        let kind = match work.operation {
+            Operation::Read => Kind::Read {
+                damaged: work.damaged,
+            },
+            Operation::Write => Kind::Write(Payload::Guest),
+            Operation::WriteZeroes if whole => Kind::Clear,
+            Operation::WriteZeroes => Kind::Write(Payload::Zeroes),
+            Operation::Discard => Kind::Clear,
+            Operation::Flush => unreachable!("a flush is no work"),
+        };
+        TicketOrder {
+            kind,
+            work: slot,
+            stripe: piece.stripe,
+            cell,
+            start: piece.start,
+            offset: u64::from(work.offset) + self.bytes(work.cut),
+            segments: work.segments,
+        }
+    }
+
+    /// A ticket of this work is answered.
+    pub(super) fn work_ticket_done(&mut self, slot: u32, status: Status, io: &mut impl Io) {
+        let work = &mut self.works[slot];
+        assert!(work.pending > 0, "a ticket is answered once");
+        work.pending -= 1;
+        work.status = work.status.and(status);
+        self.finish_work_if_done(slot, io);
+    }
+
+    fn finish_work_if_done(&mut self, slot: u32, io: &mut impl Io) {
+        let Work {
+            origin,
+            request,
+            cut,
+            blocks,
+            pending,
+            status,
+            ..
+        } = self.works[slot];
+        // Work that still waits in the queue is finished by whoever takes it from there.
+        if pending > 0 || cut < blocks || self.waiting_works.front() == Some(&slot) {
+            return;
+        }
+        self.works.release(slot);
+        if origin == self.me {
+            self.piece_done(request, status, io);
+        } else {
+            self.counters.messages += 1;
+            io.reply(origin, Message::WorkDone { request, status });
+        }
+    }
+
+    fn foreign_works(&self) -> usize {
+        self.foreign_work_slots
+    }
+}
+
+fn clip(lanes: &Range<u32>, window: &Range<u32>) -> Range<u32> {
+    lanes.start.max(window.start)..lanes.end.min(window.end)
+}

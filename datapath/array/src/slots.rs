@@ -1,0 +1,62 @@
+//! Room for a fixed number of things in flight.
+
+/// A fixed set of slots. A slot's content stays when it is released, so that what it allocated
+/// is used again.
+#[derive(Debug)]
+pub(crate) struct Slots<T> {
+    entries: Vec<T>,
+    free: Vec<u32>,
+    busy: Vec<bool>,
+}
+
+impl<T: Default> Slots<T> {
+    pub(crate) fn new(slots: usize) -> Slots<T> {
+        let last = u32::try_from(slots).expect("limits.rs bounds every pool");
+        Slots {
+            entries: (0..slots).map(|_| T::default()).collect(),
+            free: (0..last).rev().collect(),
+            busy: vec![false; slots],
+        }
+    }
+
+    /// A free slot, with whatever its last user left in it.
+    pub(crate) fn acquire(&mut self) -> Option<u32> {
+        let slot = self.free.pop()?;
+        self.busy[at(slot)] = true;
+        Some(slot)
+    }
+
+    pub(crate) fn release(&mut self, slot: u32) {
+        assert!(self.busy[at(slot)], "slot {slot} is released twice");
+        self.busy[at(slot)] = false;
+        self.free.push(slot);
+    }
+
+    pub(crate) fn free(&self) -> usize {
+        self.free.len()
+    }
+
+    pub(crate) fn in_use(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+}
+
+impl<T> std::ops::Index<u32> for Slots<T> {
+    type Output = T;
+    fn index(&self, slot: u32) -> &T {
+        debug_assert!(self.busy[at(slot)], "slot {slot} is not in use");
+        &self.entries[at(slot)]
+    }
+}
+
+impl<T> std::ops::IndexMut<u32> for Slots<T> {
+    fn index_mut(&mut self, slot: u32) -> &mut T {
+        debug_assert!(self.busy[at(slot)], "slot {slot} is not in use");
+        &mut self.entries[at(slot)]
+    }
+}
+
+/// A slot number as a position.
+pub(crate) fn at(slot: u32) -> usize {
+    usize::try_from(slot).expect("u32 fits usize")
+}
