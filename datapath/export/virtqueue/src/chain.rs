@@ -100,6 +100,18 @@ impl Descriptor {
         }
     }
 
+    /// From the two words of a packed ring's descriptor.
+    #[inline(always)]
+    pub(crate) fn from_packed(words: [u64; 2]) -> Descriptor {
+        let [a, b, c, d, e, f, g, h] = words[1].to_le_bytes();
+        Descriptor {
+            address: words[0],
+            length: u32::from_le_bytes([a, b, c, d]),
+            flags: u16::from_le_bytes([g, h]),
+            link: u16::from_le_bytes([e, f]),
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn has(&self, flag: u16) -> bool {
         self.flags & flag != 0
@@ -195,6 +207,19 @@ impl<'a, M: GuestMemory> Gather<'a, M> {
             }
         }
         Err(RingError::ChainTooLong)
+    }
+
+    /// Adds the memory of a packed ring's indirect table: all of it, in order.
+    pub(crate) fn add_packed_table(&mut self, descriptor: Descriptor) -> Result<(), RingError> {
+        self.load_table(descriptor, Descriptor::from_packed)?;
+        for at in 0..self.scratch.table.len() {
+            let entry = self.scratch.table[at];
+            if entry.has(INDIRECT) {
+                return Err(RingError::IndirectNested);
+            }
+            self.add(entry)?;
+        }
+        Ok(())
     }
 
     /// Ends the chain.

@@ -11,14 +11,21 @@
 
 mod chain;
 mod error;
+mod inflight;
+mod packed;
 mod shared;
 mod split;
+#[cfg(test)]
+mod stop;
 mod vring;
 
 use memory::Segment;
+use memory::guest::RegionTable;
 
 pub use chain::{Chain, Head};
 pub use error::{Area, RingError};
+pub use inflight::Inflight;
+pub use memory::guest::BadAddress;
 pub use vring::Vring;
 
 /// Guest memory, as the guest addresses it.
@@ -37,9 +44,18 @@ pub trait GuestMemory {
     ) -> Result<(), BadAddress>;
 }
 
-/// Not all of the bytes are guest memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadAddress;
+impl GuestMemory for RegionTable {
+    #[inline]
+    fn translate(
+        &self,
+        address: u64,
+        length: u64,
+        hint: &mut usize,
+        out: &mut Vec<Segment>,
+    ) -> Result<(), BadAddress> {
+        RegionTable::translate(self, address, length, hint, out)
+    }
+}
 
 /// The two ways to lay out a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

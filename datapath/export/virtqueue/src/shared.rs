@@ -73,6 +73,10 @@ impl<A: Word> Cells<A> {
     /// Stores word `index`, once.
     #[inline(always)]
     pub(crate) fn store(&self, index: usize, value: A::Value, ordering: Ordering) {
+        // The tests stop a queue between any two stores, as a killed process would. It has to
+        // happen here, where no store can be forgotten; nothing of it is in the product.
+        #[cfg(test)]
+        crate::stop::before_store();
         self.at(index).store_value(value, ordering);
     }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 use units::limits::QUEUE_SIZE_MAX;
 
 use crate::chain::{Chain, Descriptor, Gather, Head, INDIRECT, NEXT, Scratch};
+use crate::inflight::SplitRecord;
 use crate::shared::Cells;
 use crate::{Area, Features, GuestMemory, Layout, RingError, RingMemory};
 
@@ -44,6 +45,9 @@ pub(crate) struct Split {
     published: u16,
     /// By head: whether it is in flight.
     in_flight: Box<[bool]>,
+    record: Option<SplitRecord>,
+    /// Heads that an engine before us took and did not answer, last first.
+    recovered: Vec<u16>,
 }
 
 impl Split {
@@ -87,7 +91,30 @@ impl Split {
             next_used,
             published: next_used,
             in_flight: vec![false; entries].into_boxed_slice(),
+            record: None,
+            recovered: Vec::new(),
         })
+    }
+
+    /// Goes on after what the record knows, if there is a past; keeps the record from now on. How
+    /// many requests an engine before us left unanswered.
+    pub(crate) fn attach(&mut self, mut record: SplitRecord) -> Result<u16, RingError> {
+        let recovered = record.recover(self.next_used)?;
+        self.record = Some(record);
+        let Some(mut heads) = recovered else {
+            return Ok(0);
+        };
+        let count = u16::try_from(heads.len()).expect("at most one per descriptor");
+        for &head in &heads {
+            self.in_flight[usize::from(head)] = true;
+        }
+        // What was taken is what was answered and what is in flight. The front-end cannot know
+        // how far an engine had come that died, so its base counts for nothing.
+        self.next_avail = self.next_used.wrapping_add(count);
+        self.seen_avail = self.next_avail;
+        heads.reverse();
+        self.recovered = heads;
+        Ok(count)
     }
 
     #[inline(always)]
@@ -97,6 +124,9 @@ impl Split {
         scratch: &mut Scratch,
         chain: &mut Chain,
     ) -> Result<bool, RingError> {
+        if !self.recovered.is_empty() {
+            return self.pop_recovered(memory, scratch, chain);
+        }
         if self.next_avail == self.seen_avail && !self.look()? {
             return Ok(false);
         }
@@ -111,6 +141,24 @@ impl Split {
         self.gather(Head(head), Gather::new(memory, scratch, chain))?;
         self.in_flight[usize::from(head)] = true;
         self.next_avail = self.next_avail.wrapping_add(1);
+        if let Some(record) = &mut self.record {
+            record.take(Head(head));
+        }
+        Ok(true)
+    }
+
+    #[cold]
+    fn pop_recovered<M: GuestMemory>(
+        &mut self,
+        memory: &M,
+        scratch: &mut Scratch,
+        chain: &mut Chain,
+    ) -> Result<bool, RingError> {
+        let Some(head) = self.recovered.pop() else {
+            return Ok(false);
+        };
+        self.gather(Head(head), Gather::new(memory, scratch, chain))?;
+        chain.again = true;
         Ok(true)
     }
 
@@ -171,6 +219,9 @@ impl Split {
         elements.store(at, u32::from(head.0), Ordering::Relaxed);
         elements.store(at + 1, written, Ordering::Relaxed);
         self.next_used = self.next_used.wrapping_add(1);
+        if let Some(record) = &mut self.record {
+            record.answer(head);
+        }
     }
 
     /// Shows the guest what was pushed. Whether it wants a call for that.
@@ -179,8 +230,14 @@ impl Split {
         if old == new {
             return false;
         }
+        if let Some(record) = &mut self.record {
+            record.begin_publish();
+        }
         // Release: the elements, and the data we wrote for the guest, come before the index.
         self.used.store(INDEX, new, Ordering::Release);
+        if let Some(record) = &mut self.record {
+            record.finish_publish(new);
+        }
         self.published = new;
         // The guest stores its wish and then looks at the index; we do it the other way round.
         fence(Ordering::SeqCst);
@@ -208,7 +265,7 @@ impl Split {
     }
 
     pub(crate) fn waiting(&self) -> bool {
-        self.avail.load(INDEX, Ordering::Acquire) != self.next_avail
+        !self.recovered.is_empty() || self.avail.load(INDEX, Ordering::Acquire) != self.next_avail
     }
 
     pub(crate) fn base(&self) -> u32 {

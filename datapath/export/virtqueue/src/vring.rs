@@ -3,8 +3,10 @@
 use std::sync::atomic::{Ordering, fence};
 
 use crate::chain::{Chain, Head, Scratch};
+use crate::inflight::Record;
+use crate::packed::Packed;
 use crate::split::Split;
-use crate::{Features, GuestMemory, Layout, RingError, RingMemory};
+use crate::{Features, GuestMemory, Inflight, Layout, RingError, RingMemory};
 
 /// The device's side of one ring.
 ///
@@ -25,6 +27,7 @@ pub struct Vring {
 #[derive(Debug)]
 enum Ring {
     Split(Split),
+    Packed(Packed),
 }
 
 /// What the guest was told about kicks.
@@ -55,7 +58,11 @@ impl Vring {
                 let owes_call = split.has_history();
                 (Ring::Split(split), owes_call)
             }
-            Layout::Packed => return Err(RingError::QueueSize(size)),
+            Layout::Packed => {
+                let packed = Packed::new(size, &memory, features, base)?;
+                let owes_call = packed.has_history();
+                (Ring::Packed(packed), owes_call)
+            }
         };
         let mut vring = Vring {
             ring,
@@ -68,6 +75,36 @@ impl Vring {
         // Work that is already there is found by the owner's first turn.
         let _ = vring.enable_kicks();
         Ok(vring)
+    }
+
+    /// Records from now on in `inflight` what is taken and not answered. When an engine before us
+    /// left requests there, the ring goes on from where that one stopped, whatever its base, and
+    /// `pop` gives those requests first, in their old order, as [`Chain::again`]. How many.
+    ///
+    /// # Errors
+    /// When the region was made for another queue, or contradicts itself. The ring is broken then.
+    ///
+    /// # Panics
+    /// When requests were taken before, or the region is of the other layout.
+    pub fn attach(&mut self, inflight: Inflight) -> Result<u16, RingError> {
+        assert_eq!(self.in_flight, 0, "the record has to know every request");
+        let recovered = match (&mut self.ring, inflight.record) {
+            (Ring::Split(split), Record::Split(record)) => split.attach(record),
+            (Ring::Packed(packed), Record::Packed(record)) => packed.attach(record),
+            (Ring::Split(_), Record::Packed(_)) | (Ring::Packed(_), Record::Split(_)) => {
+                panic!("the region of a ring has the ring's layout")
+            }
+        };
+        self.health = recovered.map(|_| ());
+        self.owes_call |= match &self.ring {
+            Ring::Split(split) => split.has_history(),
+            Ring::Packed(packed) => packed.has_history(),
+        };
+        if self.kicks == Kicks::Enabled {
+            // The place at which we want a kick has moved.
+            let _ = self.enable_kicks();
+        }
+        recovered
     }
 
     /// Takes the next request. `false`: there is none.
@@ -84,6 +121,7 @@ impl Vring {
         self.health?;
         let popped = match &mut self.ring {
             Ring::Split(split) => split.pop(memory, &mut self.scratch, chain),
+            Ring::Packed(packed) => packed.pop(memory, &mut self.scratch, chain),
         };
         match popped {
             Ok(true) => self.in_flight += 1,
@@ -102,6 +140,7 @@ impl Vring {
     pub fn push(&mut self, head: Head, written: u32) {
         match &mut self.ring {
             Ring::Split(split) => split.push(head, written),
+            Ring::Packed(packed) => packed.push(head, written),
         }
         self.in_flight -= 1;
     }
@@ -115,6 +154,7 @@ impl Vring {
     pub fn publish(&mut self) -> bool {
         let wanted = match &mut self.ring {
             Ring::Split(split) => split.publish(),
+            Ring::Packed(packed) => packed.publish(),
         };
         wanted | std::mem::take(&mut self.owes_call)
     }
@@ -125,6 +165,7 @@ impl Vring {
     pub fn enable_kicks(&mut self) -> bool {
         match &mut self.ring {
             Ring::Split(split) => split.enable_kicks(),
+            Ring::Packed(packed) => packed.enable_kicks(),
         }
         self.kicks = Kicks::Enabled;
         // The guest makes available and then looks at our wish; we do it the other way round.
@@ -138,6 +179,7 @@ impl Vring {
             self.kicks = Kicks::Disabled;
             match &mut self.ring {
                 Ring::Split(split) => split.disable_kicks(),
+                Ring::Packed(packed) => packed.disable_kicks(),
             }
         }
     }
@@ -148,6 +190,7 @@ impl Vring {
         self.health.is_ok()
             && match &self.ring {
                 Ring::Split(split) => split.waiting(),
+                Ring::Packed(packed) => packed.waiting(),
             }
     }
 
@@ -163,6 +206,7 @@ impl Vring {
     pub fn base(&self) -> u32 {
         match &self.ring {
             Ring::Split(split) => split.base(),
+            Ring::Packed(packed) => packed.base(),
         }
     }
 
@@ -192,9 +236,10 @@ mod tests {
             _hint: &mut usize,
             out: &mut Vec<Segment>,
         ) -> Result<(), BadAddress> {
-            let end = address.checked_add(length).ok_or(BadAddress)?;
+            let bad = BadAddress { address, length };
+            let end = address.checked_add(length).ok_or(bad)?;
             if end > units::bytes_u64(self.0.len()) {
-                return Err(BadAddress);
+                return Err(bad);
             }
             out.push(
                 self.0
