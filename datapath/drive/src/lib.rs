@@ -1,1 +1,34 @@
-//! stub
+//! Drives: files, block devices, memory and null, behind one door per reactor.
+//!
+//! A [`Drive`] is opened once by the process, locked for as long as it lives, and shared by all
+//! reactors; each reactor has its own [`Port`], through which it submits requests to all drives and
+//! collects the answers. Offsets and lengths are bytes here, multiples of the drive's block size.
+//!
+//! What does not live here: what the bytes mean. This crate knows no array; of our own superblock it
+//! knows the magic and the two places, so that a drive in use is recognised.
+
+mod counters;
+mod drive;
+mod errno;
+mod error;
+mod fault;
+mod info;
+mod ioctl;
+mod mapping;
+mod open;
+mod port;
+mod signature;
+mod spec;
+mod sysfs;
+mod uring;
+
+pub use counters::{DriveCounters, LATENCY_BUCKETS, OperationCounters, PortCounters};
+pub use drive::Drive;
+pub use error::{OpenError, OpenErrorKind, PortError, PortErrorKind};
+pub use fault::Fault;
+pub use info::{DriveInfo, DriveKind};
+pub use port::{DriveRequest, Port, PortOptions};
+pub use signature::{
+    GARBOARD_MAGIC, SUPERBLOCK_OFFSET, Signature, WIPE_BYTES, superblock_end_offset,
+};
+pub use spec::{DriveSpec, ParseSpecError};

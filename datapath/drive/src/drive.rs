@@ -1,0 +1,259 @@
+//! One drive as opened by this process: what it is, and blocking I/O for the control path.
+//!
+//! What does not live here: the data path. That is [`crate::Port`].
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+
+use block::{Operation, Status};
+
+use crate::error::{OpenError, OpenErrorKind};
+use crate::fault::{Access, Fault, FaultBook};
+use crate::info::{DriveInfo, DriveKind};
+use crate::mapping::Mapping;
+use crate::open;
+use crate::signature::{self, Signature, WIPE_BYTES};
+use crate::spec::DriveSpec;
+
+/// One drive as opened by this process; shared by all reactors.
+///
+/// It is locked against every other opening, also of this process, until the last `Arc` is gone and
+/// the kernel has finished every request: files by `flock`, block devices by `O_EXCL`.
+#[derive(Debug)]
+pub struct Drive {
+    info: DriveInfo,
+    backing: Backing,
+    faults: FaultBook,
+}
+
+/// Where the bytes are.
+#[derive(Debug)]
+pub(crate) enum Backing {
+    Kernel(File),
+    Memory(Mapping),
+    Null,
+}
+
+impl Drive {
+    /// Opens and locks a drive. Does not wait: whoever follows a killed engine asks again while
+    /// the answer is [`OpenErrorKind::InUse`].
+    ///
+    /// # Errors
+    /// When the drive is not there, in use, not ours to open, or of a kind that is not served.
+    pub fn open(spec: &DriveSpec) -> Result<Arc<Drive>, OpenError> {
+        let (info, backing) = match spec {
+            DriveSpec::File { path, size, create } => {
+                let (file, info) = open::open_file(path, *size, *create)?;
+                (info, Backing::Kernel(file))
+            }
+            DriveSpec::BlockDevice { path } => {
+                let (file, info) = open::open_block_device(path)?;
+                (info, Backing::Kernel(file))
+            }
+            DriveSpec::Memory { size } => {
+                let bytes = open::plain_size(spec, *size)?;
+                let mapping = Mapping::new(units::bytes_usize(bytes)).map_err(|error| {
+                    let cause = format!("no address space for it: {error}");
+                    OpenError::unnamed(OpenErrorKind::Size, spec.to_string(), cause)
+                })?;
+                let info = open::plain_info(DriveKind::Memory, bytes);
+                (info, Backing::Memory(mapping))
+            }
+            DriveSpec::Null { size } => {
+                let bytes = open::plain_size(spec, *size)?;
+                (open::plain_info(DriveKind::Null, bytes), Backing::Null)
+            }
+        };
+        let faults = FaultBook::default();
+        Ok(Arc::new(Drive {
+            info,
+            backing,
+            faults,
+        }))
+    }
+
+    /// What is known of the drive.
+    #[must_use]
+    pub fn info(&self) -> &DriveInfo {
+        &self.info
+    }
+
+    /// Reads, blocking; for the control path. A null drive reads as zeroes here.
+    ///
+    /// # Errors
+    /// `InvalidInput` when offset or length are not multiples of the block size or not inside; else
+    /// what the drive said.
+    pub fn read(&self, offset: u64, target: &mut [u8]) -> io::Result<()> {
+        let access = self.access(Operation::Read, offset, target.len())?;
+        if target.is_empty() {
+            return Ok(());
+        }
+        self.with_faults(&access, || match &self.backing {
+            Backing::Kernel(file) => {
+                let room = open::read_all(file, offset, target.len())?;
+                room.segment(0, target.len()).copy_to_slice(target);
+                Ok(())
+            }
+            Backing::Memory(mapping) => {
+                let at = units::bytes_usize(offset);
+                mapping.segment(at, target.len()).copy_to_slice(target);
+                Ok(())
+            }
+            Backing::Null => {
+                target.fill(0);
+                Ok(())
+            }
+        })
+    }
+
+    /// Writes, blocking; for the control path. Durable only after [`Drive::flush`].
+    ///
+    /// # Errors
+    /// As [`Drive::read`].
+    pub fn write(&self, offset: u64, source: &[u8]) -> io::Result<()> {
+        let access = self.access(Operation::Write, offset, source.len())?;
+        if source.is_empty() {
+            return Ok(());
+        }
+        self.with_faults(&access, || match &self.backing {
+            Backing::Kernel(file) => {
+                let room = Mapping::new(source.len())?;
+                room.segment(0, source.len()).copy_from_slice(source);
+                open::write_all(file, offset, &room)
+            }
+            Backing::Memory(mapping) => {
+                let at = units::bytes_usize(offset);
+                mapping.segment(at, source.len()).copy_from_slice(source);
+                Ok(())
+            }
+            Backing::Null => Ok(()),
+        })
+    }
+
+    /// Makes every completed write durable, blocking.
+    ///
+    /// # Errors
+    /// What the drive said.
+    pub fn flush(&self) -> io::Result<()> {
+        let access = self.access(Operation::Flush, 0, 0)?;
+        self.with_faults(&access, || match &self.backing {
+            Backing::Kernel(file) => file.sync_data(),
+            Backing::Memory(_) | Backing::Null => Ok(()),
+        })
+    }
+
+    /// What somebody else (or we) left on the drive, if anything that is known.
+    ///
+    /// # Errors
+    /// What the drive said.
+    pub fn signature(&self) -> io::Result<Option<Signature>> {
+        if self.info.kind == DriveKind::Null {
+            return Ok(None);
+        }
+        signature::find(self.info.size_bytes, |offset, target| {
+            self.read(offset, target)
+        })
+    }
+
+    /// Overwrites the first and last [`WIPE_BYTES`] of the drive with zeroes, durably: every
+    /// signature that [`Drive::signature`] knows, and our own metadata. The rest stays as it is.
+    ///
+    /// # Errors
+    /// What the drive said; then a part may be wiped.
+    pub fn wipe(&self) -> io::Result<()> {
+        let size = self.info.size_bytes;
+        let block = self.info.block_bytes;
+        let head = size.min(WIPE_BYTES);
+        let tail = size.saturating_sub(WIPE_BYTES).next_multiple_of(block);
+        let zeroes = vec![0; units::bytes_usize(head)];
+        // The end first: should this stop half way, what is at the start still names the drive.
+        self.write(tail, &zeroes[..units::bytes_usize(size - tail)])?;
+        self.flush()?;
+        self.write(0, &zeroes)?;
+        self.flush()
+    }
+
+    /// Orders a fault, for tests and demonstrations. It holds until [`Drive::clear_faults`].
+    pub fn inject(&self, fault: Fault) {
+        self.faults.add(fault);
+    }
+
+    /// Ends all ordered faults.
+    pub fn clear_faults(&self) {
+        self.faults.clear();
+    }
+
+    pub(crate) fn faults(&self) -> &FaultBook {
+        &self.faults
+    }
+
+    pub(crate) fn backing(&self) -> &Backing {
+        &self.backing
+    }
+
+    /// The kernel's number of the open file, of those drives that have one.
+    pub(crate) fn fd(&self) -> Option<RawFd> {
+        match &self.backing {
+            Backing::Kernel(file) => Some(file.as_raw_fd()),
+            Backing::Memory(_) | Backing::Null => None,
+        }
+    }
+
+    /// The verdict on a range: `Invalid` when not in whole blocks, `OutOfRange` when not inside.
+    pub(crate) fn check_range(&self, offset: u64, length: u64) -> Status {
+        let mask = self.info.block_bytes - 1;
+        let end = offset.checked_add(length);
+        match end {
+            Some(end) if end <= self.info.size_bytes => {
+                if (offset | length) & mask == 0 {
+                    Status::Ok
+                } else {
+                    Status::Invalid
+                }
+            }
+            Some(_) | None => Status::OutOfRange,
+        }
+    }
+
+    fn access(&self, operation: Operation, offset: u64, length: usize) -> io::Result<Access> {
+        let length = units::bytes_u64(length);
+        if !self.check_range(offset, length).is_ok() {
+            let cause = format!(
+                "{operation:?} of {length} bytes at {offset} does not fit a drive of {} bytes in \
+                 blocks of {}",
+                self.info.size_bytes, self.info.block_bytes
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, cause));
+        }
+        Ok(Access {
+            operation,
+            offset,
+            length,
+        })
+    }
+
+    /// Runs blocking I/O under the ordered faults. A delay is for the data path only.
+    fn with_faults(&self, access: &Access, run: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        as_error(self.faults.before(access))?;
+        run()?;
+        let (status, _) = self.faults.after(access, Status::Ok);
+        as_error(status)
+    }
+}
+
+/// The operating system's word for an ordered fault.
+fn as_error(status: Status) -> io::Result<()> {
+    let errno = match status {
+        Status::Ok => return Ok(()),
+        Status::Gone => libc::ENODEV,
+        Status::NoSpace => libc::ENOSPC,
+        Status::Media
+        | Status::OutOfRange
+        | Status::ReadOnly
+        | Status::Unsupported
+        | Status::Invalid => libc::EIO,
+    };
+    Err(io::Error::from_raw_os_error(errno))
+}

@@ -1,0 +1,74 @@
+//! What the kernel's error numbers mean for a drive. The only place that knows them.
+//!
+//! What does not live here: what is done about it. That is the array's decision.
+
+use block::Status;
+
+/// What to do with a kernel's answer that is an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing happened; ask again.
+    Again,
+    /// The drive does not know this operation.
+    NotSupported,
+    /// It is over.
+    Final(Status),
+}
+
+/// `errno` is positive.
+pub(crate) fn verdict(errno: i32) -> Verdict {
+    match errno {
+        libc::EAGAIN | libc::EINTR | libc::ENOMEM | libc::ENOBUFS => Verdict::Again,
+        libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY => Verdict::NotSupported,
+        // A file system that turned read-only takes nothing any more; ECANCELED comes when the
+        // reactor's thread ends under its requests.
+        libc::ENODEV
+        | libc::ENXIO
+        | libc::EBADF
+        | libc::ESHUTDOWN
+        | libc::ENOMEDIUM
+        | libc::ESTALE
+        | libc::EROFS
+        | libc::ECANCELED => Verdict::Final(Status::Gone),
+        libc::ENOSPC | libc::EDQUOT | libc::EFBIG => Verdict::Final(Status::NoSpace),
+        // EFAULT: the guest's memory went away. EINVAL: misaligned. Neither is the drive's fault.
+        libc::EFAULT | libc::EINVAL => Verdict::Final(Status::Invalid),
+        // EIO, ENODATA, EILSEQ, EREMOTEIO, ETIMEDOUT, EBADMSG (a file system's checksum), and
+        // whatever we have not heard of: these bytes could not be had, others perhaps can.
+        _ => Verdict::Final(Status::Media),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_of_the_table_means_what_the_table_says() {
+        for (status, numbers) in [
+            (
+                Status::Media,
+                &[
+                    libc::EIO,
+                    libc::ENODATA,
+                    libc::EILSEQ,
+                    libc::EREMOTEIO,
+                    libc::ETIMEDOUT,
+                ][..],
+            ),
+            (
+                Status::Gone,
+                &[libc::ENODEV, libc::ENXIO, libc::EBADF, libc::ESHUTDOWN],
+            ),
+            (Status::NoSpace, &[libc::ENOSPC, libc::EDQUOT]),
+            (Status::Invalid, &[libc::EFAULT, libc::EINVAL]),
+        ] {
+            for errno in numbers {
+                assert_eq!(verdict(*errno), Verdict::Final(status), "{errno}");
+            }
+        }
+        assert_eq!(verdict(libc::EAGAIN), Verdict::Again);
+        assert_eq!(verdict(libc::EINTR), Verdict::Again);
+        assert_eq!(verdict(libc::EOPNOTSUPP), Verdict::NotSupported);
+    }
+}

@@ -1,0 +1,344 @@
+//! Opening: lock first, then look, then say what was found.
+//!
+//! The lock is part of the open file, and every request in the kernel holds that file: so a drive
+//! stays locked after a killed engine until the last of its old writes has landed.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use units::{BlockSize, Size, limits};
+
+use crate::error::{OpenError, OpenErrorKind};
+use crate::info::{DriveInfo, DriveKind};
+use crate::ioctl::{self, DirectAlign};
+use crate::mapping::Mapping;
+use crate::spec::DriveSpec;
+use crate::sysfs;
+
+/// Segments of one transfer: the kernel's `UIO_MAXIOV`.
+pub(crate) const SEGMENTS_MAX: usize = 1024;
+
+/// The facts about memory and null, and what the others start from.
+pub(crate) fn plain_info(kind: DriveKind, size_bytes: u64) -> DriveInfo {
+    DriveInfo {
+        kind,
+        path: None,
+        size_bytes,
+        block_bytes: BlockSize::B512.bytes(),
+        physical_block_bytes: BlockSize::B4096.bytes(),
+        atomic_bytes: BlockSize::B512.bytes(),
+        volatile_cache: false,
+        direct_io: true,
+        buffered_reason: None,
+        reads_zero_when_new: kind == DriveKind::Memory,
+        discard_reads_zero: kind == DriveKind::Memory,
+        can_discard: kind == DriveKind::Memory,
+        can_write_zeroes: true,
+        rotational: false,
+        transfer_bytes_max: limits::REQUEST_BYTES_MAX,
+        segments_max: SEGMENTS_MAX,
+        memory_align: 1,
+        model: None,
+        serial: None,
+        wwid: None,
+    }
+}
+
+/// The size of a memory or null drive, rounded down to whole blocks.
+pub(crate) fn plain_size(spec: &DriveSpec, size: Size) -> Result<u64, OpenError> {
+    let bytes = size.0 / BlockSize::B512.bytes() * BlockSize::B512.bytes();
+    let fits = isize::try_from(bytes).is_ok();
+    if bytes == 0 || !fits {
+        let cause = "the size must be at least one block and below 8 EiB".to_owned();
+        return Err(OpenError::unnamed(
+            OpenErrorKind::Size,
+            spec.to_string(),
+            cause,
+        ));
+    }
+    Ok(bytes)
+}
+
+/// Opens and locks a regular file, making it first when `create` says so.
+pub(crate) fn open_file(
+    path: &Path,
+    size: Option<Size>,
+    create: bool,
+) -> Result<(File, DriveInfo), OpenError> {
+    if !create {
+        check_is_file(path)?;
+    }
+    let (file, buffered) = open_direct(path, create)?;
+    let opened = lock_file(path, &file).and_then(|()| {
+        if create {
+            let size = size.unwrap_or_default();
+            make(path, &file, size).map_err(|error| OpenError::io(path, "create", error))?;
+        }
+        file_info(path, &file, size, buffered)
+    });
+    match opened {
+        Ok(mut info) => {
+            info.reads_zero_when_new = create;
+            Ok((file, info))
+        }
+        Err(error) => {
+            // What we made a moment ago and cannot use is ours to remove.
+            if create {
+                let _ = fs::remove_file(path);
+            }
+            Err(error)
+        }
+    }
+}
+
+fn check_is_file(path: &Path) -> Result<(), OpenError> {
+    let facts = fs::metadata(path).map_err(|error| OpenError::io(path, "look", error))?;
+    if facts.is_file() {
+        return Ok(());
+    }
+    let cause = if facts.file_type().is_block_device() {
+        format!(
+            "is a block device, not a file; write just {}",
+            path.display()
+        )
+    } else {
+        "is neither a file nor a block device".to_owned()
+    };
+    Err(OpenError::new(OpenErrorKind::WrongKind, path, cause))
+}
+
+/// Opens past the page cache if the file system lets us; else says why not.
+fn open_direct(path: &Path, create: bool) -> Result<(File, Option<String>), OpenError> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600);
+    let direct = options
+        .clone()
+        .create_new(create)
+        .custom_flags(libc::O_DIRECT | libc::O_NONBLOCK)
+        .open(path);
+    let refused = "the file system refuses direct I/O";
+    let (file, reason) = match direct {
+        Ok(file) if ioctl::in_memory(&file) => (
+            file,
+            "the file lives in memory (tmpfs); there is no drive to go to directly",
+        ),
+        Ok(file) if ioctl::direct_align(&file) == DirectAlign::Impossible => (file, refused),
+        Ok(file) => return Ok((file, None)),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            // Some kernels make the file before they refuse the flag.
+            let buffered = options.create(create).open(path);
+            let file = buffered.map_err(|error| OpenError::io(path, "open", error))?;
+            return Ok((file, Some(refused.to_owned())));
+        }
+        Err(error) => return Err(OpenError::io(path, "open", error)),
+    };
+    ioctl::set_buffered(&file).map_err(|error| OpenError::io(path, "open", error))?;
+    Ok((file, Some(reason.to_owned())))
+}
+
+fn lock_file(path: &Path, file: &File) -> Result<(), OpenError> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => {
+            let holder = file
+                .metadata()
+                .ok()
+                .and_then(|facts| sysfs::lock_holder(facts.dev(), facts.ino()))
+                .unwrap_or_else(|| "another process has locked it".to_owned());
+            let cause = format!("is in use by another engine: {holder}");
+            Err(OpenError::new(OpenErrorKind::InUse, path, cause))
+        }
+        Err(TryLockError::Error(error)) => Err(OpenError::io(path, "lock", error)),
+    }
+}
+
+/// Gives a new file its size, and makes file and name durable.
+fn make(path: &Path, file: &File, size: Size) -> io::Result<()> {
+    file.set_len(size.0)?;
+    file.sync_all()?;
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    File::open(folder)?.sync_all()
+}
+
+fn file_info(
+    path: &Path,
+    file: &File,
+    size: Option<Size>,
+    buffered_reason: Option<String>,
+) -> Result<DriveInfo, OpenError> {
+    let look = |error| OpenError::io(path, "look", error);
+    let facts = file.metadata().map_err(look)?;
+    if !facts.is_file() {
+        let cause = "is not a regular file any more";
+        return Err(OpenError::new(OpenErrorKind::WrongKind, path, cause));
+    }
+    let (block_bytes, memory_align) = if buffered_reason.is_some() {
+        (BlockSize::B512.bytes(), 1)
+    } else {
+        direct_needs(path, file)?
+    };
+    let usable = size.map_or(facts.len(), |size| size.0);
+    if usable > facts.len() {
+        let cause = format!(
+            "the file has {} bytes, fewer than size={usable}",
+            facts.len()
+        );
+        return Err(OpenError::new(OpenErrorKind::Size, path, cause));
+    }
+    let size_bytes = whole_blocks(path, usable, block_bytes)?;
+    let punches = ioctl::punches_holes(file, facts.len());
+    Ok(DriveInfo {
+        path: Some(fs::canonicalize(path).map_err(look)?),
+        block_bytes,
+        physical_block_bytes: BlockSize::B4096.bytes(),
+        atomic_bytes: block_bytes,
+        // Whatever lies below, the file system keeps things in memory until it is told.
+        volatile_cache: true,
+        direct_io: buffered_reason.is_none(),
+        buffered_reason,
+        discard_reads_zero: punches,
+        can_discard: punches,
+        can_write_zeroes: punches,
+        memory_align,
+        ..plain_info(DriveKind::File, size_bytes)
+    })
+}
+
+/// The block size and the alignment of memory that direct I/O on a file needs.
+fn direct_needs(path: &Path, file: &File) -> Result<(u64, u64), OpenError> {
+    if let DirectAlign::Known { memory, offset } = ioctl::direct_align(file) {
+        let block = offset.max(BlockSize::B512.bytes());
+        check_block_size(path, block)?;
+        return Ok((block, memory));
+    }
+    // The kernel does not say, so try: reading changes nothing.
+    let room = Mapping::new(8192).map_err(|error| OpenError::io(path, "probe", error))?;
+    for block in [BlockSize::B512.bytes(), BlockSize::B4096.bytes()] {
+        let length = units::bytes_usize(block);
+        // An address that is a multiple of this block and of no larger one.
+        let answer = ioctl::read_at(file, room.segment(length, length), 0);
+        match answer {
+            Ok(_) => return Ok((block, block)),
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
+            Err(error) => return Err(OpenError::io(path, "probe", error)),
+        }
+    }
+    let cause = "direct I/O needs blocks larger than 4096 bytes";
+    Err(OpenError::new(OpenErrorKind::Unsupported, path, cause))
+}
+
+fn check_block_size(path: &Path, block_bytes: u64) -> Result<(), OpenError> {
+    if BlockSize::from_bytes(block_bytes).is_some() {
+        return Ok(());
+    }
+    let cause = format!("has blocks of {block_bytes} bytes; only 512 and 4096 are served");
+    Err(OpenError::new(OpenErrorKind::Unsupported, path, cause))
+}
+
+fn whole_blocks(path: &Path, bytes: u64, block_bytes: u64) -> Result<u64, OpenError> {
+    let whole = bytes / block_bytes * block_bytes;
+    if whole == 0 {
+        let cause = format!("has {bytes} bytes, less than one block of {block_bytes}");
+        return Err(OpenError::new(OpenErrorKind::Size, path, cause));
+    }
+    Ok(whole)
+}
+
+/// Opens a block device for ourselves alone.
+pub(crate) fn open_block_device(path: &Path) -> Result<(File, DriveInfo), OpenError> {
+    let facts = fs::metadata(path).map_err(|error| OpenError::io(path, "look", error))?;
+    if facts.is_file() {
+        let cause = format!(
+            "is a regular file, not a block device; write file:{}",
+            path.display()
+        );
+        return Err(OpenError::new(OpenErrorKind::WrongKind, path, cause));
+    }
+    if !facts.file_type().is_block_device() {
+        let cause = "is not a block device";
+        return Err(OpenError::new(OpenErrorKind::WrongKind, path, cause));
+    }
+    let folder = sysfs::folder(facts.rdev());
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    // O_EXCL: the kernel gives a device to one holder; mounts and its own arrays are holders too.
+    options.custom_flags(libc::O_DIRECT | libc::O_EXCL);
+    let file = options.open(path).map_err(|error| {
+        if error.raw_os_error() == Some(libc::EBUSY) {
+            let holder = sysfs::device_holder(&folder, facts.rdev())
+                .unwrap_or_else(|| "another process holds it".to_owned());
+            let cause = format!("is in use by another engine or mounted: {holder}");
+            return OpenError::new(OpenErrorKind::InUse, path, cause);
+        }
+        OpenError::io(path, "open", error)
+    })?;
+    let info = block_info(path, &file, &folder)?;
+    Ok((file, info))
+}
+
+fn block_info(path: &Path, file: &File, folder: &Path) -> Result<DriveInfo, OpenError> {
+    let look = |error| OpenError::io(path, "look", error);
+    let sizes = ioctl::block_sizes(file).map_err(look)?;
+    check_block_size(path, sizes.logical)?;
+    let size_bytes = whole_blocks(path, sizes.size, sizes.logical)?;
+    let facts = sysfs::block_facts(folder);
+    let memory_align = match ioctl::direct_align(file) {
+        DirectAlign::Known { memory, .. } => memory,
+        // Before 6.0 the kernel asked for the logical block size, whatever the device could do.
+        DirectAlign::Unknown | DirectAlign::Impossible => sizes.logical,
+    };
+    Ok(DriveInfo {
+        path: Some(fs::canonicalize(path).map_err(look)?),
+        block_bytes: sizes.logical,
+        physical_block_bytes: sizes.physical.max(sizes.logical),
+        // What the kernel calls the atomic unit needs its own kind of write.
+        atomic_bytes: sizes.logical,
+        volatile_cache: !facts.write_through,
+        // Punching a hole into a device is zeroing it with leave to unmap.
+        discard_reads_zero: facts.write_zeroes,
+        can_discard: facts.write_zeroes,
+        can_write_zeroes: facts.write_zeroes,
+        rotational: facts.rotational,
+        memory_align,
+        model: facts.model,
+        serial: facts.serial,
+        wwid: facts.wwid,
+        ..plain_info(DriveKind::BlockDevice, size_bytes)
+    })
+}
+
+/// Reads `length` bytes, blocking, into fresh memory that direct I/O accepts.
+pub(crate) fn read_all(file: &File, offset: u64, length: usize) -> io::Result<Mapping> {
+    let room = Mapping::new(length)?;
+    let mut done = 0;
+    while done < length {
+        let part = room.segment(done, length - done);
+        match ioctl::read_at(file, part, offset + units::bytes_u64(done)) {
+            Ok(0) => return Err(io::Error::from_raw_os_error(libc::EIO)),
+            Ok(bytes) => done += bytes,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(room)
+}
+
+/// Writes all of `room`, blocking.
+pub(crate) fn write_all(file: &File, offset: u64, room: &Mapping) -> io::Result<()> {
+    let mut done = 0;
+    while done < room.len() {
+        let part = room.segment(done, room.len() - done);
+        match ioctl::write_at(file, part, offset + units::bytes_u64(done)) {
+            Ok(0) => return Err(io::Error::from_raw_os_error(libc::EIO)),
+            Ok(bytes) => done += bytes,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,173 @@
+//! What `/sys` and `/proc` say about block devices and about who holds a file.
+//!
+//! Everything here is advice: a missing file is a missing fact, never an error.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What `/sys` knows of a block device.
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "facts read one by one, each independent of the others"
+)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BlockFacts {
+    pub(crate) write_through: bool,
+    pub(crate) rotational: bool,
+    pub(crate) write_zeroes: bool,
+    pub(crate) memory_align: Option<u64>,
+    pub(crate) model: Option<String>,
+    pub(crate) serial: Option<String>,
+    pub(crate) wwid: Option<String>,
+}
+
+/// The device's folder in `/sys`.
+pub(crate) fn folder(device: u64) -> PathBuf {
+    let (major, minor) = (libc::major(device), libc::minor(device));
+    let link = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    fs::canonicalize(&link).unwrap_or(link)
+}
+
+/// Reads what is known of the device in `folder`.
+pub(crate) fn block_facts(folder: &Path) -> BlockFacts {
+    // A partition has no queue of its own; its drive, one folder up, has.
+    let is_part = folder.join("partition").exists();
+    let whole = if is_part {
+        folder.parent().unwrap_or(folder)
+    } else {
+        folder
+    };
+    let number = |name: &str| text(&whole.join("queue").join(name))?.parse::<u64>().ok();
+    // Of a partition the number is part of the name, or two partitions would be one drive.
+    let own = |name: String| match text(&folder.join("partition")) {
+        Some(part) => format!("{name}-part{part}"),
+        None => name,
+    };
+    BlockFacts {
+        write_through: text(&whole.join("queue/write_cache")).as_deref() == Some("write through"),
+        rotational: number("rotational") == Some(1),
+        write_zeroes: number("write_zeroes_max_bytes").is_some_and(|bytes| bytes > 0),
+        memory_align: number("dma_alignment").map(|mask| mask + 1),
+        model: text(&whole.join("device/model")),
+        serial: text(&whole.join("device/serial"))
+            .or_else(|| text(&whole.join("serial")))
+            .map(own),
+        wwid: text(&whole.join("wwid"))
+            .or_else(|| text(&whole.join("device/wwid")))
+            .map(own),
+    }
+}
+
+/// Who holds the block device: what is built on it, or where it is mounted.
+pub(crate) fn device_holder(folder: &Path, device: u64) -> Option<String> {
+    let held_by: Vec<String> = fs::read_dir(folder.join("holders"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    if !held_by.is_empty() {
+        return Some(format!("it is part of {}", held_by.join(", ")));
+    }
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let number = format!("{}:{}", libc::major(device), libc::minor(device));
+    mount_point(&mounts, &number).map(|place| format!("it is mounted at {place}"))
+}
+
+/// The mount point of a device (`major:minor`) in the text of `/proc/self/mountinfo`.
+fn mount_point(mounts: &str, number: &str) -> Option<String> {
+    mounts.lines().find_map(|line| {
+        let mut words = line.split(' ').skip(2);
+        (words.next()? == number).then(|| words.nth(1).map(str::to_owned))?
+    })
+}
+
+/// The process that holds the lock on a file, by `/proc/locks`.
+pub(crate) fn lock_holder(device: u64, inode: u64) -> Option<String> {
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    let place = format!(
+        "{:02x}:{:02x}:{inode}",
+        libc::major(device),
+        libc::minor(device)
+    );
+    let process = lock_process(&locks, &place)?;
+    let name = text(Path::new(&format!("/proc/{process}/comm")));
+    Some(match name {
+        Some(name) => format!("process {process} ({name}) has locked it"),
+        None => format!("process {process} has locked it"),
+    })
+}
+
+/// The process that `flock`ed `place` (`major:minor:inode`) in the text of `/proc/locks`.
+fn lock_process(locks: &str, place: &str) -> Option<u32> {
+    locks.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, "FLOCK", _, _, process, at, ..] = words[..] else {
+            return None;
+        };
+        (at == place).then(|| process.parse().ok())?
+    })
+}
+
+/// The trimmed text of a small file, if it is there and not empty.
+fn text(path: &Path) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mount_point_is_that_of_the_device() {
+        let mounts = "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n\
+                      31 22 8:17 / /srv/a\\040b rw - xfs /dev/sdb1 rw\n";
+        assert_eq!(mount_point(mounts, "8:17").as_deref(), Some("/srv/a\\040b"));
+        assert_eq!(mount_point(mounts, "8:1").as_deref(), Some("/"));
+        assert_eq!(mount_point(mounts, "8:2"), None);
+    }
+
+    #[test]
+    fn the_holder_of_a_lock_is_found_among_other_locks() {
+        let locks = "1: POSIX  ADVISORY  WRITE 11 08:01:99 0 EOF\n\
+                     1: -> FLOCK  ADVISORY  WRITE 12 08:01:99 0 EOF\n\
+                     2: FLOCK  ADVISORY  WRITE 13 08:01:99 0 EOF\n";
+        assert_eq!(lock_process(locks, "08:01:99"), Some(13));
+        assert_eq!(lock_process(locks, "08:01:9"), None);
+    }
+
+    #[test]
+    fn facts_of_a_partition_come_from_its_drive() {
+        let root = tempfile::tempdir().unwrap();
+        let drive = root.path().join("sdx");
+        for (name, content) in [
+            ("queue/write_cache", "write through\n"),
+            ("queue/rotational", "1\n"),
+            ("queue/dma_alignment", "3\n"),
+            ("queue/write_zeroes_max_bytes", "4096\n"),
+            ("device/model", "  FAST DRIVE \n"),
+            ("device/serial", "\n"),
+            ("wwid", "eui.01\n"),
+            ("sdx2/partition", "2\n"),
+        ] {
+            let path = drive.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+        let mut wanted = BlockFacts {
+            write_through: true,
+            rotational: true,
+            write_zeroes: true,
+            memory_align: Some(4),
+            model: Some("FAST DRIVE".into()),
+            serial: None,
+            wwid: Some("eui.01".into()),
+        };
+        assert_eq!(block_facts(&drive), wanted);
+        wanted.wwid = Some("eui.01-part2".into());
+        assert_eq!(block_facts(&drive.join("sdx2")), wanted);
+        assert_eq!(block_facts(root.path()), BlockFacts::default());
+    }
+}

@@ -1,0 +1,405 @@
+//! The kernel's ring: how operations are handed over and answers fetched.
+//!
+//! An island: what is handed over here is used by the kernel until its answer has come. Memory comes
+//! in segments, whose makers promised that (`Segment::new`); the port sees to it that buffers of its
+//! own live as long. What does not live here: which operation, and what an answer means.
+#![allow(unsafe_code, reason = "an island: io_uring submission")]
+
+use std::io;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use io_uring::{IoUring, Parameters, opcode, squeue, types};
+use memory::{Segment, SegmentList};
+
+use crate::counters::PortCounters;
+use crate::error::PortError;
+use crate::open::SEGMENTS_MAX;
+
+/// Room for segments of lists that are handed over in parts, per enter.
+const ARENA_SEGMENTS: usize = 8 * SEGMENTS_MAX;
+
+/// How the ring learns that an operation is finished. Tried in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Answers appear only in our own calls; one thread (Linux 6.1).
+    Deferred,
+    /// Answers appear when we enter the kernel for any reason (Linux 5.19).
+    Cooperative,
+    /// The kernel interrupts us.
+    Plain,
+}
+
+/// How the kernel knows a file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Handle {
+    /// By its place in the ring's own table, which costs no shared reference count.
+    Registered(u32),
+    /// By its number.
+    Plain(RawFd),
+}
+
+/// Which way bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Read,
+    Write,
+}
+
+/// A transfer without its memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Transfer {
+    pub(crate) direction: Direction,
+    pub(crate) handle: Handle,
+    pub(crate) offset: u64,
+    pub(crate) key: u64,
+}
+
+/// An answer: the operation's key, and a count or a negative error number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    pub(crate) key: u64,
+    pub(crate) result: i32,
+}
+
+/// One reactor's ring.
+pub(crate) struct Ring {
+    uring: IoUring,
+    /// Segments that entries not yet taken by the kernel point to; never grows past its capacity.
+    arena: Vec<Segment>,
+    mode: Mode,
+    enabled: bool,
+    files: u32,
+    counters: PortCounters,
+}
+
+impl Ring {
+    /// Sets up a ring for so many operations at once and a table for so many files.
+    pub(crate) fn new(operations: u32, files: u32) -> Result<Ring, PortError> {
+        let mut refusal = None;
+        for mode in [Mode::Deferred, Mode::Cooperative, Mode::Plain] {
+            match Ring::with_mode(mode, operations, files) {
+                Ok(ring) => return Ok(ring),
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => refusal = Some(error),
+                Err(error) => return Err(refused(error)),
+            }
+        }
+        Err(refused(refusal.expect("every mode was refused")))
+    }
+
+    /// See [`Ring::new`]; `EINVAL` when the kernel does not know the mode.
+    pub(crate) fn with_mode(mode: Mode, operations: u32, files: u32) -> io::Result<Ring> {
+        let mut builder = IoUring::builder();
+        // Disabled at first: the ring then belongs to the thread that first uses it, not to the one
+        // that made it. Answers may be twice the operations: watches come on top.
+        builder.setup_clamp().setup_r_disabled().dontfork();
+        match mode {
+            Mode::Deferred => {
+                builder.setup_single_issuer().setup_defer_taskrun();
+                builder.setup_taskrun_flag();
+            }
+            Mode::Cooperative => {
+                builder.setup_coop_taskrun().setup_taskrun_flag();
+            }
+            Mode::Plain => {}
+        }
+        let uring = builder.build(operations)?;
+        let table = vec![-1; usize::try_from(files).expect("a u32 fits usize")];
+        // Refused when it is larger than the limit of open files: then files go by number.
+        let files = match uring.submitter().register_files(&table) {
+            Ok(()) => files,
+            Err(_) => 0,
+        };
+        Ok(Ring {
+            uring,
+            arena: Vec::with_capacity(ARENA_SEGMENTS),
+            mode,
+            enabled: false,
+            files,
+            counters: PortCounters::default(),
+        })
+    }
+
+    /// What the ring cannot do without and an old kernel lacks.
+    pub(crate) fn missing(&self) -> Option<&'static str> {
+        let parameters: &Parameters = self.uring.params();
+        let needs = [
+            (parameters.is_feature_nodrop(), "IORING_FEAT_NODROP"),
+            (
+                parameters.is_feature_submit_stable(),
+                "IORING_FEAT_SUBMIT_STABLE",
+            ),
+            (parameters.is_feature_ext_arg(), "IORING_FEAT_EXT_ARG"),
+        ];
+        needs.iter().find(|(has, _)| !has).map(|(_, name)| *name)
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    pub(crate) fn counters(&self) -> PortCounters {
+        self.counters
+    }
+
+    /// Makes a file known at a place of the table; by its number when that is not possible.
+    pub(crate) fn register(&mut self, place: u32, fd: RawFd) -> Handle {
+        let fits = place < self.files;
+        let updated = || self.uring.submitter().register_files_update(place, &[fd]);
+        if fits && matches!(updated(), Ok(1)) {
+            Handle::Registered(place)
+        } else {
+            Handle::Plain(fd)
+        }
+    }
+
+    /// Lets go of a file that no operation uses any more.
+    pub(crate) fn unregister(&mut self, handle: Handle) {
+        if let Handle::Registered(place) = handle {
+            let result = self.uring.submitter().register_files_update(place, &[-1]);
+            assert!(matches!(result, Ok(1)), "emptying a place: {result:?}");
+        }
+    }
+
+    /// Lets go of all files at once, so that their locks are free when the port is gone.
+    pub(crate) fn unregister_all(&mut self) {
+        if self.files > 0 {
+            // Fails on a foreign thread only; then the kernel lets go a moment later by itself.
+            let _ = self.uring.submitter().unregister_files();
+        }
+    }
+
+    /// Starts a transfer with one piece of memory. False when the ring is full.
+    pub(crate) fn start_segment(&mut self, transfer: Transfer, segment: Segment) -> bool {
+        let address = segment.address();
+        let length = u32::try_from(segment.len()).expect("a transfer is at most 16 MiB");
+        let Transfer {
+            direction,
+            handle,
+            offset,
+            key,
+        } = transfer;
+        let entry = match (direction, handle) {
+            (Direction::Read, Handle::Registered(place)) => {
+                opcode::Read::new(types::Fixed(place), address, length)
+                    .offset(offset)
+                    .build()
+            }
+            (Direction::Read, Handle::Plain(fd)) => {
+                opcode::Read::new(types::Fd(fd), address, length)
+                    .offset(offset)
+                    .build()
+            }
+            (Direction::Write, Handle::Registered(place)) => {
+                opcode::Write::new(types::Fixed(place), address, length)
+                    .offset(offset)
+                    .build()
+            }
+            (Direction::Write, Handle::Plain(fd)) => {
+                opcode::Write::new(types::Fd(fd), address, length)
+                    .offset(offset)
+                    .build()
+            }
+        };
+        self.push(&entry, key)
+    }
+
+    /// Starts a transfer of at most `length` bytes of `list` from `skip` on. Returns how many are
+    /// under way: fewer when there are too many segments; none when the ring is full.
+    pub(crate) fn start_list(
+        &mut self,
+        transfer: Transfer,
+        list: &SegmentList,
+        skip: usize,
+        length: usize,
+    ) -> Option<usize> {
+        let most = list.as_slice().len().min(SEGMENTS_MAX);
+        if self.is_full() || self.arena.capacity() - self.arena.len() < most {
+            return None;
+        }
+        let first = self.arena.len();
+        let mut bytes = 0;
+        let arena = &mut self.arena;
+        list.for_each_part(skip, length, |part| {
+            if arena.len() - first < SEGMENTS_MAX {
+                arena.push(part);
+                bytes += part.len();
+            }
+        });
+        let started = match &self.arena[first..] {
+            [segment] => {
+                let segment = *segment;
+                self.arena.truncate(first);
+                self.start_segment(transfer, segment)
+            }
+            segments => {
+                let count = u32::try_from(segments.len()).expect("at most SEGMENTS_MAX");
+                // A segment is laid out as an iovec (asserted where it is defined). The arena is
+                // emptied only when the kernel has taken every entry, and never moves.
+                let vector = segments.as_ptr().cast::<libc::iovec>();
+                self.start_vector(transfer, vector, count)
+            }
+        };
+        assert!(started, "there was room a moment ago");
+        Some(bytes)
+    }
+
+    fn start_vector(&mut self, transfer: Transfer, vector: *const libc::iovec, count: u32) -> bool {
+        let Transfer {
+            direction,
+            handle,
+            offset,
+            key,
+        } = transfer;
+        let entry = match (direction, handle) {
+            (Direction::Read, Handle::Registered(place)) => {
+                opcode::Readv::new(types::Fixed(place), vector, count)
+                    .offset(offset)
+                    .build()
+            }
+            (Direction::Read, Handle::Plain(fd)) => {
+                opcode::Readv::new(types::Fd(fd), vector, count)
+                    .offset(offset)
+                    .build()
+            }
+            (Direction::Write, Handle::Registered(place)) => {
+                opcode::Writev::new(types::Fixed(place), vector, count)
+                    .offset(offset)
+                    .build()
+            }
+            (Direction::Write, Handle::Plain(fd)) => {
+                opcode::Writev::new(types::Fd(fd), vector, count)
+                    .offset(offset)
+                    .build()
+            }
+        };
+        self.push(&entry, key)
+    }
+
+    /// Starts making completed writes durable. False when the ring is full.
+    pub(crate) fn start_flush(&mut self, handle: Handle, key: u64) -> bool {
+        let flags = types::FsyncFlags::DATASYNC;
+        let entry = match handle {
+            Handle::Registered(place) => {
+                opcode::Fsync::new(types::Fixed(place)).flags(flags).build()
+            }
+            Handle::Plain(fd) => opcode::Fsync::new(types::Fd(fd)).flags(flags).build(),
+        };
+        self.push(&entry, key)
+    }
+
+    /// Starts a `fallocate`. False when the ring is full.
+    pub(crate) fn start_fallocate(
+        &mut self,
+        handle: Handle,
+        mode: i32,
+        range: (u64, u64),
+        key: u64,
+    ) -> bool {
+        let (offset, length) = range;
+        let entry = match handle {
+            Handle::Registered(place) => opcode::Fallocate::new(types::Fixed(place), length),
+            Handle::Plain(fd) => opcode::Fallocate::new(types::Fd(fd), length),
+        };
+        self.push(&entry.offset(offset).mode(mode).build(), key)
+    }
+
+    /// Starts waiting for a file to become readable, once. False when the ring is full.
+    pub(crate) fn start_watch(&mut self, fd: RawFd, key: u64) -> bool {
+        let events = u32::try_from(libc::POLLIN).expect("a small flag");
+        self.push(&opcode::PollAdd::new(types::Fd(fd), events).build(), key)
+    }
+
+    /// Ends the waiting that was started with `watch_key`. False when the ring is full.
+    pub(crate) fn stop_watch(&mut self, watch_key: u64, key: u64) -> bool {
+        self.push(&opcode::PollRemove::new(watch_key).build(), key)
+    }
+
+    fn is_full(&mut self) -> bool {
+        self.uring.submission().is_full()
+    }
+
+    fn push(&mut self, entry: &squeue::Entry, key: u64) -> bool {
+        let entry = entry.clone().user_data(key);
+        let mut queue = self.uring.submission();
+        // SAFETY: memory that the entry names comes from segments, which stay mapped until their
+        // request is answered (Segment::new), and the port answers only after the kernel did; lists
+        // of segments lie in the arena until the kernel has taken the entry (`enter`).
+        let pushed = unsafe { queue.push(&entry) };
+        drop(queue);
+        if pushed.is_ok() {
+            self.counters.operations += 1;
+        }
+        pushed.is_ok()
+    }
+
+    /// Hands over everything queued, and lets finished operations appear; never sleeps. Makes no
+    /// call when there is nothing to hand over and the kernel has nothing to show.
+    pub(crate) fn turn(&mut self) {
+        let queue = self.uring.submission();
+        let needed = !queue.is_empty() || queue.taskrun() || queue.cq_overflow();
+        drop(queue);
+        if needed {
+            self.enter(0, None);
+        }
+    }
+
+    /// Hands over everything queued, and sleeps until there is an answer, a signal, or the limit.
+    pub(crate) fn sleep(&mut self, limit: Option<Duration>) {
+        if !self.uring.completion().is_empty() || limit == Some(Duration::ZERO) {
+            self.turn();
+            return;
+        }
+        self.counters.waits += 1;
+        self.enter(1, limit);
+    }
+
+    fn enter(&mut self, want: usize, limit: Option<Duration>) {
+        if !self.enabled {
+            let result = self.uring.submitter().register_enable_rings();
+            result.expect("a ring that was made can be enabled");
+            self.enabled = true;
+        }
+        self.counters.enters += 1;
+        let submitter = self.uring.submitter();
+        let result = match limit {
+            None => submitter.submit_and_wait(want),
+            Some(limit) => {
+                let limit = types::Timespec::from(limit);
+                submitter.submit_with_args(want, &types::SubmitArgs::new().timespec(&limit))
+            }
+        };
+        if let Err(error) = result {
+            check_enter(&error);
+        }
+        if self.uring.submission().is_empty() {
+            self.arena.clear();
+        }
+    }
+
+    /// Takes all answers.
+    pub(crate) fn reap(&mut self, answers: &mut Vec<Answer>) {
+        for entry in self.uring.completion() {
+            answers.push(Answer {
+                key: entry.user_data(),
+                result: entry.result(),
+            });
+        }
+    }
+}
+
+/// Errors of an enter that mean "later"; all others are our own mistakes.
+fn check_enter(error: &io::Error) {
+    match error.raw_os_error() {
+        // A signal, the limit, or no memory or room for answers just now: the next turn tries again
+        // with whatever the kernel did not take.
+        Some(libc::EINTR | libc::ETIME | libc::EAGAIN | libc::EBUSY | libc::ENOMEM) => {}
+        Some(libc::EEXIST) => panic!("a port was used by a thread that is not its own"),
+        _ => panic!("io_uring_enter: {error}"),
+    }
+}
+
+fn refused(error: io::Error) -> PortError {
+    let switch = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").ok();
+    PortError::from_setup(error, switch.as_deref())
+}
