@@ -4,6 +4,7 @@
 //! live here: drives, volumes, and the arithmetic of parity.
 #![forbid(unsafe_code)]
 
+pub mod assembly;
 mod buffers;
 mod coordinator;
 pub mod format;

@@ -1,0 +1,289 @@
+//! From what lies on drives to arrays: which record decides, which members may be used, and
+//! whether an array may start by itself.
+//!
+//! Pure: looks at decoded records and touches nothing. The rules are those of docs/on-disk.md,
+//! section 7. What does not live here: reading drives, and starting what was assembled.
+
+mod choose;
+mod history;
+mod reason;
+#[cfg(test)]
+mod tests;
+
+pub use reason::{LeftOut, Verdict};
+
+use units::{DriveIndex, MemberIndex, StripeIndex, Update};
+use uuid::Uuid;
+
+use crate::format::{
+    ArrayConfig, DriveIdentity, ExclusionCause, FormatError, MemberState, Superblock,
+};
+
+/// What was read from one drive.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The drive.
+    pub drive: DriveIndex,
+    /// Its size.
+    pub drive_bytes: u64,
+    /// What names it, as in a member's record; empty when nothing does.
+    pub identity: DriveIdentity,
+    /// What the copies of the superblock decode to, in the order A, B, A', B'.
+    pub superblocks: Vec<Result<Superblock, FormatError>>,
+    /// What config A and config B decode to; empty without a good superblock to find them by.
+    pub configs: Vec<Result<(MemberIndex, ArrayConfig), FormatError>>,
+}
+
+impl Found {
+    /// The superblock that says what the drive is: the first good copy.
+    #[must_use]
+    pub fn superblock(&self) -> Option<&Superblock> {
+        self.superblocks.iter().flatten().next()
+    }
+
+    /// The newest good record that belongs to the drive's own superblock.
+    #[must_use]
+    pub fn config(&self) -> Option<&ArrayConfig> {
+        let superblock = self.superblock()?;
+        let own = |(member, config): &&(MemberIndex, ArrayConfig)| {
+            *member == superblock.member && config.check_against(superblock).is_ok()
+        };
+        let records = self.configs.iter().flatten().filter(own);
+        records
+            .map(|(_, config)| config)
+            .max_by_key(|config| config.update)
+    }
+
+    /// Copies of the superblock that are bad or disagree with the first good one, and can be
+    /// written anew from it.
+    #[must_use]
+    pub fn damaged_superblocks(&self) -> usize {
+        let good = self.superblock();
+        let bad = |copy: &&Result<Superblock, FormatError>| copy.as_ref().ok() != good;
+        self.superblocks.iter().filter(bad).count()
+    }
+}
+
+/// Everything that was found, sorted out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Assembled {
+    /// The arrays, by uuid.
+    pub arrays: Vec<Assembly>,
+    /// Drives that could not be counted to any array, and why. Those that were never ours are
+    /// not among them.
+    pub strays: Vec<(DriveIndex, LeftOut)>,
+}
+
+/// One array.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Assembly {
+    /// The superblock of one of its members: layout and geometry are those of all.
+    pub superblock: Superblock,
+    /// The record that decides.
+    pub config: ArrayConfig,
+    /// By `MemberIndex`: the drive that may be used, in sync or rebuilding as the config says.
+    pub members: Vec<Option<DriveIndex>>,
+    /// Members whose own record is one update older. `config` is to be written to them, as it is,
+    /// before the next update: that one goes to the area of their only good record.
+    pub behind: Vec<MemberIndex>,
+    /// Drives of this array that may not be used, and why.
+    pub left_out: Vec<(DriveIndex, LeftOut)>,
+    /// Members with copies of the superblock to write anew.
+    pub damaged: Vec<(MemberIndex, usize)>,
+    /// Whether it may start.
+    pub verdict: Verdict,
+}
+
+impl Assembly {
+    /// The array.
+    #[must_use]
+    pub fn array(&self) -> Uuid {
+        self.config.array
+    }
+
+    /// The update to commit before the first write: names exactly the members that are here.
+    ///
+    /// With `force` a minority may start, and the record says so. A dirty array trusts no parity.
+    ///
+    /// # Errors
+    /// The verdict, when it does not allow this.
+    pub fn start(&self, update_id: u128, force: bool) -> Result<ArrayConfig, &Verdict> {
+        let forced = match self.verdict {
+            Verdict::Startable { .. } => false,
+            Verdict::NeedsForce { .. } if force => true,
+            Verdict::NeedsForce { .. } | Verdict::Failed { .. } | Verdict::Refused { .. } => {
+                return Err(&self.verdict);
+            }
+        };
+        let mut next = self.config.next(update_id);
+        if forced {
+            next.forced_at = next.update;
+        }
+        if !self.config.clean {
+            next.resynced_until = StripeIndex(0);
+        }
+        next.clean = false;
+        for (record, drive) in next.members.iter_mut().zip(&self.members) {
+            let counted = match record.state {
+                MemberState::InSync | MemberState::Rebuilding { .. } => true,
+                MemberState::Excluded { .. } | MemberState::Missing => false,
+            };
+            if counted && drive.is_none() {
+                record.state = MemberState::Excluded {
+                    since: next.update,
+                    cause: self.cause_of_absence(record.uuid),
+                };
+            }
+        }
+        Ok(next)
+    }
+
+    fn cause_of_absence(&self, member_uuid: Uuid) -> ExclusionCause {
+        let stale = self.left_out.iter().any(|(_, reason)| {
+            matches!(reason, LeftOut::Stale { member_uuid: uuid, .. } if *uuid == member_uuid)
+        });
+        if stale {
+            ExclusionCause::Stale
+        } else {
+            ExclusionCause::Absent
+        }
+    }
+}
+
+/// One drive's claim to be a member.
+#[derive(Clone, Copy, Debug)]
+struct Claim<'f> {
+    found: &'f Found,
+    superblock: &'f Superblock,
+    config: &'f ArrayConfig,
+}
+
+impl Claim<'_> {
+    fn drive(&self) -> DriveIndex {
+        self.found.drive
+    }
+
+    fn member(&self) -> MemberIndex {
+        self.superblock.member
+    }
+
+    fn update(&self) -> Update {
+        self.config.update
+    }
+}
+
+/// Sorts out what was found on all drives.
+#[must_use]
+pub fn assemble(found: &[Found]) -> Assembled {
+    let mut claims: Vec<Claim> = Vec::new();
+    let mut strays: Vec<(Option<Uuid>, DriveIndex, LeftOut)> = Vec::new();
+    for one in found {
+        match claim(one) {
+            Ok(claim) => claims.push(claim),
+            Err(Some((array, reason))) => strays.push((array, one.drive, reason)),
+            Err(None) => {}
+        }
+    }
+    let mut arrays: Vec<Uuid> = claims.iter().map(|claim| claim.config.array).collect();
+    arrays.sort_unstable();
+    arrays.dedup();
+    let mut assembled = Assembled {
+        arrays: Vec::new(),
+        strays: Vec::new(),
+    };
+    for array in arrays {
+        let own: Vec<Claim> = claims
+            .iter()
+            .filter(|claim| claim.config.array == array)
+            .copied()
+            .collect();
+        let (mine, others) = strays
+            .into_iter()
+            .partition(|(stray, _, _)| *stray == Some(array));
+        strays = others;
+        let mine: Vec<(Option<Uuid>, DriveIndex, LeftOut)> = mine;
+        let useless = mine.into_iter().map(|(_, drive, reason)| (drive, reason));
+        assembled.arrays.push(choose::array(own, useless.collect()));
+    }
+    assembled.strays = strays
+        .into_iter()
+        .map(|(_, drive, reason)| (drive, reason))
+        .collect();
+    assembled
+}
+
+/// Why a drive makes no claim, and to which array it would belong if that is known; `None` inside
+/// when it never was ours.
+type NoClaim = Option<(Option<Uuid>, LeftOut)>;
+
+/// What one drive claims to be.
+fn claim(found: &Found) -> Result<Claim<'_>, NoClaim> {
+    let Some(superblock) = found.superblock() else {
+        return Err(without_superblock(found));
+    };
+    let array = Some(superblock.array);
+    let member = superblock.member;
+    if found.drive_bytes < superblock.layout.member_bytes {
+        let reason = LeftOut::Shrunk {
+            member,
+            drive_bytes: found.drive_bytes,
+            member_bytes: superblock.layout.member_bytes,
+        };
+        return Err(Some((array, reason)));
+    }
+    let future = found
+        .configs
+        .iter()
+        .flat_map(|config| config.as_ref().err());
+    if let Some(error) = future
+        .into_iter()
+        .find(|error| newer_array(error).is_some())
+    {
+        return Err(Some((array, LeftOut::Future(error.clone()))));
+    }
+    let Some(config) = found.config() else {
+        return Err(Some((array, LeftOut::NoConfig { member })));
+    };
+    Ok(Claim {
+        found,
+        superblock,
+        config,
+    })
+}
+
+/// The most telling reason why no copy of the superblock is good.
+fn without_superblock(found: &Found) -> NoClaim {
+    let errors = || {
+        found
+            .superblocks
+            .iter()
+            .filter_map(|copy| copy.as_ref().err())
+    };
+    if let Some(error) = errors().find(|error| newer_array(error).is_some()) {
+        return Some((newer_array(error), LeftOut::Future(error.clone())));
+    }
+    let damaged = errors().find(|error| match error {
+        FormatError::Checksum { .. } | FormatError::Length { .. } | FormatError::Invalid(_) => true,
+        FormatError::Blank
+        | FormatError::Foreign
+        | FormatError::Truncated { .. }
+        | FormatError::NewerFormat { .. }
+        | FormatError::NewerFeatures { .. } => false,
+    });
+    damaged.map(|error| (None, LeftOut::Damaged(error.clone())))
+}
+
+/// The array of a record from the future.
+fn newer_array(error: &FormatError) -> Option<Uuid> {
+    match error {
+        FormatError::NewerFormat { array, .. } | FormatError::NewerFeatures { array, .. } => {
+            Some(*array)
+        }
+        FormatError::Truncated { .. }
+        | FormatError::Blank
+        | FormatError::Foreign
+        | FormatError::Length { .. }
+        | FormatError::Checksum { .. }
+        | FormatError::Invalid(_) => None,
+    }
+}

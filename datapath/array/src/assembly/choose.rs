@@ -1,0 +1,260 @@
+//! One array: who may be used, and whether that is enough.
+
+use std::fmt::Write;
+
+use units::{DriveIndex, MemberIndex};
+use uuid::Uuid;
+
+use super::history::{History, Relation, judge};
+use super::{Assembly, Claim, LeftOut, Verdict};
+use crate::format::{ArrayConfig, MemberRecord, MemberState, Superblock};
+
+/// Makes an array of the claims to it. `useless` are drives that belong to it and claim nothing.
+pub(super) fn array(claims: Vec<Claim>, useless: Vec<(DriveIndex, LeftOut)>) -> Assembly {
+    let history = judge(&claims);
+    let decides = &claims[history.newest];
+    let (config, superblock) = (decides.config, decides.superblock);
+    let mut assembly = Assembly {
+        superblock: *superblock,
+        config: config.clone(),
+        members: vec![None; config.members.len()],
+        behind: Vec::new(),
+        left_out: useless,
+        damaged: Vec::new(),
+        // Replaced below; nothing may be started that was not looked at.
+        verdict: Verdict::Refused {
+            explanation: String::new(),
+        },
+    };
+    for (claim, relation) in claims.iter().zip(&history.relations) {
+        match left_out(claim, *relation, decides, &claims) {
+            Some(reason) => assembly.left_out.push((claim.drive(), reason)),
+            None => assembly.take(claim),
+        }
+    }
+    assembly.left_out.sort_by_key(|(drive, _)| *drive);
+    assembly.behind.sort_unstable();
+    assembly.damaged.sort_unstable();
+    assembly.verdict = verdict(&assembly, &history);
+    assembly
+}
+
+impl Assembly {
+    fn take(&mut self, claim: &Claim) {
+        let member = claim.member();
+        let place = &mut self.members[member.at()];
+        assert!(place.is_none(), "clones are left out before");
+        *place = Some(claim.drive());
+        if claim.update() < self.config.update {
+            self.behind.push(member);
+        }
+        match claim.found.damaged_superblocks() {
+            0 => {}
+            copies => self.damaged.push((member, copies)),
+        }
+    }
+}
+
+/// Why a claim is refused.
+fn left_out(
+    claim: &Claim,
+    relation: Relation,
+    decides: &Claim,
+    claims: &[Claim],
+) -> Option<LeftOut> {
+    let (member, update, newest) = (claim.member(), claim.update(), decides.update());
+    let config = decides.config;
+    match relation {
+        Relation::Kin => {}
+        Relation::Abandoned => {
+            return Some(LeftOut::Abandoned {
+                member,
+                update,
+                newest,
+            });
+        }
+        Relation::Rival => {
+            return Some(LeftOut::SplitBrain {
+                member,
+                update: (update, claim.config.update_id),
+                other: (newest, config.update_id),
+            });
+        }
+    }
+    if !claim.superblock.agrees_with(decides.superblock) {
+        return Some(LeftOut::OtherLayout { member });
+    }
+    let record = &config.members[member.at()];
+    if record.uuid != claim.superblock.member_uuid {
+        return Some(LeftOut::Replaced {
+            member,
+            update,
+            newest,
+        });
+    }
+    match record.state {
+        MemberState::InSync | MemberState::Rebuilding { .. } => {}
+        MemberState::Excluded { since, cause } => {
+            return Some(LeftOut::Excluded {
+                member,
+                since,
+                cause,
+            });
+        }
+        MemberState::Missing => {
+            return Some(LeftOut::Replaced {
+                member,
+                update,
+                newest,
+            });
+        }
+    }
+    if let Some(reason) = as_clone(claim, record, claims) {
+        return Some(reason);
+    }
+    // One update behind means that the engine stopped while it wrote the newest.
+    let too_old = newest.0 - update.0 > 1;
+    too_old.then_some(LeftOut::Stale {
+        member,
+        member_uuid: record.uuid,
+        update,
+        newest,
+    })
+}
+
+/// Why a claim is refused that shares its member with other drives.
+fn as_clone(claim: &Claim, record: &MemberRecord, claims: &[Claim]) -> Option<LeftOut> {
+    let same = |other: &&Claim| other.superblock.member_uuid == claim.superblock.member_uuid;
+    let known =
+        |claim: &Claim| !record.identity.is_empty() && claim.found.identity == record.identity;
+    let (member, update) = (claim.member(), claim.update());
+    let rivals: Vec<&Claim> = claims
+        .iter()
+        .filter(same)
+        .filter(|other| other.drive() != claim.drive() && other.update() >= update)
+        .collect();
+    let older_than = rivals.iter().find(|other| other.update() > update);
+    let other = older_than.or(rivals.first())?;
+    if older_than.is_some() {
+        return Some(LeftOut::OlderClone {
+            member,
+            used: other.drive(),
+            update,
+        });
+    }
+    let known_rival = rivals.iter().find(|other| known(other));
+    match (known(claim), known_rival) {
+        (true, None) => None,
+        (false, Some(used)) => Some(LeftOut::OlderClone {
+            member,
+            used: used.drive(),
+            update,
+        }),
+        (true, Some(_)) | (false, None) => Some(LeftOut::Clone {
+            member,
+            other: other.drive(),
+            update,
+        }),
+    }
+}
+
+/// Whether the members that may be used are enough, and may start by themselves.
+fn verdict(assembly: &Assembly, history: &History) -> Verdict {
+    let config = &assembly.config;
+    if let Some(explanation) = why_refused(assembly, history) {
+        return Verdict::Refused { explanation };
+    }
+    let in_sync: Vec<MemberIndex> = config.in_sync().collect();
+    let here = |member: &&MemberIndex| assembly.members[member.at()].is_some();
+    let usable: Vec<MemberIndex> = in_sync.iter().filter(here).copied().collect();
+    if let Some(mut explanation) = why_failed(&assembly.superblock, &usable) {
+        explain_left_out(&mut explanation, assembly);
+        return Verdict::Failed { explanation };
+    }
+    let tie_won = 2 * usable.len() == in_sync.len() && usable.first() == in_sync.first();
+    if 2 * usable.len() <= in_sync.len() && !tie_won {
+        let mut explanation = format!(
+            "only {} of the {} members in sync at {} are usable, and the others may have gone on \
+             without them",
+            usable.len(),
+            in_sync.len(),
+            config.update
+        );
+        explain_left_out(&mut explanation, assembly);
+        return Verdict::NeedsForce { explanation };
+    }
+    Verdict::Startable {
+        degraded: usable.len() < config.members.len(),
+        dirty: !config.clean,
+    }
+}
+
+fn why_refused(assembly: &Assembly, history: &History) -> Option<String> {
+    let config = &assembly.config;
+    let future = |(_, reason): &&(DriveIndex, LeftOut)| matches!(reason, LeftOut::Future(_));
+    if let Some((drive, reason)) = assembly.left_out.iter().find(future) {
+        return Some(format!("{drive} is {reason}"));
+    }
+    let features = [assembly.superblock.features, config.features];
+    let unknown = features.map(|features| features.unknown_read_only());
+    if unknown != [0, 0] {
+        let bits = unknown[0] | unknown[1];
+        return Some(format!(
+            "array {} uses features from the future (read-only-compat bits {bits:#x}) and must \
+             not be written",
+            config.array
+        ));
+    }
+    let rival = history.rival?;
+    Some(format!(
+        "split brain, both sides may hold acknowledged writes: {}; {}; attach the members that \
+         are absent, or remove those of the side to give up",
+        side(config),
+        side(rival)
+    ))
+}
+
+/// One side of a split brain: what it wrote last, from where, and with whom.
+fn side(config: &ArrayConfig) -> String {
+    let mut text = format!("{} ({:032x}) after", config.update, config.update_id);
+    for (update, id) in config.ancestors.iter().take(3) {
+        write!(text, " {} ({id:032x})", update.0).expect("memory");
+    }
+    text.push_str(" with members");
+    for member in config.in_sync() {
+        write!(text, " {}", member.0).expect("memory");
+    }
+    text
+}
+
+fn why_failed(superblock: &Superblock, usable: &[MemberIndex]) -> Option<String> {
+    let geometry = &superblock.geometry;
+    (0..geometry.groups()).find_map(|group| {
+        let of_group = |member: &&MemberIndex| member.at() / geometry.group_members() == group;
+        let count = usable.iter().filter(of_group).count();
+        (count < geometry.data()).then(|| {
+            format!(
+                "group {group} needs {} members in sync and has {count}",
+                geometry.data()
+            )
+        })
+    })
+}
+
+fn explain_left_out(explanation: &mut String, assembly: &Assembly) {
+    let uuids: Vec<Uuid> = assembly.config.members.iter().map(|m| m.uuid).collect();
+    for (position, drive) in assembly.members.iter().enumerate() {
+        if drive.is_none() {
+            let member = MemberIndex::from_at(position);
+            write!(
+                explanation,
+                "; {member} ({}) is not usable",
+                uuids[position]
+            )
+            .expect("memory");
+        }
+    }
+    for (drive, reason) in &assembly.left_out {
+        write!(explanation, "; {drive} left out: {reason}").expect("memory");
+    }
+}
