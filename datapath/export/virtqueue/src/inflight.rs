@@ -6,6 +6,8 @@
 
 mod packed;
 mod split;
+#[cfg(test)]
+mod tests;
 
 use memory::Segment;
 

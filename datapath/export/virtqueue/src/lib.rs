@@ -9,6 +9,9 @@
     reason = "an island: rings lie in memory shared with a guest; all of it is in shared.rs"
 )]
 
+#[cfg(test)]
+extern crate self as virtqueue;
+
 mod chain;
 mod error;
 mod inflight;
@@ -17,6 +20,9 @@ mod shared;
 mod split;
 #[cfg(test)]
 mod stop;
+#[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod testing;
 mod vring;
 
 use memory::Segment;

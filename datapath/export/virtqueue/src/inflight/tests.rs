@@ -1,0 +1,407 @@
+//! An engine that is killed between any two of its stores: the next one answers every request
+//! that the guest still waits for, in the guest's order, and none that the guest has back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use guest::{Driver, Layout, Memory, Options, Part, Token};
+
+use super::Inflight;
+use crate::stop::run_until_store;
+use crate::testing::{self, View};
+use crate::{Chain, Head, RingError, Vring};
+
+/// A seeded generator; a failure prints its seed.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % end
+    }
+}
+
+/// What outlives an engine: the guest, and the in-flight region.
+struct Guest {
+    driver: Driver,
+    view: View,
+    region: Memory,
+    first_base: u32,
+    next_number: u64,
+    /// What the guest waits for.
+    waits: BTreeMap<Token, (u64, Vec<Part>)>,
+}
+
+impl Guest {
+    fn new(options: Options) -> Guest {
+        let memory = Arc::new(Memory::heap(256 << 10));
+        let driver = Driver::new(&memory, options);
+        let first_base = driver.base();
+        let layout = testing::layout(&driver);
+        let bytes = units::bytes_usize(Inflight::bytes(layout, options.size, 3));
+        Guest {
+            driver,
+            view: View::new(&memory),
+            region: Memory::heap(bytes),
+            first_base,
+            next_number: 0,
+            waits: BTreeMap::new(),
+        }
+    }
+
+    fn submit(&mut self, chance: &mut Chance) {
+        let number = self.next_number;
+        let mut lengths = |most| -> Vec<u32> {
+            let count = chance.below(most);
+            (0..count)
+                .map(|at| u32::try_from(at + 3).unwrap())
+                .collect()
+        };
+        let (mut readable, writable) = (lengths(3), lengths(3));
+        readable.push(2);
+        let parts = testing::parts(&self.view.memory, number, &readable, &writable);
+        let token = if chance.below(3) == 0 {
+            self.driver.submit_indirect(&parts)
+        } else {
+            self.driver.submit(&parts)
+        };
+        if let Some(token) = token {
+            self.next_number += 1;
+            self.waits.insert(token, (number, parts));
+        }
+    }
+
+    fn reap(&mut self) -> bool {
+        let Some(used) = self.driver.reap() else {
+            return false;
+        };
+        let (number, parts) = self.waits.remove(&used.token).expect("answered once");
+        assert!(testing::is_answered(&self.view.memory, number, &parts));
+        true
+    }
+
+    /// What the front-end says where the ring is. After a crash it does not know: QEMU takes the
+    /// used index of a split ring, and its own old number of a packed one.
+    fn base(&self) -> u32 {
+        match self.driver.options().layout {
+            Layout::Packed => self.first_base,
+            Layout::Split => {
+                let used = self.driver.addresses().device.0 + 2;
+                u32::from(self.view.memory.load_u16(used))
+            }
+        }
+    }
+
+    fn numbers(&self) -> Vec<u64> {
+        let mut numbers: Vec<u64> = self.waits.values().map(|(number, _)| *number).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+}
+
+/// An engine, until it is killed.
+struct Engine {
+    vring: Vring,
+    chain: Chain,
+    taken: Vec<(Head, u64, u32)>,
+    left: u16,
+}
+
+impl Engine {
+    fn start(guest: &Guest) -> Result<Engine, RingError> {
+        let mut vring = testing::try_vring(&guest.driver, guest.base())?;
+        let layout = testing::layout(&guest.driver);
+        let size = guest.driver.options().size;
+        let inflight = Inflight::new(layout, size, guest.region.segment(), 1)?;
+        let left = vring.attach(inflight)?;
+        Ok(Engine {
+            vring,
+            chain: Chain::default(),
+            taken: Vec::new(),
+            left,
+        })
+    }
+
+    fn pop(&mut self, guest: &Guest) -> Option<u64> {
+        let popped = self
+            .vring
+            .pop(&guest.view, &mut self.chain)
+            .expect("an honest guest");
+        popped.then(|| {
+            let token = Token(self.chain.head.id());
+            let number = guest.waits.get(&token).expect("the guest waits for it").0;
+            let written = testing::serve(&self.chain, number);
+            self.taken.push((self.chain.head, number, written));
+            number
+        })
+    }
+
+    fn push(&mut self, choice: u64) {
+        if !self.taken.is_empty() {
+            let count = units::bytes_u64(self.taken.len());
+            let (head, _, written) = self.taken.swap_remove(units::bytes_usize(choice % count));
+            self.vring.push(head, written);
+        }
+    }
+}
+
+/// A life of an engine: some turns, and the guest in between.
+fn live(guest: &mut Guest, seed: u64, turns: u64) {
+    let mut chance = Chance(seed);
+    let mut engine = Engine::start(guest).expect("a good region");
+    for _ in 0..turns {
+        match chance.below(8) {
+            0..=2 => guest.submit(&mut chance),
+            3 => drop(engine.pop(guest)),
+            4 => while engine.pop(guest).is_some() {},
+            5 => {
+                engine.push(chance.below(64));
+                engine.push(chance.below(64));
+            }
+            6 => drop(engine.vring.publish()),
+            _ => while guest.reap() {},
+        }
+    }
+}
+
+/// A new engine comes and finds everything in order.
+fn recover_and_check(guest: &mut Guest, reap_first: bool, what: &str) {
+    if reap_first {
+        // The guest goes on while nobody serves it.
+        while guest.reap() {}
+        guest.submit(&mut Chance(7));
+        guest.submit(&mut Chance(8));
+    }
+    let mut engine = Engine::start(guest).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let mut numbers = Vec::new();
+    let mut again = 0;
+    while let Some(number) = engine.pop(guest) {
+        again += u16::from(engine.chain.again);
+        assert_eq!(
+            engine.chain.again,
+            numbers.len() < usize::from(engine.left),
+            "{what}"
+        );
+        numbers.push(number);
+    }
+    assert_eq!(again, engine.left, "{what}");
+    assert!(
+        numbers.is_sorted(),
+        "{what}: {numbers:?} in the guest's order"
+    );
+    if reap_first {
+        assert_eq!(
+            numbers,
+            guest.numbers(),
+            "{what}: all that the guest waits for"
+        );
+    }
+    while !engine.taken.is_empty() {
+        engine.push(1);
+    }
+    let _ = engine.vring.publish();
+    while guest.reap() {}
+    assert_eq!(guest.numbers(), [], "{what}: all are answered");
+    assert_eq!(engine.vring.base(), guest.driver.base(), "{what}");
+
+    let engine = Engine::start(guest).unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert_eq!(engine.left, 0, "{what}: nothing is left to the next");
+    assert_eq!(engine.vring.base(), guest.driver.base(), "{what}");
+}
+
+fn options(layout: Layout, seed: u64) -> Options {
+    let mut chance = Chance(seed);
+    let size = match layout {
+        Layout::Split => 1 << chance.below(4),
+        Layout::Packed => 1 + chance.below(9),
+    };
+    Options {
+        layout,
+        size: u16::try_from(size).unwrap(),
+        event_idx: chance.below(2) == 0,
+        start: [0, 1, 5, 65_533][units::bytes_usize(chance.below(4))],
+    }
+}
+
+/// Runs lives of engines and stops them at every store.
+fn stop_at_every_store(layout: Layout, seeds: u64) {
+    for seed in 0..seeds {
+        for stop in 0.. {
+            let mut guest = Guest::new(options(layout, seed));
+            let ended = run_until_store(stop, || live(&mut guest, seed, 40));
+            let what = format!("{layout:?}, seed {seed}, stopped at store {stop}");
+            recover_and_check(&mut guest, stop % 2 == seed % 2, &what);
+            if ended {
+                break;
+            }
+        }
+    }
+}
+
+/// As above, and the next engine is killed too while it recovers and a little later.
+fn stop_the_recovery_as_well(layout: Layout, seeds: u64) {
+    for seed in 1000..1000 + seeds {
+        let (mut stop, mut ended) = (0, false);
+        while !ended {
+            for second in 0.. {
+                let mut guest = Guest::new(options(layout, seed));
+                ended = run_until_store(stop, || live(&mut guest, seed, 25));
+                let recovered = run_until_store(second, || live(&mut guest, !seed, 6));
+                let what = format!("{layout:?}, seed {seed}, stops at {stop} and {second}");
+                recover_and_check(&mut guest, second % 2 == 0, &what);
+                if recovered {
+                    break;
+                }
+            }
+            stop += 1;
+        }
+    }
+}
+
+#[test]
+fn a_split_ring_survives_a_stop_at_every_store() {
+    stop_at_every_store(Layout::Split, 150);
+}
+
+#[test]
+fn a_packed_ring_survives_a_stop_at_every_store() {
+    stop_at_every_store(Layout::Packed, 150);
+}
+
+#[test]
+fn a_split_ring_survives_a_stop_of_its_recovery() {
+    stop_the_recovery_as_well(Layout::Split, 8);
+}
+
+#[test]
+fn a_packed_ring_survives_a_stop_of_its_recovery() {
+    stop_the_recovery_as_well(Layout::Packed, 8);
+}
+
+#[test]
+fn a_call_that_a_dead_engine_owed_is_made() {
+    for layout in [Layout::Split, Layout::Packed] {
+        let mut guest = Guest::new(Options::new(layout, 4));
+        guest.submit(&mut Chance(1));
+        let mut engine = Engine::start(&guest).unwrap();
+        engine.pop(&guest).unwrap();
+        engine.push(0);
+        assert!(engine.vring.publish(), "this call is never made");
+
+        let mut engine = Engine::start(&guest).unwrap();
+        assert!(engine.vring.publish(), "{layout:?}: now it is");
+        assert!(!engine.vring.publish(), "{layout:?}: once");
+    }
+}
+
+#[test]
+fn regions_of_queues_lie_apart() {
+    for layout in [crate::Layout::Split, crate::Layout::Packed] {
+        for size in [1u16, 2, 128, 1000, 1024] {
+            let (header, entry) = match layout {
+                crate::Layout::Split => (16, 16),
+                crate::Layout::Packed => (32, 32),
+            };
+            let stride = Inflight::stride(layout, size);
+            assert!(stride >= header + entry * u64::from(size) && stride.is_multiple_of(64));
+            assert_eq!(Inflight::bytes(layout, size, 256), 256 * stride);
+            let memory = Memory::heap(units::bytes_usize(3 * stride));
+            let open = |queue| Inflight::new(layout, size, memory.segment(), queue).map(drop);
+            assert_eq!(open(2), Ok(()));
+            assert_eq!(open(3), Err(RingError::InflightRegion));
+            assert_eq!(open(u16::MAX), Err(RingError::InflightRegion));
+        }
+    }
+}
+
+/// The layout is that of the protocol: a request in flight, byte for byte.
+#[test]
+fn the_region_is_laid_out_as_the_protocol_says() {
+    let write_one = |layout| {
+        let mut guest = Guest::new(Options::new(layout, 2));
+        guest.submit(&mut Chance(1));
+        let mut engine = Engine::start(&guest).unwrap();
+        engine.pop(&guest).unwrap();
+        let stride = Inflight::stride(testing::layout(&guest.driver), 2);
+        let start = Memory::START + stride;
+        (
+            engine.chain.head.id().to_le_bytes(),
+            guest.region.read(start, 64),
+        )
+    };
+    let (head, split) = write_one(Layout::Split);
+    assert_eq!(
+        split[..16],
+        [0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 2, 0, 0, 0, 0, 0]
+    );
+    let entry = 16 + 16 * usize::from(head[0]);
+    assert_eq!(split[entry], 1, "in flight");
+    assert_eq!(
+        split[entry + 1..entry + 16],
+        [0; 15],
+        "first counter, no batch"
+    );
+
+    let (id, packed) = write_one(Layout::Packed);
+    let header = [1, 0, 2, 0, 1, 0, 1, 0, 0, 0, 0, 0, 1, 1];
+    assert_eq!(
+        packed[8..22],
+        header,
+        "version, size, free heads, used indices, wraps"
+    );
+    assert_eq!(packed[32..34], [1, 0], "in flight");
+    assert_eq!(packed[36..40], [0, 0, 1, 0], "last, number");
+    assert_eq!(packed[48..50], id, "buffer id");
+}
+
+#[test]
+fn a_region_of_another_queue_is_refused() {
+    for layout in [Layout::Split, Layout::Packed] {
+        let mut guest = Guest::new(Options::new(layout, 4));
+        live(&mut guest, 3, 30);
+        let start = Memory::START + Inflight::stride(testing::layout(&guest.driver), 4);
+        for (at, value) in [(8, 2), (10, 8)] {
+            let old = guest.region.load_u16(start + at);
+            guest.region.store_u16(start + at, value);
+            let error = Engine::start(&guest).map(drop).unwrap_err();
+            assert_eq!(error, RingError::InflightRegion, "{layout:?}");
+            guest.region.store_u16(start + at, old);
+        }
+        assert!(Engine::start(&guest).is_ok(), "{layout:?}: in order again");
+    }
+}
+
+/// Whatever stands in the region: an error or requests, never a panic, never an endless loop.
+#[test]
+fn a_region_of_garbage_breaks_nothing_else() {
+    let mut errors = 0;
+    for seed in 0..6000 {
+        let mut chance = Chance(seed);
+        let layout = [Layout::Split, Layout::Packed][units::bytes_usize(seed % 2)];
+        let mut guest = Guest::new(options(layout, seed));
+        run_until_store(chance.below(150), || live(&mut guest, seed, 40));
+        let bytes = guest.region.segment().len();
+        for _ in 0..=chance.below(6) {
+            let at = units::bytes_usize(chance.below(units::bytes_u64(bytes)));
+            let byte = u8::try_from(chance.below(12)).unwrap();
+            guest
+                .region
+                .write(Memory::START + units::bytes_u64(at), &[byte]);
+        }
+        let Ok(mut engine) = Engine::start(&guest) else {
+            errors += 1;
+            continue;
+        };
+        for _ in 0..100 {
+            match engine.vring.pop(&guest.view, &mut engine.chain) {
+                Ok(true) => engine.vring.push(engine.chain.head, 0),
+                Ok(false) | Err(_) => break,
+            }
+        }
+        let _ = engine.vring.publish();
+    }
+    assert!(errors > 100, "garbage was found only {errors} times");
+}
