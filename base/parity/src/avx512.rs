@@ -5,7 +5,7 @@
 
 use std::arch::x86_64::{
     __m512i, _mm512_gf2p8affine_epi64_epi8, _mm512_loadu_si512, _mm512_set1_epi64,
-    _mm512_setzero_si512, _mm512_storeu_si512, _mm512_ternarylogic_epi64, _mm512_xor_si512,
+    _mm512_setzero_si512, _mm512_storeu_si512, _mm512_xor_si512,
 };
 
 use crate::field::PRODUCTS;
@@ -28,9 +28,6 @@ pub(crate) static AFFINE: [u64; 256] = affine();
 /// Exists only where the CPU has AVX-512 and GFNI (see [`Vector`]).
 #[derive(Clone, Copy)]
 struct Bytes64(__m512i);
-
-/// The truth table of a ⊕ b ⊕ c.
-const SUM_OF_THREE: i32 = 0b1001_0110;
 
 #[target_feature(enable = "avx512f,avx512bw,gfni")]
 #[inline]
@@ -70,12 +67,6 @@ impl Vector for Bytes64 {
     fn plus(self, other: Bytes64) -> Bytes64 {
         // SAFETY: AVX-512 by existence.
         Bytes64(unsafe { _mm512_xor_si512(self.0, other.0) })
-    }
-
-    #[inline(always)]
-    fn plus_both(self, first: Bytes64, second: Bytes64) -> Bytes64 {
-        // SAFETY: AVX-512 by existence.
-        Bytes64(unsafe { _mm512_ternarylogic_epi64::<SUM_OF_THREE>(self.0, first.0, second.0) })
     }
 
     #[inline(always)]

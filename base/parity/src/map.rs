@@ -73,6 +73,7 @@ impl Map {
     /// # Panics
     /// When the lists have other sizes than the map, or the segments different lengths.
     pub(crate) fn run(&self, backend: Backend, sources: &[Segment], targets: &[Segment]) {
+        self.check(sources, targets);
         let length = common_length([sources, targets]);
         let many_rows = self.targets > ROWS || self.sources > SOURCES_WITHOUT_TILES;
         let tile_bytes = if many_rows { TILE_BYTES } else { length.max(1) };
@@ -98,6 +99,7 @@ impl Map {
         copies: &[Segment],
         targets: &[Segment],
     ) {
+        self.check(sources, targets);
         assert_eq!(copies.len(), sources.len(), "each source has its copy");
         let length = common_length([sources, copies, targets]);
         for start in (0..length).step_by(TILE_BYTES) {
@@ -110,6 +112,11 @@ impl Map {
         }
     }
 
+    fn check(&self, sources: &[Segment], targets: &[Segment]) {
+        assert_eq!(sources.len(), self.sources, "sources of a map");
+        assert_eq!(targets.len(), self.targets, "targets of a map");
+    }
+
     fn run_tile(
         &self,
         backend: Backend,
@@ -117,8 +124,6 @@ impl Map {
         targets: &[Segment],
         bytes: Range<usize>,
     ) {
-        assert_eq!(sources.len(), self.sources, "sources of a map");
-        assert_eq!(targets.len(), self.targets, "targets of a map");
         let tile_sources = if self.sources > SOURCES_WITHOUT_TILES {
             TILE_SOURCES
         } else {

@@ -25,6 +25,7 @@ fn flip(segment: Segment, at: usize, difference: u8) {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too many for Miri")]
 fn a_single_wrong_chunk_is_located_whatever_the_difference() {
     for (data, parity) in [(1, 2), (4, 2), (10, 2), (10, 3), (20, 4), (32, 32)] {
         let code = Code::new(data, parity).expect("a code");
@@ -54,6 +55,7 @@ fn a_single_wrong_chunk_is_located_whatever_the_difference() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too many for Miri")]
 fn two_wrong_chunks_are_never_taken_for_one_with_three_parities() {
     let code = Code::new(6, 3).expect("a code");
     let (_chunks, segments) = stripe(&code, 6);

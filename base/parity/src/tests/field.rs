@@ -60,7 +60,7 @@ fn the_tables_of_the_backends_hold_every_product() {
 
 /// 256 · 16 bytes: each number in each place of a vector.
 fn all_numbers() -> (Chunks, Vec<Segment>) {
-    let mut source = Chunks::new(1, 256 * 16, 1);
+    let mut source = Chunks::new(1, if cfg!(miri) { 256 } else { 256 * 16 }, 1);
     for (at, byte) in source.get_mut(0).iter_mut().enumerate() {
         *byte = (at + at / 256).to_le_bytes()[0];
     }
@@ -80,7 +80,7 @@ fn every_backend_makes_all_65536_products_in_every_row() {
                 .map(|&byte| multiply(factor, byte))
                 .collect();
             for (shape, first) in [(Shape::Rows, 0), (Shape::SumAndRows, 1)] {
-                for rows in first + 1..=ROWS {
+                for rows in if cfg!(miri) { ROWS } else { first + 1 }..=ROWS {
                     let mut targets = Chunks::new(rows, length, 3);
                     let mut factors = [factor; ROWS];
                     if first == 1 {

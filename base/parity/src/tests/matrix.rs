@@ -20,6 +20,7 @@ fn p_is_the_sum_and_q_has_the_powers_of_two() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too many for Miri")]
 fn every_element_is_that_of_its_definition_in_every_code() {
     let table: Vec<Vec<u8>> = (0..PARITY_MAX)
         .map(|row| (0..GROUP_MEMBERS_MAX).map(|c| element(row, c)).collect())
@@ -35,6 +36,13 @@ fn every_element_is_that_of_its_definition_in_every_code() {
             }
         }
     }
+}
+
+#[test]
+fn a_code_can_be_shared_by_threads() {
+    fn assert_shared<T: Send + Sync + 'static>() {}
+    assert_shared::<Code>();
+    assert_shared::<crate::Decoder>();
 }
 
 #[test]
@@ -117,6 +125,7 @@ fn assert_all_regular(data: usize, parity: usize) {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too many for Miri")]
 fn every_square_part_of_small_codes_has_an_inverse() {
     assert_all_regular(61, 3);
     assert_all_regular(22, 4);
@@ -131,6 +140,7 @@ fn every_square_part_of_larger_codes_has_an_inverse() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too many for Miri")]
 fn random_square_parts_of_the_largest_code_have_an_inverse() {
     let mut chance = Chance::new(1);
     let code = code(32, 32);

@@ -47,6 +47,7 @@ fn losses(roles: usize, most: usize) -> Vec<RoleSet> {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too many for Miri")]
 fn every_loss_within_the_parity_is_solved_up_to_20_members() {
     let mut seen = 0;
     for members in 1..=20 {
@@ -67,6 +68,7 @@ fn every_loss_within_the_parity_is_solved_up_to_20_members() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too many for Miri")]
 fn random_losses_of_large_codes_are_solved() {
     let mut chance = Chance::new(2);
     for _ in 0..1500 {
@@ -112,6 +114,7 @@ fn assert_recovers(code: &Code, lost: RoleSet, length: usize, seed: u64) {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too many for Miri")]
 fn every_loss_of_up_to_7_members_gives_back_the_bytes_on_every_backend() {
     for backend in Backend::available() {
         for members in 1..=7 {
@@ -127,6 +130,7 @@ fn every_loss_of_up_to_7_members_gives_back_the_bytes_on_every_backend() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too many for Miri")]
 fn random_losses_of_large_codes_give_back_the_bytes_on_every_backend() {
     for backend in Backend::available() {
         let mut chance = Chance::new(4);
