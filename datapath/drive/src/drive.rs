@@ -20,7 +20,9 @@ use crate::spec::DriveSpec;
 /// One drive as opened by this process; shared by all reactors.
 ///
 /// It is locked against every other opening, also of this process, until the last `Arc` is gone and
-/// the kernel has finished every request: files by `flock`, block devices by `O_EXCL`.
+/// the kernel has let go of every request: files by `flock`, block devices by `O_EXCL`. The kernel
+/// may do that a moment after the last answer (its own workers hold the file, too), and for a port
+/// that lives on only while that port is polled.
 #[derive(Debug)]
 pub struct Drive {
     info: DriveInfo,
@@ -37,8 +39,8 @@ pub(crate) enum Backing {
 }
 
 impl Drive {
-    /// Opens and locks a drive. Does not wait: whoever follows a killed engine asks again while
-    /// the answer is [`OpenErrorKind::InUse`].
+    /// Opens and locks a drive. Does not wait: whoever follows a killed engine, or opens a drive
+    /// again that was just closed, asks again while the answer is [`OpenErrorKind::InUse`].
     ///
     /// # Errors
     /// When the drive is not there, in use, not ours to open, or of a kind that is not served.

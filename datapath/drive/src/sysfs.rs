@@ -84,13 +84,17 @@ fn mount_point(mounts: &str, number: &str) -> Option<String> {
 
 /// The process that holds the lock on a file, by `/proc/locks`.
 pub(crate) fn lock_holder(device: u64, inode: u64) -> Option<String> {
-    let locks = fs::read_to_string("/proc/locks").ok()?;
     let place = format!(
         "{:02x}:{:02x}:{inode}",
         libc::major(device),
         libc::minor(device)
     );
-    let process = lock_process(&locks, &place)?;
+    // The list is longer than one read of it, and skips entries when others come and go between
+    // the reads: a lock that is missing may be there the next time.
+    let process = (0..8).find_map(|_| {
+        let locks = fs::read_to_string("/proc/locks").ok()?;
+        lock_process(&locks, &place)
+    })?;
     let name = text(Path::new(&format!("/proc/{process}/comm")));
     Some(match name {
         Some(name) => format!("process {process} ({name}) has locked it"),

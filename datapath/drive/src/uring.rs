@@ -161,7 +161,7 @@ impl Ring {
         }
     }
 
-    /// Lets go of all files at once, so that their locks are free when the port is gone.
+    /// Lets go of all files now; closing the ring would do it, but much later.
     pub(crate) fn unregister_all(&mut self) {
         if self.files > 0 {
             // Fails on a foreign thread only; then the kernel lets go a moment later by itself.
