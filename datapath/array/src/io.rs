@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use block::{Completion, Cookie, Full, Operation, Status};
 use memory::SegmentList;
-use units::{DriveIndex, Instant, MemberIndex, ReactorIndex};
+use units::{DriveIndex, Instant, MemberIndex, ReactorIndex, Role};
 
 use crate::map::ArrayMap;
 
@@ -121,8 +121,9 @@ pub struct WorkMessage {
     pub request: u32,
     /// Which kind.
     pub operation: Operation,
-    /// The asker read the blocks directly and failed: reconstruct and rewrite them.
-    pub damaged: bool,
+    /// The asker read the blocks directly from the chunk in this role and failed: reconstruct and
+    /// rewrite them.
+    pub damaged: Option<Role>,
     /// First block in the array.
     pub start: u64,
     /// How many blocks; all in one bucket run.

@@ -48,6 +48,7 @@ pub(super) struct Retry {
     request: u32,
     first: u32,
     blocks: u32,
+    member: MemberIndex,
 }
 
 /// What became of an attempt to move a request forward.
@@ -225,7 +226,7 @@ impl Shard {
         io: &mut impl Io,
     ) -> Advance {
         let first = self.requests[slot].issued;
-        if !self.send_work(slot, stripe, (first, blocks), false, io) {
+        if !self.send_work(slot, stripe, (first, blocks), None, io) {
             return Advance::Stuck;
         }
         self.requests[slot].issued += blocks;
@@ -238,7 +239,7 @@ impl Shard {
         slot: u32,
         stripe: StripeIndex,
         (first, blocks): (u32, u32),
-        damaged: bool,
+        damaged: Option<Role>,
         io: &mut impl Io,
     ) -> bool {
         let owner = self.map.owner(stripe);
@@ -296,6 +297,7 @@ impl Shard {
             request,
             first,
             blocks,
+            member: done.member,
         });
     }
 
@@ -306,11 +308,13 @@ impl Shard {
             request,
             first,
             blocks,
+            member,
         }) = self.retries.front()
         {
             let block = self.requests[request].start + u64::from(first);
             let (stripe, _) = self.geometry().locate(block);
-            if !self.send_work(request, stripe, (first, blocks), true, io) {
+            let role = self.geometry().role(stripe, member);
+            if !self.send_work(request, stripe, (first, blocks), role, io) {
                 break;
             }
             self.retries.pop_front();

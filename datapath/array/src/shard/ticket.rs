@@ -34,9 +34,9 @@ pub(super) enum Kind {
     Write(Payload),
     /// Zeroes for all blocks of the cell, parity included; the space may be released.
     Clear,
-    /// Content of blocks that cannot be read directly. `damaged`: the drive returned an error, so
-    /// the blocks are rewritten too.
-    Read { damaged: bool },
+    /// Content of blocks that cannot be read directly. `damaged`: the chunk in this role returned
+    /// an error, so the blocks are rewritten too.
+    Read { damaged: Option<Role> },
     /// A cell of a background pass.
     Repair(Pass),
 }
@@ -301,21 +301,22 @@ impl Shard {
         &mut self,
         slot: u32,
         asked: Band,
-        damaged: bool,
+        damaged: Option<Role>,
     ) -> Result<PlannedBand, Beyond> {
         let (k, m) = (self.geometry().data(), self.geometry().parity());
         let stripe = self.tickets[slot].order.stripe;
         let role = asked.written.first().expect("a band has roles");
-        let tried = self.direct_role(stripe, role).unwrap_or(role);
-        let role = if k == 1 { tried } else { role };
-        if damaged {
+        let readable = self.direct_role(stripe, role).unwrap_or(role);
+        let role = if k == 1 { readable } else { role };
+        let role = damaged.unwrap_or(role);
+        if let Some(role) = damaged {
             let ticket = &mut self.tickets[slot];
             ticket.media = ticket.media.with(role);
         }
         let state = self.stripe_state(slot);
         let wanted = RoleSet::one(role);
         let plan = plan_read(k, m, wanted, &state)?;
-        let write = if damaged {
+        let write = if damaged.is_some() {
             plan.decode.both(wanted).without(state.lost)
         } else {
             RoleSet::EMPTY

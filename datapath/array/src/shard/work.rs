@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use block::{Operation, Status};
 use memory::SegmentList;
-use units::{ReactorIndex, StripeIndex};
+use units::{ReactorIndex, Role, StripeIndex};
 
 use super::ticket::{Kind, Payload, TicketOrder};
 use super::{Shard, cell_lanes};
@@ -17,7 +17,7 @@ pub(super) struct Work {
     origin: ReactorIndex,
     request: u32,
     operation: Operation,
-    damaged: bool,
+    damaged: Option<Role>,
     start: u64,
     blocks: u32,
     offset: u32,
@@ -37,7 +37,7 @@ impl Default for Work {
             origin: ReactorIndex(0),
             request: 0,
             operation: Operation::Flush,
-            damaged: false,
+            damaged: None,
             start: 0,
             blocks: 0,
             offset: 0,

@@ -1,0 +1,301 @@
+//! One array with its shards, drives and messages, and the chance that orders them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use array::format::{ArrayConfig, ArrayOptions, Features, Layout, MemberRecord, MemberState};
+use array::{
+    Command, Coordinator, CoordinatorSettings, Event, Geometry, Io, MapIdentity, MemberPlace,
+    MemberRequest, Message, Refusal, Room, Shard, Shared, initial_map,
+};
+use block::{Completion, Full, Request, Status};
+use units::limits::BUCKETS;
+use units::{ArrayIndex, DriveIndex, Instant, ReactorIndex, StripeIndex, Update};
+use uuid::Uuid;
+
+use crate::drive::SimDrive;
+use crate::random::Random;
+
+/// Credits of each pair of reactors.
+const CREDITS: usize = 8;
+
+/// Everything outside the shards.
+#[derive(Debug)]
+pub struct Outside {
+    /// Drives by `DriveIndex`.
+    pub drives: Vec<SimDrive>,
+    now: Instant,
+    /// By from × to.
+    mail: Vec<Vec<VecDeque<(Message, bool)>>>,
+    credits: Vec<Vec<usize>>,
+    /// Answers that were not looked at.
+    pub completions: Vec<(ReactorIndex, Completion)>,
+    /// Events that were not looked at.
+    pub events: Vec<Event>,
+}
+
+struct Ports<'a> {
+    outside: &'a mut Outside,
+    me: ReactorIndex,
+}
+
+impl Io for Ports<'_> {
+    fn now(&self) -> Instant {
+        self.outside.now
+    }
+    fn drive_room(&self) -> usize {
+        1000
+    }
+    fn drive(&mut self, request: MemberRequest) {
+        self.outside.drives[request.drive.at()].submit(self.me, request);
+    }
+    fn ask(&mut self, to: ReactorIndex, message: Message) -> Result<(), Full<Message>> {
+        assert_ne!(to, self.me, "a shard does not write to itself");
+        let credits = &mut self.outside.credits[self.me.at()][to.at()];
+        if *credits == 0 {
+            return Err(Full(message));
+        }
+        *credits -= 1;
+        self.outside.mail[self.me.at()][to.at()].push_back((message, true));
+        Ok(())
+    }
+    fn reply(&mut self, to: ReactorIndex, message: Message) {
+        self.outside.mail[self.me.at()][to.at()].push_back((message, false));
+    }
+    fn complete(&mut self, completion: Completion) {
+        self.outside.completions.push((self.me, completion));
+    }
+    fn event(&mut self, event: Event) {
+        self.outside.events.push(event);
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct World {
+    /// One shard for each reactor.
+    pub shards: Vec<Shard>,
+    /// What they meet.
+    pub outside: Outside,
+    /// Where chance comes from.
+    pub random: Random,
+}
+
+/// A world of `geometry` whose members are drives `0..members`, with spare drives behind.
+#[must_use]
+pub fn new_config(geometry: &Geometry, resynced: bool) -> ArrayConfig {
+    let members = (0..geometry.members())
+        .map(|position| MemberRecord {
+            uuid: Uuid::from_u128(units::bytes_u64(position).into()),
+            state: MemberState::InSync,
+            drive_bytes: 64 << 20,
+            identity: Default::default(),
+        })
+        .collect();
+    ArrayConfig {
+        array: Uuid::from_u128(7),
+        name: "sim".to_owned(),
+        update: Update(1),
+        update_id: 1,
+        ancestors: Vec::new(),
+        forced_at: Update(0),
+        features: Features::default(),
+        clean: true,
+        resynced_until: StripeIndex(if resynced { geometry.stripes() } else { 0 }),
+        members,
+        volumes: Vec::new(),
+        unzeroed: Vec::new(),
+        options: ArrayOptions::default(),
+    }
+}
+
+/// Where things are on drive `drive`.
+#[must_use]
+pub fn place(layout: &Layout, drive: usize) -> MemberPlace {
+    MemberPlace {
+        drive: DriveIndex::from_at(drive),
+        layout: layout.clone(),
+    }
+}
+
+impl World {
+    /// Starts `config` on `reactors` reactors.
+    #[must_use]
+    pub fn start(
+        geometry: Geometry,
+        config: ArrayConfig,
+        layout: &Layout,
+        (drives, reactors): (Vec<SimDrive>, usize),
+        seed: u64,
+    ) -> World {
+        let places: Vec<Option<MemberPlace>> = (0..geometry.members())
+            .map(|position| Some(place(layout, position)))
+            .collect();
+        let all: Vec<ReactorIndex> = (0..reactors).map(ReactorIndex::from_at).collect();
+        let owners: Arc<[ReactorIndex]> =
+            (0..BUCKETS).map(|bucket| all[bucket % reactors]).collect();
+        let home = all[0];
+        let identity = MapIdentity {
+            array: ArrayIndex(0),
+            geometry,
+            owners,
+            home,
+        };
+        let map = Arc::new(initial_map(identity, &config, &places));
+        let shared = Shared::new(geometry.members());
+        let room = Room {
+            requests: 16,
+            works: 16,
+            foreign_works: CREDITS * reactors,
+            tickets: 12,
+            drive_requests: 200,
+            small_buffers: 128,
+            large_buffers: 128,
+        };
+        let mut shards: Vec<Shard> = all
+            .iter()
+            .map(|&me| Shard::new(me, Arc::clone(&map), Arc::clone(&shared), room).expect("memory"))
+            .collect();
+        let settings = CoordinatorSettings {
+            config,
+            places,
+            reactors: all,
+            seed,
+            window_bytes: 1 << 20,
+        };
+        shards[0].set_coordinator(Coordinator::new(settings).expect("memory"));
+        let mail = |_| (0..reactors).map(|_| VecDeque::new()).collect();
+        let outside = Outside {
+            drives,
+            now: Instant(0),
+            mail: (0..reactors).map(mail).collect(),
+            credits: vec![vec![CREDITS; reactors]; reactors],
+            completions: Vec::new(),
+            events: Vec::new(),
+        };
+        let mut world = World {
+            shards,
+            outside,
+            random: Random::new(seed),
+        };
+        world.command(1, Command::Start).expect("starts");
+        world
+    }
+
+    /// Gives a command and runs until it is done.
+    ///
+    /// # Errors
+    /// As the array refuses.
+    pub fn command(&mut self, id: u64, command: Command) -> Result<(), Refusal> {
+        self.shards[0].command(id, command);
+        for _ in 0..100_000 {
+            self.step();
+            let done = self.outside.events.iter().position(
+                |event| matches!(event, Event::CommandDone { id: done, .. } if *done == id),
+            );
+            if let Some(position) = done {
+                match self.outside.events.remove(position) {
+                    Event::CommandDone { result, .. } => return result,
+                    other => unreachable!("{other:?}"),
+                }
+            }
+        }
+        panic!("command {id} is never done");
+    }
+
+    /// Hands a request to a reactor; whether it took it.
+    pub fn submit(&mut self, reactor: ReactorIndex, request: Request) -> bool {
+        let mut ports = Ports {
+            outside: &mut self.outside,
+            me: reactor,
+        };
+        self.shards[reactor.at()]
+            .submit(request, &mut ports)
+            .is_ok()
+    }
+
+    /// One event, by chance.
+    pub fn step(&mut self) {
+        self.outside.now = Instant(self.outside.now.0 + 1_000 + self.random.below(100_000));
+        match self.random.below(10) {
+            0..=2 => self.deliver_mail(),
+            3..=6 => self.finish_drive(),
+            _ => {
+                let me = self.random.position(self.shards.len());
+                let mut ports = Ports {
+                    outside: &mut self.outside,
+                    me: ReactorIndex::from_at(me),
+                };
+                self.shards[me].poll(&mut ports);
+            }
+        }
+    }
+
+    fn deliver_mail(&mut self) {
+        let count = self.shards.len();
+        let (from, to) = (self.random.position(count), self.random.position(count));
+        let Some((message, is_request)) = self.outside.mail[from][to].pop_front() else {
+            return;
+        };
+        if !is_request {
+            self.outside.credits[to][from] += 1;
+        }
+        let mut ports = Ports {
+            outside: &mut self.outside,
+            me: ReactorIndex::from_at(to),
+        };
+        self.shards[to].message(ReactorIndex::from_at(from), message, &mut ports);
+    }
+
+    fn finish_drive(&mut self) {
+        let drive = self.random.position(self.outside.drives.len());
+        let Some((reactor, request, status)) =
+            self.outside.drives[drive].finish_one(&mut self.random)
+        else {
+            return;
+        };
+        let mut ports = Ports {
+            outside: &mut self.outside,
+            me: reactor,
+        };
+        self.shards[reactor.at()].drive_done(request.cookie, status, &mut ports);
+    }
+
+    /// Runs until `done` says so.
+    ///
+    /// # Panics
+    /// When that takes too long: something hangs.
+    pub fn run_until(&mut self, mut done: impl FnMut(&World) -> bool) {
+        for _ in 0..3_000_000 {
+            if done(self) {
+                return;
+            }
+            self.step();
+        }
+        panic!("the world hangs");
+    }
+
+    /// Whether no shard has anything in flight and no pass is due.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        let mail = self
+            .outside
+            .mail
+            .iter()
+            .flatten()
+            .any(|queue| !queue.is_empty());
+        let passes = self.shards[0]
+            .pass_status()
+            .is_some_and(|pass| pass.running);
+        !mail && !passes && self.shards.iter().all(Shard::is_idle)
+    }
+}
+
+/// The verdict on the request of `cookie`, if it has come.
+pub fn take_completion(world: &mut World, cookie: u64) -> Option<Status> {
+    let done = &mut world.outside.completions;
+    let position = done
+        .iter()
+        .position(|(_, completion)| completion.cookie.0 == cookie)?;
+    Some(done.swap_remove(position).1.status)
+}
