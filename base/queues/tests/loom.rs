@@ -12,6 +12,14 @@ use units::ReactorIndex;
 const HERE: ReactorIndex = ReactorIndex(0);
 const THERE: ReactorIndex = ReactorIndex(1);
 
+/// Checks all interleavings with at most `preemptions` involuntary switches (three threads, or long
+/// histories, would take hours without a bound).
+fn bounded(preemptions: usize, check: impl Fn() + Send + Sync + 'static) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(preemptions);
+    model.check(check);
+}
+
 #[test]
 fn a_ring_hands_over_whole_messages_in_order() {
     loom::model(|| {
@@ -142,9 +150,7 @@ fn a_second_request_wakes_whoever_parks_after_the_first() {
 
 #[test]
 fn two_senders_wake_one_receiver() {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(3);
-    model.check(|| {
+    bounded(3, || {
         let bell = bell();
         let mut posts = mesh::<u32>(vec![bell.clone(), Arc::new(NoWake), Arc::new(NoWake)], 1);
         let senders: Vec<_> = posts
@@ -169,9 +175,7 @@ fn two_senders_wake_one_receiver() {
 /// its credit is fails the assertion in `push`; a refused request that nothing wakes is a deadlock.
 #[test]
 fn two_reactors_with_one_credit_ask_answer_and_sleep() {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(2);
-    model.check(|| {
+    bounded(2, || {
         let bells = [bell(), bell()];
         let mut posts = mesh::<u32>(vec![bells[0].clone(), bells[1].clone()], 1);
         let there = posts.pop().unwrap();

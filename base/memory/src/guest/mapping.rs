@@ -58,12 +58,26 @@ impl Mapping {
         // A guest's memory has no business in our core dumps; a kernel that cannot do that is no
         // reason to refuse the guest.
         let _ = map.advise(libc::MADV_DONTDUMP);
+        Mapping::watch(map, before, bytes_usize(length))
+    }
+
+    fn watch(map: Map, before: usize, length: usize) -> io::Result<Arc<Mapping>> {
         Ok(Arc::new(Mapping {
             watched: Watched::new(map.base().addr(), map.len())?,
             map,
             before,
-            length: bytes_usize(length),
+            length,
         }))
+    }
+
+    /// Bytes of nobody's file, for tests where there are no files, such as under Miri.
+    #[cfg(test)]
+    pub(super) fn without_file(bytes: &[u8]) -> Arc<Mapping> {
+        let length = align_up(bytes.len(), page_bytes()).expect("a small test");
+        let map = Map::anonymous(length, 0).expect("a small test");
+        let mapping = Mapping::watch(map, 0, bytes.len()).expect("few mappings in a test");
+        mapping.segment().copy_from_slice(bytes);
+        mapping
     }
 
     /// How many bytes were asked for.

@@ -177,6 +177,7 @@ fn a_reactor_publishes_before_it_sleeps() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "16,256 rings take Miri minutes")]
 fn the_largest_mesh_connects_everyone() {
     let mut posts = quiet::<usize>(REACTORS_MAX, 1);
     for (asker, post) in posts.iter_mut().enumerate() {
