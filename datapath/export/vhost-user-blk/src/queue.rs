@@ -1,0 +1,640 @@
+//! One ring of one export on one reactor: chains in, requests out, answers back.
+//!
+//! No thread, no socket, no clock: the reactor that owns the queue calls [`Queue::poll`],
+//! [`Queue::complete`] and [`Queue::publish`] each turn. Whatever a guest does wrong breaks its
+//! own queue only. What does not live here: what chains mean (`request.rs`), how rings work
+//! (crate `virtqueue`).
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use block::{Cookie, Full, Operation, Request, Status};
+use memory::guest::{Mapping, RegionTable};
+use memory::{Segment, SegmentList, SegmentSlots};
+use units::{Instant, bytes_u64};
+use virtqueue::{Chain, Head, RingError, Vring};
+
+use crate::counters::Counters;
+use crate::profile::{CacheMode, Shown};
+use crate::request::{self, Blocks, Malformed, Parts, Work};
+use crate::system::Event;
+
+/// Segments of a request for which there is room from the start; larger requests make room once.
+const SEGMENTS_AT_START: usize = 8;
+
+/// Why a queue does not serve any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// The guest broke a rule of its ring.
+    Ring(RingError),
+    /// A request has no header, or no place for its status.
+    Request(Malformed),
+    /// The front-end took memory away that it had promised.
+    MemoryGone,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Broken::Ring(error) => error.fmt(f),
+            Broken::Request(Malformed::ShortHeader) => {
+                f.write_str("a request is shorter than its header")
+            }
+            Broken::Request(Malformed::NoStatus) => {
+                f.write_str("a request has no place for its status")
+            }
+            Broken::MemoryGone => f.write_str("guest memory was taken away under the queue"),
+        }
+    }
+}
+
+/// Where a queue says that it is broken, and whom it wakes to say so.
+#[derive(Debug)]
+pub struct Notice {
+    why: Mutex<Option<Broken>>,
+    wake: Event,
+}
+
+impl Notice {
+    /// An empty notice; `wake` is signalled when it is filled.
+    #[must_use]
+    pub fn new(wake: Event) -> Notice {
+        Notice {
+            why: Mutex::new(None),
+            wake,
+        }
+    }
+
+    fn give(&self, why: Broken) {
+        *self.why.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+        self.wake.signal();
+    }
+
+    /// Takes what was said.
+    #[must_use]
+    pub fn take(&self) -> Option<Broken> {
+        self.why
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+}
+
+/// The event descriptors of a queue.
+#[derive(Clone, Debug, Default)]
+pub struct Events {
+    /// The guest wakes us; `None`: it never does, so the ring must be polled always.
+    pub kick: Option<Event>,
+    /// We wake the guest; `None`: it polls.
+    pub call: Option<Event>,
+    /// We say that the queue is broken.
+    pub error: Option<Event>,
+}
+
+/// What a queue is made of.
+#[derive(Debug)]
+pub struct QueueSetup {
+    /// The ring, with its in-flight region if there is one.
+    pub vring: Vring,
+    /// Descriptors of the ring.
+    pub size: u16,
+    /// What the ring and its in-flight region lie in.
+    pub kept: Vec<Arc<Mapping>>,
+    /// Guest memory.
+    pub memory: Arc<RegionTable>,
+    /// Event descriptors.
+    pub events: Events,
+    /// What the guest is shown.
+    pub shown: Arc<Shown>,
+    /// The feature word that was negotiated.
+    pub features: u64,
+    /// Where to say that the queue is broken.
+    pub notice: Arc<Notice>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Running,
+    /// Finishes what was taken; takes nothing new.
+    Quiescing,
+    Broken(Broken),
+}
+
+/// What a slot waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Free,
+    /// The pieces of its request.
+    Moving,
+    /// The flush that write-through adds.
+    Flushing,
+}
+
+/// A chain that was taken and is not yet answered. Its number is its head's.
+#[derive(Debug)]
+struct Slot {
+    phase: Phase,
+    head: Head,
+    work: Work,
+    /// The data of a read or write; lent, else empty.
+    segments: SegmentList,
+    ranges: Vec<Blocks>,
+    /// Pieces submitted so far.
+    submitted: usize,
+    /// Pieces submitted and not completed.
+    outstanding: usize,
+    verdict: Status,
+    /// Whether the answer waits for a flush.
+    through: bool,
+    status: Segment,
+    writable: u64,
+    bytes: u64,
+    begun: Instant,
+    /// Which memory table the segments are from.
+    table: u64,
+}
+
+impl Slot {
+    fn free() -> Slot {
+        Slot {
+            phase: Phase::Free,
+            head: Head::default(),
+            work: Work::Flush,
+            segments: SegmentList::EMPTY,
+            ranges: Vec::new(),
+            submitted: 0,
+            outstanding: 0,
+            verdict: Status::Ok,
+            through: false,
+            status: Segment::EMPTY,
+            writable: 0,
+            bytes: 0,
+            begun: Instant(0),
+            table: 0,
+        }
+    }
+
+    /// How many requests the chain becomes.
+    fn pieces(&self) -> usize {
+        match self.work {
+            Work::Answer(_) | Work::Serial => 0,
+            Work::Move(..) | Work::Flush => 1,
+            Work::Ranges(_) => self.ranges.len(),
+        }
+    }
+
+    /// The operation that the guest asked the volume for.
+    fn operation(&self) -> Option<Operation> {
+        match self.work {
+            Work::Answer(_) | Work::Serial => None,
+            Work::Move(operation, _) | Work::Ranges(operation) => Some(operation),
+            Work::Flush => Some(Operation::Flush),
+        }
+    }
+
+    /// The piece that is to be submitted next.
+    fn next_request(&self) -> Request {
+        let (operation, blocks) = match self.work {
+            Work::Move(operation, blocks) => (operation, blocks),
+            Work::Ranges(operation) => (operation, self.ranges[self.submitted]),
+            Work::Flush | Work::Answer(_) | Work::Serial => (Operation::Flush, Blocks::NONE),
+        };
+        Request {
+            operation,
+            start: blocks.start,
+            blocks: blocks.count,
+            segments: self.segments,
+            cookie: Cookie(u64::from(self.head.id())),
+        }
+    }
+
+    fn flush_request(&self) -> Request {
+        Request {
+            operation: Operation::Flush,
+            start: 0,
+            blocks: 0,
+            segments: SegmentList::EMPTY,
+            cookie: Cookie(u64::from(self.head.id())),
+        }
+    }
+}
+
+/// Memory tables that requests taken before a change may still point into.
+#[derive(Debug, Default)]
+struct Retired {
+    tables: Vec<Arc<RegionTable>>,
+    /// Number of the table that is in use now.
+    current: u64,
+    /// Requests taken under an earlier table and not yet answered.
+    pending: usize,
+}
+
+/// One ring of one export on one reactor.
+#[derive(Debug)]
+pub struct Queue {
+    vring: Vring,
+    state: State,
+    chain: Chain,
+    slots: Vec<Slot>,
+    lists: SegmentSlots,
+    /// The slot whose next piece found the volume full. Nothing is taken before it is through.
+    held: Option<u16>,
+    /// Slots whose write is done and whose flush is not yet submitted.
+    flushes: VecDeque<u16>,
+    pending: usize,
+    unpublished: usize,
+    /// Whether `publish` was never called: an engine before us may have owed a call.
+    fresh: bool,
+    kept: Vec<Arc<Mapping>>,
+    memory: Arc<RegionTable>,
+    retired: Retired,
+    events: Events,
+    shown: Arc<Shown>,
+    features: u64,
+    notice: Arc<Notice>,
+    counters: Counters,
+}
+
+impl Queue {
+    /// A queue that has taken nothing yet. All its room is made here.
+    #[must_use]
+    pub fn new(setup: QueueSetup) -> Queue {
+        let size = usize::from(setup.size);
+        Queue {
+            vring: setup.vring,
+            state: State::Running,
+            chain: Chain::with_capacity(size),
+            slots: (0..size).map(|_| Slot::free()).collect(),
+            lists: SegmentSlots::new(size, SEGMENTS_AT_START),
+            held: None,
+            flushes: VecDeque::with_capacity(size),
+            pending: 0,
+            unpublished: 0,
+            fresh: true,
+            kept: setup.kept,
+            memory: setup.memory,
+            retired: Retired::default(),
+            events: setup.events,
+            shown: setup.shown,
+            features: setup.features,
+            notice: setup.notice,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Takes what the guest made available, and hands it to `submit` in order, until there is
+    /// nothing more or `submit` is full; what was handed back is tried again next time. Cookies
+    /// are slot numbers below the ring's size. Returns how many requests were submitted or
+    /// answered.
+    pub fn poll(
+        &mut self,
+        now: Instant,
+        submit: &mut impl FnMut(Request) -> Result<(), Full<Request>>,
+    ) -> usize {
+        if matches!(self.state, State::Broken(_)) {
+            return 0;
+        }
+        if self.memory.is_broken() || self.kept.iter().any(|mapping| mapping.is_broken()) {
+            self.break_down(Broken::MemoryGone);
+            return 0;
+        }
+        let mut done = 0;
+        if !self.submit_flushes(submit, &mut done) {
+            return done;
+        }
+        if let Some(slot) = self.held.take()
+            && !self.submit_pieces(slot, submit, &mut done)
+        {
+            return done;
+        }
+        // At most one ring's worth, so that one queue does not keep its reactor for itself.
+        for _ in 0..self.slots.len() {
+            if self.state != State::Running {
+                break;
+            }
+            match self.vring.pop(&*self.memory, &mut self.chain) {
+                Ok(false) => break,
+                Err(error) => self.break_down(Broken::Ring(error)),
+                Ok(true) => {
+                    if let Some(slot) = self.take(now, &mut done)
+                        && !self.submit_pieces(slot, submit, &mut done)
+                    {
+                        break;
+                    }
+                }
+            }
+        }
+        done
+    }
+
+    /// Takes the verdict on a request. The guest sees the answer after [`Queue::publish`].
+    ///
+    /// # Panics
+    /// When nothing was submitted with that slot number.
+    pub fn complete(&mut self, slot: u32, status: Status, now: Instant) {
+        let index = u16::try_from(slot).expect("a slot number is below the ring's size");
+        let slot = &mut self.slots[usize::from(index)];
+        assert!(slot.outstanding > 0, "slot {index} is completed twice");
+        slot.outstanding -= 1;
+        slot.verdict = worse(slot.verdict, status);
+        let broken = matches!(self.state, State::Broken(_));
+        if slot.outstanding > 0 || (!broken && slot.submitted < slot.pieces()) {
+            return;
+        }
+        let changes = slot.operation().is_some_and(Operation::changes);
+        let flush = slot.phase == Phase::Moving && changes && slot.through;
+        if flush && slot.verdict.is_ok() && !broken {
+            slot.phase = Phase::Flushing;
+            self.flushes.push_back(index);
+        } else {
+            self.finish(index, now);
+        }
+    }
+
+    /// Shows the guest all answers and calls it if it wants that. Returns how many answers.
+    pub fn publish(&mut self) -> usize {
+        let answers = std::mem::take(&mut self.unpublished);
+        if answers == 0 && !self.fresh {
+            return 0;
+        }
+        self.fresh = false;
+        if self.vring.publish()
+            && let Some(call) = &self.events.call
+        {
+            call.signal();
+            self.counters.calls += 1;
+        }
+        answers
+    }
+
+    /// How many chains were taken and not yet answered.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.pending
+    }
+
+    /// Replaces guest memory. Requests that were taken before keep the old table alive, until
+    /// [`Queue::has_let_go`]. The ring itself must lie in what both have in common.
+    pub fn set_memory(&mut self, memory: Arc<RegionTable>) {
+        let old = std::mem::replace(&mut self.memory, memory);
+        if self.pending > 0 {
+            self.retired.tables.push(old);
+        }
+        self.retired.current += 1;
+        self.retired.pending = self.pending;
+    }
+
+    /// Whether nothing points into earlier memory any more.
+    #[must_use]
+    pub fn has_let_go(&self) -> bool {
+        self.retired.tables.is_empty()
+    }
+
+    /// Replaces the call, and calls once: the guest may have missed one in between.
+    pub fn set_call(&mut self, call: Option<Event>) {
+        if let Some(call) = &call {
+            call.signal();
+            self.counters.calls += 1;
+        }
+        self.events.call = call;
+    }
+
+    /// Replaces the kick.
+    pub fn set_kick(&mut self, kick: Option<Event>) {
+        self.events.kick = kick;
+    }
+
+    /// Replaces the event that says that the queue is broken.
+    pub fn set_error(&mut self, error: Option<Event>) {
+        self.events.error = error;
+    }
+
+    /// What to wait for while no reactor polls; `None`: the queue must be polled always.
+    #[must_use]
+    pub fn kick(&self) -> Option<&Event> {
+        self.events.kick.as_ref()
+    }
+
+    /// Takes a kick that has come.
+    pub fn clear_kick(&mut self) {
+        if let Some(kick) = &self.events.kick
+            && kick.clear()
+        {
+            self.counters.kicks += 1;
+        }
+    }
+
+    /// Asks for a kick at the next request. Whether there is work already, for which no kick
+    /// will come.
+    #[must_use = "no kick comes for work that is there already"]
+    pub fn enable_kicks(&mut self) -> bool {
+        if self.state != State::Running {
+            return self.held.is_some() || !self.flushes.is_empty();
+        }
+        self.vring.enable_kicks() || self.held.is_some() || !self.flushes.is_empty()
+    }
+
+    /// Tells the guest that no kicks are needed.
+    pub fn disable_kicks(&mut self) {
+        if self.state == State::Running {
+            self.vring.disable_kicks();
+        }
+    }
+
+    /// Takes nothing new from now on. What was taken goes on; see [`Queue::is_drained`].
+    pub fn quiesce(&mut self) {
+        if self.state == State::Running {
+            self.state = State::Quiescing;
+        }
+    }
+
+    /// Whether everything that was taken is answered and shown.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.pending == 0 && self.unpublished == 0
+    }
+
+    /// Ends the queue. Returns where the ring goes on, for `GET_VRING_BASE`.
+    ///
+    /// # Panics
+    /// When it is not drained.
+    #[must_use]
+    pub fn stop(self) -> u32 {
+        assert!(self.is_drained(), "{} chains are pending", self.pending);
+        self.vring.base()
+    }
+
+    /// Why the queue does not serve any more, if so.
+    #[must_use]
+    pub fn broken(&self) -> Option<Broken> {
+        match self.state {
+            State::Broken(why) => Some(why),
+            State::Running | State::Quiescing => None,
+        }
+    }
+
+    /// What the queue has done.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Submits the flushes that write-through added. Whether all found room.
+    fn submit_flushes(
+        &mut self,
+        submit: &mut impl FnMut(Request) -> Result<(), Full<Request>>,
+        done: &mut usize,
+    ) -> bool {
+        while let Some(&index) = self.flushes.front() {
+            let slot = &mut self.slots[usize::from(index)];
+            if submit(slot.flush_request()).is_err() {
+                self.counters.full += 1;
+                return false;
+            }
+            slot.outstanding = 1;
+            self.counters.flushes_added += 1;
+            self.flushes.pop_front();
+            *done += 1;
+        }
+        true
+    }
+
+    /// Submits what is left of a slot's pieces. Whether all found room; else the slot is held.
+    fn submit_pieces(
+        &mut self,
+        index: u16,
+        submit: &mut impl FnMut(Request) -> Result<(), Full<Request>>,
+        done: &mut usize,
+    ) -> bool {
+        let slot = &mut self.slots[usize::from(index)];
+        while slot.submitted < slot.pieces() {
+            if submit(slot.next_request()).is_err() {
+                self.counters.full += 1;
+                self.held = Some(index);
+                return false;
+            }
+            slot.submitted += 1;
+            slot.outstanding += 1;
+            *done += 1;
+        }
+        true
+    }
+
+    /// Parses the chain that was popped. The slot, if anything is to be submitted for it.
+    fn take(&mut self, now: Instant, done: &mut usize) -> Option<u16> {
+        let parts = Parts {
+            readable: &self.chain.readable,
+            writable: &self.chain.writable,
+        };
+        let envelope = match request::open(parts.readable, parts.writable) {
+            Ok(envelope) => envelope,
+            Err(why) => {
+                self.break_down(Broken::Request(why));
+                return None;
+            }
+        };
+        let index = self.chain.head.id();
+        let slot = &mut self.slots[usize::from(index)];
+        assert_eq!(slot.phase, Phase::Free, "a ring gives a head once");
+        let shown = (&self.shown.profile, self.shown.sectors());
+        slot.work = request::parse(&envelope, parts, shown, &mut slot.ranges);
+        slot.phase = Phase::Moving;
+        slot.head = self.chain.head;
+        slot.segments = SegmentList::EMPTY;
+        slot.bytes = 0;
+        (slot.submitted, slot.outstanding) = (0, 0);
+        slot.verdict = Status::Ok;
+        slot.through = self.shown.cache_for(self.features) == CacheMode::WriteThrough;
+        slot.status = envelope.status;
+        slot.writable = envelope.writable;
+        slot.begun = now;
+        slot.table = self.retired.current;
+        match slot.work {
+            Work::Answer(status) => slot.verdict = status,
+            Work::Serial => request::copy_serial(parts, &self.shown.profile.serial),
+            Work::Move(operation, _) => {
+                let fill = |list: &mut Vec<Segment>| request::data_of(operation, parts, list);
+                slot.segments = self.lists.lend(usize::from(index), fill);
+                slot.bytes = bytes_u64(slot.segments.bytes());
+            }
+            Work::Flush | Work::Ranges(_) => {}
+        }
+        self.pending += 1;
+        self.counters.resubmitted += u64::from(self.chain.again);
+        if self.slots[usize::from(index)].pieces() == 0 {
+            self.finish(index, now);
+            *done += 1;
+            return None;
+        }
+        Some(index)
+    }
+
+    /// Answers a chain and frees its slot. A broken queue answers nothing.
+    fn finish(&mut self, index: u16, now: Instant) {
+        let slot = &mut self.slots[usize::from(index)];
+        assert!(slot.phase != Phase::Free && slot.outstanding == 0);
+        slot.phase = Phase::Free;
+        if matches!(slot.work, Work::Move(..)) {
+            slot.segments = SegmentList::EMPTY;
+            self.lists.take_back(usize::from(index));
+        }
+        self.pending -= 1;
+        if slot.table != self.retired.current {
+            self.retired.pending -= 1;
+        }
+        let slot = &self.slots[usize::from(index)];
+        if !matches!(self.state, State::Broken(_)) {
+            slot.status
+                .copy_from_slice(&[request::status_byte(slot.verdict)]);
+            // A chain's bytes are bounded far below 4 GiB by the ring.
+            let written = u32::try_from(slot.writable).unwrap_or(u32::MAX);
+            self.vring.push(slot.head, written);
+            self.unpublished += 1;
+            let (operation, well) = (slot.operation(), slot.verdict.is_ok());
+            self.counters.answered(operation, slot.bytes, well);
+            self.counters.latency.record(now.since(slot.begun));
+        }
+        if self.retired.pending == 0 {
+            self.retired.tables.clear();
+        }
+    }
+
+    /// Gives the queue up: nothing is taken or answered any more. What was submitted finishes
+    /// silently; the guest may find its requests again after it has reset its ring.
+    fn break_down(&mut self, why: Broken) {
+        self.state = State::Broken(why);
+        self.held = None;
+        self.flushes.clear();
+        for index in 0..self.slots.len() {
+            let slot = &self.slots[index];
+            if slot.phase != Phase::Free && slot.outstanding == 0 {
+                let index = u16::try_from(index).expect("a ring has at most 1024 slots");
+                let begun = slot.begun;
+                self.finish(index, begun);
+            }
+        }
+        if let Some(error) = &self.events.error {
+            error.signal();
+        }
+        self.notice.give(why);
+    }
+}
+
+impl Drop for Queue {
+    /// Requests that are still pending go on to use the memory, so it stays mapped for ever.
+    fn drop(&mut self) {
+        if self.pending > 0 {
+            std::mem::forget(Arc::clone(&self.memory));
+            std::mem::forget(std::mem::take(&mut self.retired.tables));
+        }
+    }
+}
+
+/// The verdict that tells more: a failure outweighs "not known", which outweighs "done".
+fn worse(one: Status, other: Status) -> Status {
+    match (one, other) {
+        (Status::Ok | Status::Unsupported, other) if !other.is_ok() => other,
+        (one, _) => one,
+    }
+}
