@@ -342,3 +342,6 @@ pub(crate) fn write_all(file: &File, offset: u64, room: &Mapping) -> io::Result<
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

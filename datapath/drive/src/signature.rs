@@ -299,3 +299,6 @@ fn partitions(ends: &Ends) -> Found {
     }
     None
 }
+
+#[cfg(test)]
+mod tests;

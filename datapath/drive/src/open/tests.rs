@@ -1,0 +1,273 @@
+//! Opening and refusing: files, what is no file, and (by hand, as root) a loop device.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::*;
+use crate::Drive;
+
+fn disk() -> tempfile::TempDir {
+    let test = std::env::current_exe().unwrap();
+    tempfile::tempdir_in(test.parent().unwrap()).unwrap()
+}
+
+fn refusal(spec: &str) -> (OpenErrorKind, String) {
+    let error = Drive::open(&spec.parse().unwrap()).unwrap_err();
+    (error.kind, error.to_string())
+}
+
+#[test]
+fn a_created_file_is_sparse_zero_private_and_of_the_size_asked() {
+    for folder in [disk(), tempfile::tempdir_in("/dev/shm").unwrap()] {
+        let path = folder.path().join("d");
+        let spec: DriveSpec = format!("file:{},size=8MiB,create", path.display())
+            .parse()
+            .unwrap();
+        let drive = Drive::open(&spec).unwrap();
+        let facts = fs::metadata(&path).unwrap();
+        assert_eq!(facts.len(), 8 << 20);
+        assert!(facts.blocks() < 64, "{} blocks", facts.blocks());
+        assert_eq!(facts.mode() & 0o777, 0o600);
+        let info = drive.info();
+        assert_eq!(info.size_bytes, 8 << 20);
+        assert_eq!(
+            info.path.as_deref(),
+            Some(&*fs::canonicalize(&path).unwrap())
+        );
+        assert!(info.reads_zero_when_new && info.volatile_cache);
+        let identity = info.identity().unwrap();
+        assert!(
+            identity.starts_with("path:/") && identity.ends_with("/d"),
+            "{identity}"
+        );
+        drop(drive);
+        let again = Drive::open(&spec.reopened()).unwrap();
+        assert!(!again.info().reads_zero_when_new);
+    }
+}
+
+#[test]
+fn a_file_in_memory_says_that_it_is_buffered_and_why() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let spec = format!("file:{}/d,size=1MiB,create", folder.path().display());
+    let drive = Drive::open(&spec.parse().unwrap()).unwrap();
+    let info = drive.info();
+    assert!(!info.direct_io);
+    assert!(info.buffered_reason.as_ref().unwrap().contains("tmpfs"));
+    assert_eq!((info.memory_align, info.length_align()), (1, 1));
+}
+
+#[test]
+fn a_file_on_disk_is_opened_past_the_page_cache() {
+    let folder = disk();
+    let spec = format!("file:{}/d,size=1MiB,create", folder.path().display());
+    let drive = Drive::open(&spec.parse().unwrap()).unwrap();
+    let info = drive.info();
+    assert!(info.direct_io, "the tests need a disk with direct I/O");
+    assert_eq!(info.buffered_reason, None);
+    assert_eq!(info.length_align(), info.block_bytes);
+}
+
+#[test]
+fn sizes_that_do_not_fit_are_refused_and_others_rounded_down() {
+    let folder = disk();
+    let path = folder.path().join("d");
+    let open = |option: &str| format!("file:{}{option}", path.display());
+    fs::write(&path, vec![1; 10_000]).unwrap();
+    let drive = Drive::open(&open("").parse().unwrap()).unwrap();
+    let block = drive.info().block_bytes;
+    assert_eq!(drive.info().size_bytes, 10_000 / block * block);
+    drop(drive);
+    let drive = Drive::open(&open(",size=8KiB").parse().unwrap()).unwrap();
+    assert_eq!(drive.info().size_bytes, 8192);
+    drop(drive);
+    let (kind, words) = refusal(&open(",size=16KiB"));
+    assert_eq!(kind, OpenErrorKind::Size);
+    assert!(
+        words.contains("10000") && words.contains("16384"),
+        "{words}"
+    );
+    fs::write(&path, vec![1; 100]).unwrap();
+    assert_eq!(refusal(&open("")).0, OpenErrorKind::Size);
+    assert_eq!(refusal("mem:511").0, OpenErrorKind::Size);
+    assert_eq!(refusal("null:9000PiB").0, OpenErrorKind::Size);
+}
+
+#[test]
+fn what_exists_is_not_created_over_and_a_failed_creation_leaves_nothing() {
+    let folder = disk();
+    let path = folder.path().join("d");
+    fs::write(&path, b"precious").unwrap();
+    let (kind, words) = refusal(&format!("file:{},size=1MiB,create", path.display()));
+    assert_eq!(kind, OpenErrorKind::Exists);
+    assert!(words.contains("leave out `create`"), "{words}");
+    assert_eq!(fs::read(&path).unwrap(), b"precious");
+    let large = folder.path().join("large");
+    let (kind, _) = refusal(&format!("file:{},size=8191PiB,create", large.display()));
+    assert_eq!(kind, OpenErrorKind::Size);
+    assert!(!large.exists());
+    let small = folder.path().join("small");
+    let (kind, _) = refusal(&format!("file:{},size=100,create", small.display()));
+    assert_eq!(kind, OpenErrorKind::Size);
+    assert!(!small.exists());
+}
+
+#[test]
+fn each_wrong_path_is_refused_with_what_to_write_instead() {
+    let folder = disk();
+    let file = folder.path().join("d");
+    fs::write(&file, vec![0; 4096]).unwrap();
+    let place = folder.path().display().to_string();
+    let file = file.display().to_string();
+    for (spec, kind, word) in [
+        (
+            file.clone(),
+            OpenErrorKind::WrongKind,
+            format!("file:{file}"),
+        ),
+        (
+            place.clone(),
+            OpenErrorKind::WrongKind,
+            "not a block".into(),
+        ),
+        (
+            format!("file:{place}"),
+            OpenErrorKind::WrongKind,
+            "neither".into(),
+        ),
+        (
+            "file:/dev/null".into(),
+            OpenErrorKind::WrongKind,
+            "neither".into(),
+        ),
+        (
+            "/dev/null".into(),
+            OpenErrorKind::WrongKind,
+            "not a block".into(),
+        ),
+        (
+            format!("file:{place}/no"),
+            OpenErrorKind::NotFound,
+            "no such".into(),
+        ),
+        (
+            format!("{place}/no"),
+            OpenErrorKind::NotFound,
+            "no such".into(),
+        ),
+        (
+            format!("file:{place}/no/d,size=1MiB,create"),
+            OpenErrorKind::NotFound,
+            "no such".into(),
+        ),
+    ] {
+        let (got, words) = refusal(&spec);
+        assert_eq!(got, kind, "{words}");
+        assert!(words.contains(&word), "{words}");
+    }
+}
+
+#[test]
+fn blocking_transfers_outside_or_across_blocks_are_refused() {
+    for spec in ["mem:1MiB", "null:1MiB"] {
+        let drive = Drive::open(&spec.parse().unwrap()).unwrap();
+        for (offset, length) in [(1 << 20, 512), (u64::MAX - 511, 512), (1, 512), (0, 100)] {
+            let mut bytes = vec![0; length];
+            let error = drive.read(offset, &mut bytes).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+            let error = drive.write(offset, &bytes).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        }
+    }
+}
+
+/// A loop device over a file, as long as this value lives.
+struct LoopDevice(PathBuf);
+
+impl LoopDevice {
+    fn new(file: &Path) -> LoopDevice {
+        let output = Command::new("losetup")
+            .args(["--find", "--show", "--direct-io=on"])
+            .arg(file)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let name = String::from_utf8(output.stdout).unwrap();
+        LoopDevice(PathBuf::from(name.trim()))
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let status = Command::new("losetup").arg("-d").arg(&self.0).status();
+        assert!(status.unwrap().success());
+    }
+}
+
+#[test]
+#[ignore = "needs root and a free loop device; run with --ignored"]
+fn a_block_device_is_ours_alone_and_does_everything() {
+    use block::{Cookie, Operation, Status};
+    use memory::{SegmentList, SegmentSlots};
+    use units::DriveIndex;
+
+    let folder = disk();
+    let file = folder.path().join("d");
+    fs::write(&file, vec![0xA5; 4 << 20]).unwrap();
+    let device = LoopDevice::new(&file);
+    let spec: DriveSpec = device.0.display().to_string().parse().unwrap();
+    let (kind, words) = refusal(&format!("file:{spec}"));
+    assert_eq!(kind, OpenErrorKind::WrongKind);
+    assert!(words.contains("write just"), "{words}");
+    let drive = Drive::open(&spec).unwrap();
+    let info = drive.info();
+    assert_eq!(
+        (info.kind, info.size_bytes),
+        (DriveKind::BlockDevice, 4 << 20)
+    );
+    let (kind, words) = refusal(&spec.to_string());
+    assert_eq!(kind, OpenErrorKind::InUse);
+    assert!(words.contains("in use"), "{words}");
+
+    let room = Mapping::new(1 << 20).unwrap();
+    let mut lists = SegmentSlots::new(2, 4);
+    let mut port = crate::Port::new(crate::PortOptions::default()).unwrap();
+    port.attach(DriveIndex(0), drive.clone());
+    let memory = room.segment(3, 8192);
+    memory.fill(0x11);
+    let list = lists.lend(0, |list| list.push(memory));
+    for (operation, offset, length, segments) in [
+        (Operation::Write, 4096, 8192, list),
+        (Operation::Flush, 0, 0, SegmentList::EMPTY),
+        (Operation::WriteZeroes, 65536, 65536, SegmentList::EMPTY),
+        (Operation::Discard, 1 << 20, 65536, SegmentList::EMPTY),
+    ] {
+        let request = crate::DriveRequest {
+            drive: DriveIndex(0),
+            operation,
+            offset,
+            length,
+            segments,
+            cookie: Cookie(offset),
+        };
+        port.submit(request).unwrap();
+        let mut done = Vec::new();
+        while port.poll(&mut done) == 0 {
+            port.wait(None);
+        }
+        assert_eq!(done[0].status, Status::Ok, "{operation:?}");
+    }
+    lists.take_back(0);
+    let mut all = vec![1; 4 << 20];
+    drive.read(0, &mut all).unwrap();
+    for (at, byte) in all.iter().enumerate() {
+        let wanted = match at {
+            4096..12288 => 0x11,
+            65536..131_072 => 0,
+            0x10_0000..0x11_0000 if info.discard_reads_zero => 0,
+            _ => 0xA5,
+        };
+        assert_eq!(*byte, wanted, "at {at}");
+    }
+    drop(port);
+}
