@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use block::{Operation, Status};
+
+use crate::fault::Access;
+
 /// Buckets of a latency histogram.
 pub const LATENCY_BUCKETS: usize = 24;
 
@@ -71,6 +75,26 @@ pub struct DriveCounters {
     pub bounced_bytes: u64,
     /// Transfers that were continued after the kernel did only a part.
     pub continued: u64,
+}
+
+impl DriveCounters {
+    /// Counts one answer.
+    pub(crate) fn count(&mut self, access: &Access, status: Status, latency: Duration) {
+        let kind = match (status, access.operation) {
+            (Status::Ok, Operation::Read) => &mut self.reads,
+            (Status::Ok, Operation::Write) => &mut self.writes,
+            (Status::Ok, Operation::Flush) => &mut self.flushes,
+            (Status::Ok, Operation::Discard) => &mut self.discards,
+            (Status::Ok, Operation::WriteZeroes) => &mut self.write_zeroes,
+            (Status::Media, _) => return self.media_errors += 1,
+            (Status::Gone, _) => return self.gone_errors += 1,
+            (Status::NoSpace, _) => return self.no_space_errors += 1,
+            (Status::OutOfRange | Status::ReadOnly | Status::Unsupported | Status::Invalid, _) => {
+                return self.refused += 1;
+            }
+        };
+        kind.add(access.length, latency);
+    }
 }
 
 /// What one port did in all.

@@ -9,6 +9,7 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 mod watches;
+mod work;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,21 +22,16 @@ use memory::SegmentList;
 use units::{Clock, DriveIndex, Instant, MonotonicClock, limits};
 
 use crate::counters::{DriveCounters, PortCounters};
-use crate::drive::{Backing, Drive};
-use crate::errno::{Verdict, verdict};
+use crate::drive::Drive;
 use crate::error::PortError;
 use crate::fault::Access;
-use crate::info::DriveKind;
 use crate::mapping::Mapping;
-use crate::uring::{Answer, Direction, Handle, Ring, Transfer};
+use crate::uring::{Answer, Handle, Ring};
 use keys::Key;
-use tasks::{Buffers, Method, Stage, Task, Tasks};
+use tasks::{Buffers, Stage, Task, Tasks};
 use watches::Watches;
+use work::{Begun, ZEROES_BYTES};
 
-/// Answers without progress after which a request is given up.
-const TRIES_MAX: u16 = 1000;
-/// Bytes of zeroes written at once where a drive cannot zero by itself.
-const ZEROES_BYTES: u64 = 1 << 20;
 /// Drives that may still be leaving while others take their numbers.
 const LEAVING_MAX: usize = 64;
 
@@ -376,127 +372,6 @@ impl Port {
             .expect("a seat stays while it is used")
     }
 
-    /// Decides what becomes of a new request; carries it out when that needs no kernel.
-    fn begin(&mut self, place: u16, request: &DriveRequest) -> Begun {
-        let seat = self.seats[usize::from(place)]
-            .as_ref()
-            .expect("a seat stays while it is used");
-        let drive = &*seat.drive;
-        let access = request.access();
-        let checked = drive.check_range(access.offset, access.length);
-        if !checked.is_ok() {
-            return Begun::Answered(checked);
-        }
-        let method = match request.operation {
-            Operation::Read | Operation::Write => {
-                let needs = drive.info();
-                match fit(request, needs.memory_align, needs.length_align()) {
-                    Fit::Direct => Method::Direct,
-                    Fit::Misaligned => Method::Bounce,
-                    Fit::WrongLength => return Begun::Answered(Status::Invalid),
-                }
-            }
-            Operation::Flush => Method::Flush,
-            Operation::Discard if !drive.info().can_discard => {
-                return Begun::Answered(drive.faults().before(&access));
-            }
-            Operation::WriteZeroes if !drive.info().can_write_zeroes => Method::Zeroes,
-            Operation::Discard | Operation::WriteZeroes => Method::Punch,
-        };
-        let allowed = drive.faults().before(&access);
-        let nothing = access.length == 0 && request.operation != Operation::Flush;
-        if !allowed.is_ok() || nothing {
-            return Begun::Answered(allowed);
-        }
-        match drive.backing() {
-            Backing::Kernel(_) => Begun::Kernel(method),
-            Backing::Memory(memory) => {
-                perform(memory, request);
-                Begun::Answered(Status::Ok)
-            }
-            Backing::Null => Begun::Answered(Status::Ok),
-        }
-    }
-
-    /// Hands a queued task to the kernel, or puts it into the queue for what it lacks.
-    fn start(&mut self, slot: u32) {
-        let task = self.tasks.get(slot);
-        if task.method == Method::Bounce && task.buffer.is_none() {
-            let Some(buffer) = self.buffers.acquire() else {
-                self.starved_times += 1;
-                self.starved.push_back(slot);
-                return;
-            };
-            task.buffer = Some(buffer);
-        }
-        match self.hand_over(slot) {
-            Some(bytes) => {
-                self.in_kernel += 1;
-                self.tasks.get(slot).stage = Stage::InKernel { bytes };
-            }
-            None => self.ready.push_back(slot),
-        }
-    }
-
-    /// Starts the next operation of a task. Returns its bytes, or none when the ring is full.
-    fn hand_over(&mut self, slot: u32) -> Option<u64> {
-        let task = self.tasks.get(slot);
-        let seat = self.seats[usize::from(task.seat)]
-            .as_mut()
-            .expect("a seat stays while it is used");
-        let handle = seat.handle.expect("only files have tasks");
-        let key = Key::Task(slot).encode();
-        let request = &task.request;
-        let transfer = Transfer {
-            direction: if task.reads() {
-                Direction::Read
-            } else {
-                Direction::Write
-            },
-            handle,
-            offset: request.offset + task.done,
-            key,
-        };
-        let left = task.left().min(seat.drive.info().transfer_bytes_max);
-        let done = units::bytes_usize(task.done);
-        match task.method {
-            Method::Direct => {
-                let length = units::bytes_usize(left);
-                let bytes = self
-                    .ring
-                    .start_list(transfer, &request.segments, done, length)?;
-                Some(units::bytes_u64(bytes))
-            }
-            Method::Bounce => {
-                let length = units::bytes_usize(left).min(self.buffers.bytes());
-                let buffer = task.buffer.expect("acquired before");
-                let segment = self.buffers.segment(buffer, length);
-                if !task.reads() {
-                    request.segments.copy_to(done, segment);
-                }
-                let bytes = units::bytes_u64(length);
-                let started = self.ring.start_segment(transfer, segment);
-                if started {
-                    seat.counters.bounced_bytes += bytes;
-                }
-                started.then_some(bytes)
-            }
-            Method::Zeroes => {
-                let bytes = left.min(ZEROES_BYTES);
-                let segment = self.zeroes.segment(0, units::bytes_usize(bytes));
-                let started = self.ring.start_segment(transfer, segment);
-                started.then_some(bytes)
-            }
-            Method::Flush => self.ring.start_flush(handle, key).then_some(0),
-            Method::Punch => {
-                let mode = punch_mode(seat.drive.info().kind, request.operation);
-                let range = (request.offset, request.length);
-                let started = self.ring.start_fallocate(handle, mode, range, key);
-                started.then_some(request.length)
-            }
-        }
-    }
-
     /// Hands queued tasks over while there is room.
     fn start_ready(&mut self) {
         while self.buffers.any_free()
@@ -530,91 +405,6 @@ impl Port {
         }
     }
 
-    /// The kernel's operation of a task is over: the task ends, goes on, or tries again.
-    fn advance(&mut self, slot: u32, result: i32) {
-        self.in_kernel -= 1;
-        let task = self.tasks.get(slot);
-        let Stage::InKernel { bytes } = task.stage else {
-            unreachable!("the kernel answers once per operation");
-        };
-        task.stage = Stage::Queued;
-        let place = task.seat;
-        if self.seat(place).leaving {
-            self.finish(slot, Status::Gone);
-            return;
-        }
-        match u64::try_from(result) {
-            Ok(moved) => self.progress(slot, bytes, moved),
-            Err(_) => self.failed(slot, -result),
-        }
-    }
-
-    /// `moved` bytes of an operation of `bytes` went through.
-    fn progress(&mut self, slot: u32, bytes: u64, moved: u64) {
-        let task = self.tasks.get(slot);
-        match task.method {
-            // Their answer is not a count.
-            Method::Flush | Method::Punch => return self.finish(slot, Status::Ok),
-            Method::Direct | Method::Bounce | Method::Zeroes => {}
-        }
-        assert!(moved <= bytes, "{moved} of {bytes} bytes were moved");
-        let done = task.done + moved;
-        let mut whole = done;
-        if moved < bytes {
-            let seat = self.seats[usize::from(task.seat)].as_mut();
-            let seat = seat.expect("a seat stays while it is used");
-            seat.counters.continued += 1;
-            // Direct I/O can only go on at a whole block.
-            let align = seat.drive.info().length_align();
-            whole = done / align * align;
-        }
-        if task.method == Method::Bounce && task.reads() {
-            let came = units::bytes_usize(whole.saturating_sub(task.done));
-            let buffer = task.buffer.expect("held until the end");
-            let source = self.buffers.segment(buffer, came);
-            let at = units::bytes_usize(task.done);
-            task.request.segments.copy_from(at, source);
-        }
-        if whole <= task.done {
-            // Nothing came where the file should go on: somebody cut it off.
-            return self.finish(slot, Status::Media);
-        }
-        task.done = whole;
-        task.tries = 0;
-        if task.left() == 0 {
-            self.finish(slot, Status::Ok);
-        } else {
-            self.ready.push_back(slot);
-        }
-    }
-
-    /// An operation failed with a positive error number.
-    fn failed(&mut self, slot: u32, errno: i32) {
-        let task = self.tasks.get(slot);
-        let status = match verdict(errno) {
-            Verdict::Final(status) => status,
-            Verdict::Again if task.tries < TRIES_MAX => {
-                task.tries += 1;
-                self.ready.push_back(slot);
-                return;
-            }
-            Verdict::Again => Status::Media,
-            Verdict::NotSupported => match task.request.operation {
-                // Old content is allowed after a discard.
-                Operation::Discard => Status::Ok,
-                Operation::WriteZeroes if task.method == Method::Punch => {
-                    task.method = Method::Zeroes;
-                    self.ready.push_back(slot);
-                    return;
-                }
-                Operation::Read | Operation::Write | Operation::Flush | Operation::WriteZeroes => {
-                    Status::Unsupported
-                }
-            },
-        };
-        self.finish(slot, status);
-    }
-
     /// A task is over: its slot and buffer are free again, its request is answered.
     fn finish(&mut self, slot: u32, status: Status) {
         let task = self.tasks.release(slot);
@@ -638,12 +428,8 @@ impl Port {
         };
         let cookie = request.cookie;
         let completion = Completion { cookie, status };
-        count(
-            &mut seat.counters,
-            request,
-            status,
-            now.since(begun).max(delay),
-        );
+        let latency = now.since(begun).max(delay);
+        seat.counters.count(&request.access(), status, latency);
         if delay.is_zero() {
             self.finished.push(completion);
         } else {
@@ -707,90 +493,4 @@ impl Drop for Port {
         }
         self.ring.unregister_all();
     }
-}
-
-/// What became of a new request.
-enum Begun {
-    /// It is over.
-    Answered(Status),
-    /// The kernel is to do it.
-    Kernel(Method),
-}
-
-/// How well the memory of a transfer fits its drive.
-enum Fit {
-    Direct,
-    Misaligned,
-    WrongLength,
-}
-
-fn fit(request: &DriveRequest, memory_align: u64, length_align: u64) -> Fit {
-    let mut bytes: u64 = 0;
-    let mut odd = 0;
-    for segment in request.segments.as_slice() {
-        let length = units::bytes_u64(segment.len());
-        bytes = bytes.saturating_add(length);
-        odd |= units::bytes_u64(segment.address().addr()) & (memory_align - 1);
-        odd |= length & (length_align - 1);
-    }
-    match (bytes == request.length, odd == 0) {
-        (true, true) => Fit::Direct,
-        (true, false) => Fit::Misaligned,
-        (false, _) => Fit::WrongLength,
-    }
-}
-
-/// Carries out a request on memory. Two reactors may race on a block as two processes may on a real
-/// drive; the bytes are raw, so the race is on their values only.
-fn perform(memory: &Mapping, request: &DriveRequest) {
-    let offset = units::bytes_usize(request.offset);
-    let length = units::bytes_usize(request.length);
-    match request.operation {
-        Operation::Read => {
-            let source = memory.segment(offset, length);
-            request.segments.copy_from(0, source);
-        }
-        Operation::Write => {
-            let target = memory.segment(offset, length);
-            request.segments.copy_to(0, target);
-        }
-        Operation::Discard | Operation::WriteZeroes => memory.zero(offset, length),
-        Operation::Flush => {}
-    }
-}
-
-/// How a range is emptied. For files both kinds punch a hole, which reads as zeroes. For block
-/// devices punching is zeroing with leave to unmap, refused where that is not to be had, and zeroing
-/// is done by the kernel with writes if need be. So neither ever leaves other than zeroes or, for a
-/// discard that is refused, the old content.
-fn punch_mode(kind: DriveKind, operation: Operation) -> i32 {
-    let how = match (kind, operation) {
-        (DriveKind::BlockDevice, Operation::WriteZeroes) => libc::FALLOC_FL_ZERO_RANGE,
-        _ => libc::FALLOC_FL_PUNCH_HOLE,
-    };
-    how | libc::FALLOC_FL_KEEP_SIZE
-}
-
-fn count(counters: &mut DriveCounters, request: &DriveRequest, status: Status, latency: Duration) {
-    match status {
-        Status::Ok => {}
-        Status::Media => counters.media_errors += 1,
-        Status::Gone => counters.gone_errors += 1,
-        Status::NoSpace => counters.no_space_errors += 1,
-        Status::OutOfRange | Status::ReadOnly | Status::Unsupported | Status::Invalid => {
-            counters.refused += 1;
-        }
-    }
-    if !status.is_ok() {
-        return;
-    }
-    let access = request.access();
-    let kind = match request.operation {
-        Operation::Read => &mut counters.reads,
-        Operation::Write => &mut counters.writes,
-        Operation::Flush => &mut counters.flushes,
-        Operation::Discard => &mut counters.discards,
-        Operation::WriteZeroes => &mut counters.write_zeroes,
-    };
-    kind.add(access.length, latency);
 }

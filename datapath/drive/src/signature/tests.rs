@@ -30,8 +30,12 @@ fn kind_and_place(drive: &Drive) -> Option<(String, u64)> {
     Some((found.kind, found.offset))
 }
 
+/// Bytes and where they go.
+type Pieces = Vec<(u64, Vec<u8>)>;
+
 /// Each signature: what it is called, where its magic is found, and the bytes that make it.
-fn known() -> Vec<(&'static str, u64, Vec<(u64, Vec<u8>)>)> {
+#[allow(clippy::too_many_lines, reason = "a table")]
+fn known() -> Vec<(&'static str, u64, Pieces)> {
     let md = vec![0xfc, 0x4e, 0x2b, 0xa9];
     let md_end = (SIZE - 8192) / 4096 * 4096;
     let md_old = SIZE / 65536 * 65536 - 65536;
