@@ -21,6 +21,7 @@ pub use head::{Features, FormatError, HEAD_BYTES};
 pub use layout::{Area, EXTENT_BYTES_MIN, Layout, MEMBER_BYTES_MIN, MemberTooSmall};
 pub use superblock::{Created, SUPERBLOCK_BYTES, Sectors, Superblock};
 pub use text::{DriveIdentity, IDENTITY_BYTES_MAX, InvalidName, check_name};
+pub use uuid::Uuid;
 
 #[cfg(test)]
 pub(crate) mod tests;
