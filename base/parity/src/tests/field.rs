@@ -2,8 +2,7 @@
 
 use memory::Segment;
 
-use super::Chunks;
-use crate::Backend;
+use super::{Chunks, backends};
 use crate::field::{PRODUCTS, double, inverse, multiply, power};
 use crate::kernels::{Pass, ROWS, Shape};
 
@@ -72,7 +71,7 @@ fn all_numbers() -> (Chunks, Vec<Segment>) {
 fn every_backend_makes_all_65536_products_in_every_row() {
     let (source, sources) = all_numbers();
     let length = source.get(0).len();
-    for backend in Backend::available() {
+    for backend in backends() {
         for factor in 0..=255u8 {
             let expected: Vec<u8> = source
                 .get(0)
@@ -111,7 +110,7 @@ fn every_backend_doubles_all_numbers() {
     let length = source.get(0).len();
     let mut zero = Chunks::new(1, length, 1);
     let expected: Vec<u8> = source.get(0).iter().map(|&b| multiply(2, b)).collect();
-    for backend in Backend::available() {
+    for backend in backends() {
         let mut targets = Chunks::new(2, length, 5);
         backend.run(&Pass {
             shape: Shape::SumAndPowers,

@@ -5,8 +5,8 @@ use std::ffi::{c_int, c_void};
 use memory::Segment;
 use units::RoleSet;
 
-use super::{Chance, Chunks};
-use crate::{Backend, Code};
+use super::{Chance, Chunks, backends};
+use crate::Code;
 
 // As declared in isa-l/erasure_code.h and isa-l/raid.h of version 2.30.
 #[link(name = "isal")]
@@ -58,7 +58,7 @@ fn encode(matrix: &[u8], sources: &[Segment], targets: &[Segment]) {
 #[test]
 fn parity_and_recovery_are_byte_for_byte_those_of_isa_l() {
     let mut chance = Chance::new(20);
-    for backend in Backend::available() {
+    for backend in backends() {
         for round in 0..200 {
             let parity_count = 1 + chance.below(32);
             let data_count = 1 + chance.below(64 - parity_count);
@@ -109,7 +109,7 @@ struct Aligned([u8; 4096 + 512]);
 fn p_and_q_are_byte_for_byte_those_of_isa_l() {
     const LENGTH: usize = size_of::<Aligned>();
     let mut chance = Chance::new(21);
-    for backend in Backend::available() {
+    for backend in backends() {
         for data_count in 2..=62 {
             let mut stripe = vec![Aligned([0; LENGTH]); data_count + 4];
             stripe

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use memory::Segment;
 use units::{Role, RoleSet};
 
-use super::{Chance, Chunks, expected_parity};
+use super::{Chance, Chunks, backends, expected_parity};
 use crate::field::multiply;
 use crate::{Backend, Change, Code};
 
@@ -50,7 +50,7 @@ const SIZES: [(usize, usize); 16] = [
 
 /// Calls `test` with each code on each backend.
 fn for_each_code(mut test: impl FnMut(&Code)) {
-    for backend in Backend::available() {
+    for backend in backends() {
         for (data, parity) in SIZES {
             test(&Code::with_backend(data, parity, backend).expect("available"));
         }
@@ -172,7 +172,7 @@ fn each_single_bit_of_a_source_gives_its_part_of_what_was_lost() {
 
 #[test]
 fn random_stripes_of_all_lengths_have_the_parity_of_the_definition() {
-    for backend in Backend::available() {
+    for backend in backends() {
         let mut chance = Chance::new(11);
         for round in 0..if cfg!(miri) { 3 } else { 150 } {
             let parity_count = chance.below(33);
@@ -211,7 +211,7 @@ fn random_stripes_of_all_lengths_have_the_parity_of_the_definition() {
 
 #[test]
 fn a_change_of_any_rows_gives_the_parity_of_the_new_data_in_these_rows_only() {
-    for backend in Backend::available() {
+    for backend in backends() {
         let mut chance = Chance::new(12);
         for round in 0..if cfg!(miri) { 3 } else { 150 } {
             let parity_count = 1 + chance.below(12);
@@ -261,7 +261,7 @@ fn a_change_of_any_rows_gives_the_parity_of_the_new_data_in_these_rows_only() {
 #[cfg_attr(miri, ignore = "a race on bytes, as guests make it, is what is tested")]
 fn parity_is_that_of_the_copies_while_somebody_changes_the_data() {
     const LENGTH: usize = 8192;
-    for backend in Backend::available() {
+    for backend in backends() {
         for (data_count, parity_count) in [(3, 1), (3, 2), (3, 3), (3, 6), (14, 2), (14, 9)] {
             let code = Code::with_backend(data_count, parity_count, backend).expect("available");
             let mut data = Chunks::new(data_count, LENGTH, 3);

@@ -11,8 +11,17 @@ mod recovery;
 
 use memory::Segment;
 
-use crate::Code;
 use crate::field::{multiply, power};
+use crate::{Backend, Code};
+
+/// The backends to test: all that this CPU can run. Miri is slow and takes the fastest; it runs
+/// AVX-512 and GFNI on any machine with
+/// `RUSTFLAGS="-C target-feature=+avx2,+avx512f,+avx512bw,+gfni"`, and scalar code without.
+pub(super) fn backends() -> Vec<Backend> {
+    Backend::available()
+        .filter(|&backend| !cfg!(miri) || backend == Backend::best())
+        .collect()
+}
 
 /// Chance, from a seed (xorshift64*).
 pub(super) struct Chance(u64);

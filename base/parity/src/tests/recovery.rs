@@ -3,9 +3,9 @@
 use memory::Segment;
 use units::{Role, RoleSet};
 
-use super::{Chance, Chunks};
+use super::{Chance, Chunks, backends};
 use crate::field::PRODUCTS;
-use crate::{Backend, Code, CodeError, Decoder, DecoderCache};
+use crate::{Code, CodeError, Decoder, DecoderCache};
 
 /// Whether the decoder's matrix times the generator's rows of its sources is the generator's
 /// rows of its targets: then it is right for all bytes.
@@ -116,7 +116,7 @@ fn assert_recovers(code: &Code, lost: RoleSet, length: usize, seed: u64) {
 #[test]
 #[cfg_attr(miri, ignore = "too many for Miri")]
 fn every_loss_of_up_to_7_members_gives_back_the_bytes_on_every_backend() {
-    for backend in Backend::available() {
+    for backend in backends() {
         for members in 1..=7 {
             for parity in 0..members.min(5) {
                 let code =
@@ -132,7 +132,7 @@ fn every_loss_of_up_to_7_members_gives_back_the_bytes_on_every_backend() {
 #[test]
 #[cfg_attr(miri, ignore = "too many for Miri")]
 fn random_losses_of_large_codes_give_back_the_bytes_on_every_backend() {
-    for backend in Backend::available() {
+    for backend in backends() {
         let mut chance = Chance::new(4);
         for seed in 0..60 {
             let parity = 1 + chance.below(32);
