@@ -449,6 +449,13 @@ impl Queue {
         }
     }
 
+    /// Takes requests again after [`Queue::quiesce`].
+    pub fn resume(&mut self) {
+        if self.state == State::Quiescing {
+            self.state = State::Running;
+        }
+    }
+
     /// Whether everything that was taken is answered and shown.
     #[must_use]
     pub fn is_drained(&self) -> bool {

@@ -1,0 +1,655 @@
+//! A well-behaved guest against an export: requests, cache modes, size, queues, disconnects.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test program; clippy takes only #[test] functions for tests"
+)]
+
+mod common;
+
+use std::io::Read;
+
+use block::Operation;
+use common::machine::{
+    ALL_FEATURES, ALL_PROTOCOL, DISCARD, FLUSH, GET_ID, Guest, IN, IOERR, Kind, NEGOTIATED, OK,
+    OUT, UNSUPP, WRITE_ZEROES, messages, pattern, ranges,
+};
+use common::{Asked, Engine, Mode, SECTORS, Volume, place, profile, settings};
+use guest::Layout;
+use guest::front_end::{FrontEnd, protocol};
+use vhost_user_blk::{
+    Access, BindErrorKind, CacheMode, MemoryChange, Profile, QueueKey, Session, SessionEvent,
+    Sharing, feature,
+};
+
+const LAYOUTS: [Layout; 2] = [Layout::Split, Layout::Packed];
+
+fn key(index: u16) -> QueueKey {
+    QueueKey {
+        front_end: 0,
+        index,
+    }
+}
+
+#[test]
+fn what_is_written_is_read_again() {
+    for layout in LAYOUTS {
+        for indirect in [false, true] {
+            for event_idx in [false, true] {
+                let (place, volume) = (place(), Volume::new(SECTORS));
+                let engine = Engine::start(settings(&place.path().join("s"), profile(4)), &volume);
+                let mut kind = Kind::new(layout, 4);
+                kind.indirect = indirect;
+                if !event_idx {
+                    kind.features &= !feature::EVENT_IDX;
+                }
+                let mut guest = Guest::start(&engine.path, kind);
+                for round in 0..40u64 {
+                    let ring = &mut guest.rings[usize::try_from(round % 4).unwrap()];
+                    let bytes = usize::try_from(512 * (1 + round % 17)).unwrap();
+                    ring.write(round * 20, &pattern(round, bytes));
+                }
+                for round in 0..40u64 {
+                    let ring = &mut guest.rings[usize::try_from(round / 10).unwrap()];
+                    let bytes = usize::try_from(512 * (1 + round % 17)).unwrap();
+                    assert_eq!(ring.read(round * 20, bytes), pattern(round, bytes));
+                    let at = usize::try_from(round * 20 * 512).unwrap();
+                    assert_eq!(
+                        volume.lock().unwrap().bytes[at..at + bytes],
+                        pattern(round, bytes)
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_request_is_answered_as_the_standard_says() {
+    for layout in LAYOUTS {
+        let (place, volume) = (place(), Volume::new(SECTORS));
+        let engine = Engine::start(settings(&place.path().join("s"), profile(1)), &volume);
+        let mut guest = Guest::start(&engine.path, Kind::new(layout, 1));
+        let ring = &mut guest.rings[0];
+        ring.write(0, &[0xFF; 4096]);
+
+        let serial = ring.ask(GET_ID, 0, &[], 20);
+        assert_eq!((serial.status, serial.written), (OK, 21));
+        assert_eq!(&serial.data, b"0123456789abcdef0123");
+
+        volume.lock().unwrap().asked.clear();
+        let flush = ring.ask(FLUSH, 0, &[], 0);
+        assert_eq!((flush.status, flush.written), (OK, 1));
+        let zeroes = ring.ask(WRITE_ZEROES, 0, &ranges(&[(1, 1), (3, 2), (6, 0)]), 0);
+        assert_eq!((zeroes.status, zeroes.written), (OK, 1));
+        let discard = ring.ask(DISCARD, 0, &ranges(&[(7, 1)]), 0);
+        assert_eq!(discard.status, OK);
+        let asked = |operation, start, blocks| Asked {
+            operation,
+            start,
+            blocks,
+        };
+        assert_eq!(
+            volume.lock().unwrap().asked,
+            [
+                asked(Operation::Flush, 0, 0),
+                asked(Operation::WriteZeroes, 1, 1),
+                asked(Operation::WriteZeroes, 3, 2),
+                asked(Operation::Discard, 7, 1),
+            ]
+        );
+        let zero_sectors = [1u64, 3, 4, 7];
+        for sector in 0..8 {
+            let expected = if zero_sectors.contains(&sector) {
+                0
+            } else {
+                0xFF
+            };
+            assert_eq!(ring.read(sector, 512), [expected; 512], "sector {sector}");
+        }
+
+        for (kind, sector, out, room, status) in [
+            (2, 0, 0, 512, UNSUPP),
+            (IN, SECTORS, 0, 512, IOERR),
+            (OUT, SECTORS - 1, 1024, 0, IOERR),
+            (IN, 0, 0, 100, IOERR),
+            (OUT, 0, 513, 0, IOERR),
+            (DISCARD, 0, 16 * 17, 0, IOERR),
+        ] {
+            let answer = ring.ask(kind, sector, &vec![0; out], room);
+            assert_eq!(
+                answer.status, status,
+                "type {kind} sector {sector} {out} {room}"
+            );
+            assert_eq!(answer.written, u32::try_from(room + 1).unwrap());
+        }
+        let counters = engine.host.counters(key(0));
+        assert_eq!((counters.writes, counters.write_bytes), (1, 4096));
+        assert_eq!(
+            (counters.reads, counters.flushes, counters.errors),
+            (8, 1, 6)
+        );
+        assert_eq!(counters.latency.count(), 1 + 1 + 1 + 2 + 8 + 6);
+    }
+}
+
+#[test]
+fn a_failed_request_is_an_error_for_the_guest_and_no_more() {
+    let (place, volume) = (place(), Volume::new(SECTORS));
+    let engine = Engine::start(settings(&place.path().join("s"), profile(1)), &volume);
+    let mut guest = Guest::start(&engine.path, Kind::new(Layout::Split, 1));
+    engine.host.set_mode(Mode::Fail);
+    assert_eq!(guest.rings[0].ask(OUT, 0, &[1; 512], 0).status, IOERR);
+    let two = ranges(&[(0, 1), (8, 1)]);
+    assert_eq!(guest.rings[0].ask(WRITE_ZEROES, 0, &two, 0).status, IOERR);
+    engine.host.set_mode(Mode::Serve);
+    guest.rings[0].write(0, &[2; 512]);
+}
+
+#[test]
+fn a_read_only_volume_is_not_changed() {
+    let (place, volume) = (place(), Volume::new(SECTORS));
+    let profile = Profile {
+        access: Access::ReadOnly,
+        ..profile(1)
+    };
+    let engine = Engine::start(settings(&place.path().join("s"), profile), &volume);
+    let mut guest = Guest::start(&engine.path, Kind::new(Layout::Split, 1));
+    assert_eq!(guest.rings[0].ask(OUT, 0, &[1; 512], 0).status, IOERR);
+    let one = ranges(&[(0, 1)]);
+    assert_eq!(guest.rings[0].ask(DISCARD, 0, &one, 0).status, IOERR);
+    assert_eq!(guest.rings[0].read(0, 512), [0; 512]);
+}
+
+#[test]
+fn requests_keep_their_order_when_the_volume_is_full() {
+    for layout in LAYOUTS {
+        let (place, volume) = (place(), Volume::new(SECTORS));
+        let engine = Engine::start(settings(&place.path().join("s"), profile(1)), &volume);
+        let mut guest = Guest::start(&engine.path, Kind::new(layout, 1));
+        engine.host.set_mode(Mode::Full(3));
+        let mut expected = Vec::new();
+        for sector in 0..8u64 {
+            guest.rings[0].send(OUT, sector, &pattern(sector, 512), 0);
+            expected.push((Operation::Write, sector));
+        }
+        let many: Vec<(u64, u32)> = (100..110).map(|sector| (sector, 1)).collect();
+        guest.rings[0].send(WRITE_ZEROES, 0, &ranges(&many), 0);
+        expected.extend((100..110).map(|sector| (Operation::WriteZeroes, sector)));
+        let answers = guest.rings[0].wait_all();
+        assert_eq!(answers.len(), 9);
+        assert!(answers.iter().all(|answer| answer.status == OK));
+        let asked = &volume.lock().unwrap().asked;
+        let asked: Vec<_> = asked.iter().map(|one| (one.operation, one.start)).collect();
+        assert_eq!(asked, expected);
+        assert!(engine.host.counters(key(0)).full > 0);
+    }
+}
+
+#[test]
+fn a_write_is_durable_before_its_answer_when_the_cache_is_off() {
+    for layout in LAYOUTS {
+        // The guest switches; or it cannot flush; or the export begins so.
+        for (switch, features, cache) in [
+            (true, ALL_FEATURES, CacheMode::WriteBack),
+            (
+                false,
+                ALL_FEATURES & !feature::FLUSH & !feature::CONFIG_WCE,
+                CacheMode::WriteBack,
+            ),
+            (false, ALL_FEATURES, CacheMode::WriteThrough),
+        ] {
+            let (place, volume) = (place(), Volume::new(SECTORS));
+            let profile = Profile {
+                cache,
+                ..profile(1)
+            };
+            let engine = Engine::start(settings(&place.path().join("s"), profile), &volume);
+            let mut kind = Kind::new(layout, 1);
+            kind.features = features;
+            let mut guest = Guest::start(&engine.path, kind);
+            if switch {
+                guest.rings[0].write(900, &[1; 512]);
+                assert_ne!(volume.lock().unwrap().durable[900 * 512], 1);
+                guest.front_end().set_configuration(32, &[0]).unwrap();
+                assert_eq!(guest.front_end().configuration(32, 1).unwrap(), [0]);
+            }
+            for mode in [Mode::Serve, Mode::Full(1)] {
+                engine.host.set_mode(mode);
+                for sector in 0..10u64 {
+                    let bytes = pattern(sector + 7, 512);
+                    guest.rings[0].write(sector, &bytes);
+                    let at = usize::try_from(sector * 512).unwrap();
+                    assert_eq!(volume.lock().unwrap().durable[at..at + 512], bytes);
+                }
+                let answer = guest.rings[0].ask(WRITE_ZEROES, 0, &ranges(&[(0, 1), (5, 1)]), 0);
+                assert_eq!(answer.status, OK);
+                assert_eq!(volume.lock().unwrap().durable[5 * 512], 0);
+            }
+            assert_eq!(engine.host.counters(key(0)).flushes_added, 22);
+        }
+    }
+}
+
+#[test]
+fn with_the_cache_on_nothing_is_flushed_unasked() {
+    let (place, volume) = (place(), Volume::new(SECTORS));
+    let engine = Engine::start(settings(&place.path().join("s"), profile(1)), &volume);
+    let mut guest = Guest::start(&engine.path, Kind::new(Layout::Split, 1));
+    guest.rings[0].write(0, &[1; 512]);
+    assert_eq!(volume.lock().unwrap().durable[0], 0);
+    assert_eq!(guest.rings[0].ask(FLUSH, 0, &[], 0).status, OK);
+    assert_eq!(volume.lock().unwrap().durable[0], 1);
+    assert_eq!(engine.host.counters(key(0)).flushes_added, 0);
+}
+
+#[test]
+fn a_failed_write_is_not_followed_by_a_flush() {
+    let (place, volume) = (place(), Volume::new(SECTORS));
+    let profile = Profile {
+        cache: CacheMode::WriteThrough,
+        ..profile(1)
+    };
+    let engine = Engine::start(settings(&place.path().join("s"), profile), &volume);
+    let mut guest = Guest::start(&engine.path, Kind::new(Layout::Split, 1));
+    engine.host.set_mode(Mode::Fail);
+    assert_eq!(guest.rings[0].ask(OUT, 0, &[1; 512], 0).status, IOERR);
+    assert_eq!(engine.host.counters(key(0)).flushes_added, 0);
+}
+
+#[test]
+fn a_new_size_reaches_the_guest() {
+    let (place, volume) = (place(), Volume::new(SECTORS * 2));
+    let engine = Engine::start(settings(&place.path().join("s"), profile(1)), &volume);
+    let mut guest = Guest::start(&engine.path, Kind::new(Layout::Split, 1));
+    let mut channel = guest.front_end().open_channel().unwrap();
+    let capacity = |guest: &Guest| {
+        let bytes = guest.front_end().configuration(0, 8).unwrap();
+        u64::from_le_bytes(bytes.try_into().unwrap())
+    };
+    assert_eq!(capacity(&guest), SECTORS);
+    assert_eq!(guest.rings[0].ask(OUT, SECTORS, &[1; 512], 0).status, IOERR);
+
+    engine.session().resize(SECTORS * 2);
+
+    // CONFIG_CHANGE_MSG is number 2, version 1, no payload.
+    let mut told = [0u8; 12];
+    channel.read_exact(&mut told).unwrap();
+    assert_eq!(told, [2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(capacity(&guest), SECTORS * 2);
+    guest.rings[0].write(SECTORS, &[1; 512]);
+    assert_eq!(engine.session().status().sectors, SECTORS * 2);
+}
+
+#[test]
+fn a_front_end_that_does_not_read_its_channel_stops_nobody() {
+    let (place, volume) = (place(), Volume::new(SECTORS));
+    let engine = Engine::start(settings(&place.path().join("s"), profile(1)), &volume);
+    let mut guest = Guest::start(&engine.path, Kind::new(Layout::Split, 1));
+    let _channel = guest.front_end().open_channel().unwrap();
+    for _ in 0..100_000 {
+        engine.session().resize(SECTORS);
+    }
+    guest.rings[0].write(0, &[1; 512]);
+}
+
+#[test]
+fn any_part_of_the_configuration_can_be_read() {
+    let (place, volume) = (place(), Volume::new(SECTORS));
+    let engine = Engine::start(settings(&place.path().join("s"), profile(4)), &volume);
+    let guest = Guest::start(&engine.path, Kind::new(Layout::Split, 1));
+    let all = guest.front_end().configuration(0, 256).unwrap();
+    assert_eq!(all[..8], SECTORS.to_le_bytes());
+    assert_eq!(all[64..], [0; 192]);
+    for (offset, length) in [(0, 60), (0, 8), (34, 2), (0, 64), (200, 56), (0, 1)] {
+        let part = guest.front_end().configuration(offset, length).unwrap();
+        let at = usize::try_from(offset).unwrap();
+        assert_eq!(part, all[at..at + usize::try_from(length).unwrap()]);
+    }
+    assert!(guest.front_end().configuration(0, 257).is_err());
+    assert_eq!(
+        guest.front_end().configuration(0, 256).unwrap(),
+        all,
+        "still there"
+    );
+}
+
+#[test]
+fn two_hundred_and_fifty_six_queues_serve() {
+    for layout in LAYOUTS {
+        let (place, volume) = (place(), Volume::new(SECTORS));
+        let engine = Engine::start(settings(&place.path().join("s"), profile(256)), &volume);
+        let mut kind = Kind::new(layout, 256);
+        kind.size = 8;
+        let mut guest = Guest::start(&engine.path, kind);
+        let queues = guest.front_end().ask(messages::GET_QUEUE_NUM, &[]);
+        assert_eq!(queues.unwrap().number(), 256);
+        for (sector, ring) in (0..).zip(&mut guest.rings) {
+            ring.send(OUT, sector, &pattern(sector, 512), 0);
+        }
+        for ring in &mut guest.rings {
+            assert_eq!(ring.wait().status, OK);
+        }
+        for (sector, ring) in (0..).zip(guest.rings.iter_mut().rev()) {
+            assert_eq!(ring.read(sector, 512), pattern(sector, 512));
+        }
+        assert_eq!(engine.session().status().front_ends[0].queues.len(), 256);
+        for index in 0..256 {
+            guest.front_end().stop_ring(index).unwrap();
+        }
+        assert_eq!(engine.host.running(), []);
+    }
+}
+
+#[test]
+fn stopping_a_ring_finishes_what_was_taken() {
+    for layout in LAYOUTS {
+        let (place, volume) = (place(), Volume::new(SECTORS));
+        let engine = Engine::start(settings(&place.path().join("s"), profile(1)), &volume);
+        let mut guest = Guest::start(&engine.path, Kind::new(layout, 1));
+        guest.rings[0].write(99, &[9; 512]);
+        engine.host.set_mode(Mode::Hold);
+        for sector in 0..4 {
+            guest.rings[0].send(OUT, sector, &[7; 512], 0);
+        }
+        engine.host.wait_held(4);
+        let front_end = guest.front_end();
+        front_end
+            .send(messages::GET_VRING_BASE, &[0; 8], &[])
+            .unwrap();
+        engine.host.set_mode(Mode::Serve);
+        let reply = front_end.reply().unwrap();
+        assert_eq!(guest.rings[0].driver.in_flight(), 4);
+        for _ in 0..4 {
+            assert_eq!(guest.rings[0].reap().expect("finished").status, OK);
+        }
+        let base = guest.rings[0].driver.base();
+        assert_eq!(reply.payload[4..], base.to_ne_bytes());
+        assert_eq!(engine.host.running(), []);
+        // And it goes on from there.
+        guest.rings[0].send(OUT, 50, &[5; 512], 0);
+        let ring = &guest.rings[0];
+        let front_end = guest.front_end();
+        front_end
+            .set_ring(0, &ring.driver, base, &ring.bells)
+            .unwrap();
+        assert_eq!(guest.rings[0].wait().status, OK);
+        assert_eq!(volume.lock().unwrap().bytes[50 * 512], 5);
+    }
+}
+
+#[test]
+fn a_disabled_ring_waits_and_goes_on_when_enabled() {
+    for layout in LAYOUTS {
+        let (place, volume) = (place(), Volume::new(SECTORS));
+        let engine = Engine::start(settings(&place.path().join("s"), profile(1)), &volume);
+        let mut guest = Guest::start(&engine.path, Kind::new(layout, 1));
+        for round in 0..3u64 {
+            guest.rings[0].write(round, &[1; 512]);
+            guest.front_end().enable(0, false).unwrap();
+            assert_eq!(engine.host.running(), []);
+            guest.rings[0].send(OUT, 100 + round, &[2; 512], 0);
+            assert!(guest.rings[0].reap().is_none());
+            guest.front_end().enable(0, true).unwrap();
+            assert_eq!(guest.rings[0].wait().status, OK);
+        }
+    }
+}
+
+#[test]
+fn messages_may_come_in_any_order_that_the_protocol_allows() {
+    let (place, volume) = (place(), Volume::new(SECTORS));
+    let engine = Engine::start(settings(&place.path().join("s"), profile(1)), &volume);
+    let mut guest = Guest::boot(Kind::new(Layout::Split, 1));
+    guest.rings[0].send(OUT, 3, &[3; 512], 0);
+    let mut front_end = FrontEnd::connect(&engine.path).unwrap();
+    front_end.negotiate(ALL_FEATURES, ALL_PROTOCOL).unwrap();
+    // Enabled before it has an address, addresses before there is memory, work before a kick.
+    front_end.enable(0, true).unwrap();
+    let ring = &guest.rings[0];
+    front_end.set_ring(0, &ring.driver, 0, &ring.bells).unwrap();
+    assert_eq!(engine.host.running(), []);
+    let start = guest::Memory::START;
+    front_end.add_memory(&guest.memory, start).unwrap();
+    assert_eq!(guest.rings[0].wait().status, OK);
+    assert_eq!(volume.lock().unwrap().bytes[3 * 512], 3);
+    let slots = front_end.ask(messages::GET_MAX_MEM_SLOTS, &[]).unwrap();
+    assert!(slots.number() >= 32);
+}
+
+#[test]
+fn without_protocol_features_rings_are_enabled_at_once() {
+    let (place, volume) = (place(), Volume::new(SECTORS));
+    let engine = Engine::start(settings(&place.path().join("s"), profile(1)), &volume);
+    let mut kind = Kind::new(Layout::Split, 1);
+    kind.features &= !NEGOTIATED;
+    let mut guest = Guest::start(&engine.path, kind);
+    guest.rings[0].write(1, &[1; 512]);
+    assert_eq!(guest.rings[0].read(1, 512), [1; 512]);
+}
+
+#[test]
+fn a_ring_without_kicks_is_polled_and_one_without_calls_is_not_called() {
+    let (place, volume) = (place(), Volume::new(SECTORS));
+    let engine = Engine::start(settings(&place.path().join("s"), profile(1)), &volume);
+    let mut guest = Guest::start(&engine.path, Kind::new(Layout::Split, 1));
+    let front_end = guest.front_end();
+    front_end
+        .set_event(messages::SET_VRING_KICK, 0, None)
+        .unwrap();
+    front_end
+        .set_event(messages::SET_VRING_CALL, 0, None)
+        .unwrap();
+    guest.rings[0].send(OUT, 1, &[1; 512], 0);
+    // This host sleeps all the same; what counts is that the queue says so and serves when polled.
+    engine.host.wait_idle();
+    assert_eq!(guest.rings[0].reap().expect("served").status, OK);
+    let call = guest.rings[0].bells.call.try_clone().unwrap();
+    let _ = call.read();
+    assert!(call.read().is_err(), "nobody calls");
+    // A new call is rung at once, in case one was missed.
+    let front_end = guest.front_end();
+    front_end
+        .set_event(messages::SET_VRING_CALL, 0, Some(&call))
+        .unwrap();
+    engine.host.wait_idle();
+    assert_eq!(call.read().unwrap(), 1);
+}
+
+#[test]
+fn memory_can_be_added_and_taken_back_while_requests_are_pending() {
+    let (place, volume) = (place(), Volume::new(SECTORS));
+    let engine = Engine::start(settings(&place.path().join("s"), profile(1)), &volume);
+    let mut guest = Guest::start(&engine.path, Kind::new(Layout::Split, 1));
+    let more = guest::Memory::new(1 << 20).unwrap();
+    let base = 1 << 33;
+    guest.front_end().add_memory(&more, base).unwrap();
+    more.write(guest::Memory::START + 4096, &[6; 512]);
+    guest.rings[0].send_at(OUT, 6, (base + 4096, 512, 0));
+    assert_eq!(guest.rings[0].wait().status, OK);
+    assert_eq!(volume.lock().unwrap().bytes[6 * 512], 6);
+
+    engine.host.set_mode(Mode::Hold);
+    guest.rings[0].send_at(IN, 6, (base + 8192, 0, 512));
+    engine.host.wait_held(1);
+    let (done, when_done) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let front_end = guest.front_end.as_ref().expect("connected");
+        let more = &more;
+        scope.spawn(move || {
+            front_end.remove_memory(more, base).unwrap();
+            done.send(()).unwrap();
+        });
+        while !engine
+            .host
+            .memory_changes()
+            .contains(&MemoryChange::Removed)
+        {
+            std::thread::yield_now();
+        }
+        engine.host.wait_idle();
+        assert!(
+            when_done.try_recv().is_err(),
+            "something still points there"
+        );
+        engine.host.set_mode(Mode::Serve);
+        when_done.recv().unwrap();
+    });
+    assert_eq!(guest.rings[0].wait().status, OK);
+    assert_eq!(more.read(guest::Memory::START + 8192, 512), [6; 512]);
+    // What was taken back is not memory any more, which is this queue's own problem.
+    guest.rings[0].send_at(IN, 6, (base + 8192, 0, 512));
+    engine
+        .host
+        .wait_event(|event| matches!(event, SessionEvent::QueueBroken { .. }));
+}
+
+#[test]
+fn all_memory_can_be_replaced_while_rings_run() {
+    for layout in LAYOUTS {
+        let (place, volume) = (place(), Volume::new(SECTORS));
+        let engine = Engine::start(settings(&place.path().join("s"), profile(2)), &volume);
+        let mut guest = Guest::start(&engine.path, Kind::new(layout, 2));
+        for round in 0..5 {
+            guest.rings[0].write(round, &[1; 512]);
+            guest.front_end().set_memory(&guest.memory).unwrap();
+            guest.rings[1].write(round, &[2; 512]);
+        }
+        assert_eq!(engine.host.running().len(), 2);
+    }
+}
+
+#[test]
+fn a_reset_device_starts_again() {
+    let (place, volume) = (place(), Volume::new(SECTORS));
+    let engine = Engine::start(settings(&place.path().join("s"), profile(1)), &volume);
+    let mut guest = Guest::start(&engine.path, Kind::new(Layout::Split, 1));
+    guest.rings[0].write(1, &[1; 512]);
+    guest.front_end().set_configuration(32, &[0]).unwrap();
+    guest
+        .front_end()
+        .set(messages::RESET_DEVICE, &[], &[])
+        .unwrap();
+    assert_eq!(engine.host.running(), []);
+    assert_eq!(guest.front_end().configuration(32, 1).unwrap(), [1]);
+    let ring = common::machine::Ring::new(&guest.memory, guest.rings[0].driver.options());
+    guest.rings[0] = ring;
+    let ring = &guest.rings[0];
+    guest
+        .front_end()
+        .set_ring(0, &ring.driver, 0, &ring.bells)
+        .unwrap();
+    guest.front_end().enable(0, true).unwrap();
+    assert_eq!(guest.rings[0].read(1, 512), [1; 512]);
+}
+
+#[test]
+fn a_second_front_end_is_turned_away_and_a_successor_is_not() {
+    let (place, volume) = (place(), Volume::new(SECTORS));
+    let engine = Engine::start(settings(&place.path().join("s"), profile(1)), &volume);
+    let mut guest = Guest::start(&engine.path, Kind::new(Layout::Split, 1));
+    let second = FrontEnd::connect(&engine.path).unwrap();
+    assert!(second.is_cut());
+    engine
+        .host
+        .wait_event(|event| matches!(event, SessionEvent::Refused { .. }));
+    for round in 0..50 {
+        guest.rings[0].write(round, &[1; 512]);
+        guest.disconnect();
+        guest.connect(&engine.path).unwrap();
+    }
+    guest.rings[0].write(51, &[1; 512]);
+    assert_eq!(engine.session().status().front_ends.len(), 1);
+}
+
+#[test]
+fn a_shared_export_serves_several_and_keeps_their_cache_modes_apart() {
+    let (place, volume) = (place(), Volume::new(SECTORS));
+    let mut shared = settings(&place.path().join("s"), profile(1));
+    shared.sharing = Sharing::Shared;
+    let engine = Engine::start(shared, &volume);
+    let mut one = Guest::start(&engine.path, Kind::new(Layout::Split, 1));
+    let mut two = Guest::start(&engine.path, Kind::new(Layout::Packed, 1));
+    one.front_end().set_configuration(32, &[0]).unwrap();
+    assert_eq!(two.front_end().configuration(32, 1).unwrap(), [1]);
+    one.rings[0].write(1, &[1; 512]);
+    assert_eq!(two.rings[0].read(1, 512), [1; 512]);
+    drop(one);
+    two.rings[0].write(2, &[2; 512]);
+    assert_eq!(two.rings[0].read(2, 512), [2; 512]);
+}
+
+#[test]
+fn handshakes_are_held_until_the_array_is_there() {
+    let (place, volume) = (place(), Volume::new(SECTORS));
+    let engine = Engine::start(settings(&place.path().join("s"), profile(1)), &volume);
+    engine.session().set_ready(false);
+    // Whoever was accepted is served; who comes now waits. The first wait may have begun before.
+    let mut early = FrontEnd::connect(&engine.path).unwrap();
+    let (held, answered) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            early.negotiate(ALL_FEATURES, ALL_PROTOCOL).unwrap();
+            held.send(()).unwrap();
+        });
+        assert!(!engine.session().status().ready);
+        engine.session().set_ready(true);
+        answered.recv().unwrap();
+    });
+}
+
+#[test]
+fn a_session_that_is_not_ready_answers_nothing() {
+    let (place, volume) = (place(), Volume::new(SECTORS));
+    let (host, _reactor) = common::TestHost::start(&volume);
+    let path = place.path().join("s");
+    let session = Session::start(settings(&path, profile(1)), host.clone()).unwrap();
+    let front_end = FrontEnd::connect(&path).unwrap();
+    front_end.send(messages::GET_FEATURES, &[], &[]).unwrap();
+    drop(session);
+    assert!(front_end.is_cut());
+    assert_eq!(host.events(), [], "nobody was let in");
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_socket_in_use_is_refused_and_left_alone() {
+    let (place, volume) = (place(), Volume::new(SECTORS));
+    let engine = Engine::start(settings(&place.path().join("s"), profile(1)), &volume);
+    let (host, _reactor) = common::TestHost::start(&volume);
+    let error = Session::start(settings(&engine.path, profile(1)), host).unwrap_err();
+    assert_eq!(error.kind, BindErrorKind::InUse);
+    let mut guest = Guest::start(&engine.path, Kind::new(Layout::Split, 1));
+    guest.rings[0].write(0, &[1; 512]);
+}
+
+#[test]
+fn a_stopped_session_finishes_what_was_taken() {
+    let (place, volume) = (place(), Volume::new(SECTORS));
+    let mut engine = Engine::start(settings(&place.path().join("s"), profile(1)), &volume);
+    let mut guest = Guest::start(&engine.path, Kind::new(Layout::Split, 1));
+    engine.host.set_mode(Mode::Hold);
+    guest.rings[0].send(OUT, 1, &[1; 512], 0);
+    engine.host.wait_held(1);
+    let session = engine.session.take().expect("started");
+    let stopper = std::thread::Builder::new();
+    let stopper = stopper.spawn(move || session.stop()).unwrap();
+    assert!(guest.front_end().is_cut());
+    engine.host.set_mode(Mode::Serve);
+    stopper.join().unwrap();
+    assert_eq!(guest.rings[0].reap().expect("finished").status, OK);
+    assert!(!engine.path.exists());
+}
+
+#[test]
+fn what_is_offered_is_what_can_be_kept() {
+    let (place, volume) = (place(), Volume::new(SECTORS));
+    let engine = Engine::start(settings(&place.path().join("s"), profile(1)), &volume);
+    let front_end = FrontEnd::connect(&engine.path).unwrap();
+    let features = front_end.ask(messages::GET_FEATURES, &[]).unwrap().number();
+    assert_eq!(features, profile(1).features());
+    let log_all = 1 << 26;
+    assert_eq!(features & log_all, 0, "dirty logging is not followed");
+    let offered = front_end.ask(messages::GET_PROTOCOL_FEATURES, &[]).unwrap();
+    assert_eq!(offered.number(), ALL_PROTOCOL);
+    assert_eq!(offered.number() & protocol::STATUS, 0);
+}
