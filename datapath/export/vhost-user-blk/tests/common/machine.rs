@@ -31,6 +31,10 @@ pub const ALL_PROTOCOL: u64 = protocol::MQ
     | protocol::RESET_DEVICE
     | protocol::CONFIGURE_MEM_SLOTS;
 
+pub fn protocol_without_inflight() -> u64 {
+    ALL_PROTOCOL & !protocol::INFLIGHT_SHMFD
+}
+
 pub const ALL_FEATURES: u64 = u64::MAX & !feature::RING_PACKED;
 
 /// Where the parts of a request in flight are.

@@ -118,6 +118,8 @@ pub enum Mode {
     PerformAndHold,
     /// Takes so many and is full then; performs them, last first.
     Full(usize),
+    /// Serves everything but flushes, which it takes and holds.
+    HoldFlushes,
     /// Completes with a media error.
     Fail,
 }
@@ -315,6 +317,15 @@ impl TestHost {
         };
         match *mode {
             Mode::Hold | Mode::PerformAndHold => {}
+            Mode::HoldFlushes => {
+                let is_flush = |request: &Request| request.operation == Operation::Flush;
+                while let Some(at) = held.iter().position(|(_, request)| !is_flush(request)) {
+                    let taken = held.remove(at).expect("it was just found");
+                    let status = self.volume().perform(&taken.1);
+                    complete(taken, status);
+                    worked += 1;
+                }
+            }
             Mode::Serve => {
                 while let Some(taken) = held.pop_front() {
                     let status = self.volume().perform(&taken.1);
