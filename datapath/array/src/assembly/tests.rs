@@ -536,6 +536,32 @@ fn a_lone_member_that_got_further_in_vain_does_not_decide() {
 }
 
 #[test]
+fn a_side_that_was_forced_is_never_given_up() {
+    let common = later(&config(3), 3);
+    let mut found: Vec<Found> = (0..3)
+        .map(|m| drive(m, level_superblock(Level::L1, m, 3, DRIVE_BYTES), &common))
+        .collect();
+    // Member 0 was forced to start alone and filled member 1 again; then member 1 went over to
+    // member 2, which had gone on meanwhile.
+    let mut alone = one(&found[..1]).start(0x111, true).expect("forced");
+    alone = alone.next(0x112);
+    alone.members[1].state = MemberState::InSync;
+    let others = one(&found[1..]).start(0x222, false).expect("a majority");
+    set(&mut found[0], &alone);
+    for forced_too in [false, true] {
+        let mut others = later(&others, 4);
+        if forced_too {
+            others.forced_at = others.update;
+        }
+        for member in &mut found[1..] {
+            set(member, &others);
+        }
+        let said = explanation(&one(&found));
+        assert!(said.starts_with("refused: split brain"), "{said}");
+    }
+}
+
+#[test]
 fn an_array_written_by_a_newer_engine_is_refused() {
     let array = Uuid::from_u128(0xA7);
     let newer = FormatError::NewerFormat { array, format: 7 };

@@ -284,7 +284,7 @@ fn every_small_array_has_room_for_its_largest_record() {
     for (drive_bytes, members) in [(16, 256), (64, 3), (64, 256), (256, 256), (1024, 64)] {
         let layout =
             Layout::for_member(drive_bytes * MIB, BlockSize::B4096, members).expect("usable");
-        let extents = layout.data.length / EXTENT_BYTES_MIN * u64::try_from(members).unwrap();
+        let extents = layout.data.length * u64::try_from(members).unwrap() / EXTENT_BYTES_MIN;
         let mut worst = config(u16::try_from(members).unwrap());
         worst.volumes = (0..extents.min(1024))
             .map(|n| volume(u128::from(n), vec![ExtentRun { first: n, count: 1 }]))
@@ -405,6 +405,68 @@ fn a_config_record_that_contradicts_itself_is_refused() {
     );
     assert_eq!(refused(|c| c.ancestors.reverse()), says("history"));
     assert_eq!(refused(|c| c.forced_at = Update(10)), says("history"));
+}
+
+/// A config record with some bytes changed by somebody who can compute a checksum.
+fn forged_config(at: usize, bytes: &[u8]) -> Result<(MemberIndex, ArrayConfig), FormatError> {
+    let mut full = config(4);
+    full.volumes = vec![volume(1, vec![ExtentRun { first: 0, count: 3 }])];
+    full.unzeroed = vec![ExtentRun { first: 7, count: 1 }];
+    let mut forged = encoded(&full);
+    forged[at..at + bytes.len()].copy_from_slice(bytes);
+    let length = u32::from_le_bytes(forged[12..16].try_into().unwrap());
+    reseal(&mut forged[..bytes_of(u64::from(length))]);
+    ArrayConfig::decode(&forged)
+}
+
+#[test]
+fn a_forged_config_record_is_refused_for_what_is_wrong_with_it() {
+    let invalid = |at: usize, bytes: &[u8]| match forged_config(at, bytes) {
+        Err(FormatError::Invalid(what)) => what,
+        other => panic!("byte {at}: {other:?}"),
+    };
+    let length = u16::try_from(1024 + 4 * 192 + 128 + 2 * 16).unwrap();
+    assert!(forged_config(12, &length.to_le_bytes()).is_ok());
+    assert_eq!(
+        invalid(12, &(length + 16).to_le_bytes()),
+        "tables do not add up"
+    );
+    assert_eq!(
+        invalid(12, &(length - 16).to_le_bytes()),
+        "tables do not add up"
+    );
+    assert_eq!(
+        invalid(12, &500u16.to_le_bytes()),
+        "too short for a config record"
+    );
+    assert_eq!(invalid(32, &[4]), "member index");
+    assert_eq!(invalid(108, &[3]), "write hole");
+    assert_eq!(invalid(128, &[0]), "name of the array");
+    assert_eq!(invalid(128, b"a/"), "name of the array");
+    assert_eq!(invalid(190, &[65]), "name of the array");
+    assert_eq!(invalid(192, &[0]), "number of members");
+    assert_eq!(invalid(192, &[1, 1]), "number of members");
+    assert_eq!(invalid(196, &[1, 4]), "number of volumes");
+    assert_eq!(invalid(196, &[9]), "tables do not add up");
+    assert_eq!(invalid(200, &[0xFF; 4]), "tables do not add up");
+    // One run more and one unzeroed run less, and the other way round.
+    assert_eq!(invalid(200, &[2, 0, 0, 0, 0]), "runs of no volume");
+    assert_eq!(invalid(200, &[0, 0, 0, 0, 2]), "runs of a volume");
+    assert_eq!(invalid(208, &[17]), "number of ancestors");
+    assert_eq!(invalid(1024 + 16, &[4]), "a member");
+    assert_eq!(invalid(1024 + 16, &[3, 10]), "a member");
+    assert_eq!(invalid(1024 + 40, &[145]), "a member");
+    assert_eq!(invalid(1024 + 48, &[0xFF]), "a member");
+    let first_volume = 1024 + 4 * 192;
+    assert_eq!(invalid(first_volume + 28, &[4]), "a volume");
+    assert_eq!(invalid(first_volume + 32, &[0]), "a volume");
+    assert_eq!(
+        forged_config(64, &[1]),
+        Err(FormatError::NewerFeatures {
+            array: Uuid::from_u128(0xA7),
+            bits: 1
+        })
+    );
 }
 
 #[test]
