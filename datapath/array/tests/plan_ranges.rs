@@ -10,8 +10,12 @@ mod plan_common;
 
 use array::{Geometry, Level, StripeState, bands, plan_read, plan_write};
 use geometry_common::{geometries, layout};
-use plan_common::{Chunk, Code, Stripe};
+use plan_common::Code;
 use units::{MemberIndex, Role, RoleSet, StripeIndex};
+
+/// A chunk of up to four blocks.
+type Chunk = plan_common::Chunk<4>;
+type Stripe = plan_common::Stripe<4>;
 
 /// An array whose members are bytes.
 struct Array {

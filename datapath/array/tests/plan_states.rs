@@ -8,8 +8,12 @@ mod plan_common;
 
 use array::{Beyond, Method, StripeState, WritePlan, plan_read, plan_repair, plan_write};
 use model::field::{add_scaled, inverse, multiply};
-use plan_common::{Chunk, Code, ROLES, Stripe};
+use plan_common::{Code, ROLES};
 use units::{Role, RoleSet};
+
+/// A chunk with a byte for every unknown.
+type Chunk = plan_common::Chunk<24>;
+type Stripe = plan_common::Stripe<24>;
 
 /// All codes of up to eight chunks.
 fn codes() -> impl Iterator<Item = Code> {

@@ -9,10 +9,10 @@ use units::{Role, RoleSet};
 
 /// Roles of the largest group in these tests.
 pub(crate) const ROLES: usize = 8;
-/// A chunk's bytes.
-pub(crate) type Chunk = [u8; 24];
+/// A chunk of so many bytes.
+pub(crate) type Chunk<const BYTES: usize> = [u8; BYTES];
 /// The chunks of a stripe, by role; those beyond k + M are zero.
-pub(crate) type Stripe = [Chunk; ROLES];
+pub(crate) type Stripe<const BYTES: usize> = [Chunk<BYTES>; ROLES];
 
 /// The code of stripes of k + M, with its decoders computed once each.
 pub(crate) struct Code {
@@ -47,9 +47,9 @@ impl Code {
     }
 
     /// Makes the parity agree with the data.
-    pub(crate) fn encode(&self, stripe: &mut Stripe) {
+    pub(crate) fn encode<const BYTES: usize>(&self, stripe: &mut Stripe<BYTES>) {
         for parity in 0..self.m {
-            let mut sum = Chunk::default();
+            let mut sum = [0; BYTES];
             for (data, chunk) in stripe[..self.k].iter().enumerate() {
                 add_scaled(&mut sum, self.coefficients[parity][data], chunk);
             }
@@ -58,11 +58,15 @@ impl Code {
     }
 
     /// The whole stripe that k chunks determine.
-    pub(crate) fn decode(&self, from: RoleSet, stripe: &Stripe) -> Stripe {
+    pub(crate) fn decode<const BYTES: usize>(
+        &self,
+        from: RoleSet,
+        stripe: &Stripe<BYTES>,
+    ) -> Stripe<BYTES> {
         assert_eq!(from.len(), self.k, "decodes from k chunks");
         let factors =
             self.decoders[usize::try_from(from.0).unwrap()].get_or_init(|| self.decoder(from));
-        let mut decoded = Stripe::default();
+        let mut decoded = [[0; BYTES]; ROLES];
         for data in 0..self.k {
             for role in from {
                 add_scaled(
@@ -98,9 +102,13 @@ impl Code {
     }
 
     /// What is left of a stripe for a plan that reads only these roles.
-    fn seen(plan_read: RoleSet, state: &StripeState, stripe: &Stripe) -> Stripe {
+    fn seen<const BYTES: usize>(
+        plan_read: RoleSet,
+        state: &StripeState,
+        stripe: &Stripe<BYTES>,
+    ) -> Stripe<BYTES> {
         assert!(!plan_read.meets(state.unreadable), "reads what it cannot");
-        let mut seen = Stripe::default();
+        let mut seen = [[0; BYTES]; ROLES];
         for role in plan_read {
             seen[role.at()] = stripe[role.at()];
         }
@@ -108,12 +116,12 @@ impl Code {
     }
 
     /// Carries a write out on the stripe as its method says.
-    pub(crate) fn write(
+    pub(crate) fn write<const BYTES: usize>(
         &self,
         plan: &WritePlan,
         state: &StripeState,
-        new: &[(Role, Chunk)],
-        stripe: &mut Stripe,
+        new: &[(Role, Chunk<BYTES>)],
+        stripe: &mut Stripe<BYTES>,
     ) {
         assert!(!plan.write.meets(state.lost), "writes what is lost");
         assert!(self.roles().covers(plan.read.union(plan.write)));
@@ -149,10 +157,15 @@ impl Code {
     }
 
     /// The chunks that a read or repair decodes; the others are zero.
-    pub(crate) fn read(&self, plan: &ReadPlan, state: &StripeState, stripe: &Stripe) -> Stripe {
+    pub(crate) fn read<const BYTES: usize>(
+        &self,
+        plan: &ReadPlan,
+        state: &StripeState,
+        stripe: &Stripe<BYTES>,
+    ) -> Stripe<BYTES> {
         assert!(self.roles().covers(plan.read.union(plan.decode)));
         let seen = Code::seen(plan.read, state, stripe);
-        let mut decoded = Stripe::default();
+        let mut decoded = [[0; BYTES]; ROLES];
         if !plan.decode.is_empty() {
             let all = self.decode(plan.read.lowest(self.k), &seen);
             for role in plan.decode {
