@@ -356,7 +356,7 @@ impl Port {
         }
         self.start_ready();
         let armed = self.watches.arm(&mut self.ring);
-        if armed && self.ready.is_empty() && self.finished.is_empty() {
+        if armed && self.ready.is_empty() {
             let limit = self.until_due(limit);
             self.ring.sleep(limit);
         } else {

@@ -18,7 +18,7 @@ enum State {
     Leaving,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Watch {
     fd: RawFd,
     token: u64,
@@ -121,5 +121,69 @@ impl Watches {
 
     pub(super) fn take_fired(&mut self, tokens: &mut Vec<u64>) {
         tokens.append(&mut self.fired);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    /// Sleeps until the kernel answered for so many watches or removals.
+    fn answers(ring: &mut Ring, watches: &mut Watches, wanted: usize) {
+        let mut seen = 0;
+        while seen < wanted {
+            ring.sleep(None);
+            let mut answers = Vec::new();
+            ring.reap(&mut answers);
+            seen += answers.len();
+            for answer in answers {
+                if let Key::Watch(place) = Key::decode(answer.key) {
+                    watches.answered(place, answer.result);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_watch_that_was_ended_leaves_nothing_behind() {
+        let mut ring = Ring::new(64, 1).unwrap();
+        let mut watches = Watches::default();
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        for _ in 0..3 {
+            watches.add(reader.as_raw_fd(), 7);
+            assert!(watches.arm(&mut ring));
+            watches.remove(7, &mut ring);
+            answers(&mut ring, &mut watches, 2);
+            assert_eq!(watches.places, [None]);
+        }
+        writer.write_all(b"kick").unwrap();
+        watches.add(reader.as_raw_fd(), 7);
+        assert!(watches.arm(&mut ring));
+        answers(&mut ring, &mut watches, 1);
+        assert!(watches.any_fired());
+        watches.remove(7, &mut ring);
+        assert!(
+            !watches.any_fired(),
+            "its owner does not know the token any more"
+        );
+        assert_eq!(watches.places, [None]);
+        assert!(watches.disarmed.is_empty());
+    }
+
+    #[test]
+    fn a_watch_of_a_closed_file_is_told_once_and_ends() {
+        let mut ring = Ring::new(64, 1).unwrap();
+        let mut watches = Watches::default();
+        watches.add(-1, 9);
+        assert!(watches.arm(&mut ring));
+        answers(&mut ring, &mut watches, 1);
+        let mut tokens = Vec::new();
+        watches.take_fired(&mut tokens);
+        assert_eq!(tokens, [9]);
+        assert_eq!(watches.places, [None]);
+        assert!(watches.disarmed.is_empty());
     }
 }

@@ -169,16 +169,14 @@ impl Port {
             Method::Direct | Method::Bounce | Method::Zeroes => {}
         }
         assert!(moved <= bytes, "{moved} of {bytes} bytes were moved");
-        let done = task.done + moved;
-        let mut whole = done;
+        let mut align = 1;
         if moved < bytes {
             let seat = self.seats[usize::from(task.seat)].as_mut();
             let seat = seat.expect("a seat stays while it is used");
             seat.counters.continued += 1;
-            // Direct I/O can only go on at a whole block.
-            let align = seat.drive.info().length_align();
-            whole = done / align * align;
+            align = seat.drive.info().length_align();
         }
+        let whole = resume_at(task.done, moved, align);
         if task.method == Method::Bounce && task.reads() {
             let came = units::bytes_usize(whole.saturating_sub(task.done));
             let buffer = task.buffer.expect("held until the end");
@@ -225,6 +223,12 @@ impl Port {
         };
         self.finish(slot, status);
     }
+}
+
+/// Where a transfer goes on that was at `done` and moved so many bytes more: direct I/O can only go
+/// on at a whole block.
+fn resume_at(done: u64, moved: u64, align: u64) -> u64 {
+    (done + moved) / align * align
 }
 
 /// What became of a new request.
@@ -287,4 +291,23 @@ fn punch_mode(kind: DriveKind, operation: Operation) -> i32 {
         _ => libc::FALLOC_FL_PUNCH_HOLE,
     };
     how | libc::FALLOC_FL_KEEP_SIZE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transfer_cut_short_goes_on_at_a_whole_block_and_never_behind_it() {
+        for (done, moved, align, wanted) in [
+            (0, 4096, 512, 4096),
+            (0, 1808, 512, 1536),
+            (4096, 100, 512, 4096),
+            (4096, 4195, 4096, 8192),
+            (0, 1808, 1, 1808),
+            (77, 3, 1, 80),
+        ] {
+            assert_eq!(resume_at(done, moved, align), wanted, "{done}+{moved}");
+        }
+    }
 }
