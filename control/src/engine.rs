@@ -31,8 +31,10 @@ pub trait Engine: Send + Sync + 'static {
     /// it, `NotFound` when nothing is there, `Invalid` when it cannot be a drive.
     fn add_drive(&self, add: &DriveAdd) -> Answer<DriveView>;
 
-    /// Opens a drive that was added before, at a start. The identity decides; the spec is a hint,
-    /// and what is found there with another identity is not opened.
+    /// Opens a drive that was added before, at a start. The identity decides, the spec is a hint:
+    /// what is found there and says that it is another is not opened. What carries no identity
+    /// (a blank file; an array destroyed just before a crash) is taken by its spec, and so is
+    /// everything when `known.identity` is empty.
     ///
     /// # Errors
     /// As [`Engine::add_drive`]; `NotFound` also when the identity is somebody else's.

@@ -4,9 +4,21 @@
 //! all of this runs against a pretended one in tests.
 #![forbid(unsafe_code)]
 
+pub mod api;
+pub mod body;
+pub mod claim;
 pub mod engine;
+#[cfg(any(test, feature = "fake"))]
+pub mod fake;
+pub mod log;
 pub mod metrics;
+pub mod name;
 pub mod request;
+pub mod serve;
+pub mod service;
+pub mod settings;
 pub mod view;
+pub mod wanted;
 
 pub use engine::{Answer, Engine, EngineError, ErrorKind};
+pub use service::Control;

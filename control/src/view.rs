@@ -54,8 +54,9 @@ pub struct DriveView {
     pub uuid: Uuid,
     /// Where it is.
     pub spec: DriveSpec,
-    /// What it is told by at the next start: an opaque text that the engine compares
-    /// ([`crate::Engine::open_drive`]). Empty when nothing tells it apart.
+    /// What it is told by at the next start: an opaque text that only the engine compares
+    /// ([`crate::Engine::open_drive`]). The WWID or serial where there is one, else what is on
+    /// the drive (array uuid and place), else empty.
     pub identity: String,
     /// What it is doing.
     pub state: DriveState,

@@ -1,0 +1,240 @@
+//! What only one engine may have: its state directory and its socket.
+//!
+//! Both are claimed by a lock on a file (flock, which the kernel lets go when the process dies),
+//! before anything in them is read. A socket file that is there is taken over only when nobody
+//! answers on it.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use crate::{Answer, EngineError, ErrorKind};
+
+const STATE_DIR_MODE: u32 = 0o700;
+const RUNTIME_DIR_MODE: u32 = 0o755;
+const SOCKET_MODE: u32 = 0o660;
+
+/// A state directory that is ours for as long as this lives.
+#[derive(Debug)]
+pub struct StateDir {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl StateDir {
+    /// Makes the directory when it is missing (0700) and locks it.
+    ///
+    /// # Errors
+    /// `Busy` when another engine has it, `Internal` when it cannot be made.
+    pub fn claim(path: &Path) -> Answer<StateDir> {
+        let object = format!("state directory {}", path.display());
+        make_dir(path, STATE_DIR_MODE).map_err(|error| failed(&object, &error))?;
+        let lock = lock(&path.join("lock"), &object)?;
+        Ok(StateDir {
+            path: path.to_owned(),
+            _lock: lock,
+        })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// The API's socket, bound and locked; removed when dropped.
+#[derive(Debug)]
+pub struct ApiSocket {
+    path: PathBuf,
+    listener: UnixListener,
+    _lock: File,
+}
+
+impl ApiSocket {
+    /// Makes the directory when it is missing (0755: front-ends go through it to the exports'
+    /// sockets), and binds the socket (0660).
+    ///
+    /// # Errors
+    /// `Busy` when somebody answers on it or another engine claims it; `Exists` when a file that
+    /// is no socket is in the way; `Internal` when it cannot be made.
+    pub fn claim(path: &Path) -> Answer<ApiSocket> {
+        let object = format!("socket {}", path.display());
+        let dir = path
+            .parent()
+            .filter(|_| path.is_absolute() && path.to_str().is_some());
+        let Some(dir) = dir else {
+            let message = "it is to be an absolute path in UTF-8";
+            return Err(EngineError::new(ErrorKind::Invalid, object, message));
+        };
+        make_dir(dir, RUNTIME_DIR_MODE).map_err(|error| failed(&object, &error))?;
+        let lock = lock(&with_suffix(path, ".lock"), &object)?;
+        check_free(path, &object)?;
+        // Bound beside its place and moved there: it never has other rights, and no moment is
+        // without the right file.
+        let beside = with_suffix(path, ".new");
+        let _ = fs::remove_file(&beside);
+        let bind = || -> io::Result<UnixListener> {
+            let listener = UnixListener::bind(&beside)?;
+            fs::set_permissions(&beside, Permissions::from_mode(SOCKET_MODE))?;
+            fs::rename(&beside, path)?;
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        };
+        let listener = bind().map_err(|error| failed(&object, &error))?;
+        Ok(ApiSocket {
+            path: path.to_owned(),
+            listener,
+            _lock: lock,
+        })
+    }
+
+    /// A second handle on the listener, non-blocking.
+    ///
+    /// # Errors
+    /// `Internal` when the process has no file descriptor left.
+    pub fn listener(&self) -> Answer<UnixListener> {
+        let object = format!("socket {}", self.path.display());
+        self.listener
+            .try_clone()
+            .map_err(|error| failed(&object, &error))
+    }
+
+    /// The directory of the socket.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        self.path.parent().expect("checked by claim")
+    }
+}
+
+impl Drop for ApiSocket {
+    fn drop(&mut self) {
+        // The lock is still held, so the file is ours. The lock's file stays: removing it would
+        // let two engines lock two files of one name.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+fn make_dir(path: &Path, mode: u32) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    match DirBuilder::new().mode(mode).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        result => result,
+    }
+}
+
+fn lock(path: &Path, object: &str) -> Answer<File> {
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).write(true).mode(0o600);
+    let file = options.open(path).map_err(|error| failed(object, &error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            Err(
+                EngineError::new(ErrorKind::Busy, object, "another engine has it")
+                    .next("stop that engine, or give this one its own --socket and --state-dir"),
+            )
+        }
+        Err(TryLockError::Error(error)) => Err(failed(object, &error)),
+    }
+}
+
+/// Whether the place of the socket is empty, or holds a socket on which nobody answers.
+fn check_free(path: &Path, object: &str) -> Answer<()> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed(object, &error)),
+        Ok(found) if !found.file_type().is_socket() => {
+            let message = "a file that is no socket is in its place";
+            return Err(EngineError::new(ErrorKind::Exists, object, message)
+                .next("move it away, or give another --socket"));
+        }
+        Ok(_) => {}
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            tracing::info!(event = "stale_socket_taken_over", object);
+            Ok(())
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(failed(object, &error)),
+        Ok(_) => Err(
+            EngineError::new(ErrorKind::Busy, object, "somebody answers on it")
+                .next("stop who answers, or give another --socket"),
+        ),
+    }
+}
+
+fn failed(object: &str, error: &io::Error) -> EngineError {
+    EngineError::new(ErrorKind::Internal, object, error.to_string())
+        .next("look at the directory and its rights")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).expect("there").permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_state_directory_is_made_private_and_has_one_owner() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("deep/state");
+        let first = StateDir::claim(&path).expect("made");
+        assert_eq!(mode(&path), 0o700);
+        let error = StateDir::claim(&path).expect_err("taken");
+        assert_eq!(error.kind, ErrorKind::Busy);
+        drop(first);
+        StateDir::claim(&path).expect("free again");
+    }
+
+    #[test]
+    fn a_socket_has_one_owner_and_a_stale_one_is_taken_over() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("run/api.sock");
+        let first = ApiSocket::claim(&path).expect("bound");
+        assert_eq!(
+            (mode(&path), mode(path.parent().expect("in a folder"))),
+            (0o660, 0o755)
+        );
+        assert_eq!(
+            ApiSocket::claim(&path).expect_err("taken").kind,
+            ErrorKind::Busy
+        );
+        drop(first);
+        assert!(!path.exists(), "removed with its owner");
+
+        // What a killed engine leaves: the file, and nobody behind it.
+        drop(UnixListener::bind(&path).expect("bound"));
+        let second = ApiSocket::claim(&path).expect("stale");
+        UnixStream::connect(&path).expect("we answer now");
+        drop(second);
+
+        // Somebody who is not an engine of ours and takes no lock.
+        let other = UnixListener::bind(&path).expect("bound");
+        let error = ApiSocket::claim(&path).expect_err("somebody answers");
+        assert_eq!(error.kind, ErrorKind::Busy);
+        drop(other);
+        fs::remove_file(&path).expect("removed");
+
+        fs::write(&path, "precious").expect("written");
+        let error = ApiSocket::claim(&path).expect_err("not a socket");
+        assert_eq!(error.kind, ErrorKind::Exists);
+        assert_eq!(fs::read(&path).expect("still there"), b"precious");
+    }
+}

@@ -1,0 +1,192 @@
+//! The longer calls of the pretended engine: arrays made, found, imported, assembled, mended.
+
+use super::{Content, FakeEngine, KeptArray, members, parity_of, place, refuse};
+use crate::request::{ArrayCreate, ArrayImport, DriveKnown, DriveSpec, MemberReplace};
+use crate::view::{ArrayView, FoundArray, FoundDrive, JobKind, MemberState};
+use crate::{Answer, Engine, ErrorKind};
+
+impl FakeEngine {
+    pub(super) fn create_array_(&self, create: &ArrayCreate) -> Answer<ArrayView> {
+        self.begin("create_array", &create.name)?;
+        let object = format!("array {}", create.name);
+        let parity = create
+            .options
+            .parity
+            .unwrap_or_else(|| parity_of(create.level));
+        if create.drives.len() <= usize::from(parity) {
+            return Err(refuse(
+                ErrorKind::Invalid,
+                object,
+                "too few drives for the level",
+            ));
+        }
+        let drives = create
+            .drives
+            .iter()
+            .map(|name| self.free_drive(name, create.force));
+        let drives = drives.collect::<Answer<Vec<_>>>()?;
+        for (member, drive) in drives.iter().enumerate() {
+            self.give(drive, create.uuid, u16::try_from(member).expect("few"));
+        }
+        let chunk_bytes = create.options.chunk_bytes.unwrap_or(65536);
+        let view = ArrayView {
+            name: create.name.clone(),
+            uuid: create.uuid,
+            level: create.level,
+            state: crate::view::ArrayState::Optimal,
+            members: members(&create.drives),
+            group_size: u16::try_from(drives.len()).expect("few"),
+            parity,
+            chunk_bytes,
+            stripe_bytes: chunk_bytes * (drives.len() as u64 - u64::from(parity)),
+            block_bytes: create.options.block_bytes.unwrap_or(512),
+            size_bytes: 1 << 30,
+            free_bytes: 1 << 30,
+            extent_bytes: 16 << 20,
+            write_hole: create.options.write_hole,
+            rebuild_floor_bytes_per_second: 10 << 20,
+            latency_target_us: None,
+            hold_timeout_ms: Some(30_000),
+            update: 1,
+            volumes: 0,
+            jobs: Vec::new(),
+            warnings: Vec::new(),
+        };
+        let kept = KeptArray {
+            view,
+            volumes: std::collections::BTreeMap::new(),
+        };
+        self.host.lock().arrays.insert(create.uuid, kept);
+        self.run().arrays.insert(create.uuid, true);
+        self.begin_job(JobKind::Initialize, &create.name);
+        Ok(self.array_view(create.uuid, true))
+    }
+
+    pub(super) fn find_arrays_(&self, specs: &[DriveSpec]) -> Answer<Vec<FoundArray>> {
+        let host = self.host.lock();
+        let known = self.run().arrays.keys().copied().collect::<Vec<_>>();
+        let mut found = Vec::new();
+        for kept in host
+            .arrays
+            .values()
+            .filter(|kept| !known.contains(&kept.view.uuid))
+        {
+            let on = |(at, content): (&String, &Content)| {
+                let (array, member) = content.member?;
+                let spec: DriveSpec = at.parse().expect("places are specs");
+                let asked = specs.is_empty() || specs.iter().any(|spec| place(spec) == *at);
+                (array == kept.view.uuid && asked).then_some(FoundDrive {
+                    spec,
+                    name: None,
+                    member,
+                })
+            };
+            let drives: Vec<FoundDrive> = host.drives.iter().filter_map(on).collect();
+            if !drives.is_empty() {
+                found.push(FoundArray {
+                    name: kept.view.name.clone(),
+                    uuid: kept.view.uuid,
+                    level: kept.view.level,
+                    members: kept.view.group_size,
+                    drives,
+                    size_bytes: kept.view.size_bytes,
+                    update: kept.view.update,
+                    cause: None,
+                });
+            }
+        }
+        Ok(found)
+    }
+
+    pub(super) fn import_array_(&self, import: &ArrayImport) -> Answer<ArrayView> {
+        self.begin("import_array", &import.array)?;
+        let found = self.find_arrays(&import.specs)?;
+        let named = |array: &FoundArray| {
+            array.name == import.array || array.uuid.to_string() == import.array
+        };
+        let Some(array) = found.into_iter().find(named) else {
+            let object = format!("array {}", import.array);
+            return Err(refuse(
+                ErrorKind::NotFound,
+                object,
+                "it is on none of the drives",
+            ));
+        };
+        for drive in &array.drives {
+            self.open(DriveKnown {
+                name: format!("{}-{}", array.name, drive.member),
+                uuid: uuid::Uuid::new_v4(),
+                spec: drive.spec.clone(),
+                identity: String::new(),
+            })?;
+        }
+        self.assemble();
+        self.start_array(&array.name, import.force)
+    }
+
+    pub(super) fn assemble_(&self) -> Vec<ArrayView> {
+        let on_drives: Vec<_> = {
+            let host = self.host.lock();
+            let run = self.run();
+            let open = run.drives.values();
+            open.filter_map(|known| {
+                Some((
+                    host.drives.get(&place(&known.spec))?.member?,
+                    known.name.clone(),
+                ))
+            })
+            .collect()
+        };
+        let mut host = self.host.lock();
+        for ((uuid, _), _) in &on_drives {
+            self.run().arrays.entry(*uuid).or_insert(false);
+        }
+        for kept in host.arrays.values_mut() {
+            let uuid = kept.view.uuid;
+            for member in &mut kept.view.members {
+                let drive = on_drives
+                    .iter()
+                    .find(|(at, _)| *at == (uuid, member.member));
+                member.drive = drive.map(|(_, name)| name.clone());
+                member.state = match (&member.drive, member.state) {
+                    (Some(_), MemberState::Missing) => MemberState::Online,
+                    (Some(_), state) => state,
+                    (None, _) => MemberState::Missing,
+                };
+            }
+        }
+        drop(host);
+        self.arrays()
+    }
+
+    pub(super) fn replace_member_(&self, name: &str, replace: &MemberReplace) -> Answer<ArrayView> {
+        self.begin(
+            "replace_member",
+            &format!("{name} {} {}", replace.member, replace.drive),
+        )?;
+        let view = self.view_of(name);
+        let old = &view.members[usize::from(replace.member)];
+        if old.state == MemberState::Online {
+            let object = format!("member {} of array {name}", replace.member);
+            return Err(refuse(
+                ErrorKind::Busy,
+                object,
+                "a good drive fills the place",
+            ));
+        }
+        let drive = self.free_drive(&replace.drive, replace.force)?;
+        let mut host = self.host.lock();
+        for content in host.drives.values_mut() {
+            content.member = content
+                .member
+                .filter(|at| *at != (view.uuid, replace.member));
+        }
+        let kept = &mut host.arrays.get_mut(&view.uuid).expect("resolved").view;
+        let place = &mut kept.members[usize::from(replace.member)];
+        (place.state, place.drive) = (MemberState::Rebuilding, Some(replace.drive.clone()));
+        drop(host);
+        self.give(&drive, view.uuid, replace.member);
+        self.begin_job(JobKind::Rebuild, name);
+        Ok(self.view_of(name))
+    }
+}

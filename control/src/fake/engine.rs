@@ -1,0 +1,558 @@
+//! The calls of the pretended engine.
+
+use super::{Content, FakeEngine, export_view, identity, place, profile, refuse};
+use crate::metrics::{Histogram, Metric, Samples};
+use crate::request::{
+    ArrayCreate, ArrayImport, ArrayModify, BackgroundKind, DriveAdd, DriveKnown, DriveSpec,
+    ExportCreate, Lamp, MemberReplace, QueueMove, VolumeCreate, VolumeLimit,
+};
+use crate::view::{
+    ArrayView, DriveState, DriveView, EngineStatus, ExportView, FoundArray, IoCounters, JobKind,
+    JobState, JobView, MemberState, ReactorView, VolumeView,
+};
+use crate::{Answer, Engine, ErrorKind};
+
+impl FakeEngine {
+    /// The assembled array of this name; others of the name may lie on drives unplugged.
+    pub(super) fn array_uuid(&self, name: &str) -> uuid::Uuid {
+        let assembled: Vec<uuid::Uuid> = self.run().arrays.keys().copied().collect();
+        let host = self.host.lock();
+        let found = assembled
+            .into_iter()
+            .find(|uuid| host.arrays[uuid].view.name == name);
+        found.expect("the control path resolved the name")
+    }
+
+    pub(super) fn view_of(&self, name: &str) -> ArrayView {
+        let uuid = self.array_uuid(name);
+        let serving = self.run().arrays[&uuid];
+        self.array_view(uuid, serving)
+    }
+
+    fn exported(&self, volume: &str) -> bool {
+        self.run()
+            .exports
+            .values()
+            .any(|(create, _)| create.volume == volume)
+    }
+
+    /// A free, unsigned drive (or signed, with force), as an array may take it.
+    pub(super) fn free_drive(&self, name: &str, force: bool) -> Answer<DriveKnown> {
+        let object = format!("drive {name}");
+        let drive = self.drives().into_iter().find(|drive| drive.name == name);
+        let drive = drive.expect("the control path resolved the name");
+        if drive.state != DriveState::Free {
+            return Err(refuse(ErrorKind::Busy, object, "it is a member already"));
+        }
+        if let Some(signature) = drive.signature.filter(|_| !force) {
+            let message = format!("it carries {signature}");
+            return Err(refuse(ErrorKind::Unsafe, object, &message));
+        }
+        Ok(self.run().drives[name].clone())
+    }
+
+    pub(super) fn give(&self, drive: &DriveKnown, array: uuid::Uuid, member: u16) {
+        let mut host = self.host.lock();
+        let content = host
+            .drives
+            .get_mut(&place(&drive.spec))
+            .expect("open drives are there");
+        *content = Content {
+            size_bytes: content.size_bytes,
+            signature: None,
+            member: Some((array, member)),
+        };
+    }
+
+    pub(super) fn open(&self, known: DriveKnown) -> Answer<DriveView> {
+        let at = place(&known.spec);
+        let object = format!("drive {}", known.name);
+        let content = self.host.lock().drives.get(&at).cloned();
+        let Some(content) = content else {
+            return Err(refuse(ErrorKind::NotFound, object, "nothing is there"));
+        };
+        if self
+            .run()
+            .drives
+            .values()
+            .any(|open| place(&open.spec) == at)
+        {
+            return Err(refuse(
+                ErrorKind::Exists,
+                object,
+                "the drive is open already",
+            ));
+        }
+        let found = identity(&content);
+        if !known.identity.is_empty() && !found.is_empty() && found != known.identity {
+            return Err(refuse(
+                ErrorKind::NotFound,
+                object,
+                "another drive is there",
+            ));
+        }
+        let view = self.drive_view(&known, Some(&content));
+        self.run().drives.insert(known.name.clone(), known);
+        Ok(view)
+    }
+}
+
+impl Engine for FakeEngine {
+    fn add_drive(&self, add: &DriveAdd) -> Answer<DriveView> {
+        self.begin("add_drive", &add.name)?;
+        let at = place(&add.spec);
+        let created = match &add.spec {
+            DriveSpec::File {
+                size_bytes,
+                create: true,
+                ..
+            } => *size_bytes,
+            DriveSpec::Memory { size_bytes } | DriveSpec::Null { size_bytes } => Some(*size_bytes),
+            DriveSpec::File { .. } | DriveSpec::Block { .. } => None,
+        };
+        if let Some(bytes) = created {
+            if self.host.lock().drives.contains_key(&at) {
+                let object = format!("drive {}", add.name);
+                return Err(refuse(ErrorKind::Exists, object, "the file exists"));
+            }
+            self.host.plug(&at, bytes);
+        }
+        self.open(DriveKnown {
+            name: add.name.clone(),
+            uuid: add.uuid,
+            spec: add.spec.kept(),
+            identity: String::new(),
+        })
+    }
+
+    fn open_drive(&self, known: &DriveKnown) -> Answer<DriveView> {
+        self.begin("open_drive", &known.name)?;
+        self.open(known.clone())
+    }
+
+    fn drives(&self) -> Vec<DriveView> {
+        let open: Vec<DriveKnown> = self.run().drives.values().cloned().collect();
+        let content =
+            |known: &DriveKnown| self.host.lock().drives.get(&place(&known.spec)).cloned();
+        open.iter()
+            .map(|known| self.drive_view(known, content(known).as_ref()))
+            .collect()
+    }
+
+    fn remove_drive(&self, name: &str, force: bool) -> Answer<()> {
+        self.begin("remove_drive", name)?;
+        let member = self
+            .drives()
+            .into_iter()
+            .any(|d| d.name == name && d.array.is_some());
+        if member && !force {
+            return Err(refuse(
+                ErrorKind::Busy,
+                format!("drive {name}"),
+                "it is a member",
+            ));
+        }
+        self.run().drives.remove(name);
+        Ok(())
+    }
+
+    fn wipe_drive(&self, name: &str, force: bool) -> Answer<DriveView> {
+        self.begin("wipe_drive", name)?;
+        let known = self.free_drive(name, force)?;
+        let mut host = self.host.lock();
+        let content = host
+            .drives
+            .get_mut(&place(&known.spec))
+            .expect("open drives are there");
+        (content.signature, content.member) = (None, None);
+        let content = content.clone();
+        drop(host);
+        Ok(self.drive_view(&known, Some(&content)))
+    }
+
+    fn locate_drive(&self, name: &str, lamp: Lamp) -> Answer<()> {
+        self.begin("locate_drive", &format!("{name} {lamp:?}"))
+    }
+
+    fn create_array(&self, create: &ArrayCreate) -> Answer<ArrayView> {
+        self.create_array_(create)
+    }
+
+    fn find_arrays(&self, specs: &[DriveSpec]) -> Answer<Vec<FoundArray>> {
+        self.find_arrays_(specs)
+    }
+
+    fn import_array(&self, import: &ArrayImport) -> Answer<ArrayView> {
+        self.import_array_(import)
+    }
+
+    fn assemble(&self) -> Vec<ArrayView> {
+        self.assemble_()
+    }
+
+    fn arrays(&self) -> Vec<ArrayView> {
+        let known: Vec<_> = self
+            .run()
+            .arrays
+            .iter()
+            .map(|(uuid, on)| (*uuid, *on))
+            .collect();
+        let mut arrays: Vec<ArrayView> = known
+            .into_iter()
+            .map(|(uuid, on)| self.array_view(uuid, on))
+            .collect();
+        arrays.sort_by(|a, b| a.name.cmp(&b.name));
+        arrays
+    }
+
+    fn start_array(&self, name: &str, force: bool) -> Answer<ArrayView> {
+        self.begin("start_array", name)?;
+        let view = self.view_of(name);
+        let lost = view
+            .members
+            .iter()
+            .filter(|place| place.drive.is_none())
+            .count();
+        if lost > usize::from(view.parity) && !force {
+            let message = format!("{lost} of {} members are missing", view.members.len());
+            return Err(refuse(ErrorKind::Unsafe, format!("array {name}"), &message));
+        }
+        self.run().arrays.insert(view.uuid, true);
+        Ok(self.array_view(view.uuid, true))
+    }
+
+    fn stop_array(&self, name: &str) -> Answer<ArrayView> {
+        self.begin("stop_array", name)?;
+        let view = self.view_of(name);
+        let volumes = self
+            .volumes()
+            .into_iter()
+            .filter(|volume| volume.array == name);
+        if let Some(volume) = volumes
+            .into_iter()
+            .find(|volume| self.exported(&volume.name))
+        {
+            let message = format!("volume {} is exported", volume.name);
+            return Err(refuse(ErrorKind::Busy, format!("array {name}"), &message));
+        }
+        self.run().arrays.insert(view.uuid, false);
+        Ok(self.array_view(view.uuid, false))
+    }
+
+    fn destroy_array(&self, name: &str, force: bool) -> Answer<()> {
+        self.begin("destroy_array", name)?;
+        let view = self.view_of(name);
+        if view.volumes > 0 && !force {
+            return Err(refuse(
+                ErrorKind::Unsafe,
+                format!("array {name}"),
+                "it has volumes",
+            ));
+        }
+        self.run().arrays.remove(&view.uuid);
+        let mut host = self.host.lock();
+        host.arrays.remove(&view.uuid);
+        for content in host.drives.values_mut() {
+            content.member = content.member.filter(|(array, _)| *array != view.uuid);
+        }
+        Ok(())
+    }
+
+    fn modify_array(&self, name: &str, modify: &ArrayModify) -> Answer<ArrayView> {
+        self.begin("modify_array", name)?;
+        let uuid = self.array_uuid(name);
+        let mut host = self.host.lock();
+        let view = &mut host.arrays.get_mut(&uuid).expect("resolved").view;
+        view.write_hole = modify.write_hole.unwrap_or(view.write_hole);
+        view.hold_timeout_ms = modify.hold_timeout_ms.or(view.hold_timeout_ms);
+        view.latency_target_us = modify.latency_target_us.or(view.latency_target_us);
+        drop(host);
+        Ok(self.view_of(name))
+    }
+
+    fn fail_member(&self, name: &str, member: u16) -> Answer<ArrayView> {
+        self.begin("fail_member", &format!("{name} {member}"))?;
+        let view = self.view_of(name);
+        let lost = view
+            .members
+            .iter()
+            .filter(|place| place.state != MemberState::Online)
+            .count();
+        if lost >= usize::from(view.parity) {
+            return Err(refuse(
+                ErrorKind::Unsafe,
+                format!("array {name}"),
+                "no redundancy is left",
+            ));
+        }
+        let mut host = self.host.lock();
+        let kept = &mut host.arrays.get_mut(&view.uuid).expect("resolved").view;
+        kept.members[usize::from(member)].state = MemberState::Failed;
+        drop(host);
+        Ok(self.view_of(name))
+    }
+
+    fn replace_member(&self, name: &str, replace: &MemberReplace) -> Answer<ArrayView> {
+        self.replace_member_(name, replace)
+    }
+
+    fn start_background(&self, name: &str, kind: BackgroundKind) -> Answer<JobView> {
+        self.begin("start_background", name)?;
+        Ok(self.begin_job(
+            match kind {
+                BackgroundKind::Rebuild => JobKind::Rebuild,
+                BackgroundKind::Resync => JobKind::Resync,
+            },
+            name,
+        ))
+    }
+
+    fn stop_background(&self, name: &str, kind: BackgroundKind) -> Answer<JobView> {
+        self.begin("stop_background", name)?;
+        let wanted = match kind {
+            BackgroundKind::Rebuild => JobKind::Rebuild,
+            BackgroundKind::Resync => JobKind::Resync,
+        };
+        let mut run = self.run();
+        let running = |job: &&mut JobView| job.kind == wanted && job.state == JobState::Running;
+        let Some(job) = run.jobs.iter_mut().find(running) else {
+            return Err(refuse(
+                ErrorKind::NotFound,
+                format!("array {name}"),
+                "none runs",
+            ));
+        };
+        job.state = JobState::Cancelled;
+        Ok(job.clone())
+    }
+
+    fn create_volume(&self, create: &VolumeCreate) -> Answer<VolumeView> {
+        self.begin("create_volume", &create.name)?;
+        let array = self.view_of(&create.array);
+        if create.size_bytes > array.free_bytes {
+            let object = format!("volume {}", create.name);
+            return Err(refuse(
+                ErrorKind::Full,
+                object,
+                "the array has too little room",
+            ));
+        }
+        let volume = VolumeView {
+            name: create.name.clone(),
+            uuid: create.uuid,
+            array: create.array.clone(),
+            size_bytes: create.size_bytes,
+            allocated_bytes: create.size_bytes.next_multiple_of(16 << 20),
+            stable_buffers: create.stable_buffers,
+            limit: VolumeLimit::default(),
+            exports: Vec::new(),
+            copied_bytes_total: 0,
+            counters: IoCounters {
+                writes_total: 3,
+                ..IoCounters::default()
+            },
+        };
+        let mut host = self.host.lock();
+        let kept = host.arrays.get_mut(&array.uuid).expect("resolved");
+        kept.volumes.insert(create.name.clone(), volume.clone());
+        Ok(volume)
+    }
+
+    fn volumes(&self) -> Vec<VolumeView> {
+        let known: Vec<_> = self.run().arrays.keys().copied().collect();
+        let host = self.host.lock();
+        let run = self.run();
+        let mut volumes: Vec<VolumeView> = known
+            .iter()
+            .flat_map(|uuid| host.arrays[uuid].volumes.values().cloned())
+            .collect();
+        for volume in &mut volumes {
+            volume.limit = run.limits.get(&volume.uuid).cloned().unwrap_or_default();
+            let of_volume = run
+                .exports
+                .values()
+                .filter(|(create, _)| create.volume == volume.name);
+            volume.exports = of_volume.map(|(create, _)| create.name.clone()).collect();
+        }
+        volumes.sort_by(|a, b| a.name.cmp(&b.name));
+        volumes
+    }
+
+    fn resize_volume(&self, name: &str, size_bytes: u64) -> Answer<VolumeView> {
+        self.begin("resize_volume", name)?;
+        let mut host = self.host.lock();
+        let mut volumes = host
+            .arrays
+            .values_mut()
+            .flat_map(|kept| kept.volumes.values_mut());
+        let volume = volumes
+            .find(|volume| volume.name == name)
+            .expect("resolved");
+        if size_bytes < volume.size_bytes {
+            let object = format!("volume {name}");
+            return Err(refuse(
+                ErrorKind::Invalid,
+                object,
+                "a volume cannot become smaller",
+            ));
+        }
+        volume.size_bytes = size_bytes;
+        Ok(volume.clone())
+    }
+
+    fn delete_volume(&self, name: &str) -> Answer<()> {
+        self.begin("delete_volume", name)?;
+        if self.exported(name) {
+            return Err(refuse(
+                ErrorKind::Busy,
+                format!("volume {name}"),
+                "it is exported",
+            ));
+        }
+        for kept in self.host.lock().arrays.values_mut() {
+            kept.volumes.remove(name);
+        }
+        Ok(())
+    }
+
+    fn limit_volume(&self, name: &str, limit: &VolumeLimit) -> Answer<VolumeView> {
+        self.begin("limit_volume", name)?;
+        let volume = self
+            .volumes()
+            .into_iter()
+            .find(|volume| volume.name == name);
+        let mut volume = volume.expect("the control path resolved the name");
+        self.run().limits.insert(volume.uuid, limit.clone());
+        volume.limit = limit.clone();
+        Ok(volume)
+    }
+
+    fn create_export(&self, create: &ExportCreate) -> Answer<ExportView> {
+        self.begin("create_export", &create.name)?;
+        if self.exported(&create.volume) {
+            let object = format!("volume {}", create.volume);
+            return Err(refuse(ErrorKind::Busy, object, "it is exported already"));
+        }
+        let profile = create.profile.clone().unwrap_or_else(|| profile(create));
+        let view = export_view(create, &profile);
+        self.run()
+            .exports
+            .insert(create.name.clone(), (create.clone(), profile));
+        Ok(view)
+    }
+
+    fn exports(&self) -> Vec<ExportView> {
+        self.run()
+            .exports
+            .values()
+            .map(|(create, profile)| export_view(create, profile))
+            .collect()
+    }
+
+    fn move_queue(&self, name: &str, to: QueueMove) -> Answer<ExportView> {
+        self.begin("move_queue", &format!("{name} {} {}", to.queue, to.core))?;
+        let exports = self.exports();
+        let mut export = exports
+            .into_iter()
+            .find(|e| e.name == name)
+            .expect("resolved");
+        let Some(queue) = export.queues.get_mut(usize::from(to.queue)) else {
+            let object = format!("queue {} of export {name}", to.queue);
+            return Err(refuse(
+                ErrorKind::NotFound,
+                object,
+                "there is no such queue",
+            ));
+        };
+        queue.core = Some(to.core);
+        Ok(export)
+    }
+
+    fn remove_export(&self, name: &str) -> Answer<()> {
+        self.begin("remove_export", name)?;
+        self.run().exports.remove(name);
+        Ok(())
+    }
+
+    /// Every look moves the running jobs on by a quarter.
+    fn jobs(&self) -> Vec<JobView> {
+        let mut run = self.run();
+        let before = run.jobs.clone();
+        for job in run
+            .jobs
+            .iter_mut()
+            .filter(|job| job.state == JobState::Running)
+        {
+            job.done_bytes += 1 << 20;
+            if job.done_bytes >= job.total_bytes {
+                job.state = JobState::Done;
+            }
+        }
+        before
+    }
+
+    fn cancel_job(&self, id: u64) -> Answer<JobView> {
+        self.begin("cancel_job", &id.to_string())?;
+        let mut run = self.run();
+        let job = run
+            .jobs
+            .iter_mut()
+            .find(|job| job.id == id)
+            .expect("resolved");
+        if job.state != JobState::Running || job.kind == JobKind::Initialize {
+            return Err(refuse(
+                ErrorKind::Busy,
+                format!("job {id}"),
+                "it cannot be cancelled",
+            ));
+        }
+        job.state = JobState::Cancelled;
+        Ok(job.clone())
+    }
+
+    fn status(&self) -> EngineStatus {
+        EngineStatus {
+            reactors: vec![ReactorView {
+                reactor: 0,
+                core: 1,
+                state: "parked".into(),
+                busy_time_us_total: 10,
+                idle_time_us_total: 90,
+                requests_total: 5,
+            }],
+            memory_bytes: 64 << 20,
+            poll: "adaptive".into(),
+            parity_backend: "scalar".into(),
+            warnings: vec!["this is a pretended engine".into()],
+        }
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        let labels = vec![("volume", "quo\"ted\\name".to_owned())];
+        let histogram = Histogram {
+            sum: 0.5,
+            buckets: vec![(0.001, 2), (0.01, 1), (f64::INFINITY, 1)],
+        };
+        vec![
+            Metric {
+                name: "volume_read_bytes",
+                help: "Bytes that guests read",
+                samples: Samples::Counters(vec![(labels.clone(), u64::MAX)]),
+            },
+            Metric {
+                name: "drives_open",
+                help: "Drives that are open",
+                samples: Samples::Gauges(vec![(Vec::new(), 2.0)]),
+            },
+            Metric {
+                name: "volume_read_seconds",
+                help: "How long reads took",
+                samples: Samples::Histograms(vec![(labels, histogram)]),
+            },
+        ]
+    }
+
+    fn shutdown(&self) -> Answer<()> {
+        self.begin("shutdown", "")
+    }
+}

@@ -1,0 +1,324 @@
+//! A pretended engine: the control path's promises are tested against it, with nothing below.
+//!
+//! [`FakeHost`] is what survives a restart (drives and what is on them); [`FakeEngine`] is one
+//! run of an engine on it. Dropping the engine without `shutdown` is a kill.
+
+mod arrays;
+mod engine;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use uuid::Uuid;
+
+use crate::request::{DriveKnown, ExportCreate, Level, VolumeLimit};
+use crate::view::{
+    Access, ArrayState, ArrayView, DriveState, DriveView, ExportProfile, ExportState, ExportView,
+    IoCounters, JobKind, JobState, JobView, MemberState, MemberView, QueueView, VolumeView,
+};
+use crate::{EngineError, ErrorKind};
+
+/// What is on one pretended drive.
+#[derive(Clone, Debug, Default)]
+pub struct Content {
+    /// Its size.
+    pub size_bytes: u64,
+    /// A foreign signature.
+    pub signature: Option<String>,
+    /// The array and place it belongs to.
+    pub member: Option<(Uuid, u16)>,
+}
+
+/// An array as its members remember it.
+#[derive(Clone, Debug)]
+pub struct KeptArray {
+    /// The view without what runs.
+    pub view: ArrayView,
+    /// Its volumes.
+    pub volumes: BTreeMap<String, VolumeView>,
+}
+
+#[derive(Debug, Default)]
+struct Host {
+    drives: BTreeMap<String, Content>,
+    arrays: BTreeMap<Uuid, KeptArray>,
+    fail_next: BTreeSet<&'static str>,
+    calls: Vec<String>,
+}
+
+/// A host with pretended drives; clones are the same host.
+#[derive(Clone, Debug, Default)]
+pub struct FakeHost(Arc<Mutex<Host>>);
+
+impl FakeHost {
+    /// A host without drives.
+    #[must_use]
+    pub fn new() -> FakeHost {
+        FakeHost::default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Host> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a blank drive behind `spec` (its text without options).
+    pub fn plug(&self, spec: &str, size_bytes: u64) {
+        let content = Content {
+            size_bytes,
+            ..Content::default()
+        };
+        self.lock().drives.insert(spec.to_owned(), content);
+    }
+
+    /// Takes the drive away.
+    ///
+    /// # Panics
+    /// When it is not there.
+    #[must_use]
+    pub fn unplug(&self, spec: &str) -> Content {
+        self.lock()
+            .drives
+            .remove(spec)
+            .expect("the test plugged it")
+    }
+
+    /// Puts a drive back, perhaps elsewhere.
+    pub fn replug(&self, spec: &str, content: Content) {
+        self.lock().drives.insert(spec.to_owned(), content);
+    }
+
+    /// Puts a foreign signature on a drive.
+    ///
+    /// # Panics
+    /// When it is not there.
+    pub fn sign(&self, spec: &str, signature: &str) {
+        let mut host = self.lock();
+        let content = host.drives.get_mut(spec).expect("the test plugged it");
+        content.signature = Some(signature.to_owned());
+    }
+
+    /// Lets the next call of this name fail with `Internal`.
+    pub fn fail_next(&self, call: &'static str) {
+        self.lock().fail_next.insert(call);
+    }
+
+    /// The changing calls so far, and forgets them.
+    #[must_use]
+    pub fn calls(&self) -> Vec<String> {
+        std::mem::take(&mut self.lock().calls)
+    }
+
+    /// Starts an engine on this host.
+    #[must_use]
+    pub fn engine(&self) -> FakeEngine {
+        FakeEngine {
+            host: self.clone(),
+            run: Mutex::new(Run::default()),
+        }
+    }
+}
+
+/// One run of the pretended engine.
+#[derive(Debug)]
+pub struct FakeEngine {
+    host: FakeHost,
+    run: Mutex<Run>,
+}
+
+#[derive(Debug, Default)]
+struct Run {
+    drives: BTreeMap<String, DriveKnown>,
+    /// Assembled arrays, and whether they serve.
+    arrays: BTreeMap<Uuid, bool>,
+    limits: BTreeMap<Uuid, VolumeLimit>,
+    exports: BTreeMap<String, (ExportCreate, ExportProfile)>,
+    jobs: Vec<JobView>,
+}
+
+fn refuse(kind: ErrorKind, object: impl Into<String>, message: &str) -> EngineError {
+    EngineError::new(kind, object, message).next("look at it")
+}
+
+/// The text that tells a drive on the pretended host: the spec without its options.
+fn place(spec: &crate::request::DriveSpec) -> String {
+    let text = spec.to_string();
+    text.split(',').next().unwrap_or_default().to_owned()
+}
+
+fn identity(content: &Content) -> String {
+    content
+        .member
+        .map(|(array, member)| format!("member {array} {member}"))
+        .unwrap_or_default()
+}
+
+impl FakeEngine {
+    fn run(&self) -> MutexGuard<'_, Run> {
+        self.run.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a changing call; fails when the test asked for it.
+    fn begin(&self, call: &'static str, object: &str) -> Result<(), EngineError> {
+        let mut host = self.host.lock();
+        host.calls
+            .push(format!("{call} {object}").trim_end().to_owned());
+        if host.fail_next.remove(call) {
+            return Err(refuse(ErrorKind::Internal, object, "the test asked for it"));
+        }
+        Ok(())
+    }
+
+    fn drive_view(&self, known: &DriveKnown, content: Option<&Content>) -> DriveView {
+        let blank = Content::default();
+        let content = content.unwrap_or(&blank);
+        let host_array = content.member.and_then(|(array, member)| {
+            let assembled = self.run().arrays.contains_key(&array);
+            assembled.then_some((array, member))
+        });
+        let name_of = |array: Uuid| {
+            self.host
+                .lock()
+                .arrays
+                .get(&array)
+                .map(|a| a.view.name.clone())
+        };
+        let foreign = content.member.filter(|_| host_array.is_none());
+        let of_array =
+            foreign.map(|(array, member)| format!("garboard array {array}, member {member}"));
+        DriveView {
+            name: known.name.clone(),
+            uuid: known.uuid,
+            spec: known.spec.clone(),
+            identity: identity(content),
+            state: if host_array.is_some() {
+                DriveState::Member
+            } else {
+                DriveState::Free
+            },
+            array: host_array.and_then(|(array, _)| name_of(array)),
+            member: host_array.map(|(_, member)| member),
+            model: Some("Pretended".into()),
+            serial: Some(format!("S-{}", known.name)),
+            size_bytes: content.size_bytes,
+            block_bytes: 512,
+            physical_block_bytes: 4096,
+            atomic_bytes: 512,
+            access: "memory".into(),
+            write_cache: "none".into(),
+            signature: content.signature.clone().or(of_array),
+            cause: None,
+            counters: IoCounters {
+                reads_total: 7,
+                read_bytes_total: 7 * 4096,
+                ..IoCounters::default()
+            },
+        }
+    }
+
+    fn array_view(&self, uuid: Uuid, serving: bool) -> ArrayView {
+        let kept = self.host.lock().arrays[&uuid].clone();
+        let mut view = kept.view;
+        view.volumes = u32::try_from(kept.volumes.len()).expect("few");
+        let used: u64 = kept.volumes.values().map(|volume| volume.size_bytes).sum();
+        view.free_bytes = view.size_bytes - used;
+        let lost = view
+            .members
+            .iter()
+            .filter(|place| place.state != MemberState::Online)
+            .count();
+        view.state = match (serving, lost) {
+            (false, _) => ArrayState::Stopped,
+            (true, 0) => ArrayState::Optimal,
+            (true, lost) if lost <= usize::from(view.parity) => ArrayState::Degraded,
+            (true, _) => ArrayState::Failed,
+        };
+        let jobs = &self.run().jobs;
+        let running = jobs
+            .iter()
+            .filter(|job| job.array == view.name && job.state == JobState::Running);
+        view.jobs = running.map(|job| job.id).collect();
+        view
+    }
+
+    fn begin_job(&self, kind: JobKind, array: &str) -> JobView {
+        let mut run = self.run();
+        let job = JobView {
+            id: u64::try_from(run.jobs.len()).expect("few") + 1,
+            kind,
+            array: array.to_owned(),
+            state: JobState::Running,
+            done_bytes: 0,
+            total_bytes: 4 << 20,
+            rate_bytes_per_second: 1 << 20,
+            time_left_s: Some(4),
+            cause: None,
+        };
+        run.jobs.push(job.clone());
+        job
+    }
+}
+
+fn parity_of(level: Level) -> u16 {
+    match level {
+        Level::Raid0 => 0,
+        Level::Raid1 | Level::Raid10 | Level::Raid5 | Level::Raid50 => 1,
+        Level::Raid6 | Level::Raid60 | Level::Nm => 2,
+        Level::Raid7 | Level::Raid70 => 3,
+    }
+}
+
+fn members(drives: &[String]) -> Vec<MemberView> {
+    let place = |(member, drive): (usize, &String)| MemberView {
+        member: u16::try_from(member).expect("few"),
+        group: 0,
+        state: MemberState::Online,
+        drive: Some(drive.clone()),
+        cause: None,
+    };
+    drives.iter().enumerate().map(place).collect()
+}
+
+fn profile(create: &ExportCreate) -> ExportProfile {
+    ExportProfile {
+        virtio_features: 0x1_4000_3e46,
+        protocol_features: 0x9_1209,
+        queues: create.wishes.queues.unwrap_or(4),
+        queue_size: create.wishes.queue_size.unwrap_or(256),
+        block_bytes: create.wishes.block_bytes.unwrap_or(512),
+        physical_block_bytes: 4096,
+        minimum_io_bytes: 65536,
+        optimal_io_bytes: 4 * 65536,
+        segments_max: 254,
+        segment_bytes_max: 1 << 20,
+        serial: create.wishes.serial.clone(),
+    }
+}
+
+fn export_view(create: &ExportCreate, profile: &ExportProfile) -> ExportView {
+    let queue = |queue| QueueView {
+        queue,
+        core: Some(0),
+        requests_total: 0,
+        cause: None,
+    };
+    ExportView {
+        name: create.name.clone(),
+        uuid: create.uuid,
+        protocol: "vhost-user-blk".into(),
+        volume: create.volume.clone(),
+        // A read-only export of the pretended engine has a guest, so that both can be tested.
+        state: match create.access {
+            Access::ReadWrite => ExportState::Waiting,
+            Access::ReadOnly => ExportState::Connected,
+        },
+        socket: create.socket.path.clone(),
+        connections: u32::from(create.access == Access::ReadOnly),
+        profile: Some(profile.clone()),
+        cores: create.cores.clone(),
+        access: create.access,
+        sharing: create.sharing,
+        guest_memory: create.guest_memory,
+        queues: (0..profile.queues).map(queue).collect(),
+        cause: None,
+    }
+}

@@ -1,0 +1,102 @@
+//! Serving: the API on its socket, `/metrics` on a port, systemd's readiness and watchdog, and
+//! the order of the end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::watch;
+
+use crate::api::{self, Peer};
+use crate::claim::ApiSocket;
+use crate::service::Control;
+use crate::{Answer, EngineError, ErrorKind};
+
+/// How long calls that are under way may take to end after the stop was asked for; the engine's
+/// own finish begins after that.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// Serves until `stop` resolves, then finishes: no new calls, the running ones end, arrays are
+/// marked clean. The wanted state must have been restored.
+///
+/// # Errors
+/// `Internal` when a listener cannot be used, and what [`Control::shutdown`] says.
+pub async fn serve(
+    control: Arc<Control>,
+    socket: ApiSocket,
+    http: Option<TcpListener>,
+    stop: impl Future<Output = ()>,
+) -> Answer<()> {
+    let internal =
+        |error: std::io::Error| EngineError::new(ErrorKind::Internal, "engine", error.to_string());
+    let listener = UnixListener::from_std(socket.listener()?).map_err(internal)?;
+    let (stopping, stopped) = watch::channel(false);
+    let ended = move |mut stopped: watch::Receiver<bool>| async move {
+        // An error means that the sender is gone, which ends it too.
+        let _ = stopped.wait_for(|stopped| *stopped).await;
+    };
+    let router = api::router(Arc::clone(&control)).into_make_service_with_connect_info::<Peer>();
+    let service = axum::serve(listener, router).with_graceful_shutdown(ended(stopped.clone()));
+    let mut tasks = vec![tokio::spawn(async move { service.await })];
+    if let Some(http) = http {
+        let router = api::metrics_router(Arc::clone(&control));
+        let service = axum::serve(http, router).with_graceful_shutdown(ended(stopped));
+        tasks.push(tokio::spawn(async move { service.await }));
+    }
+    let watchdog = tokio::spawn(watchdog(Arc::clone(&control)));
+    notify(&[NotifyState::Ready]);
+    tracing::info!(event = "engine_ready", version = env!("CARGO_PKG_VERSION"));
+
+    stop.await;
+    notify(&[NotifyState::Stopping]);
+    tracing::info!(event = "engine_stopping");
+    // Nobody listens only when all services ended by themselves.
+    let _ = stopping.send(true);
+    let drained = async {
+        for task in tasks {
+            let _ = task.await;
+        }
+    };
+    if tokio::time::timeout(DRAIN, drained).await.is_err() {
+        tracing::warn!(event = "calls_cut_off", seconds = DRAIN.as_secs());
+    }
+    let finished = tokio::task::spawn_blocking(move || control.shutdown()).await;
+    watchdog.abort();
+    let finished = finished.unwrap_or_else(|error| {
+        Err(EngineError::new(
+            ErrorKind::Internal,
+            "engine",
+            error.to_string(),
+        ))
+    });
+    match &finished {
+        Ok(()) => tracing::info!(event = "engine_stopped"),
+        Err(error) => tracing::error!(event = "engine_stopped_dirty", %error),
+    }
+    drop(socket);
+    finished
+}
+
+/// Tells systemd's watchdog that the engine answers, as often as it asked for; a hung engine
+/// goes silent.
+async fn watchdog(control: Arc<Control>) {
+    let Some(limit) = sd_notify::watchdog_enabled() else {
+        return;
+    };
+    let mut ticks = tokio::time::interval(limit / 2);
+    loop {
+        ticks.tick().await;
+        let control = Arc::clone(&control);
+        let answer = tokio::task::spawn_blocking(move || control.status()).await;
+        if matches!(answer, Ok(Ok(_))) {
+            notify(&[NotifyState::Watchdog]);
+        }
+    }
+}
+
+fn notify(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        tracing::warn!(event = "systemd_not_told", %error);
+    }
+}

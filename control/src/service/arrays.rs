@@ -1,0 +1,303 @@
+//! Arrays: create, import, start, stop, destroy, modify, members, background work.
+
+use units::limits::{ARRAY_MEMBERS_MAX, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, PARITY_MAX};
+use units::{BlockSize, Size};
+
+use super::{Control, invalid};
+use crate::body::{ArrayCreateBody, ImportBody, ReplaceBody};
+use crate::name::{self, Create};
+use crate::request::{
+    ArrayCreate, ArrayImport, ArrayModify, ArrayOptions, BackgroundKind, DriveSpec, MemberReplace,
+};
+use crate::view::{ArrayView, FoundArray, JobKind, JobView};
+use crate::wanted::Change;
+use crate::{Answer, EngineError, ErrorKind};
+
+impl Control {
+    /// All arrays, by name.
+    #[must_use]
+    pub fn arrays(&self) -> Vec<ArrayView> {
+        self.engine.arrays()
+    }
+
+    /// One array, by name or uuid.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn array(&self, key: &str) -> Answer<ArrayView> {
+        name::find(self.arrays(), key)
+    }
+
+    /// Makes an array.
+    ///
+    /// # Errors
+    /// As [`crate::Engine::create_array`].
+    pub fn create_array(&self, body: ArrayCreateBody) -> Answer<ArrayView> {
+        let _changing = self.change();
+        let same = |array: &ArrayView| {
+            array.level == body.level && array.members.len() == body.drives.len()
+        };
+        let uuid = match name::create(self.arrays(), &body.name, body.uuid, same)? {
+            Create::There(array) => return Ok(array),
+            Create::New(uuid) => uuid,
+        };
+        let object = name::object::<ArrayView>(&body.name);
+        check_options(&object, &body.options)?;
+        let drives = self.drive_names(&object, &body.drives)?;
+        let create = ArrayCreate {
+            name: body.name,
+            uuid,
+            level: body.level,
+            drives,
+            options: body.options,
+            force: body.force,
+        };
+        let array = self.engine.create_array(&create)?;
+        self.record_drives_or_say();
+        tracing::info!(event = "array_created", object, uuid = %array.uuid);
+        Ok(array)
+    }
+
+    /// The names of open drives, each at most once.
+    fn drive_names(&self, object: &str, keys: &[String]) -> Answer<Vec<String>> {
+        if keys.is_empty() || keys.len() > ARRAY_MEMBERS_MAX {
+            let message = format!(
+                "{} drives: an array has 1 to {ARRAY_MEMBERS_MAX}",
+                keys.len()
+            );
+            return Err(invalid(object, message));
+        }
+        let mut names: Vec<String> = Vec::with_capacity(keys.len());
+        for key in keys {
+            let name = self.open_drive_name(key)?;
+            if names.contains(&name) {
+                let message = format!("drive {name} is named twice");
+                return Err(invalid(object, message).next("name each drive once"));
+            }
+            names.push(name);
+        }
+        Ok(names)
+    }
+
+    /// Looks for arrays on drives that serve none.
+    ///
+    /// # Errors
+    /// As [`crate::Engine::find_arrays`].
+    pub fn find_arrays(&self, specs: &[DriveSpec]) -> Answer<Vec<FoundArray>> {
+        let _changing = self.change();
+        self.engine.find_arrays(specs)
+    }
+
+    /// Takes over a found array.
+    ///
+    /// # Errors
+    /// As [`crate::Engine::import_array`].
+    pub fn import_array(&self, body: ImportBody) -> Answer<ArrayView> {
+        let _changing = self.change();
+        name::check_key(&body.array).map_err(|message| invalid("array", message))?;
+        if name::find(self.arrays(), &body.array).is_ok() {
+            let object = name::object::<ArrayView>(&body.array);
+            return Err(EngineError::new(
+                ErrorKind::Exists,
+                object,
+                "this engine knows it already",
+            )
+            .next("`garboard array start` starts it"));
+        }
+        let import = ArrayImport {
+            array: body.array,
+            specs: body.specs,
+            force: body.force,
+        };
+        let array = self.engine.import_array(&import)?;
+        self.record_drives()?;
+        tracing::info!(event = "array_imported", object = %format_args!("array {}", array.name));
+        self.bring_back()?;
+        self.array(&array.name)
+    }
+
+    /// Lets an array serve, now and after the next start.
+    ///
+    /// # Errors
+    /// As [`crate::Engine::start_array`].
+    pub fn start_array(&self, key: &str, force: bool) -> Answer<ArrayView> {
+        let _changing = self.change();
+        let array = self.array(key)?;
+        let started = self.engine.start_array(&array.name, force)?;
+        self.wanted.apply(&[Change::NotStopped(array.uuid)])?;
+        for warning in &started.warnings {
+            tracing::warn!(event = "array_warning", object = %format_args!("array {}", array.name), warning);
+        }
+        tracing::info!(event = "array_started", object = %format_args!("array {}", array.name), state = ?started.state);
+        self.bring_back()?;
+        self.array(&array.name)
+    }
+
+    /// Stops an array, now and after the next start.
+    ///
+    /// # Errors
+    /// As [`crate::Engine::stop_array`].
+    pub fn stop_array(&self, key: &str) -> Answer<ArrayView> {
+        let _changing = self.change();
+        let array = self.array(key)?;
+        let stopped = self.engine.stop_array(&array.name)?;
+        self.wanted.apply(&[Change::Stopped(array.uuid)])?;
+        tracing::info!(event = "array_stopped", object = %format_args!("array {}", array.name));
+        Ok(stopped)
+    }
+
+    /// Forgets an array and its volumes, on the drives too.
+    ///
+    /// # Errors
+    /// As [`crate::Engine::destroy_array`].
+    pub fn destroy_array(&self, key: &str, force: bool) -> Answer<ArrayView> {
+        let _changing = self.change();
+        let array = self.array(key)?;
+        let volumes: Vec<_> = self
+            .volumes()
+            .into_iter()
+            .filter(|volume| volume.array == array.name)
+            .collect();
+        for volume in &volumes {
+            self.refuse_wanted_exports(volume)?;
+        }
+        self.engine.destroy_array(&array.name, force)?;
+        let mut changes = vec![Change::NotStopped(array.uuid)];
+        changes.extend(volumes.iter().map(|volume| Change::NoLimit(volume.uuid)));
+        self.wanted.apply(&changes)?;
+        self.record_drives_or_say();
+        tracing::info!(event = "array_destroyed", object = %format_args!("array {}", array.name));
+        Ok(array)
+    }
+
+    /// Changes options of a running array.
+    ///
+    /// # Errors
+    /// As [`crate::Engine::modify_array`].
+    pub fn modify_array(&self, key: &str, modify: &ArrayModify) -> Answer<ArrayView> {
+        let _changing = self.change();
+        let array = self.array(key)?;
+        if *modify == ArrayModify::default() {
+            let object = name::object::<ArrayView>(&array.name);
+            return Err(invalid(object, "nothing is to be changed").next("name an option"));
+        }
+        self.engine.modify_array(&array.name, modify)
+    }
+
+    /// Excludes a member.
+    ///
+    /// # Errors
+    /// As [`crate::Engine::fail_member`].
+    pub fn fail_member(&self, key: &str, member: u16) -> Answer<ArrayView> {
+        let _changing = self.change();
+        let array = self.array_with_member(key, member)?;
+        let view = self.engine.fail_member(&array.name, member)?;
+        self.record_drives_or_say();
+        tracing::warn!(event = "member_failed_by_command", object = %format_args!("array {}", array.name), member);
+        Ok(view)
+    }
+
+    /// Gives a place a new drive.
+    ///
+    /// # Errors
+    /// As [`crate::Engine::replace_member`].
+    pub fn replace_member(&self, key: &str, member: u16, body: &ReplaceBody) -> Answer<ArrayView> {
+        let _changing = self.change();
+        let array = self.array_with_member(key, member)?;
+        let drive = self.open_drive_name(&body.drive)?;
+        let replace = MemberReplace {
+            member,
+            drive,
+            force: body.force,
+        };
+        let view = self.engine.replace_member(&array.name, &replace)?;
+        self.record_drives_or_say();
+        tracing::info!(event = "member_replaced", object = %format_args!("array {}", array.name), member, drive = replace.drive);
+        Ok(view)
+    }
+
+    fn array_with_member(&self, key: &str, member: u16) -> Answer<ArrayView> {
+        let array = self.array(key)?;
+        if array.members.iter().any(|place| place.member == member) {
+            return Ok(array);
+        }
+        let message = format!(
+            "the array has members 0 to {}",
+            array.members.len().saturating_sub(1)
+        );
+        let object = format!("member {member} of array {}", array.name);
+        Err(EngineError::new(ErrorKind::NotFound, object, message)
+            .next(format!("`garboard array show {}` shows them", array.name)))
+    }
+
+    /// Begins background work.
+    ///
+    /// # Errors
+    /// As [`crate::Engine::start_background`].
+    pub fn start_background(&self, key: &str, kind: BackgroundKind) -> Answer<JobView> {
+        let _changing = self.change();
+        let array = self.array(key)?;
+        self.engine.start_background(&array.name, kind)
+    }
+
+    /// Stops background work.
+    ///
+    /// # Errors
+    /// As [`crate::Engine::stop_background`].
+    pub fn stop_background(&self, key: &str, kind: BackgroundKind) -> Answer<JobView> {
+        let _changing = self.change();
+        let array = self.array(key)?;
+        self.engine.stop_background(&array.name, kind)
+    }
+
+    /// The jobs of one kind on one array, running and finished.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such array.
+    pub fn background(&self, key: &str, kind: BackgroundKind) -> Answer<Vec<JobView>> {
+        let array = self.array(key)?;
+        let of_kind = |job: &JobView| match kind {
+            BackgroundKind::Rebuild => job.kind == JobKind::Rebuild,
+            BackgroundKind::Resync => matches!(job.kind, JobKind::Resync | JobKind::Initialize),
+        };
+        let jobs = self.engine.jobs().into_iter();
+        Ok(jobs
+            .filter(|job| job.array == array.name && of_kind(job))
+            .collect())
+    }
+}
+
+/// Checks what can be checked without knowing the drives.
+fn check_options(object: &str, options: &ArrayOptions) -> Answer<()> {
+    if let Some(bytes) = options.chunk_bytes {
+        let fits = (CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&bytes) && bytes.is_power_of_two();
+        if !fits {
+            let (least, most) = (Size(CHUNK_BYTES_MIN), Size(CHUNK_BYTES_MAX));
+            let message = format!(
+                "a chunk of {} bytes: a chunk is a power of two from {least} to {most}",
+                bytes
+            );
+            return Err(invalid(object, message).next("64KiB suits most work"));
+        }
+    }
+    if let Some(bytes) = options.block_bytes
+        && BlockSize::from_bytes(bytes).is_none()
+    {
+        return Err(invalid(
+            object,
+            format!("a block of {bytes} bytes: it is 512 or 4096"),
+        ));
+    }
+    if let Some(parity) = options.parity
+        && !(1..=PARITY_MAX).contains(&usize::from(parity))
+    {
+        return Err(invalid(
+            object,
+            format!("parity of {parity}: it is 1 to {PARITY_MAX}"),
+        ));
+    }
+    if options.group_size == Some(0) {
+        return Err(invalid(object, "a group of no members"));
+    }
+    Ok(())
+}

@@ -1,0 +1,221 @@
+//! Drives: add, list, remove, wipe, locate.
+
+use units::limits::DRIVES_MAX;
+
+use super::{Control, restore};
+use crate::body::DriveAddBody;
+use crate::name::{self, Create};
+use crate::request::{DriveAdd, DriveKnown, DriveSpec, Lamp};
+use crate::view::{DriveState, DriveView, IoCounters};
+use crate::wanted::Change;
+use crate::{Answer, EngineError, ErrorKind};
+
+impl Control {
+    /// All drives, open or only wanted, by name.
+    ///
+    /// # Errors
+    /// `Internal` when the wanted state cannot be read.
+    pub fn drives(&self) -> Answer<Vec<DriveView>> {
+        let mut drives = self.engine.drives();
+        let causes = self.causes();
+        for known in self.wanted.state()?.drives.into_values() {
+            if drives.iter().all(|drive| drive.name != known.name) {
+                let cause = causes.drives.get(&known.name).cloned();
+                drives.push(missing(known, cause));
+            }
+        }
+        drives.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(drives)
+    }
+
+    /// One drive, by name or uuid.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn drive(&self, key: &str) -> Answer<DriveView> {
+        name::find(self.drives()?, key)
+    }
+
+    /// Adds a drive, or opens again a missing one of this name.
+    ///
+    /// # Errors
+    /// As [`crate::Engine::add_drive`]; `Exists` when the name or uuid is taken.
+    pub fn add_drive(&self, body: DriveAddBody) -> Answer<DriveView> {
+        let _changing = self.change();
+        let drives = self.drives()?;
+        check_spec(&body.spec)?;
+        let name = match body.name {
+            Some(name) => name,
+            None => default_name(&drives, body.uuid)?,
+        };
+        if let Some(gone) = drives.iter().find(|drive| drive.name == name)
+            && gone.state == DriveState::Missing
+            && body.uuid.is_none_or(|uuid| uuid == gone.uuid)
+            && self.engine.drives().iter().all(|drive| drive.name != name)
+        {
+            return self.reopen(gone, &body.spec);
+        }
+        let same = |drive: &DriveView| drive.spec.kept() == body.spec.kept();
+        let uuid = match name::create(drives, &name, body.uuid, same)? {
+            Create::There(drive) => return Ok(drive),
+            Create::New(uuid) => uuid,
+        };
+        let add = DriveAdd {
+            name,
+            uuid,
+            spec: body.spec,
+        };
+        let drive = self.engine.add_drive(&add)?;
+        let record = [Change::Drive(restore::known(&drive))];
+        if let Err(error) = self.wanted.apply(&record) {
+            self.undo("remove_drive", self.engine.remove_drive(&drive.name, false));
+            return Err(error);
+        }
+        tracing::info!(event = "drive_added", object = %format_args!("drive {}", drive.name), spec = %drive.spec);
+        Ok(drive)
+    }
+
+    /// Opens a wanted drive that was missing, perhaps at another place.
+    fn reopen(&self, gone: &DriveView, spec: &DriveSpec) -> Answer<DriveView> {
+        let known = DriveKnown {
+            name: gone.name.clone(),
+            uuid: gone.uuid,
+            spec: spec.kept(),
+            identity: gone.identity.clone(),
+        };
+        let drive = self.engine.open_drive(&known)?;
+        let record = [Change::Drive(restore::known(&drive))];
+        if let Err(error) = self.wanted.apply(&record) {
+            self.undo("remove_drive", self.engine.remove_drive(&drive.name, false));
+            return Err(error);
+        }
+        self.causes().drives.remove(&gone.name);
+        tracing::info!(event = "drive_returned", object = %format_args!("drive {}", gone.name));
+        self.bring_back()?;
+        self.drive(&gone.name)
+    }
+
+    /// Forgets a drive; what is on it stays.
+    ///
+    /// # Errors
+    /// As [`crate::Engine::remove_drive`].
+    pub fn remove_drive(&self, key: &str, force: bool) -> Answer<DriveView> {
+        let _changing = self.change();
+        let drive = self.drive(key)?;
+        if self
+            .engine
+            .drives()
+            .iter()
+            .any(|open| open.name == drive.name)
+        {
+            self.engine.remove_drive(&drive.name, force)?;
+        }
+        self.wanted.apply(&[Change::NoDrive(drive.name.clone())])?;
+        self.causes().drives.remove(&drive.name);
+        tracing::info!(event = "drive_removed", object = %format_args!("drive {}", drive.name));
+        Ok(drive)
+    }
+
+    /// Erases what names a content on a free drive.
+    ///
+    /// # Errors
+    /// As [`crate::Engine::wipe_drive`].
+    pub fn wipe_drive(&self, key: &str, force: bool) -> Answer<DriveView> {
+        let _changing = self.change();
+        let name = self.open_drive_name(key)?;
+        let drive = self.engine.wipe_drive(&name, force)?;
+        self.record_drives_or_say();
+        tracing::info!(event = "drive_wiped", object = %format_args!("drive {name}"));
+        Ok(drive)
+    }
+
+    /// Switches the lamp of a drive's bay.
+    ///
+    /// # Errors
+    /// As [`crate::Engine::locate_drive`].
+    pub fn locate_drive(&self, key: &str, lamp: Lamp) -> Answer<DriveView> {
+        let _changing = self.change();
+        let name = self.open_drive_name(key)?;
+        self.engine.locate_drive(&name, lamp)?;
+        self.drive(&name)
+    }
+
+    /// The name of a drive that must be open.
+    pub(super) fn open_drive_name(&self, key: &str) -> Answer<String> {
+        let drive = self.drive(key)?;
+        if self
+            .engine
+            .drives()
+            .iter()
+            .any(|open| open.name == drive.name)
+        {
+            return Ok(drive.name);
+        }
+        let cause = drive
+            .cause
+            .unwrap_or_else(|| "it was not found at the start".into());
+        Err(EngineError::new(
+            ErrorKind::NotFound,
+            name::object::<DriveView>(&drive.name),
+            cause,
+        )
+        .next("bring the drive back and give `garboard drive add` its place and this name"))
+    }
+
+    /// Says when the way back fails too.
+    pub(super) fn undo(&self, what: &'static str, result: Answer<()>) {
+        if let Err(error) = result {
+            tracing::error!(event = "undo_failed", what, %error);
+        }
+    }
+}
+
+fn check_spec(spec: &DriveSpec) -> Answer<()> {
+    let path = match spec {
+        DriveSpec::File { path, .. } | DriveSpec::Block { path } => path,
+        DriveSpec::Memory { .. } | DriveSpec::Null { .. } => return Ok(()),
+    };
+    if path.as_os_str().as_encoded_bytes().contains(&0) {
+        let message = "a path cannot contain a zero byte";
+        return Err(EngineError::new(ErrorKind::Invalid, "drive", message));
+    }
+    Ok(())
+}
+
+/// The first free of `d0`, `d1`, …; for a repeated create the name it got the first time.
+fn default_name(drives: &[DriveView], uuid: Option<uuid::Uuid>) -> Answer<String> {
+    if let Some(drive) = drives.iter().find(|drive| Some(drive.uuid) == uuid) {
+        return Ok(drive.name.clone());
+    }
+    (0..DRIVES_MAX)
+        .map(|number| format!("d{number}"))
+        .find(|name| drives.iter().all(|drive| drive.name != *name))
+        .ok_or_else(|| {
+            let message = format!("there are {DRIVES_MAX} drives, and no more fit");
+            EngineError::new(ErrorKind::Full, "drive", message).next("remove one that is not used")
+        })
+}
+
+/// What is shown of a drive that is wanted and not open.
+fn missing(known: DriveKnown, cause: Option<String>) -> DriveView {
+    DriveView {
+        name: known.name,
+        uuid: known.uuid,
+        spec: known.spec,
+        identity: known.identity,
+        state: DriveState::Missing,
+        array: None,
+        member: None,
+        model: None,
+        serial: None,
+        size_bytes: 0,
+        block_bytes: 0,
+        physical_block_bytes: 0,
+        atomic_bytes: 0,
+        access: "none".into(),
+        write_cache: "none".into(),
+        signature: None,
+        cause: Some(cause.unwrap_or_else(|| "it is not open".into())),
+        counters: IoCounters::default(),
+    }
+}

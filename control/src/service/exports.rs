@@ -1,0 +1,245 @@
+//! Exports: create, list, move a queue, remove.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use units::BlockSize;
+use units::limits::{EXPORT_QUEUES_MAX, QUEUE_SIZE_MAX};
+
+use super::{Control, invalid};
+use crate::body::ExportCreateBody;
+use crate::name::{self, Create};
+use crate::request::{ExportCreate, ExportSocket, ExportWishes, QueueMove};
+use crate::view::{ExportState, ExportView, VolumeView};
+use crate::wanted::{Change, WantedExport};
+use crate::{Answer, EngineError, ErrorKind};
+
+/// What `sun_path` holds besides its final zero (unix(7)).
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+/// What GET_ID holds (virtio 1.2, 5.2.6).
+const SERIAL_BYTES_MAX: usize = 20;
+const MODE_DEFAULT: u32 = 0o660;
+
+impl Control {
+    /// All exports, made or only wanted, by name.
+    ///
+    /// # Errors
+    /// `Internal` when the wanted state cannot be read.
+    pub fn exports(&self) -> Answer<Vec<ExportView>> {
+        let mut exports = self.engine.exports();
+        let causes = self.causes();
+        for (name, wanted) in self.wanted.state()?.exports {
+            if exports.iter().all(|export| export.name != name) {
+                let cause = causes.exports.get(&name).cloned();
+                exports.push(missing(wanted.create, cause));
+            }
+        }
+        exports.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(exports)
+    }
+
+    /// One export, by name or uuid.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn export(&self, key: &str) -> Answer<ExportView> {
+        name::find(self.exports()?, key)
+    }
+
+    /// Exports a volume over vhost-user-blk.
+    ///
+    /// # Errors
+    /// As [`crate::Engine::create_export`].
+    pub fn create_export(&self, body: ExportCreateBody) -> Answer<ExportView> {
+        let _changing = self.change();
+        let volume = self.volume(&body.volume)?;
+        let name = body.name.clone().unwrap_or_else(|| volume.name.clone());
+        let same = |export: &ExportView| export.volume == volume.name;
+        let uuid = match name::create(self.exports()?, &name, body.uuid, same)? {
+            Create::There(export) => return Ok(export),
+            Create::New(uuid) => uuid,
+        };
+        let socket = self.socket(&name, &body)?;
+        let wishes = wishes(&name, &volume, &body)?;
+        let mut create = ExportCreate {
+            name,
+            uuid,
+            volume: volume.name,
+            socket,
+            wishes,
+            profile: None,
+            cores: body.cores,
+            access: body.access,
+            sharing: body.sharing,
+            guest_memory: body.guest_memory,
+        };
+        let export = self.engine.create_export(&create)?;
+        create.profile.clone_from(&export.profile);
+        let record = WantedExport {
+            create,
+            volume_uuid: volume.uuid,
+        };
+        if let Err(error) = self.wanted.apply(&[Change::Export(Box::new(record))]) {
+            self.undo("remove_export", self.engine.remove_export(&export.name));
+            return Err(error);
+        }
+        tracing::info!(event = "export_created", object = %format_args!("export {}", export.name), socket = %export.socket.display());
+        Ok(export)
+    }
+
+    fn socket(&self, name: &str, body: &ExportCreateBody) -> Answer<ExportSocket> {
+        let object = name::object::<ExportView>(name);
+        let path = match &body.socket {
+            Some(path) => path.clone(),
+            None => self
+                .runtime_dir
+                .join("exports")
+                .join(name)
+                .join("vhost.sock"),
+        };
+        check_socket(&object, &path)?;
+        let mode = match &body.mode {
+            None => MODE_DEFAULT,
+            Some(text) => u32::from_str_radix(text, 8)
+                .ok()
+                .filter(|mode| *mode <= 0o777)
+                .ok_or_else(|| {
+                    invalid(
+                        &object,
+                        format!("mode `{text}`: it is octal, for example 0660"),
+                    )
+                })?,
+        };
+        Ok(ExportSocket {
+            path,
+            owner: body.owner.clone(),
+            group: body.group.clone(),
+            mode,
+        })
+    }
+
+    /// Moves a queue to another core.
+    ///
+    /// # Errors
+    /// As [`crate::Engine::move_queue`].
+    pub fn move_queue(&self, key: &str, to: QueueMove) -> Answer<ExportView> {
+        let _changing = self.change();
+        let export = self.made_export(key)?;
+        self.engine.move_queue(&export.name, to)
+    }
+
+    fn made_export(&self, key: &str) -> Answer<ExportView> {
+        let export = self.export(key)?;
+        if export.state != ExportState::Missing {
+            return Ok(export);
+        }
+        let cause = export.cause.unwrap_or_default();
+        Err(EngineError::new(
+            ErrorKind::Busy,
+            name::object::<ExportView>(&export.name),
+            cause,
+        )
+        .next("start its array, or remove the export"))
+    }
+
+    /// Ends an export.
+    ///
+    /// # Errors
+    /// As [`crate::Engine::remove_export`].
+    pub fn remove_export(&self, key: &str) -> Answer<ExportView> {
+        let _changing = self.change();
+        let export = self.export(key)?;
+        if self
+            .engine
+            .exports()
+            .iter()
+            .any(|made| made.name == export.name)
+        {
+            self.engine.remove_export(&export.name)?;
+        }
+        self.wanted
+            .apply(&[Change::NoExport(export.name.clone())])?;
+        self.causes().exports.remove(&export.name);
+        tracing::info!(event = "export_removed", object = %format_args!("export {}", export.name));
+        Ok(export)
+    }
+}
+
+fn check_socket(object: &str, path: &Path) -> Answer<()> {
+    let bytes = path.as_os_str().as_bytes();
+    if !path.is_absolute() || bytes.contains(&0) || path.file_name().is_none() {
+        let message = format!("socket `{}`: it is an absolute path", path.display());
+        return Err(invalid(object, message));
+    }
+    if bytes.len() > SOCKET_PATH_BYTES_MAX {
+        let message = format!(
+            "the path of the socket has {} bytes, and {SOCKET_PATH_BYTES_MAX} fit",
+            bytes.len()
+        );
+        return Err(invalid(object, message).next("give a shorter one with --socket"));
+    }
+    Ok(())
+}
+
+fn wishes(name: &str, volume: &VolumeView, body: &ExportCreateBody) -> Answer<ExportWishes> {
+    let object = name::object::<ExportView>(name);
+    if let Some(queues) = body.queues
+        && !(1..=EXPORT_QUEUES_MAX).contains(&usize::from(queues))
+    {
+        let message = format!("{queues} queues: there are 1 to {EXPORT_QUEUES_MAX}");
+        return Err(invalid(object, message));
+    }
+    if let Some(size) = body.queue_size
+        && !(size.is_power_of_two() && (2..=QUEUE_SIZE_MAX).contains(&size))
+    {
+        let message = format!("a queue of {size}: it is a power of two from 2 to {QUEUE_SIZE_MAX}");
+        return Err(invalid(object, message));
+    }
+    if let Some(bytes) = body.block_bytes
+        && BlockSize::from_bytes(bytes).is_none()
+    {
+        return Err(invalid(
+            object,
+            format!("a block of {bytes} bytes: it is 512 or 4096"),
+        ));
+    }
+    let serial = match &body.serial {
+        Some(serial) => serial.clone(),
+        None => volume.uuid.simple().to_string()[..SERIAL_BYTES_MAX].to_owned(),
+    };
+    let printable = serial
+        .bytes()
+        .all(|byte| byte.is_ascii_graphic() || byte == b' ');
+    if serial.is_empty() || serial.len() > SERIAL_BYTES_MAX || !printable {
+        let serial = serial.escape_debug();
+        let message = format!("serial `{serial}`: it is 1 to {SERIAL_BYTES_MAX} printable ASCII");
+        return Err(invalid(object, message));
+    }
+    Ok(ExportWishes {
+        queues: body.queues,
+        queue_size: body.queue_size,
+        block_bytes: body.block_bytes,
+        serial,
+    })
+}
+
+/// What is shown of an export that is wanted and not made.
+fn missing(create: ExportCreate, cause: Option<String>) -> ExportView {
+    let socket: PathBuf = create.socket.path;
+    ExportView {
+        name: create.name,
+        uuid: create.uuid,
+        protocol: "vhost-user-blk".into(),
+        volume: create.volume,
+        state: ExportState::Missing,
+        socket,
+        connections: 0,
+        profile: create.profile,
+        cores: create.cores,
+        access: create.access,
+        sharing: create.sharing,
+        guest_memory: create.guest_memory,
+        queues: Vec::new(),
+        cause: Some(cause.unwrap_or_else(|| "it is not made".into())),
+    }
+}

@@ -1,0 +1,190 @@
+//! The control path itself: every command as one blocking call over the engine and the wanted
+//! state. HTTP, sockets and text are elsewhere.
+//!
+//! Calls that change something come one at a time (`changing`) and are never abandoned half-way:
+//! the API runs each on its own thread to its end, even when the client hangs up.
+
+mod arrays;
+mod drives;
+mod exports;
+mod restore;
+mod volumes;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use units::{Clock, Instant, MonotonicClock};
+
+use crate::metrics::Metric;
+use crate::view::{ArrayState, Count, DriveState, ExportState, JobState, JobView, StatusView};
+use crate::wanted::{Change, Wanted};
+use crate::{Answer, Engine, EngineError, ErrorKind};
+
+/// The control path over one engine.
+pub struct Control {
+    engine: Arc<dyn Engine>,
+    wanted: Wanted,
+    runtime_dir: PathBuf,
+    changing: Mutex<()>,
+    causes: Mutex<Causes>,
+    begun: Instant,
+}
+
+/// Why wanted things are not there, by name.
+#[derive(Debug, Default)]
+struct Causes {
+    drives: BTreeMap<String, String>,
+    exports: BTreeMap<String, String>,
+}
+
+impl fmt::Debug for Control {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Control")
+            .field("runtime_dir", &self.runtime_dir)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Control {
+    /// The control path over `engine`, with its wanted state; default sockets of exports go
+    /// below `runtime_dir`. Call [`Control::restore`] before anything else.
+    #[must_use]
+    pub fn new(engine: Arc<dyn Engine>, wanted: Wanted, runtime_dir: PathBuf) -> Control {
+        Control {
+            engine,
+            wanted,
+            runtime_dir,
+            changing: Mutex::new(()),
+            causes: Mutex::new(Causes::default()),
+            begun: MonotonicClock.now(),
+        }
+    }
+
+    /// Jobs, by id.
+    #[must_use]
+    pub fn jobs(&self) -> Vec<JobView> {
+        self.engine.jobs()
+    }
+
+    /// One job.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn job(&self, id: u64) -> Answer<JobView> {
+        self.engine
+            .jobs()
+            .into_iter()
+            .find(|job| job.id == id)
+            .ok_or_else(|| {
+                EngineError::new(
+                    ErrorKind::NotFound,
+                    format!("job {id}"),
+                    "there is no such job",
+                )
+                .next("`garboard job list` shows what is there")
+            })
+    }
+
+    /// Asks a job to end early.
+    ///
+    /// # Errors
+    /// As [`Engine::cancel_job`].
+    pub fn cancel_job(&self, id: u64) -> Answer<JobView> {
+        let _changing = self.change();
+        self.job(id)?;
+        self.engine.cancel_job(id)
+    }
+
+    /// Everything at a glance.
+    ///
+    /// # Errors
+    /// `Internal` when the wanted state cannot be read.
+    pub fn status(&self) -> Answer<StatusView> {
+        let uptime = MonotonicClock.now().since(self.begun);
+        let jobs = self.engine.jobs();
+        Ok(StatusView {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            process: std::process::id(),
+            uptime_s: uptime.as_secs(),
+            drives: count(&self.drives()?, |drive| match drive.state {
+                DriveState::Failed | DriveState::Missing => true,
+                DriveState::Free | DriveState::Member => false,
+            }),
+            arrays: count(&self.arrays(), |array| match array.state {
+                ArrayState::Degraded | ArrayState::Failed => true,
+                ArrayState::Optimal | ArrayState::Stopped => false,
+            }),
+            volumes: count(&self.volumes(), |_| false),
+            exports: count(&self.exports()?, |export| match export.state {
+                ExportState::Held | ExportState::Missing => true,
+                ExportState::Waiting | ExportState::Connected => false,
+            }),
+            jobs_running: count(&jobs, |job| job.state == JobState::Running).attention,
+            engine: self.engine.status(),
+        })
+    }
+
+    /// Counters, gauges and histograms of the engine.
+    #[must_use]
+    pub fn metrics(&self) -> Vec<Metric> {
+        self.engine.metrics()
+    }
+
+    /// Finishes, marks the arrays clean, lets go of the drives.
+    ///
+    /// # Errors
+    /// As [`Engine::shutdown`].
+    pub fn shutdown(&self) -> Answer<()> {
+        let _changing = self.change();
+        self.engine.shutdown()
+    }
+
+    /// Waits until no other call changes anything. A panic of another call ends the process
+    /// (see `serve`), so a poisoned lock only means that a test goes on after one.
+    fn change(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn causes(&self) -> MutexGuard<'_, Causes> {
+        self.causes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records what the engine's drives are told by now; members change their identity.
+    fn record_drives(&self) -> Answer<()> {
+        let state = self.wanted.state()?;
+        let mut changes = Vec::new();
+        for drive in self.engine.drives() {
+            let known = restore::known(&drive);
+            if state.drives.get(&known.name) != Some(&known) {
+                changes.push(Change::Drive(known));
+            }
+        }
+        self.wanted.apply(&changes)
+    }
+
+    /// Records the drives' identities after something else succeeded: the engine's part is done
+    /// and true on the drives, so a failure here is said, and is not the caller's error.
+    fn record_drives_or_say(&self) {
+        if let Err(error) = self.record_drives() {
+            tracing::error!(event = "wanted_state_unwritable", %error);
+        }
+    }
+}
+
+fn count<T>(objects: &[T], attention: impl Fn(&T) -> bool) -> Count {
+    let number = |count: usize| u32::try_from(count).expect("limits.rs bounds every kind");
+    Count {
+        total: number(objects.len()),
+        attention: number(objects.iter().filter(|object| attention(object)).count()),
+    }
+}
+
+/// A refusal of a call that contradicts itself.
+fn invalid(object: impl Into<String>, message: impl Into<String>) -> EngineError {
+    EngineError::new(ErrorKind::Invalid, object, message)
+}
+
+#[cfg(test)]
+mod tests;

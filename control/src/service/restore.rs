@@ -1,0 +1,129 @@
+//! From the wanted state to the engine: at a start, and when something comes back.
+//!
+//! What is missing is reported and not fatal; whatever can serve, serves.
+
+use super::Control;
+use crate::request::DriveKnown;
+use crate::view::{ArrayState, DriveView};
+use crate::wanted::WantedState;
+use crate::{Answer, EngineError, ErrorKind};
+
+impl Control {
+    /// Opens the wanted drives, assembles and starts the arrays, sets the limits, makes the
+    /// exports. May be called again when drives came back.
+    ///
+    /// # Errors
+    /// `Internal` when the wanted state cannot be read or written; nothing else is fatal.
+    pub fn restore(&self) -> Answer<()> {
+        let _changing = self.change();
+        self.bring_back()
+    }
+
+    /// [`Control::restore`] for who holds `changing`.
+    pub(super) fn bring_back(&self) -> Answer<()> {
+        let state = self.wanted.state()?;
+        self.open_drives(&state);
+        self.engine.assemble();
+        self.start_arrays(&state);
+        self.record_drives()?;
+        self.set_limits(&state);
+        self.make_exports(&state);
+        Ok(())
+    }
+
+    fn open_drives(&self, state: &WantedState) {
+        let open = self.engine.drives();
+        for known in state.drives.values() {
+            if open.iter().any(|drive| drive.name == known.name) {
+                continue;
+            }
+            match self.engine.open_drive(known) {
+                Ok(_) => {
+                    self.causes().drives.remove(&known.name);
+                }
+                Err(error) => {
+                    let object = format!("drive {}", known.name);
+                    tracing::warn!(event = "drive_missing", object, spec = %known.spec, %error);
+                    self.causes()
+                        .drives
+                        .insert(known.name.clone(), error.message);
+                }
+            }
+        }
+    }
+
+    fn start_arrays(&self, state: &WantedState) {
+        for array in self.engine.arrays() {
+            if array.state != ArrayState::Stopped || state.stopped.contains(&array.uuid) {
+                continue;
+            }
+            let object = format!("array {}", array.name);
+            match self.engine.start_array(&array.name, false) {
+                Ok(array) => tracing::info!(event = "array_started", object, state = ?array.state),
+                Err(error) => tracing::error!(event = "array_not_started", object, %error),
+            }
+        }
+    }
+
+    fn set_limits(&self, state: &WantedState) {
+        for volume in self.engine.volumes() {
+            let Some(limit) = state.limits.get(&volume.uuid) else {
+                continue;
+            };
+            if volume.limit == *limit {
+                continue;
+            }
+            if let Err(error) = self.engine.limit_volume(&volume.name, limit) {
+                let object = format!("volume {}", volume.name);
+                tracing::error!(event = "limit_not_set", object, %error);
+            }
+        }
+    }
+
+    fn make_exports(&self, state: &WantedState) {
+        let volumes = self.engine.volumes();
+        let there = self.engine.exports();
+        for (name, wanted) in &state.exports {
+            if there.iter().any(|export| export.name == *name) {
+                continue;
+            }
+            let volume = volumes
+                .iter()
+                .find(|volume| volume.uuid == wanted.volume_uuid);
+            let made = match volume {
+                // The volume's name may have changed since; its uuid never does.
+                Some(volume) => {
+                    let mut create = wanted.create.clone();
+                    create.volume.clone_from(&volume.name);
+                    self.engine.create_export(&create).map(|_| ())
+                }
+                None => Err(EngineError::new(
+                    ErrorKind::NotFound,
+                    format!("volume {}", wanted.create.volume),
+                    format!("volume {} is on no started array", wanted.create.volume),
+                )),
+            };
+            let object = format!("export {name}");
+            match made {
+                Ok(()) => {
+                    self.causes().exports.remove(name);
+                    tracing::info!(event = "export_made", object);
+                }
+                Err(error) => {
+                    tracing::error!(event = "export_missing", object, %error);
+                    self.causes().exports.insert(name.clone(), error.message);
+                }
+            }
+        }
+    }
+}
+
+/// What is kept of a drive.
+pub(super) fn known(drive: &DriveView) -> DriveKnown {
+    DriveKnown {
+        name: drive.name.clone(),
+        uuid: drive.uuid,
+        spec: drive.spec.kept(),
+        identity: drive.identity.clone(),
+    }
+}

@@ -1,0 +1,567 @@
+//! Every command against the pretended engine: what is refused and why, what survives a restart
+//! and a kill, and that a refused call changes nothing.
+
+mod wrong;
+
+use tempfile::TempDir;
+use uuid::Uuid;
+use wrong::change_export;
+
+use super::*;
+use crate::body::{
+    ArrayCreateBody, DriveAddBody, ExportCreateBody, ImportBody, ReplaceBody, VolumeCreateBody,
+};
+use crate::fake::{FakeEngine, FakeHost};
+use crate::request::{
+    ArrayModify, ArrayOptions, BackgroundKind, Lamp, Level, QueueMove, VolumeLimit,
+};
+use crate::view::{Access, MemberState};
+use crate::wanted::{self, FILE_NAME};
+
+/// A host with drives, a state directory, and one run of the engine at a time.
+struct Bed {
+    host: FakeHost,
+    state: TempDir,
+    control: Option<Control>,
+}
+
+impl Bed {
+    /// Six blank drives behind `file:/0` to `file:/5`, none added.
+    fn bare() -> Bed {
+        let host = FakeHost::new();
+        for number in 0..6 {
+            host.plug(&format!("file:/{number}"), 1 << 30);
+        }
+        let state = tempfile::tempdir().expect("a folder");
+        let mut bed = Bed {
+            host,
+            state,
+            control: None,
+        };
+        bed.start();
+        bed
+    }
+
+    /// Five added drives `d0` to `d4`, array `a` of level 6 on the first four, volume `v` on it.
+    fn full() -> Bed {
+        let bed = Bed::bare();
+        for number in 0..5 {
+            bed.control()
+                .add_drive(drive(&format!("file:/{number}")))
+                .expect("added");
+        }
+        bed.control()
+            .create_array(array("a", &["d0", "d1", "d2", "d3"]))
+            .expect("created");
+        bed.control().create_volume(volume("v")).expect("created");
+        bed
+    }
+
+    fn start(&mut self) {
+        let engine: FakeEngine = self.host.engine();
+        let wanted = Wanted::open(self.state.path()).expect("opens");
+        let control = Control::new(Arc::new(engine), wanted, "/run/test".into());
+        control.restore().expect("restored");
+        self.control = Some(control);
+    }
+
+    /// The engine ends without a word and starts again from what was on disk at that moment.
+    fn kill_and_start(&mut self) {
+        let copy = tempfile::tempdir().expect("a folder");
+        let from = self.state.path().join(FILE_NAME);
+        std::fs::copy(from, copy.path().join(FILE_NAME)).expect("copied");
+        self.control = None;
+        self.state = copy;
+        self.start();
+    }
+
+    fn control(&self) -> &Control {
+        self.control.as_ref().expect("started")
+    }
+
+    /// Everything that can be seen, for comparing before and after.
+    fn everything(&self) -> String {
+        let control = self.control();
+        let wanted = control.wanted.state().expect("read");
+        format!(
+            "{:?} {:?} {:?} {:?} {wanted:?}",
+            control.drives(),
+            control.arrays(),
+            control.volumes(),
+            control.exports(),
+        )
+    }
+}
+
+fn drive(spec: &str) -> DriveAddBody {
+    DriveAddBody {
+        spec: spec.parse().expect("a spec"),
+        name: None,
+        uuid: None,
+    }
+}
+
+fn array(name: &str, drives: &[&str]) -> ArrayCreateBody {
+    ArrayCreateBody {
+        name: name.into(),
+        uuid: None,
+        level: Level::Raid6,
+        drives: drives.iter().map(|drive| (*drive).to_owned()).collect(),
+        options: ArrayOptions::default(),
+        force: false,
+    }
+}
+
+fn volume(name: &str) -> VolumeCreateBody {
+    VolumeCreateBody {
+        name: name.into(),
+        uuid: None,
+        array: "a".into(),
+        size_bytes: 1 << 20,
+        stable_buffers: false,
+    }
+}
+
+fn export(volume: &str) -> ExportCreateBody {
+    serde_json::from_value(serde_json::json!({ "volume": volume })).expect("a body")
+}
+
+fn limit(iops: u64) -> VolumeLimit {
+    VolumeLimit {
+        iops: Some(iops),
+        ..VolumeLimit::default()
+    }
+}
+
+#[test]
+fn what_was_asked_for_survives_a_kill() {
+    let mut bed = Bed::full();
+    let profile = bed
+        .control()
+        .create_export(export("v"))
+        .expect("exported")
+        .profile;
+    bed.control()
+        .limit_volume("v", &limit(500))
+        .expect("limited");
+    bed.kill_and_start();
+    let control = bed.control();
+    assert_eq!(control.drives().expect("read").len(), 5);
+    assert_eq!(
+        control.array("a").expect("found").state,
+        ArrayState::Optimal
+    );
+    assert_eq!(control.volume("v").expect("found").limit, limit(500));
+    let export = control.export("v").expect("found");
+    assert_eq!(
+        (export.state, export.profile),
+        (ExportState::Waiting, profile)
+    );
+    assert_eq!(
+        export.socket.to_str(),
+        Some("/run/test/exports/v/vhost.sock")
+    );
+}
+
+#[test]
+fn what_was_taken_back_stays_away_after_a_kill() {
+    let mut bed = Bed::full();
+    bed.control().create_export(export("v")).expect("exported");
+    bed.control()
+        .limit_volume("v", &limit(500))
+        .expect("limited");
+    bed.control()
+        .limit_volume("v", &VolumeLimit::default())
+        .expect("unlimited");
+    bed.control().remove_export("v").expect("removed");
+    bed.control().remove_drive("d4", false).expect("removed");
+    bed.kill_and_start();
+    assert!(bed.control().exports().expect("read").is_empty());
+    assert_eq!(
+        bed.control().volume("v").expect("found").limit,
+        VolumeLimit::default()
+    );
+    assert_eq!(bed.control().drives().expect("read").len(), 4);
+}
+
+#[test]
+fn a_stopped_array_stays_stopped_and_its_exports_come_with_it() {
+    let mut bed = Bed::full();
+    bed.control().stop_array("a").expect("stopped");
+    bed.kill_and_start();
+    assert_eq!(
+        bed.control().array("a").expect("found").state,
+        ArrayState::Stopped
+    );
+    bed.control().start_array("a", false).expect("started");
+    bed.control().create_export(export("v")).expect("exported");
+    let refused = bed.control().stop_array("a").expect_err("exported");
+    assert_eq!(refused.kind, ErrorKind::Busy);
+    bed.kill_and_start();
+    assert_eq!(
+        bed.control().array("a").expect("found").state,
+        ArrayState::Optimal
+    );
+    assert_eq!(
+        bed.control().export("v").expect("found").state,
+        ExportState::Waiting
+    );
+}
+
+#[test]
+fn a_missing_drive_is_shown_and_comes_back_under_its_name_at_another_place() {
+    let mut bed = Bed::full();
+    bed.control().create_export(export("v")).expect("exported");
+    let uuid = bed.control().drive("d1").expect("found").uuid;
+    bed.control = None;
+    let content = bed.host.unplug("file:/1");
+    bed.start();
+    let gone = bed.control().drive("d1").expect("still wanted");
+    assert_eq!((gone.state, gone.uuid), (DriveState::Missing, uuid));
+    assert_eq!(gone.cause.as_deref(), Some("nothing is there"));
+    assert_eq!(
+        bed.control().array("a").expect("found").state,
+        ArrayState::Degraded
+    );
+    assert_eq!(
+        bed.control().status().expect("read").drives,
+        Count {
+            total: 5,
+            attention: 1
+        }
+    );
+    let refused = bed.control().wipe_drive("d1", true).expect_err("not open");
+    assert_eq!(refused.kind, ErrorKind::NotFound);
+
+    bed.host.replug("file:/elsewhere", content);
+    let mut body = drive("file:/elsewhere");
+    body.name = Some("d1".into());
+    let back = bed.control().add_drive(body).expect("back");
+    assert_eq!((back.uuid, back.state), (uuid, DriveState::Member));
+    bed.kill_and_start();
+    assert_eq!(
+        bed.control().drive("d1").expect("found").state,
+        DriveState::Member
+    );
+}
+
+#[test]
+fn another_drive_at_the_place_of_a_missing_one_is_not_taken_for_it() {
+    let mut bed = Bed::full();
+    bed.control = None;
+    let (one, two) = (bed.host.unplug("file:/1"), bed.host.unplug("file:/2"));
+    bed.host.replug("file:/1", two);
+    bed.host.replug("file:/2", one);
+    bed.start();
+    for name in ["d1", "d2"] {
+        let drive = bed.control().drive(name).expect("wanted");
+        assert_eq!(drive.state, DriveState::Missing, "{name}");
+        assert_eq!(drive.cause.as_deref(), Some("another drive is there"));
+    }
+}
+
+#[test]
+fn an_export_waits_for_its_array_and_never_takes_another_volume_of_the_name() {
+    let mut bed = Bed::full();
+    bed.control().create_export(export("v")).expect("exported");
+    bed.control = None;
+    let contents: Vec<_> = (0..3)
+        .map(|n| bed.host.unplug(&format!("file:/{n}")))
+        .collect();
+    bed.start();
+    assert_eq!(
+        bed.control().array("a").expect("found").state,
+        ArrayState::Stopped
+    );
+    // The pretended engine knows volumes of assembled arrays, so the export is made and held
+    // there; without the array at all it is missing.
+    bed.control = None;
+    let last = bed.host.unplug("file:/3");
+    bed.start();
+    let missing = bed.control().export("v").expect("wanted");
+    assert_eq!(missing.state, ExportState::Missing);
+    assert_eq!(
+        missing.cause.as_deref(),
+        Some("volume v is on no started array")
+    );
+    let refused = bed
+        .control()
+        .move_queue("v", QueueMove { queue: 0, core: 0 });
+    assert_eq!(refused.expect_err("not made").kind, ErrorKind::Busy);
+
+    // Another array with another volume `v`: not for this export's guest.
+    for number in [10, 11, 12] {
+        bed.host.plug(&format!("file:/{number}"), 1 << 30);
+        bed.control()
+            .add_drive(drive(&format!("file:/{number}")))
+            .expect("added");
+    }
+    bed.control()
+        .create_array(array("a", &["d5", "d6", "d7"]))
+        .expect("created");
+    bed.control().create_volume(volume("v")).expect("created");
+    bed.kill_and_start();
+    assert_eq!(
+        bed.control().export("v").expect("wanted").state,
+        ExportState::Missing
+    );
+    assert!(bed.control().volume("v").expect("found").exports.is_empty());
+    drop((contents, last));
+}
+
+#[test]
+fn members_change_their_identity_in_the_record() {
+    let bed = Bed::full();
+    let identity = |name: &str| {
+        bed.control().wanted.state().expect("read").drives[name]
+            .identity
+            .clone()
+    };
+    let uuid = bed.control().array("a").expect("found").uuid;
+    assert_eq!(identity("d0"), format!("member {uuid} 0"));
+    assert_eq!(identity("d4"), "");
+    bed.control().fail_member("a", 1).expect("failed");
+    let body = ReplaceBody {
+        drive: "d4".into(),
+        force: false,
+    };
+    let view = bed
+        .control()
+        .replace_member("a", 1, &body)
+        .expect("replaced");
+    assert_eq!(view.members[1].state, MemberState::Rebuilding);
+    assert_eq!(view.jobs.len(), 2, "the initialization and the rebuild");
+    assert_eq!(
+        (identity("d4"), identity("d1")),
+        (format!("member {uuid} 1"), String::new())
+    );
+    bed.control().destroy_array("a", true).expect("destroyed");
+    assert_eq!(identity("d0"), "");
+}
+
+#[test]
+fn creates_with_a_uuid_are_idempotent_and_nothing_else_is() {
+    let bed = Bed::full();
+    let control = bed.control();
+    let uuid = Uuid::from_u128(77);
+
+    let mut body = drive("file:/5");
+    body.uuid = Some(uuid);
+    let first = control.add_drive(body.clone()).expect("added");
+    assert_eq!(control.add_drive(body.clone()).expect("again"), first);
+    body.spec = "file:/6".parse().expect("a spec");
+    assert_eq!(
+        control.add_drive(body).expect_err("other spec").kind,
+        ErrorKind::Exists
+    );
+
+    let mut body = volume("w");
+    body.uuid = Some(uuid);
+    let first = control.create_volume(body.clone()).expect("created");
+    assert_eq!(control.create_volume(body.clone()).expect("again"), first);
+    body.size_bytes *= 2;
+    assert_eq!(
+        control.create_volume(body.clone()).expect_err("size").kind,
+        ErrorKind::Exists
+    );
+    body.name = "x".into();
+    assert_eq!(
+        control.create_volume(body).expect_err("name").kind,
+        ErrorKind::Exists
+    );
+    assert_eq!(
+        control
+            .create_volume(volume("w"))
+            .expect_err("no uuid")
+            .kind,
+        ErrorKind::Exists
+    );
+
+    let mut body = export("v");
+    body.uuid = Some(uuid);
+    let first = control.create_export(body.clone()).expect("exported");
+    assert_eq!(control.create_export(body).expect("again").uuid, first.uuid);
+    assert_eq!(control.exports().expect("read").len(), 1);
+
+    let calls = bed.host.calls();
+    let creates = calls
+        .iter()
+        .filter(|call| call.starts_with("create_volume"))
+        .count();
+    assert_eq!(
+        creates, 2,
+        "the engine sees a repeated create only once: {calls:?}"
+    );
+}
+
+#[test]
+fn a_uuid_stands_for_a_name_everywhere() {
+    let bed = Bed::full();
+    let control = bed.control();
+    let key = |uuid: Uuid| uuid.to_string();
+    let array_key = key(control.array("a").expect("found").uuid);
+    assert_eq!(control.array(&array_key).expect("found").name, "a");
+    let volume_key = key(control.volume("v").expect("found").uuid);
+    let made = control
+        .create_export(export(&volume_key))
+        .expect("exported");
+    assert_eq!((made.name.as_str(), made.volume.as_str()), ("v", "v"));
+    let drive_key = key(control.drive("d4").expect("found").uuid);
+    control.locate_drive(&drive_key, Lamp::On).expect("lit");
+    assert_eq!(
+        bed.host.calls().last().map(String::as_str),
+        Some("locate_drive d4 On")
+    );
+    control.remove_export(&key(made.uuid)).expect("removed");
+}
+
+#[test]
+fn a_signature_is_named_and_only_force_overwrites_it() {
+    let bed = Bed::full();
+    let error = bed
+        .control()
+        .destroy_array("a", false)
+        .expect_err("it has a volume");
+    assert_eq!(error.kind, ErrorKind::Unsafe);
+    bed.control().destroy_array("a", true).expect("destroyed");
+    bed.host.sign("file:/2", "an ext4 file system");
+    let mut body = array("b", &["d0", "d1", "d2"]);
+    let error = bed
+        .control()
+        .create_array(body.clone())
+        .expect_err("signed");
+    assert_eq!(error.kind, ErrorKind::Unsafe);
+    assert!(error.message.contains("ext4"), "{error}");
+    assert_eq!(error.object, "drive d2");
+    assert!(bed.control().arrays().is_empty());
+    body.force = true;
+    bed.control().create_array(body).expect("forced");
+    assert_eq!(bed.control().drive("d2").expect("found").signature, None);
+}
+
+#[test]
+fn what_cannot_be_recorded_is_undone() {
+    let host = FakeHost::new();
+    for number in 0..5 {
+        host.plug(&format!("file:/{number}"), 1 << 30);
+    }
+    let (wanted, switch) = wanted::failing::wanted();
+    let control = Control::new(Arc::new(host.engine()), wanted, "/run/test".into());
+    for number in 0..4 {
+        control
+            .add_drive(drive(&format!("file:/{number}")))
+            .expect("added");
+    }
+    control
+        .create_array(array("a", &["d0", "d1", "d2"]))
+        .expect("created");
+    control.create_volume(volume("v")).expect("created");
+    switch.fail();
+
+    let refused = control.add_drive(drive("file:/4")).expect_err("no room");
+    assert_eq!(
+        (refused.kind, refused.object.as_str()),
+        (ErrorKind::Internal, "wanted state")
+    );
+    assert!(
+        control
+            .engine
+            .drives()
+            .iter()
+            .all(|drive| drive.name != "d4")
+    );
+    control.create_export(export("v")).expect_err("no room");
+    assert!(control.engine.exports().is_empty());
+    control.limit_volume("v", &limit(5)).expect_err("no room");
+    assert_eq!(control.engine.volumes()[0].limit, VolumeLimit::default());
+}
+
+#[test]
+fn what_the_engine_refuses_is_not_recorded() {
+    let mut bed = Bed::full();
+    let before = bed.control().wanted.state().expect("read");
+    let calls = [
+        "add_drive",
+        "remove_drive",
+        "create_export",
+        "limit_volume",
+        "stop_array",
+    ];
+    for call in calls {
+        bed.host.fail_next(call);
+    }
+    let control = bed.control();
+    control.add_drive(drive("file:/5")).expect_err("asked for");
+    control.remove_drive("d4", false).expect_err("asked for");
+    control.create_export(export("v")).expect_err("asked for");
+    control.limit_volume("v", &limit(5)).expect_err("asked for");
+    control.stop_array("a").expect_err("asked for");
+    assert_eq!(control.wanted.state().expect("read"), before);
+    bed.kill_and_start();
+    assert_eq!(
+        bed.control().array("a").expect("found").state,
+        ArrayState::Optimal
+    );
+}
+
+#[test]
+fn an_array_of_another_engine_is_found_and_imported_for_good() {
+    let bed = Bed::full();
+    let mut other = Bed::bare();
+    other.host = bed.host.clone();
+    drop(bed);
+    other.control = None;
+    other.start();
+    let found = other.control().find_arrays(&[]).expect("looked");
+    assert_eq!((found.len(), found[0].drives.len()), (1, 4));
+    let some = ["file:/0".parse().expect("a spec")];
+    assert_eq!(
+        other.control().find_arrays(&some).expect("looked")[0]
+            .drives
+            .len(),
+        1
+    );
+    let body = ImportBody {
+        array: "a".into(),
+        specs: Vec::new(),
+        force: false,
+    };
+    let array = other.control().import_array(body).expect("imported");
+    assert_eq!(array.state, ArrayState::Optimal);
+    other.kill_and_start();
+    assert_eq!(
+        other.control().array("a").expect("found").state,
+        ArrayState::Optimal
+    );
+    assert_eq!(
+        other.control().volume("v").expect("found").size_bytes,
+        1 << 20
+    );
+    assert!(other.control().drive("a-0").is_ok());
+}
+
+#[test]
+fn a_default_serial_and_access_are_as_documented() {
+    let bed = Bed::full();
+    let uuid = bed
+        .control()
+        .volume("v")
+        .expect("found")
+        .uuid
+        .simple()
+        .to_string();
+    let body = change_export(|body| body.access = Access::ReadOnly);
+    let view = bed.control().create_export(body).expect("exported");
+    assert_eq!(view.profile.expect("made").serial, uuid[..20]);
+    assert_eq!(view.access, Access::ReadOnly);
+}
+
+#[test]
+fn the_end_marks_the_arrays_clean() {
+    let bed = Bed::full();
+    bed.control().shutdown().expect("finished");
+    assert_eq!(
+        bed.host.calls().last().map(String::as_str),
+        Some("shutdown")
+    );
+}

@@ -1,0 +1,147 @@
+//! Volumes: create, resize, delete, limit.
+
+use units::Size;
+
+use super::{Control, invalid};
+use crate::body::VolumeCreateBody;
+use crate::name::{self, Create};
+use crate::request::{VolumeCreate, VolumeLimit};
+use crate::view::VolumeView;
+use crate::wanted::Change;
+use crate::{Answer, EngineError, ErrorKind};
+
+/// The smallest size a guest can address.
+const SECTOR_BYTES: u64 = 512;
+
+impl Control {
+    /// All volumes, by name.
+    #[must_use]
+    pub fn volumes(&self) -> Vec<VolumeView> {
+        self.engine.volumes()
+    }
+
+    /// One volume, by name or uuid.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn volume(&self, key: &str) -> Answer<VolumeView> {
+        name::find(self.volumes(), key)
+    }
+
+    /// Makes a volume.
+    ///
+    /// # Errors
+    /// As [`crate::Engine::create_volume`].
+    pub fn create_volume(&self, body: VolumeCreateBody) -> Answer<VolumeView> {
+        let _changing = self.change();
+        let array = self.array(&body.array)?.name;
+        let same = |volume: &VolumeView| {
+            volume.array == array
+                && volume.size_bytes == body.size_bytes
+                && volume.stable_buffers == body.stable_buffers
+        };
+        let uuid = match name::create(self.volumes(), &body.name, body.uuid, same)? {
+            Create::There(volume) => return Ok(volume),
+            Create::New(uuid) => uuid,
+        };
+        check_size(&name::object::<VolumeView>(&body.name), body.size_bytes)?;
+        let create = VolumeCreate {
+            name: body.name,
+            uuid,
+            array,
+            size_bytes: body.size_bytes,
+            stable_buffers: body.stable_buffers,
+        };
+        let volume = self.engine.create_volume(&create)?;
+        tracing::info!(event = "volume_created", object = %format_args!("volume {}", volume.name), uuid = %volume.uuid);
+        Ok(volume)
+    }
+
+    /// Gives a volume another size.
+    ///
+    /// # Errors
+    /// As [`crate::Engine::resize_volume`].
+    pub fn resize_volume(&self, key: &str, size_bytes: u64) -> Answer<VolumeView> {
+        let _changing = self.change();
+        let volume = self.volume(key)?;
+        check_size(&name::object::<VolumeView>(&volume.name), size_bytes)?;
+        let resized = self.engine.resize_volume(&volume.name, size_bytes)?;
+        tracing::info!(event = "volume_resized", object = %format_args!("volume {}", volume.name), size_bytes);
+        Ok(resized)
+    }
+
+    /// Deletes a volume and what it holds.
+    ///
+    /// # Errors
+    /// As [`crate::Engine::delete_volume`]; `Busy` also when a missing export waits for it.
+    pub fn delete_volume(&self, key: &str) -> Answer<VolumeView> {
+        let _changing = self.change();
+        let volume = self.volume(key)?;
+        self.refuse_wanted_exports(&volume)?;
+        self.engine.delete_volume(&volume.name)?;
+        self.wanted.apply(&[Change::NoLimit(volume.uuid)])?;
+        tracing::info!(event = "volume_deleted", object = %format_args!("volume {}", volume.name));
+        Ok(volume)
+    }
+
+    /// Refuses to lose a volume that an export wants.
+    pub(super) fn refuse_wanted_exports(&self, volume: &VolumeView) -> Answer<()> {
+        let exports = self.wanted.state()?.exports.into_iter();
+        let names: Vec<String> = exports
+            .filter(|(_, export)| export.volume_uuid == volume.uuid)
+            .map(|(name, _)| name)
+            .collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let object = name::object::<VolumeView>(&volume.name);
+        let message = format!("it is exported as {}", names.join(", "));
+        Err(EngineError::new(ErrorKind::Busy, object, message)
+            .next(format!("`garboard export remove {}` first", names[0])))
+    }
+
+    /// Sets all limits of a volume.
+    ///
+    /// # Errors
+    /// As [`crate::Engine::limit_volume`].
+    pub fn limit_volume(&self, key: &str, limit: &VolumeLimit) -> Answer<VolumeView> {
+        let _changing = self.change();
+        let volume = self.volume(key)?;
+        let object = name::object::<VolumeView>(&volume.name);
+        if limit.iops == Some(0) || limit.bytes_per_second == Some(0) {
+            return Err(invalid(object, "a limit of 0 would hold every request")
+                .next("leave the limit out for none"));
+        }
+        if limit.is_none() && limit.burst_ms.is_some() {
+            return Err(invalid(object, "a burst without a limit").next("give iops or bandwidth"));
+        }
+        let limited = self.engine.limit_volume(&volume.name, limit)?;
+        let record = if limit.is_none() {
+            Change::NoLimit(volume.uuid)
+        } else {
+            Change::Limit(volume.uuid, limit.clone())
+        };
+        if let Err(error) = self.wanted.apply(&[record]) {
+            let back = self.engine.limit_volume(&volume.name, &volume.limit);
+            self.undo("limit_volume", back.map(|_| ()));
+            return Err(error);
+        }
+        Ok(limited)
+    }
+}
+
+fn check_size(object: &str, size_bytes: u64) -> Answer<()> {
+    if size_bytes == 0 || !size_bytes.is_multiple_of(SECTOR_BYTES) {
+        let message =
+            format!("a size of {size_bytes} bytes: it is a multiple of {SECTOR_BYTES} and not 0");
+        let up = Size(
+            size_bytes
+                .div_ceil(SECTOR_BYTES)
+                .max(1)
+                .saturating_mul(SECTOR_BYTES),
+        )
+        .0;
+        return Err(invalid(object, message).next(format!("the next size up is {up}")));
+    }
+    Ok(())
+}

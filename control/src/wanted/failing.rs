@@ -1,0 +1,72 @@
+//! A place for the wanted state that refuses writes when a test says so.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use redb::backends::InMemoryBackend;
+use redb::{Database, StorageBackend};
+
+use super::Wanted;
+
+/// Whether writes fail; clones are the same switch.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Switch(Arc<AtomicBool>);
+
+impl Switch {
+    /// From now on every write fails, as on a full file system.
+    pub(crate) fn fail(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+
+    fn check(&self) -> io::Result<()> {
+        if self.0.load(Ordering::SeqCst) {
+            return Err(io::Error::from(io::ErrorKind::StorageFull));
+        }
+        Ok(())
+    }
+}
+
+/// An empty wanted state in memory, and its switch.
+pub(crate) fn wanted() -> (Wanted, Switch) {
+    let switch = Switch::default();
+    let backend = Backend {
+        inner: InMemoryBackend::new(),
+        switch: switch.clone(),
+    };
+    let database = Database::builder()
+        .create_with_backend(backend)
+        .expect("memory");
+    (Wanted::with_database(database).expect("empty"), switch)
+}
+
+#[derive(Debug)]
+struct Backend {
+    inner: InMemoryBackend,
+    switch: Switch,
+}
+
+impl StorageBackend for Backend {
+    fn len(&self) -> io::Result<u64> {
+        self.inner.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.inner.read(offset, out)
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        self.switch.check()?;
+        self.inner.set_len(length)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.switch.check()?;
+        self.inner.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.switch.check()?;
+        self.inner.write(offset, data)
+    }
+}

@@ -1,0 +1,148 @@
+//! What was recorded is there after any end of the process; what could not be recorded is not.
+
+use super::*;
+use crate::request::{ExportSocket, ExportWishes};
+use crate::view::{Access, GuestMemory, Sharing};
+
+fn drive(name: &str) -> DriveKnown {
+    DriveKnown {
+        name: name.into(),
+        uuid: Uuid::from_u128(1),
+        spec: "file:/d,size=1GiB".parse().expect("a spec"),
+        identity: "wwid 7".into(),
+    }
+}
+
+fn export(name: &str) -> WantedExport {
+    WantedExport {
+        create: ExportCreate {
+            name: name.into(),
+            uuid: Uuid::from_u128(2),
+            volume: "v".into(),
+            socket: ExportSocket {
+                path: "/s".into(),
+                owner: None,
+                group: Some("kvm".into()),
+                mode: 0o660,
+            },
+            wishes: ExportWishes::default(),
+            profile: None,
+            cores: vec![1, 2],
+            access: Access::ReadOnly,
+            sharing: Sharing::Shared,
+            guest_memory: GuestMemory::Pinned,
+        },
+        volume_uuid: Uuid::from_u128(3),
+    }
+}
+
+fn limit() -> VolumeLimit {
+    VolumeLimit {
+        iops: Some(5),
+        ..VolumeLimit::default()
+    }
+}
+
+/// The state directory as a killed process leaves it: the files as they are now, and nothing of
+/// what a clean close would still do.
+fn killed(directory: &Path) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().expect("a folder");
+    std::fs::copy(directory.join(FILE_NAME), copy.path().join(FILE_NAME)).expect("copied");
+    copy
+}
+
+#[test]
+fn every_change_is_there_after_a_kill() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let wanted = Wanted::open(folder.path()).expect("begun");
+    let mut expected = WantedState::default();
+    let check = |wanted: &Wanted, expected: &WantedState| {
+        assert_eq!(wanted.state().expect("read"), *expected);
+        let copy = killed(folder.path());
+        let reopened = Wanted::open(copy.path()).expect("opens after a kill");
+        assert_eq!(reopened.state().expect("read"), *expected);
+    };
+    let (volume, array) = (Uuid::from_u128(u128::MAX), Uuid::from_u128(9));
+
+    expected.drives.insert("d0".into(), drive("d0"));
+    expected.drives.insert("d1".into(), drive("d1"));
+    wanted
+        .apply(&[Change::Drive(drive("d0")), Change::Drive(drive("d1"))])
+        .expect("recorded");
+    check(&wanted, &expected);
+
+    expected.exports.insert("e".into(), export("e"));
+    expected.limits.insert(volume, limit());
+    expected.stopped.insert(array);
+    let changes = [
+        Change::Export(Box::new(export("e"))),
+        Change::Limit(volume, limit()),
+        Change::Stopped(array),
+    ];
+    wanted.apply(&changes).expect("recorded");
+    check(&wanted, &expected);
+
+    let changes = [
+        Change::NoDrive("d0".into()),
+        Change::NoExport("e".into()),
+        Change::NoLimit(volume),
+        Change::NotStopped(array),
+    ];
+    wanted.apply(&changes).expect("recorded");
+    expected = WantedState::default();
+    expected.drives.insert("d1".into(), drive("d1"));
+    check(&wanted, &expected);
+}
+
+#[test]
+fn a_second_engine_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let first = Wanted::open(folder.path()).expect("begun");
+    assert_eq!(
+        Wanted::open(folder.path()).expect_err("taken").kind,
+        ErrorKind::Busy
+    );
+    drop(first);
+    Wanted::open(folder.path()).expect("free again");
+}
+
+#[test]
+fn garbage_and_a_newer_state_are_refused_and_left_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join(FILE_NAME);
+    let garbage = vec![0xA5_u8; 65536];
+    std::fs::write(&path, &garbage).expect("written");
+    let error = Wanted::open(folder.path()).expect_err("garbage");
+    assert_eq!(error.kind, ErrorKind::Internal);
+    assert_eq!(std::fs::read(&path).expect("there"), garbage);
+    std::fs::remove_file(&path).expect("removed");
+
+    let wanted = Wanted::open(folder.path()).expect("begun");
+    let write = wanted.database.begin_write().expect("begun");
+    write
+        .open_table(META)
+        .expect("open")
+        .insert("format", FORMAT + 1)
+        .expect("set");
+    write.commit().expect("committed");
+    drop(wanted);
+    let error = Wanted::open(folder.path()).expect_err("newer");
+    assert_eq!(error.kind, ErrorKind::Invalid);
+    assert!(error.message.contains("format 2"), "{error}");
+}
+
+#[test]
+fn a_record_that_cannot_be_read_is_refused_at_the_start() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let wanted = Wanted::open(folder.path()).expect("begun");
+    let write = wanted.database.begin_write().expect("begun");
+    write
+        .open_table(DRIVES)
+        .expect("open")
+        .insert("d0", "{")
+        .expect("set");
+    write.commit().expect("committed");
+    drop(wanted);
+    let error = Wanted::open(folder.path()).expect_err("broken record");
+    assert_eq!(error.kind, ErrorKind::Internal);
+}
