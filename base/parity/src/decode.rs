@@ -126,7 +126,8 @@ impl<'a> Elimination<'a> {
 
     /// Each parity role read gives one equation: the unknowns by their coefficients on the left;
     /// that parity and the known data by theirs on the right. Gauss and Jordan turn the left
-    /// side into the unit matrix.
+    /// side into the unit matrix; rows need not be exchanged, since every square part of the
+    /// generator has an inverse, those in the upper left corner too, so that no pivot is zero.
     fn solve(&mut self, equations: RoleSet) {
         assert_eq!(equations.len(), self.unknown.len(), "as many as unknowns");
         let count = self.unknown.len();
@@ -144,11 +145,6 @@ impl<'a> Elimination<'a> {
             }
         }
         for pivot in 0..count {
-            let found = (pivot..count)
-                .find(|&row| left[row][pivot] != 0)
-                .expect("every square part of the matrix has an inverse");
-            left.swap(pivot, found);
-            self.solved.swap(pivot, found);
             let factor = inverse(left[pivot][pivot]);
             scale(&mut left[pivot], factor);
             scale(&mut self.solved[pivot], factor);

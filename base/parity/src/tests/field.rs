@@ -15,6 +15,7 @@ fn two_generates_all_numbers_but_zero() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too many for Miri")]
 fn multiplication_distributes_and_has_inverses() {
     for a in 0..=255 {
         assert_eq!(double(a), multiply(a, 2));
@@ -31,6 +32,7 @@ fn multiplication_distributes_and_has_inverses() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too many for Miri")]
 fn the_table_holds_every_product() {
     for a in 0..=255 {
         for b in 0..=255 {
@@ -41,6 +43,7 @@ fn the_table_holds_every_product() {
 
 #[test]
 #[cfg(target_arch = "x86_64")]
+#[cfg_attr(miri, ignore = "too many for Miri")]
 fn the_tables_of_the_backends_hold_every_product() {
     use crate::{avx2::NIBBLES, avx512::AFFINE};
     for a in 0..=255u8 {

@@ -219,11 +219,11 @@ fn a_change_of_any_rows_gives_the_parity_of_the_new_data_in_these_rows_only() {
             let code = Code::with_backend(data_count, parity_count, backend).expect("available");
             let length = chance.below([70, 700, 5000][round % 3]);
             let mut data = Chunks::new(data_count, length, 3);
-            let mut new = Chunks::new(2, length, 5);
+            let mut new_chunks = Chunks::new(2, length, 5);
             let mut parity = Chunks::new(parity_count, length, 7);
             data.randomize(&mut chance);
-            new.randomize(&mut chance);
-            let (d, n, p) = (data.segments(), new.segments(), parity.segments());
+            new_chunks.randomize(&mut chance);
+            let (d, n, p) = (data.segments(), new_chunks.segments(), parity.segments());
             code.generate(&d, &p);
             let before = expected_parity(&code, &data);
             let column = chance.below(data_count);
@@ -239,7 +239,11 @@ fn a_change_of_any_rows_gives_the_parity_of_the_new_data_in_these_rows_only() {
             } else {
                 let (old, new) = (d[column], n[0]);
                 code.copy_delta(Change { column, old, new }, n[1], &targets);
-                n[0].copy_from(n[1]);
+                assert_eq!(
+                    new_chunks.get(1),
+                    new_chunks.get(0),
+                    "a copy of the new content"
+                );
             }
 
             d[column].copy_from(n[0]);
@@ -252,7 +256,9 @@ fn a_change_of_any_rows_gives_the_parity_of_the_new_data_in_these_rows_only() {
                     "{code:?} row {row} of {rows:?}"
                 );
             }
-            [data, new, parity].iter().for_each(Chunks::assert_guards);
+            [data, new_chunks, parity]
+                .iter()
+                .for_each(Chunks::assert_guards);
         }
     }
 }
@@ -265,12 +271,13 @@ fn parity_is_that_of_the_copies_while_somebody_changes_the_data() {
         for (data_count, parity_count) in [(3, 1), (3, 2), (3, 3), (3, 6), (14, 2), (14, 9)] {
             let code = Code::with_backend(data_count, parity_count, backend).expect("available");
             let mut data = Chunks::new(data_count, LENGTH, 3);
-            let mut copies = Chunks::new(data_count, LENGTH, 5);
+            let mut copies = Chunks::new(data_count + 1, LENGTH, 5);
             let mut parity = Chunks::new(parity_count, LENGTH, 7);
             let (d, c, p) = (data.segments(), copies.segments(), parity.segments());
+            let (c, copy) = (&c[..data_count], c[data_count]);
             let rows: Vec<(usize, Segment)> = p.iter().copied().enumerate().collect();
             let stop = AtomicBool::new(false);
-            std::thread::scope(|scope| {
+            let rounds_that_agree = std::thread::scope(|scope| {
                 scope.spawn(|| {
                     let mut value = 0;
                     while !stop.load(Ordering::Relaxed) {
@@ -278,9 +285,9 @@ fn parity_is_that_of_the_copies_while_somebody_changes_the_data() {
                         d.iter().for_each(|segment| segment.fill(value));
                     }
                 });
-                for _ in 0..40 {
-                    code.copy_generate(&d, &c, &p);
-                    assert!(code.is_consistent(&c, &p), "{code:?}");
+                let agrees = |_: &i32| {
+                    code.copy_generate(&d, c, &p);
+                    let generated = code.is_consistent(c, &p);
                     let (old, new) = (c[1], d[1]);
                     code.copy_delta(
                         Change {
@@ -288,15 +295,17 @@ fn parity_is_that_of_the_copies_while_somebody_changes_the_data() {
                             old,
                             new,
                         },
-                        c[2],
+                        copy,
                         &rows,
                     );
-                    c[1].copy_from(c[2]);
-                    c[2].copy_from(c[0]);
-                    code.generate(&c, &p);
-                }
+                    c[1].copy_from(copy);
+                    generated && code.is_consistent(c, &p)
+                };
+                let rounds = (0..40).filter(agrees).count();
                 stop.store(true, Ordering::Relaxed);
+                rounds
             });
+            assert_eq!(rounds_that_agree, 40, "{code:?}");
             [data, copies, parity]
                 .iter()
                 .for_each(Chunks::assert_guards);
@@ -337,6 +346,10 @@ fn segments_that_do_not_fit_are_refused() {
     refuses(&|| code.delta(0, s[0], s[1], &[(1, s[2])]));
     refuses(&|| code.delta(0, s[0], s[1], &[(0, short)]));
     refuses(&|| code.delta(0, s[0], short, &[(0, s[2])]));
+    refuses(&|| code.delta(0, short, short, &[(0, s[2])]));
+    refuses(&|| code.delta(0, s[0], s[1], &[(0, s[2]), (0, s[2])]));
+    let none = Code::new(2, 0).expect("a code");
+    refuses(&|| none.copy_generate(&s[..2], &s[2..3], &[]));
     refuses(&|| crate::xor_into(s[0], short));
     let lost = RoleSet::one(Role(0));
     let decoder = code.decoder(RoleSet::range(1, 3), lost).expect("one lost");

@@ -216,3 +216,19 @@ fn a_full_cache_forgets_the_oldest_and_does_not_grow() {
     let refused = cache.get(&other, RoleSet::range(0, 4), RoleSet::one(Role(4)));
     assert!(refused.is_err());
 }
+
+#[test]
+fn decoders_leave_a_full_cache_in_the_order_they_came() {
+    let code = Code::new(6, 3).expect("a code");
+    let mut cache = DecoderCache::new(3);
+    let mut place = |lost: u8| {
+        let lost = RoleSet::one(Role(lost));
+        let available = RoleSet::range(0, 9).without(lost);
+        let decoder = cache.get(&code, available, lost).expect("one lost");
+        std::ptr::from_ref(decoder).addr()
+    };
+    let first: Vec<usize> = (0..3).map(&mut place).collect();
+    assert_eq!(place(0), first[0], "found again, and not younger for it");
+    let second: Vec<usize> = (3..6).map(&mut place).collect();
+    assert_eq!(second, first);
+}
