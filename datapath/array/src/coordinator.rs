@@ -100,10 +100,19 @@ pub struct PassStatus {
     pub done: StripeIndex,
     /// Stripes in all.
     pub stripes: u64,
-    /// Whether it may run.
-    pub running: bool,
+    /// Whether it runs.
+    pub state: PassState,
+}
+
+/// Whether a background pass runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PassState {
+    /// It runs, or will in a moment.
+    Running,
+    /// It was told not to.
+    Paused,
     /// A stripe could not be read or written.
-    pub stopped: bool,
+    Stopped,
 }
 
 /// A record on its way to all members.
@@ -170,7 +179,8 @@ pub(crate) struct WindowReports {
 /// What a coordinator starts from.
 #[derive(Debug)]
 pub struct CoordinatorSettings {
-    /// The configuration to begin with; committed by `Command::Start`.
+    /// The configuration to begin with: not yet durable, and committed as it is by
+    /// `Command::Start`.
     pub config: ArrayConfig,
     /// By member: the drive, for members in sync or rebuilding.
     pub places: Vec<Option<MemberPlace>>,

@@ -17,8 +17,8 @@ mod shard;
 mod slots;
 
 pub use coordinator::{
-    Command, Coordinator, CoordinatorSettings, MapIdentity, MemberPlace, PassStatus, Refusal,
-    initial_map,
+    Command, Coordinator, CoordinatorSettings, MapIdentity, MemberPlace, PassState, PassStatus,
+    Refusal, initial_map,
 };
 pub use geometry::{Geometry, GeometryError, GeometryParameters, Level, ParseLevelError, Place};
 pub use io::{Event, Io, MemberFailure, MemberRequest, Message, PassEvent, WorkMessage};

@@ -1,1 +1,15 @@
-//! stub
+//! The data path put together: on each reactor a [`Core`] with its drives' port, its shards of
+//! all arrays and the rings it serves; and the [`Engine`], by which the control path reaches them.
+//!
+//! What does not live here: names, wanted state, files and sockets of the control path.
+#![forbid(unsafe_code)]
+
+mod control;
+mod core;
+mod exports;
+mod ports;
+mod splits;
+
+pub use control::{ArrayStart, ArrayState, Engine, EngineSettings, ReactorReport, StartError};
+pub use core::Core;
+pub use exports::ExportHost;

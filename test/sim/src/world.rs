@@ -286,7 +286,7 @@ impl World {
             .any(|queue| !queue.is_empty());
         let passes = self.shards[0]
             .pass_status()
-            .is_some_and(|pass| pass.running);
+            .is_some_and(|pass| pass.state == array::PassState::Running);
         !mail && !passes && self.shards.iter().all(Shard::is_idle)
     }
 }

@@ -12,8 +12,8 @@ use units::{MemberIndex, StripeIndex};
 
 use super::{IoOwner, Order, Shard};
 use crate::coordinator::{
-    Broadcast, Command, Commit, CommitPhase, Coordinator, Ending, Refusal, WindowReports,
-    can_exclude, cause_of, due_pass, next_window, record_bytes,
+    Broadcast, Command, Commit, CommitPhase, Coordinator, Ending, PassState, Refusal,
+    WindowReports, can_exclude, cause_of, due_pass, next_window, record_bytes,
 };
 use crate::format::{ArrayConfig, MemberState};
 use crate::io::{Event, Io, MemberFailure, Message, PassEvent};
@@ -52,8 +52,13 @@ impl Shard {
             pass,
             done,
             stripes: self.map.geometry.stripes(),
-            running: coordinator.passes_run && !coordinator.pass_stopped,
-            stopped: coordinator.pass_stopped,
+            state: if coordinator.pass_stopped {
+                PassState::Stopped
+            } else if coordinator.passes_run {
+                PassState::Running
+            } else {
+                PassState::Paused
+            },
         })
     }
 
@@ -219,7 +224,8 @@ impl Shard {
         let places = self.decider().places.clone();
         let mut commit = commit_of(next, places, CommitPhase::Write);
         match command {
-            Command::Start => commit.config.clean = false,
+            // The configuration that it was made with is the one to commit.
+            Command::Start => commit.config = self.decider().config.clone(),
             Command::Fail { member } => self.prepare_fail(&mut commit, member)?,
             Command::Replace {
                 member,

@@ -244,13 +244,17 @@ impl Shard {
     ) -> bool {
         let owner = self.map.owner(stripe);
         let request = &self.requests[slot];
+        // Only what carries bytes is bounded in bytes.
+        let carries = !request.segments.as_slice().is_empty();
+        let offset = if carries { self.bytes(first) } else { 0 };
+        let offset = u32::try_from(offset).expect("limits.rs bounds a request's bytes");
         let work = WorkMessage {
             request: slot,
             operation: request.operation,
             damaged,
             start: request.start + u64::from(first),
             blocks,
-            offset: u32::try_from(self.bytes(first)).expect("a request is bounded by limits.rs"),
+            offset,
             segments: request.segments,
         };
         if owner == self.me {

@@ -98,11 +98,32 @@ pub struct Counters {
     pub calls: u64,
     /// Kicks by the guest that were seen.
     pub kicks: u64,
-    /// From the pop to the answer, all requests.
-    pub latency: Latency,
+    /// From the pop to the answer: reads.
+    pub read_latency: Latency,
+    /// Writes, discards and write-zeroes.
+    pub write_latency: Latency,
+    /// Flushes and all else.
+    pub other_latency: Latency,
 }
 
 impl Counters {
+    /// Requests answered.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.read_latency.count() + self.write_latency.count() + self.other_latency.count()
+    }
+
+    /// Counts how long an answer took.
+    pub(crate) fn took(&mut self, operation: Option<Operation>, took: Duration) {
+        match operation {
+            Some(Operation::Read) => self.read_latency.record(took),
+            Some(Operation::Write | Operation::Discard | Operation::WriteZeroes) => {
+                self.write_latency.record(took);
+            }
+            Some(Operation::Flush) | None => self.other_latency.record(took),
+        }
+    }
+
     /// Counts one answer. `bytes` were moved; `operation` is `None` for what is not of the volume.
     pub(crate) fn answered(&mut self, operation: Option<Operation>, bytes: u64, well: bool) {
         self.errors += u64::from(!well);

@@ -5,20 +5,23 @@
 //! own queue only. What does not live here: what chains mean (`request.rs`), how rings work
 //! (crate `virtqueue`).
 
+mod slot;
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use block::{Cookie, Full, Operation, Request, Status};
+use block::{Full, Operation, Request, Status};
 use memory::guest::{Mapping, RegionTable};
 use memory::{Segment, SegmentList, SegmentSlots};
 use units::{Instant, bytes_u64};
-use virtqueue::{Chain, Head, RingError, Vring};
+use virtqueue::{Chain, RingError, Vring};
 
 use crate::counters::Counters;
 use crate::profile::{CacheMode, Shown};
-use crate::request::{self, Blocks, Malformed, Parts, Work};
+use crate::request::{self, Malformed, Parts, Work};
 use crate::system::Event;
+use slot::{Phase, Slot, worse};
 
 /// Segments of a request for which there is room from the start; larger requests make room once.
 const SEGMENTS_AT_START: usize = 8;
@@ -121,105 +124,6 @@ enum State {
     Broken(Broken),
 }
 
-/// What a slot waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Free,
-    /// The pieces of its request.
-    Moving,
-    /// The flush that write-through adds.
-    Flushing,
-}
-
-/// A chain that was taken and is not yet answered. Its number is its head's.
-#[derive(Debug)]
-struct Slot {
-    phase: Phase,
-    head: Head,
-    work: Work,
-    /// The data of a read or write; lent, else empty.
-    segments: SegmentList,
-    ranges: Vec<Blocks>,
-    /// Pieces submitted so far.
-    submitted: usize,
-    /// Pieces submitted and not completed.
-    outstanding: usize,
-    verdict: Status,
-    /// Whether the answer waits for a flush.
-    through: bool,
-    status: Segment,
-    writable: u64,
-    bytes: u64,
-    begun: Instant,
-    /// Which memory table the segments are from.
-    table: u64,
-}
-
-impl Slot {
-    fn free() -> Slot {
-        Slot {
-            phase: Phase::Free,
-            head: Head::default(),
-            work: Work::Flush,
-            segments: SegmentList::EMPTY,
-            ranges: Vec::new(),
-            submitted: 0,
-            outstanding: 0,
-            verdict: Status::Ok,
-            through: false,
-            status: Segment::EMPTY,
-            writable: 0,
-            bytes: 0,
-            begun: Instant(0),
-            table: 0,
-        }
-    }
-
-    /// How many requests the chain becomes.
-    fn pieces(&self) -> usize {
-        match self.work {
-            Work::Answer(_) | Work::Serial => 0,
-            Work::Move(..) | Work::Flush => 1,
-            Work::Ranges(_) => self.ranges.len(),
-        }
-    }
-
-    /// The operation that the guest asked the volume for.
-    fn operation(&self) -> Option<Operation> {
-        match self.work {
-            Work::Answer(_) | Work::Serial => None,
-            Work::Move(operation, _) | Work::Ranges(operation) => Some(operation),
-            Work::Flush => Some(Operation::Flush),
-        }
-    }
-
-    /// The piece that is to be submitted next.
-    fn next_request(&self) -> Request {
-        let (operation, blocks) = match self.work {
-            Work::Move(operation, blocks) => (operation, blocks),
-            Work::Ranges(operation) => (operation, self.ranges[self.submitted]),
-            Work::Flush | Work::Answer(_) | Work::Serial => (Operation::Flush, Blocks::NONE),
-        };
-        Request {
-            operation,
-            start: blocks.start,
-            blocks: blocks.count,
-            segments: self.segments,
-            cookie: Cookie(u64::from(self.head.id())),
-        }
-    }
-
-    fn flush_request(&self) -> Request {
-        Request {
-            operation: Operation::Flush,
-            start: 0,
-            blocks: 0,
-            segments: SegmentList::EMPTY,
-            cookie: Cookie(u64::from(self.head.id())),
-        }
-    }
-}
-
 /// Memory tables that requests taken before a change may still point into.
 #[derive(Debug, Default)]
 struct Retired {
@@ -295,7 +199,7 @@ impl Queue {
         if matches!(self.state, State::Broken(_)) {
             return 0;
         }
-        if self.memory.is_broken() || self.kept.iter().any(|mapping| mapping.is_broken()) {
+        if self.memory_is_gone() {
             self.break_down(Broken::MemoryGone);
             return 0;
         }
@@ -357,6 +261,11 @@ impl Queue {
         let answers = std::mem::take(&mut self.unpublished);
         if answers == 0 && !self.fresh {
             return 0;
+        }
+        if self.memory_is_gone() {
+            // What was moved meanwhile came from nowhere, so nothing is acknowledged for it.
+            self.break_down(Broken::MemoryGone);
+            return answers;
         }
         self.fresh = false;
         if self.vring.publish()
@@ -600,16 +509,29 @@ impl Queue {
             self.unpublished += 1;
             let (operation, well) = (slot.operation(), slot.verdict.is_ok());
             self.counters.answered(operation, slot.bytes, well);
-            self.counters.latency.record(now.since(slot.begun));
+            self.counters.took(slot.operation(), now.since(slot.begun));
         }
         if self.retired.pending == 0 {
             self.retired.tables.clear();
         }
     }
 
+    fn memory_is_gone(&self) -> bool {
+        self.memory.is_broken() || self.kept.iter().any(|mapping| mapping.is_broken())
+    }
+
     /// Gives the queue up: nothing is taken or answered any more. What was submitted finishes
     /// silently; the guest may find its requests again after it has reset its ring.
     fn break_down(&mut self, why: Broken) {
+        if matches!(self.state, State::Broken(_)) {
+            return;
+        }
+        // A ring whose memory is gone reads as zeroes, which is wrong in a way of its own.
+        let why = if self.memory_is_gone() {
+            Broken::MemoryGone
+        } else {
+            why
+        };
         self.state = State::Broken(why);
         self.held = None;
         self.flushes.clear();
@@ -635,13 +557,5 @@ impl Drop for Queue {
             std::mem::forget(Arc::clone(&self.memory));
             std::mem::forget(std::mem::take(&mut self.retired.tables));
         }
-    }
-}
-
-/// The verdict that tells more: a failure outweighs "not known", which outweighs "done".
-fn worse(one: Status, other: Status) -> Status {
-    match (one, other) {
-        (Status::Ok | Status::Unsupported, other) if !other.is_ok() => other,
-        (one, _) => one,
     }
 }

@@ -1,0 +1,311 @@
+//! Drives: opened, found again by what is on them, wiped and let go.
+
+use std::sync::Arc;
+
+use array::assembly::Found;
+use control::request::{DriveAdd, DriveKnown, DriveSpec, Lamp};
+use control::view::DriveView;
+use control::{Answer, ErrorKind};
+use drive::{Drive, Fault};
+use units::Size;
+use uuid::Uuid;
+
+use crate::error::{error, not_found, of_io, of_open, of_start};
+use crate::state::{DriveEntry, DriveRole};
+use crate::{Host, records, views};
+
+impl Host {
+    pub(crate) fn open(&self, name: &str, uuid: Uuid, spec: &DriveSpec) -> Answer<()> {
+        let opened = Drive::open(&spec_of(spec)).map_err(|open| of_open(name, &open))?;
+        self.adopt(name, uuid, spec, opened)
+    }
+
+    /// Gives an open drive a number and a name, and makes it reachable from all reactors.
+    pub(crate) fn adopt(
+        &self,
+        name: &str,
+        uuid: Uuid,
+        spec: &DriveSpec,
+        opened: Arc<Drive>,
+    ) -> Answer<()> {
+        let index = self.state().free_drive_index();
+        let index = index.ok_or_else(|| {
+            error(
+                ErrorKind::Full,
+                format!("drive {name}"),
+                "the engine has all drives it may have",
+            )
+            .next("remove a drive that is free")
+        })?;
+        let attached = self.engine.attach_drive(index, &opened);
+        attached.map_err(|start| of_start(format!("drive {name}"), &start))?;
+        let entry = DriveEntry {
+            name: name.to_owned(),
+            uuid,
+            spec: spec.kept(),
+            index,
+            drive: opened,
+            role: DriveRole::Free,
+        };
+        self.state().drives.insert(name.to_owned(), entry);
+        Ok(())
+    }
+
+    pub(crate) fn do_add_drive(&self, add: &DriveAdd) -> Answer<DriveView> {
+        if let Some(path) = path_of(&add.spec) {
+            let same = |entry: &DriveEntry| {
+                path_of(&entry.spec).is_some_and(|other| same_file(other, path))
+            };
+            let known = self
+                .state()
+                .drives
+                .values()
+                .find(|entry| same(entry))
+                .map(|entry| entry.name.clone());
+            if let Some(known) = known {
+                let text = format!("{} is drive {known} already", path.display());
+                return Err(error(
+                    ErrorKind::Exists,
+                    format!("drive {}", add.name),
+                    text,
+                ));
+            }
+        }
+        self.open(&add.name, add.uuid, &add.spec)?;
+        self.drive_view(&add.name)
+    }
+
+    pub(crate) fn do_open_drive(&self, known: &DriveKnown) -> Answer<DriveView> {
+        self.open(&known.name, known.uuid, &known.spec)?;
+        let view = self.drive_view(&known.name)?;
+        // A drive that says it is another is not the one that was wanted.
+        if !known.identity.is_empty()
+            && !view.identity.is_empty()
+            && view.identity != known.identity
+        {
+            self.close(&known.name);
+            let text = format!(
+                "{} is another drive ({}), not {}",
+                known.spec, view.identity, known.identity
+            );
+            return Err(error(
+                ErrorKind::NotFound,
+                format!("drive {}", known.name),
+                text,
+            ));
+        }
+        Ok(view)
+    }
+
+    /// Lets go of a drive.
+    pub(crate) fn close(&self, name: &str) {
+        let entry = self.state().drives.remove(name);
+        if let Some(entry) = entry {
+            self.engine.detach_drive(entry.index).ok();
+        }
+    }
+
+    pub(crate) fn drive_view(&self, name: &str) -> Answer<DriveView> {
+        let drives = self.do_drives();
+        drives
+            .into_iter()
+            .find(|view| view.name == name)
+            .ok_or_else(|| not_found("drive", name))
+    }
+
+    pub(crate) fn do_drives(&self) -> Vec<DriveView> {
+        let indices: Vec<_> = self
+            .state()
+            .drives
+            .values()
+            .map(|entry| entry.index)
+            .collect();
+        let reports = self.engine.reports(&indices);
+        let state = self.state();
+        state
+            .drives
+            .values()
+            .map(|entry| views::drive(&state, entry, &reports))
+            .collect()
+    }
+
+    pub(crate) fn do_remove_drive(&self, name: &str, force: bool) -> Answer<()> {
+        let object = format!("drive {name}");
+        let (role, handle, index) = {
+            let state = self.state();
+            let entry = state
+                .drives
+                .get(name)
+                .ok_or_else(|| not_found("drive", name))?;
+            (entry.role.clone(), Arc::clone(&entry.drive), entry.index)
+        };
+        let DriveRole::Member { array, member } = role else {
+            self.close(name);
+            return Ok(());
+        };
+        let running = {
+            let state = self.state();
+            let entry = state
+                .array_by_uuid(array)
+                .map(|entry| (entry.name.clone(), entry.index));
+            entry.filter(|(_, index)| self.engine.array_state(*index).is_some())
+        };
+        let Some((array_name, array_index)) = running else {
+            if force {
+                self.close(name);
+                return Ok(());
+            }
+            let text = format!("it is {member} of an array that is not started");
+            return Err(
+                error(ErrorKind::Busy, object, text).next("--force forgets it nevertheless")
+            );
+        };
+        if !force {
+            let text = format!("it is {member} of array {array_name}");
+            let next = format!(
+                "replace it first: `garboard array replace {array_name} --member {}`",
+                member.0
+            );
+            return Err(error(ErrorKind::Busy, object, text).next(next));
+        }
+        let state = self.engine.array_state(array_index);
+        let needed = state.is_some_and(|state| !survives_without(&state, member));
+        if needed {
+            let text = format!("array {array_name} would lose data without it");
+            return Err(error(ErrorKind::Unsafe, object, text).next("replace a lost member first"));
+        }
+        // As if it was pulled: whatever is under way on it ends, and the array finds out by itself.
+        handle.inject(Fault::Pulled);
+        let failed = self
+            .engine
+            .change(array_index, array::Command::Fail { member });
+        if let Err(refusal) = failed {
+            tracing::info!(event = "drive_pulled", drive = name, %refusal, "excluded already");
+        }
+        self.engine.detach_drive(index).ok();
+        self.state().drives.remove(name);
+        Ok(())
+    }
+
+    pub(crate) fn do_wipe_drive(&self, name: &str, force: bool) -> Answer<DriveView> {
+        let object = format!("drive {name}");
+        let (role, drive) = {
+            let state = self.state();
+            let entry = state
+                .drives
+                .get(name)
+                .ok_or_else(|| not_found("drive", name))?;
+            (entry.role.clone(), Arc::clone(&entry.drive))
+        };
+        if let DriveRole::Member { member, .. } = role {
+            let text = format!("it is {member} of an array");
+            return Err(
+                error(ErrorKind::Busy, object, text).next("destroy the array or replace it first")
+            );
+        }
+        let io =
+            |source: std::io::Error| of_io(format!("drive {name}"), "reading the drive", &source);
+        if let Some(signature) = drive.signature().map_err(io)?
+            && !force
+        {
+            let text = format!("it carries {}", signature.kind);
+            return Err(error(ErrorKind::Unsafe, object, text).next("--force erases it"));
+        }
+        let io =
+            |source: std::io::Error| of_io(format!("drive {name}"), "wiping the drive", &source);
+        // Records of a member lie where no other signature does.
+        let found = records::read(units::DriveIndex(0), &drive).map_err(io)?;
+        if let Some(superblock) = found.superblock() {
+            records::forget(&drive, superblock).map_err(io)?;
+        }
+        drive.wipe().map_err(io)?;
+        if let Some(entry) = self.state().drives.get_mut(name) {
+            entry.role = DriveRole::Free;
+        }
+        self.drive_view(name)
+    }
+
+    pub(crate) fn do_locate(&self, name: &str, _lamp: Lamp) -> Answer<()> {
+        if !self.state().drives.contains_key(name) {
+            return Err(not_found("drive", name));
+        }
+        let text = "no bay with a lamp is known for it";
+        Err(error(ErrorKind::Invalid, format!("drive {name}"), text)
+            .next("its serial is in `garboard drive show`"))
+    }
+
+    /// What lies on all drives that no array uses.
+    pub(crate) fn read_free_drives(&self) -> Vec<Found> {
+        let drives: Vec<_> = {
+            let state = self.state();
+            let free = state
+                .drives
+                .values()
+                .filter(|entry| !matches!(entry.role, DriveRole::Member { .. }));
+            free.map(|entry| (entry.index, entry.name.clone(), Arc::clone(&entry.drive)))
+                .collect()
+        };
+        let mut found = Vec::with_capacity(drives.len());
+        for (index, name, drive) in drives {
+            match records::read(index, &drive) {
+                Ok(one) => found.push(one),
+                Err(source) => {
+                    tracing::warn!(event = "drive_unreadable", drive = name, error = %source, "left out");
+                }
+            }
+        }
+        found
+    }
+}
+
+/// Whether every group keeps enough members in sync.
+fn survives_without(state: &engine::ArrayState, member: units::MemberIndex) -> bool {
+    let geometry = &state.map.geometry;
+    let group = member.at() / geometry.group_members();
+    let members = &state.map.members;
+    if members[member.at()].state != array::MapState::InSync {
+        return true;
+    }
+    let in_sync = (0..members.len())
+        .filter(|position| position / geometry.group_members() == group)
+        .filter(|&position| members[position].state == array::MapState::InSync)
+        .count();
+    in_sync > geometry.data()
+}
+
+/// The same drive, as the data path names it.
+pub(crate) fn spec_of(spec: &DriveSpec) -> drive::DriveSpec {
+    match spec {
+        DriveSpec::File {
+            path,
+            size_bytes,
+            create,
+        } => drive::DriveSpec::File {
+            path: path.clone(),
+            size: size_bytes.map(Size),
+            create: *create,
+        },
+        DriveSpec::Block { path } => drive::DriveSpec::BlockDevice { path: path.clone() },
+        DriveSpec::Memory { size_bytes } => drive::DriveSpec::Memory {
+            size: Size(*size_bytes),
+        },
+        DriveSpec::Null { size_bytes } => drive::DriveSpec::Null {
+            size: Size(*size_bytes),
+        },
+    }
+}
+
+fn path_of(spec: &DriveSpec) -> Option<&std::path::Path> {
+    match spec {
+        DriveSpec::File { path, .. } | DriveSpec::Block { path } => Some(path),
+        DriveSpec::Memory { .. } | DriveSpec::Null { .. } => None,
+    }
+}
+
+fn same_file(one: &std::path::Path, other: &std::path::Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    match (std::fs::metadata(one), std::fs::metadata(other)) {
+        (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
+        _ => one == other,
+    }
+}

@@ -1,0 +1,299 @@
+//! Jobs: the background passes of arrays, as somebody who waits for one sees them.
+
+use array::{Command, Event, Pass, PassEvent};
+use control::request::BackgroundKind;
+use control::view::{JobKind, JobState, JobView};
+use control::{Answer, ErrorKind};
+use units::{ArrayIndex, Clock, MonotonicClock};
+use uuid::Uuid;
+
+use crate::Host;
+use crate::error::{error, not_found, of_refusal};
+use crate::state::{JobEntry, State};
+
+/// Finished jobs that are kept for whoever waits for them.
+const FINISHED_MAX: usize = 100;
+
+impl Host {
+    /// Brings the jobs up to date with the passes of the arrays.
+    pub(crate) fn refresh_jobs(&self) {
+        let running: Vec<(ArrayIndex, Uuid, String, bool)> = {
+            let state = self.state();
+            let arrays = state.arrays.values();
+            arrays
+                .map(|a| (a.index, a.uuid, a.name.clone(), a.initializing))
+                .collect()
+        };
+        for (index, uuid, name, initializing) in running {
+            let Some(array) = self.engine.array_state(index) else {
+                continue;
+            };
+            let Some(pass) = array.pass else {
+                self.finish_jobs(uuid, JobState::Done);
+                continue;
+            };
+            let geometry = &array.map.geometry;
+            let stripe = geometry.stripe_bytes();
+            let kind = match pass.pass {
+                Pass::Resync if initializing => JobKind::Initialize,
+                Pass::Resync => JobKind::Resync,
+                Pass::Rebuild => JobKind::Rebuild,
+            };
+            let mut state = self.state();
+            end_other_kinds(&mut state, uuid, kind);
+            let job = open_job(&mut state, uuid, &name, kind);
+            let now = MonotonicClock.now();
+            let job = state.jobs.get_mut(&job).expect("opened just now");
+            job.view.total_bytes = geometry.stripes() * stripe;
+            let done = pass.done.0 * stripe;
+            let elapsed = now.since(job.seen.0).as_secs_f64();
+            if elapsed > 0.5 || done < job.seen.1 {
+                let bytes = done.saturating_sub(job.seen.1);
+                job.view.rate_bytes_per_second = per_second(bytes, elapsed);
+                job.seen = (now, done);
+            }
+            job.view.done_bytes = done;
+            let left = job.view.total_bytes - done;
+            let rate = job.view.rate_bytes_per_second;
+            job.view.time_left_s = (rate > 0).then(|| left.div_ceil(rate));
+            if pass.state == array::PassState::Stopped {
+                job.view.state = JobState::Failed;
+                job.view.cause =
+                    Some("a stripe could not be read or written; see the log".to_owned());
+            }
+        }
+    }
+
+    fn finish_jobs(&self, array: Uuid, how: JobState) {
+        let mut state = self.state();
+        let running = state.jobs.values_mut().filter(|job| job.array == array);
+        for job in running.filter(|job| job.view.state == JobState::Running) {
+            job.view.state = how;
+            job.view.done_bytes = job.view.total_bytes;
+            job.view.time_left_s = Some(0);
+        }
+        for entry in state
+            .arrays
+            .values_mut()
+            .filter(|entry| entry.uuid == array)
+        {
+            entry.initializing = false;
+        }
+        let finished: Vec<u64> = state
+            .jobs
+            .values()
+            .filter(|job| job.view.state != JobState::Running)
+            .map(|job| job.view.id)
+            .collect();
+        for id in finished.iter().rev().skip(FINISHED_MAX) {
+            state.jobs.remove(id);
+        }
+    }
+
+    pub(crate) fn do_jobs(&self) -> Vec<JobView> {
+        self.refresh_jobs();
+        self.state()
+            .jobs
+            .values()
+            .map(|job| job.view.clone())
+            .collect()
+    }
+
+    pub(crate) fn do_start_background(&self, name: &str, kind: BackgroundKind) -> Answer<JobView> {
+        let object = format!("array {name}");
+        let (index, uuid) = self.running(name)?;
+        let array = self
+            .engine
+            .array_state(index)
+            .ok_or_else(|| not_found("array", name))?;
+        let refused = |refusal| of_refusal(object.clone(), &refusal);
+        if kind == BackgroundKind::Resync && array.map.geometry.parity() == 0 {
+            let text = "it has no parity to resync";
+            return Err(error(ErrorKind::Invalid, &object, text));
+        }
+        let due = array.pass.map(|pass| pass.pass);
+        match (kind, due) {
+            (BackgroundKind::Rebuild, Some(Pass::Rebuild))
+            | (BackgroundKind::Resync, Some(Pass::Resync)) => {}
+            (BackgroundKind::Resync, None) => {
+                self.engine
+                    .change(index, Command::Resync)
+                    .map_err(refused)?;
+            }
+            (BackgroundKind::Resync, Some(Pass::Rebuild)) => {
+                return Err(
+                    error(ErrorKind::Busy, &object, "a rebuild runs").next("wait for it first")
+                );
+            }
+            (BackgroundKind::Rebuild, Some(Pass::Resync)) => {
+                return Err(error(ErrorKind::Busy, &object, "a resync runs")
+                    .next("a rebuild follows by itself"));
+            }
+            (BackgroundKind::Rebuild, None) => {
+                let next = format!("`garboard array replace {name}` fills a place and begins it");
+                return Err(
+                    error(ErrorKind::Invalid, &object, "no member waits for a rebuild").next(next),
+                );
+            }
+        }
+        self.engine
+            .change(index, Command::Passes { run: true })
+            .map_err(refused)?;
+        self.refresh_jobs();
+        let state = self.state();
+        let job = state.jobs.values().rfind(|job| job.array == uuid);
+        job.map(|job| job.view.clone())
+            .ok_or_else(|| not_found("job", name))
+    }
+
+    pub(crate) fn do_stop_background(&self, name: &str, kind: BackgroundKind) -> Answer<JobView> {
+        let object = format!("array {name}");
+        let (index, uuid) = self.running(name)?;
+        self.refresh_jobs();
+        let wanted = |job: &&JobEntry| {
+            let same = match kind {
+                BackgroundKind::Rebuild => job.view.kind == JobKind::Rebuild,
+                BackgroundKind::Resync => job.view.kind != JobKind::Rebuild,
+            };
+            job.array == uuid && same && job.view.state == JobState::Running
+        };
+        let id = self
+            .state()
+            .jobs
+            .values()
+            .find(wanted)
+            .map(|job| job.view.id);
+        let id =
+            id.ok_or_else(|| error(ErrorKind::NotFound, &object, "nothing of the kind runs"))?;
+        self.engine
+            .change(index, Command::Passes { run: false })
+            .map_err(|refusal| of_refusal(object, &refusal))?;
+        let mut state = self.state();
+        let job = state.jobs.get_mut(&id).expect("found");
+        job.view.state = JobState::Cancelled;
+        Ok(job.view.clone())
+    }
+
+    pub(crate) fn do_cancel_job(&self, id: u64) -> Answer<JobView> {
+        self.refresh_jobs();
+        let (kind, name) = {
+            let state = self.state();
+            let job = state
+                .jobs
+                .get(&id)
+                .ok_or_else(|| not_found("job", &id.to_string()))?;
+            if job.view.state != JobState::Running {
+                return Err(error(ErrorKind::Busy, format!("job {id}"), "it has ended"));
+            }
+            (job.view.kind, job.view.array.clone())
+        };
+        match kind {
+            JobKind::Initialize => {
+                let text =
+                    "an initialization cannot be cancelled: parity would not agree with data";
+                Err(error(ErrorKind::Busy, format!("job {id}"), text))
+            }
+            JobKind::Rebuild => self.do_stop_background(&name, BackgroundKind::Rebuild),
+            JobKind::Resync => self.do_stop_background(&name, BackgroundKind::Resync),
+        }
+    }
+
+    /// Writes what arrays tell into the log, until the engine stops.
+    pub(crate) fn log_event(&self, array: ArrayIndex, event: &Event) {
+        let entry = {
+            let state = self.state();
+            let found = state.arrays.values().find(|entry| entry.index == array);
+            found.map(|entry| entry.name.clone())
+        };
+        let name = entry.unwrap_or_else(|| array.to_string());
+        match event {
+            Event::MemberExcluded { member, status } => {
+                tracing::warn!(event = "member_excluded", array = name, member = member.0, status = ?status,
+                    "the array goes on without it");
+                self.release_excluded(&name);
+            }
+            Event::BeyondRedundancy { member, status } => {
+                tracing::error!(event = "beyond_redundancy", array = name, member = member.0, status = ?status,
+                    "requests that need it fail");
+            }
+            Event::Pass { pass, state } => {
+                tracing::info!(event = "background_pass", array = name, pass = ?pass, state = ?state, "pass");
+                if *state != PassEvent::Began {
+                    self.refresh_jobs();
+                }
+            }
+            Event::MetadataFailed => {
+                tracing::error!(
+                    event = "metadata_failed",
+                    array = name,
+                    "no more writes are taken"
+                );
+            }
+            Event::CommandDone { .. } => {}
+        }
+    }
+}
+
+/// The running job of this kind, opened if there is none.
+fn open_job(state: &mut State, array: Uuid, name: &str, kind: JobKind) -> u64 {
+    let running = |job: &&JobEntry| {
+        job.array == array
+            && job.view.kind == kind
+            && matches!(
+                job.view.state,
+                JobState::Running | JobState::Cancelled | JobState::Failed
+            )
+    };
+    if let Some(job) = state.jobs.values().rfind(running) {
+        return job.view.id;
+    }
+    state.next_job += 1;
+    let id = state.next_job;
+    let view = JobView {
+        id,
+        kind,
+        array: name.to_owned(),
+        state: JobState::Running,
+        done_bytes: 0,
+        total_bytes: 0,
+        rate_bytes_per_second: 0,
+        time_left_s: None,
+        cause: None,
+    };
+    state.jobs.insert(
+        id,
+        JobEntry {
+            view,
+            array,
+            seen: (MonotonicClock.now(), 0),
+        },
+    );
+    id
+}
+
+/// A pass of another kind has begun: that of this kind is through.
+fn end_other_kinds(state: &mut State, array: Uuid, kind: JobKind) {
+    let others = state
+        .jobs
+        .values_mut()
+        .filter(|job| job.array == array && job.view.kind != kind);
+    for job in others.filter(|job| job.view.state == JobState::Running) {
+        job.view.state = JobState::Done;
+        job.view.done_bytes = job.view.total_bytes;
+    }
+}
+
+/// Bytes per second, rounded down.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a rate for people"
+)]
+fn per_second(bytes: u64, seconds: f64) -> u64 {
+    if seconds <= 0.0 {
+        0
+    } else {
+        (bytes as f64 / seconds) as u64
+    }
+}

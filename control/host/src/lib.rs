@@ -1,0 +1,302 @@
+//! The engine that `garboard serve` runs: names, drives, arrays, volumes and exports over the data
+//! path. Implements what the control path asks of an engine (`control::Engine`).
+//!
+//! What does not live here: wanted state and the API (crate `control`), and whatever happens per
+//! request (the crates below `datapath`).
+
+mod arrays;
+mod drives;
+mod error;
+mod exports;
+mod jobs;
+mod metrics;
+mod records;
+mod state;
+mod views;
+mod volumes;
+
+use std::fmt;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use array::Room;
+use control::metrics::Metric;
+use control::request::{
+    ArrayCreate, ArrayImport, ArrayModify, BackgroundKind, DriveAdd, DriveKnown, DriveSpec,
+    ExportCreate, Lamp, MemberReplace, QueueMove, VolumeCreate, VolumeLimit,
+};
+use control::settings::Poll;
+use control::view::{
+    ArrayView, DriveView, EngineStatus, ExportView, FoundArray, JobView, ReactorView, VolumeView,
+};
+use control::{Answer, ErrorKind};
+use engine::{Engine, EngineSettings};
+use reactor::Polling;
+use units::ArrayIndex;
+use vhost_user_blk::SessionEvent;
+
+use crate::state::{Serving, State};
+
+/// The engine of one process.
+pub struct Host {
+    engine: Arc<Engine>,
+    cores: Vec<Option<usize>>,
+    poll: Poll,
+    memory_bytes: u64,
+    state: Mutex<State>,
+    session_events: Sender<(u64, SessionEvent)>,
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Host")
+            .field("cores", &self.cores)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Host {
+    /// Starts the reactors.
+    ///
+    /// # Errors
+    /// When io_uring is refused, or a CPU, thread or memory is; the text says what to do.
+    pub fn start(settings: &control::settings::EngineSettings) -> Answer<Arc<Host>> {
+        let failed = |text: String| error::error(ErrorKind::Internal, "engine", text);
+        memory::guest::survive_truncation()
+            .map_err(|source| failed(format!("cannot guard against truncated memory: {source}")))?;
+        let cores: Vec<usize> = if settings.cores.is_empty() {
+            reactor::default_cores()
+        } else {
+            settings
+                .cores
+                .iter()
+                .map(|&core| usize::from(core))
+                .collect()
+        };
+        let cores: Vec<Option<usize>> = cores.into_iter().map(Some).collect();
+        let polling = match settings.poll {
+            Poll::Always => Polling::Always,
+            Poll::Adaptive => Polling::Adaptive,
+            Poll::Never => Polling::Never,
+        };
+        let room = Room::default();
+        let engine = Engine::start(&EngineSettings {
+            cores: cores.clone(),
+            polling,
+            room,
+        });
+        let engine = engine.map_err(|start| failed(start.to_string()))?;
+        let events = engine.take_events().expect("nobody has taken them");
+        let (session_events, told) = channel();
+        let host = Arc::new(Host {
+            engine,
+            cores,
+            poll: settings.poll,
+            memory_bytes: settings.memory_bytes.unwrap_or(0),
+            state: Mutex::default(),
+            session_events,
+        });
+        log_in_background("array-log", &host, events, |host, (array, event)| {
+            host.log_event(array, &event);
+        })?;
+        log_in_background("export-log", &host, told, |host, (export, event)| {
+            host.log_session_event(export, &event);
+        })?;
+        Ok(host)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics under this lock")
+    }
+
+    fn log_session_event(&self, export: u64, event: &SessionEvent) {
+        let name = {
+            let state = self.state();
+            let found = state.exports.values().find(|entry| entry.id == export);
+            found.map_or_else(|| export.to_string(), |entry| entry.create.name.clone())
+        };
+        let kind = event.name();
+        if event.is_warning() {
+            tracing::warn!(event = kind, export = name, "{event}");
+        } else {
+            tracing::info!(event = kind, export = name, "{event}");
+        }
+    }
+}
+
+/// Hands everything that comes to `tell`, on a thread of its own that ends with its senders.
+fn log_in_background<T: Send + 'static>(
+    name: &str,
+    host: &Arc<Host>,
+    events: Receiver<T>,
+    tell: impl Fn(&Host, T) + Send + 'static,
+) -> Answer<()> {
+    let host: Weak<Host> = Arc::downgrade(host);
+    let run = move || {
+        for event in events {
+            let Some(host) = host.upgrade() else { return };
+            tell(&host, event);
+        }
+    };
+    let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+    spawned
+        .map(|_| ())
+        .map_err(|source| error::of_io("engine".to_owned(), "starting a thread", &source))
+}
+
+impl control::Engine for Host {
+    fn add_drive(&self, add: &DriveAdd) -> Answer<DriveView> {
+        self.do_add_drive(add)
+    }
+    fn open_drive(&self, known: &DriveKnown) -> Answer<DriveView> {
+        self.do_open_drive(known)
+    }
+    fn drives(&self) -> Vec<DriveView> {
+        self.do_drives()
+    }
+    fn remove_drive(&self, name: &str, force: bool) -> Answer<()> {
+        self.do_remove_drive(name, force)
+    }
+    fn wipe_drive(&self, name: &str, force: bool) -> Answer<DriveView> {
+        self.do_wipe_drive(name, force)
+    }
+    fn locate_drive(&self, name: &str, lamp: Lamp) -> Answer<()> {
+        self.do_locate(name, lamp)
+    }
+    fn create_array(&self, create: &ArrayCreate) -> Answer<ArrayView> {
+        self.do_create_array(create)
+    }
+    fn find_arrays(&self, specs: &[DriveSpec]) -> Answer<Vec<FoundArray>> {
+        self.do_find_arrays(specs)
+    }
+    fn import_array(&self, import: &ArrayImport) -> Answer<ArrayView> {
+        self.do_import_array(import)
+    }
+    fn assemble(&self) -> Vec<ArrayView> {
+        self.do_assemble()
+    }
+    fn arrays(&self) -> Vec<ArrayView> {
+        self.do_arrays()
+    }
+    fn start_array(&self, name: &str, force: bool) -> Answer<ArrayView> {
+        self.do_start_array(name, force)
+    }
+    fn stop_array(&self, name: &str) -> Answer<ArrayView> {
+        self.do_stop_array(name)
+    }
+    fn destroy_array(&self, name: &str, force: bool) -> Answer<()> {
+        self.do_destroy_array(name, force)
+    }
+    fn modify_array(&self, name: &str, modify: &ArrayModify) -> Answer<ArrayView> {
+        self.do_modify_array(name, modify)
+    }
+    fn fail_member(&self, name: &str, member: u16) -> Answer<ArrayView> {
+        self.do_fail_member(name, member)
+    }
+    fn replace_member(&self, name: &str, replace: &MemberReplace) -> Answer<ArrayView> {
+        self.do_replace_member(name, replace)
+    }
+    fn start_background(&self, name: &str, kind: BackgroundKind) -> Answer<JobView> {
+        self.do_start_background(name, kind)
+    }
+    fn stop_background(&self, name: &str, kind: BackgroundKind) -> Answer<JobView> {
+        self.do_stop_background(name, kind)
+    }
+    fn create_volume(&self, create: &VolumeCreate) -> Answer<VolumeView> {
+        self.do_create_volume(create)
+    }
+    fn volumes(&self) -> Vec<VolumeView> {
+        self.do_volumes()
+    }
+    fn resize_volume(&self, name: &str, size_bytes: u64) -> Answer<VolumeView> {
+        self.do_resize_volume(name, size_bytes)
+    }
+    fn delete_volume(&self, name: &str) -> Answer<()> {
+        self.do_delete_volume(name)
+    }
+    fn limit_volume(&self, name: &str, limit: &VolumeLimit) -> Answer<VolumeView> {
+        self.do_limit_volume(name, limit)
+    }
+    fn create_export(&self, create: &ExportCreate) -> Answer<ExportView> {
+        self.do_create_export(create)
+    }
+    fn exports(&self) -> Vec<ExportView> {
+        self.do_exports()
+    }
+    fn move_queue(&self, name: &str, to: QueueMove) -> Answer<ExportView> {
+        self.do_move_queue(name, to)
+    }
+    fn remove_export(&self, name: &str) -> Answer<()> {
+        self.do_remove_export(name)
+    }
+    fn jobs(&self) -> Vec<JobView> {
+        self.do_jobs()
+    }
+    fn cancel_job(&self, id: u64) -> Answer<JobView> {
+        self.do_cancel_job(id)
+    }
+
+    fn status(&self) -> EngineStatus {
+        let reports = self.engine.reports(&[]);
+        let exports = self.do_exports();
+        let requests = |core: Option<usize>| {
+            let queues = exports.iter().flat_map(|export| &export.queues);
+            let own = queues.filter(|queue| queue.core.map(usize::from) == core);
+            own.map(|queue| queue.requests_total).sum()
+        };
+        let reactor = |report: &engine::ReactorReport| ReactorView {
+            reactor: report.reactor.0,
+            core: report
+                .core
+                .and_then(|core| u16::try_from(core).ok())
+                .unwrap_or(0),
+            state: "polling".to_owned(),
+            busy_time_us_total: 0,
+            idle_time_us_total: 0,
+            requests_total: requests(report.core),
+        };
+        EngineStatus {
+            reactors: reports.iter().map(reactor).collect(),
+            memory_bytes: self.memory_bytes,
+            poll: match self.poll {
+                Poll::Always => "always",
+                Poll::Adaptive => "adaptive",
+                Poll::Never => "never",
+            }
+            .to_owned(),
+            parity_backend: format!("{:?}", parity::Backend::best()).to_lowercase(),
+            warnings: Vec::new(),
+        }
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        self.all_metrics()
+    }
+
+    fn shutdown(&self) -> Answer<()> {
+        let exports: Vec<String> = self.state().exports.keys().cloned().collect();
+        for export in exports {
+            self.do_remove_export(&export)?;
+        }
+        let arrays: Vec<(String, ArrayIndex)> = {
+            let state = self.state();
+            let running = state
+                .arrays
+                .values()
+                .filter(|a| matches!(a.serving, Serving::Running));
+            running
+                .map(|array| (array.name.clone(), array.index))
+                .collect()
+        };
+        let mut first = Ok(());
+        for (name, index) in arrays {
+            if let Err(start) = self.engine.stop_array(index) {
+                tracing::error!(event = "array_not_clean", array = name, error = %start, "comes up dirty");
+                first = first.and(Err(error::of_start(format!("array {name}"), &start)));
+            }
+        }
+        self.state().drives.clear();
+        self.engine.stop();
+        first
+    }
+}

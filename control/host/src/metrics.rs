@@ -1,0 +1,291 @@
+//! All counters, gauges and histograms, gathered from the reactors when somebody asks.
+
+use control::metrics::{Histogram, Labels, Metric, Samples};
+use control::view::ArrayState;
+use units::bytes_usize;
+use vhost_user_blk::{LATENCY_BUCKETS, Latency};
+
+use crate::Host;
+
+const NS_PER_S: f64 = 1e9;
+
+impl Host {
+    pub(crate) fn all_metrics(&self) -> Vec<Metric> {
+        let mut metrics = self.reactor_metrics();
+        metrics.extend(self.drive_metrics());
+        metrics.extend(self.volume_metrics());
+        metrics.extend(self.queue_metrics());
+        metrics.extend(self.array_metrics());
+        metrics
+    }
+
+    fn reactor_metrics(&self) -> Vec<Metric> {
+        let reports = self.engine.reports(&[]);
+        let by = |select: fn(&engine::ReactorReport) -> u64| {
+            let sample = |report: &engine::ReactorReport| {
+                (
+                    vec![("reactor", report.reactor.0.to_string())],
+                    select(report),
+                )
+            };
+            Samples::Counters(reports.iter().map(sample).collect())
+        };
+        vec![
+            metric(
+                "reactor_turns",
+                "Turns of the reactor",
+                by(|report| report.turns),
+            ),
+            metric(
+                "reactor_enters",
+                "System calls that submitted or reaped",
+                by(|report| report.port.enters),
+            ),
+            metric(
+                "reactor_waits",
+                "System calls that slept",
+                by(|report| report.port.waits),
+            ),
+            metric(
+                "reactor_drive_operations",
+                "Operations handed to the kernel",
+                by(|report| report.port.operations),
+            ),
+        ]
+    }
+
+    fn drive_metrics(&self) -> Vec<Metric> {
+        let drives = self.do_drives();
+        let by = |select: fn(&control::view::IoCounters) -> u64| {
+            let sample = |drive: &control::view::DriveView| {
+                (vec![("drive", drive.name.clone())], select(&drive.counters))
+            };
+            Samples::Counters(drives.iter().map(sample).collect())
+        };
+        vec![
+            metric(
+                "drive_reads",
+                "Reads completed by the drive",
+                by(|counters| counters.reads_total),
+            ),
+            metric(
+                "drive_writes",
+                "Writes completed by the drive",
+                by(|counters| counters.writes_total),
+            ),
+            metric(
+                "drive_flushes",
+                "Flushes completed by the drive",
+                by(|counters| counters.flushes_total),
+            ),
+            metric(
+                "drive_read_bytes",
+                "Bytes read from the drive",
+                by(|counters| counters.read_bytes_total),
+            ),
+            metric(
+                "drive_written_bytes",
+                "Bytes written to the drive",
+                by(|counters| counters.written_bytes_total),
+            ),
+            metric(
+                "drive_errors",
+                "Requests that the drive failed",
+                by(|counters| counters.errors_total),
+            ),
+        ]
+    }
+
+    fn volume_metrics(&self) -> Vec<Metric> {
+        let volumes = self.do_volumes();
+        let by = |select: fn(&control::view::IoCounters) -> u64| {
+            let sample = |volume: &control::view::VolumeView| {
+                (
+                    vec![("volume", volume.name.clone())],
+                    select(&volume.counters),
+                )
+            };
+            Samples::Counters(volumes.iter().map(sample).collect())
+        };
+        vec![
+            metric(
+                "volume_reads",
+                "Reads completed",
+                by(|counters| counters.reads_total),
+            ),
+            metric(
+                "volume_writes",
+                "Writes, discards and write-zeroes completed",
+                by(|counters| counters.writes_total),
+            ),
+            metric(
+                "volume_flushes",
+                "Flushes completed",
+                by(|counters| counters.flushes_total),
+            ),
+            metric(
+                "volume_read_bytes",
+                "Bytes read",
+                by(|counters| counters.read_bytes_total),
+            ),
+            metric(
+                "volume_written_bytes",
+                "Bytes written",
+                by(|counters| counters.written_bytes_total),
+            ),
+            metric(
+                "volume_errors",
+                "Requests that ended with an error",
+                by(|counters| counters.errors_total),
+            ),
+        ]
+    }
+
+    fn queue_metrics(&self) -> Vec<Metric> {
+        let exports: Vec<(String, u64)> = {
+            let state = self.state();
+            state
+                .exports
+                .values()
+                .map(|entry| (entry.create.name.clone(), entry.id))
+                .collect()
+        };
+        let mut requests = Vec::new();
+        let mut calls = Vec::new();
+        let mut kicks = Vec::new();
+        let mut reads = Vec::new();
+        let mut writes = Vec::new();
+        for (name, id) in exports {
+            for (_, key, counters) in self.engine.rings(id) {
+                let labels: Labels = vec![
+                    ("export", name.clone()),
+                    ("front_end", key.front_end.to_string()),
+                    ("queue", key.index.to_string()),
+                ];
+                requests.push((labels.clone(), counters.requests()));
+                calls.push((labels.clone(), counters.calls));
+                kicks.push((labels.clone(), counters.kicks));
+                reads.push((labels.clone(), histogram(&counters.read_latency)));
+                writes.push((labels, histogram(&counters.write_latency)));
+            }
+        }
+        vec![
+            metric(
+                "queue_requests",
+                "Requests completed on the queue",
+                Samples::Counters(requests),
+            ),
+            metric(
+                "queue_calls",
+                "Times the guest was called",
+                Samples::Counters(calls),
+            ),
+            metric(
+                "queue_kicks",
+                "Times the guest woke us",
+                Samples::Counters(kicks),
+            ),
+            metric(
+                "queue_read_latency_seconds",
+                "From the pop of a read to its answer",
+                Samples::Histograms(reads),
+            ),
+            metric(
+                "queue_write_latency_seconds",
+                "From the pop of a write to its answer",
+                Samples::Histograms(writes),
+            ),
+        ]
+    }
+
+    fn array_metrics(&self) -> Vec<Metric> {
+        let arrays = self.do_arrays();
+        let state = arrays.iter().map(|array| {
+            let value = match array.state {
+                ArrayState::Optimal => 0.0,
+                ArrayState::Degraded => 1.0,
+                ArrayState::Failed => 2.0,
+                ArrayState::Stopped => 3.0,
+            };
+            (vec![("array", array.name.clone())], value)
+        });
+        let help = "0 optimal, 1 degraded, 2 failed, 3 stopped";
+        let mut metrics = vec![metric(
+            "array_state",
+            help,
+            Samples::Gauges(state.collect()),
+        )];
+        let indices: Vec<(String, units::ArrayIndex)> = {
+            let state = self.state();
+            state
+                .arrays
+                .values()
+                .map(|entry| (entry.name.clone(), entry.index))
+                .collect()
+        };
+        let mut by_name: [Vec<(Labels, u64)>; 6] = Default::default();
+        for (name, index) in indices {
+            let Some(array) = self.engine.array_state(index) else {
+                continue;
+            };
+            for (reactor, counters) in array.counters.iter().enumerate() {
+                let labels: Labels =
+                    vec![("array", name.clone()), ("reactor", reactor.to_string())];
+                let values = [
+                    counters.direct_reads,
+                    counters.reconstructed_reads,
+                    counters.full_writes,
+                    counters.read_modify_writes,
+                    counters.reconstruct_writes,
+                    counters.bytes_copied,
+                ];
+                for (samples, value) in by_name.iter_mut().zip(values) {
+                    samples.push((labels.clone(), value));
+                }
+            }
+        }
+        let names = [
+            ("array_direct_reads", "Reads that went straight to a drive"),
+            (
+                "array_reconstructed_reads",
+                "Reads answered by reconstruction",
+            ),
+            ("array_full_stripe_writes", "Writes of whole stripes"),
+            ("array_read_modify_writes", "Writes by read-modify-write"),
+            ("array_reconstruct_writes", "Writes by reconstruct-write"),
+            (
+                "array_copied_bytes",
+                "Bytes copied so that parity agrees with what drives get",
+            ),
+        ];
+        for ((name, help), samples) in names.into_iter().zip(by_name) {
+            metrics.push(metric(name, help, Samples::Counters(samples)));
+        }
+        metrics
+    }
+}
+
+fn metric(name: &'static str, help: &'static str, samples: Samples) -> Metric {
+    Metric {
+        name,
+        help,
+        samples,
+    }
+}
+
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "seconds for people; 53 bits are 104 days in ns"
+)]
+fn histogram(latency: &Latency) -> Histogram {
+    let bound = |bucket: usize| {
+        Latency::end_of_bucket(bucket).map_or(f64::MAX, |end| end as f64 / NS_PER_S)
+    };
+    let count = |bucket: usize| latency.buckets[bytes_usize(units::bytes_u64(bucket))];
+    Histogram {
+        sum: latency.sum_ns as f64 / NS_PER_S,
+        buckets: (0..LATENCY_BUCKETS)
+            .map(|bucket| (bound(bucket), count(bucket)))
+            .collect(),
+    }
+}

@@ -1,0 +1,123 @@
+//! What the host knows besides the data path: names, and which drive is whose.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use array::assembly::Assembly;
+use array::format::{ArrayConfig, Superblock};
+use control::request::{DriveSpec, ExportCreate, VolumeLimit};
+use control::view::{ExportProfile, JobView};
+use drive::Drive;
+use engine::ExportHost;
+use units::{ArrayIndex, DriveIndex, Instant, MemberIndex};
+use uuid::Uuid;
+use vhost_user_blk::SessionHandle;
+
+/// An open drive.
+#[derive(Debug)]
+pub(crate) struct DriveEntry {
+    pub(crate) name: String,
+    pub(crate) uuid: Uuid,
+    pub(crate) spec: DriveSpec,
+    pub(crate) index: DriveIndex,
+    pub(crate) drive: Arc<Drive>,
+    pub(crate) role: DriveRole,
+}
+
+/// Whose a drive is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum DriveRole {
+    Free,
+    Member {
+        array: Uuid,
+        member: MemberIndex,
+    },
+    /// It was a member, and was left out.
+    LeftOut {
+        array: Uuid,
+        member: Option<MemberIndex>,
+        cause: String,
+    },
+}
+
+/// An assembled array.
+#[derive(Debug)]
+pub(crate) struct ArrayEntry {
+    pub(crate) index: ArrayIndex,
+    pub(crate) uuid: Uuid,
+    pub(crate) name: String,
+    /// Of one member; layout and geometry are those of all.
+    pub(crate) superblock: Superblock,
+    /// As it was when it last changed here; the data path has the truth while it runs.
+    pub(crate) config: ArrayConfig,
+    pub(crate) serving: Serving,
+    pub(crate) warnings: Vec<String>,
+    /// The first resync of a new array is its initialization.
+    pub(crate) initializing: bool,
+}
+
+/// Whether an array serves.
+#[derive(Debug)]
+pub(crate) enum Serving {
+    Stopped(Box<Assembly>),
+    Running,
+}
+
+/// An export.
+pub(crate) struct ExportEntry {
+    pub(crate) create: ExportCreate,
+    pub(crate) id: u64,
+    pub(crate) array: Uuid,
+    pub(crate) volume: Uuid,
+    pub(crate) profile: ExportProfile,
+    pub(crate) host: Arc<ExportHost>,
+    pub(crate) session: SessionHandle,
+}
+
+/// A job and what its rate is computed from.
+#[derive(Debug)]
+pub(crate) struct JobEntry {
+    pub(crate) view: JobView,
+    pub(crate) array: Uuid,
+    pub(crate) seen: (Instant, u64),
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) drives: BTreeMap<String, DriveEntry>,
+    pub(crate) arrays: BTreeMap<String, ArrayEntry>,
+    pub(crate) exports: BTreeMap<String, ExportEntry>,
+    pub(crate) limits: BTreeMap<Uuid, VolumeLimit>,
+    pub(crate) jobs: BTreeMap<u64, JobEntry>,
+    pub(crate) next_job: u64,
+    pub(crate) next_export: u64,
+}
+
+impl State {
+    pub(crate) fn free_drive_index(&self) -> Option<DriveIndex> {
+        let taken = |index: &usize| self.drives.values().any(|drive| drive.index.at() == *index);
+        let free = (0..units::limits::DRIVES_MAX).find(|index| !taken(index))?;
+        Some(DriveIndex::from_at(free))
+    }
+
+    pub(crate) fn free_array_index(&self) -> Option<ArrayIndex> {
+        let taken = |index: &usize| self.arrays.values().any(|array| array.index.at() == *index);
+        let free = (0..units::limits::ARRAYS_MAX).find(|index| !taken(index))?;
+        Some(ArrayIndex::from_at(free))
+    }
+
+    pub(crate) fn drive_at(&self, index: DriveIndex) -> Option<&DriveEntry> {
+        self.drives.values().find(|drive| drive.index == index)
+    }
+
+    pub(crate) fn array_by_uuid(&self, uuid: Uuid) -> Option<&ArrayEntry> {
+        self.arrays.values().find(|array| array.uuid == uuid)
+    }
+
+    /// The drive that fills a member's place.
+    pub(crate) fn drive_of(&self, array: Uuid, member: MemberIndex) -> Option<&DriveEntry> {
+        let role = DriveRole::Member { array, member };
+        self.drives.values().find(|drive| drive.role == role)
+    }
+}

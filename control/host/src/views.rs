@@ -1,0 +1,344 @@
+//! What the engine has, as the API shows it.
+
+use array::format::{ExclusionCause, MemberState, VolumeRecord};
+use array::{Level, MapState};
+use control::request::WriteHole;
+use control::view::{
+    ArrayState, ArrayView, DriveState, DriveView, ExportState, ExportView, IoCounters, JobState,
+    MemberView, QueueView, VolumeView,
+};
+use drive::DriveKind;
+use engine::ReactorReport;
+use units::{MemberIndex, ReactorIndex};
+use vhost_user_blk::{Counters, QueueKey, SessionStatus};
+
+use crate::state::{ArrayEntry, DriveEntry, DriveRole, ExportEntry, Serving, State};
+
+const NS_PER_US: u64 = 1000;
+
+pub(crate) fn drive(state: &State, entry: &DriveEntry, reports: &[ReactorReport]) -> DriveView {
+    let info = entry.drive.info();
+    let (drive_state, array, member, cause) = match &entry.role {
+        DriveRole::Free => (DriveState::Free, None, None, None),
+        DriveRole::Member { array, member } => {
+            (DriveState::Member, Some(*array), Some(*member), None)
+        }
+        DriveRole::LeftOut {
+            array,
+            member,
+            cause,
+        } => (
+            DriveState::Failed,
+            Some(*array),
+            *member,
+            Some(cause.clone()),
+        ),
+    };
+    let array_name = |uuid| state.array_by_uuid(uuid).map(|array| array.name.clone());
+    let signature = entry
+        .drive
+        .signature()
+        .ok()
+        .flatten()
+        .map(|signature| signature.kind);
+    DriveView {
+        name: entry.name.clone(),
+        uuid: entry.uuid,
+        spec: entry.spec.clone(),
+        identity: identity(entry),
+        state: drive_state,
+        array: array.and_then(array_name),
+        member: member.map(|member| member.0),
+        model: info.model.clone(),
+        serial: info.serial.clone(),
+        size_bytes: info.size_bytes,
+        block_bytes: info.block_bytes,
+        physical_block_bytes: info.physical_block_bytes,
+        atomic_bytes: info.atomic_bytes,
+        access: access(entry),
+        write_cache: if info.volatile_cache {
+            "volatile"
+        } else {
+            "none"
+        }
+        .to_owned(),
+        signature,
+        cause,
+        counters: drive_counters(entry, reports),
+    }
+}
+
+/// What the drive is told by at the next start: hardware ids, else its place in an array.
+fn identity(entry: &DriveEntry) -> String {
+    let info = entry.drive.info();
+    if info.wwid.is_some() || info.serial.is_some() {
+        return info.identity().unwrap_or_default();
+    }
+    match &entry.role {
+        DriveRole::Member { array, member } => format!("member:{array}:{}", member.0),
+        DriveRole::Free | DriveRole::LeftOut { .. } => String::new(),
+    }
+}
+
+fn access(entry: &DriveEntry) -> String {
+    let info = entry.drive.info();
+    match info.kind {
+        DriveKind::Memory => "memory".to_owned(),
+        DriveKind::Null => "null".to_owned(),
+        DriveKind::File | DriveKind::BlockDevice if info.direct_io => "io_uring, direct".to_owned(),
+        DriveKind::File | DriveKind::BlockDevice => {
+            let reason = info.buffered_reason.as_deref().unwrap_or("no direct I/O");
+            format!("io_uring, buffered ({reason})")
+        }
+    }
+}
+
+fn drive_counters(entry: &DriveEntry, reports: &[ReactorReport]) -> IoCounters {
+    let mut all = IoCounters::default();
+    let own = reports
+        .iter()
+        .flat_map(|report| &report.drives)
+        .filter(|(index, _)| *index == entry.index);
+    for (_, counters) in own {
+        all.reads_total += counters.reads.requests;
+        all.writes_total +=
+            counters.writes.requests + counters.discards.requests + counters.write_zeroes.requests;
+        all.flushes_total += counters.flushes.requests;
+        all.read_bytes_total += counters.reads.bytes;
+        all.written_bytes_total += counters.writes.bytes;
+        all.read_time_us_total += counters.reads.latency_ns / NS_PER_US;
+        all.write_time_us_total += counters.writes.latency_ns / NS_PER_US;
+        all.errors_total += counters.media_errors + counters.gone_errors + counters.no_space_errors;
+    }
+    all
+}
+
+pub(crate) fn array(
+    state: &State,
+    entry: &ArrayEntry,
+    running: Option<&engine::ArrayState>,
+) -> ArrayView {
+    let config = running.map_or(&entry.config, |running| &running.config);
+    let geometry = &entry.superblock.geometry;
+    let space = entry.superblock.extents();
+    let used: u64 = config
+        .volumes
+        .iter()
+        .map(|volume| array::format::extents_of(&volume.extents))
+        .sum();
+    let members: Vec<MemberView> = (0..geometry.members())
+        .map(|position| member(state, entry, config, MemberIndex::from_at(position)))
+        .collect();
+    let jobs = state.jobs.values();
+    let running_jobs =
+        jobs.filter(|job| job.array == entry.uuid && job.view.state == JobState::Running);
+    let options = &config.options;
+    ArrayView {
+        name: entry.name.clone(),
+        uuid: entry.uuid,
+        level: level(geometry.level()),
+        state: array_state(entry, running),
+        members,
+        group_size: u16::try_from(geometry.group_members()).expect("limits.rs"),
+        parity: u16::try_from(geometry.parity()).expect("limits.rs"),
+        chunk_bytes: geometry.chunk_bytes(),
+        stripe_bytes: geometry.stripe_bytes(),
+        block_bytes: geometry.block_size().bytes(),
+        size_bytes: space.bytes(space.count()),
+        free_bytes: space.bytes(space.count().saturating_sub(used)),
+        extent_bytes: space.bytes(1),
+        write_hole: match options.write_hole {
+            array::format::WriteHole::Auto => WriteHole::Auto,
+            array::format::WriteHole::Strict => WriteHole::Strict,
+            array::format::WriteHole::Off => WriteHole::Off,
+        },
+        rebuild_floor_bytes_per_second: options.rebuild_floor_bytes_per_second,
+        latency_target_us: (options.latency_target_us > 0)
+            .then(|| u64::from(options.latency_target_us)),
+        hold_timeout_ms: Some(u64::from(options.hold_timeout_seconds) * 1000),
+        update: config.update.0,
+        volumes: u32::try_from(config.volumes.len()).expect("limits.rs"),
+        jobs: running_jobs.map(|job| job.view.id).collect(),
+        warnings: entry.warnings.clone(),
+    }
+}
+
+fn array_state(entry: &ArrayEntry, running: Option<&engine::ArrayState>) -> ArrayState {
+    let Some(running) = running else {
+        return ArrayState::Stopped;
+    };
+    let map = &running.map;
+    let geometry = &entry.superblock.geometry;
+    let group = geometry.group_members();
+    let in_sync = |group_members: &[array::MapMember]| {
+        group_members
+            .iter()
+            .filter(|member| member.state == MapState::InSync)
+            .count()
+    };
+    let failed = map
+        .members
+        .chunks(group)
+        .any(|members| in_sync(members) < geometry.data());
+    if failed || map.read_only || map.hopeless.contains(&true) {
+        return ArrayState::Failed;
+    }
+    let all = map
+        .members
+        .iter()
+        .all(|member| member.state == MapState::InSync);
+    if all {
+        ArrayState::Optimal
+    } else {
+        ArrayState::Degraded
+    }
+}
+
+fn member(
+    state: &State,
+    entry: &ArrayEntry,
+    config: &array::format::ArrayConfig,
+    index: MemberIndex,
+) -> MemberView {
+    use control::view::MemberState as Shown;
+    let drive = state
+        .drive_of(entry.uuid, index)
+        .map(|drive| drive.name.clone());
+    let stopped = matches!(entry.serving, Serving::Stopped(_));
+    let (shown, cause) = match config.members[index.at()].state {
+        MemberState::InSync | MemberState::Rebuilding { .. } if stopped && drive.is_none() => {
+            (Shown::Missing, Some(ExclusionCause::Absent.to_string()))
+        }
+        MemberState::InSync => (Shown::Online, None),
+        MemberState::Rebuilding { .. } => (Shown::Rebuilding, None),
+        MemberState::Excluded {
+            cause: ExclusionCause::Absent,
+            ..
+        } => (Shown::Missing, Some(ExclusionCause::Absent.to_string())),
+        MemberState::Excluded { cause, .. } => (Shown::Failed, Some(cause.to_string())),
+        MemberState::Missing => (Shown::Missing, None),
+    };
+    let drive = if shown == Shown::Online || shown == Shown::Rebuilding {
+        drive
+    } else {
+        None
+    };
+    let group = index.at() / entry.superblock.geometry.group_members();
+    MemberView {
+        member: index.0,
+        group: u16::try_from(group).expect("limits.rs"),
+        state: shown,
+        drive,
+        cause,
+    }
+}
+
+type Rings = [(ReactorIndex, QueueKey, Counters)];
+
+pub(crate) fn volume(
+    state: &State,
+    entry: &ArrayEntry,
+    record: &VolumeRecord,
+    rings: &Rings,
+) -> VolumeView {
+    let space = entry.superblock.extents();
+    let exports = state
+        .exports
+        .values()
+        .filter(|export| export.volume == record.uuid);
+    VolumeView {
+        name: record.name.clone(),
+        uuid: record.uuid,
+        array: entry.name.clone(),
+        size_bytes: record.size_blocks * space.block_bytes(),
+        allocated_bytes: space.bytes(array::format::extents_of(&record.extents)),
+        stable_buffers: record.stable_buffers,
+        limit: state.limits.get(&record.uuid).cloned().unwrap_or_default(),
+        exports: exports.map(|export| export.create.name.clone()).collect(),
+        // Everything written is copied once, but where there is no parity to keep true.
+        copied_bytes_total: match entry.superblock.geometry.parity() {
+            0 => 0,
+            _ => rings
+                .iter()
+                .map(|(_, _, counters)| counters.write_bytes)
+                .sum(),
+        },
+        counters: ring_counters(rings),
+    }
+}
+
+pub(crate) fn ring_counters(rings: &Rings) -> IoCounters {
+    let mut all = IoCounters::default();
+    for (_, _, counters) in rings {
+        all.reads_total += counters.reads;
+        all.writes_total += counters.writes + counters.discards + counters.write_zeroes;
+        all.flushes_total += counters.flushes;
+        all.read_bytes_total += counters.read_bytes;
+        all.written_bytes_total += counters.write_bytes;
+        all.read_time_us_total += counters.read_latency.sum_ns / NS_PER_US;
+        all.write_time_us_total += counters.write_latency.sum_ns / NS_PER_US;
+        all.errors_total += counters.errors;
+    }
+    all
+}
+
+pub(crate) fn export(
+    entry: &ExportEntry,
+    status: &SessionStatus,
+    rings: &Rings,
+    cores: &[Option<usize>],
+) -> ExportView {
+    let core_of = |reactor: ReactorIndex| {
+        cores
+            .get(reactor.at())
+            .copied()
+            .flatten()
+            .and_then(|core| u16::try_from(core).ok())
+    };
+    let queue = |(reactor, key, counters): &(ReactorIndex, QueueKey, Counters)| QueueView {
+        queue: key.index,
+        core: core_of(*reactor),
+        requests_total: counters.requests(),
+        cause: None,
+    };
+    let mut queues: Vec<QueueView> = rings.iter().map(queue).collect();
+    queues.sort_by_key(|queue| queue.queue);
+    let connections = u32::try_from(status.front_ends.len()).expect("few front-ends");
+    ExportView {
+        name: entry.create.name.clone(),
+        uuid: entry.create.uuid,
+        protocol: "vhost-user-blk".to_owned(),
+        volume: entry.create.volume.clone(),
+        state: if connections > 0 {
+            ExportState::Connected
+        } else {
+            ExportState::Waiting
+        },
+        socket: entry.create.socket.path.clone(),
+        connections,
+        profile: Some(entry.profile.clone()),
+        cores: entry.create.cores.clone(),
+        access: entry.create.access,
+        sharing: entry.create.sharing,
+        guest_memory: entry.create.guest_memory,
+        queues,
+        cause: None,
+    }
+}
+
+/// The level, as the API names it.
+pub(crate) fn level(level: Level) -> control::request::Level {
+    use control::request::Level as Shown;
+    match level {
+        Level::L0 => Shown::Raid0,
+        Level::L1 => Shown::Raid1,
+        Level::L10 => Shown::Raid10,
+        Level::L5 => Shown::Raid5,
+        Level::L6 => Shown::Raid6,
+        Level::L7 => Shown::Raid7,
+        Level::Nm => Shown::Nm,
+        Level::L50 => Shown::Raid50,
+        Level::L60 => Shown::Raid60,
+        Level::L70 => Shown::Raid70,
+    }
+}

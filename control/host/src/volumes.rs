@@ -1,0 +1,284 @@
+//! Volumes: made, grown and deleted by updates of their array's configuration.
+
+use array::Command;
+use array::format::{ArrayConfig, ExtentRun, Superblock, VolumeState};
+use control::request::{VolumeCreate, VolumeLimit};
+use control::view::VolumeView;
+use control::{Answer, ErrorKind};
+use units::{ArrayIndex, Size};
+use uuid::Uuid;
+use volume::{NewVolume, VolumeMap, VolumeTable};
+
+use crate::error::{error, not_found, of_refusal, of_volume};
+use crate::{Host, views};
+use std::sync::Arc;
+
+/// A volume and the array that it lies on.
+pub(crate) struct Located {
+    pub(crate) array: ArrayIndex,
+    pub(crate) array_uuid: Uuid,
+    pub(crate) superblock: Superblock,
+    pub(crate) config: ArrayConfig,
+    pub(crate) volume: Uuid,
+}
+
+impl Host {
+    /// Finds a volume of a running array.
+    pub(crate) fn locate_volume(&self, name: &str) -> Answer<Located> {
+        let state = self.state();
+        for entry in state.arrays.values() {
+            let config = self.config_of(entry);
+            let Some(record) = config.volumes.iter().find(|volume| volume.name == name) else {
+                continue;
+            };
+            if self.engine.array_state(entry.index).is_none() {
+                let text = format!("its array {} is not started", entry.name);
+                let next = format!("`garboard array start {}`", entry.name);
+                return Err(error(ErrorKind::Busy, format!("volume {name}"), text).next(next));
+            }
+            let volume = record.uuid;
+            return Ok(Located {
+                array: entry.index,
+                array_uuid: entry.uuid,
+                superblock: entry.superblock,
+                config,
+                volume,
+            });
+        }
+        Err(not_found("volume", name))
+    }
+
+    pub(crate) fn do_create_volume(&self, create: &VolumeCreate) -> Answer<VolumeView> {
+        let object = format!("volume {}", create.name);
+        let (array, _) = self.running(&create.array)?;
+        let taken = self
+            .do_volumes()
+            .into_iter()
+            .find(|volume| volume.name == create.name);
+        if let Some(taken) = taken {
+            let text = format!("array {} has a volume of this name", taken.array);
+            return Err(error(ErrorKind::Exists, object, text).next("choose another name"));
+        }
+        let superblock = self.superblock_of(&create.array)?;
+        let mut config = self.running_config(array, &create.array)?;
+        let new = NewVolume {
+            uuid: create.uuid,
+            name: create.name.clone(),
+            size: Size(create.size_bytes),
+            stable_buffers: create.stable_buffers,
+        };
+        let zeroing = VolumeTable::new(&mut config, &superblock)
+            .create(new)
+            .map_err(|refused| of_volume(object.clone(), &refused))?;
+        self.commit_volumes(&object, array, &config)?;
+        if !zeroing.is_done() {
+            let zeroed = self.zero(&object, array, &superblock, &zeroing.runs);
+            let mut config = self.running_config(array, &create.array)?;
+            let mut table = VolumeTable::new(&mut config, &superblock);
+            if let Err(failed) = zeroed {
+                // What is there stays unzeroed; the half-made volume goes at the next start.
+                tracing::error!(event = "volume_not_zeroed", volume = create.name, error = %failed, "left");
+                return Err(failed);
+            }
+            table
+                .finish_create(create.uuid)
+                .map_err(|refused| of_volume(object.clone(), &refused))?;
+            self.commit_volumes(&object, array, &config)?;
+        }
+        tracing::info!(
+            event = "volume_created",
+            volume = create.name,
+            array = create.array,
+            "created"
+        );
+        self.volume_view(&create.name)
+    }
+
+    pub(crate) fn do_resize_volume(&self, name: &str, size_bytes: u64) -> Answer<VolumeView> {
+        let object = format!("volume {name}");
+        let Located {
+            array,
+            superblock,
+            mut config,
+            volume,
+            ..
+        } = self.locate_volume(name)?;
+        let array_name = self.array_name(array);
+        let zeroing = VolumeTable::new(&mut config, &superblock)
+            .grow(volume, Size(size_bytes))
+            .map_err(|refused| of_volume(object.clone(), &refused))?;
+        self.commit_volumes(&object, array, &config)?;
+        if !zeroing.is_done() {
+            self.zero(&object, array, &superblock, &zeroing.runs)?;
+            let mut config = self.running_config(array, &array_name)?;
+            VolumeTable::new(&mut config, &superblock)
+                .finish_grow(volume, Size(size_bytes))
+                .map_err(|refused| of_volume(object.clone(), &refused))?;
+            self.commit_volumes(&object, array, &config)?;
+        }
+        self.show_new_size(name)?;
+        tracing::info!(
+            event = "volume_resized",
+            volume = name,
+            size_bytes,
+            "resized"
+        );
+        self.volume_view(name)
+    }
+
+    /// Gives exports of a volume its new map, then tells their guests.
+    fn show_new_size(&self, name: &str) -> Answer<()> {
+        let located = self.locate_volume(name)?;
+        let map = Arc::new(map_of(&located)?);
+        let shift = located.superblock.geometry.block_size().shift();
+        let sectors = (map.blocks() << shift) / vhost_user_blk::SECTOR_BYTES;
+        let state = self.state();
+        for export in state
+            .exports
+            .values()
+            .filter(|export| export.volume == located.volume)
+        {
+            export.host.set_volume(&map);
+            export.session.resize(sectors);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn do_delete_volume(&self, name: &str) -> Answer<()> {
+        let object = format!("volume {name}");
+        let Located {
+            array,
+            superblock,
+            mut config,
+            volume,
+            ..
+        } = self.locate_volume(name)?;
+        {
+            let state = self.state();
+            if let Some(export) = state
+                .exports
+                .values()
+                .find(|export| export.volume == volume)
+            {
+                let text = format!("export {} serves it", export.create.name);
+                let next = format!("`garboard export remove {}` first", export.create.name);
+                return Err(error(ErrorKind::Busy, object, text).next(next));
+            }
+        }
+        VolumeTable::new(&mut config, &superblock)
+            .delete(volume)
+            .map_err(|refused| of_volume(object.clone(), &refused))?;
+        self.commit_volumes(&object, array, &config)?;
+        self.state().limits.remove(&volume);
+        tracing::info!(event = "volume_deleted", volume = name, "deleted");
+        Ok(())
+    }
+
+    pub(crate) fn do_limit_volume(&self, name: &str, limit: &VolumeLimit) -> Answer<VolumeView> {
+        if !limit.is_none() {
+            let text = "limits are not in this version";
+            return Err(error(ErrorKind::Invalid, format!("volume {name}"), text));
+        }
+        self.volume_view(name)
+    }
+
+    fn zero(
+        &self,
+        object: &str,
+        array: ArrayIndex,
+        superblock: &Superblock,
+        runs: &[ExtentRun],
+    ) -> Answer<()> {
+        let space = superblock.extents();
+        for run in runs {
+            let (start, blocks) = space.blocks(*run);
+            self.engine.zero(array, start, blocks).map_err(|status| {
+                let text = format!("its extents could not be zeroed: {status:?}");
+                error(ErrorKind::Degraded, object, text)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn commit_volumes(&self, object: &str, array: ArrayIndex, config: &ArrayConfig) -> Answer<()> {
+        let command = Command::Volumes {
+            volumes: config.volumes.clone(),
+            unzeroed: config.unzeroed.clone(),
+        };
+        self.engine
+            .change(array, command)
+            .map_err(|refusal| of_refusal(object.to_owned(), &refusal))
+    }
+
+    fn superblock_of(&self, array: &str) -> Answer<Superblock> {
+        let state = self.state();
+        let entry = state
+            .arrays
+            .get(array)
+            .ok_or_else(|| not_found("array", array))?;
+        Ok(entry.superblock)
+    }
+
+    fn running_config(&self, array: ArrayIndex, name: &str) -> Answer<ArrayConfig> {
+        let state = self.engine.array_state(array);
+        state
+            .map(|state| state.config)
+            .ok_or_else(|| not_found("array", name))
+    }
+
+    fn array_name(&self, array: ArrayIndex) -> String {
+        let state = self.state();
+        let entry = state.arrays.values().find(|entry| entry.index == array);
+        entry.map_or_else(String::new, |entry| entry.name.clone())
+    }
+
+    pub(crate) fn volume_view(&self, name: &str) -> Answer<VolumeView> {
+        let volumes = self.do_volumes();
+        volumes
+            .into_iter()
+            .find(|view| view.name == name)
+            .ok_or_else(|| not_found("volume", name))
+    }
+
+    pub(crate) fn do_volumes(&self) -> Vec<VolumeView> {
+        let state = self.state();
+        let mut volumes = Vec::new();
+        for entry in state.arrays.values() {
+            let config = self.config_of(entry);
+            for record in config
+                .volumes
+                .iter()
+                .filter(|volume| volume.state == VolumeState::Ready)
+            {
+                let mut rings = Vec::new();
+                for export in state
+                    .exports
+                    .values()
+                    .filter(|export| export.volume == record.uuid)
+                {
+                    rings.extend(self.engine.rings(export.id));
+                }
+                volumes.push(views::volume(&state, entry, record, &rings));
+            }
+        }
+        volumes.sort_by(|one, other| one.name.cmp(&other.name));
+        volumes
+    }
+}
+
+/// The map of a volume that is ready.
+pub(crate) fn map_of(located: &Located) -> Answer<VolumeMap> {
+    let record = located
+        .config
+        .volumes
+        .iter()
+        .find(|record| record.uuid == located.volume);
+    let record = record.ok_or_else(|| not_found("volume", &located.volume.to_string()))?;
+    VolumeMap::new(record, &located.superblock.extents()).ok_or_else(|| {
+        error(
+            ErrorKind::Busy,
+            format!("volume {}", record.name),
+            "it is being made or deleted",
+        )
+    })
+}

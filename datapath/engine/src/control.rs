@@ -1,0 +1,502 @@
+//! The engine as the control path sees it: blocking calls that reach the reactors by closures.
+
+use std::fmt;
+use std::io;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use array::format::ArrayConfig;
+use array::{
+    ArrayMap, Command, Coordinator, CoordinatorSettings, Event, Geometry, MapIdentity, MemberPlace,
+    PassStatus, Refusal, Room, Shard, ShardCounters, Shared, initial_map,
+};
+use block::{Cookie, Operation, Request, Status};
+use drive::{Drive, DriveCounters, Port, PortCounters, PortError, PortOptions};
+use memory::SegmentList;
+use queues::{Wake, mesh};
+use reactor::{EventFd, Handle, Polling, Settings};
+use units::limits::{BUCKETS, INBOX_MESSAGES};
+use units::{ArrayIndex, DriveIndex, MonotonicClock, ReactorIndex};
+use vhost_user_blk::{Counters, QueueKey};
+
+use crate::core::Core;
+
+/// How long a reactor looks for work at first before it sleeps.
+const SPIN: Duration = Duration::from_micros(50);
+/// User bytes of one window of a background pass.
+const WINDOW_BYTES: u64 = 64 << 20;
+/// The most blocks of one zeroing request of the control path.
+const ZERO_BLOCKS: u32 = 1 << 17;
+
+/// How the engine is to run.
+#[derive(Clone, Debug)]
+pub struct EngineSettings {
+    /// One reactor each; pinned to the core, if one is named.
+    pub cores: Vec<Option<usize>>,
+    /// When reactors sleep.
+    pub polling: Polling,
+    /// Room of each shard; `foreign_works` is set here.
+    pub room: Room,
+}
+
+/// Why the engine, or an array, could not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// The reactor's io_uring.
+    Port(PortError),
+    /// A thread, a core, memory.
+    Io(io::Error),
+    /// A reactor is gone.
+    Stopped,
+    /// The array refused.
+    Refused(Refusal),
+    /// The shard could not be made.
+    Shard(array::ShardError),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Port(error) => write!(f, "{error}"),
+            StartError::Io(error) => write!(f, "{error}"),
+            StartError::Stopped => f.write_str("a reactor has stopped"),
+            StartError::Refused(refusal) => write!(f, "{refusal}"),
+            StartError::Shard(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl From<reactor::Stopped> for StartError {
+    fn from(_: reactor::Stopped) -> StartError {
+        StartError::Stopped
+    }
+}
+
+/// An array to be served.
+#[derive(Debug)]
+pub struct ArrayStart {
+    /// Its number in this engine.
+    pub array: ArrayIndex,
+    /// Its fixed numbers.
+    pub geometry: Geometry,
+    /// The configuration to commit first; see `array::Command::Start`.
+    pub config: ArrayConfig,
+    /// By member: the drive, for members in sync or rebuilding.
+    pub places: Vec<Option<MemberPlace>>,
+    /// Where update ids come from; different in every engine.
+    pub seed: u64,
+}
+
+/// An array as it is now.
+#[derive(Clone, Debug)]
+pub struct ArrayState {
+    /// What is durable.
+    pub config: ArrayConfig,
+    /// What the data path acts by.
+    pub map: Arc<ArrayMap>,
+    /// The background pass that is due.
+    pub pass: Option<PassStatus>,
+    /// Counts of all its shards, by reactor.
+    pub counters: Vec<ShardCounters>,
+    /// Requests that are not answered yet, on all reactors.
+    pub pending: usize,
+}
+
+/// One reactor, for status and metrics.
+#[derive(Clone, Debug)]
+pub struct ReactorReport {
+    /// Which.
+    pub reactor: ReactorIndex,
+    /// The core it is pinned to.
+    pub core: Option<usize>,
+    /// Turns since the start.
+    pub turns: u64,
+    /// Its port.
+    pub port: PortCounters,
+    /// Its drives.
+    pub drives: Vec<(DriveIndex, DriveCounters)>,
+}
+
+/// See the module.
+pub struct Engine {
+    handles: Vec<Handle<Core>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    cores: Vec<Option<usize>>,
+    room: Room,
+    events: Mutex<Option<Receiver<(ArrayIndex, Event)>>>,
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("cores", &self.cores)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// Starts the reactors.
+    ///
+    /// # Errors
+    /// When io_uring is refused, or a thread, core or memory is.
+    pub fn start(settings: &EngineSettings) -> Result<Arc<Engine>, StartError> {
+        let count = settings.cores.len();
+        let mut wakes = Vec::with_capacity(count);
+        for _ in 0..count {
+            wakes.push(Arc::new(EventFd::new().map_err(StartError::Io)?));
+        }
+        let wakers = wakes
+            .iter()
+            .map(|wake| Arc::clone(wake) as Arc<dyn Wake>)
+            .collect();
+        let posts = mesh(wakers, INBOX_MESSAGES);
+        let (sender, events) = channel();
+        let mut handles = Vec::with_capacity(count);
+        let mut threads = Vec::with_capacity(count);
+        for (position, (post, wake)) in posts.into_iter().zip(&wakes).enumerate() {
+            let port = Port::new(PortOptions::default()).map_err(StartError::Port)?;
+            let (events_out, inside) = (sender.clone(), Arc::clone(wake));
+            let settings = Settings {
+                index: ReactorIndex::from_at(position),
+                core: settings.cores[position],
+                polling: settings.polling,
+                spin: SPIN,
+            };
+            let build = move || Ok(Core::new(port, post, inside, events_out));
+            let waker = Arc::clone(wake) as Arc<dyn Wake>;
+            let (handle, thread) =
+                reactor::start(settings, MonotonicClock, waker, build).map_err(StartError::Io)?;
+            handles.push(handle);
+            threads.push(thread);
+        }
+        let foreign_works = (count - 1) * INBOX_MESSAGES;
+        Ok(Arc::new(Engine {
+            handles,
+            threads: Mutex::new(threads),
+            cores: settings.cores.clone(),
+            room: Room {
+                foreign_works,
+                ..settings.room
+            },
+            events: Mutex::new(Some(events)),
+        }))
+    }
+
+    /// What arrays tell; for whoever asks first.
+    ///
+    /// # Panics
+    /// When a thread panicked while it asked.
+    #[must_use]
+    pub fn take_events(&self) -> Option<Receiver<(ArrayIndex, Event)>> {
+        self.events
+            .lock()
+            .expect("nothing panics under this lock")
+            .take()
+    }
+
+    /// How many reactors there are.
+    #[must_use]
+    pub fn reactors(&self) -> usize {
+        self.handles.len()
+    }
+
+    /// The reactor that is pinned to `core`.
+    #[must_use]
+    pub fn reactor_on(&self, core: usize) -> Option<ReactorIndex> {
+        let position = self.cores.iter().position(|&pinned| pinned == Some(core))?;
+        Some(ReactorIndex::from_at(position))
+    }
+
+    pub(crate) fn handle(&self, reactor: ReactorIndex) -> &Handle<Core> {
+        &self.handles[reactor.at()]
+    }
+
+    pub(crate) fn handles(&self) -> &[Handle<Core>] {
+        &self.handles
+    }
+
+    /// Makes a drive reachable from all reactors.
+    ///
+    /// # Errors
+    /// When a reactor is gone.
+    pub fn attach_drive(&self, index: DriveIndex, drive: &Arc<Drive>) -> Result<(), StartError> {
+        for handle in &self.handles {
+            let drive = Arc::clone(drive);
+            handle.call(move |core| core.port().attach(index, drive))?;
+        }
+        Ok(())
+    }
+
+    /// Takes a drive away. What is pending on it is answered `Gone`.
+    ///
+    /// # Errors
+    /// When a reactor is gone.
+    pub fn detach_drive(&self, index: DriveIndex) -> Result<(), StartError> {
+        for handle in &self.handles {
+            handle.call(move |core| core.port().detach(index))?;
+        }
+        Ok(())
+    }
+
+    /// Makes the array's shards on all reactors and commits its first configuration; it serves
+    /// requests when this returns.
+    ///
+    /// # Errors
+    /// When memory is refused, or the configuration cannot be written.
+    pub fn start_array(&self, start: ArrayStart) -> Result<(), StartError> {
+        let ArrayStart {
+            array,
+            geometry,
+            config,
+            places,
+            seed,
+        } = start;
+        let reactors: Vec<ReactorIndex> =
+            (0..self.handles.len()).map(ReactorIndex::from_at).collect();
+        let owner = |bucket: usize| reactors[bucket % reactors.len()];
+        let owners: Arc<[ReactorIndex]> = (0..BUCKETS).map(owner).collect();
+        let home = reactors[array.at() % reactors.len()];
+        let identity = MapIdentity {
+            array,
+            geometry,
+            owners,
+            home,
+        };
+        let map = Arc::new(initial_map(identity, &config, &places));
+        let shared = Shared::new(map.members.len());
+        let mut shards = Vec::with_capacity(reactors.len());
+        for &reactor in &reactors {
+            let (map, shared) = (Arc::clone(&map), Arc::clone(&shared));
+            let shard = Shard::new(reactor, map, shared, self.room).map_err(StartError::Shard)?;
+            shards.push(Box::new(shard));
+        }
+        let window_bytes = WINDOW_BYTES;
+        let settings = CoordinatorSettings {
+            config,
+            places,
+            reactors,
+            seed,
+            window_bytes,
+        };
+        let coordinator = Coordinator::new(settings).map_err(StartError::Io)?;
+        shards[home.at()].set_coordinator(coordinator);
+        for (handle, shard) in self.handles.iter().zip(shards) {
+            handle.call(move |core| core.set_shard(array, shard))?;
+        }
+        let started = self.command(array, home, Command::Start);
+        if let Err(refusal) = started {
+            self.drop_shards(array)?;
+            return Err(StartError::Refused(refusal));
+        }
+        Ok(())
+    }
+
+    /// Marks the array clean and forgets it. No ring may serve one of its volumes any more.
+    ///
+    /// # Errors
+    /// When the clean mark cannot be written: the array comes up dirty.
+    pub fn stop_array(&self, array: ArrayIndex) -> Result<(), StartError> {
+        let result = self.command(array, self.home(array), Command::Stop);
+        self.drop_shards(array)?;
+        result.map_err(StartError::Refused)
+    }
+
+    /// Forgets the array without marking it.
+    ///
+    /// # Errors
+    /// When a reactor is gone.
+    pub fn drop_shards(&self, array: ArrayIndex) -> Result<(), StartError> {
+        // A shard is let go only when idle; the others' messages may make it busy once more, so
+        // all are asked until all are gone.
+        let mut left: Vec<&Handle<Core>> = self.handles.iter().collect();
+        let mut taken = Vec::new();
+        while !left.is_empty() {
+            let mut still = Vec::new();
+            for handle in left {
+                let shard = handle.call(move |core| {
+                    let there = core.shard(array).is_some();
+                    (there, core.take_shard(array))
+                })?;
+                match shard {
+                    (true, None) => still.push(handle),
+                    (_, shard) => taken.extend(shard),
+                }
+            }
+            left = still;
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    fn home(&self, array: ArrayIndex) -> ReactorIndex {
+        ReactorIndex::from_at(array.at() % self.handles.len())
+    }
+
+    fn command(
+        &self,
+        array: ArrayIndex,
+        home: ReactorIndex,
+        command: Command,
+    ) -> Result<(), Refusal> {
+        let gone = || Refusal::Failed("a reactor has stopped".to_owned());
+        let (sender, answer) = channel();
+        let sent = self
+            .handle(home)
+            .run(move |core| core.command(array, command, sender));
+        sent.map_err(|_| gone())?;
+        answer.recv().map_err(|_| gone())?
+    }
+
+    /// Asks for a change of the array and waits until it is durable and acted by everywhere.
+    ///
+    /// # Errors
+    /// When the array refuses.
+    pub fn change(&self, array: ArrayIndex, command: Command) -> Result<(), Refusal> {
+        self.command(array, self.home(array), command)
+    }
+
+    /// The array as it is now; `None` when it does not run.
+    #[must_use]
+    pub fn array_state(&self, array: ArrayIndex) -> Option<ArrayState> {
+        let home = self.handle(self.home(array));
+        let (config, map, pass) = home
+            .call(move |core| {
+                let shard = core.shard(array)?;
+                let config = shard.coordinator()?.config().clone();
+                Some((config, core.map(array)?, shard.pass_status()))
+            })
+            .ok()??;
+        let mut counters = Vec::with_capacity(self.handles.len());
+        let mut pending = 0;
+        for handle in &self.handles {
+            let count = move |core: &mut Core| {
+                let shard = core.shard(array);
+                shard.map_or_else(Default::default, |shard| {
+                    (shard.counters(), shard.pending())
+                })
+            };
+            let (counts, requests) = handle.call(count).ok()?;
+            counters.push(counts);
+            pending += requests;
+        }
+        Some(ArrayState {
+            config,
+            map,
+            pass,
+            counters,
+            pending,
+        })
+    }
+
+    /// Makes `blocks` blocks of the array read as zeroes, durably.
+    ///
+    /// # Errors
+    /// The verdict of the array.
+    pub fn zero(&self, array: ArrayIndex, start: u64, blocks: u64) -> Result<(), Status> {
+        let mut done = 0;
+        while done < blocks {
+            let count = u32::try_from((blocks - done).min(u64::from(ZERO_BLOCKS)));
+            let count = count.expect("at most ZERO_BLOCKS");
+            self.control_request(array, Operation::WriteZeroes, start + done, count)?;
+            done += u64::from(count);
+        }
+        self.control_request(array, Operation::Flush, 0, 0)
+    }
+
+    fn control_request(
+        &self,
+        array: ArrayIndex,
+        operation: Operation,
+        start: u64,
+        blocks: u32,
+    ) -> Result<(), Status> {
+        let segments = SegmentList::EMPTY;
+        let request = Request {
+            operation,
+            start,
+            blocks,
+            segments,
+            cookie: Cookie(0),
+        };
+        let (sender, answer) = channel();
+        let home = self.handle(self.home(array));
+        let sent = home.run(move |core| core.control_request(array, request, sender));
+        sent.map_err(|_| Status::Gone)?;
+        match answer.recv() {
+            Ok(Status::Ok) => Ok(()),
+            Ok(status) => Err(status),
+            Err(_) => Err(Status::Gone),
+        }
+    }
+
+    /// All reactors, for status and metrics.
+    #[must_use]
+    pub fn reports(&self, drives: &[DriveIndex]) -> Vec<ReactorReport> {
+        let mut reports = Vec::with_capacity(self.handles.len());
+        for (position, handle) in self.handles.iter().enumerate() {
+            let wanted = drives.to_vec();
+            let report = handle.call(move |core| {
+                let port = core.port().port_counters();
+                let drives = wanted.into_iter().filter_map(|drive| {
+                    core.port()
+                        .counters(drive)
+                        .map(|counters| (drive, counters.clone()))
+                });
+                let drives = drives.collect();
+                (core.turns(), port, drives)
+            });
+            let Ok((turns, port, drives)) = report else {
+                continue;
+            };
+            let reactor = ReactorIndex::from_at(position);
+            reports.push(ReactorReport {
+                reactor,
+                core: self.cores[position],
+                turns,
+                port,
+                drives,
+            });
+        }
+        reports
+    }
+
+    /// The rings of an export: reactor, key, counters.
+    #[must_use]
+    pub fn rings(&self, export: u64) -> Vec<(ReactorIndex, QueueKey, Counters)> {
+        let mut rings = Vec::new();
+        for (position, handle) in self.handles.iter().enumerate() {
+            let reactor = ReactorIndex::from_at(position);
+            let found = handle.call(move |core| {
+                let mut found = Vec::new();
+                core.each_ring(export, |key, queue| {
+                    found.push((reactor, *key, queue.counters().clone()));
+                });
+                found
+            });
+            rings.extend(found.unwrap_or_default());
+        }
+        rings
+    }
+
+    /// Stops the reactors. Arrays that still run come up dirty.
+    pub fn stop(&self) {
+        for handle in &self.handles {
+            handle.stop();
+        }
+        let threads = std::mem::take(&mut *self.threads.lock().expect("nothing panics under it"));
+        for thread in threads {
+            // A panic was reported by the thread itself.
+            thread.join().ok();
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

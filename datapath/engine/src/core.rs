@@ -1,0 +1,690 @@
+//! One reactor's share of the data path: its drives' port, its shards, its rings, and one turn
+//! of them all.
+//!
+//! A turn: messages in, rings popped, shards moved, drives submitted and reaped (one system call),
+//! answers shown to guests, messages out. Nothing waits.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use array::{ArrayMap, Event, Refusal, Shard};
+use block::{Completion, Cookie, Full, Operation, Request, Status};
+use drive::Port;
+use queues::{Park, Post};
+use reactor::EventFd;
+use units::limits::ARRAYS_MAX;
+use units::{ArrayIndex, Clock, MonotonicClock, bytes_usize};
+use vhost_user_blk::{Queue, QueueKey};
+use volume::VolumeMap;
+
+use crate::ports::{Envelope, MemberCookie, Ports};
+use crate::splits::Splits;
+
+/// Watch tokens of the port: the wake event, then kicks by ring position.
+const WAKE_TOKEN: u64 = 0;
+const KICK_TOKENS: u64 = 1;
+
+/// Who asked an array: the high word of its cookies.
+const SPLIT_BIT: u64 = 1 << 63;
+const CONTROL_BIT: u64 = 1 << 62;
+
+/// A ring on this reactor.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    pub(crate) export: u64,
+    pub(crate) key: QueueKey,
+    pub(crate) queue: Queue,
+    pub(crate) array: ArrayIndex,
+    pub(crate) volume: Arc<VolumeMap>,
+    /// Told where the ring goes on, once it is drained.
+    stopping: Option<(Sender<Stopped>, Leaving)>,
+    watched: bool,
+}
+
+/// Why a ring leaves its reactor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaving {
+    /// It ends.
+    Ends,
+    /// It goes on elsewhere.
+    Moves,
+}
+
+impl Ring {
+    /// A ring of an export, on a volume of an array.
+    pub(crate) fn new(
+        (export, key): (u64, QueueKey),
+        queue: Queue,
+        (array, volume): (ArrayIndex, Arc<VolumeMap>),
+    ) -> Ring {
+        Ring {
+            export,
+            key,
+            queue,
+            array,
+            volume,
+            stopping: None,
+            watched: false,
+        }
+    }
+}
+
+/// A ring that was taken off its reactor.
+#[derive(Debug)]
+pub(crate) enum Stopped {
+    /// It ended here.
+    Ended(u32),
+    /// It goes on elsewhere.
+    Moved(Box<Ring>),
+}
+
+/// Work of the control path on an array.
+#[derive(Debug)]
+struct ControlRequest {
+    answer: Sender<Status>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Core {
+    port: Port,
+    post: Post<Envelope>,
+    wake: Arc<EventFd>,
+    shards: Vec<Option<Box<Shard>>>,
+    rings: Vec<Option<Ring>>,
+    splits: Splits,
+    waiting_splits: Vec<usize>,
+    controls: BTreeMap<u64, ControlRequest>,
+    commands: BTreeMap<u64, Sender<Result<(), Refusal>>>,
+    let_go: Vec<(u64, u32, Sender<()>)>,
+    next_id: u64,
+    events_out: Sender<(ArrayIndex, Event)>,
+    /// Filled and emptied within a turn.
+    done: Vec<Completion>,
+    answers: Vec<Completion>,
+    events: Vec<(ArrayIndex, Event)>,
+    fired: Vec<u64>,
+    turns: u64,
+}
+
+impl Core {
+    pub(crate) fn new(
+        mut port: Port,
+        post: Post<Envelope>,
+        wake: Arc<EventFd>,
+        events_out: Sender<(ArrayIndex, Event)>,
+    ) -> Core {
+        use std::os::fd::{AsFd, AsRawFd};
+        port.watch(wake.as_fd().as_raw_fd(), WAKE_TOKEN);
+        Core {
+            port,
+            post,
+            wake,
+            shards: (0..ARRAYS_MAX).map(|_| None).collect(),
+            rings: Vec::new(),
+            splits: Splits::new(),
+            waiting_splits: Vec::new(),
+            controls: BTreeMap::new(),
+            commands: BTreeMap::new(),
+            let_go: Vec::new(),
+            next_id: 0,
+            events_out,
+            done: Vec::with_capacity(4096),
+            answers: Vec::with_capacity(4096),
+            events: Vec::new(),
+            fired: Vec::new(),
+            turns: 0,
+        }
+    }
+
+    // ---- what the control path does on the reactor ---------------------------------------
+
+    pub(crate) fn port(&mut self) -> &mut Port {
+        &mut self.port
+    }
+
+    pub(crate) fn turns(&self) -> u64 {
+        self.turns
+    }
+
+    pub(crate) fn set_shard(&mut self, array: ArrayIndex, shard: Box<Shard>) {
+        let before = self.shards[array.at()].replace(shard);
+        assert!(before.is_none(), "{array} is there already");
+    }
+
+    /// Takes a shard away if nothing is in flight in it.
+    pub(crate) fn take_shard(&mut self, array: ArrayIndex) -> Option<Box<Shard>> {
+        let idle = self.shards[array.at()]
+            .as_ref()
+            .is_some_and(|shard| shard.is_idle());
+        if idle {
+            self.shards[array.at()].take()
+        } else {
+            None
+        }
+    }
+
+    pub(crate) fn shard(&self, array: ArrayIndex) -> Option<&Shard> {
+        self.shards[array.at()].as_deref()
+    }
+
+    pub(crate) fn map(&self, array: ArrayIndex) -> Option<Arc<ArrayMap>> {
+        self.shard(array).map(|shard| Arc::clone(shard.map()))
+    }
+
+    /// Asks the coordinator for a change, on the home reactor.
+    pub(crate) fn command(
+        &mut self,
+        array: ArrayIndex,
+        command: array::Command,
+        answer: Sender<Result<(), Refusal>>,
+    ) {
+        let Some(shard) = self.shards[array.at()].as_mut() else {
+            let gone = Refusal::Invalid("the array is not running".to_owned());
+            answer.send(Err(gone)).ok();
+            return;
+        };
+        self.next_id += 1;
+        shard.command(self.next_id, command);
+        self.commands.insert(self.next_id, answer);
+    }
+
+    /// Submits a request of the control path.
+    pub(crate) fn control_request(
+        &mut self,
+        array: ArrayIndex,
+        request: Request,
+        answer: Sender<Status>,
+    ) {
+        self.next_id += 1;
+        let id = self.next_id;
+        let request = Request {
+            cookie: Cookie(CONTROL_BIT | id),
+            ..request
+        };
+        let Core {
+            shards,
+            port,
+            post,
+            answers,
+            events,
+            ..
+        } = self;
+        let Some(shard) = shards[array.at()].as_mut() else {
+            answer.send(Status::Gone).ok();
+            return;
+        };
+        let mut ports = Ports {
+            array,
+            port,
+            post,
+            completions: answers,
+            events,
+        };
+        if shard.submit(request, &mut ports).is_err() {
+            answer.send(Status::NoSpace).ok();
+            return;
+        }
+        self.controls.insert(id, ControlRequest { answer });
+    }
+
+    pub(crate) fn add_ring(&mut self, mut ring: Ring) {
+        ring.queue.disable_kicks();
+        let free = self.rings.iter().position(Option::is_none);
+        match free {
+            Some(place) => self.rings[place] = Some(ring),
+            None => self.rings.push(Some(ring)),
+        }
+    }
+
+    fn find(&self, export: u64, key: QueueKey) -> Option<usize> {
+        let same = |ring: &Ring| ring.export == export && ring.key == key;
+        self.rings
+            .iter()
+            .position(|ring| ring.as_ref().is_some_and(same))
+    }
+
+    /// Runs `change` on a ring, if it is here.
+    pub(crate) fn with_ring(
+        &mut self,
+        export: u64,
+        key: QueueKey,
+        change: impl FnOnce(&mut Queue),
+    ) {
+        let Some(place) = self.find(export, key) else {
+            return;
+        };
+        // The kick may be another one afterwards.
+        self.unwatch(place);
+        change(&mut self.rings[place].as_mut().expect("found").queue);
+    }
+
+    /// Runs `visit` on all rings of a front-end of an export.
+    pub(crate) fn each_ring(&mut self, export: u64, mut visit: impl FnMut(&QueueKey, &mut Queue)) {
+        for ring in self.rings.iter_mut().flatten() {
+            if ring.export == export {
+                visit(&ring.key, &mut ring.queue);
+            }
+        }
+    }
+
+    /// Ends a ring once it is drained, or hands it over; told through `answer`.
+    pub(crate) fn stop_ring(
+        &mut self,
+        export: u64,
+        key: QueueKey,
+        (answer, leaving): (Sender<Stopped>, Leaving),
+    ) {
+        let Some(place) = self.find(export, key) else {
+            return;
+        };
+        self.unwatch(place);
+        let ring = self.rings[place].as_mut().expect("found");
+        ring.queue.quiesce();
+        ring.stopping = Some((answer, leaving));
+    }
+
+    /// Tells `answer` when no ring of the front-end points into earlier memory any more.
+    pub(crate) fn await_let_go(&mut self, export: u64, front_end: u32, answer: Sender<()>) {
+        self.let_go.push((export, front_end, answer));
+    }
+
+    pub(crate) fn set_volume(&mut self, export: u64, volume: &Arc<VolumeMap>) {
+        for ring in self.rings.iter_mut().flatten() {
+            if ring.export == export {
+                ring.volume = Arc::clone(volume);
+            }
+        }
+    }
+
+    // ---- one turn ------------------------------------------------------------------------
+
+    fn receive(&mut self) -> usize {
+        let mut moved = 0;
+        while let Some((from, Envelope { array, message })) = self.post.receive() {
+            let Core {
+                shards,
+                port,
+                post,
+                answers,
+                events,
+                ..
+            } = self;
+            let shard = shards[array.at()]
+                .as_mut()
+                .expect("arrays end when all is answered");
+            let mut ports = Ports {
+                array,
+                port,
+                post,
+                completions: answers,
+                events,
+            };
+            shard.message(from, message, &mut ports);
+            moved += 1;
+        }
+        moved
+    }
+
+    fn poll_rings(&mut self) -> usize {
+        let now = MonotonicClock.now();
+        let mut moved = 0;
+        for place in 0..self.rings.len() {
+            let Core {
+                rings,
+                shards,
+                port,
+                post,
+                answers,
+                events,
+                splits,
+                waiting_splits,
+                ..
+            } = self;
+            let Some(ring) = &mut rings[place] else {
+                continue;
+            };
+            let Some(shard) = shards[ring.array.at()].as_mut() else {
+                continue;
+            };
+            let array = ring.array;
+            let volume = &ring.volume;
+            let high = u64::try_from(place).expect("few rings") << 32;
+            let shift = shard.map().geometry.block_size().shift();
+            let mut submit = |request: Request| {
+                let cookie = Cookie(high | request.cookie.0);
+                if request.operation == Operation::Flush {
+                    let mut ports = Ports {
+                        array,
+                        port,
+                        post,
+                        completions: answers,
+                        events,
+                    };
+                    let full = |full: Full<Request>| {
+                        Full(Request {
+                            cookie: request.cookie,
+                            ..full.0
+                        })
+                    };
+                    return shard
+                        .submit(Request { cookie, ..request }, &mut ports)
+                        .map_err(full);
+                }
+                let (start, blocks) = match volume.locate(request.start, request.blocks) {
+                    Ok(found) => found,
+                    Err(status) => {
+                        answers.push(Completion { cookie, status });
+                        return Ok(());
+                    }
+                };
+                if blocks < request.blocks {
+                    let queue = u32::try_from(place).expect("few rings");
+                    let Some(split) = splits.begin(queue, request, shift) else {
+                        return Err(Full(request));
+                    };
+                    waiting_splits.push(split);
+                    return Ok(());
+                }
+                let mut ports = Ports {
+                    array,
+                    port,
+                    post,
+                    completions: answers,
+                    events,
+                };
+                let moved = Request {
+                    cookie,
+                    start,
+                    ..request
+                };
+                shard.submit(moved, &mut ports).map_err(|_| Full(request))
+            };
+            moved += ring.queue.poll(now, &mut submit);
+        }
+        moved
+    }
+
+    fn poll_shards(&mut self) -> usize {
+        let mut moved = 0;
+        for position in 0..self.shards.len() {
+            let Core {
+                shards,
+                port,
+                post,
+                answers,
+                events,
+                ..
+            } = self;
+            let Some(shard) = &mut shards[position] else {
+                continue;
+            };
+            let array = ArrayIndex::from_at(position);
+            let mut ports = Ports {
+                array,
+                port,
+                post,
+                completions: answers,
+                events,
+            };
+            moved += shard.poll(&mut ports);
+        }
+        moved
+    }
+
+    /// One system call at the most: submits what was gathered, reaps what is done.
+    fn poll_drives(&mut self) -> usize {
+        let mut done = std::mem::take(&mut self.done);
+        self.port.poll(&mut done);
+        let moved = done.len();
+        for completion in done.drain(..) {
+            let MemberCookie { array, slot } = MemberCookie::unpack(completion.cookie);
+            let Core {
+                shards,
+                port,
+                post,
+                answers,
+                events,
+                ..
+            } = self;
+            let shard = shards[array.at()]
+                .as_mut()
+                .expect("arrays end when all is answered");
+            let mut ports = Ports {
+                array,
+                port,
+                post,
+                completions: answers,
+                events,
+            };
+            shard.drive_done(Cookie(u64::from(slot)), completion.status, &mut ports);
+        }
+        self.done = done;
+        moved
+    }
+
+    /// Hands answers to whoever asked.
+    fn deliver(&mut self) -> usize {
+        let moved = self.answers.len();
+        if moved == 0 {
+            return 0;
+        }
+        let now = MonotonicClock.now();
+        let mut answers = std::mem::take(&mut self.answers);
+        for Completion { cookie, status } in answers.drain(..) {
+            if cookie.0 & SPLIT_BIT != 0 {
+                let slot = bytes_usize(cookie.0 & !SPLIT_BIT);
+                self.splits.piece_done(slot, status);
+                self.waiting_splits.push(slot);
+            } else if cookie.0 & CONTROL_BIT != 0 {
+                let control = self.controls.remove(&(cookie.0 & !CONTROL_BIT));
+                control.expect("asked once").answer.send(status).ok();
+            } else {
+                let place = bytes_usize(cookie.0 >> 32);
+                let slot = u32::try_from(cookie.0 & u64::from(u32::MAX)).expect("masked");
+                let ring = self.rings[place]
+                    .as_mut()
+                    .expect("a ring ends when it is drained");
+                ring.queue.complete(slot, status, now);
+            }
+        }
+        self.answers = answers;
+        moved
+    }
+
+    /// Moves requests on that cross a border between extents.
+    fn advance_splits(&mut self) -> usize {
+        let mut moved = 0;
+        let mut waiting = std::mem::take(&mut self.waiting_splits);
+        waiting.retain(|&slot| {
+            let kept = !self.advance_split(slot);
+            moved += usize::from(!kept);
+            kept
+        });
+        waiting.append(&mut self.waiting_splits);
+        self.waiting_splits = waiting;
+        moved
+    }
+
+    /// Whether the split is done or its next piece is on its way.
+    fn advance_split(&mut self, slot: usize) -> bool {
+        let split = self.splits.get(slot);
+        let place = bytes_usize(u64::from(split.queue));
+        let ring = self.rings[place]
+            .as_ref()
+            .expect("a ring ends when it is drained");
+        let (array, volume) = (ring.array, Arc::clone(&ring.volume));
+        let Some(piece) = self.splits.next_piece(slot, &volume) else {
+            let ended = self.splits.end(slot);
+            let cookie = Cookie(u64::from(ended.queue) << 32 | ended.request.cookie.0);
+            self.answers.push(Completion {
+                cookie,
+                status: ended.status,
+            });
+            return true;
+        };
+        let number = u64::try_from(slot).expect("few splits");
+        let Core {
+            shards,
+            port,
+            post,
+            answers,
+            events,
+            ..
+        } = self;
+        let shard = shards[array.at()]
+            .as_mut()
+            .expect("arrays end when all is answered");
+        let mut ports = Ports {
+            array,
+            port,
+            post,
+            completions: answers,
+            events,
+        };
+        let piece = Request {
+            cookie: Cookie(SPLIT_BIT | number),
+            ..piece
+        };
+        let sent = shard.submit(piece, &mut ports).is_ok();
+        if !sent {
+            self.splits.hand_back(slot);
+        }
+        sent
+    }
+
+    fn publish_rings(&mut self) {
+        for place in 0..self.rings.len() {
+            let Some(ring) = &mut self.rings[place] else {
+                continue;
+            };
+            ring.queue.publish();
+            if ring.stopping.is_some() && ring.queue.is_drained() {
+                self.finish_ring(place);
+            }
+        }
+    }
+
+    fn finish_ring(&mut self, place: usize) {
+        let mut ring = self.rings[place].take().expect("looked at");
+        let (answer, leaving) = ring.stopping.take().expect("looked at");
+        let stopped = match leaving {
+            Leaving::Moves => Stopped::Moved(Box::new(ring)),
+            Leaving::Ends => Stopped::Ended(ring.queue.stop()),
+        };
+        answer.send(stopped).ok();
+    }
+
+    fn tell_let_go(&mut self) {
+        if self.let_go.is_empty() {
+            return;
+        }
+        let Core { let_go, rings, .. } = self;
+        let_go.retain(|(export, front_end, answer)| {
+            let holds = |ring: &Ring| {
+                ring.export == *export
+                    && ring.key.front_end == *front_end
+                    && !ring.queue.has_let_go()
+            };
+            let waits = rings.iter().flatten().any(holds);
+            if !waits {
+                answer.send(()).ok();
+            }
+            waits
+        });
+    }
+
+    fn tell_events(&mut self) {
+        let mut events = std::mem::take(&mut self.events);
+        for (array, event) in events.drain(..) {
+            if let Event::CommandDone { id, result } = event {
+                if let Some(answer) = self.commands.remove(&id) {
+                    answer.send(result).ok();
+                }
+            } else {
+                self.events_out.send((array, event)).ok();
+            }
+        }
+        self.events = events;
+    }
+
+    fn watch(&mut self, place: usize) {
+        use std::os::fd::{AsFd, AsRawFd};
+        let Some(ring) = &mut self.rings[place] else {
+            return;
+        };
+        let Some(kick) = ring.queue.kick() else {
+            return;
+        };
+        if !ring.watched {
+            ring.watched = true;
+            let token = KICK_TOKENS + u64::try_from(place).expect("few rings");
+            self.port.watch(kick.as_fd().as_raw_fd(), token);
+        }
+    }
+
+    fn unwatch(&mut self, place: usize) {
+        let Some(ring) = &mut self.rings[place] else {
+            return;
+        };
+        if std::mem::replace(&mut ring.watched, false) {
+            self.port
+                .unwatch(KICK_TOKENS + u64::try_from(place).expect("few rings"));
+        }
+    }
+}
+
+impl reactor::Core for Core {
+    fn turn(&mut self) -> usize {
+        self.turns += 1;
+        let mut moved = self.receive();
+        moved += self.poll_rings();
+        moved += self.poll_shards();
+        moved += self.poll_drives();
+        moved += self.deliver();
+        moved += self.advance_splits();
+        self.publish_rings();
+        self.tell_let_go();
+        if !self.events.is_empty() {
+            self.tell_events();
+        }
+        self.post.publish();
+        moved
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        let mut quiet = true;
+        for place in 0..self.rings.len() {
+            if let Some(ring) = &mut self.rings[place] {
+                // A ring without a kick has to be polled for ever.
+                quiet &= ring.queue.kick().is_some() && !ring.queue.enable_kicks();
+            }
+            self.watch(place);
+        }
+        quiet && self.post.park() == Park::Parked
+    }
+
+    fn sleep(&mut self, limit: Option<Duration>) {
+        self.port.wait(limit);
+    }
+
+    fn woken(&mut self) {
+        self.post.unpark();
+        let mut fired = std::mem::take(&mut self.fired);
+        fired.clear();
+        self.port.fired(&mut fired);
+        for &token in &fired {
+            if token == WAKE_TOKEN {
+                self.wake.drain();
+            } else if let Some(Some(ring)) = self.rings.get_mut(bytes_usize(token - KICK_TOKENS)) {
+                ring.queue.clear_kick();
+            }
+        }
+        self.fired = fired;
+        for ring in self.rings.iter_mut().flatten() {
+            ring.queue.disable_kicks();
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! What a vhost-user-blk session asks of the engine: rings on reactors.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use memory::RegionTable;
+use units::{ArrayIndex, ReactorIndex};
+use vhost_user_blk::{Event, Host, MemoryChange, Queue, QueueKey, SessionEvent};
+use volume::VolumeMap;
+
+use crate::control::Engine;
+use crate::core::{Core, Leaving, Ring, Stopped};
+
+/// The rings of one export, spread over the reactors that it may use.
+pub struct ExportHost {
+    engine: Arc<Engine>,
+    /// Names the export among all of this engine, for ever.
+    export: u64,
+    array: ArrayIndex,
+    volume: Mutex<Arc<VolumeMap>>,
+    /// Reactors in the order in which rings take them.
+    reactors: Vec<ReactorIndex>,
+    /// Rings that were moved by command.
+    places: Mutex<BTreeMap<QueueKey, ReactorIndex>>,
+    events: Sender<(u64, SessionEvent)>,
+}
+
+impl fmt::Debug for ExportHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExportHost")
+            .field("export", &self.export)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ExportHost {
+    /// An export of `volume` of `array` on these reactors; `events` are for the log.
+    ///
+    /// # Panics
+    /// Without reactors.
+    #[must_use]
+    pub fn new(
+        engine: Arc<Engine>,
+        export: u64,
+        (array, volume): (ArrayIndex, Arc<VolumeMap>),
+        reactors: Vec<ReactorIndex>,
+        events: Sender<(u64, SessionEvent)>,
+    ) -> ExportHost {
+        assert!(!reactors.is_empty(), "an export has a reactor");
+        ExportHost {
+            engine,
+            export,
+            array,
+            volume: Mutex::new(volume),
+            reactors,
+            places: Mutex::default(),
+            events,
+        }
+    }
+
+    /// Gives all rings the volume's new extents, after it grew.
+    ///
+    /// # Panics
+    /// When a thread panicked while it changed the volume.
+    pub fn set_volume(&self, volume: &Arc<VolumeMap>) {
+        *self.volume.lock().expect("nothing panics under this lock") = Arc::clone(volume);
+        for handle in self.engine.handles() {
+            let (export, volume) = (self.export, Arc::clone(volume));
+            handle
+                .call(move |core| core.set_volume(export, &volume))
+                .ok();
+        }
+    }
+
+    /// Moves a ring to another reactor while the guest runs: it takes nothing new until what was
+    /// taken is answered, and goes on there. Whether there was such a ring.
+    ///
+    /// # Panics
+    /// When a thread panicked while it moved a ring.
+    #[must_use]
+    pub fn move_ring(&self, key: QueueKey, to: ReactorIndex) -> bool {
+        let Some(Stopped::Moved(ring)) = self.take(key, Leaving::Moves) else {
+            return false;
+        };
+        self.places
+            .lock()
+            .expect("nothing panics under this lock")
+            .insert(key, to);
+        let mut ring = *ring;
+        ring.queue.resume();
+        self.engine
+            .handle(to)
+            .call(move |core| core.add_ring(ring))
+            .is_ok()
+    }
+
+    fn take(&self, key: QueueKey, leaving: Leaving) -> Option<Stopped> {
+        let (sender, answer) = channel();
+        for handle in self.engine.handles() {
+            let (export, sender) = (self.export, sender.clone());
+            handle
+                .run(move |core| core.stop_ring(export, key, (sender, leaving)))
+                .ok()?;
+        }
+        drop(sender);
+        answer.recv().ok()
+    }
+
+    fn on_ring(&self, key: QueueKey, change: impl Fn(&mut Queue) + Clone + Send + 'static) {
+        for handle in self.engine.handles() {
+            let (export, change) = (self.export, change.clone());
+            handle
+                .call(move |core| core.with_ring(export, key, |queue| change(queue)))
+                .ok();
+        }
+    }
+
+    fn reactor_of(&self, key: QueueKey) -> ReactorIndex {
+        let places = self.places.lock().expect("nothing panics under this lock");
+        let first = self.reactors[usize::from(key.index) % self.reactors.len()];
+        places.get(&key).copied().unwrap_or(first)
+    }
+}
+
+impl Host for ExportHost {
+    fn start_queue(&self, key: QueueKey, queue: Queue) {
+        let volume = Arc::clone(&self.volume.lock().expect("nothing panics under this lock"));
+        let ring = Ring::new((self.export, key), queue, (self.array, volume));
+        let handle = self.engine.handle(self.reactor_of(key));
+        handle.call(move |core| core.add_ring(ring)).ok();
+    }
+
+    fn stop_queue(&self, key: QueueKey) -> u32 {
+        match self.take(key, Leaving::Ends) {
+            Some(Stopped::Ended(base)) => base,
+            Some(Stopped::Moved(_)) | None => 0,
+        }
+    }
+
+    fn set_memory(&self, front_end: u32, memory: &Arc<RegionTable>, change: MemoryChange) {
+        for handle in self.engine.handles() {
+            let (export, memory) = (self.export, Arc::clone(memory));
+            let set = move |core: &mut Core| {
+                core.each_ring(export, |key, queue| {
+                    if key.front_end == front_end {
+                        queue.set_memory(Arc::clone(&memory));
+                    }
+                });
+            };
+            handle.call(set).ok();
+        }
+        if change == MemoryChange::Added {
+            return;
+        }
+        for handle in self.engine.handles() {
+            let (sender, answer) = channel();
+            let export = self.export;
+            let asked = handle.run(move |core| core.await_let_go(export, front_end, sender));
+            if asked.is_ok() {
+                // An error means that the reactor is gone, and with it what pointed there.
+                answer.recv().ok();
+            }
+        }
+    }
+
+    fn set_call(&self, key: QueueKey, call: Option<Event>) {
+        self.on_ring(key, move |queue| queue.set_call(call.clone()));
+    }
+
+    fn set_kick(&self, key: QueueKey, kick: Option<Event>) {
+        self.on_ring(key, move |queue| queue.set_kick(kick.clone()));
+    }
+
+    fn set_error(&self, key: QueueKey, error: Option<Event>) {
+        self.on_ring(key, move |queue| queue.set_error(error.clone()));
+    }
+
+    fn event(&self, event: &SessionEvent) {
+        self.events.send((self.export, event.clone())).ok();
+    }
+}

@@ -1,0 +1,118 @@
+//! The world as one shard sees it in production: the reactor's drives, inboxes and clock.
+
+use array::{Event, Io, MemberRequest, Message};
+use block::{Completion, Cookie, Full};
+use drive::{DriveRequest, Port};
+use queues::Post;
+use units::{ArrayIndex, Clock, Instant, MonotonicClock, ReactorIndex};
+
+/// A message between reactors: for which array, and what.
+#[derive(Debug)]
+pub(crate) struct Envelope {
+    pub(crate) array: ArrayIndex,
+    pub(crate) message: Message,
+}
+
+/// What a completion of a member request carries: which array, and the shard's own number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MemberCookie {
+    pub(crate) array: ArrayIndex,
+    pub(crate) slot: u32,
+}
+
+impl MemberCookie {
+    pub(crate) fn pack(self) -> Cookie {
+        Cookie(u64::from(self.array.0) << 32 | u64::from(self.slot))
+    }
+
+    pub(crate) fn unpack(cookie: Cookie) -> MemberCookie {
+        let array = u16::try_from(cookie.0 >> 32).expect("packed by us");
+        let slot = u32::try_from(cookie.0 & u64::from(u32::MAX)).expect("masked");
+        MemberCookie {
+            array: ArrayIndex(array),
+            slot,
+        }
+    }
+}
+
+/// See the module. Borrowed anew for each call of a shard.
+pub(crate) struct Ports<'core> {
+    pub(crate) array: ArrayIndex,
+    pub(crate) port: &'core mut Port,
+    pub(crate) post: &'core mut Post<Envelope>,
+    pub(crate) completions: &'core mut Vec<Completion>,
+    pub(crate) events: &'core mut Vec<(ArrayIndex, Event)>,
+}
+
+impl Io for Ports<'_> {
+    fn now(&self) -> Instant {
+        MonotonicClock.now()
+    }
+
+    fn drive_room(&self) -> usize {
+        self.port.room()
+    }
+
+    fn drive(&mut self, request: MemberRequest) {
+        let slot = u32::try_from(request.cookie.0).expect("a slot of the shard");
+        let request = DriveRequest {
+            drive: request.drive,
+            operation: request.operation,
+            offset: request.offset,
+            length: request.length,
+            segments: request.segments,
+            cookie: MemberCookie {
+                array: self.array,
+                slot,
+            }
+            .pack(),
+        };
+        self.port
+            .submit(request)
+            .expect("the shard looked at the room");
+    }
+
+    fn ask(&mut self, to: ReactorIndex, message: Message) -> Result<(), Full<Message>> {
+        let envelope = Envelope {
+            array: self.array,
+            message,
+        };
+        self.post
+            .request(to, envelope)
+            .map_err(|full| Full(full.0.message))
+    }
+
+    fn reply(&mut self, to: ReactorIndex, message: Message) {
+        self.post.reply(
+            to,
+            Envelope {
+                array: self.array,
+                message,
+            },
+        );
+    }
+
+    fn complete(&mut self, completion: Completion) {
+        self.completions.push(completion);
+    }
+
+    fn event(&mut self, event: Event) {
+        self.events.push((self.array, event));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn member_cookies_come_back_as_they_went() {
+        for (array, slot) in [(0, 0), (63, u32::MAX), (u16::MAX, 7)] {
+            let cookie = MemberCookie {
+                array: ArrayIndex(array),
+                slot,
+            };
+            assert_eq!(MemberCookie::unpack(cookie.pack()), cookie);
+        }
+    }
+}
