@@ -476,11 +476,10 @@ impl Port {
         }
         self.seats[usize::from(place)] = None;
     }
-}
 
-impl Drop for Port {
-    fn drop(&mut self) {
-        // The kernel writes into memory of the askers and ours: it must be done before they go.
+    /// Sleeps until the kernel has no operation of ours: it writes into memory of the askers and of
+    /// the port, and must be done before they go. Nothing is answered or continued any more.
+    fn wait_for_kernel(&mut self) {
         while self.in_kernel > 0 {
             self.ring.sleep(None);
             let mut answers = std::mem::take(&mut self.answers);
@@ -490,7 +489,14 @@ impl Drop for Port {
                 .filter(|answer| matches!(Key::decode(answer.key), Key::Task(_)))
                 .count();
             self.in_kernel -= ended;
+            self.answers = answers;
         }
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        self.wait_for_kernel();
         self.ring.unregister_all();
     }
 }
