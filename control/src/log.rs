@@ -33,8 +33,9 @@ pub fn begin() {
 
 /// The form of a line.
 #[derive(Clone, Copy, Debug)]
-struct Line {
-    journal: bool,
+pub(crate) struct Line {
+    /// For journald.
+    pub(crate) journal: bool,
 }
 
 impl<S, N> FormatEvent<S, N> for Line

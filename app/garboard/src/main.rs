@@ -1,2 +1,20 @@
-//! stub
-fn main() {}
+//! `garboard serve` is the engine; every other sub-command is a thin client of its API.
+#![forbid(unsafe_code)]
+
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+
+use garboard::Console;
+
+fn main() -> ExitCode {
+    // Not locked: the progress bar and the log write to stderr as well.
+    let (mut out, mut error) = (io::stdout(), io::stderr());
+    let mut input = io::stdin().lock();
+    let mut console = Console {
+        terminal: io::stdin().is_terminal() && error.is_terminal(),
+        out: &mut out,
+        error: &mut error,
+        input: &mut input,
+    };
+    ExitCode::from(garboard::run(std::env::args_os(), &mut console))
+}

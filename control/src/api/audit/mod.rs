@@ -62,3 +62,6 @@ pub(super) async fn audit(request: Request, next: Next) -> Response {
     );
     response
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,281 @@
+//! `garboard array …`.
+
+mod rows;
+mod said;
+
+use control::body::{ArrayCreateBody, FindBody, ForceBody, ImportBody, ReplaceBody};
+use control::request::{ArrayModify, ArrayOptions, WriteHole};
+use control::view::{ArrayView, DriveView, FoundArray, JobView};
+use control::{Answer, ErrorKind};
+
+use super::drive;
+use crate::output::{size, word};
+use crate::progress;
+use crate::session::{Question, Session};
+
+pub(super) use said::Array;
+use said::{Action, Background, Create, Destroy, Fail, Import, Modify, Name, Replace, Start};
+
+impl Array {
+    pub(super) fn run(self, session: &mut Session<'_, '_>) -> Answer<()> {
+        match self {
+            Array::Create(create) => create.run(session),
+            Array::List => {
+                let arrays: Vec<ArrayView> = session.get("/v1/arrays")?;
+                session.list(&arrays)
+            }
+            Array::Show(Name { name }) => {
+                let array: ArrayView = session.get(&path(&name))?;
+                session.show(&array)
+            }
+            Array::Start(start) => start.run(session),
+            Array::Stop(Name { name }) => {
+                let array: ArrayView =
+                    session.post(&format!("{}/stop", path(&name)), &NoBody {})?;
+                session.done(&array, &format!("array {} stopped", array.name))
+            }
+            Array::Destroy(destroy) => destroy.run(session),
+            Array::Import(import) => import.run(session),
+            Array::Modify(modify) => modify.run(session),
+            Array::Fail(fail) => fail.run(session),
+            Array::Replace(replace) => replace.run(session),
+            Array::Rebuild(background) => background.run("rebuild", session),
+            Array::Resync(background) => background.run("resync", session),
+        }
+    }
+}
+
+#[derive(serde::Serialize)]
+struct NoBody {}
+
+fn path(key: &str) -> String {
+    format!("/v1/arrays/{key}")
+}
+
+/// What a command touches: the array and its drives.
+fn touched(session: &Session<'_, '_>, array: &ArrayView) -> Answer<Vec<String>> {
+    let drives: Vec<DriveView> = session.get("/v1/drives")?;
+    let state = word(&array.state);
+    let mut lines = vec![format!(
+        "array {}: level {}, {state}, {}, {} volumes",
+        array.name,
+        array.level,
+        size(array.size_bytes),
+        array.volumes,
+    )];
+    for place in &array.members {
+        let member = place.member;
+        let drive = drives
+            .iter()
+            .find(|drive| Some(&drive.name) == place.drive.as_ref());
+        lines.push(match drive {
+            Some(found) => format!("member {member}: {}", drive::describe(found)),
+            None => format!("member {member}: {}", word(&place.state)),
+        });
+    }
+    Ok(lines)
+}
+
+impl Create {
+    fn run(self, session: &mut Session<'_, '_>) -> Answer<()> {
+        let body = ArrayCreateBody {
+            name: self.name,
+            uuid: self.uuid,
+            level: self.level,
+            drives: self.drives,
+            options: ArrayOptions {
+                chunk_bytes: self.shape.chunk.map(|chunk| chunk.0),
+                parity: self.shape.parity,
+                group_size: self.shape.group_size,
+                block_bytes: self.shape.block_size.map(|block| block.0),
+                write_hole: self.shape.write_hole.into(),
+            },
+            force: self.force,
+        };
+        if self.force {
+            let mut lines = Vec::new();
+            for key in &body.drives {
+                let found: DriveView = session.get(&format!("/v1/drives/{key}"))?;
+                lines.push(drive::describe(&found));
+            }
+            let question = Question {
+                object: format!("array {}", body.name),
+                what: "this overwrites what is on the drives".into(),
+                touched: lines,
+            };
+            session.confirm(&question, self.yes.yes)?;
+        }
+        let array: ArrayView = session.post("/v1/arrays", &body)?;
+        session.warn(&array.warnings);
+        finish(session, array, self.wait, |array| {
+            format!(
+                "array {} created, {} for volumes",
+                array.name,
+                size(array.size_bytes)
+            )
+        })
+    }
+}
+
+/// Waits for the array's jobs when asked, and says what came of it.
+fn finish(
+    session: &mut Session<'_, '_>,
+    array: ArrayView,
+    wait: bool,
+    sentence: impl Fn(&ArrayView) -> String,
+) -> Answer<()> {
+    let array = if wait && !array.jobs.is_empty() {
+        progress::wait(session, &array.jobs)?;
+        session.get(&path(&array.name))?
+    } else {
+        array
+    };
+    session.done(&array, &sentence(&array))
+}
+
+impl Start {
+    fn run(self, session: &mut Session<'_, '_>) -> Answer<()> {
+        let array: ArrayView = session.get(&path(&self.name))?;
+        let start = format!("{}/start", path(&array.name));
+        // Without force first: it is not used up where it is not needed, and the refusal names
+        // what would be lost.
+        let first: Answer<ArrayView> = session.post(&start, &ForceBody { force: false });
+        let started = match first {
+            Err(refusal) if self.force && refusal.kind == ErrorKind::Unsafe => {
+                let mut touched = touched(session, &array)?;
+                touched.insert(0, refusal.message);
+                let question = Question {
+                    object: format!("array {}", array.name),
+                    what: "this starts an array without what it lost".into(),
+                    touched,
+                };
+                session.confirm(&question, self.yes.yes)?;
+                session.post(&start, &ForceBody { force: true })?
+            }
+            answer => answer?,
+        };
+        session.warn(&started.warnings);
+        let sentence = format!("array {} started, {}", started.name, word(&started.state));
+        session.done(&started, &sentence)
+    }
+}
+
+impl Destroy {
+    fn run(self, session: &mut Session<'_, '_>) -> Answer<()> {
+        let array: ArrayView = session.get(&path(&self.name))?;
+        let question = Question {
+            object: format!("array {}", array.name),
+            what: "this destroys the array and all it holds".into(),
+            touched: touched(session, &array)?,
+        };
+        session.confirm(&question, self.yes.yes)?;
+        let gone: ArrayView =
+            session.delete(&format!("{}?force={}", path(&array.name), self.force))?;
+        session.done(&gone, &format!("array {} destroyed", gone.name))
+    }
+}
+
+impl Import {
+    fn run(self, session: &mut Session<'_, '_>) -> Answer<()> {
+        let Some(array) = self.name else {
+            let body = FindBody { specs: self.specs };
+            let found: Vec<FoundArray> = session.post("/v1/import/find", &body)?;
+            return session.list(&found);
+        };
+        let body = ImportBody {
+            array,
+            specs: self.specs,
+            force: self.force,
+        };
+        let array: ArrayView = session.post("/v1/import", &body)?;
+        session.warn(&array.warnings);
+        let sentence = format!("array {} imported, {}", array.name, word(&array.state));
+        session.done(&array, &sentence)
+    }
+}
+
+impl Modify {
+    fn run(self, session: &mut Session<'_, '_>) -> Answer<()> {
+        let body = ArrayModify {
+            write_hole: self.write_hole.map(WriteHole::from),
+            rebuild_floor_bytes_per_second: self.rebuild_floor.map(|floor| floor.0),
+            latency_target_us: self.latency_target,
+            hold_timeout_ms: self.hold_timeout,
+        };
+        let array: ArrayView = session.patch(&path(&self.name), &body)?;
+        session.done(&array, &format!("array {} modified", array.name))
+    }
+}
+
+impl Fail {
+    fn run(self, session: &mut Session<'_, '_>) -> Answer<()> {
+        let array: ArrayView = session.get(&path(&self.name))?;
+        let question = Question {
+            object: format!("member {} of array {}", self.member, array.name),
+            what: format!("this excludes member {}", self.member),
+            touched: touched(session, &array)?,
+        };
+        session.confirm(&question, self.yes.yes)?;
+        let fail = format!("{}/members/{}/fail", path(&array.name), self.member);
+        let array: ArrayView = session.post(&fail, &NoBody {})?;
+        let state = word(&array.state);
+        let sentence = format!(
+            "member {} of array {} failed; {state}",
+            self.member, array.name
+        );
+        session.done(&array, &sentence)
+    }
+}
+
+impl Replace {
+    fn run(self, session: &mut Session<'_, '_>) -> Answer<()> {
+        if self.force {
+            let found: DriveView = session.get(&format!("/v1/drives/{}", self.drive))?;
+            let question = Question {
+                object: format!("drive {}", found.name),
+                what: "this overwrites what is on the drive".into(),
+                touched: vec![drive::describe(&found)],
+            };
+            session.confirm(&question, self.yes.yes)?;
+        }
+        let member = self.member;
+        let replace = format!("{}/members/{member}/replace", path(&self.name));
+        let body = ReplaceBody {
+            drive: self.drive,
+            force: self.force,
+        };
+        let array: ArrayView = session.post(&replace, &body)?;
+        finish(session, array, self.wait, |array| {
+            format!(
+                "member {member} of array {} replaced; {}",
+                array.name,
+                word(&array.state)
+            )
+        })
+    }
+}
+
+impl Background {
+    fn run(self, kind: &str, session: &mut Session<'_, '_>) -> Answer<()> {
+        let path = format!("{}/{kind}", path(&self.name));
+        let job: JobView = match self.action {
+            Action::Start => session.post(&path, &NoBody {})?,
+            Action::Stop => session.delete(&path)?,
+            Action::Show => {
+                let jobs: Vec<JobView> = session.get(&path)?;
+                return session.list(&jobs);
+            }
+        };
+        let job = match (self.action, self.wait) {
+            (Action::Start, true) => progress::wait(session, &[job.id])?.remove(0),
+            (Action::Start | Action::Stop | Action::Show, _) => job,
+        };
+        let sentence = format!(
+            "{kind} of array {}: job {} {}",
+            job.array,
+            job.id,
+            word(&job.state)
+        );
+        session.done(&job, &sentence)
+    }
+}

@@ -1,0 +1,85 @@
+//! How arrays look in a table.
+
+use control::view::{ArrayView, FoundArray};
+
+use crate::output::{Row, or_dash, size, word};
+
+impl Row for ArrayView {
+    const HEADS: &'static [&'static str] = &[
+        "NAME", "LEVEL", "STATE", "MEMBERS", "SIZE", "FREE", "VOLUMES",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.name.clone(),
+            self.level.to_string(),
+            word(&self.state),
+            self.members.len().to_string(),
+            size(self.size_bytes),
+            size(self.free_bytes),
+            self.volumes.to_string(),
+        ]
+    }
+
+    fn details(&self) -> Vec<(&'static str, String)> {
+        let mut details = vec![
+            ("uuid", self.uuid.to_string()),
+            ("parity", self.parity.to_string()),
+            ("group size", self.group_size.to_string()),
+            ("chunk", size(self.chunk_bytes)),
+            ("full stripe", size(self.stripe_bytes)),
+            ("block", self.block_bytes.to_string()),
+            ("extent", size(self.extent_bytes)),
+            ("write hole", word(&self.write_hole)),
+            (
+                "rebuild floor",
+                format!("{}/s", size(self.rebuild_floor_bytes_per_second)),
+            ),
+            ("latency target us", or_dash(self.latency_target_us)),
+            ("hold timeout ms", or_dash(self.hold_timeout_ms)),
+            ("update", self.update.to_string()),
+            (
+                "jobs",
+                or_dash((!self.jobs.is_empty()).then(|| format!("{:?}", self.jobs))),
+            ),
+        ];
+        for place in &self.members {
+            let drive = or_dash(place.drive.as_ref());
+            let cause = place
+                .cause
+                .as_ref()
+                .map(|cause| format!(": {cause}"))
+                .unwrap_or_default();
+            let text = format!("{} {} {drive}{cause}", place.member, word(&place.state));
+            details.push(("member", text));
+        }
+        details.extend(
+            self.warnings
+                .iter()
+                .map(|warning| ("warning", warning.clone())),
+        );
+        details
+    }
+}
+
+impl Row for FoundArray {
+    const HEADS: &'static [&'static str] =
+        &["NAME", "UUID", "LEVEL", "FOUND", "SIZE", "DRIVES", "CAUSE"];
+
+    fn cells(&self) -> Vec<String> {
+        let drives: Vec<String> = self
+            .drives
+            .iter()
+            .map(|drive| drive.spec.to_string())
+            .collect();
+        vec![
+            self.name.clone(),
+            self.uuid.to_string(),
+            self.level.to_string(),
+            format!("{} of {}", self.drives.len(), self.members),
+            size(self.size_bytes),
+            drives.join(" "),
+            or_dash(self.cause.as_ref()),
+        ]
+    }
+}

@@ -1,0 +1,223 @@
+//! What can be said of arrays.
+
+use clap::{Args, Subcommand, ValueEnum};
+use control::request::{DriveSpec, Level, WriteHole};
+use units::Size;
+use uuid::Uuid;
+
+use crate::cli::{self, Yes};
+
+/// Arrays: drives joined, so that losses are survived.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Array {
+    /// Make an array of free drives
+    Create(Create),
+    /// List all arrays
+    List,
+    /// Show one array
+    Show(Name),
+    /// Let an array serve, now and after a restart
+    Start(Start),
+    /// Stop an array, now and after a restart
+    Stop(Name),
+    /// Forget an array and all it holds
+    Destroy(Destroy),
+    /// Find arrays on drives that this engine does not know, or take one over
+    Import(Import),
+    /// Change options while the array runs
+    Modify(Modify),
+    /// Exclude a member, as if its drive had failed
+    Fail(Fail),
+    /// Give the place of a lost member a new drive
+    Replace(Replace),
+    /// Fill new or returned members
+    Rebuild(Background),
+    /// Make parity agree again after an unclean stop
+    Resync(Background),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Name {
+    /// Name or uuid
+    #[arg(value_parser = cli::key)]
+    pub(super) name: String,
+}
+
+#[derive(Debug, Args)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of the command line"
+)]
+pub(crate) struct Create {
+    /// Its name
+    #[arg(value_parser = cli::new_name)]
+    pub(super) name: String,
+    /// 0, 1, 10, 5, 6, 7 (triple parity), nm, 50, 60 or 70
+    #[arg(long, value_parser = str::parse::<Level>)]
+    pub(super) level: Level,
+    /// Free drives by name or uuid, in the members' order
+    #[arg(long, value_delimiter = ',', required = true, value_parser = cli::key)]
+    pub(super) drives: Vec<String>,
+    #[command(flatten)]
+    pub(super) shape: Shape,
+    /// Its uuid; the command can then be repeated
+    #[arg(long)]
+    pub(super) uuid: Option<Uuid>,
+    /// Overwrite drives that carry something known
+    #[arg(long)]
+    pub(super) force: bool,
+    /// Wait for the initialization
+    #[arg(long)]
+    pub(super) wait: bool,
+    #[command(flatten)]
+    pub(super) yes: Yes,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Shape {
+    /// Bytes of a chunk, 4KiB to 1MiB [default: 64KiB]
+    #[arg(long, value_name = "SIZE", value_parser = cli::size)]
+    pub(super) chunk: Option<Size>,
+    /// Parity chunks of a stripe, for level nm
+    #[arg(long)]
+    pub(super) parity: Option<u16>,
+    /// Members of a group, for levels 10, 50, 60 and 70
+    #[arg(long, value_name = "N")]
+    pub(super) group_size: Option<u16>,
+    /// 512 or 4096 [default: the largest of the drives']
+    #[arg(long, value_name = "BYTES", value_parser = cli::size)]
+    pub(super) block_size: Option<Size>,
+    /// What is done against the write hole
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(super) write_hole: Hole,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Hole {
+    Auto,
+    Strict,
+    Off,
+}
+
+impl From<Hole> for WriteHole {
+    fn from(hole: Hole) -> WriteHole {
+        match hole {
+            Hole::Auto => WriteHole::Auto,
+            Hole::Strict => WriteHole::Strict,
+            Hole::Off => WriteHole::Off,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Start {
+    /// Name or uuid
+    #[arg(value_parser = cli::key)]
+    pub(super) name: String,
+    /// Start a minority of the members; what is lost is named
+    #[arg(long)]
+    pub(super) force: bool,
+    #[command(flatten)]
+    pub(super) yes: Yes,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Destroy {
+    /// Name or uuid
+    #[arg(value_parser = cli::key)]
+    pub(super) name: String,
+    /// Also when it has volumes
+    #[arg(long)]
+    pub(super) force: bool,
+    #[command(flatten)]
+    pub(super) yes: Yes,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Import {
+    /// Name or uuid of the array to take over; without it, list what is found
+    #[arg(value_parser = cli::key)]
+    pub(super) name: Option<String>,
+    /// Where to look, besides drives already added [default: all block devices]
+    #[arg(long = "search", value_name = "SPEC", value_parser = cli::spec)]
+    pub(super) specs: Vec<DriveSpec>,
+    /// Start a minority of the members
+    #[arg(long)]
+    pub(super) force: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Modify {
+    /// Name or uuid
+    #[arg(value_parser = cli::key)]
+    pub(super) name: String,
+    /// What is done against the write hole
+    #[arg(long, value_enum)]
+    pub(super) write_hole: Option<Hole>,
+    /// A rebuild gets at least so many bytes per second of one member
+    #[arg(long, value_name = "SIZE", value_parser = cli::size)]
+    pub(super) rebuild_floor: Option<Size>,
+    /// Background work makes room when guests see more than this
+    #[arg(long, value_name = "MICROSECONDS")]
+    pub(super) latency_target: Option<u64>,
+    /// How long requests beyond redundancy are held before they fail
+    #[arg(long, value_name = "MILLISECONDS")]
+    pub(super) hold_timeout: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Fail {
+    /// Name or uuid
+    #[arg(value_parser = cli::key)]
+    pub(super) name: String,
+    /// The member's number
+    #[arg(long, value_name = "I")]
+    pub(super) member: u16,
+    #[command(flatten)]
+    pub(super) yes: Yes,
+}
+
+#[derive(Debug, Args)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of the command line"
+)]
+pub(crate) struct Replace {
+    /// Name or uuid
+    #[arg(value_parser = cli::key)]
+    pub(super) name: String,
+    /// The member's number
+    #[arg(long, value_name = "I")]
+    pub(super) member: u16,
+    /// A free drive, by name or uuid
+    #[arg(long, value_parser = cli::key)]
+    pub(super) drive: String,
+    /// Overwrite a drive that carries something known
+    #[arg(long)]
+    pub(super) force: bool,
+    /// Wait for the rebuild
+    #[arg(long)]
+    pub(super) wait: bool,
+    #[command(flatten)]
+    pub(super) yes: Yes,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Background {
+    /// Name or uuid
+    #[arg(value_parser = cli::key)]
+    pub(super) name: String,
+    /// What to do
+    #[arg(value_enum)]
+    pub(super) action: Action,
+    /// Wait for its end
+    #[arg(long)]
+    pub(super) wait: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Action {
+    Start,
+    Stop,
+    Show,
+}

@@ -1,0 +1,82 @@
+//! `garboard status` and `garboard top`.
+
+use std::time::Duration;
+
+use clap::Args;
+use control::Answer;
+use control::view::{Count, StatusView};
+
+use crate::output::{Row, size};
+use crate::progress;
+use crate::session::Session;
+use crate::top;
+
+/// Everything at a glance.
+pub(super) fn status(session: &mut Session<'_, '_>) -> Answer<()> {
+    let status: StatusView = session.get("/v1/status")?;
+    session.warn(&status.engine.warnings);
+    session.show(&status)
+}
+
+/// Show rates, again and again.
+#[derive(Debug, Args)]
+pub(super) struct Top {
+    /// Seconds between two looks
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    interval: u32,
+    /// End after so many looks [default: never]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    count: Option<u32>,
+}
+
+impl Top {
+    pub(super) fn run(self, session: &mut Session<'_, '_>) -> Answer<()> {
+        top::run(
+            session,
+            Duration::from_secs(self.interval.into()),
+            self.count,
+        )
+    }
+}
+
+fn count(count: Count) -> String {
+    match count.attention {
+        0 => count.total.to_string(),
+        attention => format!("{} ({attention} need attention)", count.total),
+    }
+}
+
+impl Row for StatusView {
+    const HEADS: &'static [&'static str] = &[
+        "VERSION", "UPTIME", "DRIVES", "ARRAYS", "VOLUMES", "EXPORTS", "JOBS",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.version.clone(),
+            progress::duration(self.uptime_s),
+            count(self.drives),
+            count(self.arrays),
+            count(self.volumes),
+            count(self.exports),
+            self.jobs_running.to_string(),
+        ]
+    }
+
+    fn details(&self) -> Vec<(&'static str, String)> {
+        let mut details = vec![
+            ("process", self.process.to_string()),
+            ("memory", size(self.engine.memory_bytes)),
+            ("poll", self.engine.poll.clone()),
+            ("parity", self.engine.parity_backend.clone()),
+        ];
+        for reactor in &self.engine.reactors {
+            let text = format!(
+                "{} on core {}, {}, {} requests",
+                reactor.reactor, reactor.core, reactor.state, reactor.requests_total
+            );
+            details.push(("reactor", text));
+        }
+        details
+    }
+}

@@ -1,0 +1,218 @@
+//! `garboard volume …`.
+
+use clap::Subcommand;
+use control::Answer;
+use control::body::{ResizeBody, VolumeCreateBody};
+use control::request::VolumeLimit;
+use control::view::VolumeView;
+use units::Size;
+use uuid::Uuid;
+
+use super::Yes;
+use crate::output::{Row, or_dash, size};
+use crate::session::{Question, Session};
+
+/// Volumes: named, sized parts of an array.
+#[derive(Debug, Subcommand)]
+pub(super) enum Volume {
+    /// Make a volume that reads as zeroes
+    Create {
+        /// Its name
+        #[arg(value_parser = super::new_name)]
+        name: String,
+        /// The array, by name or uuid
+        #[arg(long, value_parser = super::key)]
+        array: String,
+        /// What the guest sees, exactly
+        #[arg(long, value_parser = super::size)]
+        size: Size,
+        /// The guests promise not to change a page that is being written
+        #[arg(long)]
+        stable_buffers: bool,
+        /// Its uuid; the command can then be repeated
+        #[arg(long)]
+        uuid: Option<Uuid>,
+    },
+    /// List all volumes
+    List,
+    /// Show one volume
+    Show {
+        /// Name or uuid
+        #[arg(value_parser = super::key)]
+        name: String,
+    },
+    /// Give a volume another size
+    Resize {
+        /// Name or uuid
+        #[arg(value_parser = super::key)]
+        name: String,
+        /// The new size, exactly
+        #[arg(long, value_parser = super::size)]
+        size: Size,
+    },
+    /// Delete a volume and what it holds
+    Delete {
+        /// Name or uuid
+        #[arg(value_parser = super::key)]
+        name: String,
+        #[command(flatten)]
+        yes: Yes,
+    },
+    /// Set all limits of a volume; what is left out is without limit
+    Limit {
+        /// Name or uuid
+        #[arg(value_parser = super::key)]
+        name: String,
+        /// Requests per second
+        #[arg(long, value_name = "N")]
+        iops: Option<u64>,
+        /// Bytes per second
+        #[arg(long, value_name = "SIZE", value_parser = super::size)]
+        bandwidth: Option<Size>,
+        /// Milliseconds of unused limit that are kept
+        #[arg(long, value_name = "MILLISECONDS")]
+        burst: Option<u64>,
+    },
+}
+
+impl Volume {
+    pub(super) fn run(self, session: &mut Session<'_, '_>) -> Answer<()> {
+        match self {
+            Volume::Create {
+                name,
+                array,
+                size: Size(size_bytes),
+                stable_buffers,
+                uuid,
+            } => {
+                let body = VolumeCreateBody {
+                    name,
+                    uuid,
+                    array,
+                    size_bytes,
+                    stable_buffers,
+                };
+                let volume: VolumeView = session.post("/v1/volumes", &body)?;
+                let sentence = format!(
+                    "volume {} created, {}",
+                    volume.name,
+                    size(volume.size_bytes)
+                );
+                session.done(&volume, &sentence)
+            }
+            Volume::List => {
+                let volumes: Vec<VolumeView> = session.get("/v1/volumes")?;
+                session.list(&volumes)
+            }
+            Volume::Show { name } => {
+                let volume: VolumeView = session.get(&path(&name))?;
+                session.show(&volume)
+            }
+            Volume::Resize {
+                name,
+                size: Size(size_bytes),
+            } => {
+                let volume: VolumeView = session.patch(&path(&name), &ResizeBody { size_bytes })?;
+                let sentence = format!("volume {} has {}", volume.name, size(volume.size_bytes));
+                session.done(&volume, &sentence)
+            }
+            Volume::Delete { name, yes } => delete(&name, yes, session),
+            Volume::Limit {
+                name,
+                iops,
+                bandwidth,
+                burst,
+            } => {
+                let bytes_per_second = bandwidth.map(|bandwidth| bandwidth.0);
+                let limit = VolumeLimit {
+                    iops,
+                    bytes_per_second,
+                    burst_ms: burst,
+                };
+                let volume: VolumeView = session.put(&format!("{}/limit", path(&name)), &limit)?;
+                let sentence = format!("volume {}: {}", volume.name, limits(&volume.limit));
+                session.done(&volume, &sentence)
+            }
+        }
+    }
+}
+
+fn delete(name: &str, yes: Yes, session: &mut Session<'_, '_>) -> Answer<()> {
+    let volume: VolumeView = session.get(&path(name))?;
+    let line = format!(
+        "volume {} on array {}, {}",
+        volume.name,
+        volume.array,
+        size(volume.size_bytes)
+    );
+    let question = Question {
+        object: format!("volume {}", volume.name),
+        what: "this deletes the volume and what it holds".to_owned(),
+        touched: vec![line],
+    };
+    session.confirm(&question, yes.yes)?;
+    let gone: VolumeView = session.delete(&path(&volume.name))?;
+    session.done(&gone, &format!("volume {} deleted", gone.name))
+}
+
+fn path(key: &str) -> String {
+    format!("/v1/volumes/{key}")
+}
+
+fn limits(limit: &VolumeLimit) -> String {
+    if limit.is_none() {
+        return "no limit".into();
+    }
+    let iops = or_dash(limit.iops);
+    let bandwidth = or_dash(
+        limit
+            .bytes_per_second
+            .map(|bytes| format!("{}/s", size(bytes))),
+    );
+    format!(
+        "{iops} IOPS, {bandwidth}, burst {} ms",
+        or_dash(limit.burst_ms)
+    )
+}
+
+impl Row for VolumeView {
+    const HEADS: &'static [&'static str] = &["NAME", "ARRAY", "SIZE", "EXPORTS", "LIMIT"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.name.clone(),
+            self.array.clone(),
+            size(self.size_bytes),
+            or_dash((!self.exports.is_empty()).then(|| self.exports.join(","))),
+            limits(&self.limit),
+        ]
+    }
+
+    fn details(&self) -> Vec<(&'static str, String)> {
+        let counters = &self.counters;
+        vec![
+            ("uuid", self.uuid.to_string()),
+            ("allocated", size(self.allocated_bytes)),
+            ("stable buffers", self.stable_buffers.to_string()),
+            (
+                "reads",
+                format!(
+                    "{} ({})",
+                    counters.reads_total,
+                    size(counters.read_bytes_total)
+                ),
+            ),
+            (
+                "writes",
+                format!(
+                    "{} ({})",
+                    counters.writes_total,
+                    size(counters.written_bytes_total)
+                ),
+            ),
+            ("flushes", counters.flushes_total.to_string()),
+            ("errors", counters.errors_total.to_string()),
+            ("copied", size(self.copied_bytes_total)),
+        ]
+    }
+}

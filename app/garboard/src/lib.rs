@@ -1,0 +1,102 @@
+//! The command line as a library, so that tests can run it with their own console and engine.
+//!
+//! Exit statuses: 0 success, 1 refused or failed, 2 wrong usage, 3 engine unreachable.
+#![forbid(unsafe_code)]
+
+mod cli;
+mod client;
+mod engine;
+mod output;
+mod progress;
+pub mod serve;
+mod session;
+mod top;
+pub mod vm;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io::{BufRead, Write};
+
+use clap::Parser;
+use control::{EngineError, ErrorKind};
+
+use crate::output::Output;
+
+/// Done.
+pub const EXIT_OK: u8 = 0;
+/// Refused or failed.
+pub const EXIT_FAILED: u8 = 1;
+/// Wrong usage.
+pub const EXIT_USAGE: u8 = 2;
+/// The engine does not answer.
+pub const EXIT_UNREACHABLE: u8 = 3;
+
+/// Where a command reads from and writes to.
+pub struct Console<'a> {
+    /// Results.
+    pub out: &'a mut dyn Write,
+    /// Errors, warnings, questions.
+    pub error: &'a mut dyn Write,
+    /// Answers to questions.
+    pub input: &'a mut dyn BufRead,
+    /// Whether a person is there to be asked.
+    pub terminal: bool,
+}
+
+impl fmt::Debug for Console<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Console")
+            .field("terminal", &self.terminal)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Runs one command line (the program's name first) and says the exit status.
+pub fn run(arguments: impl IntoIterator<Item = OsString>, console: &mut Console<'_>) -> u8 {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let cli = match cli::Cli::try_parse_from(&arguments) {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error, &arguments, console),
+    };
+    let output = cli.output;
+    match cli.run(console) {
+        Ok(()) => EXIT_OK,
+        Err(error) => {
+            output.error(&error, console);
+            if error.kind == ErrorKind::Unreachable {
+                EXIT_UNREACHABLE
+            } else {
+                EXIT_FAILED
+            }
+        }
+    }
+}
+
+/// Says what clap found: help and versions are results, the rest is wrong usage.
+fn usage(error: &clap::Error, arguments: &[OsString], console: &mut Console<'_>) -> u8 {
+    if !error.use_stderr() {
+        // Nobody reads the help any more: nothing to do about that.
+        let _ = write!(console.out, "{error}");
+        return EXIT_OK;
+    }
+    if asks_for_json(arguments) {
+        let message = error.to_string();
+        let message = message.lines().next().unwrap_or_default();
+        let message = message.trim_start_matches("error: ");
+        let error = EngineError::new(ErrorKind::Invalid, "command line", message)
+            .next("`garboard help` shows the commands");
+        Output::Json.error(&error, console);
+    } else {
+        let _ = write!(console.error, "{error}");
+    }
+    EXIT_USAGE
+}
+
+/// Whether a command line that cannot be parsed wanted JSON.
+fn asks_for_json(arguments: &[OsString]) -> bool {
+    let pairs = arguments.windows(2);
+    pairs
+        .into_iter()
+        .any(|pair| pair[0] == "--output" && pair[1] == "json")
+        || arguments.iter().any(|argument| argument == "--output=json")
+}

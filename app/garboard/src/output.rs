@@ -1,0 +1,149 @@
+//! Results as a table for people or as JSON for programs.
+
+use clap::ValueEnum;
+use comfy_table::{ContentArrangement, Table, presets};
+use control::{Answer, EngineError, ErrorKind};
+use serde::Serialize;
+use units::Size;
+
+use crate::Console;
+
+/// The form of results and errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+}
+
+/// How an object looks in a table.
+pub(crate) trait Row: Serialize {
+    /// The heads of the columns.
+    const HEADS: &'static [&'static str];
+    /// The cells of this object's line.
+    fn cells(&self) -> Vec<String>;
+    /// What `show` adds below the line: name and text.
+    fn details(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+}
+
+impl Output {
+    /// Writes an error: the JSON object, or a sentence.
+    pub(crate) fn error(self, error: &EngineError, console: &mut Console<'_>) {
+        let text = match self {
+            Output::Table => format!("error: {error}"),
+            Output::Json => serde_json::to_string(error).expect("strings only"),
+        };
+        // Nobody reads errors any more: nothing to do about that.
+        let _ = writeln!(console.error, "{text}");
+    }
+
+    /// Writes many objects.
+    pub(crate) fn list<T: Row>(self, objects: &[T], console: &mut Console<'_>) -> Answer<()> {
+        match self {
+            Output::Json => json(objects, console),
+            Output::Table => {
+                let mut table = table(T::HEADS);
+                for object in objects {
+                    table.add_row(object.cells());
+                }
+                line(console, &table.to_string())
+            }
+        }
+    }
+
+    /// Writes one object in full.
+    pub(crate) fn show<T: Row>(self, object: &T, console: &mut Console<'_>) -> Answer<()> {
+        match self {
+            Output::Json => json(object, console),
+            Output::Table => {
+                let mut table = table(&[]);
+                for (head, cell) in T::HEADS.iter().zip(object.cells()) {
+                    table.add_row([head.to_lowercase(), cell]);
+                }
+                for (name, text) in object.details() {
+                    table.add_row([name.to_owned(), text]);
+                }
+                line(console, &table.to_string())
+            }
+        }
+    }
+
+    /// Writes what was done to an object: a sentence, or the object.
+    pub(crate) fn done<T: Row>(
+        self,
+        object: &T,
+        sentence: &str,
+        console: &mut Console<'_>,
+    ) -> Answer<()> {
+        match self {
+            Output::Json => json(object, console),
+            Output::Table => line(console, sentence),
+        }
+    }
+}
+
+/// Writes a JSON value.
+pub(crate) fn json<T: Serialize + ?Sized>(value: &T, console: &mut Console<'_>) -> Answer<()> {
+    let text = serde_json::to_string_pretty(value)
+        .map_err(|error| EngineError::new(ErrorKind::Internal, "output", error.to_string()))?;
+    line(console, &text)
+}
+
+/// Writes a line to the results.
+pub(crate) fn line(console: &mut Console<'_>, text: &str) -> Answer<()> {
+    writeln!(console.out, "{text}")
+        .and_then(|()| console.out.flush())
+        .map_err(|error| {
+            EngineError::new(
+                ErrorKind::Internal,
+                "output",
+                format!("it cannot be written: {error}"),
+            )
+        })
+}
+
+fn table(heads: &[&str]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled);
+    if !heads.is_empty() {
+        table.set_header(heads);
+    }
+    table
+}
+
+/// A number of bytes for people.
+pub(crate) fn size(bytes: u64) -> String {
+    Size(bytes).to_string()
+}
+
+/// A text that may be missing.
+pub(crate) fn or_dash(text: Option<impl ToString>) -> String {
+    text.map_or_else(|| "-".to_owned(), |text| text.to_string())
+}
+
+/// A value as it stands in JSON, without quotes: states and kinds have one spelling.
+pub(crate) fn word(value: &impl Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(text)) => text,
+        Ok(other) => other.to_string(),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use control::request::WriteHole;
+
+    #[test]
+    fn words_are_those_of_the_json() {
+        assert_eq!(word(&WriteHole::Strict), "strict");
+        assert_eq!(or_dash(None::<u8>), "-");
+        assert_eq!(size(3 << 20), "3MiB");
+    }
+}

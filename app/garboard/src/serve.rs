@@ -1,0 +1,124 @@
+//! The engine's process: claims, builds, restores, serves, ends.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use control::claim::{ApiSocket, StateDir};
+use control::settings::{EngineSettings, Given, Places};
+use control::wanted::Wanted;
+use control::{Answer, Control, Engine, EngineError, ErrorKind};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Threads of the control path that do not block. Blocking calls have their own.
+const CONTROL_THREADS: usize = 2;
+
+/// Runs the built-in engine until SIGTERM or SIGINT, then finishes.
+pub(crate) fn until_a_signal(given: Given) -> Answer<()> {
+    control::log::begin();
+    stop_on_panic();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(CONTROL_THREADS)
+        .thread_name("garboard-control")
+        .enable_all()
+        .build()
+        .map_err(|error| internal(&error.to_string()))?;
+    let result = runtime.block_on(async {
+        let no_signals = |error: std::io::Error| internal(&error.to_string());
+        // Before anything else, so that a signal during a long restore is not lost.
+        let terminate = signal(SignalKind::terminate()).map_err(no_signals)?;
+        let interrupt = signal(SignalKind::interrupt()).map_err(no_signals)?;
+        run(given, crate::engine::engine, first(terminate, interrupt)).await
+    });
+    // Blocked calls of clients that hung up must not hold the end.
+    runtime.shutdown_background();
+    result
+}
+
+async fn first(mut terminate: Signal, mut interrupt: Signal) {
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
+/// A panic is a programmer's error, and a crash is a tested path: exports reconnect and arrays
+/// resync. Going on with half of a change made is not tested.
+fn stop_on_panic() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        print(panic);
+        std::process::abort();
+    }));
+}
+
+fn internal(message: &str) -> EngineError {
+    EngineError::new(ErrorKind::Internal, "engine", message)
+}
+
+/// Claims the state directory and the socket, builds the engine, brings back what is wanted, and
+/// serves until `stop` resolves. The socket is bound before the engine is built, so that a second
+/// engine is refused at once; who calls meanwhile waits for the answer.
+///
+/// # Errors
+/// `Busy` when another engine has the state directory or the socket; what the engine says when
+/// it cannot be built, or cannot be ended cleanly.
+pub async fn run<B>(given: Given, build: B, stop: impl Future<Output = ()>) -> Answer<()>
+where
+    B: FnOnce(&EngineSettings) -> anyhow::Result<Arc<dyn Engine>> + Send + 'static,
+{
+    let places = Places::here();
+    let socket_path = absolute(places.socket(given.socket)?)?;
+    let state_dir = given.state_dir.or(places.state_dir).ok_or_else(|| {
+        EngineError::new(
+            ErrorKind::Invalid,
+            "state directory",
+            "HOME and XDG_STATE_HOME are not set",
+        )
+        .next("give --state-dir DIR")
+    })?;
+    let state = StateDir::claim(&absolute(state_dir)?)?;
+    let socket = ApiSocket::claim(&socket_path)?;
+    let http = match given.http {
+        Some(address) => Some(listen(address).await?),
+        None => None,
+    };
+    let settings = EngineSettings {
+        cores: given.cores.unwrap_or_default().0,
+        memory_bytes: given.memory.map(|memory| memory.0),
+        poll: given.poll.unwrap_or_default(),
+        runtime_dir: socket.dir().to_owned(),
+        state_dir: state.path().to_owned(),
+    };
+    let begin = move || -> Answer<Arc<Control>> {
+        let wanted = Wanted::open(&settings.state_dir)?;
+        let engine = build(&settings).map_err(|error| internal(&format!("{error:#}")))?;
+        let control = Control::new(engine, wanted, settings.runtime_dir);
+        control.restore()?;
+        Ok(Arc::new(control))
+    };
+    let begun = tokio::task::spawn_blocking(begin).await;
+    let control = begun.map_err(|error| internal(&error.to_string()))??;
+    control::serve::serve(control, socket, http, stop).await
+}
+
+fn absolute(path: PathBuf) -> Answer<PathBuf> {
+    std::path::absolute(&path).map_err(|error| {
+        EngineError::new(
+            ErrorKind::Invalid,
+            format!("path {}", path.display()),
+            error.to_string(),
+        )
+    })
+}
+
+async fn listen(address: std::net::SocketAddr) -> Answer<TcpListener> {
+    TcpListener::bind(address).await.map_err(|error| {
+        EngineError::new(
+            ErrorKind::Invalid,
+            format!("address {address}"),
+            error.to_string(),
+        )
+        .next("give another --http ADDR:PORT")
+    })
+}
