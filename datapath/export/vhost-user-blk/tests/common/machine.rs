@@ -35,7 +35,7 @@ pub fn protocol_without_inflight() -> u64 {
     ALL_PROTOCOL & !protocol::INFLIGHT_SHMFD
 }
 
-pub const ALL_FEATURES: u64 = u64::MAX & !feature::RING_PACKED;
+pub const ALL_FEATURES: u64 = !feature::RING_PACKED;
 
 /// Where the parts of a request in flight are.
 #[derive(Clone, Copy, Debug)]
@@ -302,7 +302,6 @@ impl Guest {
 }
 
 pub const NEGOTIATED: u64 = PROTOCOL_FEATURES;
-pub use guest::front_end::message as messages;
 
 /// The payload of a discard or write-zeroes.
 pub fn ranges(of: &[(u64, u32)]) -> Vec<u8> {

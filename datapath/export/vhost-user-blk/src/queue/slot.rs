@@ -1,0 +1,115 @@
+//! One chain on its way from the ring to the volume and back.
+
+use block::{Cookie, Operation, Request, Status};
+use memory::{Segment, SegmentList};
+use units::Instant;
+use virtqueue::Head;
+
+use crate::request::{Blocks, Work};
+
+/// What a slot waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Free,
+    /// The pieces of its request.
+    Moving,
+    /// The flush that write-through adds.
+    Flushing,
+}
+
+/// A chain that was taken and is not yet answered. Its number is its head's.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) phase: Phase,
+    pub(super) head: Head,
+    pub(super) work: Work,
+    /// The data of a read or write; lent, else empty.
+    pub(super) segments: SegmentList,
+    pub(super) ranges: Vec<Blocks>,
+    /// Pieces submitted so far.
+    pub(super) submitted: usize,
+    /// Pieces submitted and not completed.
+    pub(super) outstanding: usize,
+    pub(super) verdict: Status,
+    /// Whether the answer waits for a flush.
+    pub(super) through: bool,
+    pub(super) status: Segment,
+    pub(super) writable: u64,
+    pub(super) bytes: u64,
+    pub(super) begun: Instant,
+    /// Which memory table the segments are from.
+    pub(super) table: u64,
+}
+
+impl Slot {
+    pub(super) fn free() -> Slot {
+        Slot {
+            phase: Phase::Free,
+            head: Head::default(),
+            work: Work::Flush,
+            segments: SegmentList::EMPTY,
+            ranges: Vec::new(),
+            submitted: 0,
+            outstanding: 0,
+            verdict: Status::Ok,
+            through: false,
+            status: Segment::EMPTY,
+            writable: 0,
+            bytes: 0,
+            begun: Instant(0),
+            table: 0,
+        }
+    }
+
+    /// How many requests the chain becomes.
+    pub(super) fn pieces(&self) -> usize {
+        match self.work {
+            Work::Answer(_) | Work::Serial => 0,
+            Work::Move(..) | Work::Flush => 1,
+            Work::Ranges(_) => self.ranges.len(),
+        }
+    }
+
+    /// The operation that the guest asked the volume for.
+    pub(super) fn operation(&self) -> Option<Operation> {
+        match self.work {
+            Work::Answer(_) | Work::Serial => None,
+            Work::Move(operation, _) | Work::Ranges(operation) => Some(operation),
+            Work::Flush => Some(Operation::Flush),
+        }
+    }
+
+    /// The piece that is to be submitted next.
+    pub(super) fn next_request(&self) -> Request {
+        let (operation, blocks) = match self.work {
+            Work::Move(operation, blocks) => (operation, blocks),
+            Work::Ranges(operation) => (operation, self.ranges[self.submitted]),
+            Work::Flush | Work::Answer(_) | Work::Serial => (Operation::Flush, Blocks::NONE),
+        };
+        Request {
+            operation,
+            start: blocks.start,
+            blocks: blocks.count,
+            segments: self.segments,
+            cookie: Cookie(u64::from(self.head.id())),
+        }
+    }
+
+    pub(super) fn flush_request(&self) -> Request {
+        Request {
+            operation: Operation::Flush,
+            start: 0,
+            blocks: 0,
+            segments: SegmentList::EMPTY,
+            cookie: Cookie(u64::from(self.head.id())),
+        }
+    }
+}
+
+/// The verdict that tells more: a failure outweighs "not known", which outweighs "done".
+pub(super) fn worse(one: Status, other: Status) -> Status {
+    match (one, other) {
+        (Status::Ok | Status::Unsupported, other) if !other.is_ok() => other,
+        (one, _) => one,
+    }
+}

@@ -1,0 +1,210 @@
+//! Front-ends come, negotiate, go, and come back; sessions start and stop.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test program; clippy takes only #[test] functions for tests"
+)]
+
+mod common;
+
+use common::machine::{ALL_FEATURES, ALL_PROTOCOL, Guest, Kind, NEGOTIATED, OK, OUT, pattern};
+use common::{Engine, Mode, SECTORS, Volume, place, profile, settings};
+use guest::Layout;
+use guest::front_end::{FrontEnd, message as messages, protocol};
+use vhost_user_blk::{BindErrorKind, Session, SessionEvent, Sharing};
+
+const LAYOUTS: [Layout; 2] = [Layout::Split, Layout::Packed];
+
+#[test]
+fn a_second_front_end_is_turned_away_and_a_successor_is_not() {
+    let (place, volume) = (place(), Volume::new(SECTORS));
+    let engine = Engine::start(settings(&place.path().join("s"), profile(1)), &volume);
+    let mut guest = Guest::start(&engine.path, Kind::new(Layout::Split, 1));
+    let second = FrontEnd::connect(&engine.path).unwrap();
+    assert!(second.is_cut());
+    engine
+        .host
+        .wait_event(|event| matches!(event, SessionEvent::Refused { .. }));
+    for round in 0..50 {
+        guest.rings[0].write(round, &[1; 512]);
+        guest.disconnect();
+        guest.connect(&engine.path).unwrap();
+    }
+    guest.rings[0].write(51, &[1; 512]);
+    assert_eq!(engine.session().status().front_ends.len(), 1);
+}
+
+#[test]
+fn a_shared_export_serves_several_and_keeps_their_cache_modes_apart() {
+    let (place, volume) = (place(), Volume::new(SECTORS));
+    let mut shared = settings(&place.path().join("s"), profile(1));
+    shared.sharing = Sharing::Shared;
+    let engine = Engine::start(shared, &volume);
+    let mut one = Guest::start(&engine.path, Kind::new(Layout::Split, 1));
+    let mut two = Guest::start(&engine.path, Kind::new(Layout::Packed, 1));
+    one.front_end().set_configuration(32, &[0]).unwrap();
+    assert_eq!(two.front_end().configuration(32, 1).unwrap(), [1]);
+    one.rings[0].write(1, &[1; 512]);
+    assert_eq!(two.rings[0].read(1, 512), [1; 512]);
+    drop(one);
+    two.rings[0].write(2, &[2; 512]);
+    assert_eq!(two.rings[0].read(2, 512), [2; 512]);
+}
+
+#[test]
+fn handshakes_are_held_until_the_array_is_there() {
+    let (place, volume) = (place(), Volume::new(SECTORS));
+    let engine = Engine::start(settings(&place.path().join("s"), profile(1)), &volume);
+    engine.session().set_ready(false);
+    // Whoever was accepted is served; who comes now waits. The first wait may have begun before.
+    let mut early = FrontEnd::connect(&engine.path).unwrap();
+    let (held, answered) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            early.negotiate(ALL_FEATURES, ALL_PROTOCOL).unwrap();
+            held.send(()).unwrap();
+        });
+        assert!(!engine.session().status().ready);
+        engine.session().set_ready(true);
+        answered.recv().unwrap();
+    });
+}
+
+#[test]
+fn a_session_that_is_not_ready_answers_nothing() {
+    let (place, volume) = (place(), Volume::new(SECTORS));
+    let (host, _reactor) = common::TestHost::start(&volume);
+    let path = place.path().join("s");
+    let session = Session::start(settings(&path, profile(1)), host.clone()).unwrap();
+    let front_end = FrontEnd::connect(&path).unwrap();
+    front_end.send(messages::GET_FEATURES, &[], &[]).unwrap();
+    drop(session);
+    assert!(front_end.is_cut());
+    assert_eq!(host.events(), [], "nobody was let in");
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_socket_in_use_is_refused_and_left_alone() {
+    let (place, volume) = (place(), Volume::new(SECTORS));
+    let engine = Engine::start(settings(&place.path().join("s"), profile(1)), &volume);
+    let (host, _reactor) = common::TestHost::start(&volume);
+    let error = Session::start(settings(&engine.path, profile(1)), host).unwrap_err();
+    assert_eq!(error.kind, BindErrorKind::InUse);
+    let mut guest = Guest::start(&engine.path, Kind::new(Layout::Split, 1));
+    guest.rings[0].write(0, &[1; 512]);
+}
+
+#[test]
+fn a_stopped_session_finishes_what_was_taken() {
+    let (place, volume) = (place(), Volume::new(SECTORS));
+    let mut engine = Engine::start(settings(&place.path().join("s"), profile(1)), &volume);
+    let mut guest = Guest::start(&engine.path, Kind::new(Layout::Split, 1));
+    engine.host.set_mode(Mode::Hold);
+    guest.rings[0].send(OUT, 1, &[1; 512], 0);
+    engine.host.wait_held(1);
+    let session = engine.session.take().expect("started");
+    let stopper = std::thread::Builder::new();
+    let stopper = stopper.spawn(move || session.stop()).unwrap();
+    assert!(guest.front_end().is_cut());
+    engine.host.set_mode(Mode::Serve);
+    stopper.join().unwrap();
+    assert_eq!(guest.rings[0].reap().expect("finished").status, OK);
+    assert!(!engine.path.exists());
+}
+
+#[test]
+fn what_is_offered_is_what_can_be_kept() {
+    let (place, volume) = (place(), Volume::new(SECTORS));
+    let engine = Engine::start(settings(&place.path().join("s"), profile(1)), &volume);
+    let front_end = FrontEnd::connect(&engine.path).unwrap();
+    let features = front_end.ask(messages::GET_FEATURES, &[]).unwrap().number();
+    assert_eq!(features, profile(1).features());
+    let log_all = 1 << 26;
+    assert_eq!(features & log_all, 0, "dirty logging is not followed");
+    let offered = front_end.ask(messages::GET_PROTOCOL_FEATURES, &[]).unwrap();
+    assert_eq!(offered.number(), ALL_PROTOCOL);
+    assert_eq!(offered.number() & protocol::STATUS, 0);
+}
+
+#[test]
+fn messages_may_come_in_any_order_that_the_protocol_allows() {
+    let (place, volume) = (place(), Volume::new(SECTORS));
+    let engine = Engine::start(settings(&place.path().join("s"), profile(1)), &volume);
+    let mut guest = Guest::boot(Kind::new(Layout::Split, 1));
+    guest.rings[0].send(OUT, 3, &[3; 512], 0);
+    let mut front_end = FrontEnd::connect(&engine.path).unwrap();
+    front_end.negotiate(ALL_FEATURES, ALL_PROTOCOL).unwrap();
+    // Enabled before it has an address, addresses before there is memory, work before a kick.
+    front_end.enable(0, true).unwrap();
+    let ring = &guest.rings[0];
+    front_end.set_ring(0, &ring.driver, 0, &ring.bells).unwrap();
+    assert_eq!(engine.host.running(), []);
+    let start = guest::Memory::START;
+    front_end.add_memory(&guest.memory, start).unwrap();
+    assert_eq!(guest.rings[0].wait().status, OK);
+    assert_eq!(volume.lock().unwrap().bytes[3 * 512], 3);
+    let slots = front_end.ask(messages::GET_MAX_MEM_SLOTS, &[]).unwrap();
+    assert!(slots.number() >= 32);
+}
+
+#[test]
+fn without_protocol_features_rings_are_enabled_at_once() {
+    let (place, volume) = (place(), Volume::new(SECTORS));
+    let engine = Engine::start(settings(&place.path().join("s"), profile(1)), &volume);
+    let mut kind = Kind::new(Layout::Split, 1);
+    kind.features &= !NEGOTIATED;
+    let mut guest = Guest::start(&engine.path, kind);
+    guest.rings[0].write(1, &[1; 512]);
+    assert_eq!(guest.rings[0].read(1, 512), [1; 512]);
+}
+
+#[test]
+fn a_reset_device_starts_again() {
+    let (place, volume) = (place(), Volume::new(SECTORS));
+    let engine = Engine::start(settings(&place.path().join("s"), profile(1)), &volume);
+    let mut guest = Guest::start(&engine.path, Kind::new(Layout::Split, 1));
+    guest.rings[0].write(1, &[1; 512]);
+    guest.front_end().set_configuration(32, &[0]).unwrap();
+    guest
+        .front_end()
+        .set(messages::RESET_DEVICE, &[], &[])
+        .unwrap();
+    assert_eq!(engine.host.running(), []);
+    assert_eq!(guest.front_end().configuration(32, 1).unwrap(), [1]);
+    let ring = common::machine::Ring::new(&guest.memory, guest.rings[0].driver.options());
+    guest.rings[0] = ring;
+    let ring = &guest.rings[0];
+    guest
+        .front_end()
+        .set_ring(0, &ring.driver, 0, &ring.bells)
+        .unwrap();
+    guest.front_end().enable(0, true).unwrap();
+    assert_eq!(guest.rings[0].read(1, 512), [1; 512]);
+}
+
+#[test]
+fn two_hundred_and_fifty_six_queues_serve() {
+    for layout in LAYOUTS {
+        let (place, volume) = (place(), Volume::new(SECTORS));
+        let engine = Engine::start(settings(&place.path().join("s"), profile(256)), &volume);
+        let mut kind = Kind::new(layout, 256);
+        kind.size = 8;
+        let mut guest = Guest::start(&engine.path, kind);
+        let queues = guest.front_end().ask(messages::GET_QUEUE_NUM, &[]);
+        assert_eq!(queues.unwrap().number(), 256);
+        for (sector, ring) in (0..).zip(&mut guest.rings) {
+            ring.send(OUT, sector, &pattern(sector, 512), 0);
+        }
+        for ring in &mut guest.rings {
+            assert_eq!(ring.wait().status, OK);
+        }
+        for (sector, ring) in (0..).zip(guest.rings.iter_mut().rev()) {
+            assert_eq!(ring.read(sector, 512), pattern(sector, 512));
+        }
+        assert_eq!(engine.session().status().front_ends[0].queues.len(), 256);
+        for index in 0..256 {
+            guest.front_end().stop_ring(index).unwrap();
+        }
+        assert_eq!(engine.host.running(), []);
+    }
+}
