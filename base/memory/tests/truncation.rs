@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 
 use memory::Segment;
 use memory::guest::{MAPPINGS_MAX, Mapping, Region, RegionTable, survive_truncation, truncations};
@@ -89,10 +89,12 @@ fn many_threads_are_survived() {
         let hostile = file();
         let mapping = Mapping::new(hostile.as_fd(), 0, LENGTH).unwrap();
         hostile.set_len(0).unwrap();
+        let start = Barrier::new(4);
         std::thread::scope(|scope| {
             for thread in 0..4 {
-                let segment = mapping.segment();
+                let (segment, start) = (mapping.segment(), &start);
                 scope.spawn(move || {
+                    start.wait();
                     for at in (thread..segment.len()).step_by(1024) {
                         assert_eq!(byte(segment, at), 0);
                     }

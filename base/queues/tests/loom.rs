@@ -131,7 +131,7 @@ fn a_request_wakes_whoever_parks_meanwhile() {
 
 #[test]
 fn a_second_request_wakes_whoever_parks_after_the_first() {
-    loom::model(|| {
+    bounded(3, || {
         let bell = bell();
         let mut posts = mesh::<u32>(vec![Arc::new(NoWake), bell.clone()], 2);
         let mut there = posts.pop().unwrap();

@@ -112,7 +112,7 @@ fn small_table() -> Arc<RegionTable> {
 }
 
 /// Lengths asked at each address; Miri is slow.
-const LENGTHS: u64 = if cfg!(miri) { 25 } else { 80 };
+const LENGTHS: u64 = if cfg!(miri) { 4 } else { 80 };
 
 /// Which byte of the mapping is at a guest address of [`small_table`].
 fn small_byte(address: u64) -> Option<u8> {

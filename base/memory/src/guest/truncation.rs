@@ -54,9 +54,11 @@ impl Watched {
     pub(super) fn new(start: usize, length: usize) -> io::Result<Watched> {
         assert!(start > TAKEN && start.checked_add(length).is_some());
         let free = |slot: &Slot| {
-            slot.start
-                .compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed)
-                .is_ok()
+            slot.start.load(Ordering::Relaxed) == FREE
+                && slot
+                    .start
+                    .compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok()
         };
         let Some(slot) = SLOTS.iter().position(free) else {
             let text =

@@ -244,6 +244,10 @@ fn the_first_event_after_a_long_idle_is_served_at_once() {
             assert_eq!(turns.turn(), Turn::Busy);
             assert_eq!(world.borrow().done(), 1);
             assert_eq!(world.borrow().sleeps, [None]);
+            assert!(
+                (0..200).any(|_| turns.turn() == Turn::Slept),
+                "and it sleeps again"
+            );
         }
     }
 }
