@@ -1,2 +1,39 @@
-//! stub
-fn main() {}
+//! The workspace's own commands: `cargo xtask check | tidy | e2e`. Only the command line is read
+//! here.
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::print_stdout,
+    reason = "a command-line tool speaks on its output"
+)]
+
+use std::process::ExitCode;
+
+use xtask::{Workspace, check, e2e, tidy};
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  check            format, clippy, tidy, tests, documentation, loom, ISA-L
+  tidy             the rules of STYLE.md that a program can check
+  tidy --bless     the same, and write the unsafe counts found to xtask/unsafe.txt
+  e2e [NAME…]      the end-to-end tests test/e2e/*.test.sh, all or those whose name contains NAME";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let workspace = Workspace::here();
+    let result = match words.as_slice() {
+        ["check"] => check::run(&workspace),
+        ["tidy"] => tidy::run(&workspace),
+        ["tidy", "--bless"] => tidy::bless(&workspace).and_then(|()| tidy::run(&workspace)),
+        ["e2e", names @ ..] => e2e::run(&workspace, names),
+        _ => Err(USAGE.to_owned()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! `cargo xtask check`: everything that judges the code without a virtual machine, in one order.
+
+use std::path::Path;
+
+use crate::Workspace;
+use crate::tidy;
+use crate::workspace::must;
+
+/// Runs all checks, one after another, and stops at the first that fails.
+///
+/// # Errors
+/// Which check failed.
+pub fn run(workspace: &Workspace) -> Result<(), String> {
+    let cargo = |words: &str| {
+        println!("== cargo {words}");
+        must(&format!("cargo {words}"), &mut workspace.cargo(words))
+    };
+    cargo("fmt --all --check")?;
+    println!("== tidy");
+    tidy::run(workspace)?;
+    cargo("clippy --workspace --all-targets --locked -- -D warnings")?;
+    cargo("test --workspace --locked")?;
+    isal(&cargo)?;
+    root_only(&cargo)?;
+    loom(workspace)?;
+    documentation(workspace)
+}
+
+/// The tests that compare parity with an independent implementation, and those too long for each
+/// save.
+fn isal(cargo: &dyn Fn(&str) -> Result<(), String>) -> Result<(), String> {
+    if Path::new("/usr/include/isa-l.h").exists() {
+        cargo("test --package parity --lib --locked --features isal")?;
+    } else {
+        println!("== ISA-L is not installed (libisal-dev): parity is not compared with it");
+    }
+    cargo("test --package parity --lib --locked -- --ignored")
+}
+
+/// The tests that need loop devices, where there are any.
+fn root_only(cargo: &dyn Fn(&str) -> Result<(), String>) -> Result<(), String> {
+    if std::fs::File::open("/dev/loop-control").is_err() {
+        println!("== no loop devices here: drives on block devices are not tested");
+        return Ok(());
+    }
+    cargo("test --package drive --lib --locked -- --ignored")
+}
+
+/// All interleavings of the structures that two threads share. Its own target folder, since the
+/// flag changes every crate.
+fn loom(workspace: &Workspace) -> Result<(), String> {
+    let words = "test --package queues --release --test loom --locked";
+    println!("== cargo {words} (loom)");
+    let mut command = workspace.cargo(words);
+    command.env("RUSTFLAGS", "--cfg loom");
+    command.env("CARGO_TARGET_DIR", workspace.target().join("loom"));
+    must("loom", &mut command)
+}
+
+fn documentation(workspace: &Workspace) -> Result<(), String> {
+    let words = "doc --workspace --no-deps --locked";
+    println!("== cargo {words}");
+    let mut command = workspace.cargo(words);
+    command.env("RUSTDOCFLAGS", "-D warnings");
+    must("documentation", &mut command)
+}

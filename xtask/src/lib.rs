@@ -1,0 +1,13 @@
+//! What `cargo xtask` does. A library, so that each rule has tests that show it failing.
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::print_stdout,
+    reason = "a command-line tool speaks on its output"
+)]
+
+pub mod check;
+pub mod e2e;
+pub mod tidy;
+mod workspace;
+
+pub use workspace::Workspace;
