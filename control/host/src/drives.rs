@@ -1,18 +1,24 @@
 //! Drives: opened, found again by what is on them, wiped and let go.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use array::assembly::Found;
 use control::request::{DriveAdd, DriveKnown, DriveSpec, Lamp};
 use control::view::DriveView;
 use control::{Answer, ErrorKind};
 use drive::{Drive, Fault};
-use units::Size;
+use units::{Clock, MonotonicClock, Size};
 use uuid::Uuid;
 
 use crate::error::{error, not_found, of_io, of_open, of_start};
 use crate::state::{DriveEntry, DriveRole};
 use crate::{Host, records, views};
+
+/// How long after its start an engine waits for drives that the engine before it still holds.
+const LOCK_WAIT: Duration = Duration::from_secs(20);
+/// Between two attempts.
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 impl Host {
     pub(crate) fn open(&self, name: &str, uuid: Uuid, spec: &DriveSpec) -> Answer<()> {
@@ -76,7 +82,7 @@ impl Host {
     }
 
     pub(crate) fn do_open_drive(&self, known: &DriveKnown) -> Answer<DriveView> {
-        self.open(&known.name, known.uuid, &known.spec)?;
+        self.open_patiently(known)?;
         let view = self.drive_view(&known.name)?;
         // A drive that says it is another is not the one that was wanted.
         if !known.identity.is_empty()
@@ -95,6 +101,20 @@ impl Host {
             ));
         }
         Ok(view)
+    }
+
+    /// Opens a drive that may still be locked by the engine before us: after a kill, the kernel
+    /// holds its locks until what it had submitted has landed, and a write that lands later than
+    /// our first read would undo what we acknowledged (architecture rule 4).
+    fn open_patiently(&self, known: &DriveKnown) -> Answer<()> {
+        loop {
+            let opened = self.open(&known.name, known.uuid, &known.spec);
+            let busy = matches!(&opened, Err(refused) if refused.kind == ErrorKind::Busy);
+            if !busy || MonotonicClock.now().since(self.begun) > LOCK_WAIT {
+                return opened;
+            }
+            std::thread::park_timeout(LOCK_PAUSE);
+        }
     }
 
     /// Lets go of a drive.

@@ -32,7 +32,7 @@ use control::view::{
 use control::{Answer, ErrorKind};
 use engine::{Engine, EngineSettings};
 use reactor::Polling;
-use units::ArrayIndex;
+use units::{ArrayIndex, Clock, Instant, MonotonicClock};
 use vhost_user_blk::SessionEvent;
 
 use crate::state::{Serving, State};
@@ -43,6 +43,7 @@ pub struct Host {
     cores: Vec<Option<usize>>,
     poll: Poll,
     memory_bytes: u64,
+    begun: Instant,
     state: Mutex<State>,
     session_events: Sender<(u64, SessionEvent)>,
 }
@@ -93,6 +94,7 @@ impl Host {
             cores,
             poll: settings.poll,
             memory_bytes: settings.memory_bytes.unwrap_or(0),
+            begun: MonotonicClock.now(),
             state: Mutex::default(),
             session_events,
         });

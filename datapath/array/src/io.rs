@@ -67,7 +67,7 @@ pub enum Message {
     },
     /// A new map. Answered by `Installed` once the shard acts by it.
     Install(Arc<ArrayMap>),
-    /// The answer to `Install`.
+    /// The answer to `Install` and to `Effective`.
     Installed {
         /// Serial of the map.
         serial: u64,

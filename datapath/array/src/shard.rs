@@ -329,7 +329,7 @@ impl Shard {
             Message::Installed { serial } => self.installed(serial),
             Message::Effective { serial } => {
                 self.make_effective(serial);
-                io.reply(from, Message::Ack);
+                io.reply(from, Message::Installed { serial });
             }
             Message::Report(failure) => {
                 self.coordinate_failure(failure);
@@ -387,6 +387,17 @@ impl Shard {
             && self.ios.in_use() == 0
             && self.buffers.in_use() == 0
             && self.reports.is_empty()
+    }
+
+    /// Ends the shard as the death of its process would: whatever was in flight is forgotten.
+    /// For simulators; nobody may use its memory any more.
+    pub fn die(mut self) {
+        for slot in self.tickets.used() {
+            self.buffers.release(&mut self.tickets[slot].buffers);
+        }
+        for slot in self.ios.used() {
+            self.lists.take_back(crate::slots::at(slot));
+        }
     }
 
     /// Requests of this reactor that are not answered yet.

@@ -39,6 +39,12 @@ impl<T: Default> Slots<T> {
     pub(crate) fn in_use(&self) -> usize {
         self.entries.len() - self.free.len()
     }
+
+    /// The slots in use. Allocates.
+    pub(crate) fn used(&self) -> Vec<u32> {
+        let slots = 0..u32::try_from(self.busy.len()).expect("limits.rs bounds every pool");
+        slots.filter(|&slot| self.busy[at(slot)]).collect()
+    }
 }
 
 impl<T> std::ops::Index<u32> for Slots<T> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use array::{ArrayMap, Event, Refusal, Shard};
+use array::{ArrayMap, Event, Message, Refusal, Shard};
 use block::{Completion, Cookie, Full, Operation, Request, Status};
 use drive::Port;
 use queues::{Park, Post};
@@ -312,9 +312,14 @@ impl Core {
                 events,
                 ..
             } = self;
-            let shard = shards[array.at()]
-                .as_mut()
-                .expect("arrays end when all is answered");
+            let Some(shard) = shards[array.at()].as_mut() else {
+                // An array ends when all is answered; only the thanks for an answer may be late.
+                assert!(
+                    matches!(message, Message::Ack),
+                    "{message:?} for an array that has ended"
+                );
+                continue;
+            };
             let mut ports = Ports {
                 array,
                 port,

@@ -585,7 +585,7 @@ impl Shard {
             }
             self.counters.messages += 1;
             broadcast.todo.pop();
-            broadcast.pending += usize::from(!broadcast.effective);
+            broadcast.pending += 1;
             moved += 1;
         }
         if !broadcast.todo.is_empty() || broadcast.pending > 0 {

@@ -1,7 +1,8 @@
 //! Tickets: one stripe's share of a piece, on some lanes of one cell, from claim to answer.
 //!
 //! ```text
-//! claim lanes → plan → take buffers → [read → (error: plan anew)] → compute → write → [barrier] → end
+//! claim lanes → plan → take buffers → [read → (error: plan anew)] → compute → write → [barrier] →
+//! end
 //! ```
 //! A ticket whose map changed before it began to write is planned anew. All member writes of a
 //! ticket are submitted in one turn, so that a killed process has begun all of them or none.
