@@ -133,9 +133,9 @@ impl RegionTable {
     /// A table of these regions, in any order.
     ///
     /// # Errors
-    /// [`RegionError`] when a region is empty, ends nowhere or lies outside its mapping, or when two
-    /// share guest addresses. (They may share front-end addresses: one piece of memory may appear
-    /// to the guest twice.)
+    /// [`RegionError`] when a region is empty, ends nowhere or lies outside its mapping, or when
+    /// two share guest addresses. (They may share front-end addresses: one piece of memory may
+    /// appear to the guest twice.)
     pub fn new(mut regions: Vec<Region>) -> Result<Arc<RegionTable>, RegionError> {
         if regions.len() > REGIONS_MAX {
             let regions = regions.len();

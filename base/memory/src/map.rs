@@ -56,8 +56,8 @@ impl Map {
         let offset = libc::off_t::try_from(offset)
             .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: without MAP_FIXED (no caller in this crate passes it) the kernel chooses addresses
-        // that are free, so nothing that exists is touched.
+        // SAFETY: without MAP_FIXED (no caller in this crate passes it) the kernel chooses
+        // addresses that are free, so nothing that exists is touched.
         let base =
             unsafe { libc::mmap(ptr::null_mut(), length, access, flags, descriptor, offset) };
         if base == libc::MAP_FAILED {
@@ -84,14 +84,16 @@ impl Map {
         unsafe { Segment::new(self.base, self.length) }
     }
 
-    /// Touches every page for writing, so that the lack of one is an error here, not a signal later.
+    /// Touches every page for writing, so that the lack of one is an error here, not a signal
+    /// later.
     pub(crate) fn populate(&self) -> io::Result<()> {
         self.advise(libc::MADV_POPULATE_WRITE)
     }
 
     /// Gives the kernel a hint about all of the mapping.
     pub(crate) fn advise(&self, advice: libc::c_int) -> io::Result<()> {
-        // SAFETY: the range is ours; the advices used (populate, huge page, no dump) change no byte.
+        // SAFETY: the range is ours; the advices used (populate, huge page, no dump) change no
+        // byte.
         match unsafe { libc::madvise(self.base.cast(), self.length, advice) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),

@@ -1,7 +1,7 @@
 //! A fixed set of equal buffers in one mapping, for bytes on their way to and from drives.
 //!
-//! A pool belongs to one reactor and takes no lock. Every buffer begins on a multiple of 4096 bytes.
-//! What does not live here: pools of anything but bytes.
+//! A pool belongs to one reactor and takes no lock. Every buffer begins on a multiple of 4096
+//! bytes. What does not live here: pools of anything but bytes.
 
 use std::fmt;
 use std::fs::File;
@@ -31,7 +31,8 @@ pub enum Backing {
 pub enum Pages {
     /// The machine's usual pages.
     Plain,
-    /// Reserved pages of 2 MiB if there are enough of them, else plain ones ([`Pool::pages`] tells).
+    /// Reserved pages of 2 MiB if there are enough of them, else plain ones ([`Pool::pages`]
+    /// tells).
     Huge,
 }
 

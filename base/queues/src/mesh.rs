@@ -4,8 +4,8 @@
 //! `capacity` requests at B without having received the reply. Each ring has room for twice that:
 //!
 //! * of the requests in the ring from A to B, A has not received the reply: at most `capacity`;
-//! * of the replies in it, B has not received them, so B cannot have asked again on their credit: at
-//!   most `capacity`.
+//! * of the replies in it, B has not received them, so B cannot have asked again on their credit:
+//!   at most `capacity`.
 //!
 //! A slot is free in the eyes of its sender by the time the credit is, because the receiver frees
 //! the slot before it publishes what the credit depends on. So a request needs a credit only, a
@@ -225,8 +225,8 @@ impl<T> Post<T> {
         }
     }
 
-    /// Publishes, and says whether this reactor may sleep. After `Parked` call [`Post::unpark`] when
-    /// the sleep is over, whatever ended it.
+    /// Publishes, and says whether this reactor may sleep. After `Parked` call [`Post::unpark`]
+    /// when the sleep is over, whatever ended it.
     pub fn park(&mut self) -> Park {
         self.publish();
         if self.ready.is_empty() {

@@ -134,7 +134,8 @@ impl Door {
     /// Receiver: wants to sleep.
     pub(crate) fn park(&self) -> Park {
         // Swaps, not stores: every change of state then follows the one it saw, so a sender's swap
-        // that was overtaken cannot pass for the latest change. (Loom asks for it; C++20 would not.)
+        // that was overtaken cannot pass for the latest change. (Loom asks for it; C++20 would
+        // not.)
         self.state.swap(PARKED, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if self

@@ -87,8 +87,8 @@ impl<C> Control<C> {
         self.thread.get_or_init(|| std::thread::current().id());
     }
 
-    /// The reactor is gone: refuses closures from now on and drops those it has, which tells whoever
-    /// waits for them.
+    /// The reactor is gone: refuses closures from now on and drops those it has, which tells
+    /// whoever waits for them.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.life = Life::Stopped;
@@ -138,8 +138,8 @@ impl<C> Handle<C> {
         Handle { control }
     }
 
-    /// Lets the reactor run `closure` between two turns, after those handed over before it. Does not
-    /// wait for it.
+    /// Lets the reactor run `closure` between two turns, after those handed over before it. Does
+    /// not wait for it.
     ///
     /// # Errors
     /// [`Stopped`] when the reactor takes no more; the closure is dropped. One that was taken is

@@ -28,8 +28,8 @@ pub struct Settings {
 /// Starts a reactor: a thread, pinned first, that builds its core and turns it until
 /// [`Handle::stop`]. `wake` ends the core's sleep. Returns when the core is built.
 ///
-/// A panic on the thread ends it: handles say [`crate::Stopped`], the join handle has the panic, and
-/// the process decides what that means.
+/// A panic on the thread ends it: handles say [`crate::Stopped`], the join handle has the panic,
+/// and the process decides what that means.
 ///
 /// # Errors
 /// When there can be no thread, the core does not exist or is not allowed, or `build` fails.
@@ -88,8 +88,8 @@ fn pin(core: Option<usize>) -> io::Result<()> {
     sched_setaffinity(None, &cores).map_err(|errno| wrong(errno.to_string()))
 }
 
-/// The cores to use when nobody chose: all that this process may run on but one, four at most, one at
-/// least. The lowest are left to others, for interrupts tend to be there.
+/// The cores to use when nobody chose: all that this process may run on but one, four at most, one
+/// at least. The lowest are left to others, for interrupts tend to be there.
 #[must_use]
 pub fn default_cores() -> Vec<usize> {
     let allowed: Vec<usize> = match sched_getaffinity(None) {

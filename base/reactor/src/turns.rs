@@ -2,8 +2,8 @@
 //!
 //! Nothing that comes while a reactor goes to sleep is missed, by this order: the core asks its
 //! bringers of work to wake it and looks once more; then we look for closures once more; then it
-//! sleeps. A closure handed over before that last look is seen by it; one handed over later leaves a
-//! wake-up that nobody takes before the sleep.
+//! sleeps. A closure handed over before that last look is seen by it; one handed over later leaves
+//! a wake-up that nobody takes before the sleep.
 
 use std::fmt;
 use std::sync::Arc;

@@ -2,7 +2,8 @@
 //! every set of members lost that the array survives; then every byte of every member compared
 //! with the oracle, and everything read back through the read planner.
 //!
-//! A block is one byte here. The number of writes is asserted, so that cases cannot get lost unseen.
+//! A block is one byte here. The number of writes is asserted, so that cases cannot get lost
+//! unseen.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on is red")]
 
 mod geometry_common;

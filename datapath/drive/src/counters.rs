@@ -21,8 +21,8 @@ pub struct OperationCounters {
     pub bytes: u64,
     /// Time from submission to answer of those, summed, in nanoseconds.
     pub latency_ns: u64,
-    /// Those by time: bucket `i` holds times below [`OperationCounters::bucket_bound`]`(i)` that fit
-    /// in no smaller bucket. The last holds all the rest.
+    /// Those by time: bucket `i` holds times below [`OperationCounters::bucket_bound`]`(i)` that
+    /// fit in no smaller bucket. The last holds all the rest.
     pub latency: [u64; LATENCY_BUCKETS],
 }
 

@@ -4,8 +4,8 @@
 //! reactors; each reactor has its own [`Port`], through which it submits requests to all drives and
 //! collects the answers. Offsets and lengths are bytes here, multiples of the drive's block size.
 //!
-//! What does not live here: what the bytes mean. This crate knows no array; of our own superblock it
-//! knows the magic and the two places, so that a drive in use is recognised.
+//! What does not live here: what the bytes mean. This crate knows no array; of our own superblock
+//! it knows the magic and the two places, so that a drive in use is recognised.
 
 mod counters;
 mod drive;

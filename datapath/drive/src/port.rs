@@ -1,8 +1,8 @@
 //! One reactor's door to all drives.
 //!
-//! Requests are taken by `submit`, handed to the kernel together by the next `poll`, and answered by
-//! that or a later `poll`, each exactly once. Memory and null drives answer without the kernel. What
-//! does not live here: the ring itself (`uring.rs`), and what to do about a failed drive.
+//! Requests are taken by `submit`, handed to the kernel together by the next `poll`, and answered
+//! by that or a later `poll`, each exactly once. Memory and null drives answer without the kernel.
+//! What does not live here: the ring itself (`uring.rs`), and what to do about a failed drive.
 
 mod keys;
 mod tasks;
@@ -111,8 +111,8 @@ struct Delayed {
 /// One reactor's door to all drives.
 ///
 /// It may be made on any thread, and belongs to the one that first polls it. Dropping it waits for
-/// what the kernel still works on, because the kernel writes to memory of the askers; drop it on its
-/// own thread.
+/// what the kernel still works on, because the kernel writes to memory of the askers; drop it on
+/// its own thread.
 pub struct Port {
     ring: Ring,
     tasks: Tasks,
@@ -215,9 +215,9 @@ impl Port {
         self.seat_of[index.at()] = Some(place);
     }
 
-    /// Takes a drive away. Its pending requests, and later ones to this number, are answered `Gone`:
-    /// at once, except those the kernel works on, which are answered when it lets go of their
-    /// memory. Does nothing when the number is not attached.
+    /// Takes a drive away. Its pending requests, and later ones to this number, are answered
+    /// `Gone`: at once, except those the kernel works on, which are answered when it lets go of
+    /// their memory. Does nothing when the number is not attached.
     pub fn detach(&mut self, index: DriveIndex) {
         let Some(place) = self.seat_of.get_mut(index.at()).and_then(Option::take) else {
             return;
@@ -317,9 +317,9 @@ impl Port {
         Ok(())
     }
 
-    /// Hands everything submitted since the last call to the kernel in one call, and appends what is
-    /// finished to `done`. Returns how many were appended. Never sleeps, and makes no system call
-    /// when there is nothing to hand over and nothing to fetch.
+    /// Hands everything submitted since the last call to the kernel in one call, and appends what
+    /// is finished to `done`. Returns how many were appended. Never sleeps, and makes no system
+    /// call when there is nothing to hand over and nothing to fetch.
     pub fn poll(&mut self, done: &mut Vec<Completion>) -> usize {
         self.start_ready();
         self.ring.turn();

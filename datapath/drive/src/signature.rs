@@ -1,8 +1,8 @@
 //! What somebody left on a drive: partition tables, file systems, members of other arrays.
 //!
 //! A small table of places and magic bytes, written from the published formats (named at each
-//! entry). It errs on the side of finding something: a drive is refused or wiped on purpose, never by
-//! oversight. What does not live here: reading what was found.
+//! entry). It errs on the side of finding something: a drive is refused or wiped on purpose, never
+//! by oversight. What does not live here: reading what was found.
 
 use std::fmt;
 use std::io;
@@ -17,8 +17,8 @@ pub const SUPERBLOCK_OFFSET: u64 = 1 << 20;
 /// [`crate::Drive::signature`] looks at lies inside.
 pub const WIPE_BYTES: u64 = 4 << 20;
 
-/// Where our superblocks near the end of a drive begin: in the last whole MiB (the size rounded down
-/// to 1 MiB, less 1 MiB). None when the drive is too small to have both (below 3 MiB).
+/// Where our superblocks near the end of a drive begin: in the last whole MiB (the size rounded
+/// down to 1 MiB, less 1 MiB). None when the drive is too small to have both (below 3 MiB).
 #[must_use]
 pub fn superblock_end_offset(size_bytes: u64) -> Option<u64> {
     const MIB: u64 = 1 << 20;

@@ -1,8 +1,8 @@
 //! The kernel's ring: how operations are handed over and answers fetched.
 //!
-//! An island: what is handed over here is used by the kernel until its answer has come. Memory comes
-//! in segments, whose makers promised that (`Segment::new`); the port sees to it that buffers of its
-//! own live as long. What does not live here: which operation, and what an answer means.
+//! An island: what is handed over here is used by the kernel until its answer has come. Memory
+//! comes in segments, whose makers promised that (`Segment::new`); the port sees to it that buffers
+//! of its own live as long. What does not live here: which operation, and what an answer means.
 #![allow(unsafe_code, reason = "an island: io_uring submission")]
 
 use std::io;

@@ -610,7 +610,11 @@ fn any_runs() -> impl Strategy<Value = (Vec<bool>, Vec<ExtentRun>)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 1000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn no_volume_ever_shows_what_another_wrote(
@@ -626,7 +630,10 @@ proptest! {
     }
 
     #[test]
-    fn runs_are_subtracted_and_met_as_sets_are((ones, one) in any_runs(), (others, other) in any_runs()) {
+    fn runs_are_subtracted_and_met_as_sets_are(
+        (ones, one) in any_runs(),
+        (others, other) in any_runs(),
+    ) {
         let bits = |runs: &[ExtentRun]| {
             let mut bits = vec![false; 40];
             for extent in Model::extents(runs) {
@@ -634,7 +641,9 @@ proptest! {
             }
             bits
         };
-        let padded = |bits: &[bool]| (0..40).map(|at| bits.get(at) == Some(&true)).collect::<Vec<_>>();
+        let padded = |bits: &[bool]| -> Vec<bool> {
+            (0..40).map(|at| bits.get(at) == Some(&true)).collect()
+        };
         let (ones, others) = (padded(&ones), padded(&others));
         let expected = |keep: fn(bool, bool) -> bool| {
             ones.iter().zip(&others).map(|(one, other)| keep(*one, *other)).collect::<Vec<_>>()

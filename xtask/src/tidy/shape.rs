@@ -23,9 +23,12 @@ pub(crate) fn findings(file: &SourceFile) -> Vec<String> {
     }
     for (number, line) in (1..).zip(file.text.lines()) {
         let columns = line.chars().count();
-        // A sentence for people stays in one piece, so that it can be searched for.
-        let holds_text = line.contains('"') && !line.trim_start().starts_with("//");
-        if columns > COLUMNS_MAX && !holds_text {
+        // A sentence for people stays in one piece, so that it can be searched for, and so
+        // does a row of a table.
+        let trimmed = line.trim_start();
+        let holds_text = line.contains('"') && !trimmed.starts_with("//");
+        let is_table = trimmed.starts_with("//! |") || trimmed.starts_with("/// |");
+        if columns > COLUMNS_MAX && !holds_text && !is_table {
             findings
                 .push(file.finding(number, &format!("{columns} columns; {COLUMNS_MAX} at most")));
         }
@@ -87,6 +90,8 @@ mod tests {
         );
         let text = format!("f(\"{}\");", "x".repeat(100));
         assert_eq!(findings_in("a.rs", &format!("//! x\n{text}\n")).len(), 0);
+        let text = format!("//! | {} |", "x".repeat(100));
+        assert_eq!(findings_in("a.rs", &text).len(), 0);
         let line = format!("// {}", "é".repeat(97));
         assert_eq!(
             findings_in("a.rs", &format!("//! x\n{line}\n")),

@@ -94,8 +94,8 @@ impl Mapping {
         self.map.whole().part(self.before, self.length)
     }
 
-    /// Whether the front-end took the memory away ([`super::survive_truncation`]). The bytes are then
-    /// zeroes of our own; nothing read from them means anything.
+    /// Whether the front-end took the memory away ([`super::survive_truncation`]). The bytes are
+    /// then zeroes of our own; nothing read from them means anything.
     #[inline]
     #[must_use]
     pub fn is_broken(&self) -> bool {

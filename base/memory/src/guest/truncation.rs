@@ -1,10 +1,10 @@
 //! Surviving a front-end that truncates the memory it gave us.
 //!
-//! A load or store behind the end of a mapped file is a SIGBUS. The handler looks the address up in a
-//! fixed table of the guest mappings that live, replaces the whole mapping by zero pages of our own,
-//! and marks it broken; the load or store then goes on, and the connection is failed by whoever looks
-//! at the mark. A SIGBUS anywhere else is given back to whoever handled it before we came; there is
-//! nobody in this engine who survives one, so it is given back for good.
+//! A load or store behind the end of a mapped file is a SIGBUS. The handler looks the address up in
+//! a fixed table of the guest mappings that live, replaces the whole mapping by zero pages of our
+//! own, and marks it broken; the load or store then goes on, and the connection is failed by
+//! whoever looks at the mark. A SIGBUS anywhere else is given back to whoever handled it before we
+//! came; there is nobody in this engine who survives one, so it is given back for good.
 //!
 //! The handler may run between any two instructions of any thread, so it takes no lock, allocates
 //! nothing and calls nothing but async-signal-safe functions.
@@ -167,8 +167,8 @@ fn replace(address: usize) -> bool {
         if start <= TAKEN || !(start..end).contains(&address) {
             continue;
         }
-        // Who faults in a mapping holds it, so the slot cannot change under us. Two threads may both
-        // be here; the second replaces zeroes by zeroes.
+        // Who faults in a mapping holds it, so the slot cannot change under us. Two threads may
+        // both be here; the second replaces zeroes by zeroes.
         if !zeroes(start, end - start) {
             return false;
         }

@@ -637,7 +637,11 @@ prop_compose! {
             clean: numbers.2,
             resynced_until: StripeIndex(numbers.1),
             members,
-            unzeroed: volumes.iter().flat_map(|v| v.extents.iter().copied()).take(9).collect::<Vec<_>>(),
+            unzeroed: volumes
+                .iter()
+                .flat_map(|v| v.extents.iter().copied())
+                .take(9)
+                .collect::<Vec<_>>(),
             volumes,
             options: ArrayOptions {
                 write_hole: WriteHole::Strict,
@@ -655,17 +659,25 @@ fn with_unzeroed_joined(mut config: ArrayConfig) -> ArrayConfig {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 200,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
-    fn a_config_record_is_read_as_it_was_written(config in any_config().prop_map(with_unzeroed_joined)) {
+    fn a_config_record_is_read_as_it_was_written(
+        config in any_config().prop_map(with_unzeroed_joined),
+    ) {
         let bytes = encoded(&config);
         prop_assert_eq!(bytes.len() % 4096, 0);
         prop_assert_eq!(ArrayConfig::decode(&bytes), Ok((MemberIndex(2), config)));
     }
 
     #[test]
-    fn member_sizes_lose_at_most_a_thousandth_and_rounding_twice_changes_nothing(bytes in any::<u64>()) {
+    fn member_sizes_lose_at_most_a_thousandth_and_rounding_twice_changes_nothing(
+        bytes in any::<u64>(),
+    ) {
         let rounded = Layout::member_bytes(bytes);
         prop_assert!(rounded <= bytes);
         prop_assert!(bytes - rounded < (1 << 20).max(bytes / 1000));
@@ -680,7 +692,11 @@ proptest! {
     ) {
         let mut full = config(3);
         full.volumes = vec![volume(1, vec![ExtentRun { first: 0, count: 3 }])];
-        let mut bytes = if kind { encoded(&full) } else { superblock(1, 4, 1 << 28).encode().to_vec() };
+        let mut bytes = if kind {
+            encoded(&full)
+        } else {
+            superblock(1, 4, 1 << 28).encode().to_vec()
+        };
         for (at, byte) in changes {
             bytes[at] = byte;
         }

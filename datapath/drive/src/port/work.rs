@@ -1,5 +1,5 @@
-//! How a request is carried out: judged, handed to the kernel in as many operations as it takes, and
-//! brought to its end.
+//! How a request is carried out: judged, handed to the kernel in as many operations as it takes,
+//! and brought to its end.
 //!
 //! What does not live here: when (`port.rs`) and how (`uring.rs`) operations reach the kernel.
 
@@ -282,9 +282,9 @@ fn perform(memory: &Mapping, request: &DriveRequest) {
 }
 
 /// How a range is emptied. For files both kinds punch a hole, which reads as zeroes. For block
-/// devices punching is zeroing with leave to unmap, refused where that is not to be had, and zeroing
-/// is done by the kernel with writes if need be. So neither ever leaves other than zeroes or, for a
-/// discard that is refused, the old content.
+/// devices punching is zeroing with leave to unmap, refused where that is not to be had, and
+/// zeroing is done by the kernel with writes if need be. So neither ever leaves other than zeroes
+/// or, for a discard that is refused, the old content.
 fn punch_mode(kind: DriveKind, operation: Operation) -> i32 {
     let how = match (kind, operation) {
         (DriveKind::BlockDevice, Operation::WriteZeroes) => libc::FALLOC_FL_ZERO_RANGE,

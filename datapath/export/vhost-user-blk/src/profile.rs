@@ -235,7 +235,8 @@ impl Profile {
     }
 }
 
-/// `struct virtio_blk_config` up to write-zeroes and one word more, little-endian as the guest reads it.
+/// `struct virtio_blk_config` up to write-zeroes and one word more, little-endian as the guest
+/// reads it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoBytes, Immutable)]
 pub struct Configuration {

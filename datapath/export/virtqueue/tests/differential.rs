@@ -209,8 +209,18 @@ proptest! {
                     twins.reap();
                 }
                 _ => {
-                    let ours = if first > 99 { twins.ours.enable_calls() } else { twins.ours.disable_calls(); false };
-                    let theirs = if first > 99 { twins.theirs.enable_calls() } else { twins.theirs.disable_calls(); false };
+                    let ours = if first > 99 {
+                        twins.ours.enable_calls()
+                    } else {
+                        twins.ours.disable_calls();
+                        false
+                    };
+                    let theirs = if first > 99 {
+                        twins.theirs.enable_calls()
+                    } else {
+                        twins.theirs.disable_calls();
+                        false
+                    };
                     // The other publishes each answer at once, so only what is published is equal.
                     prop_assert!(theirs || !ours);
                     if second > 99 {

@@ -502,7 +502,11 @@ fn any_part() -> impl Strategy<Value = Part> {
         8 => Memory::START..Memory::START + (1 << 20),
         1 => any::<u64>(),
     ];
-    let length = prop_oneof![4 => (1u32..20).prop_map(|count| 16 * count), 4 => 0u32..5000, 1 => any::<u32>()];
+    let length = prop_oneof![
+        4 => (1u32..20).prop_map(|count| 16 * count),
+        4 => 0u32..5000,
+        1 => any::<u32>(),
+    ];
     (address, length, any::<bool>()).prop_map(|(address, length, writable)| Part {
         address,
         length,
@@ -537,7 +541,8 @@ proptest! {
         let memory = Arc::new(Memory::new(1 << 20).expect("a memory file"));
         let driver = Driver::new(&memory, options);
         let mut vring = common::vring(&driver);
-        let (view, mut chain) = (View { memory: Arc::clone(&memory), piece: 4096 }, Chain::default());
+        let view = View { memory: Arc::clone(&memory), piece: 4096 };
+        let mut chain = Chain::default();
         for (index, (part, flags, link)) in (0u64..).zip(&tables) {
             let at = Memory::START + 4096 + 16 * index;
             memory.write(at, &part.address.to_le_bytes());
@@ -557,7 +562,8 @@ proptest! {
             for _ in 0..20 {
                 match vring.pop(&view, &mut chain) {
                     Ok(true) => {
-                        let bytes: usize = chain.readable.iter().chain(&chain.writable).map(|s| s.len()).sum();
+                        let segments = chain.readable.iter().chain(&chain.writable);
+                        let bytes: usize = segments.map(|segment| segment.len()).sum();
                         let said = chain.readable_bytes + chain.writable_bytes;
                         prop_assert_eq!(units::bytes_u64(bytes), said);
                         prop_assert!(said <= REQUEST_BYTES_MAX + 4096);

@@ -1,3 +1,5 @@
+//! Requests as guests write them: good ones parsed, bad ones refused.
+
 use super::*;
 use crate::profile::tests::profile;
 use units::BlockSize;
