@@ -1,10 +1,10 @@
-//! A simulated drive: what is durable, what its cache holds, and what is under way.
+//! A simulated drive: what is durable, what its cache holds, what is under way, and how it fails.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use array::MemberRequest;
 use block::{Operation, Status};
-use units::{ReactorIndex, bytes_usize};
+use units::{ReactorIndex, bytes_u64, bytes_usize};
 
 use crate::random::Random;
 
@@ -17,6 +17,30 @@ struct Taken {
     bytes: Vec<u8>,
 }
 
+/// Requests that will fail: the `after`-th of its kind from now on, and all later ones too.
+#[derive(Clone, Copy, Debug)]
+pub struct Failing {
+    /// Which kind of request fails.
+    pub what: Failure,
+    /// So many go well before.
+    pub after: u64,
+    /// The answer.
+    pub status: Status,
+}
+
+/// Which kind of request fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// Anything that changes blocks.
+    Writes,
+    /// Writes below this byte: metadata.
+    WritesBelow(u64),
+    /// Flushes.
+    Flushes,
+    /// Everything.
+    All,
+}
+
 /// See the module. Bytes are kept in blocks of 512; blocks never written read as zeroes.
 #[derive(Debug, Default)]
 pub struct SimDrive {
@@ -25,8 +49,12 @@ pub struct SimDrive {
     taken: Vec<Taken>,
     /// The drive answers nothing but `Gone`.
     pub gone: bool,
+    /// The drive answers nothing at all for now.
+    pub hung: bool,
+    /// What fails.
+    pub failing: Option<Failing>,
     /// Blocks that cannot be read until they are written.
-    pub bad: std::collections::BTreeSet<u64>,
+    pub bad: BTreeSet<u64>,
 }
 
 const BLOCK: u64 = 512;
@@ -58,12 +86,71 @@ impl SimDrive {
         self.taken.len()
     }
 
+    /// Whether nothing is wrong with it.
+    #[must_use]
+    pub fn is_well(&self) -> bool {
+        !self.gone && self.failing.is_none() && self.bad.is_empty()
+    }
+
+    /// Nothing is wrong with it any more. What it lost stays lost.
+    pub fn heal(&mut self) {
+        self.gone = false;
+        self.hung = false;
+        self.failing = None;
+        self.bad.clear();
+    }
+
+    /// Stores bytes for good, from outside of the engine.
+    ///
+    /// # Panics
+    /// When they are not whole blocks.
+    pub fn put(&mut self, offset: u64, bytes: &[u8]) {
+        assert!(offset.is_multiple_of(BLOCK) && bytes.len().is_multiple_of(512));
+        for (position, content) in bytes.chunks_exact(512).enumerate() {
+            let block = offset / BLOCK + bytes_u64(position);
+            self.cache.remove(&block);
+            self.bad.remove(&block);
+            self.durable
+                .insert(block, content.try_into().expect("512 bytes"));
+        }
+    }
+
+    /// What a read of so many bytes finds now.
+    #[must_use]
+    pub fn get(&self, offset: u64, length: u64) -> Vec<u8> {
+        let blocks = offset / BLOCK..(offset + length) / BLOCK;
+        blocks.flat_map(|block| self.block(block)).collect()
+    }
+
+    /// The status of a request that fails, if it does.
+    fn failure(&mut self, request: &MemberRequest) -> Option<Status> {
+        if self.gone {
+            return Some(Status::Gone);
+        }
+        let failing = self.failing.as_mut()?;
+        let changes = request.operation.changes();
+        let hit = match failing.what {
+            Failure::Writes => changes,
+            Failure::WritesBelow(byte) => changes && request.offset < byte,
+            Failure::Flushes => request.operation == Operation::Flush,
+            Failure::All => true,
+        };
+        if !hit {
+            return None;
+        }
+        if failing.after > 0 {
+            failing.after -= 1;
+            return None;
+        }
+        Some(failing.status)
+    }
+
     /// Finishes one request, by chance.
     pub fn finish_one(
         &mut self,
         random: &mut Random,
     ) -> Option<(ReactorIndex, MemberRequest, Status)> {
-        if self.taken.is_empty() {
+        if self.taken.is_empty() || self.hung {
             return None;
         }
         let Taken {
@@ -76,8 +163,8 @@ impl SimDrive {
     }
 
     fn carry_out(&mut self, request: &MemberRequest, bytes: &[u8]) -> Status {
-        if self.gone {
-            return Status::Gone;
+        if let Some(status) = self.failure(request) {
+            return status;
         }
         let blocks = request.offset / BLOCK..(request.offset + request.length) / BLOCK;
         match request.operation {
@@ -124,10 +211,11 @@ impl SimDrive {
         cached.copied().unwrap_or([0; 512])
     }
 
-    /// The process dies: what was taken still lands, by chance in part.
+    /// The process dies: what was taken still lands, by chance in part, in any order.
     pub fn process_dies(&mut self, random: &mut Random) {
-        let taken = std::mem::take(&mut self.taken);
-        for Taken { request, bytes, .. } in taken {
+        let mut taken = std::mem::take(&mut self.taken);
+        while !taken.is_empty() {
+            let Taken { request, bytes, .. } = taken.swap_remove(random.position(taken.len()));
             if request.operation != Operation::Read && random.happens(700) {
                 self.carry_out(&request, &bytes);
             }
@@ -136,21 +224,24 @@ impl SimDrive {
 
     /// Power fails: any part of the cache and of what was taken is stored, block by block.
     pub fn power_fails(&mut self, random: &mut Random) {
+        let kept = 1000 * random.below(3) / 2;
         let cache = std::mem::take(&mut self.cache);
         for (block, content) in cache {
-            if random.happens(500) {
+            if random.happens(kept) {
                 self.durable.insert(block, content);
             }
         }
         for Taken { request, bytes, .. } in std::mem::take(&mut self.taken) {
-            if request.operation != Operation::Write {
+            if self.gone || !request.operation.changes() {
                 continue;
             }
-            for (position, content) in bytes.chunks_exact(512).enumerate() {
+            let blocks = request.offset / BLOCK..(request.offset + request.length) / BLOCK;
+            for (position, block) in blocks.enumerate() {
                 if random.happens(400) {
-                    let block = request.offset / BLOCK + units::bytes_u64(position);
-                    self.durable
-                        .insert(block, content.try_into().expect("512 bytes"));
+                    let content = bytes.get(position * 512..(position + 1) * 512);
+                    let content = content.map_or([0; 512], |content| content.try_into().expect("512"));
+                    self.bad.remove(&block);
+                    self.durable.insert(block, content);
                 }
             }
         }

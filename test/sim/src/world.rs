@@ -25,6 +25,10 @@ pub struct Outside {
     /// Drives by `DriveIndex`.
     pub drives: Vec<SimDrive>,
     now: Instant,
+    /// The most that one event takes, in nanoseconds.
+    pub step_nanoseconds: u64,
+    /// Mail is late.
+    pub mail_is_slow: bool,
     /// By from × to.
     mail: Vec<Vec<VecDeque<(Message, bool)>>>,
     credits: Vec<Vec<usize>>,
@@ -79,6 +83,27 @@ pub struct World {
     pub outside: Outside,
     /// Where chance comes from.
     pub random: Random,
+    /// The reactor that decides.
+    pub home: usize,
+}
+
+/// What a world is made of.
+#[derive(Debug)]
+pub struct Setup {
+    /// The fixed numbers.
+    pub geometry: Geometry,
+    /// The configuration that `Command::Start` commits.
+    pub config: ArrayConfig,
+    /// By member.
+    pub places: Vec<Option<MemberPlace>>,
+    /// All drives.
+    pub drives: Vec<SimDrive>,
+    /// How many reactors.
+    pub reactors: usize,
+    /// User bytes of one background window.
+    pub window_bytes: u64,
+    /// Where chance comes from.
+    pub seed: u64,
 }
 
 /// A world of `geometry` whose members are drives `0..members`, with spare drives behind.
@@ -131,15 +156,44 @@ impl World {
         let places: Vec<Option<MemberPlace>> = (0..geometry.members())
             .map(|position| Some(place(layout, position)))
             .collect();
+        let mut world = World::new(Setup {
+            geometry,
+            config,
+            places,
+            drives,
+            reactors,
+            window_bytes: 1 << 20,
+            seed,
+        });
+        world.command(1, Command::Start).expect("starts");
+        world
+    }
+
+    /// A world in which nothing has begun.
+    ///
+    /// # Panics
+    /// When the host has no memory.
+    #[must_use]
+    pub fn new(setup: Setup) -> World {
+        let Setup {
+            geometry,
+            config,
+            places,
+            drives,
+            reactors,
+            window_bytes,
+            seed,
+        } = setup;
+        let mut random = Random::new(seed);
         let all: Vec<ReactorIndex> = (0..reactors).map(ReactorIndex::from_at).collect();
-        let owners: Arc<[ReactorIndex]> =
-            (0..BUCKETS).map(|bucket| all[bucket % reactors]).collect();
-        let home = all[0];
+        let mut owner = |_| all[random.position(reactors)];
+        let owners: Arc<[ReactorIndex]> = (0..BUCKETS).map(&mut owner).collect();
+        let home = 0;
         let identity = MapIdentity {
             array: ArrayIndex(0),
             geometry,
             owners,
-            home,
+            home: all[home],
         };
         let map = Arc::new(initial_map(identity, &config, &places));
         let shared = Shared::new(geometry.members());
@@ -152,34 +206,45 @@ impl World {
             small_buffers: 128,
             large_buffers: 128,
         };
+        let shard = |&me| Shard::new(me, Arc::clone(&map), Arc::clone(&shared), room);
         let mut shards: Vec<Shard> = all
             .iter()
-            .map(|&me| Shard::new(me, Arc::clone(&map), Arc::clone(&shared), room).expect("memory"))
+            .map(|me| shard(me).expect("memory"))
             .collect();
         let settings = CoordinatorSettings {
             config,
             places,
             reactors: all,
             seed,
-            window_bytes: 1 << 20,
+            window_bytes,
         };
-        shards[0].set_coordinator(Coordinator::new(settings).expect("memory"));
+        shards[home].set_coordinator(Coordinator::new(settings).expect("memory"));
         let mail = |_| (0..reactors).map(|_| VecDeque::new()).collect();
         let outside = Outside {
             drives,
             now: Instant(0),
+            step_nanoseconds: 100_000,
+            mail_is_slow: false,
             mail: (0..reactors).map(mail).collect(),
             credits: vec![vec![CREDITS; reactors]; reactors],
             completions: Vec::new(),
             events: Vec::new(),
         };
-        let mut world = World {
+        World {
             shards,
             outside,
-            random: Random::new(seed),
-        };
-        world.command(1, Command::Start).expect("starts");
-        world
+            random,
+            home,
+        }
+    }
+
+    /// The process dies; the drives live on.
+    #[must_use]
+    pub fn die(self) -> Vec<SimDrive> {
+        for shard in self.shards {
+            shard.die();
+        }
+        self.outside.drives
     }
 
     /// Gives a command and runs until it is done.
@@ -187,7 +252,7 @@ impl World {
     /// # Errors
     /// As the array refuses.
     pub fn command(&mut self, id: u64, command: Command) -> Result<(), Refusal> {
-        self.shards[0].command(id, command);
+        self.shards[self.home].command(id, command);
         for _ in 0..100_000 {
             self.step();
             let done = self.outside.events.iter().position(
@@ -216,7 +281,7 @@ impl World {
 
     /// One event, by chance.
     pub fn step(&mut self) {
-        self.outside.now = Instant(self.outside.now.0 + 1_000 + self.random.below(100_000));
+        self.outside.now = Instant(self.outside.now.0 + 1_000 + self.random.below(self.outside.step_nanoseconds));
         match self.random.below(10) {
             0..=2 => self.deliver_mail(),
             3..=6 => self.finish_drive(),
@@ -232,6 +297,9 @@ impl World {
     }
 
     fn deliver_mail(&mut self) {
+        if self.outside.mail_is_slow && !self.random.happens(60) {
+            return;
+        }
         let count = self.shards.len();
         let (from, to) = (self.random.position(count), self.random.position(count));
         let Some((message, is_request)) = self.outside.mail[from][to].pop_front() else {
@@ -248,7 +316,15 @@ impl World {
     }
 
     fn finish_drive(&mut self) {
-        let drive = self.random.position(self.outside.drives.len());
+        let count = self.outside.drives.len();
+        let first = self.random.position(count);
+        let busy = |drive: &usize| {
+            let drive = &self.outside.drives[*drive];
+            drive.pending() > 0 && !drive.hung
+        };
+        let Some(drive) = (first..count).chain(0..first).find(busy) else {
+            return;
+        };
         let Some((reactor, request, status)) =
             self.outside.drives[drive].finish_one(&mut self.random)
         else {
@@ -275,6 +351,18 @@ impl World {
         panic!("the world hangs");
     }
 
+    /// What is under way, for people.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let pending: Vec<(usize, bool)> = self
+            .outside
+            .drives
+            .iter()
+            .map(|drive| (drive.pending(), drive.hung))
+            .collect();
+        format!("drives {pending:?}, mail {:?}, {:#?}", self.outside.mail, self.shards)
+    }
+
     /// Whether no shard has anything in flight and no pass is due.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
@@ -284,7 +372,7 @@ impl World {
             .iter()
             .flatten()
             .any(|queue| !queue.is_empty());
-        let passes = self.shards[0]
+        let passes = self.shards[self.home]
             .pass_status()
             .is_some_and(|pass| pass.state == array::PassState::Running);
         !mail && !passes && self.shards.iter().all(Shard::is_idle)

@@ -1,0 +1,434 @@
+//! What guests do: requests to volumes, judged by the model.
+
+use std::collections::BTreeMap;
+
+use array::format::{ArrayConfig, ExtentSpace};
+use block::{Cookie, Operation, Request, Status};
+use memory::{Backing, Buffer, Pages, Pool, SegmentSlots};
+use units::{ReactorIndex, bytes_u64, bytes_usize};
+use uuid::Uuid;
+use volume::{Piece, VolumeMap};
+
+use crate::random::Random;
+use crate::world::World;
+
+const BLOCK: usize = 512;
+/// Requests at a time.
+pub const IN_FLIGHT: usize = 8;
+/// Pieces of one request.
+const PIECES: usize = 32;
+const BUFFER_BYTES: usize = 512 << 10;
+/// Blocks that a volume can grow to, as the model keeps it.
+pub const VOLUME_BLOCKS_MAX: u64 = 12 << 10;
+
+/// What a request waits for in the model.
+#[derive(Debug)]
+enum Token {
+    Write(model::Write),
+    Read(model::Read),
+    Flush(BTreeMap<Uuid, model::Flush>),
+}
+
+/// A request as the guest knows it.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    volume: Uuid,
+    operation: Operation,
+    start: u64,
+    blocks: u32,
+    /// What is written.
+    bytes: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    asked: Asked,
+    token: Token,
+    buffer: Buffer,
+    reactor: ReactorIndex,
+    pieces: Vec<Piece>,
+    submitted: usize,
+    answered: usize,
+    status: Status,
+}
+
+/// A volume as its guest knows it.
+#[derive(Debug)]
+pub struct Disk {
+    model: model::Volume,
+    map: VolumeMap,
+    /// Bytes below are read and written; grows.
+    blocks: u64,
+}
+
+/// All guests.
+#[derive(Debug)]
+pub struct Client {
+    pool: Pool,
+    lists: SegmentSlots,
+    pending: BTreeMap<usize, Pending>,
+    /// By uuid.
+    pub disks: BTreeMap<Uuid, Disk>,
+    /// Distinguishes all contents that are ever written.
+    writes: u64,
+    /// A volume that is being deleted: its guest is gone.
+    pub hidden: Option<Uuid>,
+    /// Errors are expected: nothing is judged any more.
+    pub doomed: bool,
+    /// Requests answered.
+    pub answered: u64,
+}
+
+impl Default for Client {
+    fn default() -> Client {
+        let pool = Pool::new(IN_FLIGHT, BUFFER_BYTES, Backing::Anonymous(Pages::Plain));
+        Client {
+            pool: pool.expect("memory"),
+            lists: SegmentSlots::new(IN_FLIGHT * PIECES, 4),
+            pending: BTreeMap::new(),
+            disks: BTreeMap::new(),
+            writes: 0,
+            hidden: None,
+            doomed: false,
+            answered: 0,
+        }
+    }
+}
+
+impl Client {
+    /// Follows the volume table: maps of all volumes that are ready.
+    ///
+    /// # Panics
+    /// When a volume is there that nobody made, or is not there that somebody made.
+    pub fn follow(&mut self, config: &ArrayConfig, space: &ExtentSpace) {
+        let mut maps: BTreeMap<Uuid, VolumeMap> = BTreeMap::new();
+        for volume in &config.volumes {
+            if let Some(map) = VolumeMap::new(volume, space) {
+                maps.insert(volume.uuid, map);
+            }
+        }
+        for (uuid, disk) in &mut self.disks {
+            let map = maps.remove(uuid);
+            let map = map.unwrap_or_else(|| panic!("volume {uuid} is not there any more"));
+            assert!(map.blocks() >= disk.blocks, "volume {uuid} has shrunk");
+            disk.blocks = map.blocks();
+            disk.map = map;
+        }
+        for (uuid, map) in maps {
+            let bytes = bytes_usize(VOLUME_BLOCKS_MAX) * BLOCK;
+            let (model, blocks) = (model::Volume::new(bytes, BLOCK), map.blocks());
+            self.disks.insert(uuid, Disk { model, map, blocks });
+        }
+    }
+
+    /// Blocks of a volume.
+    ///
+    /// # Panics
+    /// When there is no such volume.
+    #[must_use]
+    pub fn blocks(&self, volume: Uuid) -> u64 {
+        self.disks[&volume].blocks
+    }
+
+    /// Requests that are not answered.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Whether something that changes blocks is under way.
+    #[must_use]
+    pub fn changes(&self) -> bool {
+        self.pending
+            .values()
+            .any(|pending| pending.asked.operation.changes())
+    }
+
+    /// Whether something is under way on a volume.
+    #[must_use]
+    pub fn uses(&self, volume: Uuid) -> bool {
+        self.pending
+            .values()
+            .any(|pending| pending.asked.volume == volume)
+    }
+
+    /// Something at random.
+    pub fn draw(&mut self, random: &mut Random, stripe_blocks: u64) -> Option<Asked> {
+        let volumes = self.disks.keys().copied();
+        let volumes: Vec<Uuid> = volumes.filter(|uuid| self.hidden != Some(*uuid)).collect();
+        let volume = *volumes.get(random.position(volumes.len().max(1)))?;
+        let total = self.disks[&volume].blocks;
+        let most = if random.happens(300) {
+            stripe_blocks * 3
+        } else {
+            24
+        };
+        let blocks = 1 + random.below(most.min(total).min(bytes_u64(BUFFER_BYTES / BLOCK)));
+        // Some places are met again and again.
+        let area = if random.happens(500) { total.min(200) } else { total };
+        let start = random.below(area).min(total - blocks);
+        let operation = match random.below(20) {
+            0..=8 => Operation::Write,
+            9..=16 => Operation::Read,
+            17 => Operation::WriteZeroes,
+            18 => Operation::Discard,
+            _ => Operation::Flush,
+        };
+        Some(self.ask(volume, operation, start, blocks))
+    }
+
+    fn ask(&mut self, volume: Uuid, operation: Operation, start: u64, blocks: u64) -> Asked {
+        let mut bytes = vec![0; bytes_usize(blocks) * BLOCK];
+        if operation == Operation::Write {
+            for (position, atom) in bytes.chunks_exact_mut(BLOCK).enumerate() {
+                self.writes += 1;
+                let mut content = Random::new(self.writes << 20 | bytes_u64(position));
+                for word in atom.chunks_exact_mut(8) {
+                    word.copy_from_slice(&content.next().to_le_bytes());
+                }
+                atom[..8].copy_from_slice(&self.writes.to_le_bytes());
+            }
+        }
+        Asked {
+            volume,
+            operation,
+            start,
+            blocks: u32::try_from(blocks).expect("few"),
+            bytes,
+        }
+    }
+
+    /// Submits a request; not when there is no room.
+    ///
+    /// # Panics
+    /// When the volume has not the blocks.
+    pub fn submit(&mut self, asked: Asked, world: &mut World) -> bool {
+        let Some(slot) = (0..IN_FLIGHT).find(|slot| !self.pending.contains_key(slot)) else {
+            return false;
+        };
+        if !self.disks.contains_key(&asked.volume) {
+            return true;
+        }
+        let buffer = self.pool.acquire().expect("one for each slot");
+        let segment = self.pool.segment(&buffer).part(0, asked.bytes.len());
+        if asked.operation == Operation::Write {
+            segment.copy_from_slice(&asked.bytes);
+        } else {
+            segment.fill(0xEE);
+        }
+        let token = self.begin(&asked);
+        let pieces: Vec<Piece> = if asked.operation == Operation::Flush {
+            vec![Piece {
+                block_in_request: 0,
+                array_block: 0,
+                blocks: 0,
+            }]
+        } else {
+            let split = self.disks[&asked.volume].map.split(asked.start, asked.blocks);
+            split.expect("inside").collect()
+        };
+        assert!(pieces.len() <= PIECES);
+        let reactor = world.random.position(world.shards.len());
+        self.pending.insert(
+            slot,
+            Pending {
+                asked,
+                token,
+                buffer,
+                reactor: ReactorIndex::from_at(reactor),
+                pieces,
+                submitted: 0,
+                answered: 0,
+                status: Status::Ok,
+            },
+        );
+        true
+    }
+
+    fn begin(&mut self, asked: &Asked) -> Token {
+        let offset = bytes_usize(asked.start) * BLOCK;
+        match asked.operation {
+            Operation::Flush => {
+                let flushes = self.disks.iter_mut();
+                Token::Flush(
+                    flushes
+                        .map(|(uuid, disk)| (*uuid, disk.model.begin_flush()))
+                        .collect(),
+                )
+            }
+            Operation::Read => {
+                let disk = self.disks.get_mut(&asked.volume).expect("looked at");
+                Token::Read(disk.model.begin_read(offset))
+            }
+            Operation::Write | Operation::WriteZeroes | Operation::Discard => {
+                let disk = self.disks.get_mut(&asked.volume).expect("looked at");
+                Token::Write(disk.model.begin_write(offset, &asked.bytes))
+            }
+        }
+    }
+
+    /// Hands pieces to the array while it takes them.
+    pub fn advance(&mut self, world: &mut World) {
+        let Client {
+            pending,
+            lists,
+            pool,
+            ..
+        } = self;
+        for (slot, pending) in pending {
+            while let Some(piece) = pending.pieces.get(pending.submitted) {
+                let list = slot * PIECES + pending.submitted;
+                let operation = pending.asked.operation;
+                let carries = matches!(operation, Operation::Read | Operation::Write);
+                let bytes = bytes_usize(u64::from(piece.blocks)) * BLOCK;
+                let segment = pool
+                    .segment(&pending.buffer)
+                    .part(piece.byte_offset(bytes_u64(BLOCK)), bytes);
+                let cut = bytes_usize(world.random.below(bytes_u64(bytes)));
+                let segments = lists.lend(list, |list| {
+                    if carries {
+                        list.extend([segment.part(0, cut), segment.part(cut, bytes - cut)]);
+                    }
+                });
+                let request = Request {
+                    operation,
+                    start: piece.array_block,
+                    blocks: piece.blocks,
+                    segments,
+                    cookie: Cookie(bytes_u64(*slot)),
+                };
+                pending.submitted += 1;
+                if !world.submit(pending.reactor, request) {
+                    pending.submitted -= 1;
+                    lists.take_back(list);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Takes the answers and judges them.
+    ///
+    /// # Panics
+    /// When an answer is wrong.
+    pub fn collect(&mut self, world: &mut World) {
+        let mine = |cookie: Cookie| cookie.0 < bytes_u64(IN_FLIGHT);
+        let (answers, others) = std::mem::take(&mut world.outside.completions)
+            .into_iter()
+            .partition(|(_, completion)| mine(completion.cookie));
+        world.outside.completions = others;
+        let answers: Vec<(ReactorIndex, block::Completion)> = answers;
+        for (_, completion) in answers {
+            let slot = bytes_usize(completion.cookie.0);
+            let pending = self.pending.get_mut(&slot).expect("under way");
+            pending.answered += 1;
+            pending.status = pending.status.and(completion.status);
+            if pending.answered == pending.pieces.len() {
+                self.finish(slot);
+            }
+        }
+    }
+
+    fn finish(&mut self, slot: usize) {
+        self.answered += 1;
+        let pending = self.pending.remove(&slot).expect("looked at");
+        let Pending {
+            asked,
+            token,
+            buffer,
+            pieces,
+            status,
+            ..
+        } = pending;
+        for piece in 0..pieces.len() {
+            self.lists.take_back(slot * PIECES + piece);
+        }
+        let mut found = vec![0; asked.bytes.len()];
+        self.pool
+            .segment(&buffer)
+            .part(0, found.len())
+            .copy_to_slice(&mut found);
+        self.pool.release(buffer);
+        let (operation, start, blocks) = (asked.operation, asked.start, asked.blocks);
+        let what = format!("{operation:?} {start}+{blocks} of {}", asked.volume);
+        assert!(self.doomed || status.is_ok(), "{what}: {status:?}");
+        let well = status.is_ok();
+        match token {
+            Token::Flush(flushes) => {
+                for (uuid, flush) in flushes {
+                    if let (Some(disk), true) = (self.disks.get_mut(&uuid), well) {
+                        disk.model.finish_flush(flush);
+                    }
+                }
+            }
+            Token::Write(write) => {
+                let disk = self.disks.get_mut(&asked.volume).expect("in use");
+                if well && operation != Operation::Discard {
+                    disk.model.finish_write(write);
+                } else {
+                    disk.model.abandon_write(write);
+                }
+            }
+            Token::Read(read) => {
+                let disk = self.disks.get_mut(&asked.volume).expect("in use");
+                if well && !self.doomed {
+                    let verdict = disk.model.finish_read(read, &found);
+                    verdict.unwrap_or_else(|wrong| panic!("{what}: {wrong}"));
+                } else {
+                    disk.model.abandon_read(&read);
+                }
+            }
+        }
+    }
+
+    /// Everything that is to be read once: all volumes from end to end.
+    pub fn read_all(&mut self) -> Vec<Asked> {
+        let most = bytes_u64(BUFFER_BYTES / BLOCK);
+        let volumes: Vec<(Uuid, u64)> = self
+            .disks
+            .iter()
+            .map(|(uuid, disk)| (*uuid, disk.blocks))
+            .collect();
+        let mut all = Vec::new();
+        for (uuid, blocks) in volumes {
+            for start in (0..blocks).step_by(bytes_usize(most)) {
+                all.push(self.ask(uuid, Operation::Read, start, most.min(blocks - start)));
+            }
+        }
+        all
+    }
+
+    /// A flush, if there is anything to flush.
+    pub fn flush(&mut self) -> Option<Asked> {
+        let volume = *self.disks.keys().next()?;
+        Some(self.ask(volume, Operation::Flush, 0, 1))
+    }
+
+    /// The engine has died, or the power was lost. Gives what was under way, in any order.
+    pub fn stop(&mut self, power_is_lost: bool) -> Vec<Asked> {
+        for disk in self.disks.values_mut() {
+            if power_is_lost {
+                disk.model.power_loss();
+            } else {
+                disk.model.stop();
+            }
+        }
+        let mut left = Vec::new();
+        for (slot, pending) in std::mem::take(&mut self.pending) {
+            for piece in 0..pending.submitted {
+                self.lists.take_back(slot * PIECES + piece);
+            }
+            self.pool.release(pending.buffer);
+            left.push(pending.asked);
+        }
+        left
+    }
+
+    /// A clean stop makes everything durable: the model is told as of a flush.
+    pub fn stopped_cleanly(&mut self) {
+        for disk in self.disks.values_mut() {
+            let flush = disk.model.begin_flush();
+            disk.model.finish_flush(flush);
+        }
+    }
+}

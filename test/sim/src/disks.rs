@@ -1,0 +1,141 @@
+//! What lies on the simulated drives besides data: superblocks and records, written when an array
+//! is made, and read again after a stop.
+
+use array::assembly::{Assembly, Found, assemble};
+use array::format::{
+    ArrayConfig, Created, Features, Layout, SUPERBLOCK_BYTES, Sectors, Superblock,
+};
+use array::{Geometry, MemberPlace};
+use block::Status;
+use units::{BlockSize, DriveIndex, MemberIndex, Update, bytes_u64, bytes_usize};
+use uuid::Uuid;
+
+use crate::drive::SimDrive;
+use crate::random::Random;
+use crate::world::place;
+
+/// Bytes of every drive.
+pub const DRIVE_BYTES: u64 = 16 << 20;
+
+/// Where things are on the members of an array whose chunks fill `data_bytes` of each.
+///
+/// # Panics
+/// When that is more than there is.
+#[must_use]
+pub fn layout(members: usize, data_bytes: u64) -> Layout {
+    let mut layout =
+        Layout::for_member(DRIVE_BYTES, BlockSize::B512, members).expect("large enough");
+    assert!(layout.data.length >= data_bytes);
+    layout.data.length = data_bytes;
+    layout
+}
+
+/// The superblock of a new member.
+#[must_use]
+pub fn superblock(
+    geometry: Geometry,
+    layout: &Layout,
+    member: MemberIndex,
+    member_uuid: Uuid,
+    extent_stripes: u32,
+) -> Superblock {
+    Superblock {
+        array: Uuid::from_u128(7),
+        member_uuid,
+        member,
+        update: Update(1),
+        features: Features::default(),
+        sectors: Sectors {
+            logical: 512,
+            physical: 512,
+        },
+        layout: *layout,
+        geometry,
+        extent_stripes,
+        created: Created::default(),
+    }
+}
+
+/// Makes a drive a member.
+pub fn write_superblocks(drive: &mut SimDrive, superblock: &Superblock) {
+    for offset in Superblock::offsets(superblock.layout.member_bytes) {
+        drive.put(offset, &superblock.encode());
+    }
+}
+
+/// Fills the data area with what was there before the drive became a member.
+pub fn soil(drive: &mut SimDrive, layout: &Layout, random: &mut Random) {
+    let mut bytes = vec![0; bytes_usize(layout.data.length)];
+    for word in bytes.chunks_exact_mut(8) {
+        word.copy_from_slice(&random.next().to_le_bytes());
+    }
+    drive.put(layout.data.offset, &bytes);
+}
+
+fn read(index: usize, drive: &SimDrive) -> Option<Found> {
+    if drive.gone {
+        return None;
+    }
+    let length = bytes_u64(SUPERBLOCK_BYTES);
+    let superblocks = Superblock::offsets(DRIVE_BYTES)
+        .map(|offset| Superblock::decode(&drive.get(offset, length)));
+    let mut found = Found {
+        drive: DriveIndex::from_at(index),
+        drive_bytes: DRIVE_BYTES,
+        identity: Default::default(),
+        superblocks: superblocks.to_vec(),
+        configs: Vec::new(),
+    };
+    let layout = found.superblock()?.layout;
+    // Records of simulated arrays are small; the rest of the area was never written.
+    found.configs = layout
+        .config
+        .map(|area| ArrayConfig::decode(&drive.get(area.offset, area.length.min(32 << 10))))
+        .to_vec();
+    Some(found)
+}
+
+/// Finds the array again, and finishes what the last commit left on members behind it. The engine
+/// may be killed meanwhile: `random` decides how many of them are reached.
+///
+/// # Panics
+/// When there is not exactly one array.
+pub fn find(drives: &mut [SimDrive]) -> Assembly {
+    let found: Vec<Found> = drives
+        .iter()
+        .enumerate()
+        .filter_map(|(index, drive)| read(index, drive))
+        .collect();
+    let mut assembled = assemble(&found);
+    assert!(assembled.strays.is_empty(), "{:?}", assembled.strays);
+    assert_eq!(assembled.arrays.len(), 1);
+    assembled.arrays.remove(0)
+}
+
+/// Writes the record that decides to members that are one behind, as the control path does.
+///
+/// # Panics
+/// When a record has no room, which was looked at when it was first written.
+pub fn catch_up(drives: &mut [SimDrive], assembly: &Assembly) {
+    let layout = &assembly.superblock.layout;
+    let area = layout.config[ArrayConfig::slot(assembly.config.update).at()];
+    for &member in &assembly.behind {
+        let drive = assembly.members[member.at()].expect("it was found");
+        let mut bytes = vec![0; bytes_usize(area.length)];
+        let length = assembly.config.encode_into(member, &mut bytes);
+        drives[drive.at()].put(area.offset, &bytes[..length.expect("room")]);
+    }
+}
+
+/// By member: where it is.
+#[must_use]
+pub fn places(assembly: &Assembly) -> Vec<Option<MemberPlace>> {
+    let layout = &assembly.superblock.layout;
+    let drives = assembly.members.iter();
+    drives
+        .map(|drive| drive.map(|drive| place(layout, drive.at())))
+        .collect()
+}
+
+/// Statuses that a failing drive answers with.
+pub const ERRORS: [Status; 3] = [Status::Media, Status::NoSpace, Status::Gone];

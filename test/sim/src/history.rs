@@ -1,0 +1,826 @@
+//! One seed's history: an array is made, lives several lives with faults, and must have kept
+//! everything at its end. See the crate's head for what is promised.
+
+use array::assembly::Verdict;
+use array::format::{ArrayConfig, ExtentRun, Layout, MemberRecord, MemberState, VolumeState};
+use array::{Command, Event, Geometry, GeometryParameters, Level, MapState, PassState, Refusal, Shard};
+use block::{Cookie, Operation, Request};
+use memory::SegmentList;
+use units::{
+    BlockSize, DriveIndex, MemberIndex, ReactorIndex, Size, StripeIndex, bytes_u64, bytes_usize,
+};
+use uuid::Uuid;
+use volume::{NewVolume, VolumeTable};
+
+use crate::client::{Asked, Client, IN_FLIGHT, VOLUME_BLOCKS_MAX};
+use crate::disks;
+use crate::drive::{Failing, Failure, SimDrive};
+use crate::random::Random;
+use crate::world::{Setup, World, new_config, place};
+
+/// Level, members, parity, group, chunk bytes.
+type Shape = (Level, usize, Option<usize>, Option<usize>, u64);
+
+const SHAPES: [Shape; 14] = [
+    (Level::L0, 3, None, None, 4096),
+    (Level::L1, 2, None, None, 4096),
+    (Level::L1, 3, None, None, 8192),
+    (Level::L10, 4, None, None, 4096),
+    (Level::L5, 3, None, None, 4096),
+    (Level::L5, 5, None, None, 8192),
+    (Level::L6, 4, None, None, 4096),
+    (Level::L6, 6, None, None, 4096),
+    (Level::L7, 7, None, None, 4096),
+    (Level::Nm, 8, Some(4), None, 4096),
+    (Level::Nm, 5, Some(2), None, 16 << 10),
+    (Level::L50, 6, None, Some(3), 4096),
+    (Level::L60, 8, None, Some(4), 4096),
+    (Level::L5, 3, None, None, 128 << 10),
+];
+
+/// What came of a seed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outcome {
+    /// Requests answered.
+    pub answered: u64,
+    /// Crashes survived.
+    pub crashes: u64,
+}
+
+/// A command that was given and is not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Given {
+    Start,
+    Fail,
+    Replace,
+    Volumes,
+    Stop,
+    Other,
+}
+
+/// A change of the volume table under way.
+#[derive(Debug)]
+struct Change {
+    /// The volume, and its new size when it grows.
+    uuid: Uuid,
+    grows_to: Option<Size>,
+    zeroing: Vec<ExtentRun>,
+    /// Parts of `zeroing` to be asked for, and how many are not answered.
+    queue: Vec<(u64, u32)>,
+    missing: usize,
+    finishing: bool,
+}
+
+#[derive(Debug)]
+struct History {
+    random: Random,
+    geometry: Geometry,
+    layout: Layout,
+    extent_stripes: u32,
+    client: Client,
+    /// The drive to use next as a replacement.
+    spare: usize,
+    command: u64,
+    given: Option<(u64, Given)>,
+    change: Option<Change>,
+    started: bool,
+    /// A stripe may be torn until the resync has ended: no member may be lost.
+    torn: bool,
+    forced: bool,
+    again: Vec<Asked>,
+    outcome: Outcome,
+}
+
+/// Runs the history of a seed.
+///
+/// # Panics
+/// When the array breaks a promise.
+#[must_use]
+pub fn run(seed: u64) -> Outcome {
+    let mut random = Random::new(seed ^ 0x5EED);
+    let shape = SHAPES[random.position(SHAPES.len())];
+    let (level, members, parity, group_size, chunk_bytes) = shape;
+    let rows = if chunk_bytes > 64 << 10 { 24 } else { (256 + random.below(200)) * 4096 / chunk_bytes };
+    let layout = disks::layout(members, rows * chunk_bytes);
+    let geometry = Geometry::new(GeometryParameters {
+        level,
+        members,
+        parity,
+        group_size,
+        chunk_bytes,
+        block: BlockSize::B512,
+        member_data_blocks: rows * chunk_bytes / 512,
+    })
+    .expect("a good shape");
+    let extents = 6 + random.below(8);
+    let extent_stripes = u32::try_from((geometry.stripes() / extents).max(1)).expect("few");
+    let mut history = History {
+        random,
+        geometry,
+        layout,
+        extent_stripes,
+        client: Client::default(),
+        spare: members,
+        command: 100,
+        given: None,
+        change: None,
+        started: false,
+        torn: false,
+        forced: false,
+        again: Vec::new(),
+        outcome: Outcome::default(),
+    };
+    history.live();
+    history.outcome.answered = history.client.answered;
+    history.outcome
+}
+
+impl History {
+    fn live(&mut self) {
+        let mut world = self.create();
+        let lives = self.random.below(4);
+        let doom = self.random.happens(100);
+        for _ in 0..lives {
+            let rounds = self.random.below(250);
+            self.rounds(&mut world, rounds);
+            let drives = self.crash(world);
+            world = self.restart(drives);
+        }
+        let rounds = self.random.below(250);
+        self.rounds(&mut world, rounds);
+        if doom {
+            self.doom(world);
+            return;
+        }
+        self.settle(&mut world);
+        self.check(&mut world);
+        self.give(&mut world, Given::Stop, Command::Stop);
+        self.run_until(&mut world, |history, _| history.given.is_none());
+        self.client.stopped_cleanly();
+        let mut drives = world.die();
+        for drive in &mut drives {
+            drive.power_fails(&mut self.random);
+        }
+        let _ = self.client.stop(true);
+        let mut world = self.restart(drives);
+        self.run_until(&mut world, |history, _| history.started);
+        assert!(world.shards[world.home].map().is_optimal(), "stopped cleanly");
+        self.check(&mut world);
+        let drives = world.die();
+        assert!(drives.iter().all(|drive| drive.pending() == 0));
+    }
+
+    // ---- lives ---------------------------------------------------------------------------
+
+    fn create(&mut self) -> World {
+        let members = self.geometry.members();
+        let soiled = self.random.happens(500);
+        let mut drives: Vec<SimDrive> = (0..members).map(|_| SimDrive::default()).collect();
+        let mut config = new_config(&self.geometry, !soiled);
+        config.clean = false;
+        for (position, drive) in drives.iter_mut().enumerate() {
+            config.members[position].drive_bytes = disks::DRIVE_BYTES;
+            let uuid = config.members[position].uuid;
+            let superblock = self.superblock(MemberIndex::from_at(position), uuid);
+            disks::write_superblocks(drive, &superblock);
+            if soiled {
+                disks::soil(drive, &self.layout, &mut self.random);
+            }
+        }
+        if soiled {
+            let superblock = self.superblock(MemberIndex(0), Uuid::nil());
+            let count = superblock.extents().count();
+            config.unzeroed = vec![ExtentRun { first: 0, count }];
+            self.torn = true;
+        }
+        let places = (0..members).map(|at| Some(place(&self.layout, at))).collect();
+        let mut world = self.world(config, places, drives);
+        // An array is there once its first record is.
+        self.run_until(&mut world, |history, _| history.started);
+        world
+    }
+
+    fn superblock(&self, member: MemberIndex, uuid: Uuid) -> array::format::Superblock {
+        disks::superblock(self.geometry, &self.layout, member, uuid, self.extent_stripes)
+    }
+
+    fn world(
+        &mut self,
+        config: ArrayConfig,
+        places: Vec<Option<array::MemberPlace>>,
+        drives: Vec<SimDrive>,
+    ) -> World {
+        let windows = 1 + self.random.below(20);
+        let mut world = World::new(Setup {
+            geometry: self.geometry,
+            config,
+            places,
+            drives,
+            reactors: 1 + self.random.position(3),
+            window_bytes: windows * self.geometry.stripe_bytes(),
+            seed: self.random.next(),
+        });
+        if self.random.happens(500) {
+            world.outside.step_nanoseconds = 20_000_000;
+        }
+        self.started = false;
+        self.given = None;
+        self.change = None;
+        self.give(&mut world, Given::Start, Command::Start);
+        world
+    }
+
+    fn rounds(&mut self, world: &mut World, rounds: u64) {
+        let stripe_blocks = u64::from(self.geometry.stripe_blocks());
+        let readers = self.random.happens(300);
+        if readers {
+            let mut all = self.client.read_all();
+            self.again.append(&mut all);
+        }
+        for _ in 0..rounds {
+            if self.started {
+                if let Some(asked) = self.again.pop() {
+                    if !self.client.submit(asked.clone(), world) {
+                        self.again.push(asked);
+                    }
+                } else if let Some(asked) = self.client.draw(&mut self.random, stripe_blocks) {
+                    let _ = self.client.submit(asked, world);
+                }
+                if self.random.happens(60) {
+                    self.change_volumes(world);
+                }
+                if self.random.happens(60) {
+                    self.disturb(world);
+                }
+            }
+            let steps = self.random.below(40);
+            self.turn(world, steps);
+        }
+    }
+
+    /// Some events, and what follows from them.
+    fn turn(&mut self, world: &mut World, steps: u64) {
+        self.client.advance(world);
+        for _ in 0..steps {
+            world.step();
+        }
+        self.collect_zeroing(world);
+        self.client.collect(world);
+        self.take_events(world);
+        self.advance_change(world);
+        if world.shards[world.home].map().trusted_until.0 >= self.geometry.stripes() {
+            self.torn = false;
+        }
+    }
+
+    fn run_until(&mut self, world: &mut World, done: impl Fn(&History, &World) -> bool) {
+        for _ in 0..30_000 {
+            if done(self, world) {
+                return;
+            }
+            self.turn(world, 20);
+        }
+        if std::env::var_os("SIM_DESCRIBE").is_some() {
+            eprintln!("{}", world.describe());
+        }
+        panic!(
+            "the world hangs: {:?}, given {:?}, pending {}, idle {:?}, pass {:?}, members {:?}",
+            self.geometry.level(),
+            self.given,
+            self.client.pending(),
+            world.shards.iter().map(Shard::is_idle).collect::<Vec<_>>(),
+            world.shards[world.home].pass_status(),
+            world.shards[world.home].map().members,
+        );
+    }
+
+    /// Whether a stop may tear stripes: no member is out, or may go out by what is under way.
+    fn is_sound(&self, world: &World) -> bool {
+        let failing = self.given.is_some_and(|(_, given)| given == Given::Fail);
+        let map = world.shards[world.home].map();
+        !failing
+            && map.members.iter().all(|member| {
+                let well = |drive: DriveIndex| world.outside.drives[drive.at()].is_well();
+                member.state == MapState::InSync && member.drive.is_some_and(well)
+            })
+    }
+
+    fn crash(&mut self, mut world: World) -> Vec<SimDrive> {
+        self.outcome.crashes += 1;
+        let power = self.random.happens(500);
+        if self.geometry.parity() > 0 && !self.is_sound(&world) {
+            self.quiesce(&mut world, power);
+        } else if self.geometry.parity() > 0 {
+            self.torn = true;
+        }
+        let mut drives = world.die();
+        for drive in &mut drives {
+            drive.hung = false;
+            if power {
+                drive.power_fails(&mut self.random);
+            } else {
+                drive.process_dies(&mut self.random);
+            }
+        }
+        let left = self.client.stop(power);
+        self.again.clear();
+        if self.random.happens(700) {
+            self.again = left;
+        }
+        drives
+    }
+
+    /// Brings requests to their end, so that no stripe is torn by a stop; what goes on besides
+    /// goes on.
+    fn quiesce(&mut self, world: &mut World, power: bool) {
+        self.calm(world);
+        self.run_until(world, |history, _| history.started && history.client.pending() == 0);
+        if power && let Some(flush) = self.client.flush() {
+            // The zeroing of new volumes writes, too.
+            self.run_until(world, |history, _| history.is_unchanging());
+            assert!(self.client.submit(flush, world));
+            self.run_until(world, |history, _| history.client.pending() == 0);
+        } else {
+            self.run_until(world, |history, _| history.is_unchanging());
+        }
+        let steps = self.random.below(60);
+        for _ in 0..steps {
+            world.step();
+        }
+    }
+
+    fn is_unchanging(&self) -> bool {
+        let zeroing = |change: &Change| change.missing > 0 || !change.queue.is_empty();
+        !self.change.as_ref().is_some_and(zeroing)
+    }
+
+    /// Nothing is slow any more.
+    fn calm(&mut self, world: &mut World) {
+        world.outside.mail_is_slow = false;
+        for drive in &mut world.outside.drives {
+            drive.hung = false;
+        }
+    }
+
+    fn restart(&mut self, mut drives: Vec<SimDrive>) -> World {
+        for drive in &mut drives {
+            if !self.forced && self.random.happens(300) {
+                drive.heal();
+            }
+        }
+        let mut assembly = disks::find(&mut drives);
+        if self.random.happens(300) {
+            // Killed while it caught up.
+            let reached = self.random.position(assembly.behind.len() + 1);
+            assembly.behind.truncate(reached);
+            disks::catch_up(&mut drives, &assembly);
+            assembly = disks::find(&mut drives);
+        }
+        disks::catch_up(&mut drives, &assembly);
+        match &assembly.verdict {
+            Verdict::Startable { .. } => {}
+            Verdict::NeedsForce { .. } => self.forced = true,
+            Verdict::Failed { explanation } | Verdict::Refused { explanation } => {
+                panic!("{explanation}")
+            }
+        }
+        let id = u128::from(self.random.next()) << 64 | u128::from(self.random.next());
+        let mut config = assembly.start(id, true).expect("startable").clone();
+        VolumeTable::new(&mut config, &assembly.superblock).recover();
+        self.forget_deleted(&config);
+        self.client.follow(&config, &assembly.superblock.extents());
+        let mut places = disks::places(&assembly);
+        for (place, record) in places.iter_mut().zip(&config.members) {
+            if !matches!(record.state, MemberState::InSync | MemberState::Rebuilding { .. }) {
+                *place = None;
+            }
+        }
+        self.world(config, places, drives)
+    }
+
+    fn forget_deleted(&mut self, config: &ArrayConfig) {
+        if let Some(uuid) = self.client.hidden.take()
+            && !config.volumes.iter().any(|volume| volume.uuid == uuid)
+        {
+            self.client.disks.remove(&uuid);
+        }
+    }
+
+    // ---- commands ------------------------------------------------------------------------
+
+    fn give(&mut self, world: &mut World, given: Given, command: Command) {
+        assert!(self.given.is_none());
+        self.command += 1;
+        self.given = Some((self.command, given));
+        let home = world.home;
+        world.shards[home].command(self.command, command);
+    }
+
+    fn take_events(&mut self, world: &mut World) {
+        for event in std::mem::take(&mut world.outside.events) {
+            match event {
+                Event::CommandDone { id, result } => self.done(world, id, result),
+                Event::MetadataFailed | Event::BeyondRedundancy { .. } => {
+                    assert!(self.client.doomed, "{event:?}");
+                }
+                Event::MemberExcluded { .. } | Event::Pass { .. } => {}
+            }
+        }
+    }
+
+    fn done(&mut self, world: &mut World, id: u64, result: Result<(), Refusal>) {
+        let (expected, given) = self.given.take().expect("a command was given");
+        assert_eq!(id, expected);
+        match given {
+            Given::Start | Given::Stop | Given::Other => {
+                assert!(self.client.doomed || result.is_ok(), "{result:?}");
+                self.started = true;
+            }
+            // A drive may fail before it is failed, and the new drive too.
+            Given::Fail | Given::Replace => {}
+            Given::Volumes => {
+                assert!(self.client.doomed || result.is_ok(), "{result:?}");
+                self.volumes_done(world);
+            }
+        }
+    }
+
+    fn volumes_done(&mut self, world: &World) {
+        let config = world.shards[world.home].coordinator().expect("home").config();
+        self.forget_deleted(&config.clone());
+        let finished = match &mut self.change {
+            Some(change) if !change.finishing && !change.zeroing.is_empty() => {
+                let space = disks::superblock(
+                    self.geometry,
+                    &self.layout,
+                    MemberIndex(0),
+                    Uuid::nil(),
+                    self.extent_stripes,
+                )
+                .extents();
+                for run in &change.zeroing {
+                    let (mut start, mut left) = space.blocks(*run);
+                    while left > 0 {
+                        let most = 1 + self.random.below(2 * space.extent_blocks());
+                        let blocks = left.min(most);
+                        change
+                            .queue
+                            .push((start, u32::try_from(blocks).expect("few")));
+                        start += blocks;
+                        left -= blocks;
+                    }
+                }
+                false
+            }
+            _ => true,
+        };
+        if finished {
+            self.change = None;
+            let space = self.superblock(MemberIndex(0), Uuid::nil()).extents();
+            self.client.follow(config, &space);
+        }
+    }
+
+    // ---- volumes -------------------------------------------------------------------------
+
+    fn change_volumes(&mut self, world: &mut World) {
+        if self.given.is_some() || self.change.is_some() {
+            return;
+        }
+        let coordinator = world.shards[world.home].coordinator().expect("home");
+        let mut config = coordinator.config().clone();
+        let superblock = self.superblock(MemberIndex(0), Uuid::nil());
+        let space = superblock.extents();
+        let mut table = VolumeTable::new(&mut config, &superblock);
+        let extent = space.extent_blocks();
+        let volumes: Vec<Uuid> = self.client.disks.keys().copied().collect();
+        let chosen = volumes.get(self.random.position(volumes.len().max(1))).copied();
+        let mut change = None;
+        match (self.random.below(4), chosen) {
+            (0 | 1, _) | (_, None) if volumes.len() < 3 => {
+                let blocks = 1 + self.random.below((3 * extent).min(VOLUME_BLOCKS_MAX));
+                let uuid = Uuid::from_u128(u128::from(self.random.next()));
+                let new = NewVolume {
+                    uuid,
+                    name: format!("v{}", self.command),
+                    size: Size(blocks * 512),
+                    stable_buffers: false,
+                };
+                if let Ok(zeroing) = table.create(new) {
+                    change = Some((uuid, None, zeroing.runs));
+                }
+            }
+            (0..=2, Some(uuid)) => {
+                let blocks = self.client.blocks(uuid) + self.random.below(2 * extent);
+                let size = Size(blocks.min(VOLUME_BLOCKS_MAX) * 512);
+                if let Ok(zeroing) = table.grow(uuid, size) {
+                    change = Some((uuid, Some(size), zeroing.runs));
+                }
+            }
+            (_, Some(uuid)) if !self.client.uses(uuid) && self.random.happens(300) => {
+                table.delete(uuid).expect("it is ready");
+                self.client.hidden = Some(uuid);
+                change = Some((uuid, None, Vec::new()));
+            }
+            _ => {}
+        }
+        let Some((uuid, grows_to, zeroing)) = change else {
+            return;
+        };
+        self.change = Some(Change {
+            uuid,
+            grows_to,
+            zeroing,
+            queue: Vec::new(),
+            missing: 0,
+            finishing: false,
+        });
+        self.give_volumes(world, config);
+    }
+
+    fn give_volumes(&mut self, world: &mut World, config: ArrayConfig) {
+        let (volumes, unzeroed) = (config.volumes, config.unzeroed);
+        self.give(world, Given::Volumes, Command::Volumes { volumes, unzeroed });
+    }
+
+    fn advance_change(&mut self, world: &mut World) {
+        let Some(change) = &mut self.change else {
+            return;
+        };
+        while let Some((start, blocks)) = change.queue.pop() {
+            let reactor = ReactorIndex::from_at(world.random.position(world.shards.len()));
+            let request = Request {
+                operation: Operation::WriteZeroes,
+                start,
+                blocks,
+                segments: SegmentList::EMPTY,
+                cookie: Cookie(1 << 32),
+            };
+            if !world.submit(reactor, request) {
+                change.queue.push((start, blocks));
+                return;
+            }
+            change.missing += 1;
+        }
+        let zeroed = !change.zeroing.is_empty() && change.missing == 0 && !change.finishing;
+        // The first record is not through while its command is under way.
+        if !zeroed || self.given.is_some() {
+            return;
+        }
+        change.finishing = true;
+        let (uuid, grows_to) = (change.uuid, change.grows_to);
+        let coordinator = world.shards[world.home].coordinator().expect("home");
+        let mut config = coordinator.config().clone();
+        let superblock = self.superblock(MemberIndex(0), Uuid::nil());
+        let mut table = VolumeTable::new(&mut config, &superblock);
+        match grows_to {
+            None => table.finish_create(uuid).expect("it is being created"),
+            Some(size) => table.finish_grow(uuid, size).expect("it grows"),
+        }
+        self.give_volumes(world, config);
+    }
+
+    fn collect_zeroing(&mut self, world: &mut World) {
+        let doomed = self.client.doomed;
+        let Some(change) = &mut self.change else {
+            return;
+        };
+        world.outside.completions.retain(|(_, completion)| {
+            if completion.cookie.0 < bytes_u64(IN_FLIGHT) {
+                return true;
+            }
+            assert!(doomed || completion.status.is_ok(), "zeroing: {completion:?}");
+            change.missing -= 1;
+            false
+        });
+    }
+
+    // ---- faults --------------------------------------------------------------------------
+
+    /// Members of the group of `member` that are out or may be soon.
+    fn out(&self, world: &World, member: usize) -> usize {
+        let map = world.shards[world.home].map();
+        let group = self.geometry.group_members();
+        let first = member / group * group;
+        let failing = self.given.is_some_and(|(_, given)| given == Given::Fail);
+        let out = |position: &usize| {
+            let member = &map.members[*position];
+            let well = |drive: DriveIndex| world.outside.drives[drive.at()].is_well();
+            member.state != MapState::InSync || !member.drive.is_some_and(well)
+        };
+        (first..first + group).filter(out).count() + usize::from(failing)
+    }
+
+    fn disturb(&mut self, world: &mut World) {
+        for drive in &mut world.outside.drives {
+            drive.hung &= self.random.happens(500);
+        }
+        match self.random.below(12) {
+            0 => {
+                let drive = self.random.position(world.outside.drives.len());
+                world.outside.drives[drive].hung = true;
+            }
+            1 => world.outside.mail_is_slow = !world.outside.mail_is_slow,
+            2 if self.given.is_none() && self.random.happens(200) => {
+                self.give(world, Given::Other, Command::Resync);
+            }
+            2 => {
+                for drive in &mut world.outside.drives {
+                    drive.bad.clear();
+                }
+            }
+            3 if self.given.is_none() => {
+                let run = Command::Passes { run: self.random.happens(800) };
+                self.give(world, Given::Other, run);
+            }
+            4..=6 => self.replace_one(world),
+            _ => self.hurt(world),
+        }
+    }
+
+    /// Something that costs a member, or a part of it.
+    fn hurt(&mut self, world: &mut World) {
+        let map = world.shards[world.home].map().clone();
+        let position = self.random.position(map.members.len());
+        let member = map.members[position];
+        let Some(drive) = member.drive.map(|drive| drive.at()) else {
+            return;
+        };
+        match member.state {
+            MapState::Lost => return,
+            // It counts as out already.
+            MapState::Rebuilding { .. } => {}
+            MapState::InSync => {
+                let well = world.outside.drives[drive].is_well();
+                if self.torn || !well || self.out(world, position) >= self.geometry.parity() {
+                    return;
+                }
+            }
+        }
+        let below = self.layout.data.offset;
+        let what = match self.random.below(8) {
+            0 | 1 => {
+                world.outside.drives[drive].gone = true;
+                return;
+            }
+            2 if self.given.is_none() => {
+                let member = MemberIndex::from_at(position);
+                self.give(world, Given::Fail, Command::Fail { member });
+                return;
+            }
+            2..=4 => return self.damage(world, position, drive),
+            5 => Failure::Writes,
+            6 => Failure::WritesBelow(below),
+            _ => Failure::Flushes,
+        };
+        let after = self.random.below(6);
+        let status = disks::ERRORS[self.random.position(disks::ERRORS.len())];
+        world.outside.drives[drive].failing = Some(Failing { what, after, status });
+    }
+
+    /// Bad blocks in some stripes.
+    fn damage(&mut self, world: &mut World, position: usize, drive: usize) {
+        let member = MemberIndex::from_at(position);
+        for _ in 0..20 {
+            let stripe = StripeIndex(self.random.below(self.geometry.stripes()));
+            if self.geometry.role(stripe, member).is_none() {
+                continue;
+            }
+            let lane = self.random.below(u64::from(self.geometry.chunk_blocks()));
+            let first = self.layout.data.offset / 512;
+            let block = first + self.geometry.member_block(stripe) + lane;
+            world.outside.drives[drive].bad.insert(block);
+        }
+    }
+
+    /// Puts a new drive in the place of a member that is lost.
+    fn replace_one(&mut self, world: &mut World) {
+        let members = &world.shards[world.home].map().members;
+        let lost = members.iter().position(|member| member.state == MapState::Lost);
+        let (Some(position), None) = (lost, self.given) else {
+            return;
+        };
+        let member = MemberIndex::from_at(position);
+        let uuid = Uuid::from_u128(u128::from(self.random.next()));
+        let mut drive = SimDrive::default();
+        if self.random.happens(500) {
+            disks::soil(&mut drive, &self.layout, &mut self.random);
+        }
+        disks::write_superblocks(&mut drive, &self.superblock(member, uuid));
+        let place = place(&self.layout, world.outside.drives.len());
+        world.outside.drives.push(drive);
+        self.spare += 1;
+        let record = MemberRecord {
+            uuid,
+            state: MemberState::InSync,
+            drive_bytes: disks::DRIVE_BYTES,
+            identity: Default::default(),
+        };
+        let command = Command::Replace {
+            member,
+            place,
+            record,
+        };
+        self.give(world, Given::Replace, command);
+    }
+
+    // ---- the end -------------------------------------------------------------------------
+
+    /// More is lost than the array survives: everything is still answered.
+    fn doom(&mut self, mut world: World) {
+        self.run_until(&mut world, |history, _| history.started);
+        self.client.doomed = true;
+        let status = disks::ERRORS[self.random.position(disks::ERRORS.len())];
+        let what = [Failure::All, Failure::Writes, Failure::Flushes, Failure::WritesBelow(self.layout.data.offset)]
+            [self.random.position(4)];
+        for drive in &mut world.outside.drives {
+            let after = self.random.below(30);
+            drive.failing = Some(Failing { what, after, status });
+        }
+        for _ in 0..60 {
+            let stripe_blocks = u64::from(self.geometry.stripe_blocks());
+            if let Some(asked) = self.client.draw(&mut self.random, stripe_blocks) {
+                let _ = self.client.submit(asked, &mut world);
+            }
+            self.turn(&mut world, 20);
+        }
+        self.calm(&mut world);
+        self.run_until(&mut world, |history, _| {
+            history.client.pending() == 0 && history.given.is_none()
+        });
+        drop(world.die());
+    }
+
+    /// Faults stop; everything is answered, filled again and consistent.
+    fn settle(&mut self, world: &mut World) {
+        self.calm(world);
+        for drive in &mut world.outside.drives {
+            drive.heal();
+        }
+        self.run_until(world, |history, _| history.started && history.given.is_none());
+        self.give(world, Given::Other, Command::Passes { run: true });
+        for _ in 0..200 {
+            self.run_until(world, |history, _| {
+                history.given.is_none() && history.change.is_none() && history.client.pending() == 0
+            });
+            let map = world.shards[world.home].map();
+            let lost = map.members.iter().any(|member| member.state == MapState::Lost);
+            if self.geometry.parity() == 0 || (!lost && map.is_optimal()) {
+                break;
+            }
+            self.replace_one(world);
+            let stopped = world.shards[world.home]
+                .pass_status()
+                .is_some_and(|pass| pass.state == PassState::Stopped);
+            if stopped && self.given.is_none() {
+                self.give(world, Given::Other, Command::Passes { run: true });
+            }
+            for _ in 0..50 {
+                self.turn(world, 40);
+            }
+        }
+        self.run_until(world, |_, world| world.is_quiet());
+        let map = world.shards[world.home].map();
+        assert!(map.is_optimal(), "{:?}", map.members);
+    }
+
+    /// Reads everything twice and checks all parity.
+    fn check(&mut self, world: &mut World) {
+        for _ in 0..2 {
+            for asked in self.client.read_all() {
+                while !self.client.submit(asked.clone(), world) {
+                    self.turn(world, 20);
+                }
+            }
+            self.run_until(world, |history, _| history.client.pending() == 0);
+        }
+        self.run_until(world, |_, world| world.is_quiet());
+        assert!(world.shards.iter().all(Shard::is_idle));
+        self.check_parity(world);
+        for volume in &world.shards[world.home].coordinator().expect("home").config().volumes {
+            assert_eq!(volume.state, VolumeState::Ready);
+        }
+    }
+
+    fn check_parity(&self, world: &World) {
+        let map = world.shards[world.home].map();
+        let oracle = model::Layout {
+            data: self.geometry.data(),
+            parity: self.geometry.parity(),
+            groups: self.geometry.groups(),
+            chunk_bytes: bytes_usize(self.geometry.chunk_bytes()),
+            rows: bytes_usize(self.geometry.rows()),
+        };
+        let members: Vec<Option<Vec<u8>>> = map
+            .members
+            .iter()
+            .map(|member| {
+                let drive = &world.outside.drives[member.drive.expect("optimal").at()];
+                Some(drive.get(self.layout.data.offset, self.layout.data.length))
+            })
+            .collect();
+        let bad = oracle.check_parity(&members);
+        assert!(bad.is_empty(), "parity of stripes {bad:?} is wrong");
+    }
+}
+
