@@ -6,36 +6,49 @@
 //! (guests, clients) goes through a [`RateLimit`].
 
 use std::fmt;
+use std::io::IsTerminal;
 use std::time::Duration;
 
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::registry::LookupSpan;
 use units::Instant;
 
 /// The environment variable with a filter (`debug`, `control=trace`, …).
 pub const FILTER_VARIABLE: &str = "GARBOARD_LOG";
 
-/// Begins logging for this process. A second call changes nothing.
+/// Begins logging for this process, on stderr. A second call changes nothing.
 pub fn begin() {
+    begin_on(
+        std::io::stderr,
+        std::env::var_os("JOURNAL_STREAM").is_some(),
+    );
+}
+
+/// Begins logging for this process on `writer`; with priorities in front when it is `journal`.
+/// A second call changes nothing.
+pub fn begin_on<W>(writer: W, journal: bool)
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
     let filter =
         EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| EnvFilter::new("info"));
-    let journal = std::env::var_os("JOURNAL_STREAM").is_some();
     // An error means that somebody logs already.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(writer)
+        .with_ansi(false)
         .event_format(Line { journal })
         .try_init();
 }
 
 /// The form of a line.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Line {
-    /// For journald.
-    pub(crate) journal: bool,
+struct Line {
+    /// With a priority for journald in front, instead of the level's name.
+    journal: bool,
 }
 
 impl<S, N> FormatEvent<S, N> for Line

@@ -503,13 +503,23 @@ impl Host {
         };
         // Drives that are only looked at get numbers that no open drive has.
         let mut next = u16::MAX;
+        let everywhere = specs.is_empty();
+        let specs = if everywhere { block_devices() } else { specs.to_vec() };
         for spec in specs {
             let label = spec.to_string();
-            let opened = Drive::open(&drives::spec_of(spec))
-                .map_err(|open| crate::error::of_open(&label, &open))?;
-            let io = |source| of_io(format!("drive {label}"), "reading it", &source);
-            found.push(records::read(DriveIndex(next), &opened).map_err(io)?);
-            names.push((DriveIndex(next), spec.clone(), None));
+            let read = Drive::open(&drives::spec_of(&spec))
+                .map_err(|open| crate::error::of_open(&label, &open))
+                .and_then(|opened| {
+                    let io = |source| of_io(format!("drive {label}"), "reading it", &source);
+                    records::read(DriveIndex(next), &opened).map_err(io)
+                });
+            match read {
+                Ok(one) => found.push(one),
+                // A device that is mounted or cannot be read holds no array that is free.
+                Err(_) if everywhere => continue,
+                Err(refused) => return Err(refused),
+            }
+            names.push((DriveIndex(next), spec, None));
             next -= 1;
         }
         let arrays = assemble(&found).arrays;
@@ -835,6 +845,17 @@ fn found_array(
             _ => Some(assembly.verdict.to_string()),
         },
     }
+}
+
+/// All block devices of this host that are not made of memory or files.
+fn block_devices() -> Vec<DriveSpec> {
+    let Ok(entries) = std::fs::read_dir("/sys/class/block") else { return Vec::new() };
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let pretended = |name: &String| ["loop", "ram", "zram", "fd", "sr"].iter().any(|p| name.starts_with(p));
+    let mut names: Vec<String> = names.filter(|name| !pretended(name)).collect();
+    names.sort_unstable();
+    let spec = |name: String| DriveSpec::Block { path: std::path::Path::new("/dev").join(name) };
+    names.into_iter().map(spec).collect()
 }
 
 /// Refuses drives that carry anything known, naming all that was found.

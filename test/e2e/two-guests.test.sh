@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Two guests on two volumes of one RAID 5, one member lost by command meanwhile; then the volumes
+# are found again by an engine that knows nothing but the drives, and a new volume reads as zeroes.
+source "$(dirname "$0")/lib.sh"
+engine_start
+drives 4 256MiB
+g array create a --level 5 --drives d0,d1,d2,d3 >/dev/null 2>&1
+for n in 1 2; do
+  g volume create "v$n" --array a --size 128MiB >/dev/null
+  g export vhost "v$n" --name "e$n" --socket "$WORK/vh/e$n.sock" --queues 2 >/dev/null
+done
+guest_start one "$HERE/two-guests.guest" 240 -c 2 -m 512 -e NAME=one -v "$WORK/vh/e1.sock:2"
+guest_start two "$HERE/two-guests.guest" 240 -c 2 -m 512 -e NAME=two -v "$WORK/vh/e2.sock:2"
+guest_says one SAY-ROUND-1 180
+guest_says two SAY-ROUND-1 180
+say "lose a member"
+g array fail a --member 2 --yes >/dev/null
+guest_says one SAY-DONE 180
+guest_says two SAY-DONE 180
+guest_ends one; guest_ends two
+say "give it back to the array, rebuild"
+g array replace a --member 2 --drive d2 --yes >/dev/null
+wait_rebuilt a 120
+say "delete a volume; its space reads as zeroes in a new one"
+g export remove e1 --yes >/dev/null
+g volume delete v1 --yes >/dev/null
+g volume create v3 --array a --size 300MiB >/dev/null
+g export vhost v3 --name e3 --socket "$WORK/vh/e3.sock" --queues 1 >/dev/null
+printf '%s\n' 'cmp -n $((300<<20)) /dev/vda /dev/zero && echo SAY-ZEROES' >"$WORK/zeroes.guest"
+guest_start three "$WORK/zeroes.guest" 120 -c 1 -m 512 -v "$WORK/vh/e3.sock:1"
+guest_says three SAY-ZEROES 120
+guest_ends three
+engine_stop
+"$CHECK_PARITY" "$WORK"/d0.img "$WORK"/d1.img "$WORK"/d2.img "$WORK"/d3.img || fail "parity"
+say "an engine that knows only the drives finds the array and its volumes"
+rm -rf "$WORK/state"
+engine_start
+g array import a $(printf -- '--search file:%s ' "$WORK"/d[0-3].img) >/dev/null
+[ "$(g --output json volume list | json '",".join(sorted(v["name"] for v in d))')" = v2,v3 ] || { g volume list; fail "volumes"; }
+engine_stop
+say "passed"
