@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn every_message_reaches_the_other_thread_in_order() {
-        let messages: u64 = if cfg!(miri) { 200 } else { 200_000 };
+        let messages: u64 = if cfg!(miri) { 50 } else { 20_000 };
         let (mut sender, mut receiver) = channel(7);
         thread::scope(|scope| {
             scope.spawn(move || {

@@ -45,7 +45,6 @@ pub fn start<C: Core>(
     let thread = Builder::new()
         .name(format!("reactor-{}", settings.index.0))
         .spawn(move || {
-            inside.runs_here();
             let core = match pin(settings.core).and_then(|()| build()) {
                 Ok(core) => core,
                 Err(error) => {

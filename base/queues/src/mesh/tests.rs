@@ -227,7 +227,7 @@ impl Wake for Unpark {
 /// they may: a lost message or wake-up hangs the test, a double one fails an assertion.
 #[test]
 fn threads_that_ask_answer_and_sleep_lose_nothing() {
-    let requests: usize = if cfg!(miri) { 30 } else { 20_000 };
+    let requests: usize = if cfg!(miri) { 10 } else { 4_000 };
     let reactors = 3;
     let wakers: Vec<Arc<Unpark>> = (0..reactors)
         .map(|_| Arc::new(Unpark(std::sync::OnceLock::new())))
