@@ -6,7 +6,6 @@
 //! (guests, clients) goes through a [`RateLimit`].
 
 use std::fmt;
-use std::io::IsTerminal;
 use std::time::Duration;
 
 use tracing::{Event, Level, Subscriber};

@@ -271,6 +271,33 @@ fn a_lost_member_is_replaced_and_waited_for() {
 }
 
 #[test]
+fn a_minority_starts_only_by_force_and_after_a_question() {
+    let mut bed = Bed::full();
+    bed.stop().expect("a clean end");
+    let lost: Vec<_> = (0..3)
+        .map(|number| bed.host.unplug(&format!("file:/{number}")))
+        .collect();
+    bed.start();
+    assert_eq!(bed.json(&["drive", "show", "d1"])["state"], "missing");
+    for arguments in [
+        &["array", "start", "a"][..],
+        &["array", "start", "a", "--yes"],
+        &["array", "start", "a", "--force"],
+    ] {
+        let error = bed.error(arguments, 1);
+        assert_eq!(error["code"], "unsafe", "{arguments:?}");
+        assert!(
+            error.to_string().contains("3 of 4 members are missing"),
+            "{error}"
+        );
+        assert_eq!(bed.json(&["array", "show", "a"])["state"], "stopped");
+    }
+    bed.ok(&["array", "start", "a", "--force", "--yes"]);
+    assert_eq!(bed.json(&["array", "show", "a"])["state"], "failed");
+    drop(lost);
+}
+
+#[test]
 fn wrong_usage_exits_with_2_and_reaches_no_engine() {
     let bed = Bed::new();
     let _ = bed.host.calls();

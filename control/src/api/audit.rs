@@ -62,6 +62,3 @@ pub(super) async fn audit(request: Request, next: Next) -> Response {
     );
     response
 }
-
-#[cfg(test)]
-mod tests;
