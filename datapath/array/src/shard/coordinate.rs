@@ -4,16 +4,18 @@
 //! calls a member, flush it), then a new map is installed on every shard, then declared effective
 //! to every shard. Acknowledgements that depend on it wait for that (architecture rule 3).
 
+mod commit;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use block::{Operation, Status};
+use block::Status;
 use units::{MemberIndex, StripeIndex};
 
-use super::{IoOwner, Order, Shard};
+use super::Shard;
 use crate::coordinator::{
     Broadcast, Command, Commit, CommitPhase, Coordinator, Ending, PassState, Refusal,
-    WindowReports, can_exclude, cause_of, due_pass, next_window, record_bytes,
+    WindowReports, can_exclude, cause_of, due_pass, next_window,
 };
 use crate::format::{ArrayConfig, MemberState};
 use crate::io::{Event, Io, MemberFailure, Message, PassEvent};
@@ -303,183 +305,6 @@ impl Shard {
                 MemberState::Rebuilding { until }
             };
         }
-    }
-
-    // ---- commit --------------------------------------------------------------------------
-
-    fn begin_commit(&mut self, mut commit: Commit) {
-        commit.todo = self.phase_members(&commit);
-        let replaced = self.decider().commit.replace(commit);
-        assert!(replaced.is_none(), "one change at a time");
-    }
-
-    /// Members that take part in the commit's phase.
-    fn phase_members(&self, commit: &Commit) -> Vec<MemberIndex> {
-        let takes_part = |record: &crate::format::MemberRecord| match record.state {
-            MemberState::InSync | MemberState::Rebuilding { .. } => true,
-            MemberState::Excluded { .. } | MemberState::Missing => false,
-        };
-        let members = commit.config.members.iter().enumerate();
-        let members = members.filter(|(_, record)| takes_part(record));
-        members
-            .map(|(position, _)| MemberIndex::from_at(position))
-            .collect()
-    }
-
-    fn advance_commit(&mut self, io: &mut impl Io) -> usize {
-        let mut commit = self.decider().commit.take().expect("looked at");
-        let mut moved = 0;
-        while let Some(&member) = commit.todo.last() {
-            if !self.can_issue(1, io) {
-                break;
-            }
-            commit.todo.pop();
-            commit.pending += usize::from(self.issue_metadata(&commit, member, io));
-            moved += 1;
-        }
-        if !commit.todo.is_empty() || commit.pending > 0 {
-            self.decider().commit = Some(commit);
-            return moved;
-        }
-        if !commit.failed.is_empty() {
-            self.recommit(commit, io);
-            return 1;
-        }
-        match commit.phase {
-            CommitPhase::FlushData => commit.phase = CommitPhase::Write,
-            CommitPhase::Write => commit.phase = CommitPhase::FlushRecord,
-            CommitPhase::FlushRecord => {
-                self.commit_done(commit, io);
-                return 1;
-            }
-        }
-        commit.todo = self.phase_members(&commit);
-        self.decider().commit = Some(commit);
-        1
-    }
-
-    /// Issues one member's part of the phase; whether there was anything to do.
-    fn issue_metadata(&mut self, commit: &Commit, member: MemberIndex, io: &mut impl Io) -> bool {
-        let place = commit.places[member.at()]
-            .clone()
-            .expect("a member has a drive");
-        let area = place.layout.config[ArrayConfig::slot(commit.config.update).at()];
-        let (operation, record) = match commit.phase {
-            CommitPhase::FlushData => {
-                let known = self.map.members[member.at()].drive.is_some();
-                if !known || !self.shared.begin_flush(member) {
-                    return false;
-                }
-                (Operation::Flush, None)
-            }
-            CommitPhase::FlushRecord => (Operation::Flush, None),
-            CommitPhase::Write => {
-                let encoded = self
-                    .decider()
-                    .encode_record(&commit.config, member, area.length);
-                (
-                    Operation::Write,
-                    Some(encoded.expect("its size was looked at")),
-                )
-            }
-        };
-        let (offset, length) = record.map_or((0, 0), |record| (area.offset, record_bytes(record)));
-        let order = Order {
-            owner: IoOwner::Metadata,
-            member,
-            operation,
-            offset,
-            length,
-        };
-        self.issue_to(place.drive, order, |list| list.extend(record), io);
-        true
-    }
-
-    pub(super) fn metadata_done(&mut self, member: MemberIndex, status: Status) {
-        let commit = self
-            .decider()
-            .commit
-            .as_mut()
-            .expect("metadata is written by a commit");
-        commit.pending -= 1;
-        if !status.is_ok() {
-            commit.failed.push((member, status));
-        }
-        if commit.phase == CommitPhase::FlushData {
-            self.shared.finish_flush(member, status.is_ok());
-        }
-    }
-
-    /// Some members failed while a record went out: a later record without them goes out next.
-    /// Each attempt is an update of its own, because a part of the members may hold the last.
-    fn recommit(&mut self, mut commit: Commit, io: &mut impl Io) {
-        let failed = std::mem::take(&mut commit.failed);
-        let id = self.decider().draw_id();
-        let mut next = commit.config.next(id);
-        for (member, status) in failed {
-            if !can_exclude(&self.map.geometry, &next, member) {
-                self.fail_metadata(commit.answers, io);
-                return;
-            }
-            let (since, cause) = (next.update, cause_of(status, false));
-            next.members[member.at()].state = MemberState::Excluded { since, cause };
-            commit.excluded.push((member, status));
-            if commit.replaced.contains(&member) {
-                commit.replaced.retain(|&other| other != member);
-                let text = format!("the new drive of {member} failed: {status:?}");
-                for id in commit.answers.drain(..) {
-                    io.event(Event::CommandDone {
-                        id,
-                        result: Err(Refusal::Failed(text.clone())),
-                    });
-                }
-            }
-        }
-        commit.config = next;
-        if commit.phase == CommitPhase::FlushRecord {
-            commit.phase = CommitPhase::Write;
-        }
-        self.begin_commit(commit);
-    }
-
-    /// The array takes no more writes: it does not guess what is on its members.
-    fn fail_metadata(&mut self, answers: Vec<u64>, io: &mut impl Io) {
-        self.decider().metadata_failed = true;
-        io.event(Event::MetadataFailed);
-        let text = "the configuration could not be written to enough members".to_owned();
-        for id in answers {
-            io.event(Event::CommandDone {
-                id,
-                result: Err(Refusal::Failed(text.clone())),
-            });
-        }
-        let mut map = self.successor();
-        map.read_only = true;
-        self.begin_broadcast(map, Vec::new(), Vec::new(), io);
-    }
-
-    fn commit_done(&mut self, commit: Commit, io: &mut impl Io) {
-        let now = io.now();
-        let decider = self.decider();
-        decider.checkpoint = now;
-        decider.started = true;
-        decider.stopped |= commit.ending == Ending::Stops;
-        decider.config = commit.config;
-        decider.places = commit.places;
-        if !commit.replaced.is_empty() || !commit.excluded.is_empty() {
-            decider.pass_stopped = false;
-        }
-        if let Some(pass) = commit.finished {
-            io.event(Event::Pass {
-                pass,
-                state: PassEvent::Finished,
-            });
-        }
-        let mut map = self.map_of_config(&commit.replaced, !commit.excluded.is_empty());
-        if commit.ending == Ending::Untrusts && map.geometry.parity() > 0 {
-            map.trusted_until = StripeIndex(0);
-        }
-        self.begin_broadcast(map, commit.answers, commit.excluded, io);
     }
 
     // ---- maps ----------------------------------------------------------------------------

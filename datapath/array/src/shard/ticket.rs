@@ -7,6 +7,8 @@
 //! A ticket whose map changed before it began to write is planned anew. All member writes of a
 //! ticket are submitted in one turn, so that a killed process has begun all of them or none.
 
+mod planning;
+
 use std::ops::Range;
 
 use block::{Operation, Status};
@@ -17,7 +19,7 @@ use super::{DriveIo, IoOwner, Order, Shard, cell_lanes, stripe_cells};
 use crate::buffers::{Side, TicketBuffers};
 use crate::io::{Io, MemberFailure};
 use crate::map::Pass;
-use crate::plan::{Band, Beyond, Method, StripeState, plan_read, plan_repair, plan_write};
+use crate::plan::{Band, Method};
 
 /// Where the bytes of a write come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,151 +226,6 @@ impl Shard {
         } else {
             self.buffer_waiters.push_back(slot);
         }
-    }
-
-    fn stripe_state(&self, slot: u32) -> StripeState {
-        let ticket = &self.tickets[slot];
-        let stripe = ticket.order.stripe;
-        let filled = self.background.is_filled(stripe, ticket.order.cell);
-        let lost = if self.optimal {
-            RoleSet::EMPTY
-        } else {
-            self.map.lost(stripe, filled)
-        };
-        let trusted = self.optimal || self.map.parity_trusted(stripe, filled);
-        StripeState::new(lost, ticket.media.without(lost), trusted)
-    }
-
-    fn plan_ticket(&mut self, slot: u32) -> Result<(), Beyond> {
-        let state = self.stripe_state(slot);
-        let kind = self.tickets[slot].order.kind;
-        let changes = !matches!(kind, Kind::Read { .. });
-        if changes && self.map.read_only {
-            return Err(Beyond);
-        }
-        for band in 0..self.tickets[slot].band_count {
-            let asked = self.tickets[slot].bands[band].asked.clone();
-            let planned = match kind {
-                Kind::Write(_) => self.plan_write_band(asked, &state)?,
-                Kind::Clear => self.plan_clear_band(asked, &state)?,
-                Kind::Read { damaged } => self.plan_read_band(slot, asked, damaged)?,
-                Kind::Repair(pass) => self.plan_repair_band(slot, asked, pass, &state)?,
-            };
-            self.tickets[slot].bands[band] = planned;
-        }
-        let (serial, barrier) = (self.map.serial, self.map.barrier);
-        let ticket = &mut self.tickets[slot];
-        ticket.serial = serial;
-        ticket.barrier = barrier;
-        Ok(())
-    }
-
-    fn plan_write_band(&self, asked: Band, state: &StripeState) -> Result<PlannedBand, Beyond> {
-        let (k, m) = (self.geometry().data(), self.geometry().parity());
-        let plan = plan_write(k, m, asked.written, state)?;
-        let old = plan.read.both(asked.written);
-        let PlannedBand { method, .. } = PlannedBand {
-            method: Some(plan.method),
-            ..Default::default()
-        };
-        Ok(PlannedBand {
-            asked,
-            method,
-            read: plan.read,
-            old,
-            decode: plan.decode,
-            write: plan.write,
-        })
-    }
-
-    fn plan_clear_band(&self, asked: Band, state: &StripeState) -> Result<PlannedBand, Beyond> {
-        if state.lost.len() > self.geometry().parity() {
-            return Err(Beyond);
-        }
-        let all = self
-            .geometry()
-            .data_roles()
-            .union(self.geometry().parity_roles());
-        Ok(PlannedBand {
-            asked,
-            write: all.without(state.lost),
-            ..Default::default()
-        })
-    }
-
-    /// Plans the read of the one role that is asked for. For mirrors that is the copy which the
-    /// asker tried.
-    fn plan_read_band(
-        &mut self,
-        slot: u32,
-        asked: Band,
-        damaged: Option<Role>,
-    ) -> Result<PlannedBand, Beyond> {
-        let (k, m) = (self.geometry().data(), self.geometry().parity());
-        let stripe = self.tickets[slot].order.stripe;
-        let role = asked.written.first().expect("a band has roles");
-        let readable = self.direct_role(stripe, role).unwrap_or(role);
-        let role = if k == 1 { readable } else { role };
-        let role = damaged.unwrap_or(role);
-        if let Some(role) = damaged {
-            let ticket = &mut self.tickets[slot];
-            ticket.media = ticket.media.with(role);
-        }
-        let state = self.stripe_state(slot);
-        let wanted = RoleSet::one(role);
-        let plan = plan_read(k, m, wanted, &state)?;
-        let write = if damaged.is_some() {
-            plan.decode.both(wanted).without(state.lost)
-        } else {
-            RoleSet::EMPTY
-        };
-        let asked = Band {
-            lanes: asked.lanes,
-            written: wanted,
-        };
-        Ok(PlannedBand {
-            asked,
-            read: plan.read,
-            decode: plan.decode,
-            write,
-            ..Default::default()
-        })
-    }
-
-    fn plan_repair_band(
-        &self,
-        slot: u32,
-        asked: Band,
-        pass: Pass,
-        state: &StripeState,
-    ) -> Result<PlannedBand, Beyond> {
-        let (k, m) = (self.geometry().data(), self.geometry().parity());
-        let stripe = self.tickets[slot].order.stripe;
-        let targets = match pass {
-            Pass::Rebuild => self.map.unfilled(stripe),
-            Pass::Resync => self.geometry().parity_roles().without(state.lost),
-        };
-        if targets.is_empty() {
-            return Ok(PlannedBand {
-                asked,
-                ..Default::default()
-            });
-        }
-        let plan = plan_repair(k, m, targets, state)?;
-        // A resync compares before it writes: most parity is right, and drives wear.
-        let old = match pass {
-            Pass::Rebuild => RoleSet::EMPTY,
-            Pass::Resync => plan.decode.without(state.unreadable),
-        };
-        let (read, decode, write) = (plan.read.union(old), plan.decode, plan.decode);
-        Ok(PlannedBand {
-            asked,
-            method: None,
-            read,
-            old,
-            decode,
-            write,
-        })
     }
 
     /// Takes the buffers that the plan needs; all or none.
