@@ -40,9 +40,10 @@ trap cleanup EXIT
 drives() { # drives COUNT SIZE: d0.. as new sparse files
   local i; for ((i = 0; i < $1; i++)); do g drive add "file:$WORK/d$i.img,size=$2,create" --name "d$i" >/dev/null; done
 }
-guest_start() { # guest_start NAME SCRIPT SECONDS VM-ARGS...: console in $WORK/NAME.log
-  local name=$1 script=$2 seconds=$3; shift 3
-  "$HERE/vm.sh" run -q -t "$seconds" "$@" "$script" >"$WORK/$name.log" 2>&1 &
+guest_start() { # guest_start NAME SCRIPT SECONDS VM-ARGS... [-- QEMU-ARGS...]: console in $WORK/NAME.log
+  local name=$1 script=$2 seconds=$3 vm=(); shift 3
+  while [ $# -gt 0 ] && [ "$1" != -- ]; do vm+=("$1"); shift; done
+  "$HERE/vm.sh" run -q -t "$seconds" ${vm[@]+"${vm[@]}"} "$script" "$@" >"$WORK/$name.log" 2>&1 &
   GUESTS+=($!)
   printf -v "guest_$name" %s $!
 }
