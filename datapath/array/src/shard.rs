@@ -23,7 +23,7 @@ use memory::{Segment, SegmentSlots};
 use parity::{Code, CodeError, DecoderCache};
 use units::limits::{
     ARRAY_DRIVE_REQUESTS_MAX, ARRAY_REQUESTS_MAX, ARRAY_TICKETS_MAX, ARRAY_WORKS_MAX,
-    INBOX_MESSAGES, LARGE_BUFFER_BYTES,
+    INBOX_MESSAGES, LARGE_BUFFER_BYTES, REACTORS_MAX,
 };
 use units::{DriveIndex, MemberIndex, ReactorIndex, Role, StripeIndex, bytes_u64};
 
@@ -98,6 +98,9 @@ pub struct Room {
     pub works: usize,
     /// Pieces that other reactors may send: the sum of their credits here.
     pub foreign_works: usize,
+    /// Pieces under way at any one other reactor: fewer than the credits there, or work that
+    /// waits for a membership change takes the room of the messages that bring it about.
+    pub asked_works: usize,
     /// Tickets.
     pub tickets: usize,
     /// Member requests in flight.
@@ -114,6 +117,7 @@ impl Default for Room {
             requests: ARRAY_REQUESTS_MAX,
             works: ARRAY_WORKS_MAX,
             foreign_works: INBOX_MESSAGES * 8,
+            asked_works: INBOX_MESSAGES - 8,
             tickets: ARRAY_TICKETS_MAX,
             drive_requests: ARRAY_DRIVE_REQUESTS_MAX,
             small_buffers: 4096,
@@ -214,6 +218,9 @@ pub struct Shard {
     /// Work slots kept free for what other reactors may send: the sum of their credits.
     foreign_work_slots: usize,
     waiting_works: VecDeque<u32>,
+    /// By reactor: pieces under way there, and the most that may be.
+    asked_works: Vec<usize>,
+    asked_works_max: usize,
     tickets: Slots<Ticket>,
     lanes: Lanes,
     /// Tickets whose lanes were granted and that were not begun yet.
@@ -258,6 +265,8 @@ impl Shard {
             works: Slots::new(room.works + room.foreign_works),
             foreign_work_slots: room.foreign_works,
             waiting_works: VecDeque::with_capacity(room.works + room.foreign_works),
+            asked_works: vec![0; REACTORS_MAX],
+            asked_works_max: room.asked_works,
             tickets: Slots::new(room.tickets),
             lanes: Lanes::new(room.tickets),
             granted: Vec::with_capacity(room.tickets),
@@ -320,7 +329,10 @@ impl Shard {
     pub fn message(&mut self, from: ReactorIndex, message: Message, io: &mut impl Io) {
         match message {
             Message::Work(work) => self.begin_work(from, work),
-            Message::WorkDone { request, status } => self.piece_done(request, status, io),
+            Message::WorkDone { request, status } => {
+                self.asked_works[from.at()] -= 1;
+                self.piece_done(request, status, io);
+            }
             Message::Install(map) => {
                 let serial = map.serial;
                 self.install(map, io);

@@ -53,6 +53,8 @@ pub struct SimDrive {
     pub hung: bool,
     /// What fails.
     pub failing: Option<Failing>,
+    /// Something was wrong with it once: it may be excluded.
+    pub hurt: bool,
     /// Blocks that cannot be read until they are written.
     pub bad: BTreeSet<u64>,
 }

@@ -423,7 +423,12 @@ impl History {
                 Event::MetadataFailed | Event::BeyondRedundancy { .. } => {
                     assert!(self.client.doomed, "{event:?}");
                 }
-                Event::MemberExcluded { .. } | Event::Pass { .. } => {}
+                Event::MemberExcluded { member, .. } => {
+                    let drive = world.shards[world.home].map().members[member.at()].drive;
+                    let hurt = drive.is_none_or(|drive| world.outside.drives[drive.at()].hurt);
+                    assert!(self.client.doomed || hurt, "{member} is well: {event:?}");
+                }
+                Event::Pass { .. } => {}
             }
         }
     }
@@ -658,6 +663,7 @@ impl History {
             }
         }
         let below = self.layout.data.offset;
+        world.outside.drives[drive].hurt = true;
         let what = match self.random.below(8) {
             0 | 1 => {
                 world.outside.drives[drive].gone = true;

@@ -201,6 +201,7 @@ impl World {
             requests: 16,
             works: 16,
             foreign_works: CREDITS * reactors,
+            asked_works: CREDITS - 1,
             tickets: 12,
             drive_requests: 200,
             small_buffers: 128,

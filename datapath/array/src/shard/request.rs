@@ -260,7 +260,11 @@ impl Shard {
         if owner == self.me {
             return self.try_begin_work(owner, work);
         }
+        if self.asked_works[owner.at()] >= self.asked_works_max {
+            return false;
+        }
         let sent = io.ask(owner, Message::Work(work)).is_ok();
+        self.asked_works[owner.at()] += usize::from(sent);
         self.counters.messages += u64::from(sent);
         sent
     }
@@ -417,16 +421,16 @@ impl Shard {
         while position < self.unsettled_flushes.len() {
             let slot = self.unsettled_flushes[position];
             let unsettled = &self.requests[slot].unsettled;
-            if !unsettled
+            let settled = unsettled
                 .iter()
-                .all(|&(member, incarnation)| self.map.settled(member, incarnation))
-            {
+                .all(|&(member, incarnation)| self.map.settled(member, incarnation));
+            // Nobody can be excluded any more once metadata cannot be written.
+            if !settled && !self.map.read_only {
                 position += 1;
                 continue;
             }
-            let beyond = unsettled
-                .iter()
-                .any(|&(member, _)| self.map.hopeless[member.at()]);
+            let hopeless = |&(member, _): &(MemberIndex, u32)| self.map.hopeless[member.at()];
+            let beyond = !settled || unsettled.iter().any(hopeless);
             let verdict = if beyond { Status::Media } else { Status::Ok };
             self.requests[slot].unsettled.clear();
             self.requests[slot].status = self.requests[slot].status.and(verdict);
