@@ -46,19 +46,24 @@ impl Shard {
             self.decider().commit = Some(commit);
             return moved;
         }
-        if !commit.failed.is_empty() {
-            self.recommit(commit, io);
-            return 1;
-        }
         match commit.phase {
-            CommitPhase::FlushData => commit.phase = CommitPhase::Write,
+            // Also after a failure: the next attempt overwrites the record before this one, so
+            // this one must be durable wherever it was written.
             CommitPhase::Write => commit.phase = CommitPhase::FlushRecord,
+            CommitPhase::FlushData | CommitPhase::FlushRecord if !commit.failed.is_empty() => {
+                self.recommit(commit, io);
+                return 1;
+            }
+            CommitPhase::FlushData => commit.phase = CommitPhase::Write,
             CommitPhase::FlushRecord => {
                 self.commit_done(commit, io);
                 return 1;
             }
         }
         commit.todo = self.phase_members(&commit);
+        let failed = &commit.failed;
+        let went_well = |member: &MemberIndex| failed.iter().all(|(other, _)| other != member);
+        commit.todo.retain(went_well);
         self.decider().commit = Some(commit);
         1
     }
