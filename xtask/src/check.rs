@@ -57,6 +57,15 @@ fn loom(workspace: &Workspace) -> Result<(), String> {
     must("loom", &mut command)
 }
 
+/// Runs the simulator with `words` as its command line.
+///
+/// # Errors
+/// When it cannot be built, or a seed fails.
+pub fn sim(workspace: &Workspace, words: &[&str]) -> Result<(), String> {
+    let mut command = workspace.cargo("run --quiet --release --package sim --locked --");
+    must("sim", command.args(words))
+}
+
 fn documentation(workspace: &Workspace) -> Result<(), String> {
     let words = "doc --workspace --no-deps --locked";
     println!("== cargo {words}");

@@ -1,5 +1,5 @@
-//! The workspace's own commands: `cargo xtask check | tidy | e2e`. Only the command line is read
-//! here.
+//! The workspace's own commands: `cargo xtask check | tidy | e2e | sim`. Only the command line
+//! is read here.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::print_stdout,
@@ -16,7 +16,8 @@ usage: cargo xtask COMMAND
   check            format, clippy, tidy, tests, documentation, loom, ISA-L
   tidy             the rules of STYLE.md that a program can check
   tidy --bless     the same, and write the unsafe counts found to xtask/unsafe.txt
-  e2e [NAME…]      the end-to-end tests test/e2e/*.test.sh, all or those whose name contains NAME";
+  e2e [NAME…]      the end-to-end tests test/e2e/*.test.sh, all or those whose name contains NAME
+  sim [WORDS…]     the simulator, for example: sim --seed 7 --seeds 100";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(&workspace),
         ["tidy", "--bless"] => tidy::bless(&workspace).and_then(|()| tidy::run(&workspace)),
         ["e2e", names @ ..] => e2e::run(&workspace, names),
+        ["sim", words @ ..] => check::sim(&workspace, words),
         _ => Err(USAGE.to_owned()),
     };
     match result {

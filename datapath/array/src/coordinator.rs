@@ -194,6 +194,10 @@ pub struct CoordinatorSettings {
 
 /// See the module.
 #[derive(Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "five facts of which none follows from another"
+)]
 pub struct Coordinator {
     pub(crate) config: ArrayConfig,
     pub(crate) places: Vec<Option<MemberPlace>>,
@@ -341,7 +345,13 @@ pub(crate) fn cause_of(status: Status, commanded: bool) -> ExclusionCause {
     match status {
         _ if commanded => ExclusionCause::Command,
         Status::Gone => ExclusionCause::Gone,
-        _ => ExclusionCause::WriteError,
+        Status::Ok
+        | Status::Media
+        | Status::OutOfRange
+        | Status::ReadOnly
+        | Status::Unsupported
+        | Status::NoSpace
+        | Status::Invalid => ExclusionCause::WriteError,
     }
 }
 

@@ -308,8 +308,13 @@ impl Shard {
         let inside = end.is_some_and(|end| end <= self.map.geometry.blocks());
         let (verdict, empty) = match request.operation {
             Operation::Flush => (Status::Ok, false),
-            _ if !inside => (Status::OutOfRange, true),
-            _ => (Status::Ok, request.blocks == 0),
+            Operation::Read | Operation::Write | Operation::Discard | Operation::WriteZeroes => {
+                if inside {
+                    (Status::Ok, request.blocks == 0)
+                } else {
+                    (Status::OutOfRange, true)
+                }
+            }
         };
         if empty {
             io.complete(Completion {
@@ -369,10 +374,12 @@ impl Shard {
                 first,
                 blocks,
             } => {
-                self.direct_done(request, (first, blocks), done, status, io);
+                self.direct_done(request, (first, blocks), (done, status), io);
             }
-            IoOwner::Flush { request } => self.flush_done(request, done, status, io),
-            IoOwner::Ticket { ticket, role } => self.ticket_io_done(ticket, role, done, status, io),
+            IoOwner::Flush { request } => self.flush_done(request, (done, status), io),
+            IoOwner::Ticket { ticket, role } => {
+                self.ticket_io_done(ticket, role, (done, status), io);
+            }
             IoOwner::Metadata => self.metadata_done(done.member, status),
         }
     }

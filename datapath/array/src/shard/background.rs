@@ -13,6 +13,10 @@ const DEPTH_BUSY: usize = 2;
 
 /// See the module.
 #[derive(Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "a window fails or not whether or not that has been reported"
+)]
 pub(super) struct Background {
     window: Option<Window>,
     cells_per_stripe: u64,

@@ -138,7 +138,7 @@ impl Shard {
         failures: Vec<MemberFailure>,
         io: &mut impl Io,
     ) {
-        let geometry = self.map.geometry.clone();
+        let geometry = self.map.geometry;
         let mut excluded = Vec::new();
         let mut hopeless = Vec::new();
         let mut excludable = Vec::new();

@@ -226,7 +226,7 @@ impl Shard {
         io: &mut impl Io,
     ) -> Advance {
         let first = self.requests[slot].issued;
-        if !self.send_work(slot, stripe, (first, blocks), None, io) {
+        if !self.send_work(slot, (stripe, first, blocks), None, io) {
             return Advance::Stuck;
         }
         self.requests[slot].issued += blocks;
@@ -237,8 +237,7 @@ impl Shard {
     fn send_work(
         &mut self,
         slot: u32,
-        stripe: StripeIndex,
-        (first, blocks): (u32, u32),
+        (stripe, first, blocks): (StripeIndex, u32, u32),
         damaged: Option<Role>,
         io: &mut impl Io,
     ) -> bool {
@@ -273,8 +272,7 @@ impl Shard {
         &mut self,
         request: u32,
         (first, blocks): (u32, u32),
-        done: DriveIo,
-        status: Status,
+        (done, status): (DriveIo, Status),
         io: &mut impl Io,
     ) {
         let unprotected = self.geometry().parity() == 0;
@@ -282,9 +280,10 @@ impl Shard {
             self.shared.mark_written(done.member);
         }
         if status.is_ok() || status == Status::Invalid || unprotected {
-            let verdict = match status {
-                Status::Gone => Status::Media,
-                other => other,
+            let verdict = if status == Status::Gone {
+                Status::Media
+            } else {
+                status
             };
             return self.piece_done(request, verdict, io);
         }
@@ -322,7 +321,7 @@ impl Shard {
             let block = self.requests[request].start + u64::from(first);
             let (stripe, _) = self.geometry().locate(block);
             let role = self.geometry().role(stripe, member);
-            if !self.send_work(request, stripe, (first, blocks), role, io) {
+            if !self.send_work(request, (stripe, first, blocks), role, io) {
                 break;
             }
             self.retries.pop_front();
@@ -389,8 +388,7 @@ impl Shard {
     pub(super) fn flush_done(
         &mut self,
         slot: u32,
-        done: DriveIo,
-        status: Status,
+        (done, status): (DriveIo, Status),
         io: &mut impl Io,
     ) {
         let DriveIo {

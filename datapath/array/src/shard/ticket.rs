@@ -387,8 +387,7 @@ impl Shard {
         &mut self,
         slot: u32,
         role: Role,
-        done: DriveIo,
-        status: Status,
+        (done, status): (DriveIo, Status),
         io: &mut impl Io,
     ) {
         let DriveIo {
