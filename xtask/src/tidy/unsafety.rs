@@ -42,7 +42,7 @@ pub(crate) fn strays(files: &[SourceFile], islands: &[String]) -> Vec<String> {
     findings
 }
 
-/// How many unsafe blocks each crate has outside its tests, by the crate's folder.
+/// How many unsafe blocks each crate of the product has outside its tests, by the crate's folder.
 pub(crate) fn counts(files: &[SourceFile]) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for file in files
@@ -52,6 +52,9 @@ pub(crate) fn counts(files: &[SourceFile]) -> BTreeMap<String, usize> {
         let Some((folder, _)) = file.path.split_once("/src/") else {
             continue;
         };
+        if folder.starts_with("test/") {
+            continue;
+        }
         let lines = file.code.lines().take(file.lines_before_tests());
         let blocks = lines
             .filter(|line| has_word(line, "unsafe") && line.contains("unsafe {"))
@@ -148,6 +151,7 @@ mod tests {
             ),
             file("a/src/tests.rs", "unsafe { f() }"),
             file("b/src/lib.rs", "fn f() {}"),
+            file("test/c/src/lib.rs", "unsafe { f() }"),
         ];
         assert_eq!(counts(&files), BTreeMap::from([("a".to_owned(), 3)]));
     }

@@ -288,9 +288,16 @@ fn play(bench: &mut Bench, drive: &Drive, model: &mut [u8], steps: &[Step]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 40,
+        failure_persistence: None,
+        ..Default::default()
+    })]
     #[test]
-    fn any_history_on_any_kind_of_drive_reads_as_the_model_says(steps in steps(), small in 1u16..3) {
+    fn any_history_on_any_kind_of_drive_reads_as_the_model_says(
+        steps in steps(),
+        small in 1u16..3,
+    ) {
         let size = BLOCKS * 512;
         let folders = folders();
         let mut drives: Vec<Arc<Drive>> = folders
