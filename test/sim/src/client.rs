@@ -165,7 +165,11 @@ impl Client {
         };
         let blocks = 1 + random.below(most.min(total).min(bytes_u64(BUFFER_BYTES / BLOCK)));
         // Some places are met again and again.
-        let area = if random.happens(500) { total.min(200) } else { total };
+        let area = if random.happens(500) {
+            total.min(200)
+        } else {
+            total
+        };
         let start = random.below(area).min(total - blocks);
         let operation = match random.below(20) {
             0..=8 => Operation::Write,
@@ -224,7 +228,9 @@ impl Client {
                 blocks: 0,
             }]
         } else {
-            let split = self.disks[&asked.volume].map.split(asked.start, asked.blocks);
+            let split = self.disks[&asked.volume]
+                .map
+                .split(asked.start, asked.blocks);
             split.expect("inside").collect()
         };
         assert!(pieces.len() <= PIECES);

@@ -241,7 +241,8 @@ impl SimDrive {
             for (position, block) in blocks.enumerate() {
                 if random.happens(400) {
                     let content = bytes.get(position * 512..(position + 1) * 512);
-                    let content = content.map_or([0; 512], |content| content.try_into().expect("512"));
+                    let content =
+                        content.map_or([0; 512], |content| content.try_into().expect("512"));
                     self.bad.remove(&block);
                     self.durable.insert(block, content);
                 }

@@ -3,7 +3,9 @@
 
 use array::assembly::Verdict;
 use array::format::{ArrayConfig, ExtentRun, Layout, MemberRecord, MemberState, VolumeState};
-use array::{Command, Event, Geometry, GeometryParameters, Level, MapState, PassState, Refusal, Shard};
+use array::{
+    Command, Event, Geometry, GeometryParameters, Level, MapState, PassState, Refusal, Shard,
+};
 use block::{Cookie, Operation, Request};
 use memory::SegmentList;
 use units::{
@@ -100,7 +102,11 @@ pub fn run(seed: u64) -> Outcome {
     let mut random = Random::new(seed ^ 0x5EED);
     let shape = SHAPES[random.position(SHAPES.len())];
     let (level, members, parity, group_size, chunk_bytes) = shape;
-    let rows = if chunk_bytes > 64 << 10 { 24 } else { (256 + random.below(200)) * 4096 / chunk_bytes };
+    let rows = if chunk_bytes > 64 << 10 {
+        24
+    } else {
+        (256 + random.below(200)) * 4096 / chunk_bytes
+    };
     let layout = disks::layout(members, rows * chunk_bytes);
     let geometry = Geometry::new(GeometryParameters {
         level,
@@ -164,7 +170,10 @@ impl History {
         let _ = self.client.stop(true);
         let mut world = self.restart(drives);
         self.run_until(&mut world, |history, _| history.started);
-        assert!(world.shards[world.home].map().is_optimal(), "stopped cleanly");
+        assert!(
+            world.shards[world.home].map().is_optimal(),
+            "stopped cleanly"
+        );
         self.check(&mut world);
         let drives = world.die();
         assert!(drives.iter().all(|drive| drive.pending() == 0));
@@ -193,7 +202,9 @@ impl History {
             config.unzeroed = vec![ExtentRun { first: 0, count }];
             self.torn = true;
         }
-        let places = (0..members).map(|at| Some(place(&self.layout, at))).collect();
+        let places = (0..members)
+            .map(|at| Some(place(&self.layout, at)))
+            .collect();
         let mut world = self.world(config, places, drives);
         // An array is there once its first record is.
         self.run_until(&mut world, |history, _| history.started);
@@ -201,7 +212,13 @@ impl History {
     }
 
     fn superblock(&self, member: MemberIndex, uuid: Uuid) -> array::format::Superblock {
-        disks::superblock(self.geometry, &self.layout, member, uuid, self.extent_stripes)
+        disks::superblock(
+            self.geometry,
+            &self.layout,
+            member,
+            uuid,
+            self.extent_stripes,
+        )
     }
 
     fn world(
@@ -334,7 +351,9 @@ impl History {
     /// goes on.
     fn quiesce(&mut self, world: &mut World, power: bool) {
         self.calm(world);
-        self.run_until(world, |history, _| history.started && history.client.pending() == 0);
+        self.run_until(world, |history, _| {
+            history.started && history.client.pending() == 0
+        });
         if power && let Some(flush) = self.client.flush() {
             // The zeroing of new volumes writes, too.
             self.run_until(world, |history, _| history.is_unchanging());
@@ -391,7 +410,10 @@ impl History {
         self.client.follow(&config, &assembly.superblock.extents());
         let mut places = disks::places(&assembly);
         for (place, record) in places.iter_mut().zip(&config.members) {
-            if !matches!(record.state, MemberState::InSync | MemberState::Rebuilding { .. }) {
+            if !matches!(
+                record.state,
+                MemberState::InSync | MemberState::Rebuilding { .. }
+            ) {
                 *place = None;
             }
         }
@@ -451,7 +473,10 @@ impl History {
     }
 
     fn volumes_done(&mut self, world: &World) {
-        let config = world.shards[world.home].coordinator().expect("home").config();
+        let config = world.shards[world.home]
+            .coordinator()
+            .expect("home")
+            .config();
         self.forget_deleted(&config.clone());
         let finished = match &mut self.change {
             Some(change) if !change.finishing && !change.zeroing.is_empty() => {
@@ -499,7 +524,9 @@ impl History {
         let mut table = VolumeTable::new(&mut config, &superblock);
         let extent = space.extent_blocks();
         let volumes: Vec<Uuid> = self.client.disks.keys().copied().collect();
-        let chosen = volumes.get(self.random.position(volumes.len().max(1))).copied();
+        let chosen = volumes
+            .get(self.random.position(volumes.len().max(1)))
+            .copied();
         let mut change = None;
         match (self.random.below(4), chosen) {
             (0 | 1, _) | (_, None) if volumes.len() < 3 => {
@@ -545,7 +572,11 @@ impl History {
 
     fn give_volumes(&mut self, world: &mut World, config: ArrayConfig) {
         let (volumes, unzeroed) = (config.volumes, config.unzeroed);
-        self.give(world, Given::Volumes, Command::Volumes { volumes, unzeroed });
+        self.give(
+            world,
+            Given::Volumes,
+            Command::Volumes { volumes, unzeroed },
+        );
     }
 
     fn advance_change(&mut self, world: &mut World) {
@@ -594,7 +625,10 @@ impl History {
             if completion.cookie.0 < bytes_u64(IN_FLIGHT) {
                 return true;
             }
-            assert!(doomed || completion.status.is_ok(), "zeroing: {completion:?}");
+            assert!(
+                doomed || completion.status.is_ok(),
+                "zeroing: {completion:?}"
+            );
             change.missing -= 1;
             false
         });
@@ -635,7 +669,9 @@ impl History {
                 }
             }
             3 if self.given.is_none() => {
-                let run = Command::Passes { run: self.random.happens(800) };
+                let run = Command::Passes {
+                    run: self.random.happens(800),
+                };
                 self.give(world, Given::Other, run);
             }
             4..=6 => self.replace_one(world),
@@ -681,7 +717,11 @@ impl History {
         };
         let after = self.random.below(6);
         let status = disks::ERRORS[self.random.position(disks::ERRORS.len())];
-        world.outside.drives[drive].failing = Some(Failing { what, after, status });
+        world.outside.drives[drive].failing = Some(Failing {
+            what,
+            after,
+            status,
+        });
     }
 
     /// Bad blocks in some stripes.
@@ -702,7 +742,9 @@ impl History {
     /// Puts a new drive in the place of a member that is lost.
     fn replace_one(&mut self, world: &mut World) {
         let members = &world.shards[world.home].map().members;
-        let lost = members.iter().position(|member| member.state == MapState::Lost);
+        let lost = members
+            .iter()
+            .position(|member| member.state == MapState::Lost);
         let (Some(position), None) = (lost, self.given) else {
             return;
         };
@@ -737,11 +779,19 @@ impl History {
         self.run_until(&mut world, |history, _| history.started);
         self.client.doomed = true;
         let status = disks::ERRORS[self.random.position(disks::ERRORS.len())];
-        let what = [Failure::All, Failure::Writes, Failure::Flushes, Failure::WritesBelow(self.layout.data.offset)]
-            [self.random.position(4)];
+        let what = [
+            Failure::All,
+            Failure::Writes,
+            Failure::Flushes,
+            Failure::WritesBelow(self.layout.data.offset),
+        ][self.random.position(4)];
         for drive in &mut world.outside.drives {
             let after = self.random.below(30);
-            drive.failing = Some(Failing { what, after, status });
+            drive.failing = Some(Failing {
+                what,
+                after,
+                status,
+            });
         }
         for _ in 0..60 {
             let stripe_blocks = u64::from(self.geometry.stripe_blocks());
@@ -763,14 +813,19 @@ impl History {
         for drive in &mut world.outside.drives {
             drive.heal();
         }
-        self.run_until(world, |history, _| history.started && history.given.is_none());
+        self.run_until(world, |history, _| {
+            history.started && history.given.is_none()
+        });
         self.give(world, Given::Other, Command::Passes { run: true });
         for _ in 0..200 {
             self.run_until(world, |history, _| {
                 history.given.is_none() && history.change.is_none() && history.client.pending() == 0
             });
             let map = world.shards[world.home].map();
-            let lost = map.members.iter().any(|member| member.state == MapState::Lost);
+            let lost = map
+                .members
+                .iter()
+                .any(|member| member.state == MapState::Lost);
             if self.geometry.parity() == 0 || (!lost && map.is_optimal()) {
                 break;
             }
@@ -803,7 +858,12 @@ impl History {
         self.run_until(world, |_, world| world.is_quiet());
         assert!(world.shards.iter().all(Shard::is_idle));
         self.check_parity(world);
-        for volume in &world.shards[world.home].coordinator().expect("home").config().volumes {
+        for volume in &world.shards[world.home]
+            .coordinator()
+            .expect("home")
+            .config()
+            .volumes
+        {
             assert_eq!(volume.state, VolumeState::Ready);
         }
     }
@@ -829,4 +889,3 @@ impl History {
         assert!(bad.is_empty(), "parity of stripes {bad:?} is wrong");
     }
 }
-

@@ -208,10 +208,7 @@ impl World {
             large_buffers: 128,
         };
         let shard = |&me| Shard::new(me, Arc::clone(&map), Arc::clone(&shared), room);
-        let mut shards: Vec<Shard> = all
-            .iter()
-            .map(|me| shard(me).expect("memory"))
-            .collect();
+        let mut shards: Vec<Shard> = all.iter().map(|me| shard(me).expect("memory")).collect();
         let settings = CoordinatorSettings {
             config,
             places,
@@ -282,7 +279,8 @@ impl World {
 
     /// One event, by chance.
     pub fn step(&mut self) {
-        self.outside.now = Instant(self.outside.now.0 + 1_000 + self.random.below(self.outside.step_nanoseconds));
+        self.outside.now =
+            Instant(self.outside.now.0 + 1_000 + self.random.below(self.outside.step_nanoseconds));
         match self.random.below(10) {
             0..=2 => self.deliver_mail(),
             3..=6 => self.finish_drive(),
@@ -361,7 +359,10 @@ impl World {
             .iter()
             .map(|drive| (drive.pending(), drive.hung))
             .collect();
-        format!("drives {pending:?}, mail {:?}, {:#?}", self.outside.mail, self.shards)
+        format!(
+            "drives {pending:?}, mail {:?}, {:#?}",
+            self.outside.mail, self.shards
+        )
     }
 
     /// Whether no shard has anything in flight and no pass is due.

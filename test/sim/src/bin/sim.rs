@@ -2,7 +2,10 @@
 //! again.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a command")]
-#![allow(clippy::disallowed_methods, reason = "measures how fast it is, nothing else")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "measures how fast it is, nothing else"
+)]
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -27,7 +30,9 @@ fn main() -> ExitCode {
     let (mut answered, mut crashes, mut failed) = (0, 0, 0);
     for seed in first..first.saturating_add(count) {
         let Ok(outcome) = std::panic::catch_unwind(|| sim::history::run(seed)) else {
-            println!("seed {seed} failed; again: cargo run -p sim --release -- --seed {seed} --seeds 1");
+            println!(
+                "seed {seed} failed; again: cargo run -p sim --release -- --seed {seed} --seeds 1"
+            );
             failed += 1;
             if keep_going {
                 continue;
@@ -43,7 +48,11 @@ fn main() -> ExitCode {
         "{count} seeds from {first}: {failed} failed, {per_second:.1} seeds/s, {answered} requests, \
          {crashes} stops"
     );
-    if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    if failed > 0 {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    }
 }
 
 fn usage() -> ExitCode {
