@@ -36,7 +36,7 @@ fn buffers_are_aligned_apart_and_keep_their_bytes() {
             for (fill, buffer) in (1u8..).zip(&buffers) {
                 let mut got = vec![0; bytes];
                 pool.segment(buffer).copy_to_slice(&mut got);
-                assert!(got.iter().all(|byte| *byte == fill));
+                assert!(got == vec![fill; bytes], "buffer {fill}");
             }
             for buffer in buffers {
                 pool.release(buffer);
