@@ -8,6 +8,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
@@ -404,10 +405,34 @@ impl FrontEnd {
         Ok(ours)
     }
 
+    /// Whether the back-end says nothing for so long. What it says is lost.
+    ///
+    /// # Panics
+    /// When the connection has ended.
+    #[must_use]
+    pub fn is_silent(&self, time: Duration) -> bool {
+        let set = |time| self.stream.set_read_timeout(time).expect("not zero");
+        set(Some(time));
+        let heard = (&self.stream).read(&mut [0]);
+        set(None);
+        match heard {
+            Ok(0) => panic!("the connection has ended"),
+            Ok(_) => false,
+            Err(_) => true,
+        }
+    }
+
     /// Whether the back-end has ended the connection; waits for a message or the end.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.reply().is_err()
+    }
+}
+
+impl AsRawFd for FrontEnd {
+    /// For waiting until the back-end says something or goes.
+    fn as_raw_fd(&self) -> RawFd {
+        self.stream.as_raw_fd()
     }
 }
 

@@ -6,6 +6,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::machine::{ALL_FEATURES, ALL_PROTOCOL, Guest, Kind, NEGOTIATED, OK, OUT, pattern};
 use common::{Engine, Mode, SECTORS, Volume, place, profile, settings};
 use guest::Layout;
@@ -77,6 +79,7 @@ fn a_session_that_is_not_ready_answers_nothing() {
     let session = Session::start(settings(&path, profile(1)), host.clone()).unwrap();
     let front_end = FrontEnd::connect(&path).unwrap();
     front_end.send(messages::GET_FEATURES, &[], &[]).unwrap();
+    assert!(front_end.is_silent(Duration::from_millis(200)));
     drop(session);
     assert!(front_end.is_cut());
     assert_eq!(host.events(), [], "nobody was let in");

@@ -201,6 +201,28 @@ fn a_write_that_waits_for_its_flush_is_redone_whole() {
 }
 
 #[test]
+fn a_call_that_a_dead_engine_may_have_owed_is_made() {
+    for layout in LAYOUTS {
+        let (place, volume) = (place(), Volume::new(SECTORS));
+        let path = place.path().join("s");
+        let engine = Engine::start(settings(&path, profile(1)), &volume);
+        let mut guest = Guest::start(&path, Kind::new(layout, 1));
+        guest.rings[0].send(OUT, 0, &[1; 512], 0);
+        engine.host.wait_idle();
+        // The engine died after it had shown the answer and before it called.
+        let _ = guest.rings[0].bells.call.read();
+        engine.kill();
+        let engine = Engine::start(settings(&path, profile(1)), &volume);
+        // As far as the device is told, the guest has seen nothing yet.
+        guest.connect(&path).unwrap();
+        engine.host.wait_idle();
+        assert!(guest.rings[0].bells.call.read().is_ok(), "{layout:?}");
+        assert_eq!(guest.rings[0].reap().expect("shown").status, OK);
+        assert_eq!(volume.lock().unwrap().writes[&0], 1);
+    }
+}
+
+#[test]
 fn a_front_end_that_drops_its_connection_finds_everything_finished() {
     for kind in kinds() {
         let (place, volume) = (place(), Volume::new(SECTORS));

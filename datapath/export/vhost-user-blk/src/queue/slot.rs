@@ -113,3 +113,23 @@ pub(super) fn worse(one: Status, other: Status) -> Status {
         (one, _) => one,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_verdict_that_tells_more_wins_in_any_order() {
+        let (ok, unknown, failed) = (Status::Ok, Status::Unsupported, Status::Media);
+        for (one, other, both) in [
+            (ok, ok, ok),
+            (ok, unknown, unknown),
+            (ok, failed, failed),
+            (unknown, failed, failed),
+            (unknown, unknown, unknown),
+            (failed, failed, failed),
+        ] {
+            assert_eq!((worse(one, other), worse(other, one)), (both, both));
+        }
+    }
+}

@@ -122,6 +122,8 @@ pub enum Mode {
     HoldFlushes,
     /// Completes with a media error.
     Fail,
+    /// Completes with a media error what begins at this block, and serves the rest.
+    FailAt(u64),
 }
 
 struct State {
@@ -337,6 +339,14 @@ impl TestHost {
                 while let Some(taken) = held.pop_back() {
                     let status = self.volume().perform(&taken.1);
                     complete(taken, status);
+                    worked += 1;
+                }
+            }
+            Mode::FailAt(start) => {
+                while let Some(taken) = held.pop_front() {
+                    let fails = taken.1.start == start;
+                    let status = self.volume().perform(&taken.1);
+                    complete(taken, if fails { Status::Media } else { status });
                     worked += 1;
                 }
             }
