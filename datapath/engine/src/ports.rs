@@ -6,6 +6,9 @@ use drive::{DriveRequest, Port};
 use queues::Post;
 use units::{ArrayIndex, Clock, Instant, MonotonicClock, ReactorIndex};
 
+/// Credits to each reactor that work may not use.
+const INBOX_RESERVE: usize = 4 * units::limits::ARRAYS_MAX;
+
 /// A message between reactors: for which array, and what.
 #[derive(Debug)]
 pub(crate) struct Envelope {
@@ -73,6 +76,12 @@ impl Io for Ports<'_> {
     }
 
     fn ask(&mut self, to: ReactorIndex, message: Message) -> Result<(), Full<Message>> {
+        // All arrays share the inboxes: their work must leave room for the messages that let
+        // work end (maps, failures), or two arrays could wait for each other.
+        let is_work = matches!(message, Message::Work(_));
+        if is_work && self.post.credits(to) <= INBOX_RESERVE {
+            return Err(Full(message));
+        }
         let envelope = Envelope {
             array: self.array,
             message,

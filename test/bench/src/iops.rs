@@ -1,0 +1,248 @@
+//! `iops`: a whole engine with one reactor on one CPU, and one polling client on another, through a
+//! real vhost-user-blk socket. Prints thousands of requests per second; compare lines of one run
+//! with each other, never two runs.
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, reason = "a program for people")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use control::Engine;
+use control::request::{
+    ArrayCreate, ArrayOptions, DriveAdd, DriveSpec, ExportCreate, ExportSocket, ExportWishes,
+    Level, VolumeCreate,
+};
+use control::settings::{EngineSettings, Poll};
+use control::view::{Access, GuestMemory, Sharing};
+use guest::front_end::{Bells, FrontEnd, protocol};
+use guest::{Driver, Layout, Memory, Options, Part};
+use units::{Clock, MonotonicClock};
+use uuid::Uuid;
+use vhost_user_blk::feature;
+
+/// What one line measures.
+struct Case {
+    drives: &'static str,
+    level: Level,
+    write: bool,
+    bytes: usize,
+    depth: usize,
+}
+
+fn main() {
+    println!(
+        "{:<8} {:<6} {:<6} {:>9} {:>6} {:>10}",
+        "drives", "level", "kind", "bytes", "depth", "k/s"
+    );
+    let case = |drives, level, write, bytes, depth| Case {
+        drives,
+        level,
+        write,
+        bytes,
+        depth,
+    };
+    let cases = [
+        case("null", Level::Raid0, false, 4096, 1),
+        case("null", Level::Raid0, false, 4096, 32),
+        case("null", Level::Raid5, false, 4096, 32),
+        case("null", Level::Raid5, true, 4096, 32),
+        case("memory", Level::Raid5, false, 4096, 1),
+        case("memory", Level::Raid5, false, 4096, 32),
+        case("memory", Level::Raid5, true, 4096, 32),
+        case("memory", Level::Raid6, true, 4096, 32),
+        case("memory", Level::Raid5, true, 262_144, 8),
+        case("memory", Level::Raid5, false, 131_072, 16),
+    ];
+    for case in cases {
+        let rate = measure(&case);
+        let kind = if case.write { "write" } else { "read" };
+        println!(
+            "{:<8} {:<6} {:<6} {:>9} {:>6} {:>10.1}",
+            case.drives,
+            case.level,
+            kind,
+            case.bytes,
+            case.depth,
+            rate / 1000.0
+        );
+    }
+}
+
+fn measure(case: &Case) -> f64 {
+    let folder = std::env::temp_dir().join(format!("garboard-iops-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let engine = host::Host::start(&EngineSettings {
+        cores: vec![0],
+        memory_bytes: None,
+        poll: Poll::Always,
+        runtime_dir: folder.clone(),
+        state_dir: folder.clone(),
+    })
+    .expect("an engine");
+    let socket = folder.join("e.sock");
+    export(&*engine, case, &socket);
+    // Memory that was never touched costs a page fault for each first use.
+    let fill = Case {
+        write: true,
+        bytes: 262_144,
+        depth: 8,
+        ..*case
+    };
+    drive(&fill, &socket, Some((128 << 20) / 262_144));
+    let rate = drive(case, &socket, None);
+    engine.shutdown().expect("stops");
+    std::fs::remove_dir_all(&folder).expect("removed");
+    rate
+}
+
+fn export(engine: &dyn Engine, case: &Case, socket: &std::path::Path) {
+    let size_bytes = 256 << 20;
+    let names: Vec<String> = (0..5).map(|number| format!("d{number}")).collect();
+    for name in &names {
+        let spec = match case.drives {
+            "null" => DriveSpec::Null { size_bytes },
+            _ => DriveSpec::Memory { size_bytes },
+        };
+        let add = DriveAdd {
+            name: name.clone(),
+            uuid: Uuid::new_v4(),
+            spec,
+        };
+        engine.add_drive(&add).expect("a drive");
+    }
+    let create = ArrayCreate {
+        name: "a".to_owned(),
+        uuid: Uuid::new_v4(),
+        level: case.level,
+        drives: names,
+        options: ArrayOptions::default(),
+        force: false,
+    };
+    engine.create_array(&create).expect("an array");
+    let volume = VolumeCreate {
+        name: "v".to_owned(),
+        uuid: Uuid::new_v4(),
+        array: "a".to_owned(),
+        size_bytes: 128 << 20,
+        stable_buffers: false,
+    };
+    engine.create_volume(&volume).expect("a volume");
+    let export = ExportCreate {
+        name: "e".to_owned(),
+        uuid: Uuid::new_v4(),
+        volume: "v".to_owned(),
+        socket: ExportSocket {
+            path: socket.to_owned(),
+            owner: None,
+            group: None,
+            mode: 0o600,
+        },
+        wishes: ExportWishes {
+            queues: Some(1),
+            queue_size: Some(256),
+            block_bytes: None,
+            serial: "bench".to_owned(),
+        },
+        profile: None,
+        cores: Vec::new(),
+        access: Access::ReadWrite,
+        sharing: Sharing::Exclusive,
+        guest_memory: GuestMemory::Unpinned,
+    };
+    engine.create_export(&export).expect("an export");
+}
+
+/// Keeps `depth` requests in flight: at random for a second after a warm-up, or in order until
+/// `count` are answered.
+fn drive(case: &Case, socket: &std::path::Path, count: Option<u64>) -> f64 {
+    let memory = Arc::new(Memory::new(64 << 20).expect("memory"));
+    let mut driver = Driver::new(&memory, Options::new(Layout::Split, 256));
+    let bells = Bells::new().expect("events");
+    let mut front_end = FrontEnd::connect(socket).expect("connects");
+    let wanted =
+        feature::VERSION_1 | feature::EVENT_IDX | feature::FLUSH | feature::PROTOCOL_FEATURES;
+    let wanted_protocol = protocol::MQ | protocol::REPLY_ACK | protocol::CONFIG;
+    front_end
+        .negotiate(wanted, wanted_protocol)
+        .expect("negotiates");
+    front_end.set_memory(&memory).expect("memory is known");
+    front_end.set_ring(0, &driver, 0, &bells).expect("a ring");
+    front_end.enable(0, true).expect("enabled");
+    driver.disable_calls();
+    let places: Vec<(u64, u64, u64)> = (0..case.depth)
+        .map(|_| {
+            (
+                memory.allocate(16, 16),
+                memory.allocate(case.bytes, 4096),
+                memory.allocate(1, 1),
+            )
+        })
+        .collect();
+    let mut free: Vec<usize> = (0..case.depth).collect();
+    let mut owner = vec![0; 256];
+    let sectors = (128 << 20) / 512;
+    let unit = units::bytes_u64(case.bytes) / 512;
+    let mut chance = 1u64;
+    let (mut sent, mut done) = (0u64, 0u64);
+    let clock = MonotonicClock;
+    let warm = clock.now() + Duration::from_millis(200);
+    let mut begun = None;
+    loop {
+        while count.is_none_or(|count| sent < count)
+            && let Some(slot) = free.pop()
+        {
+            chance = chance
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let (header, data, status) = places[slot];
+            memory.store_u32(header, u32::from(case.write));
+            let place = if count.is_some() { sent } else { chance >> 20 };
+            sent += 1;
+            memory.store_u64(header + 8, place % (sectors / unit) * unit);
+            let length = u32::try_from(case.bytes).expect("small");
+            let parts = [
+                Part {
+                    address: header,
+                    length: 16,
+                    writable: false,
+                },
+                Part {
+                    address: data,
+                    length,
+                    writable: !case.write,
+                },
+                Part {
+                    address: status,
+                    length: 1,
+                    writable: true,
+                },
+            ];
+            let token = driver.submit(&parts).expect("the ring has room");
+            owner[usize::from(token.0)] = slot;
+        }
+        while let Some(used) = driver.reap() {
+            let slot = owner[usize::from(used.token.0)];
+            assert_eq!(memory.read(places[slot].2, 1), [0], "answered well");
+            free.push(slot);
+            done += 1;
+        }
+        if count.is_some_and(|count| done >= count) && free.len() == case.depth {
+            return 0.0;
+        }
+        if count.is_some_and(|count| sent >= count) {
+            continue;
+        }
+        let now = clock.now();
+        match begun {
+            None if count.is_none() && now >= warm => {
+                begun = Some(now);
+                done = 0;
+            }
+            Some(begun) if count.is_none() && now.since(begun) >= Duration::from_secs(1) => {
+                #[allow(clippy::cast_precision_loss, reason = "a rate for people")]
+                return done as f64 / now.since(begun).as_secs_f64();
+            }
+            None | Some(_) => {}
+        }
+    }
+}
