@@ -312,55 +312,42 @@ impl TestHost {
                 Ok(())
             });
         }
-        let mut complete = |(key, request): (QueueKey, Request), status| {
+        while let Some((key, request, status)) = self.next_done(*mode, held) {
             let slot = u32::try_from(request.cookie.0).unwrap();
             let queue = queues.get_mut(&key).expect("queues are drained first");
             queue.complete(slot, status, now);
-        };
-        match *mode {
-            Mode::Hold | Mode::PerformAndHold => {}
-            Mode::HoldFlushes => {
-                let is_flush = |request: &Request| request.operation == Operation::Flush;
-                while let Some(at) = held.iter().position(|(_, request)| !is_flush(request)) {
-                    let taken = held.remove(at).expect("it was just found");
-                    let status = self.volume().perform(&taken.1);
-                    complete(taken, status);
-                    worked += 1;
-                }
-            }
-            Mode::Serve => {
-                while let Some(taken) = held.pop_front() {
-                    let status = self.volume().perform(&taken.1);
-                    complete(taken, status);
-                    worked += 1;
-                }
-            }
-            Mode::Full(_) => {
-                while let Some(taken) = held.pop_back() {
-                    let status = self.volume().perform(&taken.1);
-                    complete(taken, status);
-                    worked += 1;
-                }
-            }
-            Mode::FailAt(start) => {
-                while let Some(taken) = held.pop_front() {
-                    let fails = taken.1.start == start;
-                    let status = self.volume().perform(&taken.1);
-                    complete(taken, if fails { Status::Media } else { status });
-                    worked += 1;
-                }
-            }
-            Mode::Fail => {
-                while let Some(taken) = held.pop_front() {
-                    complete(taken, Status::Media);
-                    worked += 1;
-                }
-            }
+            worked += 1;
         }
         for queue in queues.values_mut() {
             worked += queue.publish();
         }
         worked > 0
+    }
+
+    /// The next request that is to be completed, and how.
+    fn next_done(
+        &self,
+        mode: Mode,
+        held: &mut VecDeque<(QueueKey, Request)>,
+    ) -> Option<(QueueKey, Request, Status)> {
+        let (key, request) = match mode {
+            Mode::Hold | Mode::PerformAndHold => None,
+            Mode::HoldFlushes => {
+                let at = held
+                    .iter()
+                    .position(|(_, request)| request.operation != Operation::Flush)?;
+                held.remove(at)
+            }
+            Mode::Full(_) => held.pop_back(),
+            Mode::Serve | Mode::Fail | Mode::FailAt(_) => held.pop_front(),
+        }?;
+        let fails = mode == Mode::Fail || mode == Mode::FailAt(request.start);
+        let status = if fails {
+            Status::Media
+        } else {
+            self.volume().perform(&request)
+        };
+        Some((key, request, status))
     }
 
     fn with_queue(&self, key: QueueKey, change: impl FnOnce(&mut Queue)) {
