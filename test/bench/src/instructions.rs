@@ -2,7 +2,8 @@
 //! drives that answer at once. Run under callgrind, which counts what `serve` does:
 //!
 //! ```text
-//! valgrind --tool=callgrind --collect-atstart=no --toggle-collect='*serve*' instructions read 10000
+//! valgrind --tool=callgrind --collect-atstart=no \
+//!     --toggle-collect='*serve*' instructions read 10000
 //! ```
 //!
 //! It also counts allocations made while serving, which must be none.
