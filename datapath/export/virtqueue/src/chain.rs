@@ -6,7 +6,7 @@
 use memory::Segment;
 use units::limits::{QUEUE_SIZE_MAX, REQUEST_BYTES_MAX};
 
-use crate::shared::for_each_pair;
+use crate::shared::{Pairs, for_each_pair};
 use crate::{GuestMemory, RingError};
 
 /// The chain goes on to another descriptor.
@@ -189,35 +189,69 @@ impl<'a, M: GuestMemory> Gather<'a, M> {
     }
 
     /// Adds the memory of a split ring's indirect table: a chain inside the table.
+    #[inline(always)]
     pub(crate) fn add_split_table(&mut self, descriptor: Descriptor) -> Result<(), RingError> {
-        self.load_table(descriptor, Descriptor::from_split)?;
+        let entries = self.find_table(descriptor)?;
+        if let Some(table) = self.table_in_place(entries) {
+            return self.follow(entries, |at| Descriptor::from_split(table.pair(at)));
+        }
+        let table = self.copy_table(Descriptor::from_split);
+        let followed = self.follow(entries, |at| table[at]);
+        self.scratch.table = table;
+        followed
+    }
+
+    /// Adds the memory of a packed ring's indirect table: all of it, in order.
+    #[inline(always)]
+    pub(crate) fn add_packed_table(&mut self, descriptor: Descriptor) -> Result<(), RingError> {
+        let entries = self.find_table(descriptor)?;
+        if let Some(table) = self.table_in_place(entries) {
+            return self.add_all(entries, |at| Descriptor::from_packed(table.pair(at)));
+        }
+        let table = self.copy_table(Descriptor::from_packed);
+        let added = self.add_all(entries, |at| table[at]);
+        self.scratch.table = table;
+        added
+    }
+
+    /// Follows the chain in a table of `entries` descriptors.
+    #[inline(always)]
+    fn follow(
+        &mut self,
+        entries: usize,
+        entry: impl Fn(usize) -> Descriptor,
+    ) -> Result<(), RingError> {
         let mut at = 0;
-        for _ in 0..self.scratch.table.len() {
-            let entry = self.scratch.table[at];
-            if entry.has(INDIRECT) {
+        for _ in 0..entries {
+            let descriptor = entry(at);
+            if descriptor.has(INDIRECT) {
                 return Err(RingError::IndirectNested);
             }
-            self.add(entry)?;
-            if !entry.has(NEXT) {
+            self.add(descriptor)?;
+            if !descriptor.has(NEXT) {
                 return Ok(());
             }
-            at = usize::from(entry.link);
-            if at >= self.scratch.table.len() {
-                return Err(RingError::NextOutOfRange(entry.link));
+            at = usize::from(descriptor.link);
+            if at >= entries {
+                return Err(RingError::NextOutOfRange(descriptor.link));
             }
         }
         Err(RingError::ChainTooLong)
     }
 
-    /// Adds the memory of a packed ring's indirect table: all of it, in order.
-    pub(crate) fn add_packed_table(&mut self, descriptor: Descriptor) -> Result<(), RingError> {
-        self.load_table(descriptor, Descriptor::from_packed)?;
-        for at in 0..self.scratch.table.len() {
-            let entry = self.scratch.table[at];
-            if entry.has(INDIRECT) {
+    /// Adds all of a table of `entries` descriptors.
+    #[inline(always)]
+    fn add_all(
+        &mut self,
+        entries: usize,
+        entry: impl Fn(usize) -> Descriptor,
+    ) -> Result<(), RingError> {
+        for at in 0..entries {
+            let descriptor = entry(at);
+            if descriptor.has(INDIRECT) {
                 return Err(RingError::IndirectNested);
             }
-            self.add(entry)?;
+            self.add(descriptor)?;
         }
         Ok(())
     }
@@ -233,12 +267,9 @@ impl<'a, M: GuestMemory> Gather<'a, M> {
         Ok(())
     }
 
-    /// Copies an indirect table, reading each byte of it once.
-    fn load_table(
-        &mut self,
-        descriptor: Descriptor,
-        decode: fn([u64; 2]) -> Descriptor,
-    ) -> Result<(), RingError> {
+    /// Finds where an indirect table is. How many descriptors it has, at least one.
+    #[inline(always)]
+    fn find_table(&mut self, descriptor: Descriptor) -> Result<usize, RingError> {
         let length = descriptor.length;
         if !self.scratch.indirect {
             return Err(RingError::IndirectNotNegotiated);
@@ -250,23 +281,30 @@ impl<'a, M: GuestMemory> Gather<'a, M> {
         if length == 0 || !length.is_multiple_of(DESCRIPTOR_BYTES) || length > length_max {
             return Err(RingError::IndirectLength(length));
         }
-        let Scratch {
-            hint,
-            places,
-            table,
-            ..
-        } = self.scratch;
+        let Scratch { hint, places, .. } = self.scratch;
         places.clear();
-        table.clear();
         self.memory
             .translate(descriptor.address, u64::from(length), hint, places)
             .map_err(|_| bad_address(descriptor))?;
-        for_each_pair(places, |words| table.push(decode(words)));
-        // A translation shorter than asked would be our own fault, but the guest must not see it.
-        if table.is_empty() {
-            return Err(bad_address(descriptor));
+        Ok(units::bytes_usize(u64::from(length / DESCRIPTOR_BYTES)))
+    }
+
+    /// The indirect table as it lies in guest memory, when that is in one piece and aligned.
+    #[inline(always)]
+    fn table_in_place(&self, entries: usize) -> Option<Pairs> {
+        match self.scratch.places[..] {
+            [place] => Pairs::new(place, entries),
+            _ => None,
         }
-        Ok(())
+    }
+
+    /// Takes out the scratch table, with a copy of the guest's table in it.
+    #[cold]
+    fn copy_table(&mut self, decode: fn([u64; 2]) -> Descriptor) -> Vec<Descriptor> {
+        let mut table = std::mem::take(&mut self.scratch.table);
+        table.clear();
+        for_each_pair(&self.scratch.places, |words| table.push(decode(words)));
+        table
     }
 }
 

@@ -36,8 +36,9 @@ pub use vring::Vring;
 
 /// Guest memory, as the guest addresses it.
 pub trait GuestMemory {
-    /// Appends where the `length` bytes at guest address `address` are; they may lie in several
-    /// pieces. `hint` is the caller's: a place where the answer was found before, to begin with.
+    /// Appends where the `length` bytes at guest address `address` are, exactly as many; they may
+    /// lie in several pieces. `hint` is the caller's: a place where the answer was found before, to
+    /// begin with.
     ///
     /// # Errors
     /// When not all of the bytes are guest memory. What was appended then is to be ignored.

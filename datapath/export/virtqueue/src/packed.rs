@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
+use memory::Segment;
 use units::limits::QUEUE_SIZE_MAX;
 
 use crate::chain::{Chain, Descriptor, Gather, Head, INDIRECT, NEXT, Scratch, WRITE};
@@ -485,31 +486,34 @@ impl DescriptorRing {
 #[derive(Debug)]
 struct Suppression {
     event_idx: bool,
-    /// The guest's wish, both half-words at once, so that they belong together.
-    guest: Cells<AtomicU32>,
+    /// The guest's wish.
+    guest: Cells<AtomicU16>,
     /// Our wish.
     device: Cells<AtomicU16>,
 }
 
 impl Suppression {
     fn new(memory: &RingMemory, features: Features) -> Result<Suppression, RingError> {
-        let device = Cells::new(memory.device, 0, 2)
-            .filter(|_| memory.device.address().addr().is_multiple_of(4));
+        let area = |segment: Segment, area| {
+            Cells::new(segment, 0, 2)
+                .filter(|_| segment.address().addr().is_multiple_of(4))
+                .ok_or(RingError::RingMemory(area))
+        };
         Ok(Suppression {
             event_idx: features.event_idx,
-            guest: Cells::new(memory.driver, 0, 1).ok_or(RingError::RingMemory(Area::Driver))?,
-            device: device.ok_or(RingError::RingMemory(Area::Device))?,
+            guest: area(memory.driver, Area::Driver)?,
+            device: area(memory.device, Area::Device)?,
         })
     }
 
     /// Whether the guest wants a call for the last `count` descriptors up to `used`.
     fn wants_call(&self, used: Place, count: u16, size: u16) -> bool {
-        let [a, b, c, d] = self.guest.load(0, Ordering::Relaxed).to_le_bytes();
-        let flags = u16::from_le_bytes([c, d]);
+        // Acquire: the place belongs to these flags, or to later ones.
+        let flags = self.guest.load(EVENT_FLAGS, Ordering::Acquire);
         if !self.event_idx || flags != EVENT_AT_PLACE {
             return flags != EVENT_DISABLE;
         }
-        let wish = Place::from_bits(u16::from_le_bytes([a, b]));
+        let wish = Place::from_bits(self.guest.load(EVENT_PLACE, Ordering::Relaxed));
         // A wish of the lap before lies a ring's size behind its index.
         let lap = if wish.wrap == used.wrap { 0 } else { size };
         let event = wish.index.wrapping_sub(lap);

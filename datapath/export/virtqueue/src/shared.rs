@@ -49,6 +49,7 @@ pub(crate) struct Cells<A> {
 impl<A: Word> Cells<A> {
     /// The words from byte `offset` of `memory` on, `count` of them; `None` when they are not all
     /// inside, or not aligned.
+    #[inline(always)]
     pub(crate) fn new(memory: Segment, offset: usize, count: usize) -> Option<Cells<A>> {
         let bytes = count.checked_mul(size_of::<A>())?;
         let end = offset.checked_add(bytes)?;
@@ -97,18 +98,28 @@ impl<A> std::fmt::Debug for Cells<A> {
     }
 }
 
-/// Calls `take` with each 16 bytes of `segments`, as two raw words, loading every byte once. What
-/// is left over at the end is not looked at.
-pub(crate) fn for_each_pair(segments: &[Segment], mut take: impl FnMut([u64; 2])) {
-    if let [segment] = segments
-        && let Some(words) = Cells::<AtomicU64>::new(*segment, 0, segment.len() / 8)
-    {
-        for pair in 0..segment.len() / 16 {
-            let first = words.load(2 * pair, Ordering::Relaxed);
-            take([first, words.load(2 * pair + 1, Ordering::Relaxed)]);
-        }
-        return;
+/// A table of pairs of long words.
+#[derive(Debug)]
+pub(crate) struct Pairs(Cells<AtomicU64>);
+
+impl Pairs {
+    /// The first `count` pairs of `memory`; `None` when it is shorter, or not aligned.
+    #[inline(always)]
+    pub(crate) fn new(memory: Segment, count: usize) -> Option<Pairs> {
+        Cells::new(memory, 0, 2 * count).map(Pairs)
     }
+
+    /// Loads both words of a pair, each once.
+    #[inline(always)]
+    pub(crate) fn pair(&self, at: usize) -> [u64; 2] {
+        let first = self.0.load(2 * at, Ordering::Relaxed);
+        [first, self.0.load(2 * at + 1, Ordering::Relaxed)]
+    }
+}
+
+/// Calls `take` with each 16 bytes of `segments`, as two words, loading every byte once. They
+/// need not be aligned, nor end with a segment. What is left over at the end is not looked at.
+pub(crate) fn for_each_pair(segments: &[Segment], mut take: impl FnMut([u64; 2])) {
     let (mut bytes, mut filled) = ([0u8; 16], 0);
     for segment in segments {
         let cells = Cells::<AtomicU8>::new(*segment, 0, segment.len());

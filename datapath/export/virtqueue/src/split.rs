@@ -1,12 +1,12 @@
 //! The split ring: descriptor table, avail ring, used ring (virtio 1.2, 2.7).
 
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
 
 use units::limits::QUEUE_SIZE_MAX;
 
 use crate::chain::{Chain, Descriptor, Gather, Head, INDIRECT, NEXT, Scratch};
 use crate::inflight::SplitRecord;
-use crate::shared::Cells;
+use crate::shared::{Cells, Pairs};
 use crate::{Area, Features, GuestMemory, Layout, RingError, RingMemory};
 
 /// Word of the avail and of the used ring that holds the flags.
@@ -25,8 +25,7 @@ const SILENT: u16 = 1;
 pub(crate) struct Split {
     size: u16,
     event_idx: bool,
-    /// Pairs of words, one pair per descriptor.
-    descriptors: Cells<AtomicU64>,
+    descriptors: Pairs,
     /// Flags, index, heads, and with `event_idx` the used index at which the guest wants a call.
     avail: Cells<AtomicU16>,
     /// Flags and index of the used ring.
@@ -62,7 +61,7 @@ impl Split {
         }
         let entries = usize::from(size);
         let bytes = Layout::Split.ring_bytes(size, features);
-        let descriptors = Cells::new(memory.descriptors, 0, 2 * entries)
+        let descriptors = Pairs::new(memory.descriptors, entries)
             .filter(|_| memory.descriptors.address().addr().is_multiple_of(16))
             .ok_or(RingError::RingMemory(Area::Descriptors))?;
         let avail = Cells::new(memory.driver, 0, bytes.driver / 2)
@@ -204,10 +203,7 @@ impl Split {
 
     #[inline(always)]
     fn descriptor(&self, index: u16) -> Descriptor {
-        let at = 2 * usize::from(index);
-        let address = self.descriptors.load(at, Ordering::Relaxed);
-        let rest = self.descriptors.load(at + 1, Ordering::Relaxed);
-        Descriptor::from_split([address, rest])
+        Descriptor::from_split(self.descriptors.pair(usize::from(index)))
     }
 
     #[inline(always)]

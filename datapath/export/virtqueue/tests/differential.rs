@@ -172,7 +172,7 @@ impl Twins {
 }
 
 proptest! {
-    #![proptest_config(common::cases(300))]
+    #![proptest_config(common::cases(200))]
 
     #[test]
     fn both_devices_do_the_same(

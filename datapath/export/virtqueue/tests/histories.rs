@@ -4,10 +4,9 @@
 mod common;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 
 use common::View;
-use guest::{Driver, Layout, Memory, Options, Part, Token};
+use guest::{Driver, Layout, Options, Part, Token};
 use proptest::prelude::*;
 use virtqueue::{Chain, Head, Vring};
 
@@ -45,7 +44,7 @@ enum Step {
 
 impl World {
     fn new(options: Options, piece: u64) -> World {
-        let memory = Arc::new(Memory::new(16 << 20).expect("a memory file"));
+        let memory = common::memory(16 << 20);
         let driver = Driver::new(&memory, options);
         let vring = common::vring(&driver);
         let view = View { memory, piece };
@@ -216,7 +215,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(common::cases(1000))]
+    #![proptest_config(common::cases(300))]
 
     #[test]
     fn everything_submitted_is_taken_once_and_answered_once(

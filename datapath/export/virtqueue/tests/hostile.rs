@@ -29,7 +29,7 @@ struct Attack {
 
 impl Attack {
     fn new(layout: Layout) -> Attack {
-        let memory = Arc::new(Memory::new(32 << 20).expect("a memory file"));
+        let memory = common::memory(32 << 20);
         let driver = Driver::new(&memory, Options::new(layout, SIZE));
         let vring = common::vring(&driver);
         Attack {
@@ -444,7 +444,7 @@ fn part(segment: memory::Segment, shorter: usize, from: usize) -> memory::Segmen
 #[test]
 fn a_new_packed_ring_may_be_said_to_start_at_zero() {
     for base in [0, 0x8000, 0x8000_8000] {
-        let memory = Arc::new(Memory::new(1 << 20).expect("a memory file"));
+        let memory = common::memory(1 << 20);
         let mut driver = Driver::new(&memory, Options::new(Layout::Packed, 4));
         let mut vring = common::try_vring(&driver, base).unwrap();
         driver
@@ -456,7 +456,7 @@ fn a_new_packed_ring_may_be_said_to_start_at_zero() {
         );
     }
     // After one lap, 0 is to be taken by the letter.
-    let memory = Arc::new(Memory::new(1 << 20).expect("a memory file"));
+    let memory = common::memory(1 << 20);
     let options = Options {
         start: 4,
         ..Options::new(Layout::Packed, 4)
@@ -476,7 +476,7 @@ fn a_new_packed_ring_may_be_said_to_start_at_zero() {
 #[test]
 #[should_panic(expected = "answered once")]
 fn a_request_cannot_be_answered_twice() {
-    let memory = Arc::new(Memory::new(1 << 20).expect("a memory file"));
+    let memory = common::memory(1 << 20);
     let mut driver = Driver::new(&memory, Options::new(Layout::Packed, 4));
     let mut vring = common::vring(&driver);
     driver
@@ -515,7 +515,7 @@ fn any_part() -> impl Strategy<Value = Part> {
 }
 
 proptest! {
-    #![proptest_config(common::cases(3000))]
+    #![proptest_config(common::cases(1000))]
 
     /// Whatever the guest writes: requests in its own memory, or an error; always an end.
     #[test]
@@ -538,7 +538,7 @@ proptest! {
             Options::new(Layout::Split, size.next_power_of_two())
         };
         let size = options.size;
-        let memory = Arc::new(Memory::new(1 << 20).expect("a memory file"));
+        let memory = common::memory(1 << 20);
         let driver = Driver::new(&memory, options);
         let mut vring = common::vring(&driver);
         let view = View { memory: Arc::clone(&memory), piece: 4096 };

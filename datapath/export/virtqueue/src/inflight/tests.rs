@@ -167,9 +167,41 @@ fn live(guest: &mut Guest, seed: u64, turns: u64) {
     }
 }
 
+/// How the guest and the next engine go on after a stop.
+#[derive(Clone, Copy)]
+struct After {
+    guest: Meanwhile,
+    answers: Answers,
+    seed: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Meanwhile {
+    GoesOn,
+    Waits,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answers {
+    OneByOne,
+    AllAtOnce,
+}
+
+impl After {
+    /// One of the ways, so that stops next to each other go on in different ones.
+    fn new(seed: u64, stop: u64) -> After {
+        let way = Chance(seed.wrapping_mul(1_000_003) ^ stop).below(4);
+        After {
+            guest: [Meanwhile::GoesOn, Meanwhile::Waits][units::bytes_usize(way % 2)],
+            answers: [Answers::OneByOne, Answers::AllAtOnce][units::bytes_usize(way / 2)],
+            seed: seed ^ stop,
+        }
+    }
+}
+
 /// A new engine comes and finds everything in order.
-fn recover_and_check(guest: &mut Guest, reap_first: bool, what: &str) {
-    if reap_first {
+fn recover_and_check(guest: &mut Guest, after: After, what: &str) {
+    if after.guest == Meanwhile::GoesOn {
         // The guest goes on while nobody serves it.
         while guest.reap() {}
         guest.submit(&mut Chance(7));
@@ -192,15 +224,20 @@ fn recover_and_check(guest: &mut Guest, reap_first: bool, what: &str) {
         numbers.is_sorted(),
         "{what}: {numbers:?} in the guest's order"
     );
-    if reap_first {
+    if after.guest == Meanwhile::GoesOn {
         assert_eq!(
             numbers,
             guest.numbers(),
             "{what}: all that the guest waits for"
         );
     }
+    let mut chance = Chance(after.seed);
     while !engine.taken.is_empty() {
-        engine.push(1);
+        engine.push(chance.below(64));
+        if after.answers == Answers::OneByOne {
+            let _ = engine.vring.publish();
+            while guest.reap() {}
+        }
     }
     let _ = engine.vring.publish();
     while guest.reap() {}
@@ -233,7 +270,7 @@ fn stop_at_every_store(layout: Layout, seeds: u64) {
             let mut guest = Guest::new(options(layout, seed));
             let ended = run_until_store(stop, || live(&mut guest, seed, 40));
             let what = format!("{layout:?}, seed {seed}, stopped at store {stop}");
-            recover_and_check(&mut guest, stop % 2 == seed % 2, &what);
+            recover_and_check(&mut guest, After::new(seed, stop), &what);
             if ended {
                 break;
             }
@@ -251,7 +288,7 @@ fn stop_the_recovery_as_well(layout: Layout, seeds: u64) {
                 ended = run_until_store(stop, || live(&mut guest, seed, 25));
                 let recovered = run_until_store(second, || live(&mut guest, !seed, 6));
                 let what = format!("{layout:?}, seed {seed}, stops at {stop} and {second}");
-                recover_and_check(&mut guest, second % 2 == 0, &what);
+                recover_and_check(&mut guest, After::new(seed ^ stop, second), &what);
                 if recovered {
                     break;
                 }
@@ -279,6 +316,43 @@ fn a_split_ring_survives_a_stop_of_its_recovery() {
 #[test]
 fn a_packed_ring_survives_a_stop_of_its_recovery() {
     stop_the_recovery_as_well(Layout::Packed, 8);
+}
+
+/// An entry that a stop left half written, as the first of a chain, is then used inside one.
+#[test]
+fn what_a_stop_left_behind_does_not_come_back() {
+    let parts = |guest: &Guest, number, count: usize| {
+        testing::parts(&guest.view.memory, number, &vec![1; count], &[])
+    };
+    for stop in 0.. {
+        let mut guest = Guest::new(Options::new(Layout::Packed, 4));
+        for (number, count) in [(0, 1), (1, 2)] {
+            let parts = parts(&guest, number, count);
+            let token = guest.driver.submit(&parts).unwrap();
+            guest.waits.insert(token, (number, parts));
+        }
+        let mut engine = Engine::start(&guest).unwrap();
+        assert_eq!(engine.pop(&guest), Some(0));
+        let ended = run_until_store(stop, || assert_eq!(engine.pop(&guest), Some(1)));
+
+        // The next one frees an entry before it takes the second request anew.
+        let mut engine = Engine::start(&guest).unwrap();
+        assert_eq!(engine.pop(&guest), Some(0));
+        engine.push(0);
+        let _ = engine.vring.publish();
+        assert!(guest.reap());
+        assert_eq!(engine.pop(&guest), Some(1));
+
+        let mut engine = Engine::start(&guest).unwrap_or_else(|error| panic!("{stop}: {error}"));
+        assert_eq!(
+            (engine.left, engine.pop(&guest)),
+            (1, Some(1)),
+            "stopped at store {stop}"
+        );
+        if ended {
+            break;
+        }
+    }
 }
 
 #[test]

@@ -75,6 +75,15 @@ pub(crate) fn ring_memory(driver: &Driver) -> RingMemory {
     }
 }
 
+/// Memory of a guest; on the heap where files cannot be mapped.
+pub(crate) fn memory(bytes: usize) -> Arc<Memory> {
+    Arc::new(if cfg!(miri) {
+        Memory::heap(bytes.min(1 << 20))
+    } else {
+        Memory::new(bytes).expect("a memory file")
+    })
+}
+
 /// The device's side of a ring that the driver has just made.
 pub(crate) fn vring(driver: &Driver) -> Vring {
     try_vring(driver, driver.base()).expect("the ring is good")
@@ -157,6 +166,6 @@ pub(crate) fn cases(count: u32) -> ProptestConfig {
     let kept = FileFailurePersistence::WithSource("failures");
     ProptestConfig {
         failure_persistence: Some(Box::new(kept)),
-        ..ProptestConfig::with_cases(count)
+        ..ProptestConfig::with_cases(if cfg!(miri) { 3 } else { count })
     }
 }
