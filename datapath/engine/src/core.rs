@@ -246,10 +246,24 @@ impl Core {
                 ..
             } = self;
             let Some(shard) = shards[array.at()].as_mut() else {
-                // An array ends when all is answered; only the thanks for an answer may be late.
-                assert!(
-                    matches!(message, Message::Ack),
-                    "{message:?} for an array that has ended"
+                // What a shard is told after it has ended needs only an answer, because its home
+                // waits for that: nobody here acts by an old map.
+                let answer = match message {
+                    Message::Install(map) => Message::Installed { serial: map.serial },
+                    Message::Effective { serial } => Message::Installed { serial },
+                    Message::Report(_) | Message::WindowDone { .. } => Message::Ack,
+                    Message::Ack => continue,
+                    // An array ends when all of these are answered.
+                    Message::Work(_) | Message::WorkDone { .. } | Message::Installed { .. } => {
+                        panic!("{message:?} for an array that has ended")
+                    }
+                };
+                post.reply(
+                    from,
+                    Envelope {
+                        array,
+                        message: answer,
+                    },
                 );
                 continue;
             };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use memory::RegionTable;
 use units::{ArrayIndex, ReactorIndex};
@@ -22,7 +22,8 @@ pub struct ExportHost {
     volume: Mutex<Arc<VolumeMap>>,
     /// Reactors in the order in which rings take them.
     reactors: Vec<ReactorIndex>,
-    /// Rings that were moved by command.
+    /// Rings that were moved by command. Held during every change of rings: one that is on its way
+    /// from reactor to reactor is on neither, and would miss its end or new memory.
     places: Mutex<BTreeMap<QueueKey, ReactorIndex>>,
     events: Sender<(u64, SessionEvent)>,
 }
@@ -65,6 +66,7 @@ impl ExportHost {
     /// # Panics
     /// When a thread panicked while it changed the volume.
     pub fn set_volume(&self, volume: &Arc<VolumeMap>) {
+        let _places = self.places();
         *self.volume.lock().expect("nothing panics under this lock") = Arc::clone(volume);
         for handle in self.engine.handles() {
             let (export, volume) = (self.export, Arc::clone(volume));
@@ -81,13 +83,11 @@ impl ExportHost {
     /// When a thread panicked while it moved a ring.
     #[must_use]
     pub fn move_ring(&self, key: QueueKey, to: ReactorIndex) -> bool {
+        let mut places = self.places();
         let Some(Stopped::Moved(ring)) = self.take(key, Leaving::Moves) else {
             return false;
         };
-        self.places
-            .lock()
-            .expect("nothing panics under this lock")
-            .insert(key, to);
+        places.insert(key, to);
         let mut ring = *ring;
         ring.queue.resume();
         self.engine
@@ -109,6 +109,7 @@ impl ExportHost {
     }
 
     fn on_ring(&self, key: QueueKey, change: impl Fn(&mut Queue) + Clone + Send + 'static) {
+        let _places = self.places();
         for handle in self.engine.handles() {
             let (export, change) = (self.export, change.clone());
             handle
@@ -117,22 +118,25 @@ impl ExportHost {
         }
     }
 
-    fn reactor_of(&self, key: QueueKey) -> ReactorIndex {
-        let places = self.places.lock().expect("nothing panics under this lock");
-        let first = self.reactors[usize::from(key.index) % self.reactors.len()];
-        places.get(&key).copied().unwrap_or(first)
+    fn places(&self) -> MutexGuard<'_, BTreeMap<QueueKey, ReactorIndex>> {
+        self.places.lock().expect("nothing panics under this lock")
     }
 }
 
 impl Host for ExportHost {
     fn start_queue(&self, key: QueueKey, queue: Queue) {
+        let places = self.places();
         let volume = Arc::clone(&self.volume.lock().expect("nothing panics under this lock"));
         let ring = Ring::new((self.export, key), queue, (self.array, volume));
-        let handle = self.engine.handle(self.reactor_of(key));
+        let first = self.reactors[usize::from(key.index) % self.reactors.len()];
+        let handle = self
+            .engine
+            .handle(places.get(&key).copied().unwrap_or(first));
         handle.call(move |core| core.add_ring(ring)).ok();
     }
 
     fn stop_queue(&self, key: QueueKey) -> u32 {
+        let _places = self.places();
         match self.take(key, Leaving::Ends) {
             Some(Stopped::Ended(base)) => base,
             Some(Stopped::Moved(_)) | None => 0,
@@ -140,6 +144,7 @@ impl Host for ExportHost {
     }
 
     fn set_memory(&self, front_end: u32, memory: &Arc<RegionTable>, change: MemoryChange) {
+        let _places = self.places();
         for handle in self.engine.handles() {
             let (export, memory) = (self.export, Arc::clone(memory));
             let set = move |core: &mut Core| {
