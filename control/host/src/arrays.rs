@@ -290,9 +290,12 @@ impl Host {
             places: assembly.members.iter().map(place).collect(),
             seed: Uuid::new_v4().as_u64_pair().0,
         };
-        self.engine
-            .start_array(start)
-            .map_err(|start| of_start(object, &start))?;
+        if let Err(start) = self.engine.start_array(start) {
+            // Some members may hold later records now than those it was assembled from; another
+            // attempt from these would fork its history.
+            self.reassemble(name, assembly.array());
+            return Err(of_start(object, &start));
+        }
         {
             let mut state = self.state();
             let entry = state.arrays.get_mut(name).expect("started just now");
@@ -345,16 +348,16 @@ impl Host {
         let object = format!("array {name}");
         let (index, uuid) = self.running(name)?;
         self.refuse_exported(&object, uuid)?;
-        self.engine
-            .stop_array(index)
-            .map_err(|start| of_start(object, &start))?;
+        let stopped = self.engine.stop_array(index);
+        // Without the clean mark it is stopped too, and comes up dirty.
         self.reassemble(name, uuid);
+        stopped.map_err(|start| of_start(object, &start))?;
         tracing::info!(event = "array_stopped", array = name, "clean");
         self.array_view(name)
     }
 
     /// Puts a stopped array together again from what is on its drives.
-    fn reassemble(&self, name: &str, uuid: Uuid) {
+    pub(crate) fn reassemble(&self, name: &str, uuid: Uuid) {
         {
             let mut state = self.state();
             for drive in state.drives.values_mut() {
@@ -504,7 +507,11 @@ impl Host {
         // Drives that are only looked at get numbers that no open drive has.
         let mut next = u16::MAX;
         let everywhere = specs.is_empty();
-        let specs = if everywhere { block_devices() } else { specs.to_vec() };
+        let specs = if everywhere {
+            block_devices()
+        } else {
+            specs.to_vec()
+        };
         for spec in specs {
             let label = spec.to_string();
             let read = Drive::open(&drives::spec_of(&spec))
@@ -849,12 +856,22 @@ fn found_array(
 
 /// All block devices of this host that are not made of memory or files.
 fn block_devices() -> Vec<DriveSpec> {
-    let Ok(entries) = std::fs::read_dir("/sys/class/block") else { return Vec::new() };
-    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let pretended = |name: &String| ["loop", "ram", "zram", "fd", "sr"].iter().any(|p| name.starts_with(p));
+    let Ok(entries) = std::fs::read_dir("/sys/class/block") else {
+        return Vec::new();
+    };
+    let names = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok());
+    let pretended = |name: &String| {
+        ["loop", "ram", "zram", "fd", "sr"]
+            .iter()
+            .any(|p| name.starts_with(p))
+    };
     let mut names: Vec<String> = names.filter(|name| !pretended(name)).collect();
     names.sort_unstable();
-    let spec = |name: String| DriveSpec::Block { path: std::path::Path::new("/dev").join(name) };
+    let spec = |name: String| DriveSpec::Block {
+        path: std::path::Path::new("/dev").join(name),
+    };
     names.into_iter().map(spec).collect()
 }
 

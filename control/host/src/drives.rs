@@ -11,7 +11,7 @@ use drive::{Drive, Fault};
 use units::{Clock, MonotonicClock, Size};
 use uuid::Uuid;
 
-use crate::error::{error, not_found, of_io, of_open, of_start};
+use crate::error::{error, not_found, of_io, of_open, of_refusal, of_start};
 use crate::state::{DriveEntry, DriveRole};
 use crate::{Host, records, views};
 
@@ -173,6 +173,11 @@ impl Host {
         let Some((array_name, array_index)) = running else {
             if force {
                 self.close(name);
+                // What was assembled names the drive by its number, and the next drive gets that.
+                let stopped = self.state().array_by_uuid(array).map(|e| e.name.clone());
+                if let Some(stopped) = stopped {
+                    self.reassemble(&stopped, array);
+                }
                 return Ok(());
             }
             let text = format!("it is {member} of an array that is not started");
@@ -200,6 +205,15 @@ impl Host {
             .engine
             .change(array_index, array::Command::Fail { member });
         if let Err(refusal) = failed {
+            // As long as the array uses the drive's number, no other drive may get it.
+            let state = self.engine.array_state(array_index);
+            let uses = state.is_some_and(|state| {
+                let entry = state.map.members[member.at()];
+                entry.drive == Some(index) && entry.state != array::MapState::Lost
+            });
+            if uses {
+                return Err(of_refusal(object, &refusal));
+            }
             tracing::info!(event = "drive_pulled", drive = name, %refusal, "excluded already");
         }
         self.engine.detach_drive(index).ok();
