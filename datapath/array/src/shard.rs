@@ -397,10 +397,14 @@ impl Shard {
         moved
     }
 
-    /// Whether nothing is in flight: no request, no ticket, no member request, no buffer.
+    /// Whether nothing is in flight: no request, no ticket, no member request, no buffer, no change
+    /// that other shards still have to confirm.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.requests.in_use() == 0
+        let changes =
+            |decider: &Coordinator| decider.commit.is_some() || decider.broadcast.is_some();
+        !self.coordinator().is_some_and(changes)
+            && self.requests.in_use() == 0
             && self.works.in_use() == 0
             && self.tickets.in_use() == 0
             && self.ios.in_use() == 0

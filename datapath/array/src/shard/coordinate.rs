@@ -473,6 +473,8 @@ impl Shard {
     /// All shards are done with the window: the pass goes on behind it, ends, or stops.
     fn close_window(&mut self, io: &mut impl Io) -> usize {
         let WindowReports { window, ok, .. } = self.decider().window.take().expect("looked at");
+        // A checkpoint would be an update over one that some member in sync has never got.
+        let ok = ok && !self.decider().metadata_failed;
         let mut map = self.successor();
         map.window = None;
         if !ok {
