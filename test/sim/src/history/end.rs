@@ -1,0 +1,121 @@
+//! The ends of a history: everything in order, or more lost than the array survives.
+
+#[allow(clippy::wildcard_imports, reason = "one type in several files")]
+use super::*;
+
+impl History {
+    /// More is lost than the array survives: everything is still answered.
+    pub(super) fn doom(&mut self, mut world: World) {
+        self.run_until(&mut world, |history, _| history.started);
+        self.client.doomed = true;
+        let status = disks::ERRORS[self.random.position(disks::ERRORS.len())];
+        let what = [
+            Failure::All,
+            Failure::Writes,
+            Failure::Flushes,
+            Failure::WritesBelow(self.layout.data.offset),
+        ][self.random.position(4)];
+        for drive in &mut world.outside.drives {
+            let after = self.random.below(30);
+            drive.failing = Some(Failing {
+                what,
+                after,
+                status,
+            });
+        }
+        for _ in 0..60 {
+            let stripe_blocks = u64::from(self.geometry.stripe_blocks());
+            if let Some(asked) = self.client.draw(&mut self.random, stripe_blocks) {
+                let _ = self.client.submit(asked, &mut world);
+            }
+            self.turn(&mut world, 20);
+        }
+        self.calm(&mut world);
+        self.run_until(&mut world, |history, _| {
+            history.client.pending() == 0 && history.given.is_none()
+        });
+        drop(world.die());
+    }
+
+    /// Faults stop; everything is answered, filled again and consistent.
+    pub(super) fn settle(&mut self, world: &mut World) {
+        self.calm(world);
+        for drive in &mut world.outside.drives {
+            drive.heal();
+        }
+        self.run_until(world, |history, _| {
+            history.started && history.given.is_none()
+        });
+        self.give(world, Given::Other, Command::Passes { run: true });
+        for _ in 0..200 {
+            self.run_until(world, |history, _| {
+                history.given.is_none() && history.change.is_none() && history.client.pending() == 0
+            });
+            let map = world.shards[world.home].map();
+            let lost = map
+                .members
+                .iter()
+                .any(|member| member.state == MapState::Lost);
+            if self.geometry.parity() == 0 || (!lost && map.is_optimal()) {
+                break;
+            }
+            self.replace_one(world);
+            let stopped = world.shards[world.home]
+                .pass_status()
+                .is_some_and(|pass| pass.state == PassState::Stopped);
+            if stopped && self.given.is_none() {
+                self.give(world, Given::Other, Command::Passes { run: true });
+            }
+            for _ in 0..50 {
+                self.turn(world, 40);
+            }
+        }
+        self.run_until(world, |_, world| world.is_quiet());
+        let map = world.shards[world.home].map();
+        assert!(map.is_optimal(), "{:?}", map.members);
+    }
+
+    /// Reads everything twice and checks all parity.
+    pub(super) fn check(&mut self, world: &mut World) {
+        for _ in 0..2 {
+            for asked in self.client.read_all() {
+                while !self.client.submit(asked.clone(), world) {
+                    self.turn(world, 20);
+                }
+            }
+            self.run_until(world, |history, _| history.client.pending() == 0);
+        }
+        self.run_until(world, |_, world| world.is_quiet());
+        assert!(world.shards.iter().all(Shard::is_idle));
+        self.check_parity(world);
+        for volume in &world.shards[world.home]
+            .coordinator()
+            .expect("home")
+            .config()
+            .volumes
+        {
+            assert_eq!(volume.state, VolumeState::Ready);
+        }
+    }
+
+    pub(super) fn check_parity(&self, world: &World) {
+        let map = world.shards[world.home].map();
+        let oracle = model::Layout {
+            data: self.geometry.data(),
+            parity: self.geometry.parity(),
+            groups: self.geometry.groups(),
+            chunk_bytes: bytes_usize(self.geometry.chunk_bytes()),
+            rows: bytes_usize(self.geometry.rows()),
+        };
+        let members: Vec<Option<Vec<u8>>> = map
+            .members
+            .iter()
+            .map(|member| {
+                let drive = &world.outside.drives[member.drive.expect("optimal").at()];
+                Some(drive.get(self.layout.data.offset, self.layout.data.length))
+            })
+            .collect();
+        let bad = oracle.check_parity(&members);
+        assert!(bad.is_empty(), "parity of stripes {bad:?} is wrong");
+    }
+}

@@ -1,0 +1,142 @@
+//! What goes wrong in a history.
+
+#[allow(clippy::wildcard_imports, reason = "one type in several files")]
+use super::*;
+
+impl History {
+    /// Members of the group of `member` that are out or may be soon.
+    pub(super) fn out(&self, world: &World, member: usize) -> usize {
+        let map = world.shards[world.home].map();
+        let group = self.geometry.group_members();
+        let first = member / group * group;
+        let failing = self.given.is_some_and(|(_, given)| given == Given::Fail);
+        let out = |position: &usize| {
+            let member = &map.members[*position];
+            let well = |drive: DriveIndex| world.outside.drives[drive.at()].is_well();
+            member.state != MapState::InSync || !member.drive.is_some_and(well)
+        };
+        (first..first + group).filter(out).count() + usize::from(failing)
+    }
+
+    pub(super) fn disturb(&mut self, world: &mut World) {
+        for drive in &mut world.outside.drives {
+            drive.hung &= self.random.happens(500);
+        }
+        match self.random.below(12) {
+            0 => {
+                let drive = self.random.position(world.outside.drives.len());
+                world.outside.drives[drive].hung = true;
+            }
+            1 => world.outside.mail_is_slow = !world.outside.mail_is_slow,
+            2 if self.given.is_none() && self.random.happens(200) => {
+                self.give(world, Given::Other, Command::Resync);
+            }
+            2 => {
+                for drive in &mut world.outside.drives {
+                    drive.bad.clear();
+                }
+            }
+            3 if self.given.is_none() => {
+                let run = Command::Passes {
+                    run: self.random.happens(800),
+                };
+                self.give(world, Given::Other, run);
+            }
+            4..=6 => self.replace_one(world),
+            _ => self.hurt(world),
+        }
+    }
+
+    /// Something that costs a member, or a part of it.
+    pub(super) fn hurt(&mut self, world: &mut World) {
+        let map = world.shards[world.home].map().clone();
+        let position = self.random.position(map.members.len());
+        let member = map.members[position];
+        let Some(drive) = member.drive.map(|drive| drive.at()) else {
+            return;
+        };
+        match member.state {
+            MapState::Lost => return,
+            // It counts as out already.
+            MapState::Rebuilding { .. } => {}
+            MapState::InSync => {
+                let well = world.outside.drives[drive].is_well();
+                if self.torn || !well || self.out(world, position) >= self.geometry.parity() {
+                    return;
+                }
+            }
+        }
+        let below = self.layout.data.offset;
+        world.outside.drives[drive].hurt = true;
+        let what = match self.random.below(8) {
+            0 | 1 => {
+                world.outside.drives[drive].gone = true;
+                return;
+            }
+            2 if self.given.is_none() => {
+                let member = MemberIndex::from_at(position);
+                self.give(world, Given::Fail, Command::Fail { member });
+                return;
+            }
+            2..=4 => return self.damage(world, position, drive),
+            5 => Failure::Writes,
+            6 => Failure::WritesBelow(below),
+            _ => Failure::Flushes,
+        };
+        let after = self.random.below(6);
+        let status = disks::ERRORS[self.random.position(disks::ERRORS.len())];
+        world.outside.drives[drive].failing = Some(Failing {
+            what,
+            after,
+            status,
+        });
+    }
+
+    /// Bad blocks in some stripes.
+    pub(super) fn damage(&mut self, world: &mut World, position: usize, drive: usize) {
+        let member = MemberIndex::from_at(position);
+        for _ in 0..20 {
+            let stripe = StripeIndex(self.random.below(self.geometry.stripes()));
+            if self.geometry.role(stripe, member).is_none() {
+                continue;
+            }
+            let lane = self.random.below(u64::from(self.geometry.chunk_blocks()));
+            let first = self.layout.data.offset / 512;
+            let block = first + self.geometry.member_block(stripe) + lane;
+            world.outside.drives[drive].bad.insert(block);
+        }
+    }
+
+    /// Puts a new drive in the place of a member that is lost.
+    pub(super) fn replace_one(&mut self, world: &mut World) {
+        let members = &world.shards[world.home].map().members;
+        let lost = members
+            .iter()
+            .position(|member| member.state == MapState::Lost);
+        let (Some(position), None) = (lost, self.given) else {
+            return;
+        };
+        let member = MemberIndex::from_at(position);
+        let uuid = Uuid::from_u128(u128::from(self.random.next()));
+        let mut drive = SimDrive::default();
+        if self.random.happens(500) {
+            disks::soil(&mut drive, &self.layout, &mut self.random);
+        }
+        disks::write_superblocks(&mut drive, &self.superblock(member, uuid));
+        let place = place(&self.layout, world.outside.drives.len());
+        world.outside.drives.push(drive);
+        self.spare += 1;
+        let record = MemberRecord {
+            uuid,
+            state: MemberState::InSync,
+            drive_bytes: disks::DRIVE_BYTES,
+            identity: Default::default(),
+        };
+        let command = Command::Replace {
+            member,
+            place,
+            record,
+        };
+        self.give(world, Given::Replace, command);
+    }
+}
