@@ -210,7 +210,8 @@ impl Client {
         let Some(slot) = (0..IN_FLIGHT).find(|slot| !self.pending.contains_key(slot)) else {
             return false;
         };
-        if !self.disks.contains_key(&asked.volume) {
+        // Nobody writes to a volume that is being deleted: its guest is gone.
+        if !self.disks.contains_key(&asked.volume) || self.hidden == Some(asked.volume) {
             return true;
         }
         let buffer = self.pool.acquire().expect("one for each slot");
