@@ -1,0 +1,402 @@
+//! Arrays put together from what is on their drives: found, imported, assembled and started.
+
+use std::sync::Arc;
+
+use array::MemberPlace;
+use array::assembly::{Assembly, LeftOut, Verdict, assemble};
+use control::request::{ArrayImport, DriveSpec};
+use control::view::{ArrayView, FoundArray, FoundDrive};
+use control::{Answer, EngineError, ErrorKind};
+use drive::Drive;
+use engine::ArrayStart;
+use units::{DriveIndex, MemberIndex};
+use uuid::Uuid;
+use volume::VolumeTable;
+
+use crate::error::{error, not_found, of_io, of_start};
+use crate::state::{ArrayEntry, DriveEntry, DriveRole, Serving, State};
+use crate::{Host, drives, records, views};
+
+impl Host {
+    pub(crate) fn do_assemble(&self) -> Vec<ArrayView> {
+        let assembled = assemble(&self.read_free_drives());
+        for (drive, reason) in &assembled.strays {
+            let name = self
+                .state()
+                .drive_at(*drive)
+                .map(|entry| entry.name.clone());
+            tracing::warn!(event = "drive_left_out", drive = name, reason = %reason, "left out");
+        }
+        let mut names = Vec::new();
+        for assembly in assembled.arrays {
+            if self.state().array_by_uuid(assembly.array()).is_some() {
+                continue;
+            }
+            match self.register(assembly) {
+                Ok(name) => names.push(name),
+                Err(refused) => {
+                    tracing::error!(event = "array_left_out", error = %refused, "not assembled");
+                }
+            }
+        }
+        names
+            .iter()
+            .filter_map(|name| self.array_view(name).ok())
+            .collect()
+    }
+
+    /// Notes an assembled array and whose its drives are. It does not serve yet.
+    fn register(&self, assembly: Assembly) -> Answer<String> {
+        let mut state = self.state();
+        let mut name = assembly.config.name.clone();
+        if state.arrays.contains_key(&name) {
+            // Two arrays of one name: the second goes by its uuid until it is renamed.
+            name = assembly.array().simple().to_string();
+        }
+        let object = format!("array {name}");
+        let index = state.free_array_index().ok_or_else(|| {
+            error(
+                ErrorKind::Full,
+                object,
+                "the engine has all arrays it may have",
+            )
+        })?;
+        let uuid = assembly.array();
+        let mut warnings = Vec::new();
+        for (position, drive) in assembly.members.iter().enumerate() {
+            let member = MemberIndex::from_at(position);
+            let Some(entry) = drive.and_then(|drive| by_index(&mut state, drive)) else {
+                continue;
+            };
+            entry.role = DriveRole::Member {
+                array: uuid,
+                member,
+            };
+        }
+        for (drive, reason) in &assembly.left_out {
+            let Some(entry) = by_index(&mut state, *drive) else {
+                continue;
+            };
+            warnings.push(format!("drive {} is left out: {reason}", entry.name));
+            tracing::warn!(
+                event = "drive_left_out",
+                drive = entry.name,
+                array = name,
+                reason = %reason,
+                "left out"
+            );
+            let member = member_of(reason);
+            entry.role = DriveRole::LeftOut {
+                array: uuid,
+                member,
+                cause: reason.to_string(),
+            };
+        }
+        if !matches!(
+            assembly.verdict,
+            Verdict::Startable {
+                degraded: false,
+                ..
+            }
+        ) {
+            warnings.push(assembly.verdict.to_string());
+        }
+        let entry = ArrayEntry {
+            index,
+            uuid,
+            name: name.clone(),
+            superblock: assembly.superblock,
+            config: assembly.config.clone(),
+            serving: Serving::Stopped(Box::new(assembly)),
+            warnings,
+            initializing: false,
+        };
+        state.arrays.insert(name.clone(), entry);
+        Ok(name)
+    }
+
+    pub(crate) fn do_start_array(&self, name: &str, force: bool) -> Answer<ArrayView> {
+        let object = format!("array {name}");
+        let (index, assembly) = {
+            let state = self.state();
+            let entry = state
+                .arrays
+                .get(name)
+                .ok_or_else(|| not_found("array", name))?;
+            match &entry.serving {
+                Serving::Running => {
+                    return Err(error(ErrorKind::Busy, object, "it runs already"));
+                }
+                Serving::Stopped(assembly) => (entry.index, assembly.clone()),
+            }
+        };
+        let next = assembly.start(Uuid::new_v4().as_u128(), force);
+        let mut next = next.map_err(|verdict| of_verdict(&object, verdict))?;
+        self.mend_records(&assembly)?;
+        let dropped = VolumeTable::new(&mut next, &assembly.superblock).recover();
+        for volume in dropped {
+            tracing::warn!(
+                event = "volume_dropped",
+                array = name,
+                volume = volume.name,
+                "its creation or deletion was not finished"
+            );
+        }
+        let geometry = assembly.superblock.geometry;
+        let place = |drive: &Option<DriveIndex>| {
+            drive.map(|drive| MemberPlace {
+                drive,
+                layout: assembly.superblock.layout,
+            })
+        };
+        let start = ArrayStart {
+            array: index,
+            geometry,
+            config: next.clone(),
+            places: assembly.members.iter().map(place).collect(),
+            seed: Uuid::new_v4().as_u64_pair().0,
+        };
+        if let Err(start) = self.engine.start_array(start) {
+            // Some members may hold later records now than those it was assembled from; another
+            // attempt from these would fork its history.
+            self.reassemble(name, assembly.array());
+            return Err(of_start(object, &start));
+        }
+        {
+            let mut state = self.state();
+            let entry = state.arrays.get_mut(name).expect("started just now");
+            entry.serving = Serving::Running;
+            entry.config = next;
+        }
+        tracing::info!(event = "array_started", array = name, verdict = %assembly.verdict, "started");
+        self.array_view(name)
+    }
+
+    /// Brings members up to the record that decides, before the next update is written over
+    /// their only good one.
+    fn mend_records(&self, assembly: &Assembly) -> Answer<()> {
+        let drive = |member: MemberIndex| {
+            let index = assembly.members[member.at()]?;
+            let state = self.state();
+            let entry = state.drive_at(index)?;
+            Some((entry.name.clone(), Arc::clone(&entry.drive)))
+        };
+        for &(member, copies) in &assembly.damaged {
+            let Some((name, drive)) = drive(member) else {
+                continue;
+            };
+            tracing::warn!(
+                event = "superblock_damaged",
+                drive = name,
+                copies,
+                "written anew"
+            );
+            let found = records::read(DriveIndex(0), &drive);
+            if let Ok(found) = found
+                && let Some(own) = found.superblock()
+            {
+                let io = |source| of_io(format!("drive {name}"), "writing its superblock", &source);
+                records::write_superblocks(&drive, own).map_err(io)?;
+            }
+        }
+        for &member in &assembly.behind {
+            let Some((name, drive)) = drive(member) else {
+                continue;
+            };
+            let io = |source| of_io(format!("drive {name}"), "writing its record", &source);
+            records::write_config(&drive, &assembly.superblock, member, &assembly.config)
+                .map_err(io)?;
+        }
+        Ok(())
+    }
+
+    /// Puts a stopped array together again from what is on its drives.
+    pub(crate) fn reassemble(&self, name: &str, uuid: Uuid) {
+        {
+            let mut state = self.state();
+            for drive in state.drives.values_mut() {
+                if matches!(drive.role, DriveRole::Member { array, .. } if array == uuid) {
+                    drive.role = DriveRole::Free;
+                }
+            }
+            state.arrays.remove(name);
+        }
+        let assembled = assemble(&self.read_free_drives());
+        for assembly in assembled
+            .arrays
+            .into_iter()
+            .filter(|array| array.array() == uuid)
+        {
+            if let Err(refused) = self.register(assembly) {
+                tracing::error!(event = "array_left_out", error = %refused, "not assembled");
+            }
+        }
+    }
+
+    pub(crate) fn do_find_arrays(&self, specs: &[DriveSpec]) -> Answer<Vec<FoundArray>> {
+        let known: Vec<Uuid> = self
+            .state()
+            .arrays
+            .values()
+            .map(|array| array.uuid)
+            .collect();
+        let mut found = self.read_free_drives();
+        let mut names: Vec<(DriveIndex, DriveSpec, Option<String>)> = {
+            let state = self.state();
+            state
+                .drives
+                .values()
+                .map(|e| (e.index, e.spec.clone(), Some(e.name.clone())))
+                .collect()
+        };
+        // Drives that are only looked at get numbers that no open drive has.
+        let mut next = u16::MAX;
+        let everywhere = specs.is_empty();
+        let specs = if everywhere {
+            block_devices()
+        } else {
+            specs.to_vec()
+        };
+        for spec in specs {
+            let label = spec.to_string();
+            let read = Drive::open(&drives::spec_of(&spec))
+                .map_err(|open| crate::error::of_open(&label, &open))
+                .and_then(|opened| {
+                    let io = |source| of_io(format!("drive {label}"), "reading it", &source);
+                    records::read(DriveIndex(next), &opened).map_err(io)
+                });
+            match read {
+                Ok(one) => found.push(one),
+                // A device that is mounted or cannot be read holds no array that is free.
+                Err(_) if everywhere => continue,
+                Err(refused) => return Err(refused),
+            }
+            names.push((DriveIndex(next), spec, None));
+            next -= 1;
+        }
+        let arrays = assemble(&found).arrays;
+        let arrays = arrays
+            .iter()
+            .filter(|assembly| !known.contains(&assembly.array()));
+        Ok(arrays
+            .map(|assembly| found_array(assembly, &names))
+            .collect())
+    }
+
+    pub(crate) fn do_import_array(&self, import: &ArrayImport) -> Answer<ArrayView> {
+        let object = format!("array {}", import.array);
+        let found = self.do_find_arrays(&import.specs)?;
+        let wanted = |array: &&FoundArray| {
+            array.name == import.array || array.uuid.to_string() == import.array
+        };
+        let matching: Vec<&FoundArray> = found.iter().filter(wanted).collect();
+        let array = match matching.as_slice() {
+            [] => return Err(not_found("array", &import.array)),
+            [array] => *array,
+            several => {
+                let text = format!("{} arrays have this name", several.len());
+                return Err(error(ErrorKind::Invalid, object, text).next("name it by its uuid"));
+            }
+        };
+        if self.state().arrays.contains_key(&array.name) {
+            let text = "an array of this name is known already";
+            return Err(error(ErrorKind::Exists, object, text).next("name it by its uuid"));
+        }
+        for drive in array.drives.iter().filter(|drive| drive.name.is_none()) {
+            let name = format!("{}-{}", array.name, drive.member);
+            self.open(&name, Uuid::new_v4(), &drive.spec)?;
+        }
+        self.do_assemble();
+        let name = self
+            .state()
+            .array_by_uuid(array.uuid)
+            .map(|entry| entry.name.clone());
+        let name = name.ok_or_else(|| not_found("array", &import.array))?;
+        self.do_start_array(&name, import.force)
+    }
+}
+
+fn by_index(state: &mut State, drive: DriveIndex) -> Option<&mut DriveEntry> {
+    state.drives.values_mut().find(|entry| entry.index == drive)
+}
+
+fn member_of(reason: &LeftOut) -> Option<MemberIndex> {
+    match reason {
+        LeftOut::Stale { member, .. } => Some(*member),
+        LeftOut::Damaged(_)
+        | LeftOut::Future(_)
+        | LeftOut::Shrunk { .. }
+        | LeftOut::NoConfig { .. }
+        | LeftOut::OtherLayout { .. }
+        | LeftOut::OlderClone { .. }
+        | LeftOut::Clone { .. }
+        | LeftOut::Replaced { .. }
+        | LeftOut::Excluded { .. }
+        | LeftOut::Abandoned { .. }
+        | LeftOut::SplitBrain { .. } => None,
+    }
+}
+
+fn of_verdict(object: &str, verdict: &Verdict) -> EngineError {
+    let kind = match verdict {
+        Verdict::NeedsForce { .. } | Verdict::Refused { .. } => ErrorKind::Unsafe,
+        Verdict::Failed { .. } | Verdict::Startable { .. } => ErrorKind::Degraded,
+    };
+    error(kind, object, verdict.to_string())
+}
+
+fn found_array(
+    assembly: &Assembly,
+    names: &[(DriveIndex, DriveSpec, Option<String>)],
+) -> FoundArray {
+    let geometry = assembly.superblock.geometry;
+    let drives = assembly
+        .members
+        .iter()
+        .enumerate()
+        .filter_map(|(position, drive)| {
+            let (_, spec, name) = names.iter().find(|(index, _, _)| Some(*index) == *drive)?;
+            let member = MemberIndex::from_at(position).0;
+            Some(FoundDrive {
+                spec: spec.clone(),
+                name: name.clone(),
+                member,
+            })
+        });
+    FoundArray {
+        name: assembly.config.name.clone(),
+        uuid: assembly.array(),
+        level: views::level(geometry.level()),
+        members: u16::try_from(geometry.members()).expect("limits.rs"),
+        drives: drives.collect(),
+        size_bytes: geometry.blocks() << geometry.block_size().shift(),
+        update: assembly.config.update.0,
+        cause: match assembly.verdict {
+            Verdict::Startable { .. } => None,
+            Verdict::NeedsForce { .. } | Verdict::Failed { .. } | Verdict::Refused { .. } => {
+                Some(assembly.verdict.to_string())
+            }
+        },
+    }
+}
+
+/// All block devices of this host that are not made of memory or files.
+fn block_devices() -> Vec<DriveSpec> {
+    let Ok(entries) = std::fs::read_dir("/sys/class/block") else {
+        return Vec::new();
+    };
+    let names = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok());
+    let pretended = |name: &String| {
+        ["loop", "ram", "zram", "fd", "sr"]
+            .iter()
+            .any(|p| name.starts_with(p))
+    };
+    let mut names: Vec<String> = names.filter(|name| !pretended(name)).collect();
+    names.sort_unstable();
+    let spec = |name: String| DriveSpec::Block {
+        path: std::path::Path::new("/dev").join(name),
+    };
+    names.into_iter().map(spec).collect()
+}

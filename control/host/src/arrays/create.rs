@@ -1,0 +1,275 @@
+//! A new array: which drives it may take, and what its first records say.
+
+use array::format::{
+    ArrayConfig, ArrayOptions, EXTENT_BYTES_MIN, ExtentRun, ExtentSpace, Features, Layout,
+    MemberRecord, MemberState, Sectors, Superblock,
+};
+use array::{Geometry, GeometryParameters, MemberPlace};
+use control::request::ArrayCreate;
+use control::view::ArrayView;
+use control::{Answer, ErrorKind};
+use engine::ArrayStart;
+use units::{BlockSize, MemberIndex, StripeIndex, Update};
+use uuid::Uuid;
+
+use super::{
+    Candidate, created_now, identity_of, level_of, refuse_signatures, sectors_of, write_hole_of,
+};
+use crate::error::{error, of_io, of_start};
+use crate::state::{ArrayEntry, DriveRole, Serving};
+use crate::{Host, records};
+
+/// The chunk when nobody says.
+const CHUNK_BYTES: u64 = 64 << 10;
+
+impl Host {
+    pub(crate) fn do_create_array(&self, create: &ArrayCreate) -> Answer<ArrayView> {
+        let object = format!("array {}", create.name);
+        let candidates = self.candidates(&object, &create.drives)?;
+        refuse_signatures(&object, &candidates, create.force)?;
+        let (superblock, config) = describe(create, &candidates)?;
+        let index = self.state().free_array_index();
+        let index = index.ok_or_else(|| {
+            error(
+                ErrorKind::Full,
+                &object,
+                "the engine has all arrays it may have",
+            )
+        })?;
+        write_members(&candidates, &superblock, &config, create.force)?;
+        let initializing = config.resynced_until.0 < superblock.geometry.stripes();
+        let mut next = config.next(Uuid::new_v4().as_u128());
+        next.clean = false;
+        let entry = ArrayEntry {
+            index,
+            uuid: create.uuid,
+            name: create.name.clone(),
+            superblock,
+            config: next.clone(),
+            serving: Serving::Running,
+            warnings: shared_hardware(&candidates),
+            initializing,
+        };
+        self.note_created(entry, &candidates);
+        let places = candidates.iter().map(|candidate| {
+            Some(MemberPlace {
+                drive: candidate.index,
+                layout: superblock.layout,
+            })
+        });
+        let start = ArrayStart {
+            array: index,
+            geometry: superblock.geometry,
+            config: next,
+            places: places.collect(),
+            seed: Uuid::new_v4().as_u64_pair().0,
+        };
+        if let Err(start) = self.engine.start_array(start) {
+            self.forget_array(&create.name);
+            return Err(of_start(object, &start));
+        }
+        tracing::info!(event = "array_created", array = create.name, uuid = %create.uuid, "created");
+        self.array_view(&create.name)
+    }
+
+    /// Notes a new array, and that its drives are its members.
+    fn note_created(&self, entry: ArrayEntry, candidates: &[Candidate]) {
+        let mut state = self.state();
+        for (position, candidate) in candidates.iter().enumerate() {
+            let member = MemberIndex::from_at(position);
+            let drive = state.drives.get_mut(&candidate.name).expect("a candidate");
+            drive.role = DriveRole::Member {
+                array: entry.uuid,
+                member,
+            };
+        }
+        state.arrays.insert(entry.name.clone(), entry);
+    }
+}
+
+/// Formats all members of a new array, and then gives each its first record.
+fn write_members(
+    candidates: &[Candidate],
+    superblock: &Superblock,
+    config: &ArrayConfig,
+    force: bool,
+) -> Answer<()> {
+    for (position, candidate) in candidates.iter().enumerate() {
+        let member = MemberIndex::from_at(position);
+        let own = Superblock {
+            member,
+            member_uuid: config.members[position].uuid,
+            sectors: sectors_of(&candidate.drive),
+            ..*superblock
+        };
+        let io = |source| {
+            of_io(
+                format!("drive {}", candidate.name),
+                "writing to it",
+                &source,
+            )
+        };
+        if force {
+            candidate.drive.wipe().map_err(io)?;
+        }
+        records::format(&candidate.drive, &own).map_err(io)?;
+    }
+    // The records come last: a crash before leaves members of nothing.
+    for (position, candidate) in candidates.iter().enumerate() {
+        let member = MemberIndex::from_at(position);
+        let io = |source| {
+            of_io(
+                format!("drive {}", candidate.name),
+                "writing to it",
+                &source,
+            )
+        };
+        records::write_config(&candidate.drive, superblock, member, config).map_err(io)?;
+    }
+    Ok(())
+}
+
+/// The superblock and first record of a new array.
+fn describe(create: &ArrayCreate, candidates: &[Candidate]) -> Answer<(Superblock, ArrayConfig)> {
+    let object = format!("array {}", create.name);
+    let invalid = |text: String| error(ErrorKind::Invalid, &object, text);
+    let smallest = candidates
+        .iter()
+        .map(|candidate| candidate.drive.info().size_bytes)
+        .min();
+    let smallest = smallest.ok_or_else(|| invalid("it has no drives".to_owned()))?;
+    let block = block_size_of(create, candidates)?;
+    let layout = Layout::for_member(smallest, block, candidates.len())
+        .map_err(|small| error(ErrorKind::Full, &object, small.to_string()))?;
+    let geometry = Geometry::new(GeometryParameters {
+        level: level_of(create.level),
+        members: candidates.len(),
+        parity: create.options.parity.map(usize::from),
+        group_size: create.options.group_size.map(usize::from),
+        chunk_bytes: create.options.chunk_bytes.unwrap_or(CHUNK_BYTES),
+        block,
+        member_data_blocks: layout.data.length >> block.shift(),
+    });
+    let geometry = geometry.map_err(|wrong| invalid(wrong.to_string()))?;
+    let space = ExtentSpace::new(&geometry);
+    if space.count() == 0 {
+        let text = format!(
+            "its drives are too small: it has no room for one extent of {EXTENT_BYTES_MIN} bytes"
+        );
+        return Err(error(ErrorKind::Full, &object, text));
+    }
+    let superblock = Superblock {
+        array: create.uuid,
+        member_uuid: Uuid::nil(),
+        member: MemberIndex(0),
+        update: Update(1),
+        features: Features::default(),
+        sectors: Sectors::default(),
+        layout,
+        geometry,
+        extent_stripes: space.stripes(),
+        created: created_now(),
+    };
+    let config = first_config(create, candidates, &geometry)?;
+    Ok((superblock, config))
+}
+
+/// The block size asked for or else the largest of the drives, which none may exceed.
+fn block_size_of(create: &ArrayCreate, candidates: &[Candidate]) -> Answer<BlockSize> {
+    let object = format!("array {}", create.name);
+    let invalid = |text: String| error(ErrorKind::Invalid, &object, text);
+    let largest = candidates
+        .iter()
+        .map(|candidate| candidate.drive.info().block_bytes)
+        .max();
+    let block_bytes = create.options.block_bytes.or(largest).unwrap_or(512);
+    let block = BlockSize::from_bytes(block_bytes).ok_or_else(|| {
+        invalid(format!(
+            "{block_bytes} is no block size; there are 512 and 4096"
+        ))
+    })?;
+    if largest.is_some_and(|largest| largest > block_bytes) {
+        return Err(invalid(
+            "its drives have blocks of 4096 bytes, and it cannot have smaller ones".to_owned(),
+        ));
+    }
+    Ok(block)
+}
+
+/// The first record of a new array.
+fn first_config(
+    create: &ArrayCreate,
+    candidates: &[Candidate],
+    geometry: &Geometry,
+) -> Answer<ArrayConfig> {
+    // Zeroes agree with their parity: where all members read as zeroes there is nothing to do.
+    let blank = candidates
+        .iter()
+        .all(|candidate| candidate.drive.info().reads_zero_when_new);
+    let space = ExtentSpace::new(geometry);
+    let members = candidates.iter().map(|candidate| MemberRecord {
+        uuid: Uuid::new_v4(),
+        state: MemberState::InSync,
+        drive_bytes: candidate.drive.info().size_bytes,
+        identity: identity_of(&candidate.drive),
+    });
+    Ok(ArrayConfig {
+        array: create.uuid,
+        name: create.name.clone(),
+        update: Update(1),
+        update_id: Uuid::new_v4().as_u128(),
+        ancestors: Vec::new(),
+        forced_at: Update(0),
+        features: Features::default(),
+        clean: true,
+        resynced_until: StripeIndex(if blank || geometry.parity() == 0 {
+            geometry.stripes()
+        } else {
+            0
+        }),
+        members: members.collect(),
+        volumes: Vec::new(),
+        unzeroed: if blank {
+            Vec::new()
+        } else {
+            vec![ExtentRun {
+                first: 0,
+                count: space.count(),
+            }]
+        },
+        options: ArrayOptions {
+            write_hole: write_hole_of(
+                &format!("array {}", create.name),
+                create.options.write_hole,
+            )?,
+            ..ArrayOptions::default()
+        },
+    })
+}
+
+/// Sentences about drives that fail together.
+fn shared_hardware(candidates: &[Candidate]) -> Vec<String> {
+    use std::os::unix::fs::MetadataExt;
+    let mut by_device: std::collections::BTreeMap<u64, Vec<&str>> = Default::default();
+    for candidate in candidates {
+        let info = candidate.drive.info();
+        let file = info.kind == drive::DriveKind::File;
+        let Some(path) = info.path.as_ref().filter(|_| file) else {
+            continue;
+        };
+        if let Ok(metadata) = std::fs::metadata(path) {
+            by_device
+                .entry(metadata.dev())
+                .or_default()
+                .push(&candidate.name);
+        }
+    }
+    let shared = by_device.into_values().filter(|names| names.len() > 1);
+    let sentence = |names: Vec<&str>| {
+        format!(
+            "drives {} are files of one file system and fail together",
+            names.join(", ")
+        )
+    };
+    shared.map(sentence).collect()
+}

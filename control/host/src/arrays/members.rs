@@ -1,0 +1,214 @@
+//! Members of a running array: failed by command, released, replaced.
+
+use array::format::{MemberRecord, MemberState, Superblock};
+use array::{Command, MemberPlace};
+use control::request::MemberReplace;
+use control::view::ArrayView;
+use control::{Answer, ErrorKind};
+use units::{MemberIndex, StripeIndex};
+use uuid::Uuid;
+
+use super::{Candidate, created_now, identity_of, refuse_signatures, sectors_of};
+use crate::error::{error, not_found, of_io, of_refusal};
+use crate::state::DriveRole;
+use crate::{Host, records};
+
+impl Host {
+    pub(crate) fn do_fail_member(&self, name: &str, member: u16) -> Answer<ArrayView> {
+        let object = format!("member {member} of array {name}");
+        let (index, _) = self.running(name)?;
+        self.refuse_missing_member(name, member)?;
+        let failed = self.engine.change(
+            index,
+            Command::Fail {
+                member: MemberIndex(member),
+            },
+        );
+        failed.map_err(|refusal| of_refusal(object, &refusal))?;
+        tracing::warn!(event = "member_failed", array = name, member, "by command");
+        self.release_excluded(name);
+        self.array_view(name)
+    }
+
+    fn refuse_missing_member(&self, name: &str, member: u16) -> Answer<()> {
+        let state = self.state();
+        let entry = state
+            .arrays
+            .get(name)
+            .ok_or_else(|| not_found("array", name))?;
+        let members = entry.superblock.geometry.members();
+        if usize::from(member) < members {
+            return Ok(());
+        }
+        let text = format!("the array has members 0 to {}", members - 1);
+        Err(error(
+            ErrorKind::NotFound,
+            format!("member {member} of array {name}"),
+            text,
+        ))
+    }
+
+    /// Drives whose members were excluded are nobody's any more.
+    pub(crate) fn release_excluded(&self, name: &str) {
+        let mut state = self.state();
+        let Some(entry) = state.arrays.get(name) else {
+            return;
+        };
+        let (uuid, index) = (entry.uuid, entry.index);
+        let Some(running) = self.engine.array_state(index) else {
+            return;
+        };
+        for drive in state.drives.values_mut() {
+            let DriveRole::Member { array, member } = drive.role else {
+                continue;
+            };
+            if array != uuid {
+                continue;
+            }
+            if let MemberState::Excluded { cause, .. } = running.config.members[member.at()].state {
+                let cause = cause.to_string();
+                drive.role = DriveRole::LeftOut {
+                    array,
+                    member: Some(member),
+                    cause,
+                };
+            }
+        }
+    }
+
+    pub(crate) fn do_replace_member(
+        &self,
+        name: &str,
+        replace: &MemberReplace,
+    ) -> Answer<ArrayView> {
+        let object = format!("member {} of array {name}", replace.member);
+        let (index, uuid) = self.running(name)?;
+        self.refuse_missing_member(name, replace.member)?;
+        self.release_excluded(name);
+        let member = MemberIndex(replace.member);
+        self.refuse_filled(name, uuid, member)?;
+        let candidates = self.candidates(&object, std::slice::from_ref(&replace.drive))?;
+        let candidate = candidates.into_iter().next().expect("one was asked for");
+        // A drive that was a member of this very array before carries nothing else.
+        let returns = matches!(
+            self.state().drives.get(&replace.drive).map(|drive| drive.role.clone()),
+            Some(DriveRole::LeftOut { array, .. }) if array == uuid
+        );
+        refuse_signatures(
+            &object,
+            std::slice::from_ref(&candidate),
+            replace.force || returns,
+        )?;
+        let superblock = {
+            let state = self.state();
+            state
+                .arrays
+                .get(name)
+                .ok_or_else(|| not_found("array", name))?
+                .superblock
+        };
+        refuse_unfit(&object, &candidate, &superblock)?;
+        let running = self
+            .engine
+            .array_state(index)
+            .ok_or_else(|| not_found("array", name))?;
+        let own = Superblock {
+            member,
+            member_uuid: Uuid::new_v4(),
+            update: running.config.update,
+            sectors: sectors_of(&candidate.drive),
+            created: created_now(),
+            ..superblock
+        };
+        let record = format_replacement(&candidate, &own, replace.force)?;
+        let place = MemberPlace {
+            drive: candidate.index,
+            layout: superblock.layout,
+        };
+        let replaced = self.engine.change(
+            index,
+            Command::Replace {
+                member,
+                place,
+                record,
+            },
+        );
+        replaced.map_err(|refusal| of_refusal(object, &refusal))?;
+        {
+            let mut state = self.state();
+            let drive = state.drives.get_mut(&replace.drive).expect("a candidate");
+            drive.role = DriveRole::Member {
+                array: uuid,
+                member,
+            };
+        }
+        tracing::info!(
+            event = "member_replaced",
+            array = name,
+            member = replace.member,
+            drive = replace.drive,
+            "rebuild begins"
+        );
+        self.array_view(name)
+    }
+
+    /// Refuses a place that a drive fills.
+    fn refuse_filled(&self, name: &str, uuid: Uuid, member: MemberIndex) -> Answer<()> {
+        let object = format!("member {} of array {name}", member.0);
+        let in_use = self
+            .state()
+            .drive_of(uuid, member)
+            .map(|drive| drive.name.clone());
+        if let Some(in_use) = in_use {
+            let text = format!("drive {in_use} fills it");
+            let next = format!("`garboard array fail {name} --member {}` first", member.0);
+            return Err(error(ErrorKind::Busy, object, text).next(next));
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a drive that is too small for a member or has larger blocks than the array.
+fn refuse_unfit(object: &str, candidate: &Candidate, superblock: &Superblock) -> Answer<()> {
+    let drive_bytes = candidate.drive.info().size_bytes;
+    if drive_bytes < superblock.layout.member_bytes {
+        let text = format!(
+            "drive {} has {} bytes and a member needs {}",
+            candidate.name, drive_bytes, superblock.layout.member_bytes
+        );
+        return Err(error(ErrorKind::Full, object, text).next("choose a larger drive"));
+    }
+    if candidate.drive.info().block_bytes > superblock.geometry.block_size().bytes() {
+        let text = format!("drive {} has larger blocks than the array", candidate.name);
+        return Err(error(ErrorKind::Invalid, object, text));
+    }
+    Ok(())
+}
+
+/// Writes an empty member with this superblock to a drive, and says what the array's record
+/// shall say of it.
+fn format_replacement(
+    candidate: &Candidate,
+    own: &Superblock,
+    force: bool,
+) -> Answer<MemberRecord> {
+    let io = |source| {
+        of_io(
+            format!("drive {}", candidate.name),
+            "writing to it",
+            &source,
+        )
+    };
+    if force {
+        candidate.drive.wipe().map_err(io)?;
+    }
+    records::format(&candidate.drive, own).map_err(io)?;
+    Ok(MemberRecord {
+        uuid: own.member_uuid,
+        state: MemberState::Rebuilding {
+            until: StripeIndex(0),
+        },
+        drive_bytes: candidate.drive.info().size_bytes,
+        identity: identity_of(&candidate.drive),
+    })
+}
