@@ -69,8 +69,16 @@ fn check(paths: &[PathBuf]) -> Result<Vec<usize>, String> {
         });
     }
     let layout = layout.ok_or("no members are named")?;
-    let offset = members.iter().flatten().map(|member| member.data_offset_bytes).next();
-    println!("data at {} bytes, {} bytes each", offset.unwrap_or(0), layout.rows * layout.chunk_bytes);
+    let offset = members
+        .iter()
+        .flatten()
+        .map(|member| member.data_offset_bytes)
+        .next();
+    println!(
+        "data at {} bytes, {} bytes each",
+        offset.unwrap_or(0),
+        layout.rows * layout.chunk_bytes
+    );
     let missing = members.iter().filter(|member| member.is_none()).count();
     let bad = layout
         .check_files(&members)
