@@ -5,6 +5,7 @@
 
 mod cli;
 mod client;
+mod demo;
 mod engine;
 mod output;
 mod progress;

@@ -357,7 +357,8 @@ pub(crate) fn cause_of(status: Status, commanded: bool) -> ExclusionCause {
 
 /// The pass that is due, and where it goes on.
 pub(crate) fn due_pass(map: &ArrayMap) -> Option<(Pass, StripeIndex)> {
-    if map.read_only {
+    // A pass would spread what a torn stripe holds.
+    if map.read_only || map.hopeless.contains(&true) {
         return None;
     }
     if map.trusted_until.0 < map.geometry.stripes() && map.geometry.parity() > 0 {

@@ -167,6 +167,16 @@ impl ArrayMap {
         (index, &self.members[index.at()])
     }
 
+    /// Whether a member of the stripe's group failed that the group cannot do without. Some write
+    /// may have reached a part of its members only, so nothing may be reconstructed there: the
+    /// blocks that are where they belong are served, all else fails.
+    #[must_use]
+    pub fn is_torn(&self, stripe: StripeIndex) -> bool {
+        let members = self.geometry.group_members();
+        let first = self.geometry.group(stripe).at() * members;
+        self.hopeless[first..first + members].contains(&true)
+    }
+
     /// Whether the failure of `member`'s filling `incarnation` is dealt with: it is out, replaced,
     /// or cannot be done without.
     #[must_use]

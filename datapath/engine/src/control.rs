@@ -444,7 +444,7 @@ impl Engine {
                 let drives = wanted.into_iter().filter_map(|drive| {
                     core.port()
                         .counters(drive)
-                        .map(|counters| (drive, counters.clone()))
+                        .map(|counters| (drive, *counters))
                 });
                 let drives = drives.collect();
                 (core.turns(), port, drives)

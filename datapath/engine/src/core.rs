@@ -305,30 +305,20 @@ impl Core {
             let volume = &ring.volume;
             let high = u64::try_from(place).expect("few rings") << 32;
             let shift = shard.map().geometry.block_size().shift();
+            let mut ports = Ports {
+                array,
+                port,
+                post,
+                completions: answers,
+                events,
+            };
             let mut submit = |request: Request| {
                 let cookie = Cookie(high | request.cookie.0);
-                if request.operation == Operation::Flush {
-                    let mut ports = Ports {
-                        array,
-                        port,
-                        post,
-                        completions: answers,
-                        events,
-                    };
-                    let full = |full: Full<Request>| {
-                        Full(Request {
-                            cookie: request.cookie,
-                            ..full.0
-                        })
-                    };
-                    return shard
-                        .submit(Request { cookie, ..request }, &mut ports)
-                        .map_err(full);
-                }
                 let (start, blocks) = match volume.locate(request.start, request.blocks) {
+                    _ if request.operation == Operation::Flush => (0, 0),
                     Ok(found) => found,
                     Err(status) => {
-                        answers.push(Completion { cookie, status });
+                        ports.completions.push(Completion { cookie, status });
                         return Ok(());
                     }
                 };
@@ -340,13 +330,6 @@ impl Core {
                     waiting_splits.push(split);
                     return Ok(());
                 }
-                let mut ports = Ports {
-                    array,
-                    port,
-                    post,
-                    completions: answers,
-                    events,
-                };
                 let moved = Request {
                     cookie,
                     start,

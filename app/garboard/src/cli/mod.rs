@@ -4,6 +4,7 @@
 //! look in a table.
 
 mod array;
+mod demo;
 mod drive;
 mod export;
 mod job;
@@ -55,6 +56,8 @@ pub(crate) struct Cli {
 enum Command {
     /// Run the engine in the foreground
     Serve(serve::Serve),
+    /// Show everything at work on file drives in a temporary folder; needs no root
+    Demo(demo::Demo),
     #[command(flatten)]
     Ask(Asking),
 }
@@ -91,6 +94,7 @@ impl Cli {
     pub(crate) fn run(self, console: &mut Console<'_>) -> Answer<()> {
         let asking = match self.command {
             Command::Serve(serve) => return serve.run(self.socket),
+            Command::Demo(demo) => return demo.run(self.output, console),
             Command::Ask(asking) => asking,
         };
         let socket = Places::here().socket(self.socket)?;

@@ -9,7 +9,7 @@ use crate::map::{ArrayMap, Window};
 
 /// Tickets at once while nothing else is going on, and while requests are served.
 const DEPTH_IDLE: usize = 16;
-const DEPTH_BUSY: usize = 2;
+const DEPTH_BUSY: usize = 8;
 
 /// See the module.
 #[derive(Debug)]

@@ -264,7 +264,8 @@ impl Shard {
                 commit.ending = Ending::Untrusts;
             }
             Command::Stop => {
-                commit.config.clean = true;
+                // What a failed write left torn must be resynchronised.
+                commit.config.clean = !self.map.hopeless.contains(&true);
                 commit.phase = CommitPhase::FlushData;
                 commit.ending = Ending::Stops;
                 self.claim_progress(&mut commit.config);

@@ -24,7 +24,8 @@ impl Shard {
         let state = self.stripe_state(slot);
         let kind = self.tickets[slot].order.kind;
         let changes = !matches!(kind, Kind::Read { .. });
-        if changes && self.map.read_only {
+        let torn = self.map.is_torn(self.tickets[slot].order.stripe);
+        if changes && (self.map.read_only || torn) {
             return Err(Beyond);
         }
         for band in 0..self.tickets[slot].band_count {
@@ -98,6 +99,9 @@ impl Shard {
         let state = self.stripe_state(slot);
         let wanted = RoleSet::one(role);
         let plan = plan_read(k, m, wanted, &state)?;
+        if !plan.decode.is_empty() && self.map.is_torn(stripe) {
+            return Err(Beyond);
+        }
         let write = if damaged.is_some() {
             plan.decode.both(wanted).without(state.lost)
         } else {

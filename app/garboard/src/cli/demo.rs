@@ -1,0 +1,30 @@
+//! `garboard demo`.
+
+use clap::Args;
+use control::Answer;
+
+use crate::Console;
+use crate::demo::{self, Wishes};
+use crate::output::Output;
+
+/// The whole story on file drives in a temporary folder.
+#[derive(Debug, Args)]
+pub(super) struct Demo {
+    /// How long a phase of load lasts; the whole takes about four times that, and half a minute
+    #[arg(long, value_name = "N", default_value = "8",
+          value_parser = clap::value_parser!(u32).range(1..=3600))]
+    seconds: u32,
+    /// Keep the folder; it is kept anyway when something went wrong
+    #[arg(long)]
+    keep: bool,
+}
+
+impl Demo {
+    pub(super) fn run(&self, output: Output, console: &mut Console<'_>) -> Answer<()> {
+        let wishes = Wishes {
+            seconds: self.seconds,
+            keep: self.keep,
+        };
+        demo::run(wishes, output, console)
+    }
+}

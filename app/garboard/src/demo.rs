@@ -1,0 +1,412 @@
+//! `garboard demo`: the whole story on file drives, without root: an array, a guest that writes
+//! and checks every byte, drives pulled, rebuilt, the engine killed, and every block read at the
+//! end.
+//!
+//! Here is the story. Its parts: the engine's process, the guest's machine, its load, what
+//! blocks hold, and the report.
+
+mod content;
+mod load;
+mod machine;
+mod process;
+mod report;
+
+use std::time::{Duration, SystemTime};
+
+use control::body::{
+    ArrayCreateBody, DriveAddBody, ExportCreateBody, ReplaceBody, VolumeCreateBody,
+};
+use control::request::{ArrayOptions, DriveSpec, Level};
+use control::view::{ArrayState, ArrayView, DriveView, ExportView, JobView, VolumeView};
+use control::{Answer, EngineError, ErrorKind};
+use indicatif::ProgressBar;
+use units::{Clock, Instant, MonotonicClock, bytes_u64};
+
+use self::content::BLOCK_BYTES;
+use self::load::{Load, Mode, Tally};
+use self::process::{Folder, Process};
+use self::report::{Report, Step, mebibytes, milliseconds, seconds};
+use crate::Console;
+use crate::client::Client;
+use crate::output::Output;
+use crate::progress;
+use crate::session::Session;
+
+/// Drives of the story: six members and two that wait.
+const DRIVES: usize = 8;
+const MEMBERS: usize = 6;
+const DRIVE_BYTES: u64 = 256 << 20;
+/// Blocks of the volume: 512 MiB.
+const BLOCKS: u32 = 131_072;
+/// How often the story looks at what happens.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long the reading of the volume, or the last answers, may take.
+const WAIT_MAX: Duration = Duration::from_secs(120);
+const ARRAY: &str = "/v1/arrays/demo";
+
+/// What the person wants.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wishes {
+    /// Length of a phase of load.
+    pub(crate) seconds: u32,
+    /// Keep the folder.
+    pub(crate) keep: bool,
+}
+
+/// Tells the story and judges it.
+///
+/// # Errors
+/// What went wrong first.
+pub(crate) fn run(wishes: Wishes, output: Output, console: &mut Console<'_>) -> Answer<()> {
+    let folder = Folder::create()?;
+    let client = Client::new(folder.join("api.sock"))?;
+    let session = Session {
+        client,
+        output,
+        console,
+    };
+    let mut story = Story {
+        session,
+        folder,
+        process: None,
+        load: None,
+        begun: (MonotonicClock.now(), Tally::default()),
+        report: Report {
+            blocks_total: u64::from(BLOCKS),
+            block_bytes: bytes_u64(BLOCK_BYTES),
+            ..Report::default()
+        },
+    };
+    let result = story.tell(wishes.seconds);
+    story.finish(result, wishes.keep)
+}
+
+struct Story<'a, 'b> {
+    session: Session<'a, 'b>,
+    folder: Folder,
+    process: Option<Process>,
+    load: Option<Load>,
+    /// When the step began, and the tally then.
+    begun: (Instant, Tally),
+    report: Report,
+}
+
+impl Story<'_, '_> {
+    fn tell(&mut self, length: u32) -> Answer<()> {
+        let long = Duration::from_secs(length.into());
+        let short = long / 2;
+        self.build()?;
+
+        self.begin("a guest writes and reads, and checks what it reads");
+        self.want(Mode::Run)?;
+        self.watch(long)?;
+        self.end("load, all members good")?;
+
+        self.begin("drive d2 is pulled under load");
+        self.pull("d2")?;
+        self.watch(short)?;
+        self.end("load, one drive pulled")?;
+
+        self.begin("drive d4 is pulled as well: no redundancy is left");
+        self.pull("d4")?;
+        self.watch(short)?;
+        self.end("load, two drives pulled")?;
+
+        self.begin("d6 and d7 take their places and are rebuilt under load");
+        self.replace()?;
+        self.end("load and rebuild")?;
+
+        self.begin("the engine is killed under load, and started again");
+        self.kill()?;
+        self.watch(short)?;
+        self.end("load, engine killed")?;
+
+        self.begin("the guest reads every block of the volume");
+        self.arrive(Mode::Pause)?;
+        self.jobs()?;
+        self.arrive(Mode::Verify)?;
+        self.end("every block verified")?;
+        self.judge()
+    }
+
+    /// Engine, drives, array, volume, export, guest.
+    fn build(&mut self) -> Answer<()> {
+        let path = self.folder.path().display().to_string();
+        self.begin(&format!("an engine starts, with its drives in {path}"));
+        self.process = Some(Process::start(&self.folder, &self.session.client)?);
+        for number in 0..DRIVES {
+            let name = format!("d{number}");
+            let spec = DriveSpec::File {
+                path: self.folder.join(&name),
+                size_bytes: Some(DRIVE_BYTES),
+                create: true,
+            };
+            let (name, uuid) = (Some(name), None);
+            let body = DriveAddBody { spec, name, uuid };
+            let _: DriveView = self.session.post("/v1/drives", &body)?;
+        }
+        self.end("engine and eight drives of 256 MiB")?;
+        self.begin("RAID 6 on six of them, a volume, an export over vhost-user-blk");
+        let array = ArrayCreateBody {
+            name: "demo".into(),
+            uuid: None,
+            level: Level::Raid6,
+            drives: (0..MEMBERS).map(|number| format!("d{number}")).collect(),
+            options: ArrayOptions::default(),
+            force: false,
+        };
+        let _: ArrayView = self.session.post("/v1/arrays", &array)?;
+        let volume = VolumeCreateBody {
+            name: "demo".into(),
+            uuid: None,
+            array: "demo".into(),
+            size_bytes: u64::from(BLOCKS) * bytes_u64(BLOCK_BYTES),
+            stable_buffers: false,
+        };
+        let _: VolumeView = self.session.post("/v1/volumes", &volume)?;
+        let socket = self.folder.join("export.sock");
+        let export = serde_json::json!({
+            "volume": "demo", "socket": socket, "queues": machine::QUEUES,
+        });
+        let export: ExportCreateBody = serde_json::from_value(export)
+            .map_err(|error| failed("export demo", error.to_string()))?;
+        let _: ExportView = self.session.post("/v1/exports", &export)?;
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let seed = now.map_or(1, |since| {
+            u64::from(since.subsec_nanos()) << 20 | since.as_secs()
+        });
+        let load = Load::start(socket, BLOCKS, seed);
+        self.load = Some(load.map_err(|error| failed("guest", error.to_string()))?);
+        self.end("array, volume, export, guest")
+    }
+
+    fn pull(&mut self, drive: &str) -> Answer<()> {
+        let path = format!("/v1/drives/{drive}?force=true");
+        let _: DriveView = self.session.delete(&path)?;
+        let array: ArrayView = self.session.get(ARRAY)?;
+        if array.state != ArrayState::Degraded {
+            let text = format!("it is {:?} after a drive was pulled", array.state);
+            return Err(failed("array demo", text));
+        }
+        Ok(())
+    }
+
+    fn replace(&mut self) -> Answer<()> {
+        for (member, drive) in [(2, "d6"), (4, "d7")] {
+            let (drive, force) = (drive.to_owned(), false);
+            let body = ReplaceBody { drive, force };
+            let path = format!("{ARRAY}/members/{member}/replace");
+            let _: ArrayView = self.session.post(&path, &body)?;
+        }
+        self.jobs()?;
+        self.report.rebuild_time_us = micros(self.begun.0);
+        self.optimal()
+    }
+
+    fn kill(&mut self) -> Answer<()> {
+        let process = self.process.take().expect("started in build");
+        let gone = process.kill();
+        gone.map_err(|error| failed("engine", format!("it cannot be killed: {error}")))?;
+        self.process = Some(Process::start(&self.folder, &self.session.client)?);
+        let begun = MonotonicClock.now();
+        while self.tally().reconnects == 0 {
+            self.look(begun)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for all jobs, with a bar.
+    fn jobs(&mut self) -> Answer<()> {
+        loop {
+            let array: ArrayView = self.session.get(ARRAY)?;
+            if array.jobs.is_empty() {
+                return Ok(());
+            }
+            let _: Vec<JobView> = progress::wait(&mut self.session, &array.jobs)?;
+            self.check()?;
+        }
+    }
+
+    fn optimal(&self) -> Answer<()> {
+        let array: ArrayView = self.session.get(ARRAY)?;
+        if array.state == ArrayState::Optimal {
+            Ok(())
+        } else {
+            Err(failed(
+                "array demo",
+                format!("it is {:?}, not optimal", array.state),
+            ))
+        }
+    }
+
+    fn judge(&mut self) -> Answer<()> {
+        self.optimal()?;
+        let tally = self.tally();
+        if tally.blocks_verified != u64::from(BLOCKS) {
+            let text = format!("{} blocks were found right", tally.blocks_verified);
+            return Err(failed("volume demo", text));
+        }
+        self.check()
+    }
+
+    /// Gives the load its order.
+    fn want(&mut self, mode: Mode) -> Answer<()> {
+        self.load.as_ref().expect("started in build").want(mode);
+        self.check()
+    }
+
+    /// Gives the load its order, and waits until it is carried out.
+    fn arrive(&mut self, mode: Mode) -> Answer<()> {
+        self.want(mode)?;
+        let begun = MonotonicClock.now();
+        while !self.reached(mode)? {
+            self.look(begun)?;
+        }
+        Ok(())
+    }
+
+    fn reached(&mut self, mode: Mode) -> Answer<bool> {
+        let load = self.load.as_mut().expect("started in build");
+        load.reached(mode)
+            .map_err(|error| failed("guest", error.to_string()))
+    }
+
+    fn look(&mut self, begun: Instant) -> Answer<()> {
+        self.session.client.pause(LOOK);
+        if MonotonicClock.now().since(begun) > WAIT_MAX {
+            return Err(failed("guest", format!("not done after {WAIT_MAX:?}")));
+        }
+        self.check()
+    }
+
+    /// Whether everything is right so far.
+    fn check(&mut self) -> Answer<()> {
+        self.reached(Mode::Run)?;
+        match self.tally().fault {
+            Some(fault) => Err(failed("guest", fault)),
+            None => Ok(()),
+        }
+    }
+
+    fn tally(&self) -> Tally {
+        self.load.as_ref().map(Load::tally).unwrap_or_default()
+    }
+
+    /// Lets the load run, with a line for people who watch.
+    fn watch(&mut self, length: Duration) -> Answer<()> {
+        let begun = MonotonicClock.now();
+        let bar = match self.session.output {
+            Output::Table => ProgressBar::new_spinner(),
+            Output::Json => ProgressBar::hidden(),
+        };
+        let mut last = (begun, self.tally());
+        while MonotonicClock.now().since(begun) < length {
+            self.session.client.pause(LOOK);
+            self.check()?;
+            let (now, tally) = (MonotonicClock.now(), self.tally());
+            if now.since(last.0) >= Duration::from_millis(500) {
+                let text = rates(&last.1, &tally, micros(last.0));
+                bar.set_message(text);
+                last = (now, tally);
+            }
+            bar.tick();
+        }
+        bar.finish_and_clear();
+        Ok(())
+    }
+
+    fn begin(&mut self, sentence: &str) {
+        if self.session.output == Output::Table {
+            let number = self.report.steps.len() + 1;
+            // Nobody reads it any more: the exit status still tells.
+            let _ = self.session.line(&format!("{number}. {sentence}"));
+        }
+        if let Some(load) = &self.load {
+            load.take_pause();
+        }
+        self.begun = (MonotonicClock.now(), self.tally());
+    }
+
+    fn end(&mut self, name: &str) -> Answer<()> {
+        let tally = self.tally();
+        let (begun, before) = &self.begun;
+        let step = Step {
+            name: name.to_owned(),
+            time_us: micros(*begun),
+            requests: tally.requests - before.requests,
+            written_bytes: tally.written_bytes - before.written_bytes,
+            verified_bytes: tally.verified_bytes - before.verified_bytes,
+            pause_us_max: tally.pause_us_max,
+        };
+        if name == "load, engine killed" {
+            self.report.kill_pause_us = step.pause_us_max;
+        }
+        if self.session.output == Output::Table {
+            let mut text = format!("   done in {}", seconds(step.time_us));
+            if step.requests > 0 {
+                let rates = rates(before, &tally, step.time_us);
+                let pause = milliseconds(step.pause_us_max);
+                text = format!("{text}: {rates}, longest pause {pause}");
+            }
+            self.session.line(&text)?;
+        }
+        self.report.steps.push(step);
+        Ok(())
+    }
+
+    /// Ends engine and guest, says the verdict, and cleans up.
+    fn finish(mut self, result: Answer<()>, keep: bool) -> Answer<()> {
+        let tally = self.tally();
+        self.load = None;
+        let words = self.process.as_ref().map(Process::last_words);
+        self.process = None;
+        self.report.requests_total = tally.requests;
+        self.report.written_bytes_total = tally.written_bytes;
+        self.report.verified_bytes_total = tally.verified_bytes;
+        self.report.errors_total = tally.errors;
+        self.report.blocks_verified = tally.blocks_verified;
+        self.report.passed = result.is_ok();
+        self.report.cause = result.as_ref().err().map(ToString::to_string);
+        let path = self.folder.path().display().to_string();
+        let kept = keep || result.is_err();
+        self.report.folder = kept.then(|| path.clone());
+        match self.session.output {
+            Output::Table => {
+                let table = self.report.table();
+                self.session.line(&format!("\n{table}"))?;
+            }
+            Output::Json => self.session.json(&self.report)?,
+        }
+        if kept {
+            self.session.remark(&format!("kept: {path}"));
+        } else if let Err(error) = self.folder.remove() {
+            self.session
+                .remark(&format!("not removed: {path}: {error}"));
+        }
+        if let (Err(_), Some(words)) = (&result, words) {
+            self.session
+                .remark(&format!("the engine's log ends with:\n{words}"));
+        }
+        result.map_err(|error| error.next(format!("look at {path}/engine.log")))
+    }
+}
+
+/// `1234 IOPS, 56MiB/s written, 78MiB/s verified`.
+fn rates(before: &Tally, after: &Tally, micros: u64) -> String {
+    let rate = |amount: u64| amount.saturating_mul(1_000_000) / micros.max(1);
+    format!(
+        "{} IOPS, {}/s written, {}/s verified",
+        rate(after.requests - before.requests),
+        mebibytes(rate(after.written_bytes - before.written_bytes)),
+        mebibytes(rate(after.verified_bytes - before.verified_bytes)),
+    )
+}
+
+fn micros(since: Instant) -> u64 {
+    let elapsed = MonotonicClock.now().since(since);
+    u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn failed(object: &str, message: impl Into<String>) -> EngineError {
+    EngineError::new(ErrorKind::Internal, object, message)
+}

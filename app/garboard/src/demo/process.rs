@@ -1,0 +1,144 @@
+//! The engine of the demo: this same program as a child process, in a folder of its own.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use control::settings::CoreList;
+use control::view::StatusView;
+use control::{Answer, EngineError, ErrorKind};
+
+use crate::client::Client;
+
+/// Longest path of a UNIX socket, and the longest name that is put behind the folder's.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// The folder of the demo: drives, sockets, the engine's state and its log.
+#[derive(Debug)]
+pub(super) struct Folder(PathBuf);
+
+impl Folder {
+    /// A new one in `$TMPDIR`, or in the working directory where that is not set.
+    pub(super) fn create() -> Answer<Folder> {
+        let parent = match std::env::var_os("TMPDIR") {
+            Some(parent) => PathBuf::from(parent),
+            None => PathBuf::from("."),
+        };
+        let name = format!("garboard-demo-{}", std::process::id());
+        let wrong = |why: String| {
+            let object = format!("folder {}", parent.join(&name).display());
+            EngineError::new(ErrorKind::Invalid, object, why)
+                .next("set TMPDIR to a folder with 2 GiB of room")
+        };
+        let path = std::path::absolute(parent.join(&name)).map_err(|e| wrong(e.to_string()))?;
+        if path.join("export.sock").as_os_str().len() > SOCKET_PATH_BYTES_MAX {
+            return Err(wrong("its name is too long for a socket in it".into()));
+        }
+        fs::create_dir(&path).map_err(|error| wrong(error.to_string()))?;
+        Ok(Folder(path))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(super) fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Removes it with all that is in it.
+    pub(super) fn remove(&self) -> io::Result<()> {
+        fs::remove_dir_all(&self.0)
+    }
+}
+
+/// The running engine; killed when dropped.
+#[derive(Debug)]
+pub(super) struct Process {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts the engine and waits until it answers.
+    pub(super) fn start(folder: &Folder, client: &Client) -> Answer<Process> {
+        let log = folder.join("engine.log");
+        let mut process = spawn(folder, &log).map_err(|error| {
+            EngineError::new(
+                ErrorKind::Internal,
+                "engine",
+                format!("not started: {error}"),
+            )
+        })?;
+        loop {
+            if client
+                .call::<(), StatusView>(hyper::Method::GET, "/v1/status", None)
+                .is_ok()
+            {
+                return Ok(process);
+            }
+            if let Ok(Some(status)) = process.child.try_wait() {
+                let text = format!("it ended at its start ({status}): {}", process.last_words());
+                return Err(EngineError::new(ErrorKind::Internal, "engine", text));
+            }
+            client.pause(std::time::Duration::from_millis(20));
+        }
+    }
+
+    /// SIGKILL, as when memory runs out or somebody errs.
+    pub(super) fn kill(mut self) -> io::Result<()> {
+        self.child.kill()?;
+        self.child.wait().map(|_| ())
+    }
+
+    /// What the log says last.
+    pub(super) fn last_words(&self) -> String {
+        let text = fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().rev().take(5).collect();
+        lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Gone already is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn spawn(folder: &Folder, log: &Path) -> io::Result<Process> {
+    let output = File::options().create(true).append(true).open(log)?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command
+        .arg("serve")
+        .arg("--socket")
+        .arg(folder.join("api.sock"));
+    command.arg("--state-dir").arg(folder.join("state"));
+    if let Some(cores) = cores() {
+        command.arg("--cores").arg(cores);
+    }
+    command
+        .stdin(Stdio::null())
+        .stdout(output.try_clone()?)
+        .stderr(output)
+        // Control-C at the terminal is for the demo, which then ends the engine itself.
+        .process_group(0);
+    let child = command.spawn()?;
+    let log = log.to_owned();
+    Ok(Process { child, log })
+}
+
+/// The first two CPUs that this process may use.
+fn cores() -> Option<String> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    let CoreList(cores) = line.trim().parse().ok()?;
+    let first: Vec<String> = cores.iter().take(2).map(ToString::to_string).collect();
+    Some(first.join(","))
+}
