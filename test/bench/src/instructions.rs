@@ -196,6 +196,10 @@ fn main() {
 }
 
 /// A RAID 5 of 4 + 1, chunk 64 KiB, 64 MiB of data on each member, and one queue on it.
+#[allow(
+    clippy::too_many_lines,
+    reason = "one thing after another is put together, each once"
+)]
 fn device(guest_memory: &Arc<Memory>, driver: &Driver) -> Device {
     let block = BlockSize::B512;
     let geometry = Geometry::new(GeometryParameters {

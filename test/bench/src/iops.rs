@@ -154,6 +154,10 @@ fn export(engine: &dyn Engine, case: &Case, socket: &std::path::Path) {
 
 /// Keeps `depth` requests in flight: at random for a second after a warm-up, or in order until
 /// `count` are answered.
+#[allow(
+    clippy::too_many_lines,
+    reason = "a client's loop over its own state, nothing of which is used elsewhere"
+)]
 fn drive(case: &Case, socket: &std::path::Path, count: Option<u64>) -> f64 {
     let memory = Arc::new(Memory::new(64 << 20).expect("memory"));
     let mut driver = Driver::new(&memory, Options::new(Layout::Split, 256));
