@@ -64,7 +64,7 @@ impl Place {
     /// `count` descriptors further, at most one lap of the ring.
     #[inline(always)]
     pub(crate) fn advance(self, count: u16, size: u16) -> Place {
-        debug_assert!(self.index < size && count <= size);
+        assert!(self.index < size && count <= size, "a place is in its ring");
         let index = self.index + count;
         if index < size {
             return Place { index, ..self };

@@ -12,6 +12,26 @@ use crate::{Features, GuestMemory, Inflight, Layout, RingError, RingMemory};
 ///
 /// One turn of its owner: `pop` until there is nothing (or no room), `push` what is finished,
 /// `publish` once, and call the guest when that says so.
+///
+/// ```
+/// use virtqueue::{Chain, GuestMemory, RingError, Vring};
+///
+/// /// One turn: answers each request with zeroes. Whether the guest is to be called.
+/// fn turn<M: GuestMemory>(
+///     vring: &mut Vring,
+///     memory: &M,
+///     chain: &mut Chain,
+/// ) -> Result<bool, RingError> {
+///     while vring.pop(memory, chain)? {
+///         for segment in &chain.writable {
+///             segment.fill(0);
+///         }
+///         let written = u32::try_from(chain.writable_bytes).unwrap_or(u32::MAX);
+///         vring.push(chain.head, written);
+///     }
+///     Ok(vring.publish())
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Vring {
     ring: Ring,
@@ -247,6 +267,13 @@ mod tests {
             );
             Ok(())
         }
+    }
+
+    #[test]
+    fn a_ring_can_move_to_another_thread() {
+        fn assert_send<T: Send>() {}
+        assert_send::<Vring>();
+        assert_send::<Inflight>();
     }
 
     #[test]

@@ -265,6 +265,7 @@ fn options(layout: Layout, seed: u64) -> Options {
 
 /// Runs lives of engines and stops them at every store.
 fn stop_at_every_store(layout: Layout, seeds: u64) {
+    let seeds = if cfg!(miri) { 1 } else { seeds };
     for seed in 0..seeds {
         for stop in 0.. {
             let mut guest = Guest::new(options(layout, seed));
@@ -280,6 +281,7 @@ fn stop_at_every_store(layout: Layout, seeds: u64) {
 
 /// As above, and the next engine is killed too while it recovers and a little later.
 fn stop_the_recovery_as_well(layout: Layout, seeds: u64) {
+    let seeds = if cfg!(miri) { 0 } else { seeds };
     for seed in 1000..1000 + seeds {
         let (mut stop, mut ended) = (0, false);
         while !ended {
@@ -452,7 +454,8 @@ fn a_region_of_another_queue_is_refused() {
 #[test]
 fn a_region_of_garbage_breaks_nothing_else() {
     let mut errors = 0;
-    for seed in 0..6000 {
+    let seeds = if cfg!(miri) { 20 } else { 6000 };
+    for seed in 0..seeds {
         let mut chance = Chance(seed);
         let layout = [Layout::Split, Layout::Packed][units::bytes_usize(seed % 2)];
         let mut guest = Guest::new(options(layout, seed));
@@ -477,5 +480,5 @@ fn a_region_of_garbage_breaks_nothing_else() {
         }
         let _ = engine.vring.publish();
     }
-    assert!(errors > 100, "garbage was found only {errors} times");
+    assert!(errors > seeds / 60, "garbage was found only {errors} times");
 }
