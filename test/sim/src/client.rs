@@ -181,6 +181,21 @@ impl Client {
         Some(self.ask(volume, operation, start, blocks))
     }
 
+    /// A write of one block at random, and the block of the array that it is.
+    ///
+    /// # Panics
+    /// Never: the block is inside the volume.
+    pub fn draw_block(&mut self, random: &mut Random) -> Option<(Asked, u64)> {
+        let volumes: Vec<Uuid> = self.disks.keys().copied().collect();
+        let volume = *volumes.get(random.position(volumes.len().max(1)))?;
+        let total = self.disks[&volume].blocks;
+        // Most of what is torn is in the places that are met again and again.
+        let often = random.happens(500);
+        let start = random.below(if often { total.min(200) } else { total });
+        let (block, _) = self.disks[&volume].map.locate(start, 1).expect("inside");
+        Some((self.ask(volume, Operation::Write, start, 1), block))
+    }
+
     fn ask(&mut self, volume: Uuid, operation: Operation, start: u64, blocks: u64) -> Asked {
         let mut bytes = vec![0; bytes_usize(blocks) * BLOCK];
         if operation == Operation::Write {

@@ -3,6 +3,7 @@
 
 mod end;
 mod faults;
+mod probe;
 mod volumes;
 
 use ::volume::{NewVolume, VolumeTable};
@@ -14,7 +15,8 @@ use array::{
 use block::{Cookie, Operation, Request};
 use memory::SegmentList;
 use units::{
-    BlockSize, DriveIndex, MemberIndex, ReactorIndex, Size, StripeIndex, bytes_u64, bytes_usize,
+    BlockSize, DriveIndex, MemberIndex, ReactorIndex, Role, Size, StripeIndex, bytes_u64,
+    bytes_usize,
 };
 use uuid::Uuid;
 
@@ -51,6 +53,8 @@ pub struct Outcome {
     pub answered: u64,
     /// Crashes survived.
     pub crashes: u64,
+    /// Blocks of torn stripes written before the resync reached them.
+    pub probed: u64,
 }
 
 /// A command that was given and is not answered.
@@ -155,6 +159,9 @@ impl History {
             self.rounds(&mut world, rounds);
             let drives = self.crash(world);
             world = self.restart(drives);
+            if self.random.happens(500) {
+                self.probe(&mut world);
+            }
         }
         let rounds = self.random.below(250);
         self.rounds(&mut world, rounds);

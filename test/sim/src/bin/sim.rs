@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         }
     }
     let begun = Instant::now();
-    let (mut answered, mut crashes, mut failed) = (0, 0, 0);
+    let (mut answered, mut crashes, mut probed, mut failed) = (0, 0, 0, 0);
     for seed in first..first.saturating_add(count) {
         let Ok(outcome) = std::panic::catch_unwind(|| sim::history::run(seed)) else {
             println!(
@@ -41,12 +41,13 @@ fn main() -> ExitCode {
         };
         answered += outcome.answered;
         crashes += outcome.crashes;
+        probed += outcome.probed;
     }
     let seconds = begun.elapsed().as_secs_f64();
     let per_second = f64::from(u32::try_from(count).unwrap_or(u32::MAX)) / seconds;
     println!(
         "{count} seeds from {first}: {failed} failed, {per_second:.1} seeds/s, {answered} requests, \
-         {crashes} stops"
+         {crashes} stops, {probed} torn blocks written"
     );
     if failed > 0 {
         ExitCode::FAILURE

@@ -1,0 +1,70 @@
+//! Small writes where a stop tore stripes, before the resync gets there.
+//!
+//! The resync makes all parity right in the end, so a write that changed parity without making it
+//! right would leave no trace. That is why parity is looked at here while the resync stands still:
+//! what was written since the stop must be protected once it is answered.
+
+#[allow(clippy::wildcard_imports, reason = "one type in several files")]
+use super::*;
+
+/// Blocks that are looked at, and of those that are torn, how many are written.
+const LOOKS: usize = 300;
+const WRITES: usize = 12;
+
+impl History {
+    /// Writes blocks whose parity is wrong, and checks that of what was written.
+    pub(super) fn probe(&mut self, world: &mut World) {
+        if self.geometry.parity() == 0 || !self.torn {
+            return;
+        }
+        self.calm(world);
+        self.run_until(world, |history, _| {
+            history.started && history.given.is_none()
+        });
+        self.give(world, Given::Other, Command::Passes { run: false });
+        self.run_until(world, |history, _| history.given.is_none());
+        if self.is_sound(world) {
+            let mut written = Vec::new();
+            for _ in 0..LOOKS {
+                let Some((asked, block)) = self.client.draw_block(&mut self.random) else {
+                    break;
+                };
+                if written.len() < WRITES && !self.parity_is_right(world, block) {
+                    while !self.client.submit(asked.clone(), world) {
+                        self.turn(world, 20);
+                    }
+                    written.push(block);
+                }
+            }
+            self.run_until(world, |history, _| history.client.pending() == 0);
+            for block in written {
+                self.outcome.probed += 1;
+                let right = self.parity_is_right(world, block);
+                assert!(right, "block {block} was written and has no parity");
+            }
+        }
+        self.give(world, Given::Other, Command::Passes { run: true });
+    }
+
+    /// Whether the parity of the lane of a block of the array agrees with its data.
+    fn parity_is_right(&self, world: &World, block: u64) -> bool {
+        let map = world.shards[world.home].map();
+        let (stripe, start) = self.geometry.locate(block);
+        let lane = u64::from(start % self.geometry.chunk_blocks());
+        let first = self.layout.data.offset / 512 + self.geometry.member_block(stripe);
+        let content = |role: usize| {
+            let (_, member) = map.member(stripe, Role::from_at(role));
+            let drive = member.drive.expect("every member is in sync").at();
+            world.outside.drives[drive].block(first + lane)
+        };
+        let data = self.geometry.data();
+        (0..self.geometry.parity()).all(|parity| {
+            let mut expected = [0; 512];
+            for column in 0..data {
+                let factor = model::field::coefficient(parity, column);
+                model::field::add_scaled(&mut expected, factor, &content(column));
+            }
+            expected == content(data + parity)
+        })
+    }
+}
