@@ -139,7 +139,7 @@ pub fn new_config(geometry: &Geometry, resynced: bool) -> ArrayConfig {
 pub fn place(layout: &Layout, drive: usize) -> MemberPlace {
     MemberPlace {
         drive: DriveIndex::from_at(drive),
-        layout: layout.clone(),
+        layout: *layout,
     }
 }
 
