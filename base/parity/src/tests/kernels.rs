@@ -62,13 +62,14 @@ fn for_each_code(mut test: impl FnMut(&Code)) {
 /// the middle ones, since all places of a block are taken by the others.
 fn for_each_bit(chunks: usize, length: usize, mut test: impl FnMut(usize, usize, u8)) {
     for chunk in 0..chunks {
-        let step = if chunk < 2 || chunk + 2 >= chunks {
-            1
-        } else {
-            7
+        let (step, first_bit) = match (cfg!(miri), chunk < 2 || chunk + 2 >= chunks) {
+            // Miri is slow: some bytes of a block and one after it.
+            (true, _) => (length / 2 - 1, 7),
+            (false, true) => (1, 0),
+            (false, false) => (7, 0),
         };
         for at in (chunk % step..length).step_by(step) {
-            for bit in 0..8 {
+            for bit in first_bit..8 {
                 test(chunk, at, 1 << bit);
             }
         }
