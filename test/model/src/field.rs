@@ -28,7 +28,9 @@ pub fn multiply(a: u8, b: u8) -> u8 {
 /// For zero, which has none.
 #[must_use]
 pub fn inverse(a: u8) -> u8 {
-    let found = (0..=255).find(|b| multiply(a, *b) == 1);
+    assert_ne!(a, 0, "every element but zero has an inverse");
+    let product = |b: &u8| products()[usize::from(a)][usize::from(*b)];
+    let found = (0..=255).find(|b| product(b) == 1);
     found.expect("every element but zero has an inverse")
 }
 
@@ -66,6 +68,10 @@ pub fn coefficient(parity: usize, data: usize) -> u8 {
 pub fn add_scaled(target: &mut [u8], factor: u8, source: &[u8]) {
     assert_eq!(target.len(), source.len());
     if factor == 0 {
+        return;
+    }
+    if factor == 1 {
+        target.iter_mut().zip(source).for_each(|(t, s)| *t ^= s);
         return;
     }
     let products = &products()[usize::from(factor)];

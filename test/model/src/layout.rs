@@ -71,13 +71,7 @@ impl Layout {
     pub fn encode(&self, data: &[Vec<u8>]) -> Vec<Vec<u8>> {
         assert_eq!(data.len(), self.data);
         let mut chunks = data.to_vec();
-        for parity in 0..self.parity {
-            let mut chunk = vec![0; data[0].len()];
-            for (index, source) in data.iter().enumerate() {
-                add_scaled(&mut chunk, coefficient(parity, index), source);
-            }
-            chunks.push(chunk);
-        }
+        chunks.extend((0..self.parity).map(|parity| parity_chunk(parity, data.iter())));
         chunks
     }
 
@@ -197,6 +191,12 @@ impl Layout {
 
     /// Whether a stripe's chunks are what its first k of them make.
     fn agree(&self, chunks: &[Option<Vec<u8>>]) -> bool {
+        let (data, parity) = chunks.split_at(self.data);
+        if data.iter().all(Option::is_some) {
+            let mut pairs = parity.iter().enumerate();
+            let right = |row, chunk: &Vec<u8>| *chunk == parity_chunk(row, data.iter().flatten());
+            return pairs.all(|(row, chunk)| chunk.as_ref().is_none_or(|chunk| right(row, chunk)));
+        }
         let Some(expected) = self.decode(chunks) else {
             return false;
         };
@@ -242,6 +242,16 @@ impl Layout {
             .map(|member| files[member].as_ref().map(read).transpose())
             .collect()
     }
+}
+
+/// Parity chunk number `parity` of `data`.
+fn parity_chunk<'a>(parity: usize, data: impl Iterator<Item = &'a Vec<u8>>) -> Vec<u8> {
+    let mut chunk = Vec::new();
+    for (index, source) in data.enumerate() {
+        chunk.resize(source.len(), 0);
+        add_scaled(&mut chunk, coefficient(parity, index), source);
+    }
+    chunk
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! A simulated drive: what is durable, what its cache holds, what is under way, and how it fails.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use array::MemberRequest;
 use block::{Operation, Status};
 use units::{ReactorIndex, bytes_u64, bytes_usize};
 
 use crate::random::Random;
+use crate::store::Store;
 
 /// A request that the drive has taken.
 #[derive(Debug)]
@@ -41,11 +42,10 @@ pub enum Failure {
     All,
 }
 
-/// See the module. Bytes are kept in blocks of 512; blocks never written read as zeroes.
+/// See the module.
 #[derive(Debug, Default)]
 pub struct SimDrive {
-    durable: BTreeMap<u64, [u8; 512]>,
-    cache: BTreeMap<u64, [u8; 512]>,
+    store: Store,
     taken: Vec<Taken>,
     /// The drive answers nothing but `Gone`.
     pub gone: bool,
@@ -110,18 +110,24 @@ impl SimDrive {
         assert!(offset.is_multiple_of(BLOCK) && bytes.len().is_multiple_of(512));
         for (position, content) in bytes.chunks_exact(512).enumerate() {
             let block = offset / BLOCK + bytes_u64(position);
-            self.cache.remove(&block);
             self.bad.remove(&block);
-            self.durable
-                .insert(block, content.try_into().expect("512 bytes"));
+            self.store.write_through(block, content);
         }
     }
 
     /// What a read of so many bytes finds now.
     #[must_use]
     pub fn get(&self, offset: u64, length: u64) -> Vec<u8> {
-        let blocks = offset / BLOCK..(offset + length) / BLOCK;
-        blocks.flat_map(|block| self.block(block)).collect()
+        let mut bytes = vec![0; bytes_usize(length)];
+        self.read(offset, &mut bytes);
+        bytes
+    }
+
+    fn read(&self, offset: u64, bytes: &mut [u8]) {
+        for (position, content) in bytes.chunks_exact_mut(512).enumerate() {
+            let block = offset / BLOCK + bytes_u64(position);
+            content.copy_from_slice(self.store.read(block));
+        }
     }
 
     /// The status of a request that fails, if it does.
@@ -171,13 +177,11 @@ impl SimDrive {
         let blocks = request.offset / BLOCK..(request.offset + request.length) / BLOCK;
         match request.operation {
             Operation::Read => {
-                if blocks.clone().any(|block| self.bad.contains(&block)) {
+                if self.bad.range(blocks).next().is_some() {
                     return Status::Media;
                 }
-                let mut content = Vec::with_capacity(bytes_usize(request.length));
-                for block in blocks {
-                    content.extend_from_slice(&self.block(block));
-                }
+                let mut content = vec![0; bytes_usize(request.length)];
+                self.read(request.offset, &mut content);
                 let mut done = 0;
                 for segment in request.segments.as_slice() {
                     segment.copy_from_slice(&content[done..done + segment.len()]);
@@ -187,30 +191,28 @@ impl SimDrive {
             }
             Operation::Write => {
                 for (block, content) in blocks.zip(bytes.chunks_exact(512)) {
-                    self.cache
-                        .insert(block, content.try_into().expect("512 bytes"));
+                    self.store.write(block, content);
                     self.bad.remove(&block);
                 }
             }
             Operation::WriteZeroes | Operation::Discard => {
                 for block in blocks {
-                    self.cache.insert(block, [0; 512]);
+                    self.store.write(block, &[0; 512]);
                     self.bad.remove(&block);
                 }
             }
-            Operation::Flush => {
-                let mut cache = std::mem::take(&mut self.cache);
-                self.durable.append(&mut cache);
-            }
+            Operation::Flush => self.store.flush(),
         }
         Status::Ok
     }
 
     /// What a read of the block finds now.
+    ///
+    /// # Panics
+    /// Never: blocks have 512 bytes.
     #[must_use]
     pub fn block(&self, block: u64) -> [u8; 512] {
-        let cached = self.cache.get(&block).or_else(|| self.durable.get(&block));
-        cached.copied().unwrap_or([0; 512])
+        self.store.read(block).try_into().expect("512 bytes")
     }
 
     /// The process dies: what was taken still lands, by chance in part, in any order.
@@ -227,12 +229,7 @@ impl SimDrive {
     /// Power fails: any part of the cache and of what was taken is stored, block by block.
     pub fn power_fails(&mut self, random: &mut Random) {
         let kept = 1000 * random.below(3) / 2;
-        let cache = std::mem::take(&mut self.cache);
-        for (block, content) in cache {
-            if random.happens(kept) {
-                self.durable.insert(block, content);
-            }
-        }
+        self.store.power_fails(|| random.happens(kept));
         for Taken { request, bytes, .. } in std::mem::take(&mut self.taken) {
             if self.gone || !request.operation.changes() {
                 continue;
@@ -241,10 +238,9 @@ impl SimDrive {
             for (position, block) in blocks.enumerate() {
                 if random.happens(400) {
                     let content = bytes.get(position * 512..(position + 1) * 512);
-                    let content =
-                        content.map_or([0; 512], |content| content.try_into().expect("512"));
                     self.bad.remove(&block);
-                    self.durable.insert(block, content);
+                    self.store
+                        .write_through(block, content.unwrap_or(&[0; 512]));
                 }
             }
         }

@@ -26,4 +26,5 @@ pub mod disks;
 pub mod drive;
 pub mod history;
 pub mod random;
+mod store;
 pub mod world;

@@ -1,0 +1,144 @@
+//! What a simulated drive holds, block by block: what a read finds, and what a loss of power may
+//! bring back. A flush costs as much as was written since the last one, whatever the drive holds.
+
+use units::bytes_usize;
+
+/// Bytes of a block.
+const BLOCK: usize = 512;
+/// Blocks of a page: the bits of its mask.
+const PAGE_BLOCKS: u64 = 8;
+const PAGE: usize = BLOCK * 8;
+
+/// What blocks that were never written read as.
+const ZEROES: [u8; BLOCK] = [0; BLOCK];
+
+#[derive(Debug)]
+struct Page {
+    /// What a read finds.
+    now: [u8; PAGE],
+    /// What is durable, of blocks in `cached`.
+    durable: [u8; PAGE],
+    /// Blocks whose content is only in the cache, one bit each.
+    cached: u8,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Store {
+    pages: Vec<Option<Box<Page>>>,
+    /// Pages with cached blocks, each once, in any order.
+    dirty: Vec<usize>,
+}
+
+/// The page of a block, its bytes there, and its bit.
+fn place(block: u64) -> (usize, std::ops::Range<usize>, u8) {
+    let position = block % PAGE_BLOCKS;
+    let start = bytes_usize(position) * BLOCK;
+    let page = bytes_usize(block / PAGE_BLOCKS);
+    (page, start..start + BLOCK, 1 << position)
+}
+
+impl Store {
+    /// What a read finds.
+    pub(crate) fn read(&self, block: u64) -> &[u8] {
+        let (page, bytes, _) = place(block);
+        match self.pages.get(page) {
+            Some(Some(page)) => &page.now[bytes],
+            Some(None) | None => &ZEROES,
+        }
+    }
+
+    fn page(&mut self, page: usize) -> &mut Page {
+        if self.pages.len() <= page {
+            self.pages.resize_with(page + 1, || None);
+        }
+        self.pages[page].get_or_insert_with(|| {
+            Box::new(Page {
+                now: [0; PAGE],
+                durable: [0; PAGE],
+                cached: 0,
+            })
+        })
+    }
+
+    /// Writes into the cache.
+    pub(crate) fn write(&mut self, block: u64, content: &[u8]) {
+        let (position, bytes, bit) = place(block);
+        let page = self.page(position);
+        let was_clean = page.cached == 0;
+        if page.cached & bit == 0 {
+            page.durable[bytes.clone()].copy_from_slice(&page.now[bytes.clone()]);
+            page.cached |= bit;
+        }
+        page.now[bytes].copy_from_slice(content);
+        if was_clean {
+            self.dirty.push(position);
+        }
+    }
+
+    /// Writes past the cache: durable at once.
+    pub(crate) fn write_through(&mut self, block: u64, content: &[u8]) {
+        let (position, bytes, bit) = place(block);
+        let page = self.page(position);
+        page.now[bytes].copy_from_slice(content);
+        page.cached &= !bit;
+        if page.cached == 0 {
+            self.dirty.retain(|other| *other != position);
+        }
+    }
+
+    /// Everything is durable.
+    pub(crate) fn flush(&mut self) {
+        for page in std::mem::take(&mut self.dirty) {
+            self.page(page).cached = 0;
+        }
+    }
+
+    /// The cache is lost, but for the blocks that `is_kept` says, asked in ascending order.
+    pub(crate) fn power_fails(&mut self, mut is_kept: impl FnMut() -> bool) {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        dirty.sort_unstable();
+        for position in dirty {
+            let page = self.page(position);
+            for block in 0..PAGE_BLOCKS {
+                let (_, bytes, bit) = place(block);
+                if page.cached & bit != 0 && !is_kept() {
+                    page.now[bytes.clone()].copy_from_slice(&page.durable[bytes]);
+                }
+            }
+            page.cached = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_of_power_brings_back_what_was_flushed_last() {
+        let mut store = Store::default();
+        store.write(9, &[1; BLOCK]);
+        store.flush();
+        for (block, content) in [(9, 2), (9, 3), (10, 4), (8, 5)] {
+            store.write(block, &[content; BLOCK]);
+        }
+        assert_eq!(store.read(9), [3; BLOCK]);
+        let mut kept = [true, false, false].into_iter();
+        store.power_fails(|| kept.next().expect("three blocks are cached"));
+        assert!(kept.next().is_none(), "each cached block is asked for once");
+        let found = [8, 9, 10, 11].map(|block| store.read(block)[0]);
+        assert_eq!(found, [5, 1, 0, 0]);
+        store.power_fails(|| panic!("nothing is cached"));
+    }
+
+    #[test]
+    fn what_goes_past_the_cache_stays() {
+        let mut store = Store::default();
+        store.write(3, &[1; BLOCK]);
+        store.write(4, &[1; BLOCK]);
+        store.write_through(3, &[2; BLOCK]);
+        store.power_fails(|| false);
+        assert_eq!((store.read(3)[0], store.read(4)[0]), (2, 0));
+    }
+}
