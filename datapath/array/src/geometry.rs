@@ -16,6 +16,8 @@ pub use level::{Level, ParseLevelError};
 use units::limits::{BUCKET_RUN_BYTES_MIN, BUCKETS, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
 use units::{BlockSize, GroupIndex, MemberIndex, Role, RoleSet, StripeIndex, bytes_u64};
 
+use crate::planted::{self, Fault};
+
 const _: () = assert!(
     CHUNK_BYTES_MIN >= 4096 && CHUNK_BYTES_MIN.is_power_of_two(),
     "a chunk that is a power of two is a multiple of every block size"
@@ -264,7 +266,8 @@ impl Geometry {
         let n = u64::from(self.data) + u64::from(self.parity);
         let turn = usize::try_from(self.row(stripe) % n).expect("below 64");
         let p = self.group_members() - 1 - turn;
-        (p + self.parity()) % self.group_members()
+        let turned = self.group(stripe).0 == 1 && planted::is(Fault::WrongRotationInOneGroup);
+        (p + self.parity() + usize::from(turned)) % self.group_members()
     }
 
     /// The first block of the stripe's chunks in the data area of each of its members.

@@ -13,6 +13,7 @@ mod io;
 mod lanes;
 mod map;
 mod plan;
+pub mod planted;
 mod shard;
 mod slots;
 

@@ -8,6 +8,7 @@ use units::{
 };
 
 use crate::geometry::Geometry;
+use crate::planted::{self, Fault};
 
 /// One member as the data path sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +111,8 @@ impl ArrayMap {
     pub fn lost(&self, stripe: StripeIndex, filled: bool) -> RoleSet {
         let mut lost = RoleSet::EMPTY;
         for (position, member) in self.members.iter().enumerate() {
-            if self.usable(member.state, stripe, filled) {
+            let planted = planted::is(Fault::UseAnExcludedMember) && member.drive.is_some();
+            if planted || self.usable(member.state, stripe, filled) {
                 continue;
             }
             if let Some(role) = self.geometry.role(stripe, MemberIndex::from_at(position)) {
@@ -124,6 +126,7 @@ impl ArrayMap {
         match state {
             MapState::InSync => true,
             MapState::Rebuilding { until } => {
+                let filled = filled || planted::is(Fault::UseAnUnfilledMember);
                 stripe < until || (filled && self.in_window(Pass::Rebuild, stripe))
             }
             MapState::Lost => false,
@@ -182,6 +185,7 @@ impl ArrayMap {
     #[must_use]
     pub fn settled(&self, member: MemberIndex, incarnation: u32) -> bool {
         let now = &self.members[member.at()];
-        now.incarnation != incarnation || now.state == MapState::Lost || self.hopeless[member.at()]
+        let replaced = now.incarnation != incarnation && !planted::is(Fault::IncarnationIgnored);
+        replaced || now.state == MapState::Lost || self.hopeless[member.at()]
     }
 }

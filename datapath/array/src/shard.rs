@@ -37,6 +37,7 @@ use crate::geometry::Geometry;
 use crate::io::{Io, MemberFailure, MemberRequest, Message};
 use crate::lanes::Lanes;
 use crate::map::ArrayMap;
+use crate::planted::{self, Fault};
 use crate::slots::Slots;
 
 /// Decoders that a shard keeps: a rotation of a group has at most 64 places, and few patterns of
@@ -64,6 +65,10 @@ impl Shared {
 
     /// Before a write to `member` is acknowledged.
     fn mark_written(&self, member: MemberIndex) {
+        let flushes = || self.flushing[member.at()].load(Ordering::SeqCst) > 0;
+        if planted::is(Fault::WriteDuringFlushForgotten) && flushes() {
+            return;
+        }
         let word = &self.written[member.at()];
         if !word.load(Ordering::SeqCst) {
             word.store(true, Ordering::SeqCst);
@@ -74,7 +79,8 @@ impl Shared {
     /// word and its flush may still be under way.
     fn begin_flush(&self, member: MemberIndex) -> bool {
         let others = self.flushing[member.at()].fetch_add(1, Ordering::SeqCst);
-        let needed = self.written[member.at()].swap(false, Ordering::SeqCst) || others > 0;
+        let needed = self.written[member.at()].swap(false, Ordering::SeqCst)
+            || (others > 0 && !planted::is(Fault::FlushDoesNotJoin));
         if !needed {
             self.flushing[member.at()].fetch_sub(1, Ordering::SeqCst);
         }
@@ -349,7 +355,9 @@ impl Shard {
                 io.reply(from, Message::Installed { serial });
             }
             Message::Report(failure) => {
-                self.coordinate_failure(failure);
+                if !planted::is(Fault::MessageLost) {
+                    self.coordinate_failure(failure);
+                }
                 io.reply(from, Message::Ack);
             }
             Message::WindowDone { serial, ok } => {

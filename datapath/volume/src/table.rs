@@ -8,6 +8,7 @@ use array::format::{
     ArrayConfig, ConfigTooLarge, ExtentRun, ExtentSpace, RUN_RECORD_BYTES, Superblock, Uuid,
     VolumeRecord, VolumeState, check_name, extents_of,
 };
+use array::planted::{self, Fault};
 use units::limits::ARRAY_VOLUMES_MAX;
 use units::{Size, bytes_u64};
 
@@ -228,7 +229,9 @@ impl<'c> VolumeTable<'c> {
             self.check_idle(at)?;
         }
         let volume = self.config.volumes.remove(at);
-        self.mark_unzeroed(volume.extents);
+        if !planted::is(Fault::DeletedVolumeCountsAsZeroes) {
+            self.mark_unzeroed(volume.extents);
+        }
         Ok(())
     }
 
@@ -320,6 +323,9 @@ impl<'c> VolumeTable<'c> {
     }
 
     fn zeroing(&self, extents: &[ExtentRun]) -> Zeroing {
+        if planted::is(Fault::NewVolumeNotZeroed) {
+            return Zeroing::default();
+        }
         Zeroing {
             runs: both(&joined(extents.to_vec()), &self.config.unzeroed),
         }

@@ -4,6 +4,7 @@ use units::Update;
 
 use super::Claim;
 use crate::format::{ArrayConfig, MemberState};
+use crate::planted::{self, Fault};
 
 /// What the records of one array add up to.
 #[derive(Debug)]
@@ -39,6 +40,13 @@ pub(super) fn judge<'f>(claims: &[Claim<'f>]) -> History<'f> {
         let newest_first = std::cmp::Reverse((claim.update(), claim.config.update_id));
         (newest_first, claim.member(), claim.drive())
     });
+    if planted::is(Fault::AcceptTheLowerUpdate) {
+        return History {
+            newest: *order.last().expect("an array has claims"),
+            relations: vec![Relation::Kin; claims.len()],
+            rival: None,
+        };
+    }
     let first = judge_from(claims, *order.first().expect("an array has claims"));
     if first.rival.is_none() {
         return first;

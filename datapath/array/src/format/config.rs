@@ -9,6 +9,7 @@ use super::extent::{ExtentRun, extents_of, join_runs};
 use super::head::{Features, FormatError};
 use super::superblock::Superblock;
 use super::text::DriveIdentity;
+use crate::planted::{self, Fault};
 
 /// How many earlier updates a record names.
 pub const ANCESTORS_MAX: usize = 16;
@@ -260,7 +261,7 @@ impl ArrayConfig {
     /// The config area that takes an update.
     #[must_use]
     pub fn slot(update: Update) -> ConfigSlot {
-        if update.0.is_multiple_of(2) {
+        if update.0.is_multiple_of(2) || planted::is(Fault::RecordOverTheLast) {
             ConfigSlot::A
         } else {
             ConfigSlot::B

@@ -20,6 +20,7 @@ use crate::coordinator::{
 use crate::format::{ArrayConfig, MemberState};
 use crate::io::{Event, Io, MemberFailure, Message, PassEvent};
 use crate::map::{ArrayMap, MapState, Pass, Window};
+use crate::planted::{self, Fault};
 
 /// Progress of a pass is made durable at most this often.
 const CHECKPOINT: Duration = Duration::from_secs(2);
@@ -227,7 +228,10 @@ impl Shard {
         let mut commit = commit_of(next, places, CommitPhase::Write);
         match command {
             // The configuration that it was made with is the one to commit.
-            Command::Start => commit.config = self.decider().config.clone(),
+            Command::Start => {
+                commit.config = self.decider().config.clone();
+                commit.config.clean |= planted::is(Fault::CleanWhileInUse);
+            }
             Command::Fail { member } => self.prepare_fail(&mut commit, member)?,
             Command::Replace {
                 member,
@@ -512,6 +516,9 @@ impl Shard {
         self.claim_progress(&mut next);
         let places = self.decider().places.clone();
         let mut commit = commit_of(next, places, CommitPhase::FlushData);
+        if planted::is(Fault::ProgressBeforeFlush) {
+            commit.phase = CommitPhase::Write;
+        }
         commit.finished = ended.then_some(pass);
         self.begin_commit(commit);
     }
@@ -538,7 +545,10 @@ fn commit_of(
 }
 
 /// Moves the cursors of the window's pass to its end.
-fn advance_map(map: &mut ArrayMap, window: Window) {
+fn advance_map(map: &mut ArrayMap, mut window: Window) {
+    if planted::is(Fault::PassRunsAhead) && window.end.0 < map.geometry.stripes() {
+        window.end.0 += 1;
+    }
     match window.pass {
         Pass::Resync => map.trusted_until = map.trusted_until.max(window.end),
         Pass::Rebuild => {

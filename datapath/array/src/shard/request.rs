@@ -8,6 +8,7 @@ use units::{MemberIndex, Role, StripeIndex, bytes_u64, bytes_usize};
 use super::{DriveIo, IoOwner, Order, Shard};
 use crate::io::{Io, MemberFailure, Message, WorkMessage};
 use crate::map::MapState;
+use crate::planted::{self, Fault};
 
 /// A request that is not answered yet.
 #[derive(Debug)]
@@ -163,7 +164,8 @@ impl Shard {
             .data_roles()
             .union(geometry.parity_roles())
             .without(lost);
-        if !self.map.parity_trusted(stripe, false) {
+        let by_turns = planted::is(Fault::UntrustedMirrorsTakeTurns);
+        if !self.map.parity_trusted(stripe, false) && !by_turns {
             // Copies may differ until they are resynchronised: always read the same one.
             return copies.first();
         }
@@ -366,6 +368,8 @@ impl Shard {
         let member = MemberIndex::from_at(position);
         let entry = &self.map.members[position];
         let usable = entry.drive.is_some() && entry.state != MapState::Lost;
+        let last = position + 1 == self.map.members.len();
+        let usable = usable && !(last && planted::is(Fault::MemberForgottenInFlush));
         if usable && self.shared.begin_flush(member) {
             self.requests[slot].pending += 1;
             let owner = IoOwner::Flush { request: slot };
@@ -397,7 +401,7 @@ impl Shard {
             ..
         } = done;
         self.shared.finish_flush(member, status.is_ok());
-        if !status.is_ok() {
+        if !status.is_ok() && !planted::is(Fault::FailedFlushForgotten) {
             // What the drive still held is unknown now; it is no member any more.
             self.report(MemberFailure {
                 member,

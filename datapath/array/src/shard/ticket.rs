@@ -15,11 +15,12 @@ use block::{Operation, Status};
 use memory::SegmentList;
 use units::{MemberIndex, Role, RoleSet, StripeIndex, bytes_usize};
 
-use super::{DriveIo, IoOwner, Order, Shard, cell_lanes, stripe_cells};
+use super::{DriveIo, IoOwner, Order, Shard, cell_lanes};
 use crate::buffers::{Side, TicketBuffers};
 use crate::io::{Io, MemberFailure};
 use crate::map::Pass;
 use crate::plan::{Band, Method};
+use crate::planted::{self, Fault};
 
 /// Where the bytes of a write come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,7 +169,7 @@ impl Shard {
         asked: &[Band],
         io: &mut impl Io,
     ) {
-        let cells = stripe_cells(self.geometry());
+        let cell = self.cell_to_claim(slot, &order);
         let ticket = &mut self.tickets[slot];
         ticket.order = order;
         ticket.band_count = asked.len();
@@ -181,7 +182,6 @@ impl Shard {
         ticket.answered = false;
         ticket.failures.clear();
         let lanes = ticket.lanes.clone();
-        let cell = order.stripe.0 * cells + u64::from(order.cell);
         if self.lanes.claim(slot, cell, lanes) {
             self.start_ticket(slot, io);
         }
@@ -273,7 +273,8 @@ impl Shard {
     /// Issues the reads or writes that a ticket waits to issue, all or none. A ticket whose map
     /// changed is planned anew instead.
     fn try_issue(&mut self, slot: u32, io: &mut impl Io) -> bool {
-        if self.tickets[slot].serial != self.map.serial {
+        let changed = self.tickets[slot].serial != self.map.serial;
+        if changed && !planted::is(Fault::PlanOfAnOldMap) {
             self.replan(slot);
             return true;
         }
@@ -397,7 +398,8 @@ impl Shard {
             ..
         } = done;
         let reading = operation == Some(Operation::Read);
-        if !status.is_ok() {
+        let forgotten = !reading && planted::is(Fault::FailedWriteForgotten);
+        if !status.is_ok() && !forgotten {
             if !reading || status == Status::Gone {
                 self.report(MemberFailure {
                     member,
@@ -469,6 +471,9 @@ impl Shard {
         let ticket = &mut self.tickets[slot];
         self.buffers.release(&mut ticket.buffers);
         ticket.step = Step::Barrier;
+        if planted::is(Fault::AnswerBeforeExclusion) {
+            ticket.failures.clear();
+        }
         if ticket.failures.is_empty() && ticket.barrier <= self.effective {
             self.answer_ticket(slot, Status::Ok, io);
             self.end_ticket(slot);
@@ -503,7 +508,9 @@ impl Shard {
         if self.map.read_only && !failures.is_empty() {
             return Some(Status::Media);
         }
-        let depends_on = if failures.is_empty() {
+        let depends_on = if planted::is(Fault::AnswerBeforeEveryReactor) {
+            0
+        } else if failures.is_empty() {
             *barrier
         } else {
             self.map.barrier.max(*barrier)

@@ -10,6 +10,7 @@ use crate::coordinator::{
 };
 use crate::format::{ArrayConfig, MemberState};
 use crate::io::{Event, Io, PassEvent};
+use crate::planted::{self, Fault};
 
 impl Shard {
     pub(super) fn begin_commit(&mut self, mut commit: Commit) {
@@ -26,9 +27,13 @@ impl Shard {
         };
         let members = commit.config.members.iter().enumerate();
         let members = members.filter(|(_, record)| takes_part(record));
-        members
+        let mut members: Vec<MemberIndex> = members
             .map(|(position, _)| MemberIndex::from_at(position))
-            .collect()
+            .collect();
+        if planted::is(Fault::RecordOnHalfOfTheMembers) {
+            members.truncate(members.len().div_ceil(2));
+        }
+        members
     }
 
     pub(super) fn advance_commit(&mut self, io: &mut impl Io) -> usize {
@@ -49,6 +54,12 @@ impl Shard {
         match commit.phase {
             // Also after a failure: the next attempt overwrites the record before this one, so
             // this one must be durable wherever it was written.
+            CommitPhase::Write
+                if commit.failed.is_empty() && planted::is(Fault::RecordNotFlushed) =>
+            {
+                self.commit_done(commit, io);
+                return 1;
+            }
             CommitPhase::Write => commit.phase = CommitPhase::FlushRecord,
             CommitPhase::FlushData | CommitPhase::FlushRecord if !commit.failed.is_empty() => {
                 self.recommit(commit, io);

@@ -1,12 +1,25 @@
 //! The plan of a ticket: which bands are written and how, given what is lost now.
 
-use super::super::Shard;
-use super::{Kind, PlannedBand};
+use super::super::{Shard, stripe_cells};
+use super::{Kind, PlannedBand, TicketOrder};
 use crate::map::Pass;
 use crate::plan::{Band, Beyond, StripeState, plan_read, plan_repair, plan_write};
+use crate::planted::{self, Fault};
 use units::{Role, RoleSet};
 
 impl Shard {
+    /// The cell whose lanes a ticket must have to itself, counted over all stripes.
+    pub(super) fn cell_to_claim(&self, slot: u32, order: &TicketOrder) -> u64 {
+        let nobody_elses = u64::MAX - u64::from(slot);
+        match order.kind {
+            Kind::Repair(Pass::Rebuild) if planted::is(Fault::RebuildWithoutLanes) => nobody_elses,
+            Kind::Read { .. } if planted::is(Fault::ReadWithoutLanes) => nobody_elses,
+            Kind::Write(_) | Kind::Clear | Kind::Read { .. } | Kind::Repair(_) => {
+                order.stripe.0 * stripe_cells(self.geometry()) + u64::from(order.cell)
+            }
+        }
+    }
+
     fn stripe_state(&self, slot: u32) -> StripeState {
         let ticket = &self.tickets[slot];
         let stripe = ticket.order.stripe;
@@ -16,7 +29,9 @@ impl Shard {
         } else {
             self.map.lost(stripe, filled)
         };
-        let trusted = self.optimal || self.map.parity_trusted(stripe, filled);
+        let trusted = self.optimal
+            || self.map.parity_trusted(stripe, filled)
+            || planted::is(Fault::DeltaAgainstUntrustedParity);
         StripeState::new(lost, ticket.media.without(lost), trusted)
     }
 
@@ -42,6 +57,9 @@ impl Shard {
         let ticket = &mut self.tickets[slot];
         ticket.serial = serial;
         ticket.barrier = barrier;
+        if planted::is(Fault::PlanWithoutBarrier) {
+            ticket.barrier = 0;
+        }
         Ok(())
     }
 
@@ -102,7 +120,7 @@ impl Shard {
         if !plan.decode.is_empty() && self.map.is_torn(stripe) {
             return Err(Beyond);
         }
-        let write = if damaged.is_some() {
+        let write = if damaged.is_some() && !planted::is(Fault::MediaErrorStays) {
             plan.decode.both(wanted).without(state.lost)
         } else {
             RoleSet::EMPTY

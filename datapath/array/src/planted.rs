@@ -1,0 +1,126 @@
+//! Faults to test the tests with. One build (feature `planted`, see `cargo xtask planted`) switches
+//! them on at run time, one after another, and the simulator must catch each. In every other build
+//! [`is`] is false when it is compiled, and nothing of this is left.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// What can be broken on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Fault {
+    /// A write that failed on a member is answered before the member is out.
+    AnswerBeforeExclusion = 1,
+    /// A write that failed on a member is answered, and nobody is told.
+    FailedWriteForgotten,
+    /// A write that failed on a member is answered before every reactor acts by the new map.
+    AnswerBeforeEveryReactor,
+    /// A write that leaves a member out is answered before every reactor leaves it out.
+    PlanWithoutBarrier,
+    /// A ticket goes on by its plan although the map has changed.
+    PlanOfAnOldMap,
+    /// Parity is changed by a difference where it may be wrong.
+    DeltaAgainstUntrustedParity,
+    /// The home is not told that a member failed.
+    MessageLost,
+    /// A rebuild does not wait for writes to the same stripe.
+    RebuildWithoutLanes,
+    /// A reconstructing read does not wait for writes to the same stripe.
+    ReadWithoutLanes,
+    /// A member that is out is used while it has a drive.
+    UseAnExcludedMember,
+    /// A member is used where its rebuild has not been.
+    UseAnUnfilledMember,
+    /// Copies of a mirror that may differ are read by turns.
+    UntrustedMirrorsTakeTurns,
+    /// The oldest record that is found decides.
+    AcceptTheLowerUpdate,
+    /// A torn record counts.
+    TornRecordTaken,
+    /// Every record is written over the last.
+    RecordOverTheLast,
+    /// A record is written to half of the members.
+    RecordOnHalfOfTheMembers,
+    /// A record counts before it is flushed.
+    RecordNotFlushed,
+    /// Progress is recorded before what it claims is flushed.
+    ProgressBeforeFlush,
+    /// The array is marked clean while it is in use.
+    CleanWhileInUse,
+    /// One member is not flushed.
+    MemberForgottenInFlush,
+    /// A flush that failed on a member is answered, and nobody is told.
+    FailedFlushForgotten,
+    /// A flush does not wait for another that took its work.
+    FlushDoesNotJoin,
+    /// What is written while a flush is under way does not count as written.
+    WriteDuringFlushForgotten,
+    /// The resync leaves out a stripe.
+    ResyncSkipsAStripe,
+    /// A pass counts one stripe too many as done.
+    PassRunsAhead,
+    /// What could not be read is answered and not written again.
+    MediaErrorStays,
+    /// A drive's failure counts against the drive that has replaced it.
+    IncarnationIgnored,
+    /// One group is turned by one place.
+    WrongRotationInOneGroup,
+    /// A new volume is not zeroed.
+    NewVolumeNotZeroed,
+    /// What a deleted volume held counts as zeroes.
+    DeletedVolumeCountsAsZeroes,
+}
+
+impl Fault {
+    /// All of them.
+    pub const ALL: [Fault; 30] = [
+        Fault::AnswerBeforeExclusion,
+        Fault::FailedWriteForgotten,
+        Fault::AnswerBeforeEveryReactor,
+        Fault::PlanWithoutBarrier,
+        Fault::PlanOfAnOldMap,
+        Fault::DeltaAgainstUntrustedParity,
+        Fault::MessageLost,
+        Fault::RebuildWithoutLanes,
+        Fault::ReadWithoutLanes,
+        Fault::UseAnExcludedMember,
+        Fault::UseAnUnfilledMember,
+        Fault::UntrustedMirrorsTakeTurns,
+        Fault::AcceptTheLowerUpdate,
+        Fault::TornRecordTaken,
+        Fault::RecordOverTheLast,
+        Fault::RecordOnHalfOfTheMembers,
+        Fault::RecordNotFlushed,
+        Fault::ProgressBeforeFlush,
+        Fault::CleanWhileInUse,
+        Fault::MemberForgottenInFlush,
+        Fault::FailedFlushForgotten,
+        Fault::FlushDoesNotJoin,
+        Fault::WriteDuringFlushForgotten,
+        Fault::ResyncSkipsAStripe,
+        Fault::PassRunsAhead,
+        Fault::MediaErrorStays,
+        Fault::IncarnationIgnored,
+        Fault::WrongRotationInOneGroup,
+        Fault::NewVolumeNotZeroed,
+        Fault::DeletedVolumeCountsAsZeroes,
+    ];
+}
+
+/// The fault that is switched on; zero for none.
+static SWITCHED_ON: AtomicU8 = AtomicU8::new(0);
+
+/// Whether a fault is switched on.
+#[inline(always)]
+#[must_use]
+pub fn is(fault: Fault) -> bool {
+    cfg!(feature = "planted") && SWITCHED_ON.load(Ordering::Relaxed) == fault as u8
+}
+
+/// Switches one fault on for the whole process, or all off.
+///
+/// # Panics
+/// In a build without the feature `planted`.
+pub fn switch_on(fault: Option<Fault>) {
+    assert!(cfg!(feature = "planted"), "this build has no faults");
+    SWITCHED_ON.store(fault.map_or(0, |fault| fault as u8), Ordering::Relaxed);
+}
