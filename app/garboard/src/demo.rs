@@ -10,6 +10,7 @@ mod load;
 mod machine;
 mod process;
 mod report;
+mod signals;
 
 use std::time::{Duration, SystemTime};
 
@@ -26,6 +27,7 @@ use self::content::BLOCK_BYTES;
 use self::load::{Load, Mode, Tally};
 use self::process::{Folder, Process};
 use self::report::{Report, Step, mebibytes, milliseconds, seconds};
+use self::signals::Signals;
 use crate::Console;
 use crate::client::Client;
 use crate::output::Output;
@@ -58,6 +60,7 @@ pub(crate) struct Wishes {
 /// # Errors
 /// What went wrong first.
 pub(crate) fn run(wishes: Wishes, output: Output, console: &mut Console<'_>) -> Answer<()> {
+    let signals = Signals::listen()?;
     let folder = Folder::create()?;
     let client = Client::new(folder.join("api.sock"))?;
     let session = Session {
@@ -67,6 +70,7 @@ pub(crate) fn run(wishes: Wishes, output: Output, console: &mut Console<'_>) -> 
     };
     let mut story = Story {
         session,
+        signals,
         folder,
         process: None,
         load: None,
@@ -83,6 +87,7 @@ pub(crate) fn run(wishes: Wishes, output: Output, console: &mut Console<'_>) -> 
 
 struct Story<'a, 'b> {
     session: Session<'a, 'b>,
+    signals: Signals,
     folder: Folder,
     process: Option<Process>,
     load: Option<Load>,
@@ -126,14 +131,22 @@ impl Story<'_, '_> {
         self.jobs()?;
         self.arrive(Mode::Verify)?;
         self.end("every block verified")?;
-        self.judge()
+        self.judge()?;
+
+        self.begin("the guest leaves, the engine is told to stop");
+        self.leave()?;
+        self.end("engine stopped, array marked clean")
+    }
+
+    fn start(&mut self) -> Answer<Process> {
+        Process::start(&self.folder, &self.session.client, &mut self.signals)
     }
 
     /// Engine, drives, array, volume, export, guest.
     fn build(&mut self) -> Answer<()> {
         let path = self.folder.path().display().to_string();
         self.begin(&format!("an engine starts, with its drives in {path}"));
-        self.process = Some(Process::start(&self.folder, &self.session.client)?);
+        self.process = Some(self.start()?);
         for number in 0..DRIVES {
             let name = format!("d{number}");
             let spec = DriveSpec::File {
@@ -207,7 +220,7 @@ impl Story<'_, '_> {
         let process = self.process.take().expect("started in build");
         let gone = process.kill();
         gone.map_err(|error| failed("engine", format!("it cannot be killed: {error}")))?;
-        self.process = Some(Process::start(&self.folder, &self.session.client)?);
+        self.process = Some(self.start()?);
         let begun = MonotonicClock.now();
         while self.tally().reconnects == 0 {
             self.look(begun)?;
@@ -222,8 +235,14 @@ impl Story<'_, '_> {
             if array.jobs.is_empty() {
                 return Ok(());
             }
-            let _: Vec<JobView> = progress::wait(&mut self.session, &array.jobs)?;
-            self.check()?;
+            let Story {
+                session,
+                load,
+                signals,
+                ..
+            } = self;
+            let mut good = || check(load.as_mut(), signals);
+            let _: Vec<JobView> = progress::wait_while(session, &array.jobs, &mut good)?;
         }
     }
 
@@ -249,6 +268,15 @@ impl Story<'_, '_> {
         self.check()
     }
 
+    /// Ends the guest, then the engine, which must say that all is clean.
+    fn leave(&mut self) -> Answer<()> {
+        let load = self.load.as_mut().expect("started in build");
+        let ended = load.end();
+        ended.map_err(|error| failed("guest", error.to_string()))?;
+        let process = self.process.take().expect("started in build");
+        process.stop(&self.session.client)
+    }
+
     /// Gives the load its order.
     fn want(&mut self, mode: Mode) -> Answer<()> {
         self.load.as_ref().expect("started in build").want(mode);
@@ -266,9 +294,7 @@ impl Story<'_, '_> {
     }
 
     fn reached(&mut self, mode: Mode) -> Answer<bool> {
-        let load = self.load.as_mut().expect("started in build");
-        load.reached(mode)
-            .map_err(|error| failed("guest", error.to_string()))
+        reached(self.load.as_mut(), mode)
     }
 
     fn look(&mut self, begun: Instant) -> Answer<()> {
@@ -281,11 +307,7 @@ impl Story<'_, '_> {
 
     /// Whether everything is right so far.
     fn check(&mut self) -> Answer<()> {
-        self.reached(Mode::Run)?;
-        match self.tally().fault {
-            Some(fault) => Err(failed("guest", fault)),
-            None => Ok(()),
-        }
+        check(self.load.as_mut(), &mut self.signals)
     }
 
     fn tally(&self) -> Tally {
@@ -354,12 +376,21 @@ impl Story<'_, '_> {
         Ok(())
     }
 
-    /// Ends engine and guest, says the verdict, and cleans up.
-    fn finish(mut self, result: Answer<()>, keep: bool) -> Answer<()> {
+    /// Ends engine and guest, cleans up, and says the verdict.
+    fn finish(mut self, mut result: Answer<()>, keep: bool) -> Answer<()> {
+        let interrupted = self.signals.came().is_some();
         let tally = self.tally();
         self.load = None;
         let words = self.process.as_ref().map(Process::last_words);
-        self.process = None;
+        if let Some(process) = self.process.take() {
+            // Something is wrong already; what this says would be told second.
+            let _ = process.stop(&self.session.client);
+        }
+        let path = self.folder.path().display().to_string();
+        let kept = keep || (result.is_err() && !interrupted);
+        if !kept && let Err(error) = self.folder.remove() {
+            result = result.and(Err(failed(&format!("folder {path}"), error.to_string())));
+        }
         self.report.requests_total = tally.requests;
         self.report.written_bytes_total = tally.written_bytes;
         self.report.verified_bytes_total = tally.verified_bytes;
@@ -367,28 +398,45 @@ impl Story<'_, '_> {
         self.report.blocks_verified = tally.blocks_verified;
         self.report.passed = result.is_ok();
         self.report.cause = result.as_ref().err().map(ToString::to_string);
-        let path = self.folder.path().display().to_string();
-        let kept = keep || result.is_err();
         self.report.folder = kept.then(|| path.clone());
-        match self.session.output {
+        let told = match self.session.output {
             Output::Table => {
                 let table = self.report.table();
-                self.session.line(&format!("\n{table}"))?;
+                self.session.line(&format!("\n{table}"))
             }
-            Output::Json => self.session.json(&self.report)?,
-        }
+            Output::Json => self.session.json(&self.report),
+        };
         if kept {
             self.session.remark(&format!("kept: {path}"));
-        } else if let Err(error) = self.folder.remove() {
-            self.session
-                .remark(&format!("not removed: {path}: {error}"));
         }
-        if let (Err(_), Some(words)) = (&result, words) {
+        if let (Err(_), Some(words), false) = (&result, words, interrupted) {
             self.session
                 .remark(&format!("the engine's log ends with:\n{words}"));
         }
-        result.map_err(|error| error.next(format!("look at {path}/engine.log")))
+        if interrupted {
+            return result;
+        }
+        let result = result.map_err(|error| error.next(format!("look at {path}/engine.log")));
+        result.and(told)
     }
+}
+
+/// Whether everything is right so far, and nobody wants the end.
+fn check(load: Option<&mut Load>, signals: &mut Signals) -> Answer<()> {
+    signals.check()?;
+    let fault = load.as_ref().and_then(|load| load.tally().fault);
+    reached(load, Mode::Run)?;
+    match fault {
+        Some(fault) => Err(failed("guest", fault)),
+        None => Ok(()),
+    }
+}
+
+/// Whether the load has come to `mode`.
+fn reached(load: Option<&mut Load>, mode: Mode) -> Answer<bool> {
+    let load = load.expect("started in build");
+    let reached = load.reached(mode);
+    reached.map_err(|error| failed("guest", error.to_string()))
 }
 
 /// `1234 IOPS, 56MiB/s written, 78MiB/s verified`.

@@ -17,10 +17,26 @@ const LOOK: Duration = Duration::from_millis(200);
 /// # Errors
 /// `Internal` when one failed or was cancelled.
 pub(crate) fn wait(session: &mut Session<'_, '_>, ids: &[u64]) -> Answer<Vec<JobView>> {
-    ids.iter().map(|id| wait_one(session, *id)).collect()
+    wait_while(session, ids, &mut || Ok(()))
 }
 
-fn wait_one(session: &mut Session<'_, '_>, id: u64) -> Answer<JobView> {
+/// As [`wait`], as long as `good`, which is asked at every look, has nothing against it.
+///
+/// # Errors
+/// As [`wait`], and what `good` says.
+pub(crate) fn wait_while(
+    session: &mut Session<'_, '_>,
+    ids: &[u64],
+    good: &mut dyn FnMut() -> Answer<()>,
+) -> Answer<Vec<JobView>> {
+    ids.iter().map(|id| wait_one(session, *id, good)).collect()
+}
+
+fn wait_one(
+    session: &mut Session<'_, '_>,
+    id: u64,
+    good: &mut dyn FnMut() -> Answer<()>,
+) -> Answer<JobView> {
     let path = format!("/v1/jobs/{id}");
     let mut job: JobView = session.get(&path)?;
     // Draws itself only where somebody looks.
@@ -38,6 +54,7 @@ fn wait_one(session: &mut Session<'_, '_>, id: u64) -> Answer<JobView> {
         bar.set_position(job.done_bytes);
         bar.set_prefix(rate(&job));
         session.client.pause(LOOK);
+        good()?;
         job = session.get(&path)?;
     }
     bar.finish_and_clear();

@@ -35,6 +35,19 @@ pub(crate) fn until_a_signal(given: Given) -> Answer<()> {
     result
 }
 
+/// Has the kernel send SIGTERM to this process when its parent, which is process `parent`, ends.
+pub(crate) fn end_with(parent: i32) -> Answer<()> {
+    use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+    let set = set_parent_process_death_signal(Some(Signal::TERM));
+    set.map_err(|error| internal(&error.to_string()))?;
+    // One that ended before that is seen by whose child this is now.
+    if getppid().map(|now| now.as_raw_nonzero().get()) == Some(parent) {
+        Ok(())
+    } else {
+        Err(internal(&format!("process {parent} is not its parent")))
+    }
+}
+
 async fn first(mut terminate: Signal, mut interrupt: Signal) {
     tokio::select! {
         _ = terminate.recv() => {}

@@ -34,6 +34,9 @@ pub(super) struct Serve {
     /// How to wait for work: always, adaptive or never
     #[arg(long, value_name = "HOW", value_parser = str::parse::<Poll>)]
     poll: Option<Poll>,
+    /// The process that started it, and with which it ends
+    #[arg(long, value_name = "PID", hide = true)]
+    parent: Option<i32>,
 }
 
 impl Serve {
@@ -51,6 +54,9 @@ impl Serve {
             Some(path) => Given::read(path)?,
             None => Given::default(),
         };
+        if let Some(parent) = self.parent {
+            serve::end_with(parent)?;
+        }
         serve::until_a_signal(flags.or(file))
     }
 }

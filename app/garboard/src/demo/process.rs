@@ -4,13 +4,22 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use control::settings::CoreList;
 use control::view::StatusView;
 use control::{Answer, EngineError, ErrorKind};
+use rustix::process::{Pid, Signal, kill_process};
+use units::{Clock, MonotonicClock};
 
+use super::signals::Signals;
 use crate::client::Client;
+
+/// How often the process is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long the engine may take to mark everything clean.
+const STOP_MAX: Duration = Duration::from_secs(60);
 
 /// Longest path of a UNIX socket, and the longest name that is put behind the folder's.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -63,15 +72,14 @@ pub(super) struct Process {
 
 impl Process {
     /// Starts the engine and waits until it answers.
-    pub(super) fn start(folder: &Folder, client: &Client) -> Answer<Process> {
+    pub(super) fn start(
+        folder: &Folder,
+        client: &Client,
+        signals: &mut Signals,
+    ) -> Answer<Process> {
         let log = folder.join("engine.log");
-        let mut process = spawn(folder, &log).map_err(|error| {
-            EngineError::new(
-                ErrorKind::Internal,
-                "engine",
-                format!("not started: {error}"),
-            )
-        })?;
+        let started = spawn(folder, &log);
+        let mut process = started.map_err(|error| failed(format!("not started: {error}")))?;
         loop {
             if client
                 .call::<(), StatusView>(hyper::Method::GET, "/v1/status", None)
@@ -81,10 +89,39 @@ impl Process {
             }
             if let Ok(Some(status)) = process.child.try_wait() {
                 let text = format!("it ended at its start ({status}): {}", process.last_words());
-                return Err(EngineError::new(ErrorKind::Internal, "engine", text));
+                return Err(failed(text));
             }
-            client.pause(std::time::Duration::from_millis(20));
+            signals.check()?;
+            client.pause(LOOK);
         }
+    }
+
+    /// SIGTERM, and waits for the end.
+    ///
+    /// # Errors
+    /// When the engine does not end, or says that something was not left clean.
+    pub(super) fn stop(mut self, client: &Client) -> Answer<()> {
+        let sent = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        sent.map_err(|error| failed(format!("SIGTERM cannot be sent: {error}")))?;
+        let begun = MonotonicClock.now();
+        loop {
+            let ended = self.child.try_wait();
+            match ended.map_err(|error| failed(error.to_string()))? {
+                Some(status) => return self.judge(status),
+                None if MonotonicClock.now().since(begun) > STOP_MAX => {
+                    return Err(failed(format!("not ended {STOP_MAX:?} after SIGTERM")));
+                }
+                None => client.pause(LOOK),
+            }
+        }
+    }
+
+    fn judge(&self, status: ExitStatus) -> Answer<()> {
+        if status.success() {
+            return Ok(());
+        }
+        let text = format!("it did not end well ({status}): {}", self.last_words());
+        Err(failed(text))
     }
 
     /// SIGKILL, as when memory runs out or somebody errs.
@@ -110,6 +147,10 @@ impl Drop for Process {
     }
 }
 
+fn failed(message: String) -> EngineError {
+    EngineError::new(ErrorKind::Internal, "engine", message)
+}
+
 fn spawn(folder: &Folder, log: &Path) -> io::Result<Process> {
     let output = File::options().create(true).append(true).open(log)?;
     let mut command = Command::new(std::env::current_exe()?);
@@ -118,6 +159,8 @@ fn spawn(folder: &Folder, log: &Path) -> io::Result<Process> {
         .arg("--socket")
         .arg(folder.join("api.sock"));
     command.arg("--state-dir").arg(folder.join("state"));
+    // A demo that is killed, and can clean up nothing, takes its engine along.
+    command.arg("--parent").arg(std::process::id().to_string());
     if let Some(cores) = cores() {
         command.arg("--cores").arg(cores);
     }
