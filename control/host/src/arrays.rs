@@ -58,7 +58,10 @@ impl Host {
         };
         self.refuse_exported(&object, uuid)?;
         if volumes > 0 && !force {
-            let text = format!("it holds {volumes} volumes");
+            let text = match volumes {
+                1 => "it holds 1 volume".to_owned(),
+                _ => format!("it holds {volumes} volumes"),
+            };
             return Err(error(ErrorKind::Unsafe, object, text).next("delete them, or say --force"));
         }
         if self.engine.array_state(index).is_some() {
@@ -126,8 +129,10 @@ impl Host {
         if let Some(floor) = modify.rebuild_floor_bytes_per_second {
             options.rebuild_floor_bytes_per_second = floor;
         }
-        let invalid =
-            |what: &str| error(ErrorKind::Invalid, &object, format!("{what} is too large"));
+        let invalid = |what: &str| {
+            let text = format!("{what} is too large");
+            error(ErrorKind::Invalid, &object, text).next("choose a smaller one")
+        };
         if let Some(target) = modify.latency_target_us {
             options.latency_target_us =
                 u32::try_from(target).map_err(|_| invalid("the latency target"))?;

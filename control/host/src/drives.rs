@@ -8,7 +8,7 @@ use control::request::{DriveAdd, DriveKnown, DriveSpec, Lamp};
 use control::view::DriveView;
 use control::{Answer, ErrorKind};
 use drive::{Drive, Fault};
-use units::{Clock, MonotonicClock, Size};
+use units::{ArrayIndex, Clock, MonotonicClock, Size};
 use uuid::Uuid;
 
 use crate::error::{error, not_found, of_io, of_open, of_refusal, of_start};
@@ -58,6 +58,17 @@ impl Host {
     }
 
     pub(crate) fn do_add_drive(&self, add: &DriveAdd) -> Answer<DriveView> {
+        let taken = {
+            let state = self.state();
+            let mut drives = state.drives.values();
+            drives
+                .find(|drive| drive.name == add.name || drive.uuid == add.uuid)
+                .map(|drive| format!("drive {} has the uuid {}", drive.name, drive.uuid))
+        };
+        if let Some(text) = taken {
+            let object = format!("drive {}", add.name);
+            return Err(error(ErrorKind::Exists, object, text).next("choose another name and uuid"));
+        }
         if let Some(path) = path_of(&add.spec) {
             let same = |entry: &DriveEntry| {
                 path_of(&entry.spec).is_some_and(|other| same_file(other, path))
@@ -70,11 +81,9 @@ impl Host {
                 .map(|entry| entry.name.clone());
             if let Some(known) = known {
                 let text = format!("{} is drive {known} already", path.display());
-                return Err(error(
-                    ErrorKind::Exists,
-                    format!("drive {}", add.name),
-                    text,
-                ));
+                let object = format!("drive {}", add.name);
+                return Err(error(ErrorKind::Exists, object, text)
+                    .next("use it by that name, or remove it first"));
             }
         }
         self.open(&add.name, add.uuid, &add.spec)?;
@@ -94,11 +103,10 @@ impl Host {
                 "{} is another drive ({}), not {}",
                 known.spec, view.identity, known.identity
             );
-            return Err(error(
-                ErrorKind::NotFound,
-                format!("drive {}", known.name),
-                text,
-            ));
+            return Err(
+                error(ErrorKind::NotFound, format!("drive {}", known.name), text)
+                    .next("give the place of the right one with `garboard drive add`"),
+            );
         }
         Ok(view)
     }
@@ -163,14 +171,15 @@ impl Host {
             self.close(name);
             return Ok(());
         };
-        let running = {
+        let (array_name, running) = {
             let state = self.state();
-            let entry = state
-                .array_by_uuid(array)
-                .map(|entry| (entry.name.clone(), entry.index));
-            entry.filter(|(_, index)| self.engine.array_state(*index).is_some())
+            let entry = state.array_by_uuid(array);
+            let name = entry.map_or_else(|| array.to_string(), |entry| entry.name.clone());
+            let index = entry.map(|entry| entry.index);
+            let runs = |index: &ArrayIndex| self.engine.array_state(*index).is_some();
+            (name, index.filter(runs))
         };
-        let Some((array_name, array_index)) = running else {
+        let Some(array_index) = running else {
             if force {
                 self.close(name);
                 // What was assembled names the drive by its number, and the next drive gets that.
@@ -180,7 +189,7 @@ impl Host {
                 }
                 return Ok(());
             }
-            let text = format!("it is {member} of an array that is not started");
+            let text = format!("it is {member} of array {array_name}, which is not started");
             return Err(
                 error(ErrorKind::Busy, object, text).next("--force forgets it nevertheless")
             );
@@ -231,8 +240,11 @@ impl Host {
                 .ok_or_else(|| not_found("drive", name))?;
             (entry.role.clone(), Arc::clone(&entry.drive))
         };
-        if let DriveRole::Member { member, .. } = role {
-            let text = format!("it is {member} of an array");
+        if let DriveRole::Member { array, member } = role {
+            let state = self.state();
+            let name = state.array_by_uuid(array).map(|entry| entry.name.clone());
+            let name = name.unwrap_or_else(|| array.to_string());
+            let text = format!("it is {member} of array {name}");
             return Err(
                 error(ErrorKind::Busy, object, text).next("destroy the array or replace it first")
             );

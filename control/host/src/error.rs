@@ -25,6 +25,21 @@ pub(crate) fn not_found(kind: &str, name: &str) -> EngineError {
     .next(next)
 }
 
+/// An error of a layer below, whose text ends with the way out after its last `; ` if it knows
+/// one; `otherwise` is the way out if it does not.
+fn said(kind: ErrorKind, object: impl Into<String>, text: &str, otherwise: &str) -> EngineError {
+    match text.rsplit_once("; ") {
+        Some((cause, next)) => error(kind, object, cause).next(next),
+        None => error(kind, object, text).next(otherwise),
+    }
+}
+
+/// A geometry that cannot be.
+pub(crate) fn of_geometry(object: &str, wrong: &array::GeometryError) -> EngineError {
+    let next = "`garboard array create --help` names what fits";
+    said(ErrorKind::Invalid, object, &wrong.to_string(), next)
+}
+
 pub(crate) fn of_open(name: &str, open: &OpenError) -> EngineError {
     let kind = match open.kind {
         OpenErrorKind::NotFound => ErrorKind::NotFound,
@@ -36,7 +51,17 @@ pub(crate) fn of_open(name: &str, open: &OpenError) -> EngineError {
         | OpenErrorKind::Unsupported => ErrorKind::Invalid,
         OpenErrorKind::Io => ErrorKind::Internal,
     };
-    error(kind, format!("drive {name}"), open.to_string())
+    let next = match open.kind {
+        OpenErrorKind::NotFound => "bring the drive, or give the path where it is",
+        OpenErrorKind::Exists => "leave out `create` to use it as it is",
+        OpenErrorKind::InUse => "stop whoever holds it, or choose another drive",
+        OpenErrorKind::Permission
+        | OpenErrorKind::WrongKind
+        | OpenErrorKind::Size
+        | OpenErrorKind::Unsupported => "choose another drive or size",
+        OpenErrorKind::Io => "the kernel's log may say more",
+    };
+    said(kind, format!("drive {name}"), &open.to_string(), next)
 }
 
 pub(crate) fn of_io(object: String, doing: &str, source: &std::io::Error) -> EngineError {
@@ -45,6 +70,7 @@ pub(crate) fn of_io(object: String, doing: &str, source: &std::io::Error) -> Eng
         object,
         format!("{doing} failed: {source}"),
     )
+    .next("the kernel's log may say more; replace the drive if it happens again")
 }
 
 pub(crate) fn of_refusal(object: String, refusal: &Refusal) -> EngineError {
@@ -54,7 +80,13 @@ pub(crate) fn of_refusal(object: String, refusal: &Refusal) -> EngineError {
         Refusal::Full(_) => ErrorKind::Full,
         Refusal::Failed(_) => ErrorKind::Degraded,
     };
-    error(kind, object, refusal.to_string())
+    let next = match refusal {
+        Refusal::Unsafe(_) => "replace a lost member first",
+        Refusal::Invalid(_) => "`garboard array show` tells its state",
+        Refusal::Full(_) => "delete volumes that are not needed",
+        Refusal::Failed(_) => "see its drives; stop it and start it again when they are well",
+    };
+    said(kind, object, &refusal.to_string(), next)
 }
 
 pub(crate) fn of_start(object: String, start: &StartError) -> EngineError {
@@ -78,7 +110,18 @@ pub(crate) fn of_volume(object: String, volume: &VolumeError) -> EngineError {
             ErrorKind::Invalid
         }
     };
-    error(kind, object, volume.to_string())
+    let next = match volume {
+        VolumeError::NameTaken { .. } | VolumeError::UuidTaken { .. } => "choose another",
+        VolumeError::NotFound { .. } => "`garboard volume list` shows what there is",
+        VolumeError::TooMany | VolumeError::NoSpace { .. } | VolumeError::RecordFull(_) => {
+            "choose a smaller size, or delete volumes that are not needed"
+        }
+        VolumeError::Busy { .. } => "try again when that is done",
+        VolumeError::Name(_) => "choose another name",
+        VolumeError::Size { .. } => "choose a multiple of the block",
+        VolumeError::Shrink { .. } => "make a smaller volume and copy what is to be kept",
+    };
+    said(kind, object, &volume.to_string(), next)
 }
 
 pub(crate) fn of_bind(object: String, bind: &BindError) -> EngineError {
@@ -87,5 +130,11 @@ pub(crate) fn of_bind(object: String, bind: &BindError) -> EngineError {
         BindErrorKind::NotASocket | BindErrorKind::Path => ErrorKind::Invalid,
         BindErrorKind::Io => ErrorKind::Internal,
     };
-    error(kind, object, bind.to_string())
+    let next = match bind.kind {
+        BindErrorKind::InUse | BindErrorKind::NotASocket | BindErrorKind::Path => {
+            "choose another --socket"
+        }
+        BindErrorKind::Io => "the kernel's log may say more",
+    };
+    said(kind, object, &bind.to_string(), next)
 }

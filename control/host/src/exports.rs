@@ -90,6 +90,15 @@ impl Host {
     ) -> Answer<()> {
         let state = self.state();
         for other in state.exports.values() {
+            if other.create.name == create.name || other.create.uuid == create.uuid {
+                let text = format!(
+                    "export {} has the uuid {}",
+                    other.create.name, other.create.uuid
+                );
+                return Err(
+                    error(ErrorKind::Exists, object, text).next("choose another name and uuid")
+                );
+            }
             if other.create.socket.path == create.socket.path {
                 let text = format!(
                     "export {} listens on {}",
@@ -235,15 +244,13 @@ fn session_profile(
 ) -> Answer<Profile> {
     let invalid = |text: String| error(ErrorKind::Invalid, object, text);
     let logical = BlockSize::from_bytes(profile.block_bytes).ok_or_else(|| {
-        invalid(format!(
-            "{} is no block size; there are 512 and 4096",
-            profile.block_bytes
-        ))
+        invalid(format!("{} is no block size", profile.block_bytes)).next("there are 512 and 4096")
     })?;
     if profile.serial.len() > SERIAL_BYTES || !profile.serial.is_ascii() {
         return Err(invalid(format!(
             "a serial has at most {SERIAL_BYTES} ASCII characters"
-        )));
+        ))
+        .next("choose another --serial"));
     }
     let mut serial = [0; SERIAL_BYTES];
     serial[..profile.serial.len()].copy_from_slice(profile.serial.as_bytes());
@@ -272,7 +279,9 @@ fn session_profile(
         discard: Some(limits),
         write_zeroes: Some(limits),
     };
-    shown.check().map_err(|wrong| invalid(wrong.to_string()))?;
+    shown.check().map_err(|wrong| {
+        invalid(wrong.to_string()).next("`garboard export vhost --help` names what fits")
+    })?;
     Ok(shown)
 }
 
@@ -288,9 +297,10 @@ fn number_of(
     };
     let number = wanted.parse().ok().or_else(|| by_name(wanted));
     let text = || format!("there is no {kind} {wanted} on this host");
-    number
-        .map(Some)
-        .ok_or_else(|| error(ErrorKind::NotFound, object, text()))
+    number.map(Some).ok_or_else(|| {
+        let next = format!("name a {kind} of this host, or give a number");
+        error(ErrorKind::NotFound, object, text()).next(next)
+    })
 }
 
 fn user_id(name: &str) -> Option<u32> {

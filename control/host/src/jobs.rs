@@ -109,7 +109,7 @@ impl Host {
         let refused = |refusal| of_refusal(object.clone(), &refusal);
         if kind == BackgroundKind::Resync && array.map.geometry.parity() == 0 {
             let text = "it has no parity to resync";
-            return Err(error(ErrorKind::Invalid, &object, text));
+            return Err(error(ErrorKind::Invalid, &object, text).next("choose another array"));
         }
         let due = array.pass.map(|pass| pass.pass);
         match (kind, due) {
@@ -163,8 +163,10 @@ impl Host {
             .values()
             .find(wanted)
             .map(|job| job.view.id);
-        let id =
-            id.ok_or_else(|| error(ErrorKind::NotFound, &object, "nothing of the kind runs"))?;
+        let id = id.ok_or_else(|| {
+            error(ErrorKind::NotFound, &object, "nothing of the kind runs")
+                .next("`garboard job list` shows what runs")
+        })?;
         self.engine
             .change(index, Command::Passes { run: false })
             .map_err(|refusal| of_refusal(object, &refusal))?;
@@ -183,7 +185,8 @@ impl Host {
                 .get(&id)
                 .ok_or_else(|| not_found("job", &id.to_string()))?;
             if job.view.state != JobState::Running {
-                return Err(error(ErrorKind::Busy, format!("job {id}"), "it has ended"));
+                return Err(error(ErrorKind::Busy, format!("job {id}"), "it has ended")
+                    .next("`garboard job list` shows what runs"));
             }
             (job.view.kind, job.view.array.clone())
         };
@@ -191,7 +194,8 @@ impl Host {
             JobKind::Initialize => {
                 let text =
                     "an initialization cannot be cancelled: parity would not agree with data";
-                Err(error(ErrorKind::Busy, format!("job {id}"), text))
+                Err(error(ErrorKind::Busy, format!("job {id}"), text)
+                    .next("wait for it: `garboard job wait`"))
             }
             JobKind::Rebuild => self.do_stop_background(&name, BackgroundKind::Rebuild),
             JobKind::Resync => self.do_stop_background(&name, BackgroundKind::Resync),

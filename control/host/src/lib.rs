@@ -12,6 +12,8 @@ mod jobs;
 mod metrics;
 mod records;
 mod state;
+#[cfg(test)]
+mod tests;
 mod views;
 mod volumes;
 

@@ -51,13 +51,14 @@ impl Host {
     pub(crate) fn do_create_volume(&self, create: &VolumeCreate) -> Answer<VolumeView> {
         let object = format!("volume {}", create.name);
         let (array, _) = self.running(&create.array)?;
-        let taken = self
-            .do_volumes()
-            .into_iter()
-            .find(|volume| volume.name == create.name);
-        if let Some(taken) = taken {
+        let volumes = self.do_volumes();
+        if let Some(taken) = volumes.iter().find(|volume| volume.name == create.name) {
             let text = format!("array {} has a volume of this name", taken.array);
             return Err(error(ErrorKind::Exists, object, text).next("choose another name"));
+        }
+        if let Some(taken) = volumes.iter().find(|volume| volume.uuid == create.uuid) {
+            let text = format!("volume {} has the uuid {}", taken.name, taken.uuid);
+            return Err(error(ErrorKind::Exists, object, text).next("choose another uuid"));
         }
         let superblock = self.superblock_of(&create.array)?;
         let mut config = self.running_config(array, &create.array)?;
@@ -72,15 +73,12 @@ impl Host {
             .map_err(|refused| of_volume(object.clone(), &refused))?;
         self.commit_volumes(&object, array, &config)?;
         if !zeroing.is_done() {
-            let zeroed = self.zero(&object, array, &superblock, &zeroing.runs);
-            let mut config = self.running_config(array, &create.array)?;
-            let mut table = VolumeTable::new(&mut config, &superblock);
-            if let Err(failed) = zeroed {
-                // What is there stays unzeroed; the half-made volume goes at the next start.
-                tracing::error!(event = "volume_not_zeroed", volume = create.name, error = %failed, "left");
+            if let Err(failed) = self.zero(&object, array, &superblock, &zeroing.runs) {
+                self.take_back(&create.array, array, &superblock);
                 return Err(failed);
             }
-            table
+            let mut config = self.running_config(array, &create.array)?;
+            VolumeTable::new(&mut config, &superblock)
                 .finish_create(create.uuid)
                 .map_err(|refused| of_volume(object.clone(), &refused))?;
             self.commit_volumes(&object, array, &config)?;
@@ -109,7 +107,10 @@ impl Host {
             .map_err(|refused| of_volume(object.clone(), &refused))?;
         self.commit_volumes(&object, array, &config)?;
         if !zeroing.is_done() {
-            self.zero(&object, array, &superblock, &zeroing.runs)?;
+            if let Err(failed) = self.zero(&object, array, &superblock, &zeroing.runs) {
+                self.take_back(&array_name, array, &superblock);
+                return Err(failed);
+            }
             let mut config = self.running_config(array, &array_name)?;
             VolumeTable::new(&mut config, &superblock)
                 .finish_grow(volume, Size(size_bytes))
@@ -175,11 +176,27 @@ impl Host {
     }
 
     pub(crate) fn do_limit_volume(&self, name: &str, limit: &VolumeLimit) -> Answer<VolumeView> {
+        let view = self.volume_view(name)?;
         if !limit.is_none() {
             let text = "limits are not in this version";
-            return Err(error(ErrorKind::Invalid, format!("volume {name}"), text));
+            return Err(error(ErrorKind::Invalid, format!("volume {name}"), text)
+                .next("leave out --iops and --bandwidth"));
         }
-        self.volume_view(name)
+        Ok(view)
+    }
+
+    /// After a create or grow whose extents could not be zeroed: they are free again, and not
+    /// zeroed. Changes come one at a time, so nothing else is half done.
+    fn take_back(&self, name: &str, array: ArrayIndex, superblock: &Superblock) {
+        let object = format!("array {name}");
+        let undone = self.running_config(array, name).and_then(|mut config| {
+            VolumeTable::new(&mut config, superblock).recover();
+            self.commit_volumes(&object, array, &config)
+        });
+        if let Err(failed) = undone {
+            // The next start does it.
+            tracing::error!(event = "volume_half_made", array = name, error = %failed, "left");
+        }
     }
 
     fn zero(
@@ -194,7 +211,7 @@ impl Host {
             let (start, blocks) = space.blocks(*run);
             self.engine.zero(array, start, blocks).map_err(|status| {
                 let text = format!("its extents could not be zeroed: {status:?}");
-                error(ErrorKind::Degraded, object, text)
+                error(ErrorKind::Degraded, object, text).next("see the drives of its array")
             })?;
         }
         Ok(())

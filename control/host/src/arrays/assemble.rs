@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use array::MemberPlace;
 use array::assembly::{Assembly, LeftOut, Verdict, assemble};
+use array::format::{ExclusionCause, MemberState};
 use control::request::{ArrayImport, DriveSpec};
 use control::view::{ArrayView, FoundArray, FoundDrive};
 use control::{Answer, EngineError, ErrorKind};
@@ -125,14 +126,23 @@ impl Host {
                 .ok_or_else(|| not_found("array", name))?;
             match &entry.serving {
                 Serving::Running => {
-                    return Err(error(ErrorKind::Busy, object, "it runs already"));
+                    let next = format!("`garboard array show {name}` tells its state");
+                    return Err(error(ErrorKind::Busy, object, "it runs already").next(next));
                 }
                 Serving::Stopped(assembly) => (entry.index, assembly.clone()),
             }
         };
+        let startable = assembly.start(Uuid::new_v4().as_u128(), force);
+        startable.map_err(|verdict| of_verdict(&object, verdict))?;
+        let (assembly, unwritable) = self.mend_records(&object, *assembly)?;
         let next = assembly.start(Uuid::new_v4().as_u128(), force);
         let mut next = next.map_err(|verdict| of_verdict(&object, verdict))?;
-        self.mend_records(&assembly)?;
+        for member in unwritable {
+            next.members[member.at()].state = MemberState::Excluded {
+                since: next.update,
+                cause: ExclusionCause::WriteError,
+            };
+        }
         let dropped = VolumeTable::new(&mut next, &assembly.superblock).recover();
         for volume in dropped {
             tracing::warn!(
@@ -168,46 +178,59 @@ impl Host {
             entry.serving = Serving::Running;
             entry.config = next;
         }
+        self.release_excluded(name);
         tracing::info!(event = "array_started", array = name, verdict = %assembly.verdict, "started");
         self.array_view(name)
     }
 
     /// Brings members up to the record that decides, before the next update is written over
-    /// their only good one.
-    fn mend_records(&self, assembly: &Assembly) -> Answer<()> {
-        let drive = |member: MemberIndex| {
-            let index = assembly.members[member.at()]?;
-            let state = self.state();
-            let entry = state.drive_at(index)?;
-            Some((entry.name.clone(), Arc::clone(&entry.drive)))
-        };
-        for &(member, copies) in &assembly.damaged {
-            let Some((name, drive)) = drive(member) else {
+    /// their only good one. A member that takes no writes is left out, if the others are enough:
+    /// gives what may start then, and who is left out.
+    fn mend_records(
+        &self,
+        object: &str,
+        mut assembly: Assembly,
+    ) -> Answer<(Assembly, Vec<MemberIndex>)> {
+        let mut to_mend: Vec<MemberIndex> = assembly.damaged.iter().map(|(m, _)| *m).collect();
+        to_mend.extend(&assembly.behind);
+        to_mend.sort_unstable();
+        to_mend.dedup();
+        let mut unwritable = Vec::new();
+        let mut causes = Vec::new();
+        for member in to_mend {
+            let drive = assembly.members[member.at()].and_then(|index| {
+                let state = self.state();
+                let entry = state.drive_at(index)?;
+                Some((entry.name.clone(), Arc::clone(&entry.drive)))
+            });
+            let Some((name, drive)) = drive else {
                 continue;
             };
-            tracing::warn!(
-                event = "superblock_damaged",
-                drive = name,
-                copies,
-                "written anew"
-            );
-            let found = records::read(DriveIndex(0), &drive);
-            if let Ok(found) = found
-                && let Some(own) = found.superblock()
-            {
-                let io = |source| of_io(format!("drive {name}"), "writing its superblock", &source);
-                records::write_superblocks(&drive, own).map_err(io)?;
+            if let Err(source) = mend(&assembly, member, &drive) {
+                tracing::warn!(event = "member_unwritable", object, member = member.0, drive = name,
+                    error = %source, "its records cannot be mended; it is left out");
+                causes.push(format!(
+                    "{member}, drive {name}, takes no records: {source}"
+                ));
+                unwritable.push(member);
+            } else {
+                tracing::info!(
+                    event = "member_mended",
+                    object,
+                    member = member.0,
+                    drive = name,
+                    "its records are as those of the others again"
+                );
             }
         }
-        for &member in &assembly.behind {
-            let Some((name, drive)) = drive(member) else {
-                continue;
-            };
-            let io = |source| of_io(format!("drive {name}"), "writing its record", &source);
-            records::write_config(&drive, &assembly.superblock, member, &assembly.config)
-                .map_err(io)?;
+        for &member in &unwritable {
+            assembly.members[member.at()] = None;
         }
-        Ok(())
+        if !unwritable.is_empty() && !is_enough(&assembly) {
+            return Err(error(ErrorKind::Degraded, object, causes.join(", and "))
+                .next("the others are not enough: see what its drives need, and start it again"));
+        }
+        Ok((assembly, unwritable))
     }
 
     /// Puts a stopped array together again from what is on its drives.
@@ -316,6 +339,36 @@ impl Host {
     }
 }
 
+/// Writes anew what is damaged or behind on one member.
+fn mend(assembly: &Assembly, member: MemberIndex, drive: &Drive) -> std::io::Result<()> {
+    if assembly
+        .damaged
+        .iter()
+        .any(|(damaged, _)| *damaged == member)
+    {
+        let found = records::read(DriveIndex(0), drive)?;
+        if let Some(own) = found.superblock() {
+            records::write_superblocks(drive, own)?;
+        }
+    }
+    if assembly.behind.contains(&member) {
+        records::write_config(drive, &assembly.superblock, member, &assembly.config)?;
+    }
+    Ok(())
+}
+
+/// Whether every group has enough members in sync, and here.
+fn is_enough(assembly: &Assembly) -> bool {
+    let geometry = &assembly.superblock.geometry;
+    let members = assembly.config.members.iter().zip(&assembly.members);
+    let good: Vec<bool> = members
+        .map(|(record, drive)| record.state == MemberState::InSync && drive.is_some())
+        .collect();
+    let count = |group: &[bool]| group.iter().filter(|good| **good).count();
+    good.chunks(geometry.group_members())
+        .all(|group| count(group) >= geometry.data())
+}
+
 fn by_index(state: &mut State, drive: DriveIndex) -> Option<&mut DriveEntry> {
     state.drives.values_mut().find(|entry| entry.index == drive)
 }
@@ -342,7 +395,17 @@ fn of_verdict(object: &str, verdict: &Verdict) -> EngineError {
         Verdict::NeedsForce { .. } | Verdict::Refused { .. } => ErrorKind::Unsafe,
         Verdict::Failed { .. } | Verdict::Startable { .. } => ErrorKind::Degraded,
     };
-    error(kind, object, verdict.to_string())
+    let next = match verdict {
+        Verdict::NeedsForce { .. } => {
+            "bring its other drives with `garboard drive add`, or give up with --force what only \
+             they hold"
+        }
+        Verdict::Failed { .. } | Verdict::Startable { .. } => {
+            "bring more of its drives with `garboard drive add`"
+        }
+        Verdict::Refused { .. } => "bring all of its drives, or remove those to give up",
+    };
+    error(kind, object, verdict.to_string()).next(next)
 }
 
 fn found_array(

@@ -2,7 +2,7 @@
 
 use array::format::{
     ArrayConfig, ArrayOptions, EXTENT_BYTES_MIN, ExtentRun, ExtentSpace, Features, Layout,
-    MemberRecord, MemberState, Sectors, Superblock,
+    MemberRecord, MemberState, Sectors, Superblock, check_name,
 };
 use array::{Geometry, GeometryParameters, MemberPlace};
 use control::request::ArrayCreate;
@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::{
     Candidate, created_now, identity_of, level_of, refuse_signatures, sectors_of, write_hole_of,
 };
-use crate::error::{error, of_io, of_start};
+use crate::error::{error, of_geometry, of_io, of_start};
 use crate::state::{ArrayEntry, DriveRole, Serving};
 use crate::{Host, records};
 
@@ -25,6 +25,7 @@ const CHUNK_BYTES: u64 = 64 << 10;
 impl Host {
     pub(crate) fn do_create_array(&self, create: &ArrayCreate) -> Answer<ArrayView> {
         let object = format!("array {}", create.name);
+        self.refuse_taken(&object, create)?;
         let candidates = self.candidates(&object, &create.drives)?;
         refuse_signatures(&object, &candidates, create.force)?;
         let (superblock, config) = describe(create, &candidates)?;
@@ -36,7 +37,11 @@ impl Host {
                 "the engine has all arrays it may have",
             )
         })?;
-        write_members(&candidates, &superblock, &config, create.force)?;
+        let written = write_members(&candidates, &superblock, &config, create.force);
+        if let Err(failed) = written {
+            forget_members(&candidates, &superblock);
+            return Err(failed);
+        }
         let initializing = config.resynced_until.0 < superblock.geometry.stripes();
         let mut next = config.next(Uuid::new_v4().as_u128());
         next.clean = false;
@@ -65,11 +70,29 @@ impl Host {
             seed: Uuid::new_v4().as_u64_pair().0,
         };
         if let Err(start) = self.engine.start_array(start) {
+            forget_members(&candidates, &superblock);
             self.forget_array(&create.name);
             return Err(of_start(object, &start));
         }
         tracing::info!(event = "array_created", array = create.name, uuid = %create.uuid, "created");
         self.array_view(&create.name)
+    }
+
+    /// Refuses a name that cannot be one, and a name or uuid that an array has.
+    fn refuse_taken(&self, object: &str, create: &ArrayCreate) -> Answer<()> {
+        check_name(&create.name).map_err(|wrong| {
+            error(ErrorKind::Invalid, object, wrong.to_string()).next("choose another name")
+        })?;
+        let state = self.state();
+        let taken = state
+            .arrays
+            .values()
+            .find(|array| array.name == create.name || array.uuid == create.uuid);
+        let Some(taken) = taken else {
+            return Ok(());
+        };
+        let text = format!("array {} has the uuid {}", taken.name, taken.uuid);
+        Err(error(ErrorKind::Exists, object, text).next("choose another name and uuid"))
     }
 
     /// Notes a new array, and that its drives are its members.
@@ -129,18 +152,35 @@ fn write_members(
     Ok(())
 }
 
+/// Takes back what [`write_members`] wrote, so that the drives are free again and no later start
+/// finds an array that nobody was given.
+fn forget_members(candidates: &[Candidate], superblock: &Superblock) {
+    for candidate in candidates {
+        if let Err(source) = records::forget(&candidate.drive, superblock) {
+            tracing::warn!(
+                event = "drive_not_wiped",
+                drive = candidate.name,
+                error = %source,
+                "may name an array that was not made"
+            );
+        }
+    }
+}
+
 /// The superblock and first record of a new array.
 fn describe(create: &ArrayCreate, candidates: &[Candidate]) -> Answer<(Superblock, ArrayConfig)> {
     let object = format!("array {}", create.name);
-    let invalid = |text: String| error(ErrorKind::Invalid, &object, text);
     let smallest = candidates
         .iter()
         .map(|candidate| candidate.drive.info().size_bytes)
         .min();
-    let smallest = smallest.ok_or_else(|| invalid("it has no drives".to_owned()))?;
+    let smallest = smallest.ok_or_else(|| {
+        error(ErrorKind::Invalid, &object, "it has no drives").next("name its drives: --drives")
+    })?;
     let block = block_size_of(create, candidates)?;
-    let layout = Layout::for_member(smallest, block, candidates.len())
-        .map_err(|small| error(ErrorKind::Full, &object, small.to_string()))?;
+    let layout = Layout::for_member(smallest, block, candidates.len()).map_err(|small| {
+        error(ErrorKind::Full, &object, small.to_string()).next("choose larger drives")
+    })?;
     let geometry = Geometry::new(GeometryParameters {
         level: level_of(create.level),
         members: candidates.len(),
@@ -150,13 +190,13 @@ fn describe(create: &ArrayCreate, candidates: &[Candidate]) -> Answer<(Superbloc
         block,
         member_data_blocks: layout.data.length >> block.shift(),
     });
-    let geometry = geometry.map_err(|wrong| invalid(wrong.to_string()))?;
+    let geometry = geometry.map_err(|wrong| of_geometry(&object, &wrong))?;
     let space = ExtentSpace::new(&geometry);
     if space.count() == 0 {
         let text = format!(
             "its drives are too small: it has no room for one extent of {EXTENT_BYTES_MIN} bytes"
         );
-        return Err(error(ErrorKind::Full, &object, text));
+        return Err(error(ErrorKind::Full, &object, text).next("choose larger drives"));
     }
     let superblock = Superblock {
         array: create.uuid,
@@ -184,14 +224,13 @@ fn block_size_of(create: &ArrayCreate, candidates: &[Candidate]) -> Answer<Block
         .max();
     let block_bytes = create.options.block_bytes.or(largest).unwrap_or(512);
     let block = BlockSize::from_bytes(block_bytes).ok_or_else(|| {
-        invalid(format!(
-            "{block_bytes} is no block size; there are 512 and 4096"
-        ))
+        invalid(format!("{block_bytes} is no block size")).next("there are 512 and 4096")
     })?;
     if largest.is_some_and(|largest| largest > block_bytes) {
         return Err(invalid(
             "its drives have blocks of 4096 bytes, and it cannot have smaller ones".to_owned(),
-        ));
+        )
+        .next("--block-size 4096"));
     }
     Ok(block)
 }

@@ -45,7 +45,8 @@ impl Host {
             ErrorKind::NotFound,
             format!("member {member} of array {name}"),
             text,
-        ))
+        )
+        .next(format!("`garboard array show {name}` lists them")))
     }
 
     /// Drives whose members were excluded are nobody's any more.
@@ -87,27 +88,7 @@ impl Host {
         self.release_excluded(name);
         let member = MemberIndex(replace.member);
         self.refuse_filled(name, uuid, member)?;
-        let candidates = self.candidates(&object, std::slice::from_ref(&replace.drive))?;
-        let candidate = candidates.into_iter().next().expect("one was asked for");
-        // A drive that was a member of this very array before carries nothing else.
-        let returns = matches!(
-            self.state().drives.get(&replace.drive).map(|drive| drive.role.clone()),
-            Some(DriveRole::LeftOut { array, .. }) if array == uuid
-        );
-        refuse_signatures(
-            &object,
-            std::slice::from_ref(&candidate),
-            replace.force || returns,
-        )?;
-        let superblock = {
-            let state = self.state();
-            state
-                .arrays
-                .get(name)
-                .ok_or_else(|| not_found("array", name))?
-                .superblock
-        };
-        refuse_unfit(&object, &candidate, &superblock)?;
+        let (candidate, superblock) = self.fitting(&object, (name, uuid), replace)?;
         let running = self
             .engine
             .array_state(index)
@@ -120,7 +101,8 @@ impl Host {
             created: created_now(),
             ..superblock
         };
-        let record = format_replacement(&candidate, &own, replace.force)?;
+        let record = format_replacement(&candidate, &own, replace.force)
+            .inspect_err(|_| forget_replacement(&candidate, &own))?;
         let place = MemberPlace {
             drive: candidate.index,
             layout: superblock.layout,
@@ -133,7 +115,10 @@ impl Host {
                 record,
             },
         );
-        replaced.map_err(|refusal| of_refusal(object, &refusal))?;
+        if let Err(refusal) = replaced {
+            forget_replacement(&candidate, &own);
+            return Err(of_refusal(object, &refusal));
+        }
         {
             let mut state = self.state();
             let drive = state.drives.get_mut(&replace.drive).expect("a candidate");
@@ -142,6 +127,8 @@ impl Host {
                 member,
             };
         }
+        // It may have failed already.
+        self.release_excluded(name);
         tracing::info!(
             event = "member_replaced",
             array = name,
@@ -150,6 +137,34 @@ impl Host {
             "rebuild begins"
         );
         self.array_view(name)
+    }
+
+    /// The drive that shall take a place, if it may and fits, and a superblock of the array.
+    fn fitting(
+        &self,
+        object: &str,
+        (name, uuid): (&str, Uuid),
+        replace: &MemberReplace,
+    ) -> Answer<(Candidate, Superblock)> {
+        let candidates = self.candidates(object, std::slice::from_ref(&replace.drive))?;
+        let candidate = candidates.into_iter().next().expect("one was asked for");
+        // A drive that was a member of this very array before carries nothing else.
+        let returns = matches!(
+            self.state().drives.get(&replace.drive).map(|drive| drive.role.clone()),
+            Some(DriveRole::LeftOut { array, .. }) if array == uuid
+        );
+        refuse_signatures(
+            object,
+            std::slice::from_ref(&candidate),
+            replace.force || returns,
+        )?;
+        let superblock = {
+            let state = self.state();
+            let entry = state.arrays.get(name);
+            entry.ok_or_else(|| not_found("array", name))?.superblock
+        };
+        refuse_unfit(object, &candidate, &superblock)?;
+        Ok((candidate, superblock))
     }
 
     /// Refuses a place that a drive fills.
@@ -180,7 +195,9 @@ fn refuse_unfit(object: &str, candidate: &Candidate, superblock: &Superblock) ->
     }
     if candidate.drive.info().block_bytes > superblock.geometry.block_size().bytes() {
         let text = format!("drive {} has larger blocks than the array", candidate.name);
-        return Err(error(ErrorKind::Invalid, object, text));
+        return Err(
+            error(ErrorKind::Invalid, object, text).next("choose a drive of smaller blocks")
+        );
     }
     Ok(())
 }
@@ -211,4 +228,16 @@ fn format_replacement(
         drive_bytes: candidate.drive.info().size_bytes,
         identity: identity_of(&candidate.drive),
     })
+}
+
+/// Takes back what [`format_replacement`] wrote: the drive stays free.
+fn forget_replacement(candidate: &Candidate, own: &Superblock) {
+    if let Err(source) = records::forget(&candidate.drive, own) {
+        tracing::warn!(
+            event = "drive_not_wiped",
+            drive = candidate.name,
+            error = %source,
+            "may name a place that it does not fill"
+        );
+    }
 }

@@ -1,0 +1,399 @@
+//! What lies on drives at a start, and what is made of it: good, damaged, foreign, copied, old.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use control::request::Level;
+use control::view::{ArrayState, DriveState, MemberState};
+use control::{Engine, ErrorKind};
+use drive::Fault;
+
+use super::{Bench, DRIVE_BYTES, MIB, volume_of};
+
+const ALL: [&str; 3] = ["one", "two", "three"];
+
+/// A second engine that has opened these files of the first, by their paths alone.
+fn restarted(bench: Bench, drives: &[&str]) -> Bench {
+    let bench = bench.next();
+    for name in drives {
+        bench.reopen(name, "").expect("a file");
+    }
+    bench
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::copy(from, to).expect("a copy");
+}
+
+/// Everything that names a member: superblocks at both ends, both records.
+fn overwrite(path: &Path, bytes: u8) {
+    let file = fs::File::options().write(true).open(path).expect("a file");
+    let garbage = vec![bytes; usize::try_from(4 * MIB).expect("small")];
+    file.write_all_at(&garbage, 0).expect("written");
+    file.write_all_at(&garbage, DRIVE_BYTES - 4 * MIB)
+        .expect("written");
+}
+
+#[test]
+fn an_array_comes_back_as_it_was() {
+    let bench = Bench::file_tank();
+    bench
+        .host
+        .create_volume(&volume_of("v", "tank", MIB))
+        .expect("room");
+    let (array, volumes) = (bench.array("tank"), bench.host.volumes());
+    let bench = restarted(bench, &["three", "one", "two"]);
+    let assembled = bench.host.assemble();
+    assert_eq!(assembled.len(), 1);
+    assert_eq!(assembled[0].state, ArrayState::Stopped);
+    let started = bench.host.start_array("tank", false).expect("all are here");
+    assert_eq!(started.state, ArrayState::Optimal);
+    assert_eq!((started.uuid, started.members), (array.uuid, array.members));
+    assert_eq!(bench.host.volumes(), volumes);
+}
+
+#[test]
+fn a_member_that_is_not_there_is_excluded_and_said_so() {
+    let bench = restarted(Bench::file_tank(), &["one", "three"]);
+    bench.host.assemble();
+    let started = bench
+        .host
+        .start_array("tank", false)
+        .expect("two are enough");
+    assert_eq!(started.state, ArrayState::Degraded);
+    assert_eq!(started.members[1].state, MemberState::Missing);
+    // It comes back: what it holds is too old now.
+    bench.reopen("two", "").expect("a file");
+    assert_eq!(bench.host.assemble(), []);
+    let bench = restarted(bench, &ALL);
+    bench.host.assemble();
+    let two = bench.drive("two");
+    assert_eq!(two.state, DriveState::Failed);
+    assert_eq!(two.array.as_deref(), Some("tank"));
+    assert!(two.cause.expect("said").contains("member 1"));
+}
+
+#[test]
+fn too_few_members_are_not_started_and_named() {
+    let bench = restarted(Bench::file_tank(), &["two"]);
+    bench.host.assemble();
+    let refusal = bench.refused(
+        (ErrorKind::Degraded, "needs 2 members in sync and has 1"),
+        |host| host.start_array("tank", true),
+    );
+    assert!(refusal.message.contains("member 0"), "{refusal}");
+    assert!(refusal.next.contains("drive add"), "{refusal}");
+}
+
+#[test]
+fn a_minority_is_started_only_by_force() {
+    let bench = Bench::new();
+    for name in ["one", "two", "three"] {
+        bench.file(name);
+    }
+    bench.create("tank", Level::Raid1, &ALL);
+    let bench = restarted(bench, &["two"]);
+    bench.host.assemble();
+    let refusal = bench.refused((ErrorKind::Unsafe, "only 1 of the 3"), |host| {
+        host.start_array("tank", false)
+    });
+    assert!(refusal.next.contains("--force"), "{refusal}");
+    let started = bench.host.start_array("tank", true).expect("forced");
+    assert_eq!(started.state, ArrayState::Degraded);
+}
+
+#[test]
+fn garbage_and_truncated_members_are_left_out() {
+    for damage in [
+        (|path| overwrite(path, 0xa5)) as fn(&Path),
+        |path| overwrite(path, 0),
+        |path| overwrite(path, b'G'),
+        |path| {
+            fs::File::options()
+                .write(true)
+                .open(path)
+                .expect("a file")
+                .set_len(MIB)
+                .expect("cut")
+        },
+        |path| {
+            let file = fs::File::options().write(true).open(path).expect("a file");
+            file.set_len(DRIVE_BYTES / 2).expect("cut");
+        },
+        // Only the records.
+        |path| {
+            let file = fs::File::options().write(true).open(path).expect("a file");
+            let garbage = vec![0x5a; usize::try_from(2 * MIB).expect("small")];
+            file.write_all_at(&garbage, MIB + 64 * 1024)
+                .expect("written");
+        },
+    ] {
+        let bench = Bench::file_tank().next();
+        damage(&bench.path("two"));
+        for name in ALL {
+            bench.reopen(name, "").expect("a file of whatever");
+        }
+        bench.host.assemble();
+        let started = bench
+            .host
+            .start_array("tank", false)
+            .expect("two are enough");
+        assert_eq!(started.state, ArrayState::Degraded);
+        assert_eq!(started.members[1].drive, None);
+        assert_ne!(bench.drive("two").state, DriveState::Member);
+    }
+}
+
+#[test]
+fn one_bad_copy_of_a_superblock_is_written_anew() {
+    let bench = Bench::file_tank().next();
+    let file = fs::File::options()
+        .read(true)
+        .write(true)
+        .open(bench.path("two"))
+        .expect("a file");
+    let mut good = vec![0; 4096];
+    file.read_exact_at(&mut good, MIB).expect("read");
+    assert_eq!(&good[..8], b"GARBOARD");
+    file.write_all_at(&[0xa5; 4096], MIB).expect("written");
+    for name in ALL {
+        bench.reopen(name, "").expect("a file");
+    }
+    bench.host.assemble();
+    let started = bench
+        .host
+        .start_array("tank", false)
+        .expect("there are copies");
+    assert_eq!(started.state, ArrayState::Optimal);
+    let mut again = vec![0; 4096];
+    file.read_exact_at(&mut again, MIB).expect("read");
+    assert_eq!(again, good);
+}
+
+#[test]
+fn a_member_of_another_array_is_not_taken() {
+    let bench = Bench::file_tank();
+    for name in ["a", "b", "c"] {
+        bench.file(name);
+    }
+    bench.create("pond", Level::Raid5, &["a", "b", "c"]);
+    let bench = bench.next();
+    copy(&bench.path("b"), &bench.path("two"));
+    for name in ["one", "two", "three"] {
+        bench.reopen(name, "").expect("a file");
+    }
+    let assembled = bench.host.assemble();
+    assert_eq!(assembled.len(), 2);
+    let started = bench
+        .host
+        .start_array("tank", false)
+        .expect("two are enough");
+    assert_eq!(started.state, ArrayState::Degraded);
+    assert_eq!(started.members[1].drive, None);
+    assert_eq!(bench.drive("two").array.as_deref(), Some("pond"));
+    bench.refused((ErrorKind::Degraded, "has 1"), |host| {
+        host.start_array("pond", true)
+    });
+}
+
+#[test]
+fn a_copy_beside_the_member_is_left_out() {
+    let bench = Bench::file_tank().next();
+    copy(&bench.path("two"), &bench.path("a-twin"));
+    for name in ["one", "two", "three", "a-twin"] {
+        bench.reopen(name, "").expect("a file");
+    }
+    bench.host.assemble();
+    let twin = bench.drive("a-twin");
+    assert_eq!(twin.state, DriveState::Failed);
+    assert!(twin.cause.expect("said").contains("is used instead"));
+    let started = bench.host.start_array("tank", false).expect("all are here");
+    assert_eq!(started.state, ArrayState::Optimal);
+    assert_eq!(started.members[1].drive.as_deref(), Some("two"));
+}
+
+#[test]
+fn two_drives_that_claim_one_place_are_both_left_out_when_nothing_tells_them_apart() {
+    let bench = Bench::file_tank().next();
+    copy(&bench.path("two"), &bench.path("twin"));
+    fs::rename(bench.path("two"), bench.path("other")).expect("renamed");
+    for name in ["one", "other", "three", "twin"] {
+        bench.reopen(name, "").expect("a file");
+    }
+    bench.host.assemble();
+    for name in ["other", "twin"] {
+        let drive = bench.drive(name);
+        assert_eq!(drive.state, DriveState::Failed);
+        let cause = drive.cause.expect("said");
+        assert!(cause.contains("claims to be the same member"), "{cause}");
+    }
+    let said = bench.array("tank").warnings.join("\n");
+    assert!(
+        said.contains("drive other is") && said.contains("drive twin is"),
+        "{said}"
+    );
+    let started = bench
+        .host
+        .start_array("tank", false)
+        .expect("two are enough");
+    assert_eq!(started.state, ArrayState::Degraded);
+}
+
+#[test]
+fn an_older_copy_put_back_is_left_out() {
+    let bench = Bench::file_tank();
+    copy(&bench.path("two"), &bench.path("old"));
+    for size in 1..4 {
+        let name = format!("v{size}");
+        bench
+            .host
+            .create_volume(&volume_of(&name, "tank", size * MIB))
+            .expect("room");
+    }
+    let volumes = bench.host.volumes();
+    let bench = bench.next();
+    copy(&bench.path("old"), &bench.path("two"));
+    for name in ALL {
+        bench.reopen(name, "").expect("a file");
+    }
+    bench.host.assemble();
+    let two = bench.drive("two");
+    assert_eq!(two.state, DriveState::Failed);
+    assert!(two.cause.expect("said").contains("is older than"));
+    let started = bench
+        .host
+        .start_array("tank", false)
+        .expect("two are enough");
+    assert_eq!(started.state, ArrayState::Degraded);
+    assert_eq!(started.members[1].state, MemberState::Failed);
+    assert_eq!(bench.host.volumes(), volumes);
+}
+
+#[test]
+fn an_older_copy_beside_the_member_is_not_used() {
+    let bench = Bench::file_tank();
+    copy(&bench.path("two"), &bench.path("old"));
+    bench
+        .host
+        .create_volume(&volume_of("v", "tank", MIB))
+        .expect("room");
+    let bench = restarted(bench, &["old", "one", "two", "three"]);
+    bench.host.assemble();
+    assert_eq!(bench.drive("old").state, DriveState::Failed);
+    let started = bench.host.start_array("tank", false).expect("all are here");
+    assert_eq!(started.state, ArrayState::Optimal);
+    assert_eq!(started.members[1].drive.as_deref(), Some("two"));
+}
+
+#[test]
+fn two_arrays_of_one_name_are_both_there() {
+    let first = Bench::file_tank().next();
+    for name in ALL {
+        fs::rename(first.path(name), first.path(&format!("old-{name}"))).expect("renamed");
+    }
+    for name in ALL {
+        first.file(name);
+    }
+    first.create("tank", Level::Raid5, &ALL);
+    let uuid = first.array("tank").uuid;
+    let second = first.next();
+    for name in ["old-one", "old-two", "old-three", "one", "two", "three"] {
+        second.reopen(name, "").expect("a file");
+    }
+    assert_eq!(second.host.assemble().len(), 2);
+    for array in second.host.arrays() {
+        second
+            .host
+            .start_array(&array.name, false)
+            .expect("complete");
+    }
+    let names: Vec<String> = second
+        .host
+        .arrays()
+        .into_iter()
+        .map(|array| array.name)
+        .collect();
+    assert_eq!(names.len(), 2);
+    assert!(names.contains(&"tank".to_owned()), "{names:?} of {uuid}");
+}
+
+#[test]
+fn an_unwritable_member_does_not_stop_a_start() {
+    for fault in [
+        Fault::Unwritable {
+            offset: 0,
+            length: DRIVE_BYTES,
+        },
+        Fault::FlushFails,
+        Fault::Pulled,
+    ] {
+        let bench = Bench::file_tank().next();
+        // Something to mend on it.
+        let file = fs::File::options()
+            .write(true)
+            .open(bench.path("two"))
+            .expect("a file");
+        file.write_all_at(&[0xa5; 4096], MIB).expect("written");
+        for name in ALL {
+            bench.reopen(name, "").expect("a file");
+        }
+        bench.host.assemble();
+        bench.inject("two", fault);
+        let started = bench
+            .host
+            .start_array("tank", false)
+            .expect("two are enough");
+        assert_eq!(started.state, ArrayState::Degraded, "{fault:?}");
+        assert_eq!(started.members[1].state, MemberState::Failed, "{fault:?}");
+        let two = bench.drive("two");
+        assert_eq!(two.state, DriveState::Failed, "{fault:?}");
+        // And it stays out, although its own record looks well.
+        bench.host.state().drives["two"].drive.clear_faults();
+        bench.host.stop_array("tank").expect("unused");
+        assert_eq!(
+            bench.array("tank").members[1].state,
+            MemberState::Failed,
+            "{fault:?}"
+        );
+    }
+}
+
+#[test]
+fn unwritable_members_beyond_redundancy_stop_a_start_and_are_named() {
+    let bench = Bench::file_tank().next();
+    for name in ["two", "three"] {
+        let file = fs::File::options()
+            .write(true)
+            .open(bench.path(name))
+            .expect("a file");
+        file.write_all_at(&[0xa5; 4096], MIB).expect("written");
+    }
+    for name in ALL {
+        bench.reopen(name, "").expect("a file");
+    }
+    bench.host.assemble();
+    for name in ["two", "three"] {
+        bench.inject(
+            name,
+            Fault::Unwritable {
+                offset: 0,
+                length: DRIVE_BYTES,
+            },
+        );
+    }
+    let before = bench.array("tank").update;
+    let refusal = bench
+        .host
+        .start_array("tank", false)
+        .expect_err("one is not enough");
+    assert_eq!(refusal.kind, ErrorKind::Degraded, "{refusal}");
+    assert!(refusal.message.contains("drive t"), "{refusal}");
+    assert_eq!(bench.array("tank").state, ArrayState::Stopped);
+    assert_eq!(bench.array("tank").update, before);
+    for name in ["two", "three"] {
+        bench.host.state().drives[name].drive.clear_faults();
+    }
+    let started = bench.host.start_array("tank", false).expect("all is well");
+    assert_eq!(started.state, ArrayState::Optimal);
+}
