@@ -1,0 +1,128 @@
+//! The real program as an engine, and its commands, for tests.
+
+#![allow(dead_code, reason = "not every test uses all of it")]
+
+use std::io;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// Longer than an engine takes to start, or to end.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running `garboard serve`; killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    folder: PathBuf,
+    child: Child,
+    notices: UnixDatagram,
+}
+
+impl Engine {
+    /// Starts one in `folder` and waits until it says that it is ready.
+    pub(crate) fn start(folder: &Path) -> Engine {
+        let address = folder.join("notices.sock");
+        let _ = std::fs::remove_file(&address);
+        let notices = UnixDatagram::bind(&address).expect("bound");
+        notices.set_read_timeout(Some(PATIENCE)).expect("not zero");
+        let mut command = serve(&folder.join("state"), &folder.join("api.sock"));
+        command.env("NOTIFY_SOCKET", &address);
+        let child = command.stderr(Stdio::null()).spawn().expect("it runs");
+        let engine = Engine {
+            folder: folder.to_owned(),
+            child,
+            notices,
+        };
+        assert_eq!(engine.notice().expect("a notice"), "READY=1");
+        engine
+    }
+
+    /// The next thing that it tells systemd.
+    pub(crate) fn notice(&self) -> io::Result<String> {
+        let mut text = [0; 512];
+        let bytes = self.notices.recv(&mut text)?;
+        let text = String::from_utf8_lossy(&text[..bytes]);
+        Ok(text.trim_end().to_owned())
+    }
+
+    pub(crate) fn command(&self, arguments: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_garboard"))
+            .arg("--socket")
+            .arg(self.folder.join("api.sock"))
+            .args(arguments)
+            .stdin(Stdio::null())
+            .output()
+            .expect("it runs")
+    }
+
+    /// Runs a command that succeeds, and gives back its JSON.
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
+        let output = self.command(&[arguments, &["--output", "json"]].concat());
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {error}");
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    /// Runs a command that is refused, and gives back the error.
+    pub(crate) fn refused(&self, arguments: &[&str]) -> Value {
+        let output = self.command(&[arguments, &["--output", "json"]].concat());
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        serde_json::from_slice(&output.stderr).expect("JSON")
+    }
+
+    /// Makes drives `d0`… of `specs`, a RAID 5 `a` of them, and a volume `v`.
+    pub(crate) fn fill(&self, specs: &[String]) {
+        let mut names = Vec::new();
+        for (number, spec) in specs.iter().enumerate() {
+            let name = format!("d{number}");
+            self.json(&["drive", "add", spec, "--name", &name]);
+            names.push(name);
+        }
+        let drives = names.join(",");
+        self.json(&[
+            "array", "create", "a", "--level", "5", "--drives", &drives, "--wait",
+        ]);
+        self.json(&["volume", "create", "v", "--array", "a", "--size", "32MiB"]);
+    }
+
+    /// The number of its process.
+    pub(crate) fn id(&self) -> i32 {
+        i32::try_from(self.child.id()).expect("process numbers are small")
+    }
+
+    /// Sends `signal` and waits for the end.
+    pub(crate) fn end(mut self, signal: Signal) -> ExitStatus {
+        kill_process(Pid::from_child(&self.child), signal).expect("it runs");
+        self.child.wait().expect("it ends")
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // Gone already is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// `garboard serve` there.
+pub(crate) fn serve(state: &Path, socket: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_garboard"));
+    command.arg("serve").arg("--state-dir").arg(state);
+    command.arg("--socket").arg(socket);
+    command.args(["--cores", "0"]).stdin(Stdio::null());
+    command
+}
+
+/// Specs of `count` new file drives of 64 MiB in `folder`.
+pub(crate) fn files(folder: &Path, count: u32) -> Vec<String> {
+    let spec = |number| {
+        let path = folder.join(format!("d{number}.img"));
+        format!("file:{},size=64MiB,create", path.display())
+    };
+    (0..count).map(spec).collect()
+}
