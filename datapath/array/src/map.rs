@@ -111,8 +111,7 @@ impl ArrayMap {
     pub fn lost(&self, stripe: StripeIndex, filled: bool) -> RoleSet {
         let mut lost = RoleSet::EMPTY;
         for (position, member) in self.members.iter().enumerate() {
-            let planted = planted::is(Fault::UseAnExcludedMember) && member.drive.is_some();
-            if planted || self.usable(member.state, stripe, filled) {
+            if self.usable(member.state, stripe, filled) {
                 continue;
             }
             if let Some(role) = self.geometry.role(stripe, MemberIndex::from_at(position)) {
@@ -126,7 +125,6 @@ impl ArrayMap {
         match state {
             MapState::InSync => true,
             MapState::Rebuilding { until } => {
-                let filled = filled || planted::is(Fault::UseAnUnfilledMember);
                 stripe < until || (filled && self.in_window(Pass::Rebuild, stripe))
             }
             MapState::Lost => false,

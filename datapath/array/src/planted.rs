@@ -26,10 +26,10 @@ pub enum Fault {
     RebuildWithoutLanes,
     /// A reconstructing read does not wait for writes to the same stripe.
     ReadWithoutLanes,
-    /// A member that is out is used while it has a drive.
-    UseAnExcludedMember,
-    /// A member is used where its rebuild has not been.
-    UseAnUnfilledMember,
+    /// A member that is out is read while it has a drive.
+    ReadAnExcludedMember,
+    /// A member is read where its rebuild has not been.
+    ReadAnUnfilledMember,
     /// Copies of a mirror that may differ are read by turns.
     UntrustedMirrorsTakeTurns,
     /// The oldest record that is found decides.
@@ -44,6 +44,8 @@ pub enum Fault {
     RecordNotFlushed,
     /// Progress is recorded before what it claims is flushed.
     ProgressBeforeFlush,
+    /// The first record of an engine goes over the last one that is durable.
+    StartBeforeFlush,
     /// The array is marked clean while it is in use.
     CleanWhileInUse,
     /// One member is not flushed.
@@ -72,7 +74,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 30] = [
+    pub const ALL: &[Fault] = &[
         Fault::AnswerBeforeExclusion,
         Fault::FailedWriteForgotten,
         Fault::AnswerBeforeEveryReactor,
@@ -82,8 +84,8 @@ impl Fault {
         Fault::MessageLost,
         Fault::RebuildWithoutLanes,
         Fault::ReadWithoutLanes,
-        Fault::UseAnExcludedMember,
-        Fault::UseAnUnfilledMember,
+        Fault::ReadAnExcludedMember,
+        Fault::ReadAnUnfilledMember,
         Fault::UntrustedMirrorsTakeTurns,
         Fault::AcceptTheLowerUpdate,
         Fault::TornRecordTaken,
@@ -91,6 +93,7 @@ impl Fault {
         Fault::RecordOnHalfOfTheMembers,
         Fault::RecordNotFlushed,
         Fault::ProgressBeforeFlush,
+        Fault::StartBeforeFlush,
         Fault::CleanWhileInUse,
         Fault::MemberForgottenInFlush,
         Fault::FailedFlushForgotten,

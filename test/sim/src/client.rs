@@ -18,6 +18,8 @@ pub const IN_FLIGHT: usize = 8;
 /// Pieces of one request.
 const PIECES: usize = 32;
 const BUFFER_BYTES: usize = 512 << 10;
+/// Writes of at most so many blocks are read back at once.
+const READ_BACK_BLOCKS: u32 = 64;
 /// Blocks that a volume can grow to, as the model keeps it.
 pub const VOLUME_BLOCKS_MAX: u64 = 12 << 10;
 
@@ -77,6 +79,8 @@ pub struct Client {
     pub doomed: bool,
     /// Requests answered.
     pub answered: u64,
+    /// Reads of what was written since they were taken last.
+    written: Vec<Asked>,
 }
 
 impl Default for Client {
@@ -91,6 +95,7 @@ impl Default for Client {
             hidden: None,
             doomed: false,
             answered: 0,
+            written: Vec::new(),
         }
     }
 }
@@ -217,11 +222,25 @@ impl Client {
         }
     }
 
+    /// Reads of what has been written, as far as it is small.
+    pub fn take_written(&mut self) -> Vec<Asked> {
+        std::mem::take(&mut self.written)
+    }
+
     /// Submits a request; not when there is no room.
     ///
     /// # Panics
     /// When the volume has not the blocks.
     pub fn submit(&mut self, asked: Asked, world: &mut World) -> bool {
+        let reactor = world.random.position(world.shards.len());
+        self.submit_on(asked, world, reactor)
+    }
+
+    /// As `submit`, on one reactor.
+    ///
+    /// # Panics
+    /// When the volume has not the blocks.
+    pub fn submit_on(&mut self, asked: Asked, world: &mut World, reactor: usize) -> bool {
         let Some(slot) = (0..IN_FLIGHT).find(|slot| !self.pending.contains_key(slot)) else {
             return false;
         };
@@ -231,6 +250,7 @@ impl Client {
         }
         let buffer = self.pool.acquire().expect("one for each slot");
         let segment = self.pool.segment(&buffer).part(0, asked.bytes.len());
+        assert!(reactor < world.shards.len());
         if asked.operation == Operation::Write {
             segment.copy_from_slice(&asked.bytes);
         } else {
@@ -250,7 +270,6 @@ impl Client {
             split.expect("inside").collect()
         };
         assert!(pieces.len() <= PIECES);
-        let reactor = world.random.position(world.shards.len());
         self.pending.insert(
             slot,
             Pending {
@@ -375,6 +394,10 @@ impl Client {
         let what = format!("{operation:?} {start}+{blocks} of {}", asked.volume);
         assert!(self.doomed || status.is_ok(), "{what}: {status:?}");
         let well = status.is_ok();
+        if well && operation == Operation::Write && blocks <= READ_BACK_BLOCKS {
+            let read = self.ask(asked.volume, Operation::Read, start, blocks.into());
+            self.written.push(read);
+        }
         match token {
             Token::Flush(flushes) => {
                 for (uuid, flush) in flushes {
@@ -435,6 +458,7 @@ impl Client {
                 disk.model.stop();
             }
         }
+        self.written.clear();
         let mut left = Vec::new();
         for (slot, pending) in std::mem::take(&mut self.pending) {
             for piece in 0..pending.submitted {

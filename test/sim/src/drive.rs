@@ -18,13 +18,15 @@ struct Taken {
     bytes: Vec<u8>,
 }
 
-/// Requests that will fail: the `after`-th of its kind from now on, and all later ones too.
+/// Requests that will fail: the `after`-th of its kind from now on, and `count - 1` after it.
 #[derive(Clone, Copy, Debug)]
 pub struct Failing {
     /// Which kind of request fails.
     pub what: Failure,
     /// So many go well before.
     pub after: u64,
+    /// So many fail.
+    pub count: u64,
     /// The answer.
     pub status: Status,
 }
@@ -86,6 +88,15 @@ impl SimDrive {
     #[must_use]
     pub fn pending(&self) -> usize {
         self.taken.len()
+    }
+
+    /// Whether a loss of power now may tear what lies below this byte.
+    #[must_use]
+    pub fn is_in_doubt_below(&self, byte: u64) -> bool {
+        let writes = |taken: &Taken| {
+            taken.request.operation == Operation::Write && taken.request.offset < byte
+        };
+        self.taken.iter().any(writes) || self.store.has_cached_below(byte / BLOCK)
     }
 
     /// Whether nothing is wrong with it.
@@ -150,6 +161,10 @@ impl SimDrive {
             failing.after -= 1;
             return None;
         }
+        if failing.count == 0 {
+            return None;
+        }
+        failing.count -= 1;
         Some(failing.status)
     }
 
@@ -172,6 +187,9 @@ impl SimDrive {
 
     fn carry_out(&mut self, request: &MemberRequest, bytes: &[u8]) -> Status {
         if let Some(status) = self.failure(request) {
+            if request.operation == Operation::Flush {
+                self.store.flush_fails();
+            }
             return status;
         }
         let blocks = request.offset / BLOCK..(request.offset + request.length) / BLOCK;

@@ -267,6 +267,7 @@ impl History {
         }
         for _ in 0..rounds {
             if self.started {
+                self.read_back(world);
                 if let Some(asked) = self.again.pop() {
                     if !self.client.submit(asked.clone(), world) {
                         self.again.push(asked);
@@ -283,6 +284,16 @@ impl History {
             }
             let steps = self.random.below(40);
             self.turn(world, steps);
+        }
+    }
+
+    /// Reads on every reactor what was just written: one that acts on an old map may read it from
+    /// a member that has missed the write.
+    fn read_back(&mut self, world: &mut World) {
+        for asked in self.client.take_written() {
+            for reactor in 0..world.shards.len() {
+                let _ = self.client.submit_on(asked.clone(), world, reactor);
+            }
         }
     }
 
@@ -386,7 +397,8 @@ impl History {
 
     /// Nothing is slow any more.
     fn calm(&mut self, world: &mut World) {
-        world.outside.mail_is_slow = false;
+        world.outside.mail_is_slow.fill(false);
+        world.outside.starved = None;
         for drive in &mut world.outside.drives {
             drive.hung = false;
         }
@@ -411,7 +423,11 @@ impl History {
             Verdict::Startable { .. } => {}
             Verdict::NeedsForce { .. } => self.forced = true,
             Verdict::Failed { explanation } | Verdict::Refused { explanation } => {
-                panic!("{explanation}")
+                let drives: Vec<String> = drives
+                    .iter()
+                    .map(|drive| format!("gone {}, failing {:?}", drive.gone, drive.failing))
+                    .collect();
+                panic!("{explanation}; {:?}; {drives:#?}", assembly.config)
             }
         }
         let id = u128::from(self.random.next()) << 64 | u128::from(self.random.next());

@@ -20,14 +20,18 @@ struct Page {
     durable: [u8; PAGE],
     /// Blocks whose content is only in the cache, one bit each.
     cached: u8,
+    /// The next flush makes it durable.
+    is_dirty: bool,
 }
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     pages: Vec<Option<Box<Page>>>,
-    /// Pages with cached blocks, each once, in any order.
+    /// Pages that the next flush makes durable, each once, in any order.
     dirty: Vec<usize>,
+    /// Pages that a flush has failed to make durable.
+    forsaken: Vec<usize>,
 }
 
 /// The page of a block, its bytes there, and its bit.
@@ -57,6 +61,7 @@ impl Store {
                 now: [0; PAGE],
                 durable: [0; PAGE],
                 cached: 0,
+                is_dirty: false,
             })
         })
     }
@@ -65,13 +70,13 @@ impl Store {
     pub(crate) fn write(&mut self, block: u64, content: &[u8]) {
         let (position, bytes, bit) = place(block);
         let page = self.page(position);
-        let was_clean = page.cached == 0;
+        let was_dirty = std::mem::replace(&mut page.is_dirty, true);
         if page.cached & bit == 0 {
             page.durable[bytes.clone()].copy_from_slice(&page.now[bytes.clone()]);
             page.cached |= bit;
         }
         page.now[bytes].copy_from_slice(content);
-        if was_clean {
+        if !was_dirty {
             self.dirty.push(position);
         }
     }
@@ -82,22 +87,38 @@ impl Store {
         let page = self.page(position);
         page.now[bytes].copy_from_slice(content);
         page.cached &= !bit;
-        if page.cached == 0 {
-            self.dirty.retain(|other| *other != position);
-        }
     }
 
     /// Everything is durable.
     pub(crate) fn flush(&mut self) {
         for page in std::mem::take(&mut self.dirty) {
-            self.page(page).cached = 0;
+            let page = self.page(page);
+            page.cached = 0;
+            page.is_dirty = false;
         }
+    }
+
+    /// A flush fails: what it should have made durable is read until the power fails, but no later
+    /// flush makes it durable, unless its page is written again (as Linux does with files).
+    pub(crate) fn flush_fails(&mut self) {
+        for position in std::mem::take(&mut self.dirty) {
+            self.page(position).is_dirty = false;
+            self.forsaken.push(position);
+        }
+    }
+
+    /// Whether blocks below `end` would be lost with the power.
+    pub(crate) fn has_cached_below(&self, end: u64) -> bool {
+        let end = place(end).0;
+        self.dirty.iter().any(|position| *position < end)
     }
 
     /// The cache is lost, but for the blocks that `is_kept` says, asked in ascending order.
     pub(crate) fn power_fails(&mut self, mut is_kept: impl FnMut() -> bool) {
         let mut dirty = std::mem::take(&mut self.dirty);
+        dirty.append(&mut self.forsaken);
         dirty.sort_unstable();
+        dirty.dedup();
         for position in dirty {
             let page = self.page(position);
             for block in 0..PAGE_BLOCKS {
@@ -107,6 +128,7 @@ impl Store {
                 }
             }
             page.cached = 0;
+            page.is_dirty = false;
         }
     }
 }
@@ -130,6 +152,21 @@ mod tests {
         let found = [8, 9, 10, 11].map(|block| store.read(block)[0]);
         assert_eq!(found, [5, 1, 0, 0]);
         store.power_fails(|| panic!("nothing is cached"));
+    }
+
+    #[test]
+    fn what_a_flush_failed_to_keep_is_lost_unless_it_is_written_again() {
+        let mut store = Store::default();
+        for block in [0, 8] {
+            store.write(block, &[1; BLOCK]);
+        }
+        assert!(store.has_cached_below(8) && !store.has_cached_below(0));
+        store.flush_fails();
+        store.write(8, &[2; BLOCK]);
+        store.flush();
+        assert_eq!([0, 8].map(|block| store.read(block)[0]), [1, 2]);
+        store.power_fails(|| false);
+        assert_eq!([0, 8].map(|block| store.read(block)[0]), [0, 2]);
     }
 
     #[test]

@@ -27,8 +27,10 @@ pub struct Outside {
     now: Instant,
     /// The most that one event takes, in nanoseconds.
     pub step_nanoseconds: u64,
-    /// Mail is late.
-    pub mail_is_slow: bool,
+    /// By reactor: mail to it is late.
+    pub mail_is_slow: Vec<bool>,
+    /// A reactor that gets no room for requests to drives.
+    pub starved: Option<usize>,
     /// By from × to.
     mail: Vec<Vec<VecDeque<(Message, bool)>>>,
     credits: Vec<Vec<usize>>,
@@ -48,7 +50,11 @@ impl Io for Ports<'_> {
         self.outside.now
     }
     fn drive_room(&self) -> usize {
-        1000
+        if self.outside.starved == Some(self.me.at()) {
+            0
+        } else {
+            1000
+        }
     }
     fn drive(&mut self, request: MemberRequest) {
         self.outside.drives[request.drive.at()].submit(self.me, request);
@@ -222,7 +228,8 @@ impl World {
             drives,
             now: Instant(0),
             step_nanoseconds: 100_000,
-            mail_is_slow: false,
+            mail_is_slow: vec![false; reactors],
+            starved: None,
             mail: (0..reactors).map(mail).collect(),
             credits: vec![vec![CREDITS; reactors]; reactors],
             completions: Vec::new(),
@@ -296,11 +303,11 @@ impl World {
     }
 
     fn deliver_mail(&mut self) {
-        if self.outside.mail_is_slow && !self.random.happens(60) {
-            return;
-        }
         let count = self.shards.len();
         let (from, to) = (self.random.position(count), self.random.position(count));
+        if self.outside.mail_is_slow[to] && !self.random.happens(60) {
+            return;
+        }
         let Some((message, is_request)) = self.outside.mail[from][to].pop_front() else {
             return;
         };

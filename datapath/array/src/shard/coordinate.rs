@@ -231,6 +231,11 @@ impl Shard {
             Command::Start => {
                 commit.config = self.decider().config.clone();
                 commit.config.clean |= planted::is(Fault::CleanWhileInUse);
+                // The record that was found may be in the drives' caches only, as a killed engine
+                // left it. This one goes over the last that is durable.
+                if !planted::is(Fault::StartBeforeFlush) {
+                    commit.phase = CommitPhase::FlushData;
+                }
             }
             Command::Fail { member } => self.prepare_fail(&mut commit, member)?,
             Command::Replace {

@@ -3,7 +3,7 @@
 
 use block::{Completion, Cookie, Operation, Request, Status};
 use memory::SegmentList;
-use units::{MemberIndex, Role, StripeIndex, bytes_u64, bytes_usize};
+use units::{MemberIndex, Role, RoleSet, StripeIndex, bytes_u64, bytes_usize};
 
 use super::{DriveIo, IoOwner, Order, Shard};
 use crate::io::{Io, MemberFailure, Message, WorkMessage};
@@ -156,7 +156,7 @@ impl Shard {
         if self.optimal && !mirrors {
             return Some(role);
         }
-        let lost = self.map.lost(stripe, false);
+        let lost = self.to_avoid(stripe);
         if !mirrors {
             return (!lost.has(role)).then_some(role);
         }
@@ -171,6 +171,23 @@ impl Shard {
         }
         let choice = bytes_usize(stripe.0 / bytes_u64(geometry.groups())) % copies.len().max(1);
         copies.iter().nth(choice)
+    }
+
+    /// The roles of `stripe` that are not read directly.
+    fn to_avoid(&self, stripe: StripeIndex) -> RoleSet {
+        let mut lost = self.map.lost(stripe, false);
+        for role in lost {
+            let member = self.map.member(stripe, role).1;
+            let planted = match member.state {
+                MapState::InSync => false,
+                MapState::Rebuilding { .. } => planted::is(Fault::ReadAnUnfilledMember),
+                MapState::Lost => planted::is(Fault::ReadAnExcludedMember),
+            };
+            if planted && member.drive.is_some() {
+                lost = lost.without(RoleSet::one(role));
+            }
+        }
+        lost
     }
 
     fn issue_direct(

@@ -20,6 +20,7 @@ impl History {
             drive.failing = Some(Failing {
                 what,
                 after,
+                count: u64::MAX,
                 status,
             });
         }

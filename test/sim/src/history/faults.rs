@@ -22,12 +22,20 @@ impl History {
         for drive in &mut world.outside.drives {
             drive.hung &= self.random.happens(500);
         }
-        match self.random.below(12) {
+        match self.random.below(13) {
+            12 => {
+                let reactor = self.random.position(world.shards.len());
+                let starves = reactor != world.home && world.outside.starved.is_none();
+                world.outside.starved = starves.then_some(reactor);
+            }
             0 => {
                 let drive = self.random.position(world.outside.drives.len());
                 world.outside.drives[drive].hung = true;
             }
-            1 => world.outside.mail_is_slow = !world.outside.mail_is_slow,
+            1 => {
+                let to = self.random.position(world.shards.len());
+                world.outside.mail_is_slow[to] ^= true;
+            }
             2 if self.given.is_none() && self.random.happens(200) => {
                 self.give(world, Given::Other, Command::Resync);
             }
@@ -74,6 +82,9 @@ impl History {
                 return;
             }
             2 if self.given.is_none() => {
+                // What it was asked before may come back when another drive is in its place.
+                world.outside.drives[drive].hung = self.random.happens(500);
+                world.outside.drives[drive].gone = self.random.happens(300);
                 let member = MemberIndex::from_at(position);
                 self.give(world, Given::Fail, Command::Fail { member });
                 return;
@@ -84,10 +95,13 @@ impl History {
             _ => Failure::Flushes,
         };
         let after = self.random.below(6);
+        // An error that passes leaves a member that looks well and is not.
+        let count = [1, u64::MAX][self.random.position(2)];
         let status = disks::ERRORS[self.random.position(disks::ERRORS.len())];
         world.outside.drives[drive].failing = Some(Failing {
             what,
             after,
+            count,
             status,
         });
     }

@@ -1,0 +1,90 @@
+//! The test of the test: switches one planted fault on after another, and runs histories until one
+//! fails. `planted [--seed S] [--seeds N] [NAME…]`: N is the most seeds that a fault gets. A fault
+//! that none of them catches is a hole in the simulator.
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, reason = "a command")]
+
+use std::process::ExitCode;
+use std::sync::Mutex;
+
+use array::planted::{Fault, switch_on};
+
+/// What the last panic said, and where.
+static SAID: Mutex<String> = Mutex::new(String::new());
+
+/// Seeds that a fault gets, when the command line does not say.
+const SEEDS: u64 = 400;
+/// Characters of a message that are shown.
+const SHOWN: usize = 110;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (mut first, mut seeds, mut names) = (0, SEEDS, Vec::new());
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        match argument.as_str() {
+            name @ ("--seed" | "--seeds") => {
+                let Some(number) = rest.next().and_then(|text| text.parse().ok()) else {
+                    return usage();
+                };
+                if name == "--seed" {
+                    first = number;
+                } else {
+                    seeds = number;
+                }
+            }
+            name if name.starts_with('-') => return usage(),
+            name => names.push(name),
+        }
+    }
+    let is_asked = |fault: &Fault| names.is_empty() || names.contains(&&*format!("{fault:?}"));
+    let faults: Vec<Fault> = Fault::ALL.iter().copied().filter(is_asked).collect();
+    if faults.len() < names.len() {
+        return usage();
+    }
+    std::panic::set_hook(Box::new(|panic| {
+        *SAID.lock().expect("nothing panics while it is held") = describe(panic);
+    }));
+    let mut missed = 0;
+    println!("{:<28} {:>5} {:>5}  caught by", "fault", "seeds", "seed");
+    for fault in &faults {
+        switch_on(Some(*fault));
+        let caught = (first..first.saturating_add(seeds))
+            .find(|seed| std::panic::catch_unwind(|| sim::history::run(*seed)).is_err());
+        let name = format!("{fault:?}");
+        if let Some(seed) = caught {
+            let said = SAID.lock().expect("nothing panics while it is held");
+            println!("{name:<28} {:>5} {seed:>5}  {said}", seed - first + 1);
+        } else {
+            println!("{name:<28} {seeds:>5}     -  NOT CAUGHT");
+            missed += 1;
+        }
+    }
+    println!("{} of {} caught", faults.len() - missed, faults.len());
+    if missed > 0 {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+/// Where a panic came from and what it said, in one line.
+fn describe(panic: &std::panic::PanicHookInfo) -> String {
+    let file = panic.location().map_or("", std::panic::Location::file);
+    let payload = panic.payload();
+    let said = payload
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or(payload.downcast_ref::<&str>().copied());
+    let said = said.unwrap_or("?").replace('\n', " ");
+    let said: String = said.chars().take(SHOWN).collect();
+    format!("{file}: {said}")
+}
+
+fn usage() -> ExitCode {
+    println!("usage: planted [--seed S] [--seeds N] [FAULT…], where FAULT is one of");
+    for fault in Fault::ALL {
+        println!("  {fault:?}");
+    }
+    ExitCode::from(2)
+}
