@@ -3,9 +3,11 @@
 
 use std::io;
 
+use array::RegionMap;
 use array::assembly::Found;
 use array::format::{
-    ArrayConfig, DriveIdentity, FormatError, Layout, MEMBER_BYTES_MIN, SUPERBLOCK_BYTES, Superblock,
+    Area, ArrayConfig, DriveIdentity, FormatError, Layout, MEMBER_BYTES_MIN, REGION_BLOCK_BYTES,
+    RegionBlock, SUPERBLOCK_BYTES, Superblock,
 };
 use drive::Drive;
 use units::{DriveIndex, MemberIndex, bytes_usize};
@@ -63,7 +65,29 @@ fn read_superblocks(
     Ok(copies)
 }
 
-/// Makes a drive a member: clears both config areas, then writes the superblocks. A crash in
+/// Takes the copies of the region map that a member holds.
+pub(crate) fn read_regions(
+    drive: &Drive,
+    superblock: &Superblock,
+    member: MemberIndex,
+    map: &mut RegionMap,
+) -> io::Result<()> {
+    let space = *map.space();
+    for block in 0..u32::try_from(space.blocks()).expect("at most 2^20 regions") {
+        if !space.holders(block).any(|holder| holder == member) {
+            continue;
+        }
+        let offset = superblock.layout.region_map.offset + RegionBlock::offset(block, 0);
+        let mut places = [0; 2 * REGION_BLOCK_BYTES];
+        drive.read(offset, &mut places)?;
+        for place in places.chunks_exact(REGION_BLOCK_BYTES) {
+            map.take(member, block, place);
+        }
+    }
+    Ok(())
+}
+
+/// Makes a drive a member: clears both config areas and the region map, then writes the superblocks. A crash in
 /// between leaves a drive that belongs to nothing.
 pub(crate) fn format(drive: &Drive, superblock: &Superblock) -> io::Result<()> {
     let offsets = Superblock::offsets(superblock.layout.member_bytes);
@@ -71,9 +95,10 @@ pub(crate) fn format(drive: &Drive, superblock: &Superblock) -> io::Result<()> {
         drive.write(offset, &[0; SUPERBLOCK_BYTES])?;
     }
     drive.flush()?;
-    for area in superblock.layout.config {
-        let zeroes = vec![0; bytes_usize(area.length)];
-        drive.write(area.offset, &zeroes)?;
+    let [config_a, config_b] = superblock.layout.config;
+    for Area { offset, length } in [config_a, config_b, superblock.layout.region_map] {
+        let zeroes = vec![0; bytes_usize(length)];
+        drive.write(offset, &zeroes)?;
     }
     drive.flush()?;
     write_superblocks(drive, superblock)

@@ -12,7 +12,7 @@ mod tests;
 
 pub use reason::{LeftOut, Verdict};
 
-use units::{DriveIndex, MemberIndex, StripeIndex, Update};
+use units::{DriveIndex, MemberIndex, Update};
 use uuid::Uuid;
 
 use crate::format::{
@@ -118,9 +118,6 @@ impl Assembly {
         let mut next = self.config.next(update_id);
         if forced {
             next.forced_at = next.update;
-        }
-        if !self.config.clean {
-            next.resynced_until = StripeIndex(0);
         }
         next.clean = false;
         for (record, drive) in next.members.iter_mut().zip(&self.members) {

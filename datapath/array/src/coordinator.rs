@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use block::Status;
 use memory::{Backing, Buffer, Pages, Pool, Segment};
@@ -18,6 +19,8 @@ use crate::format::{
 use crate::geometry::Geometry;
 use crate::io::MemberFailure;
 use crate::map::{ArrayMap, MapMember, MapState, Pass, Window};
+use crate::regions::{RegionMap, Suspects};
+use crate::shard::RegionKeeper;
 
 /// The drive that fills a member's place, and where things are on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -190,6 +193,10 @@ pub struct CoordinatorSettings {
     pub seed: u64,
     /// User bytes of one background window.
     pub window_bytes: u64,
+    /// The region map as the drives have it.
+    pub regions: RegionMap,
+    /// A region that nobody wrote for once or twice this long is clean again.
+    pub clear_after: Duration,
 }
 
 /// See the module.
@@ -214,6 +221,7 @@ pub struct Coordinator {
     pub(crate) started: bool,
     pub(crate) stopped: bool,
     pub(crate) metadata_failed: bool,
+    pub(crate) keeper: RegionKeeper,
     seed: u64,
     records: Pool,
     buffers: Vec<Buffer>,
@@ -232,7 +240,10 @@ impl Coordinator {
             reactors,
             seed,
             window_bytes,
+            regions,
+            clear_after,
         } = settings;
+        let keeper = RegionKeeper::new(&regions, &places, clear_after)?;
         let room = places
             .iter()
             .flatten()
@@ -259,6 +270,7 @@ impl Coordinator {
             started: false,
             stopped: false,
             metadata_failed: false,
+            keeper,
             seed,
             records,
             buffers,
@@ -362,7 +374,9 @@ pub(crate) fn due_pass(map: &ArrayMap) -> Option<(Pass, StripeIndex)> {
         return None;
     }
     if map.trusted_until.0 < map.geometry.stripes() && map.geometry.parity() > 0 {
-        return Some((Pass::Resync, map.trusted_until));
+        let next = map.suspects.run_from(map.trusted_until);
+        let (start, _) = next.expect("the cursor is at the end when nothing is left");
+        return Some((Pass::Resync, start));
     }
     let untils = map.members.iter().filter_map(|member| match member.state {
         MapState::Rebuilding { until } => Some(until),
@@ -380,7 +394,13 @@ pub(crate) fn next_window(
 ) -> Window {
     let stripe_bytes = u64::from(map.geometry.stripe_blocks()) << map.geometry.block_size().shift();
     let stripes = (window_bytes / stripe_bytes).max(1);
-    let end = StripeIndex(start.0.saturating_add(stripes).min(map.geometry.stripes()));
+    // A resync looks at what is suspect only.
+    let run = match pass {
+        Pass::Resync => map.suspects.run_from(start).map(|(_, end)| end),
+        Pass::Rebuild => None,
+    };
+    let most = run.map_or(map.geometry.stripes(), |end| end.0);
+    let end = StripeIndex(start.0.saturating_add(stripes).min(most));
     Window {
         pass,
         start,
@@ -394,7 +414,8 @@ pub(crate) fn record_bytes(record: Segment) -> u64 {
     bytes_u64(record.len())
 }
 
-/// The first map of an assembly: by the configuration that `Command::Start` will commit.
+/// The first map of an assembly: by the configuration that `Command::Start` will commit, and the
+/// regions whose parity is not trusted ([`RegionMap::suspects`]).
 ///
 /// # Panics
 /// When a member in sync or rebuilding has no place.
@@ -403,6 +424,7 @@ pub fn initial_map(
     identity: MapIdentity,
     config: &ArrayConfig,
     places: &[Option<MemberPlace>],
+    suspects: Suspects,
 ) -> ArrayMap {
     let MapIdentity {
         array,
@@ -437,13 +459,23 @@ pub fn initial_map(
         trusted_until: if geometry.parity() == 0 {
             StripeIndex(geometry.stripes())
         } else {
-            config.resynced_until
+            trusted_until(&suspects, StripeIndex(0), geometry.stripes())
         },
+        suspects: Arc::new(suspects),
         geometry,
         window: None,
         owners,
         home,
         read_only: false,
+    }
+}
+
+/// Where a resync that has reached `cursor` stands: at the end when nothing more is suspect.
+pub(crate) fn trusted_until(suspects: &Suspects, cursor: StripeIndex, stripes: u64) -> StripeIndex {
+    if suspects.run_from(cursor).is_some() {
+        cursor
+    } else {
+        StripeIndex(stripes)
     }
 }
 

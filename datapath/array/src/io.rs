@@ -86,6 +86,22 @@ pub enum Message {
         /// Whether every unit succeeded.
         ok: bool,
     },
+    /// Asks the home to make a region dirty on the drives. Answered by `DirtyDone` when that is
+    /// done, or will never be.
+    Dirty {
+        /// Which.
+        region: u32,
+    },
+    /// The home is about to call regions clean: the shard keeps those dirty in which it has writes
+    /// under way. Answered by `Kept`.
+    KeepDirty,
+    /// The answer to `KeepDirty`.
+    Kept,
+    /// The answer to `Dirty`.
+    DirtyDone {
+        /// Which.
+        region: u32,
+    },
     /// The answer to all that needs no other.
     Ack,
 }
@@ -104,6 +120,10 @@ impl fmt::Debug for Message {
             Message::Effective { serial } => write!(f, "Effective({serial})"),
             Message::Report(failure) => write!(f, "Report({failure:?})"),
             Message::WindowDone { serial, ok } => write!(f, "WindowDone({serial} {ok})"),
+            Message::Dirty { region } => write!(f, "Dirty({region})"),
+            Message::DirtyDone { region } => write!(f, "DirtyDone({region})"),
+            Message::KeepDirty => write!(f, "KeepDirty"),
+            Message::Kept => write!(f, "Kept"),
             Message::Ack => write!(f, "Ack"),
         }
     }

@@ -14,6 +14,7 @@ mod lanes;
 mod map;
 mod plan;
 pub mod planted;
+mod regions;
 mod shard;
 mod slots;
 
@@ -28,4 +29,5 @@ pub use plan::{
     Band, Bands, Beyond, Method, ReadPlan, StripeState, WritePlan, bands, plan_read, plan_repair,
     plan_write,
 };
+pub use regions::{RegionMap, RegionSpace, Suspects};
 pub use shard::{Room, Shard, ShardCounters, ShardError, Shared};

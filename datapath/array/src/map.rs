@@ -9,6 +9,7 @@ use units::{
 
 use crate::geometry::Geometry;
 use crate::planted::{self, Fault};
+use crate::regions::Suspects;
 
 /// One member as the data path sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +79,8 @@ pub struct ArrayMap {
     pub hopeless: Vec<bool>,
     /// Parity of stripes below agrees with data.
     pub trusted_until: StripeIndex,
+    /// Parity of stripes outside of these regions agrees with data, too.
+    pub suspects: Arc<Suspects>,
     /// The background pass at work.
     pub window: Option<Window>,
     /// The reactor that owns each bucket of stripes.
@@ -134,7 +137,9 @@ impl ArrayMap {
     /// Whether parity of `stripe` agrees with data; `filled` as for [`ArrayMap::lost`].
     #[must_use]
     pub fn parity_trusted(&self, stripe: StripeIndex, filled: bool) -> bool {
-        stripe < self.trusted_until || (filled && self.in_window(Pass::Resync, stripe))
+        stripe < self.trusted_until
+            || !self.suspects.has(stripe)
+            || (filled && self.in_window(Pass::Resync, stripe))
     }
 
     fn in_window(&self, pass: Pass, stripe: StripeIndex) -> bool {

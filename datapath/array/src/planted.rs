@@ -66,6 +66,20 @@ pub enum Fault {
     IncarnationIgnored,
     /// One group is turned by one place.
     WrongRotationInOneGroup,
+    /// A write does not wait until its region is dirty on the drives.
+    WriteBeforeDirty,
+    /// The region map counts before it is flushed.
+    RegionsNotFlushed,
+    /// A region is called clean although writes to it are under way.
+    ClearedInUse,
+    /// A region is called clean before its members are flushed.
+    ClearedBeforeFlush,
+    /// A region is called clean although its parity is not trusted.
+    ClearedBeforeResync,
+    /// A holder's failure to take the region map is forgotten.
+    RegionCopyForgotten,
+    /// The oldest copy of the region map decides.
+    OldestRegionsDecide,
     /// A new volume is not zeroed.
     NewVolumeNotZeroed,
     /// What a deleted volume held counts as zeroes.
@@ -104,6 +118,13 @@ impl Fault {
         Fault::MediaErrorStays,
         Fault::IncarnationIgnored,
         Fault::WrongRotationInOneGroup,
+        Fault::WriteBeforeDirty,
+        Fault::RegionsNotFlushed,
+        Fault::ClearedInUse,
+        Fault::ClearedBeforeFlush,
+        Fault::ClearedBeforeResync,
+        Fault::RegionCopyForgotten,
+        Fault::OldestRegionsDecide,
         Fault::NewVolumeNotZeroed,
         Fault::DeletedVolumeCountsAsZeroes,
     ];

@@ -10,6 +10,7 @@
 mod background;
 mod compute;
 mod coordinate;
+mod regions;
 mod request;
 mod ticket;
 mod work;
@@ -28,6 +29,7 @@ use units::limits::{
 use units::{DriveIndex, MemberIndex, ReactorIndex, Role, StripeIndex, bytes_u64};
 
 use self::background::Background;
+pub(crate) use self::regions::RegionKeeper;
 use self::request::RequestSlot;
 use self::ticket::Ticket;
 use self::work::Work;
@@ -36,8 +38,9 @@ use crate::coordinator::Coordinator;
 use crate::geometry::Geometry;
 use crate::io::{Io, MemberFailure, MemberRequest, Message};
 use crate::lanes::Lanes;
-use crate::map::ArrayMap;
+use crate::map::{ArrayMap, MapState};
 use crate::planted::{self, Fault};
+use crate::regions::{RegionMap, RegionStates};
 use crate::slots::Slots;
 
 /// Decoders that a shard keeps: a rotation of a group has at most 64 places, and few patterns of
@@ -51,13 +54,18 @@ pub struct Shared {
     written: Vec<AtomicBool>,
     /// By member: flushes that are under way.
     flushing: Vec<AtomicU32>,
+    /// Which regions may be written.
+    regions: Arc<RegionStates>,
 }
 
 impl Shared {
-    /// For so many members.
+    /// For the members of `map`, with the region map as the drives have it.
     #[must_use]
-    pub fn new(members: usize) -> Arc<Shared> {
+    pub fn new(map: &ArrayMap, regions: &RegionMap) -> Arc<Shared> {
+        let members = map.members.len();
+        let usable = |member: MemberIndex| map.members[member.at()].state != MapState::Lost;
         Arc::new(Shared {
+            regions: Arc::new(RegionStates::new(regions, usable)),
             written: (0..members).map(|_| AtomicBool::new(true)).collect(),
             flushing: (0..members).map(|_| AtomicU32::new(0)).collect(),
         })
@@ -195,6 +203,10 @@ enum IoOwner {
     Ticket { ticket: u32, role: Role },
     /// The coordinator.
     Metadata,
+    /// The round of the region map.
+    Region,
+    /// Regions that are to be cleared.
+    Clear,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -233,6 +245,9 @@ pub struct Shard {
     granted: Vec<u32>,
     buffer_waiters: VecDeque<u32>,
     room_waiters: VecDeque<u32>,
+    /// Tickets whose region is not dirty on the drives yet, and the regions that were asked for.
+    region_waiters: Vec<u32>,
+    asked_regions: Vec<u32>,
     barrier_waiters: Vec<u32>,
     unsettled_flushes: Vec<u32>,
 
@@ -278,6 +293,8 @@ impl Shard {
             granted: Vec::with_capacity(room.tickets),
             buffer_waiters: VecDeque::with_capacity(room.tickets),
             room_waiters: VecDeque::with_capacity(room.tickets),
+            region_waiters: Vec::with_capacity(room.tickets),
+            asked_regions: Vec::with_capacity(room.tickets),
             barrier_waiters: Vec::with_capacity(room.tickets),
             unsettled_flushes: Vec::with_capacity(room.requests),
             ios: Slots::new(room.drive_requests),
@@ -364,6 +381,13 @@ impl Shard {
                 self.coordinate_window_done(serial, ok);
                 io.reply(from, Message::Ack);
             }
+            Message::Dirty { region } => self.dirty_asked(from, region, io),
+            Message::DirtyDone { region } => self.dirty_answered(region),
+            Message::KeepDirty => {
+                self.keep_dirty();
+                io.reply(from, Message::Kept);
+            }
+            Message::Kept => self.kept_dirty(),
             Message::Ack => {}
         }
     }
@@ -389,6 +413,8 @@ impl Shard {
                 self.ticket_io_done(ticket, role, (done, status), io);
             }
             IoOwner::Metadata => self.metadata_done(done.member, status),
+            IoOwner::Region => self.region_io_done(done, status),
+            IoOwner::Clear => self.clear_io_done(done, status),
         }
     }
 
@@ -401,6 +427,7 @@ impl Shard {
         moved += self.advance_works(io);
         moved += self.advance_tickets(io);
         moved += self.advance_background(io);
+        moved += self.advance_regions(io);
         moved += self.coordinate(io);
         moved
     }
@@ -409,8 +436,9 @@ impl Shard {
     /// that other shards still have to confirm.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        let changes =
-            |decider: &Coordinator| decider.commit.is_some() || decider.broadcast.is_some();
+        let changes = |decider: &Coordinator| {
+            decider.commit.is_some() || decider.broadcast.is_some() || !decider.keeper.is_idle()
+        };
         !self.coordinator().is_some_and(changes)
             && self.requests.in_use() == 0
             && self.works.in_use() == 0
@@ -418,6 +446,7 @@ impl Shard {
             && self.ios.in_use() == 0
             && self.buffers.in_use() == 0
             && self.reports.is_empty()
+            && self.asked_regions.is_empty()
     }
 
     /// Ends the shard as the death of its process would: whatever was in flight is forgotten.

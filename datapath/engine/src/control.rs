@@ -10,7 +10,7 @@ use std::time::Duration;
 use array::format::ArrayConfig;
 use array::{
     ArrayMap, Command, Coordinator, CoordinatorSettings, Event, Geometry, MapIdentity, MemberPlace,
-    PassStatus, Refusal, Room, Shard, ShardCounters, Shared, initial_map,
+    PassStatus, Refusal, RegionMap, Room, Shard, ShardCounters, Shared, Suspects, initial_map,
 };
 use block::{Cookie, Operation, Request, Status};
 use drive::{Drive, DriveCounters, Port, PortCounters, PortError, PortOptions};
@@ -27,6 +27,8 @@ use crate::core::Core;
 const SPIN: Duration = Duration::from_micros(50);
 /// User bytes of one window of a background pass.
 const WINDOW_BYTES: u64 = 64 << 20;
+/// A region that nobody wrote for once or twice this long is clean again.
+const CLEAR_AFTER: Duration = Duration::from_secs(5);
 /// The most blocks of one zeroing request of the control path.
 const ZERO_BLOCKS: u32 = 1 << 17;
 
@@ -89,6 +91,10 @@ pub struct ArrayStart {
     pub places: Vec<Option<MemberPlace>>,
     /// Where update ids come from; different in every engine.
     pub seed: u64,
+    /// The region map as the drives have it.
+    pub regions: RegionMap,
+    /// Regions whose parity is not trusted ([`RegionMap::suspects`]).
+    pub suspects: Suspects,
 }
 
 /// An array as it is now.
@@ -254,6 +260,8 @@ impl Engine {
             config,
             places,
             seed,
+            regions,
+            suspects,
         } = start;
         let reactors: Vec<ReactorIndex> =
             (0..self.handles.len()).map(ReactorIndex::from_at).collect();
@@ -266,8 +274,8 @@ impl Engine {
             owners,
             home,
         };
-        let map = Arc::new(initial_map(identity, &config, &places));
-        let shared = Shared::new(map.members.len());
+        let map = Arc::new(initial_map(identity, &config, &places, suspects));
+        let shared = Shared::new(&map, &regions);
         let mut shards = Vec::with_capacity(reactors.len());
         for &reactor in &reactors {
             let (map, shared) = (Arc::clone(&map), Arc::clone(&shared));
@@ -281,6 +289,8 @@ impl Engine {
             reactors,
             seed,
             window_bytes,
+            regions,
+            clear_after: CLEAR_AFTER,
         };
         let coordinator = Coordinator::new(settings).map_err(StartError::Io)?;
         shards[home.at()].set_coordinator(coordinator);

@@ -252,9 +252,15 @@ impl Core {
                     Message::Install(map) => Message::Installed { serial: map.serial },
                     Message::Effective { serial } => Message::Installed { serial },
                     Message::Report(_) | Message::WindowDone { .. } => Message::Ack,
+                    Message::KeepDirty => Message::Kept,
                     Message::Ack => continue,
                     // An array ends when all of these are answered.
-                    Message::Work(_) | Message::WorkDone { .. } | Message::Installed { .. } => {
+                    Message::Work(_)
+                    | Message::WorkDone { .. }
+                    | Message::Installed { .. }
+                    | Message::Dirty { .. }
+                    | Message::DirtyDone { .. }
+                    | Message::Kept => {
                         panic!("{message:?} for an array that has ended")
                     }
                 };
@@ -558,6 +564,15 @@ impl reactor::Core for Core {
             self.watch(place);
         }
         quiet && self.post.park() == Park::Parked
+    }
+
+    /// When an array whose home this is wants to look for regions to clear.
+    fn deadline(&self) -> Option<units::Instant> {
+        self.shards
+            .iter()
+            .flatten()
+            .filter_map(|shard| shard.deadline())
+            .min()
     }
 
     fn sleep(&mut self, limit: Option<Duration>) {

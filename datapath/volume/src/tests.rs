@@ -7,7 +7,7 @@ use array::format::{
     ArrayConfig, ArrayOptions, Created, DriveIdentity, ExtentRun, ExtentSpace, Features, Layout,
     MemberRecord, MemberState, Sectors, Superblock, Uuid, VolumeRecord, VolumeState, extents_of,
 };
-use array::{Geometry, GeometryParameters, Level};
+use array::{Geometry, GeometryParameters, Level, RegionSpace};
 use block::Status;
 use proptest::prelude::*;
 use units::limits::ARRAY_VOLUMES_MAX;
@@ -42,6 +42,7 @@ fn superblock(drive_bytes: u64) -> Superblock {
         layout,
         geometry,
         extent_stripes: ExtentSpace::new(&geometry).stripes(),
+        region_stripes: RegionSpace::stripes_for(&geometry, layout.region_map.length),
         created: Created::default(),
     }
 }

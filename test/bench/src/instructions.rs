@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use array::format::Layout as MemberLayout;
 use array::{
     ArrayMap, Event, Geometry, GeometryParameters, Io, Level, MapMember, MapState, MemberRequest,
-    Message, Room, Shard, Shared,
+    Message, RegionMap, RegionSpace, Room, Shard, Shared, Suspects,
 };
 use block::{Completion, Cookie, Full, Request, Status};
 use guest::{Driver, Layout, Memory, Options, Part};
@@ -220,6 +220,9 @@ fn device(guest_memory: &Arc<Memory>, driver: &Driver) -> Device {
         state: MapState::InSync,
     };
     let owners: Arc<[ReactorIndex]> = vec![ReactorIndex(0); BUCKETS].into();
+    let area = layout.region_map;
+    let stripes = RegionSpace::stripes_for(&geometry, area.length);
+    let space = RegionSpace::new(&geometry, stripes, (area.offset, area.length)).expect("fits");
     let map = ArrayMap {
         array: ArrayIndex(0),
         serial: 0,
@@ -233,8 +236,10 @@ fn device(guest_memory: &Arc<Memory>, driver: &Driver) -> Device {
         owners,
         home: ReactorIndex(0),
         read_only: false,
+        suspects: Arc::new(Suspects::none(&space)),
     };
-    let shared = Shared::new(5);
+    // Where writes go again and again, regions are dirty.
+    let shared = Shared::new(&map, &RegionMap::new(space, uuid::Uuid::nil()).all_dirty());
     let shard =
         Shard::new(ReactorIndex(0), Arc::new(map), shared, Room::default()).expect("memory");
     let mapping = Mapping::new(guest_memory.file().as_fd(), 0, 64 << 20).expect("mapped");

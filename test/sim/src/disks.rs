@@ -3,9 +3,10 @@
 
 use array::assembly::{Assembly, Found, assemble};
 use array::format::{
-    ArrayConfig, Created, Features, Layout, SUPERBLOCK_BYTES, Sectors, Superblock,
+    ArrayConfig, Created, Features, Layout, MemberState, REGION_BLOCK_BYTES, RegionBlock,
+    SUPERBLOCK_BYTES, Sectors, Superblock,
 };
-use array::{Geometry, MemberPlace};
+use array::{Geometry, MemberPlace, RegionMap};
 use block::Status;
 use units::{BlockSize, DriveIndex, MemberIndex, Update, bytes_u64, bytes_usize};
 use uuid::Uuid;
@@ -52,6 +53,8 @@ pub fn superblock(
         layout: *layout,
         geometry,
         extent_stripes,
+        // Small regions, so that there are many; as large as extents are drawn.
+        region_stripes: [1, 4, 16][bytes_usize(u64::from(extent_stripes)) % 3],
         created: Created::default(),
     }
 }
@@ -125,6 +128,30 @@ pub fn catch_up(drives: &mut [SimDrive], assembly: &Assembly) {
         let length = assembly.config.encode_into(member, &mut bytes);
         drives[drive.at()].put(area.offset, &bytes[..length.expect("room")]);
     }
+}
+
+/// The region map, from the members that are in sync.
+#[must_use]
+pub fn regions(drives: &[SimDrive], assembly: &Assembly) -> RegionMap {
+    let (superblock, config) = (&assembly.superblock, &assembly.config);
+    let space = superblock.regions();
+    let mut map = RegionMap::new(space, superblock.array);
+    for block in 0..u32::try_from(space.blocks()).expect("few") {
+        for member in space.holders(block) {
+            let in_sync = config.members[member.at()].state == MemberState::InSync;
+            let Some(drive) = assembly.members[member.at()].filter(|_| in_sync) else {
+                continue;
+            };
+            for place in 0..2 {
+                let offset = superblock.layout.region_map.offset;
+                let offset = offset + RegionBlock::offset(block, place);
+                let bytes = drives[drive.at()].get(offset, bytes_u64(REGION_BLOCK_BYTES));
+                map.take(member, block, &bytes);
+            }
+        }
+    }
+    map.complete();
+    map
 }
 
 /// By member: where it is.

@@ -10,7 +10,8 @@ use ::volume::{NewVolume, VolumeTable};
 use array::assembly::Verdict;
 use array::format::{ArrayConfig, ExtentRun, Layout, MemberRecord, MemberState, VolumeState};
 use array::{
-    Command, Event, Geometry, GeometryParameters, Level, MapState, PassState, Refusal, Shard,
+    Command, Event, Geometry, GeometryParameters, Level, MapState, PassState, Refusal, RegionMap,
+    Shard, Suspects,
 };
 use block::{Cookie, Operation, Request};
 use memory::SegmentList;
@@ -216,7 +217,10 @@ impl History {
         let places = (0..members)
             .map(|at| Some(place(&self.layout, at)))
             .collect();
-        let mut world = self.world(config, places, drives);
+        let space = self.superblock(MemberIndex(0), Uuid::nil()).regions();
+        let regions = RegionMap::new(space, config.array);
+        let suspects = regions.suspects(true, config.resynced_until);
+        let mut world = self.world(config, places, (regions, suspects), drives);
         // An array is there once its first record is.
         self.run_until(&mut world, |history, _| history.started);
         world
@@ -236,6 +240,7 @@ impl History {
         &mut self,
         config: ArrayConfig,
         places: Vec<Option<array::MemberPlace>>,
+        (regions, suspects): (RegionMap, Suspects),
         drives: Vec<SimDrive>,
     ) -> World {
         let windows = 1 + self.random.below(20);
@@ -244,6 +249,8 @@ impl History {
             config,
             places,
             drives,
+            regions,
+            suspects,
             reactors: 1 + self.random.position(3),
             window_bytes: windows * self.geometry.stripe_bytes(),
             seed: self.random.next(),
@@ -444,7 +451,9 @@ impl History {
                 *place = None;
             }
         }
-        self.world(config, places, drives)
+        let regions = disks::regions(&drives, &assembly);
+        let suspects = regions.suspects(assembly.config.clean, config.resynced_until);
+        self.world(config, places, (regions, suspects), drives)
     }
 
     fn forget_deleted(&mut self, config: &ArrayConfig) {
@@ -494,6 +503,11 @@ impl History {
             Given::Fail | Given::Replace => {}
             Given::Volumes => {
                 assert!(self.client.doomed || result.is_ok(), "{result:?}");
+                if result.is_err() {
+                    // Metadata is lost: nothing came of it.
+                    self.change = None;
+                    return;
+                }
                 self.volumes_done(world);
             }
         }

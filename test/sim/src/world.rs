@@ -2,22 +2,27 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use array::format::{ArrayConfig, ArrayOptions, Features, Layout, MemberRecord, MemberState};
 use array::{
     Command, Coordinator, CoordinatorSettings, Event, Geometry, Io, MapIdentity, MemberPlace,
-    MemberRequest, Message, Refusal, Room, Shard, Shared, initial_map,
+    MemberRequest, Message, Refusal, RegionMap, RegionSpace, Room, Shard, Shared, Suspects,
+    initial_map,
 };
 use block::{Completion, Full, Request, Status};
 use units::limits::BUCKETS;
-use units::{ArrayIndex, DriveIndex, Instant, ReactorIndex, StripeIndex, Update};
+use units::{ArrayIndex, DriveIndex, Instant, MemberIndex, ReactorIndex, StripeIndex, Update};
 use uuid::Uuid;
 
+use crate::disks;
 use crate::drive::SimDrive;
 use crate::random::Random;
 
 /// Credits of each pair of reactors.
 const CREDITS: usize = 8;
+/// Idle regions are clean after so long: often in a history, and not at once.
+const CLEAR_AFTER: Duration = Duration::from_millis(20);
 
 /// Everything outside the shards.
 #[derive(Debug)]
@@ -108,6 +113,10 @@ pub struct Setup {
     pub reactors: usize,
     /// User bytes of one background window.
     pub window_bytes: u64,
+    /// The region map as the drives have it.
+    pub regions: RegionMap,
+    /// Regions whose parity is not trusted.
+    pub suspects: Suspects,
     /// Where chance comes from.
     pub seed: u64,
 }
@@ -162,7 +171,19 @@ impl World {
         let places: Vec<Option<MemberPlace>> = (0..geometry.members())
             .map(|position| Some(place(layout, position)))
             .collect();
+        let area = layout.region_map.length;
+        let superblock = disks::superblock(
+            geometry,
+            layout,
+            MemberIndex(0),
+            Uuid::nil(),
+            RegionSpace::stripes_for(&geometry, area),
+        );
+        let regions = RegionMap::new(superblock.regions(), config.array);
+        let suspects = regions.suspects(true, config.resynced_until);
         let mut world = World::new(Setup {
+            regions,
+            suspects,
             geometry,
             config,
             places,
@@ -188,6 +209,8 @@ impl World {
             drives,
             reactors,
             window_bytes,
+            regions,
+            suspects,
             seed,
         } = setup;
         let mut random = Random::new(seed);
@@ -201,8 +224,8 @@ impl World {
             owners,
             home: all[home],
         };
-        let map = Arc::new(initial_map(identity, &config, &places));
-        let shared = Shared::new(geometry.members());
+        let map = Arc::new(initial_map(identity, &config, &places, suspects));
+        let shared = Shared::new(&map, &regions);
         let room = Room {
             requests: 16,
             works: 16,
@@ -221,6 +244,8 @@ impl World {
             reactors: all,
             seed,
             window_bytes,
+            regions,
+            clear_after: CLEAR_AFTER,
         };
         shards[home].set_coordinator(Coordinator::new(settings).expect("memory"));
         let mail = |_| (0..reactors).map(|_| VecDeque::new()).collect();

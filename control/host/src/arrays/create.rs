@@ -4,7 +4,7 @@ use array::format::{
     ArrayConfig, ArrayOptions, EXTENT_BYTES_MIN, ExtentRun, ExtentSpace, Features, Layout,
     MemberRecord, MemberState, Sectors, Superblock, check_name,
 };
-use array::{Geometry, GeometryParameters, MemberPlace};
+use array::{Geometry, GeometryParameters, MemberPlace, RegionMap, RegionSpace};
 use control::request::ArrayCreate;
 use control::view::ArrayView;
 use control::{Answer, ErrorKind};
@@ -62,7 +62,10 @@ impl Host {
                 layout: superblock.layout,
             })
         });
+        let regions = RegionMap::new(superblock.regions(), create.uuid);
         let start = ArrayStart {
+            suspects: regions.suspects(true, next.resynced_until),
+            regions,
             array: index,
             geometry: superblock.geometry,
             config: next,
@@ -208,6 +211,7 @@ fn describe(create: &ArrayCreate, candidates: &[Candidate]) -> Answer<(Superbloc
         layout,
         geometry,
         extent_stripes: space.stripes(),
+        region_stripes: RegionSpace::stripes_for(&geometry, layout.region_map.length),
         created: created_now(),
     };
     let config = first_config(create, candidates, &geometry)?;

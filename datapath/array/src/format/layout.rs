@@ -47,7 +47,7 @@ pub struct Layout {
     pub member_bytes: u64,
     /// Config A and config B.
     pub config: [Area; 2],
-    /// Kept for the region map.
+    /// The region map.
     pub region_map: Area,
     /// Kept for the log of partial parity.
     pub log: Area,

@@ -11,6 +11,7 @@ use super::head::{
 };
 use super::layout::{Area, FIRST_SUPERBLOCK, Layout, SUPERBLOCK_DISTANCE};
 use crate::geometry::{Geometry, GeometryParameters, Level};
+use crate::regions::RegionSpace;
 
 /// Bytes of a superblock.
 pub const SUPERBLOCK_BYTES: usize = 4096;
@@ -58,6 +59,8 @@ pub struct Superblock {
     pub geometry: Geometry,
     /// Stripes of one extent.
     pub extent_stripes: u32,
+    /// Stripes of one region of the region map; a power of two.
+    pub region_stripes: u32,
     /// Who and when.
     pub created: Created,
 }
@@ -78,7 +81,7 @@ struct RawSuperblock {
     block_bytes: U32,
     logical_sector: U32,
     physical_sector: U32,
-    reserved: [u8; 4],
+    region_stripes: U32,
     member_bytes: U64,
     config: [RawArea; 2],
     region_map: RawArea,
@@ -151,6 +154,10 @@ impl Superblock {
         let geometry = raw.geometry(&layout, block)?;
         let extent_stripes = raw.extent_stripes.get();
         ExtentSpace::with_stripes(&geometry, extent_stripes).ok_or(invalid("extent size"))?;
+        let region_stripes = raw.region_stripes.get();
+        let map = layout.region_map;
+        RegionSpace::new(&geometry, region_stripes, (map.offset, map.length))
+            .ok_or(invalid("region size"))?;
         if head.member.at() >= geometry.members() {
             return Err(invalid("member index"));
         }
@@ -167,6 +174,7 @@ impl Superblock {
             layout,
             geometry,
             extent_stripes,
+            region_stripes,
             created: Created {
                 host: u128::from_le_bytes(raw.created_host),
                 seconds: raw.created_seconds.get(),
@@ -212,6 +220,7 @@ impl Superblock {
             && self.layout == other.layout
             && self.geometry == other.geometry
             && self.extent_stripes == other.extent_stripes
+            && self.region_stripes == other.region_stripes
     }
 }
 
@@ -252,7 +261,7 @@ impl From<&Superblock> for RawSuperblock {
             block_bytes: block_bytes.into(),
             logical_sector: superblock.sectors.logical.into(),
             physical_sector: superblock.sectors.physical.into(),
-            reserved: [0; 4],
+            region_stripes: superblock.region_stripes.into(),
             member_bytes: layout.member_bytes.into(),
             config: layout.config.map(RawArea::from),
             region_map: layout.region_map.into(),

@@ -7,6 +7,7 @@ use units::{BlockSize, MemberIndex, StripeIndex, Update};
 
 use super::head::reseal;
 use super::*;
+use crate::RegionSpace;
 use crate::geometry::{Geometry, GeometryParameters, Level};
 use uuid::Uuid;
 
@@ -48,6 +49,7 @@ pub(crate) fn level_superblock(
         layout,
         geometry,
         extent_stripes: ExtentSpace::new(&geometry).stripes(),
+        region_stripes: RegionSpace::stripes_for(&geometry, layout.region_map.length),
         created: Created {
             host: 0xB0,
             seconds: 1_700_000_000,
@@ -123,6 +125,7 @@ fn superblocks_with_groups_and_chosen_parity_are_read_again() {
             member_data_blocks: one.layout.data.length / 512,
         })
         .expect("a good geometry");
+        one.region_stripes = RegionSpace::stripes_for(&one.geometry, one.layout.region_map.length);
         assert_eq!(Superblock::decode(&one.encode()), Ok(one), "level {level}");
     }
 }
@@ -134,6 +137,8 @@ fn the_bytes_of_a_superblock_are_those_of_the_document() {
     assert_eq!(&bytes[8..16], &[1, 0, 0, 0, 0, 16, 0, 0]);
     assert_eq!(&bytes[32..34], &[3, 0]);
     assert_eq!(&bytes[88..92], &4096u32.to_le_bytes());
+    // Three stripes of 384 KiB hold 1 MiB, and four are a power of two.
+    assert_eq!(&bytes[100..104], &4u32.to_le_bytes());
     assert_eq!(&bytes[104..112], &(256 * MIB).to_le_bytes());
     assert_eq!(&bytes[112..120], &(2 * MIB).to_le_bytes());
     assert_eq!(&bytes[240..248], &[6, 0, 6, 2, 1, 0, 1, 0]);

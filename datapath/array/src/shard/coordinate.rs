@@ -15,7 +15,7 @@ use units::{MemberIndex, StripeIndex};
 use super::Shard;
 use crate::coordinator::{
     Broadcast, Command, Commit, CommitPhase, Coordinator, Ending, PassState, Refusal,
-    WindowReports, can_exclude, cause_of, due_pass, next_window,
+    WindowReports, can_exclude, cause_of, due_pass, next_window, trusted_until,
 };
 use crate::format::{ArrayConfig, MemberState};
 use crate::io::{Event, Io, MemberFailure, Message, PassEvent};
@@ -274,7 +274,8 @@ impl Shard {
             }
             Command::Stop => {
                 // What a failed write left torn must be resynchronised.
-                commit.config.clean = !self.map.hopeless.contains(&true);
+                let resynced = self.map.trusted_until.0 >= self.map.geometry.stripes();
+                commit.config.clean = resynced && !self.map.hopeless.contains(&true);
                 commit.phase = CommitPhase::FlushData;
                 commit.ending = Ending::Stops;
                 self.claim_progress(&mut commit.config);
@@ -302,7 +303,8 @@ impl Shard {
 
     /// Writes into `config` how far the passes got. What it says is flushed before it is written.
     fn claim_progress(&self, config: &mut ArrayConfig) {
-        config.resynced_until = self.map.trusted_until;
+        // A resync after an unclean stop begins below what an earlier one has done for good.
+        config.resynced_until = config.resynced_until.max(self.map.trusted_until);
         for (record, member) in config.members.iter_mut().zip(&self.map.members) {
             let (MemberState::Rebuilding { .. }, MapState::Rebuilding { until }) =
                 (record.state, member.state)
@@ -335,7 +337,6 @@ impl Shard {
         if excluded {
             map.barrier = map.serial;
         }
-        map.trusted_until = map.trusted_until.max(decider.config.resynced_until);
         for (position, record) in decider.config.members.iter().enumerate() {
             let member = &mut map.members[position];
             let is_new = replaced.contains(&MemberIndex::from_at(position));
@@ -482,6 +483,13 @@ impl Shard {
 
     /// All shards are done with the window: the pass goes on behind it, ends, or stops.
     fn close_window(&mut self, io: &mut impl Io) -> usize {
+        let reports = self.decider().window.expect("looked at");
+        let fills = reports.window.pass == Pass::Rebuild
+            && reports.window.end.0 >= self.map.geometry.stripes();
+        if fills && self.decider().keeper.owes_copies() {
+            // A member in sync holds its copies of the region map.
+            return 0;
+        }
         let WindowReports { window, ok, .. } = self.decider().window.take().expect("looked at");
         // A checkpoint would be an update over one that some member in sync has never got.
         let ok = ok && !self.decider().metadata_failed;
@@ -497,7 +505,11 @@ impl Shard {
             return 1;
         }
         advance_map(&mut map, window);
-        let ended = window.end.0 >= map.geometry.stripes();
+        let reached = match window.pass {
+            Pass::Resync => map.trusted_until,
+            Pass::Rebuild => window.end,
+        };
+        let ended = reached.0 >= map.geometry.stripes();
         let due = io.now().since(self.decider().checkpoint) >= CHECKPOINT;
         let quiet = self.decider().commands.is_empty() && self.decider().passes_run;
         if ended || due || !quiet {
@@ -507,7 +519,12 @@ impl Shard {
             }
             return 1;
         }
-        let next = next_window(&map, window.pass, window.end, self.decider().window_bytes);
+        let Some((pass, start)) = due_pass(&map) else {
+            // Beyond redundancy since it was opened.
+            self.begin_broadcast(map, Vec::new(), Vec::new(), io);
+            return 1;
+        };
+        let next = next_window(&map, pass, start, self.decider().window_bytes);
         map.window = Some(next);
         self.set_window(next);
         self.begin_broadcast(map, Vec::new(), Vec::new(), io);
@@ -554,8 +571,12 @@ fn advance_map(map: &mut ArrayMap, mut window: Window) {
     if planted::is(Fault::PassRunsAhead) && window.end.0 < map.geometry.stripes() {
         window.end.0 += 1;
     }
+    let stripes = map.geometry.stripes();
     match window.pass {
-        Pass::Resync => map.trusted_until = map.trusted_until.max(window.end),
+        Pass::Resync => {
+            let cursor = map.trusted_until.max(window.end);
+            map.trusted_until = trusted_until(&map.suspects, cursor, stripes);
+        }
         Pass::Rebuild => {
             for member in &mut map.members {
                 if let MapState::Rebuilding { until } = &mut member.state {

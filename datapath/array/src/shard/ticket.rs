@@ -147,6 +147,11 @@ impl Ticket {
             .fold(RoleSet::EMPTY, |all, band| all.union(select(band)))
     }
 
+    /// Whether its writes are under way, or await what decides on them.
+    pub(super) fn is_writing(&self) -> bool {
+        matches!(self.step, Step::Writing | Step::Barrier)
+    }
+
     pub(super) fn set_write(&mut self, band: usize, write: RoleSet) {
         self.bands[band].write = write;
     }
@@ -202,6 +207,7 @@ impl Shard {
             self.fill_and_read(slot, io);
             moved += 1;
         }
+        moved += self.advance_region_waiters(io);
         while let Some(&slot) = self.room_waiters.front() {
             if !self.try_issue(slot, io) {
                 break;
@@ -218,6 +224,10 @@ impl Shard {
             self.answer_ticket(slot, Status::Media, io);
             self.end_ticket(slot);
             return;
+        }
+        // The region becomes dirty while the ticket reads.
+        if !self.is_region_ready(slot) {
+            self.want_region(slot, io);
         }
         self.tickets[slot].step = Step::Buffers;
         // Older tickets go first, or a steady stream of small ones starves a wide one.
@@ -264,7 +274,7 @@ impl Shard {
         self.seek_room(slot, io);
     }
 
-    fn seek_room(&mut self, slot: u32, io: &mut impl Io) {
+    pub(super) fn seek_room(&mut self, slot: u32, io: &mut impl Io) {
         if !self.room_waiters.is_empty() || !self.try_issue(slot, io) {
             self.room_waiters.push_back(slot);
         }
@@ -273,12 +283,16 @@ impl Shard {
     /// Issues the reads or writes that a ticket waits to issue, all or none. A ticket whose map
     /// changed is planned anew instead.
     fn try_issue(&mut self, slot: u32, io: &mut impl Io) -> bool {
-        let changed = self.tickets[slot].serial != self.map.serial;
-        if changed && !planted::is(Fault::PlanOfAnOldMap) {
+        if self.is_stale(slot) && !planted::is(Fault::PlanOfAnOldMap) {
             self.replan(slot);
             return true;
         }
         let step = self.tickets[slot].step;
+        if step == Step::WriteRoom && !self.is_region_ready(slot) {
+            self.want_region(slot, io);
+            self.region_waiters.push(slot);
+            return true;
+        }
         let (operation, next) = match (step, self.tickets[slot].order.kind) {
             (Step::ReadRoom, _) => (Operation::Read, Step::Reading),
             (Step::WriteRoom, Kind::Clear) => (Operation::WriteZeroes, Step::Writing),
@@ -301,6 +315,11 @@ impl Shard {
             self.writes_done(slot, io);
         }
         true
+    }
+
+    /// Whether the ticket was planned by a map that is not valid any more.
+    pub(super) fn is_stale(&self, slot: u32) -> bool {
+        self.tickets[slot].serial != self.map.serial
     }
 
     /// Calls `visit` with each member request of the phase: by role, neighbouring bands as one.
@@ -454,7 +473,7 @@ impl Shard {
     }
 
     /// Back to the plan, at the next poll; the lanes stay claimed.
-    fn replan(&mut self, slot: u32) {
+    pub(super) fn replan(&mut self, slot: u32) {
         let ticket = &mut self.tickets[slot];
         self.buffers.release(&mut ticket.buffers);
         if ticket.answered {

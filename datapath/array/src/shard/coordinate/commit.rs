@@ -1,6 +1,8 @@
 //! A commit: what it claims is flushed, the record is written to every member that it calls a
 //! member, and flushed there.
 
+use std::sync::Arc;
+
 use block::{Operation, Status};
 use units::{MemberIndex, StripeIndex};
 
@@ -11,6 +13,7 @@ use crate::coordinator::{
 use crate::format::{ArrayConfig, MemberState};
 use crate::io::{Event, Io, PassEvent};
 use crate::planted::{self, Fault};
+use crate::regions::Suspects;
 
 impl Shard {
     pub(super) fn begin_commit(&mut self, mut commit: Commit) {
@@ -204,7 +207,11 @@ impl Shard {
         let mut map = self.map_of_config(&commit.replaced, !commit.excluded.is_empty());
         if commit.ending == Ending::Untrusts && map.geometry.parity() > 0 {
             map.trusted_until = StripeIndex(0);
+            map.suspects = Arc::new(Suspects::all(map.suspects.space()));
         }
         self.begin_broadcast(map, commit.answers, commit.excluded, io);
+        for member in commit.replaced {
+            self.decider().keeper.owe(member);
+        }
     }
 }

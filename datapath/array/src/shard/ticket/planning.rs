@@ -40,7 +40,7 @@ impl Shard {
         let kind = self.tickets[slot].order.kind;
         let changes = !matches!(kind, Kind::Read { .. });
         let torn = self.map.is_torn(self.tickets[slot].order.stripe);
-        if changes && (self.map.read_only || torn) {
+        if changes && (self.map.read_only || torn || self.is_region_lost(slot)) {
             return Err(Beyond);
         }
         for band in 0..self.tickets[slot].band_count {

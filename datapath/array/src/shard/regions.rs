@@ -1,0 +1,422 @@
+//! Regions on a shard: writes wait until theirs is dirty on the drives. On the home shard: the map
+//! is written, in rounds that gather whatever was asked meanwhile, and regions that nobody writes
+//! any more become clean again.
+//!
+//! ```text
+//! asked → round: blocks to all their holders → flush → states are Dirty, askers are answered
+//! every few seconds: shards keep what they write dirty → flush → Clearing becomes Clean,
+//!                    Dirty becomes Clearing → blocks are written by the next round
+//! ```
+
+mod keeper;
+
+use block::{Operation, Status};
+use units::{MemberIndex, ReactorIndex};
+
+pub(crate) use self::keeper::RegionKeeper;
+use self::keeper::{Clear, Phase};
+use super::ticket::Kind;
+use super::{DriveIo, IoOwner, Order, Shard};
+use crate::format::REGION_BLOCK_BYTES;
+use crate::io::{Io, MemberFailure, Message};
+use crate::map::MapState;
+use crate::planted::{self, Fault};
+use crate::regions::RegionState;
+
+/// Blocks that one turn sweeps for regions to clear: some thousand regions, some microseconds.
+const SWEEP_BLOCKS: usize = 16;
+
+impl Shard {
+    /// The region that a ticket must find dirty before it writes.
+    fn ticket_region(&self, slot: u32) -> Option<u32> {
+        let order = &self.tickets[slot].order;
+        let gated = match order.kind {
+            Kind::Write(_) | Kind::Clear => self.geometry().parity() > 0,
+            // These make members agree; nothing new is written.
+            Kind::Read { .. } | Kind::Repair(_) => false,
+        };
+        gated.then(|| self.shared.regions.space.region(order.stripe))
+    }
+
+    /// Whether the ticket may begin to write as far as its region is concerned.
+    pub(super) fn is_region_ready(&self, slot: u32) -> bool {
+        self.ticket_region(slot).is_none_or(|region| {
+            self.shared.regions.begin_write(region) || planted::is(Fault::WriteBeforeDirty)
+        })
+    }
+
+    /// Whether the ticket's region can never be written.
+    pub(super) fn is_region_lost(&self, slot: u32) -> bool {
+        self.ticket_region(slot)
+            .is_some_and(|region| self.shared.regions.get(region) == RegionState::Lost)
+    }
+
+    /// Asks for the ticket's region unless that is done already.
+    pub(super) fn want_region(&mut self, slot: u32, io: &mut impl Io) {
+        let Some(region) = self.ticket_region(slot) else {
+            return;
+        };
+        if self.asked_regions.contains(&region) {
+            return;
+        }
+        if self.map.home == self.me {
+            self.asked_regions.push(region);
+            self.dirty_asked(self.me, region, io);
+            return;
+        }
+        if io.ask(self.map.home, Message::Dirty { region }).is_ok() {
+            self.counters.messages += 1;
+            self.asked_regions.push(region);
+        }
+    }
+
+    pub(super) fn dirty_answered(&mut self, region: u32) {
+        self.asked_regions.retain(|&asked| asked != region);
+    }
+
+    /// Moves tickets on whose regions are dirty now. A ticket whose map changed is planned anew.
+    pub(super) fn advance_region_waiters(&mut self, io: &mut impl Io) -> usize {
+        let mut moved = 0;
+        let mut position = 0;
+        while position < self.region_waiters.len() {
+            let slot = self.region_waiters[position];
+            if self.is_stale(slot) || self.is_region_lost(slot) {
+                self.region_waiters.swap_remove(position);
+                self.replan(slot);
+            } else if self.is_region_ready(slot) {
+                self.region_waiters.swap_remove(position);
+                self.seek_room(slot, io);
+            } else {
+                self.want_region(slot, io);
+                position += 1;
+                continue;
+            }
+            moved += 1;
+        }
+        moved
+    }
+
+    /// Keeps the regions dirty in which this shard has writes under way.
+    pub(super) fn keep_dirty(&self) {
+        if planted::is(Fault::ClearedInUse) {
+            return;
+        }
+        for slot in self.tickets.used() {
+            if !self.tickets[slot].is_writing() {
+                continue;
+            }
+            if let Some(region) = self.ticket_region(slot) {
+                self.shared.regions.begin_write(region);
+            }
+        }
+    }
+
+    // ---- the home ------------------------------------------------------------------------
+
+    fn keeper(&mut self) -> &mut RegionKeeper {
+        &mut self
+            .coordinator
+            .as_deref_mut()
+            .expect("asked of the home shard")
+            .keeper
+    }
+
+    pub(super) fn dirty_asked(&mut self, from: ReactorIndex, region: u32, io: &mut impl Io) {
+        if self.shared.regions.begin_write(region)
+            || self.shared.regions.get(region) == RegionState::Lost
+        {
+            self.answer_dirty(from, region, io);
+            return;
+        }
+        let now = io.now();
+        self.keeper().want(from, region, now);
+    }
+
+    fn answer_dirty(&mut self, to: ReactorIndex, region: u32, io: &mut impl Io) {
+        if to == self.me {
+            self.dirty_answered(region);
+        } else {
+            self.counters.messages += 1;
+            io.reply(to, Message::DirtyDone { region });
+        }
+    }
+
+    pub(super) fn kept_dirty(&mut self) {
+        self.keeper().clear.answered();
+    }
+
+    /// When the home wants to be woken although nothing happens.
+    #[must_use]
+    pub fn deadline(&self) -> Option<units::Instant> {
+        let coordinator = self.coordinator.as_deref()?;
+        let broken = self.map.read_only || self.map.hopeless.contains(&true);
+        let runs = coordinator.started && !coordinator.stopped && !broken;
+        coordinator.keeper.deadline().filter(|_| runs)
+    }
+
+    pub(super) fn advance_regions(&mut self, io: &mut impl Io) -> usize {
+        let Some(coordinator) = self.coordinator.as_deref() else {
+            return 0;
+        };
+        if !coordinator.started {
+            return 0;
+        }
+        let stopped = coordinator.stopped;
+        let mut moved = self.advance_round(io);
+        if self.map.read_only {
+            // Nothing becomes dirty any more: whoever waits finds that out when it plans anew.
+            let states = std::sync::Arc::clone(&self.shared.regions);
+            for (from, region) in self.keeper().take_answers(&states, true) {
+                self.answer_dirty(from, region, io);
+                moved += 1;
+            }
+        } else {
+            moved += self.begin_round();
+        }
+        moved + self.advance_clear(stopped, io)
+    }
+
+    fn is_usable(&self, member: MemberIndex) -> bool {
+        let entry = &self.map.members[member.at()];
+        entry.drive.is_some() && entry.state != MapState::Lost && !self.map.hopeless[member.at()]
+    }
+
+    fn begin_round(&mut self) -> usize {
+        if !self.keeper().has_work() {
+            return 0;
+        }
+        let usable: Vec<bool> = (0..self.map.members.len())
+            .map(|position| self.is_usable(MemberIndex::from_at(position)))
+            .collect();
+        self.keeper().begin_round(|member| usable[member.at()]);
+        1
+    }
+
+    /// One step of the round: writes, flushes, waits for exclusions, publishes.
+    fn advance_round(&mut self, io: &mut impl Io) -> usize {
+        let Some(mut round) = self.keeper().round.take() else {
+            return 0;
+        };
+        let mut moved = 0;
+        while let Some(&(position, member)) = round.todo.last() {
+            if !self.can_issue(1, io) {
+                break;
+            }
+            round.todo.pop();
+            moved += 1;
+            if self.map.members[member.at()].drive.is_none() {
+                round
+                    .failed
+                    .push((member, self.map.members[member.at()].incarnation));
+                continue;
+            }
+            round.pending += 1;
+            let record = (round.phase == Phase::Write).then(|| self.keeper().record(position));
+            let offset = match round.phase {
+                Phase::Write => self.keeper().offset(round.blocks[position].number),
+                Phase::Flush | Phase::Settle => 0,
+            };
+            let order = Order {
+                owner: IoOwner::Region,
+                member,
+                operation: if record.is_some() {
+                    Operation::Write
+                } else {
+                    Operation::Flush
+                },
+                offset,
+                length: record.map_or(0, |_| units::bytes_u64(REGION_BLOCK_BYTES)),
+            };
+            self.issue(order, |list| list.extend(record), io);
+        }
+        if !round.todo.is_empty() || round.pending > 0 {
+            self.keeper().round = Some(round);
+            return moved;
+        }
+        match round.phase {
+            Phase::Write if planted::is(Fault::RegionsNotFlushed) => round.phase = Phase::Settle,
+            Phase::Write => {
+                round.flush();
+                self.keeper().round = Some(round);
+                return moved + 1;
+            }
+            Phase::Flush => round.phase = Phase::Settle,
+            Phase::Settle => {}
+        }
+        // A holder that missed the round must be known for that before anybody relies on it.
+        let settled =
+            |&(member, incarnation): &(MemberIndex, u32)| self.map.settled(member, incarnation);
+        let waits = !round.failed.iter().all(settled)
+            || (!round.failed.is_empty() && self.effective < self.map.barrier);
+        if waits && !self.map.read_only {
+            self.keeper().round = Some(round);
+            return moved;
+        }
+        let read_only = self.map.read_only;
+        let states = std::sync::Arc::clone(&self.shared.regions);
+        self.keeper().publish(&round, &states, read_only);
+        for (from, region) in self.keeper().take_answers(&states, read_only) {
+            self.answer_dirty(from, region, io);
+        }
+        moved + 1
+    }
+
+    /// A write or flush of the map is done.
+    pub(super) fn region_io_done(&mut self, done: DriveIo, status: Status) {
+        let DriveIo {
+            member,
+            incarnation,
+            ..
+        } = done;
+        self.report_if_failed(done, status);
+        let round = self.keeper().round.as_mut().expect("a round is under way");
+        round.pending -= 1;
+        if !status.is_ok() && !planted::is(Fault::RegionCopyForgotten) {
+            round.failed.push((member, incarnation));
+        }
+    }
+
+    fn report_if_failed(&mut self, done: DriveIo, status: Status) {
+        let DriveIo {
+            member,
+            incarnation,
+            ..
+        } = done;
+        let forgotten =
+            planted::is(Fault::RegionCopyForgotten) && matches!(done.owner, IoOwner::Region);
+        if !status.is_ok() && !forgotten {
+            self.report(MemberFailure {
+                member,
+                incarnation,
+                status,
+            });
+        }
+    }
+
+    // ---- clearing ------------------------------------------------------------------------
+
+    /// A flush is done that was made to clear regions.
+    pub(super) fn clear_io_done(&mut self, done: DriveIo, status: Status) {
+        self.report_if_failed(done, status);
+        self.shared.finish_flush(done.member, status.is_ok());
+        self.keeper().clear.flushed(done.member, status.is_ok());
+    }
+
+    fn advance_clear(&mut self, stopped: bool, io: &mut impl Io) -> usize {
+        let broken = self.map.read_only || self.map.hopeless.contains(&true);
+        match self.keeper().clear.clone() {
+            Clear::Waiting => {
+                if stopped || broken || self.keeper().is_all_clean() {
+                    return 0;
+                }
+                let now = io.now();
+                if !self.keeper().is_due(now) {
+                    return 0;
+                }
+                let me = self.me;
+                let coordinator = self.coordinator.as_deref_mut().expect("the home");
+                let reactors = coordinator.reactors.iter().copied();
+                let others = reactors.filter(|&reactor| reactor != me).collect();
+                coordinator.keeper.begin_clear(now, others);
+                1
+            }
+            Clear::Asking {
+                mut todo,
+                mut pending,
+            } => {
+                let mut moved = 0;
+                while let Some(&reactor) = todo.last() {
+                    if io.ask(reactor, Message::KeepDirty).is_err() {
+                        break;
+                    }
+                    self.counters.messages += 1;
+                    todo.pop();
+                    pending += 1;
+                    moved += 1;
+                }
+                if todo.is_empty() && pending == 0 {
+                    self.keep_dirty();
+                    let all = 0..self.map.members.len();
+                    let members = all.map(MemberIndex::from_at);
+                    let todo = members.filter(|&member| self.is_usable(member)).collect();
+                    self.keeper().clear = Clear::Flushing {
+                        todo,
+                        under_way: Vec::new(),
+                        ok: true,
+                    };
+                    return moved + 1;
+                }
+                self.keeper().clear = Clear::Asking { todo, pending };
+                moved
+            }
+            Clear::Flushing { .. } => self.flush_to_clear(io),
+            Clear::Sweeping { next } => {
+                self.sweep(next, broken);
+                1
+            }
+        }
+    }
+
+    fn flush_to_clear(&mut self, io: &mut impl Io) -> usize {
+        let Clear::Flushing {
+            mut todo,
+            mut under_way,
+            ok,
+        } = self.keeper().clear.clone()
+        else {
+            unreachable!("looked at");
+        };
+        let mut moved = 0;
+        while let Some(&member) = todo.last() {
+            if !self.can_issue(1, io) {
+                break;
+            }
+            todo.pop();
+            moved += 1;
+            let skipped = planted::is(Fault::ClearedBeforeFlush);
+            if skipped || !self.is_usable(member) || !self.shared.begin_flush(member) {
+                continue;
+            }
+            under_way.push(member);
+            let order = Order {
+                owner: IoOwner::Clear,
+                member,
+                operation: Operation::Flush,
+                offset: 0,
+                length: 0,
+            };
+            self.issue(order, |_| {}, io);
+        }
+        let ended = todo.is_empty() && under_way.is_empty();
+        self.keeper().clear = match (ended, ok) {
+            (false, _) => Clear::Flushing {
+                todo,
+                under_way,
+                ok,
+            },
+            (true, true) => Clear::Sweeping { next: 0 },
+            // What was not flushed stays dirty; the next attempt is made without that member.
+            (true, false) => Clear::Waiting,
+        };
+        moved + usize::from(ended)
+    }
+
+    /// Looks at some blocks: what is about to be clean and was left alone is clean, what is dirty
+    /// is about to be.
+    fn sweep(&mut self, next: u32, broken: bool) {
+        let (map, states) = (
+            std::sync::Arc::clone(&self.map),
+            std::sync::Arc::clone(&self.shared.regions),
+        );
+        let coordinator = self.coordinator.as_deref_mut().expect("the home");
+        let epoch = coordinator.config.update;
+        let trusted = |region: u32| {
+            let (start, end) = states.space.stripes(region);
+            let resynced = end <= map.trusted_until || !map.suspects.has(start);
+            !broken && (resynced || planted::is(Fault::ClearedBeforeResync))
+        };
+        coordinator
+            .keeper
+            .sweep((next, SWEEP_BLOCKS), epoch, &states, trusted);
+    }
+}

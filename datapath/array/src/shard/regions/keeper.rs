@@ -1,0 +1,452 @@
+//! What the home knows of the region map besides the states that all shards see: what the next
+//! write of each block says, who waits for it, and the round that is under way. Decides nothing
+//! about members and does no I/O.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use memory::{Backing, Buffer, Pages, Pool, Segment};
+use units::{Instant, MemberIndex, ReactorIndex, Update, bytes_usize};
+use uuid::Uuid;
+
+use crate::coordinator::MemberPlace;
+use crate::format::{REGION_BLOCK_BYTES, REGION_BLOCK_REGIONS, RegionBlock};
+use crate::regions::{RegionMap, RegionSpace, RegionState, RegionStates, entry};
+
+/// Blocks that one round writes at most.
+const ROUND_BLOCKS: usize = 16;
+/// Regions of one block that are asked for at shorter intervals are a storm: the whole block
+/// becomes dirty at once.
+const STORM: Duration = Duration::from_millis(100);
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct RegionKeeper {
+    space: RegionSpace,
+    array: Uuid,
+    /// By region: what the next write of its block says.
+    dirty: Vec<bool>,
+    epochs: Vec<Update>,
+    /// By block.
+    sequences: Vec<u64>,
+    dirty_counts: Vec<u32>,
+    dirty_total: usize,
+    asked: Vec<Option<Instant>>,
+    queued: Vec<bool>,
+    /// Some holder in use lacks the block.
+    owed: Vec<bool>,
+    owed_total: usize,
+    queue: VecDeque<u32>,
+    askers: Vec<(ReactorIndex, u32)>,
+    pub(super) round: Option<Round>,
+    pub(super) clear: Clear,
+    clear_after: Duration,
+    clear_at: Option<Instant>,
+    /// The last sweep left regions that are about to be clean.
+    marked: bool,
+    records: Pool,
+    buffers: Vec<Buffer>,
+}
+
+/// How far a round is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Its blocks are written.
+    Write,
+    /// Their holders are flushed.
+    Flush,
+    /// Holders that failed are excluded.
+    Settle,
+}
+
+/// A block on its way to its holders.
+#[derive(Clone, Debug)]
+pub(super) struct RoundBlock {
+    pub(super) number: u32,
+    /// By region of the block: it was written as dirty.
+    dirty: [u64; REGION_BLOCK_REGIONS.div_ceil(64)],
+    /// A holder lacked it when the round began.
+    owed: bool,
+}
+
+/// Blocks on their way to their holders.
+#[derive(Debug)]
+pub(super) struct Round {
+    pub(super) blocks: Vec<RoundBlock>,
+    pub(super) phase: Phase,
+    /// Position in `blocks` and holder: not asked yet in this phase.
+    pub(super) todo: Vec<(usize, MemberIndex)>,
+    pub(super) pending: usize,
+    /// All holders of all blocks.
+    holders: Vec<(usize, MemberIndex)>,
+    /// Holders that failed, with their incarnation.
+    pub(super) failed: Vec<(MemberIndex, u32)>,
+}
+
+/// How far clearing is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Clear {
+    /// For its time.
+    Waiting,
+    /// Other shards are asked to keep dirty what they write.
+    Asking {
+        todo: Vec<ReactorIndex>,
+        pending: usize,
+    },
+    /// Members are flushed.
+    Flushing {
+        todo: Vec<MemberIndex>,
+        under_way: Vec<MemberIndex>,
+        ok: bool,
+    },
+    /// Blocks below `next` were looked at.
+    Sweeping { next: u32 },
+}
+
+impl Round {
+    /// All writes are done: the holders that took them are flushed.
+    pub(super) fn flush(&mut self) {
+        self.phase = Phase::Flush;
+        for &(position, member) in &self.holders {
+            let failed = self.failed.iter().any(|&(other, _)| other == member);
+            let there = self.todo.iter().any(|&(_, other)| other == member);
+            if !failed && !there {
+                self.todo.push((position, member));
+            }
+        }
+    }
+}
+
+impl Clear {
+    pub(super) fn answered(&mut self) {
+        let Clear::Asking { pending, .. } = self else {
+            panic!("an answer that nobody waits for");
+        };
+        *pending -= 1;
+    }
+
+    pub(super) fn flushed(&mut self, member: MemberIndex, well: bool) {
+        if let Clear::Flushing { under_way, ok, .. } = self {
+            under_way.retain(|&other| other != member);
+            *ok &= well;
+        }
+    }
+}
+
+impl RegionKeeper {
+    /// Begins with what the drives have.
+    ///
+    /// # Errors
+    /// When the host refuses the memory for the blocks.
+    pub(crate) fn new(
+        map: &RegionMap,
+        places: &[Option<MemberPlace>],
+        clear_after: Duration,
+    ) -> std::io::Result<RegionKeeper> {
+        let space = *map.space();
+        let (count, blocks) = (space.count(), space.blocks());
+        let mut records = Pool::new(
+            ROUND_BLOCKS,
+            REGION_BLOCK_BYTES,
+            Backing::Anonymous(Pages::Plain),
+        )?;
+        let buffers = (0..ROUND_BLOCKS)
+            .map(|_| records.acquire().expect("one for each"))
+            .collect();
+        let mut keeper = RegionKeeper {
+            space,
+            array: map.array(),
+            dirty: (0..count).map(|region| map.entry(region).dirty).collect(),
+            epochs: (0..count).map(|region| map.entry(region).epoch).collect(),
+            sequences: (0..blocks).map(|block| map.sequence(block)).collect(),
+            dirty_counts: vec![0; blocks],
+            dirty_total: 0,
+            asked: vec![None; blocks],
+            queued: vec![false; blocks],
+            owed: vec![false; blocks],
+            owed_total: 0,
+            queue: VecDeque::with_capacity(blocks),
+            askers: Vec::new(),
+            round: None,
+            clear: Clear::Waiting,
+            clear_after,
+            clear_at: None,
+            marked: false,
+            records,
+            buffers,
+        };
+        for block in 0..blocks {
+            let number = u32::try_from(block).expect("few blocks");
+            let dirty = space.regions(number).filter(|&region| keeper.dirty[region]);
+            let dirty = dirty.count();
+            keeper.dirty_counts[block] = u32::try_from(dirty).expect("at most a block's");
+            keeper.dirty_total += dirty;
+            if map.is_uneven(number, |member| places[member.at()].is_some()) {
+                keeper.owe_block(number);
+            }
+        }
+        Ok(keeper)
+    }
+
+    fn enqueue(&mut self, block: u32) {
+        let at = bytes_usize(u64::from(block));
+        if !std::mem::replace(&mut self.queued[at], true) {
+            self.queue.push_back(block);
+        }
+    }
+
+    fn owe_block(&mut self, block: u32) {
+        let at = bytes_usize(u64::from(block));
+        if !std::mem::replace(&mut self.owed[at], true) {
+            self.owed_total += 1;
+        }
+        self.enqueue(block);
+    }
+
+    /// `member` is filled by a new drive, which has no copies.
+    pub(in crate::shard) fn owe(&mut self, member: MemberIndex) {
+        for block in 0..self.space.blocks() {
+            let number = u32::try_from(block).expect("few blocks");
+            let holds = self.space.holders(number).any(|other| other == member);
+            // What was never written is clean without a copy.
+            let written = self.sequences[block] > 0 || self.queued[block];
+            if holds && written {
+                self.owe_block(number);
+            }
+        }
+    }
+
+    /// Whether some holder in use still lacks a block.
+    pub(in crate::shard) fn owes_copies(&self) -> bool {
+        self.owed_total > 0
+    }
+
+    /// Whether nothing is under way.
+    pub(in crate::shard) fn is_idle(&self) -> bool {
+        let clears = matches!(self.clear, Clear::Asking { .. } | Clear::Flushing { .. });
+        self.round.is_none() && self.askers.is_empty() && !clears
+    }
+
+    /// `from` waits for a region to be dirty.
+    pub(super) fn want(&mut self, from: ReactorIndex, region: u32, now: Instant) {
+        self.askers.push((from, region));
+        let region = bytes_usize(u64::from(region));
+        let at = region / REGION_BLOCK_REGIONS;
+        let block = u32::try_from(at).expect("few blocks");
+        if !self.dirty[region] {
+            let before = self.asked[at].replace(now);
+            if before.is_some_and(|before| now.since(before) < STORM) {
+                for neighbour in self.space.regions(block) {
+                    self.make_dirty(neighbour);
+                }
+            }
+            self.make_dirty(region);
+        }
+        self.enqueue(block);
+    }
+
+    fn make_dirty(&mut self, region: usize) {
+        if !std::mem::replace(&mut self.dirty[region], true) {
+            self.dirty_counts[region / REGION_BLOCK_REGIONS] += 1;
+            self.dirty_total += 1;
+        }
+    }
+
+    // ---- rounds --------------------------------------------------------------------------
+
+    pub(super) fn has_work(&self) -> bool {
+        self.round.is_none() && !self.queue.is_empty()
+    }
+
+    /// Takes blocks from the queue and encodes them as they shall be now.
+    pub(super) fn begin_round(&mut self, usable: impl Fn(MemberIndex) -> bool) {
+        let mut round = Round {
+            blocks: Vec::with_capacity(ROUND_BLOCKS),
+            phase: Phase::Write,
+            todo: Vec::new(),
+            pending: 0,
+            holders: Vec::new(),
+            failed: Vec::new(),
+        };
+        while round.blocks.len() < ROUND_BLOCKS {
+            let Some(number) = self.queue.pop_front() else {
+                break;
+            };
+            let at = bytes_usize(u64::from(number));
+            self.queued[at] = false;
+            let position = round.blocks.len();
+            let owed = std::mem::replace(&mut self.owed[at], false);
+            let dirty = self.encode(position, number);
+            round.blocks.push(RoundBlock {
+                number,
+                dirty,
+                owed,
+            });
+            let holders = self.space.holders(number).filter(|&member| usable(member));
+            round
+                .holders
+                .extend(holders.map(|member| (position, member)));
+        }
+        round.todo.clone_from(&round.holders);
+        self.round = Some(round);
+    }
+
+    fn encode(&mut self, position: usize, number: u32) -> [u64; REGION_BLOCK_REGIONS.div_ceil(64)] {
+        let at = bytes_usize(u64::from(number));
+        self.sequences[at] += 1;
+        let regions = self.space.regions(number);
+        let mut dirty = [0; REGION_BLOCK_REGIONS.div_ceil(64)];
+        for (bit, region) in regions.clone().enumerate() {
+            dirty[bit / 64] |= u64::from(self.dirty[region]) << (bit % 64);
+        }
+        let told = |bit: usize| {
+            let region = regions.start + bit;
+            if region < regions.end {
+                entry(self.dirty[region], self.epochs[region])
+            } else {
+                entry(false, Update(0))
+            }
+        };
+        let mut bytes = [0; REGION_BLOCK_BYTES];
+        RegionBlock::encode_into((self.array, number, self.sequences[at]), told, &mut bytes);
+        self.record(position).copy_from_slice(&bytes);
+        dirty
+    }
+
+    /// The encoded block at a position of the round.
+    pub(super) fn record(&self, position: usize) -> Segment {
+        self.records.segment(&self.buffers[position])
+    }
+
+    /// Where the present write of a block goes.
+    pub(super) fn offset(&self, block: u32) -> u64 {
+        let at = bytes_usize(u64::from(block));
+        self.space.offset(block, self.sequences[at])
+    }
+
+    /// The round is durable, or in vain: lets writes begin, or calls their regions lost.
+    pub(super) fn publish(&mut self, round: &Round, states: &RegionStates, in_vain: bool) {
+        for (position, block) in round.blocks.iter().enumerate() {
+            self.owed_total -= usize::from(block.owed);
+            let holds = |&(at, member): &(usize, MemberIndex)| {
+                at == position && round.failed.iter().all(|&(failed, _)| failed != member)
+            };
+            let durable = !in_vain && round.holders.iter().any(holds);
+            for (bit, region) in self.space.regions(block.number).enumerate() {
+                let written = block.dirty[bit / 64] & (1 << (bit % 64)) != 0;
+                // What became clean since is written as clean by a later round.
+                if !written || !self.dirty[region] {
+                    continue;
+                }
+                let number = u32::try_from(region).expect("at most REGIONS_MAX");
+                let state = if durable {
+                    RegionState::Dirty
+                } else {
+                    RegionState::Lost
+                };
+                states.change(number, RegionState::Clean, state);
+            }
+        }
+    }
+
+    /// Those whose regions are not clean any more, or all.
+    pub(super) fn take_answers(
+        &mut self,
+        states: &RegionStates,
+        all: bool,
+    ) -> Vec<(ReactorIndex, u32)> {
+        let ready = |&mut (_, region): &mut (ReactorIndex, u32)| {
+            all || states.get(region) != RegionState::Clean
+        };
+        self.askers.extract_if(.., ready).collect()
+    }
+
+    // ---- clearing ------------------------------------------------------------------------
+
+    pub(super) fn is_all_clean(&self) -> bool {
+        self.dirty_total == 0
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let waits = self.clear == Clear::Waiting && self.dirty_total > 0;
+        self.clear_at.filter(|_| waits)
+    }
+
+    /// Whether it is time to look for regions to clear.
+    pub(super) fn is_due(&mut self, now: Instant) -> bool {
+        let after = self.clear_after;
+        now >= *self.clear_at.get_or_insert(now + after)
+    }
+
+    pub(super) fn begin_clear(&mut self, now: Instant, others: Vec<ReactorIndex>) {
+        self.clear_at = Some(now + self.clear_after);
+        self.clear = if std::mem::replace(&mut self.marked, false) {
+            Clear::Asking {
+                todo: others,
+                pending: 0,
+            }
+        } else {
+            // Nothing can be clean yet; the sweep only marks.
+            Clear::Sweeping { next: 0 }
+        };
+    }
+
+    /// Looks at some blocks from `next` on.
+    pub(super) fn sweep(
+        &mut self,
+        (next, most): (u32, usize),
+        epoch: Update,
+        states: &RegionStates,
+        trusted: impl Fn(u32) -> bool,
+    ) {
+        let mut block = bytes_usize(u64::from(next));
+        let mut looked_at = 0;
+        while block < self.space.blocks() && looked_at < most {
+            if self.dirty_counts[block] > 0 {
+                looked_at += 1;
+                self.sweep_block(block, epoch, states, &trusted);
+            }
+            block += 1;
+        }
+        self.clear = if block < self.space.blocks() {
+            Clear::Sweeping {
+                next: u32::try_from(block).expect("few blocks"),
+            }
+        } else {
+            Clear::Waiting
+        };
+    }
+
+    fn sweep_block(
+        &mut self,
+        block: usize,
+        epoch: Update,
+        states: &RegionStates,
+        trusted: impl Fn(u32) -> bool,
+    ) {
+        let number = u32::try_from(block).expect("few blocks");
+        for region in self.space.regions(number) {
+            let index = u32::try_from(region).expect("at most REGIONS_MAX");
+            if !self.dirty[region] || !trusted(index) {
+                continue;
+            }
+            if states.change(index, RegionState::Clearing, RegionState::Clean) {
+                self.dirty[region] = false;
+                self.epochs[region] = epoch;
+                self.dirty_counts[block] -= 1;
+                self.dirty_total -= 1;
+                self.enqueue(number);
+            } else if states.change(index, RegionState::Dirty, RegionState::Clearing) {
+                self.marked = true;
+            }
+        }
+    }
+}
+
+impl Drop for RegionKeeper {
+    fn drop(&mut self) {
+        for buffer in self.buffers.drain(..) {
+            self.records.release(buffer);
+        }
+    }
+}
