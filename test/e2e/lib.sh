@@ -55,6 +55,15 @@ guest_says() { # guest_says NAME TEXT SECONDS: waits for a line of the guest
     sleep 0.2
   done
 }
+guest_says_more() { # guest_says_more NAME TEXT SECONDS: waits for two more such lines; what the second tells of began after this
+  local log=$WORK/$1.log pid=guest_$1 left=$(($3 * 5)) before
+  before=$(grep -c -- "$2" "$log" || true)
+  until [ "$(grep -c -- "$2" "$log")" -ge $((before + 2)) ]; do
+    kill -0 "${!pid}" 2>/dev/null || { cat "$log"; fail "guest $1 ended instead of saying again: $2"; }
+    left=$((left - 1)); [ $left -gt 0 ] || { tail -n 60 "$log"; fail "guest $1 does not say again: $2"; }
+    sleep 0.2
+  done
+}
 guest_ends() { # guest_ends NAME: its script must end with 0
   local pid=guest_$1
   wait "${!pid}" || { cat "$WORK/$1.log"; fail "guest $1"; }
@@ -64,6 +73,13 @@ wait_rebuilt() { # wait_rebuilt ARRAY SECONDS
   local left=$2
   until [ "$(g --output json array show "$1" | json 'd["state"]')" = optimal ]; do
     left=$((left - 1)); [ $left -gt 0 ] || { g array show "$1"; g job list; fail "array $1 is not optimal"; }
+    sleep 1
+  done
+}
+wait_jobs() { # wait_jobs SECONDS: until no job runs
+  local left=$1
+  until [ "$(g --output json status | json 'd["jobs_running"]')" = 0 ]; do
+    left=$((left - 1)); [ $left -gt 0 ] || { g job list; fail "jobs do not end"; }
     sleep 1
   done
 }
