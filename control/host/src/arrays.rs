@@ -13,10 +13,11 @@ use control::request::ArrayModify;
 use control::view::ArrayView;
 use control::{Answer, ErrorKind};
 use drive::Drive;
+use engine::StartError;
 use units::DriveIndex;
 use uuid::Uuid;
 
-use crate::error::{error, not_found, of_io, of_refusal, of_start};
+use crate::error::{error, late, not_found, of_change, of_io, of_start};
 use crate::state::{ArrayEntry, DriveRole, Serving};
 use crate::{Host, records, views};
 
@@ -34,6 +35,9 @@ impl Host {
         let (index, uuid) = self.running(name)?;
         self.refuse_exported(&object, uuid)?;
         let stopped = self.engine.stop_array(index);
+        if matches!(stopped, Err(StartError::Late)) {
+            return Err(late(object));
+        }
         // Without the clean mark it is stopped too, and comes up dirty.
         self.reassemble(name, uuid);
         stopped.map_err(|start| of_start(object, &start))?;
@@ -65,8 +69,11 @@ impl Host {
             return Err(error(ErrorKind::Unsafe, object, text).next("delete them, or say --force"));
         }
         if self.engine.array_state(index).is_some() {
-            // Whether the clean mark could be written does not matter any more.
-            self.engine.stop_array(index).ok();
+            // Whether the clean mark could be written does not matter any more, but what is on its
+            // way must land before the drives are anybody else's.
+            if matches!(self.engine.stop_array(index), Err(StartError::Late)) {
+                return Err(late(object));
+            }
         }
         let members: Vec<(String, Arc<Drive>)> = {
             let state = self.state();
@@ -142,7 +149,7 @@ impl Host {
                 u32::try_from(timeout.div_ceil(1000)).map_err(|_| invalid("the hold timeout"))?;
         }
         let changed = self.engine.change(index, Command::Options(options));
-        changed.map_err(|refusal| of_refusal(object, &refusal))?;
+        changed.map_err(|change| of_change(object, &change))?;
         self.array_view(name)
     }
 
@@ -177,12 +184,10 @@ impl Host {
 
     fn refuse_exported(&self, object: &str, uuid: Uuid) -> Answer<()> {
         let state = self.state();
-        let mut exports = state.exports.values().filter(|export| export.array == uuid);
-        let Some(export) = exports.next() else {
+        let Some((name, next)) = state.export_where(|array, _| array == uuid) else {
             return Ok(());
         };
-        let text = format!("export {} serves one of its volumes", export.create.name);
-        let next = format!("`garboard export remove {}` first", export.create.name);
+        let text = format!("export {name} serves one of its volumes");
         Err(error(ErrorKind::Busy, object, text).next(next))
     }
 

@@ -11,7 +11,7 @@ use drive::{Drive, Fault};
 use units::{ArrayIndex, Clock, MonotonicClock, Size};
 use uuid::Uuid;
 
-use crate::error::{error, not_found, of_io, of_open, of_refusal, of_start};
+use crate::error::{error, not_found, of_change, of_io, of_open, of_start};
 use crate::state::{DriveEntry, DriveRole};
 use crate::{Host, records, views};
 
@@ -221,7 +221,7 @@ impl Host {
                 entry.drive == Some(index) && entry.state != array::MapState::Lost
             });
             if uses {
-                return Err(of_refusal(object, &refusal));
+                return Err(of_change(object, &refusal));
             }
             tracing::info!(event = "drive_pulled", drive = name, %refusal, "excluded already");
         }

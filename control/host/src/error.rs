@@ -3,7 +3,7 @@
 use array::Refusal;
 use control::{EngineError, ErrorKind};
 use drive::{OpenError, OpenErrorKind};
-use engine::StartError;
+use engine::{ChangeError, StartError};
 use vhost_user_blk::{BindError, BindErrorKind};
 use volume::VolumeError;
 
@@ -89,9 +89,24 @@ pub(crate) fn of_refusal(object: String, refusal: &Refusal) -> EngineError {
     said(kind, object, &refusal.to_string(), next)
 }
 
+/// What was asked for is done once drives answer, and nobody knows when that is.
+pub(crate) fn late(object: impl Into<String>) -> EngineError {
+    let text = "its drives have not answered yet, and it is done as soon as they do";
+    error(ErrorKind::Busy, object, text)
+        .next("look at its drives (`garboard drive list`), and remove the one that hangs: --force")
+}
+
+pub(crate) fn of_change(object: String, change: &ChangeError) -> EngineError {
+    match change {
+        ChangeError::Refused(refusal) => of_refusal(object, refusal),
+        ChangeError::Late => late(object),
+    }
+}
+
 pub(crate) fn of_start(object: String, start: &StartError) -> EngineError {
     match start {
         StartError::Refused(refusal) => of_refusal(object, refusal),
+        StartError::Late => late(object),
         StartError::Port(_) | StartError::Io(_) | StartError::Stopped | StartError::Shard(_) => {
             error(ErrorKind::Internal, object, start.to_string())
         }

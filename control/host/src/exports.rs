@@ -1,19 +1,20 @@
 //! Exports: a socket, its session, and the rings on reactors.
 
 use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 
 use control::request::{ExportCreate, QueueMove};
 use control::view::{Access, ExportProfile, ExportView, Sharing};
 use control::{Answer, ErrorKind};
-use engine::ExportHost;
+use engine::{ExportHost, MoveError};
 use units::{BlockSize, ReactorIndex};
 use vhost_user_blk::{
-    CacheMode, Profile, QueueKey, RangeLimits, SECTOR_BYTES, SERIAL_BYTES, Session, Settings,
-    SocketSettings,
+    CacheMode, Profile, QueueKey, RangeLimits, SECTOR_BYTES, SERIAL_BYTES, Session, SessionHandle,
+    Settings, SocketSettings,
 };
 
-use crate::error::{error, not_found, of_bind};
-use crate::state::ExportEntry;
+use crate::error::{error, late, not_found, of_bind};
+use crate::state::{Ending, ExportEntry};
 use crate::volumes::{Located, map_of};
 use crate::{Host, views};
 
@@ -89,6 +90,15 @@ impl Host {
         located: &Located,
     ) -> Answer<()> {
         let state = self.state();
+        if state.ending.contains_key(&create.name) {
+            let text = "the one before of this name has not answered its last requests yet";
+            return Err(error(ErrorKind::Busy, object, text).next("choose another name, or wait"));
+        }
+        let volume = located.volume;
+        if state.ending.values().any(|ending| ending.volume == volume) {
+            let text = "an export of its volume has not answered its last requests yet";
+            return Err(error(ErrorKind::Busy, object, text).next("wait until it has"));
+        }
         for other in state.exports.values() {
             if other.create.name == create.name || other.create.uuid == create.uuid {
                 let text = format!(
@@ -197,8 +207,17 @@ impl Host {
         let reactor = self.reactors_of(&object, &[to.core])?[0];
         let mut moved = false;
         for (_, key, _) in self.engine.rings(id) {
-            if key.index == to.queue {
-                moved |= host.move_ring(QueueKey { ..key }, reactor);
+            if key.index != to.queue {
+                continue;
+            }
+            match host.move_ring(QueueKey { ..key }, reactor) {
+                Ok(()) => moved = true,
+                Err(MoveError::NoRing) => {}
+                Err(MoveError::Late) => {
+                    let text = "what it took is not answered yet, so it stays where it is";
+                    return Err(error(ErrorKind::Busy, object, text)
+                        .next("look for a drive that hangs: `garboard drive list`"));
+                }
             }
         }
         if !moved {
@@ -210,11 +229,49 @@ impl Host {
     }
 
     pub(crate) fn do_remove_export(&self, name: &str) -> Answer<()> {
-        let entry = self.state().exports.remove(name);
+        let object = format!("export {name}");
+        let mut state = self.state();
+        if state.ending.contains_key(name) {
+            return Err(late(object));
+        }
+        let entry = state.exports.remove(name);
         let entry = entry.ok_or_else(|| not_found("export", name))?;
-        entry.session.stop();
-        tracing::info!(event = "export_removed", export = name, "removed");
-        Ok(())
+        let ending = Ending {
+            array: entry.array,
+            volume: entry.volume,
+        };
+        state.ending.insert(name.to_owned(), ending);
+        drop(state);
+        self.end_session(name, entry.session)
+    }
+
+    /// Ends a session on a thread of its own: that waits for the last request, however long a
+    /// drive hangs, and we do not.
+    fn end_session(&self, name: &str, session: SessionHandle) -> Answer<()> {
+        let object = format!("export {name}");
+        let (host, ended) = (self.myself.clone(), name.to_owned());
+        let (sender, answer) = channel();
+        let stop = move || {
+            session.stop();
+            tracing::info!(event = "export_removed", export = ended, "removed");
+            if let Some(host) = host.upgrade() {
+                host.state().ending.remove(&ended);
+            }
+            sender.send(()).ok();
+        };
+        let spawned = std::thread::Builder::new()
+            .name("export-end".to_owned())
+            .spawn(stop);
+        if let Err(source) = spawned {
+            // The session ended here, where the closure was dropped.
+            self.state().ending.remove(name);
+            tracing::warn!(event = "no_thread", error = %source, "ended all the same");
+            return Ok(());
+        }
+        match answer.recv_timeout(self.engine.patience()) {
+            Err(RecvTimeoutError::Timeout) => Err(late(object)),
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => Ok(()),
+        }
     }
 
     pub(crate) fn export_view(&self, name: &str) -> Answer<ExportView> {

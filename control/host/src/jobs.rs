@@ -8,7 +8,7 @@ use units::{ArrayIndex, Clock, MonotonicClock};
 use uuid::Uuid;
 
 use crate::Host;
-use crate::error::{error, not_found, of_refusal};
+use crate::error::{error, not_found, of_change};
 use crate::state::{JobEntry, State};
 
 /// Finished jobs that are kept for whoever waits for them.
@@ -106,7 +106,7 @@ impl Host {
             .engine
             .array_state(index)
             .ok_or_else(|| not_found("array", name))?;
-        let refused = |refusal| of_refusal(object.clone(), &refusal);
+        let refused = |change| of_change(object.clone(), &change);
         if kind == BackgroundKind::Resync && array.map.geometry.parity() == 0 {
             let text = "it has no parity to resync";
             return Err(error(ErrorKind::Invalid, &object, text).next("choose another array"));
@@ -169,7 +169,7 @@ impl Host {
         })?;
         self.engine
             .change(index, Command::Passes { run: false })
-            .map_err(|refusal| of_refusal(object, &refusal))?;
+            .map_err(|change| of_change(object, &change))?;
         let mut state = self.state();
         let job = state.jobs.get_mut(&id).expect("found");
         job.view.state = JobState::Cancelled;

@@ -20,6 +20,7 @@ mod volumes;
 use std::fmt;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
 
 use array::Room;
 use control::metrics::Metric;
@@ -48,6 +49,25 @@ pub struct Host {
     begun: Instant,
     state: Mutex<State>,
     session_events: Sender<(u64, SessionEvent)>,
+    /// For threads that may outlive a call.
+    myself: Weak<Host>,
+}
+
+/// What nobody sets but tests.
+#[derive(Clone, Copy, Debug)]
+struct Tuning {
+    room: Room,
+    /// How long a command waits for drives before it says so.
+    patience: Duration,
+}
+
+impl Default for Tuning {
+    fn default() -> Tuning {
+        Tuning {
+            room: Room::default(),
+            patience: Duration::from_secs(30),
+        }
+    }
 }
 
 impl fmt::Debug for Host {
@@ -64,6 +84,13 @@ impl Host {
     /// # Errors
     /// When io_uring is refused, or a CPU, thread or memory is; the text says what to do.
     pub fn start(settings: &control::settings::EngineSettings) -> Answer<Arc<Host>> {
+        Host::start_tuned(settings, Tuning::default())
+    }
+
+    fn start_tuned(
+        settings: &control::settings::EngineSettings,
+        tuning: Tuning,
+    ) -> Answer<Arc<Host>> {
         let failed = |text: String| error::error(ErrorKind::Internal, "engine", text);
         memory::guest::survive_truncation()
             .map_err(|source| failed(format!("cannot guard against truncated memory: {source}")))?;
@@ -82,16 +109,17 @@ impl Host {
             Poll::Adaptive => Polling::Adaptive,
             Poll::Never => Polling::Never,
         };
-        let room = Room::default();
         let engine = Engine::start(&EngineSettings {
             cores: cores.clone(),
             polling,
-            room,
+            room: tuning.room,
+            patience: tuning.patience,
         });
         let engine = engine.map_err(|start| failed(start.to_string()))?;
         let events = engine.take_events().expect("nobody has taken them");
         let (session_events, told) = channel();
-        let host = Arc::new(Host {
+        let host = Arc::new_cyclic(|myself| Host {
+            myself: myself.clone(),
             engine,
             cores,
             poll: settings.poll,
@@ -279,8 +307,10 @@ impl control::Engine for Host {
 
     fn shutdown(&self) -> Answer<()> {
         let exports: Vec<String> = self.state().exports.keys().cloned().collect();
+        let mut first = Ok(());
         for export in exports {
-            self.do_remove_export(&export)?;
+            // An array whose export still waits for a drive comes up dirty; the others do not.
+            first = first.and(self.do_remove_export(&export));
         }
         let arrays: Vec<(String, ArrayIndex)> = {
             let state = self.state();
@@ -292,7 +322,6 @@ impl control::Engine for Host {
                 .map(|array| (array.name.clone(), array.index))
                 .collect()
         };
-        let mut first = Ok(());
         for (name, index) in arrays {
             if let Err(start) = self.engine.stop_array(index) {
                 tracing::error!(event = "array_not_clean", array = name, error = %start, "comes up dirty");

@@ -74,6 +74,13 @@ pub(crate) struct ExportEntry {
     pub(crate) session: SessionHandle,
 }
 
+/// An export that was removed, whose last requests are not answered yet.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    pub(crate) array: Uuid,
+    pub(crate) volume: Uuid,
+}
+
 /// A job and what its rate is computed from.
 #[derive(Debug)]
 pub(crate) struct JobEntry {
@@ -88,6 +95,7 @@ pub(crate) struct State {
     pub(crate) drives: BTreeMap<String, DriveEntry>,
     pub(crate) arrays: BTreeMap<String, ArrayEntry>,
     pub(crate) exports: BTreeMap<String, ExportEntry>,
+    pub(crate) ending: BTreeMap<String, Ending>,
     pub(crate) limits: BTreeMap<Uuid, VolumeLimit>,
     pub(crate) jobs: BTreeMap<u64, JobEntry>,
     pub(crate) next_job: u64,
@@ -113,6 +121,18 @@ impl State {
 
     pub(crate) fn array_by_uuid(&self, uuid: Uuid) -> Option<&ArrayEntry> {
         self.arrays.values().find(|array| array.uuid == uuid)
+    }
+
+    /// The first export of such an array and volume, and how to be rid of it.
+    pub(crate) fn export_where(&self, is: impl Fn(Uuid, Uuid) -> bool) -> Option<(&str, String)> {
+        let mut exports = self.exports.values();
+        if let Some(export) = exports.find(|export| is(export.array, export.volume)) {
+            let name = export.create.name.as_str();
+            return Some((name, format!("`garboard export remove {name}` first")));
+        }
+        let mut ending = self.ending.iter();
+        let (name, _) = ending.find(|(_, export)| is(export.array, export.volume))?;
+        Some((name, "wait until its last requests are answered".to_owned()))
     }
 
     /// The drive that fills a member's place.

@@ -5,11 +5,13 @@ use array::format::{ArrayConfig, ExtentRun, Superblock, VolumeState};
 use control::request::{VolumeCreate, VolumeLimit};
 use control::view::VolumeView;
 use control::{Answer, ErrorKind};
+use engine::{ExportHost, ZeroError};
 use units::{ArrayIndex, Size};
 use uuid::Uuid;
 use volume::{NewVolume, VolumeMap, VolumeTable};
 
-use crate::error::{error, not_found, of_refusal, of_volume};
+use crate::error::{error, late, not_found, of_change, of_volume};
+use crate::state::ExportEntry;
 use crate::{Host, views};
 use std::sync::Arc;
 
@@ -74,7 +76,7 @@ impl Host {
         self.commit_volumes(&object, array, &config)?;
         if !zeroing.is_done() {
             if let Err(failed) = self.zero(&object, array, &superblock, &zeroing.runs) {
-                self.take_back(&create.array, array, &superblock);
+                self.take_back((&create.array, array), &superblock, &failed);
                 return Err(failed);
             }
             let mut config = self.running_config(array, &create.array)?;
@@ -108,7 +110,7 @@ impl Host {
         self.commit_volumes(&object, array, &config)?;
         if !zeroing.is_done() {
             if let Err(failed) = self.zero(&object, array, &superblock, &zeroing.runs) {
-                self.take_back(&array_name, array, &superblock);
+                self.take_back((&array_name, array), &superblock, &failed);
                 return Err(failed);
             }
             let mut config = self.running_config(array, &array_name)?;
@@ -133,13 +135,17 @@ impl Host {
         let map = Arc::new(map_of(&located)?);
         let shift = located.superblock.geometry.block_size().shift();
         let sectors = (map.blocks() << shift) / vhost_user_blk::SECTOR_BYTES;
+        let own = |export: &&ExportEntry| export.volume == located.volume;
+        let hosts: Vec<Arc<ExportHost>> = {
+            let state = self.state();
+            let exports = state.exports.values().filter(own);
+            exports.map(|export| Arc::clone(&export.host)).collect()
+        };
+        for host in hosts {
+            host.set_volume(&map);
+        }
         let state = self.state();
-        for export in state
-            .exports
-            .values()
-            .filter(|export| export.volume == located.volume)
-        {
-            export.host.set_volume(&map);
+        for export in state.exports.values().filter(own) {
             export.session.resize(sectors);
         }
         Ok(())
@@ -156,13 +162,9 @@ impl Host {
         } = self.locate_volume(name)?;
         {
             let state = self.state();
-            if let Some(export) = state
-                .exports
-                .values()
-                .find(|export| export.volume == volume)
-            {
-                let text = format!("export {} serves it", export.create.name);
-                let next = format!("`garboard export remove {}` first", export.create.name);
+            let serves = |_, served: Uuid| served == volume;
+            if let Some((name, next)) = state.export_where(serves) {
+                let text = format!("export {name} serves it");
                 return Err(error(ErrorKind::Busy, object, text).next(next));
             }
         }
@@ -187,7 +189,17 @@ impl Host {
 
     /// After a create or grow whose extents could not be zeroed: they are free again, and not
     /// zeroed. Changes come one at a time, so nothing else is half done.
-    fn take_back(&self, name: &str, array: ArrayIndex, superblock: &Superblock) {
+    ///
+    /// Not when zeroes may still land there: then the extents stay taken until the next start.
+    fn take_back(
+        &self,
+        (name, array): (&str, ArrayIndex),
+        superblock: &Superblock,
+        failed: &control::EngineError,
+    ) {
+        if failed.kind == ErrorKind::Busy {
+            return;
+        }
         let object = format!("array {name}");
         let undone = self.running_config(array, name).and_then(|mut config| {
             VolumeTable::new(&mut config, superblock).recover();
@@ -209,10 +221,15 @@ impl Host {
         let space = superblock.extents();
         for run in runs {
             let (start, blocks) = space.blocks(*run);
-            self.engine.zero(array, start, blocks).map_err(|status| {
-                let text = format!("its extents could not be zeroed: {status:?}");
-                error(ErrorKind::Degraded, object, text).next("see the drives of its array")
-            })?;
+            self.engine
+                .zero(array, start, blocks)
+                .map_err(|failed| match failed {
+                    ZeroError::Status(status) => {
+                        let text = format!("its extents could not be zeroed: {status:?}");
+                        error(ErrorKind::Degraded, object, text).next("see the drives of its array")
+                    }
+                    ZeroError::Late => late(object),
+                })?;
         }
         Ok(())
     }
@@ -224,7 +241,7 @@ impl Host {
         };
         self.engine
             .change(array, command)
-            .map_err(|refusal| of_refusal(object.to_owned(), &refusal))
+            .map_err(|change| of_change(object.to_owned(), &change))
     }
 
     fn superblock_of(&self, array: &str) -> Answer<Superblock> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use memory::SegmentList;
 use queues::{Wake, mesh};
 use reactor::{EventFd, Handle, Polling, Settings};
 use units::limits::{BUCKETS, INBOX_MESSAGES};
-use units::{ArrayIndex, DriveIndex, MonotonicClock, ReactorIndex};
+use units::{ArrayIndex, Clock, DriveIndex, MonotonicClock, ReactorIndex};
 use vhost_user_blk::{Counters, QueueKey};
 
 use crate::core::Core;
@@ -29,6 +29,8 @@ const SPIN: Duration = Duration::from_micros(50);
 const WINDOW_BYTES: u64 = 64 << 20;
 /// A region that nobody wrote for once or twice this long is clean again.
 const CLEAR_AFTER: Duration = Duration::from_secs(5);
+/// Between two looks at something that ends by itself.
+const LOOK_PAUSE: Duration = Duration::from_millis(1);
 /// The most blocks of one zeroing request of the control path.
 const ZERO_BLOCKS: u32 = 1 << 17;
 
@@ -41,6 +43,47 @@ pub struct EngineSettings {
     pub polling: Polling,
     /// Room of each shard; `foreign_works` is set here.
     pub room: Room,
+    /// How long the control path waits for what drives have to answer first. A drive that hangs
+    /// must not hang whoever asks.
+    pub patience: Duration,
+}
+
+/// Drives have not answered within [`EngineSettings::patience`]. Nothing was taken back: what was
+/// asked for is done as soon as they do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Late;
+
+impl fmt::Display for Late {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("its drives have not answered yet")
+    }
+}
+
+/// Why a change was not reported done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChangeError {
+    /// The array refused it, and nothing was changed.
+    Refused(Refusal),
+    /// It is under way.
+    Late,
+}
+
+impl fmt::Display for ChangeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ChangeError::Refused(refusal) => refusal.fmt(f),
+            ChangeError::Late => Late.fmt(f),
+        }
+    }
+}
+
+/// Why extents were not zeroed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZeroError {
+    /// The verdict of the array.
+    Status(Status),
+    /// A part is under way, and may still land.
+    Late,
 }
 
 /// Why the engine, or an array, could not start.
@@ -54,6 +97,8 @@ pub enum StartError {
     Stopped,
     /// The array refused.
     Refused(Refusal),
+    /// It is under way; the array's number stays taken.
+    Late,
     /// The shard could not be made.
     Shard(array::ShardError),
 }
@@ -65,6 +110,7 @@ impl fmt::Display for StartError {
             StartError::Io(error) => write!(f, "{error}"),
             StartError::Stopped => f.write_str("a reactor has stopped"),
             StartError::Refused(refusal) => write!(f, "{refusal}"),
+            StartError::Late => Late.fmt(f),
             StartError::Shard(error) => write!(f, "{error}"),
         }
     }
@@ -134,6 +180,7 @@ pub struct Engine {
     cores: Vec<Option<usize>>,
     room: Room,
     events: Mutex<Option<Receiver<(ArrayIndex, Event)>>>,
+    patience: Duration,
 }
 
 impl fmt::Debug for Engine {
@@ -189,6 +236,7 @@ impl Engine {
                 ..settings.room
             },
             events: Mutex::new(Some(events)),
+            patience: settings.patience,
         }))
     }
 
@@ -252,7 +300,8 @@ impl Engine {
     /// requests when this returns.
     ///
     /// # Errors
-    /// When memory is refused, or the configuration cannot be written.
+    /// When memory is refused, or the configuration cannot be written; `Late` when it is not
+    /// known whether it can: the array serves once its drives answer, until it is stopped.
     pub fn start_array(&self, start: ArrayStart) -> Result<(), StartError> {
         let ArrayStart {
             array,
@@ -298,28 +347,42 @@ impl Engine {
             handle.call(move |core| core.set_shard(array, shard))?;
         }
         let started = self.command(array, home, Command::Start);
-        if let Err(refusal) = started {
-            self.drop_shards(array)?;
-            return Err(StartError::Refused(refusal));
+        match started {
+            Ok(()) => Ok(()),
+            Err(ChangeError::Late) => Err(StartError::Late),
+            Err(ChangeError::Refused(refusal)) => {
+                self.drop_shards(array)?;
+                Err(StartError::Refused(refusal))
+            }
         }
-        Ok(())
     }
 
     /// Marks the array clean and forgets it. No ring may serve one of its volumes any more.
     ///
     /// # Errors
-    /// When the clean mark cannot be written: the array comes up dirty.
+    /// When the clean mark cannot be written: the array comes up dirty. `Late`: it has not stopped
+    /// yet; ask again.
     pub fn stop_array(&self, array: ArrayIndex) -> Result<(), StartError> {
         let result = self.command(array, self.home(array), Command::Stop);
+        if result == Err(ChangeError::Late) {
+            return Err(StartError::Late);
+        }
+        // An earlier attempt that was late has marked it since, or even begun to forget it.
+        let state = self.array_state(array);
+        let marked = state.is_none_or(|state| state.config.clean);
         self.drop_shards(array)?;
-        result.map_err(StartError::Refused)
+        match result {
+            Err(ChangeError::Refused(refusal)) if !marked => Err(StartError::Refused(refusal)),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     /// Forgets the array without marking it.
     ///
     /// # Errors
-    /// When a reactor is gone.
+    /// When a reactor is gone; `Late` when requests are not answered yet.
     pub fn drop_shards(&self, array: ArrayIndex) -> Result<(), StartError> {
+        let begun = MonotonicClock.now();
         // A shard is let go only when idle; the others' messages may make it busy once more, so
         // all are asked until all are gone.
         let mut left: Vec<&Handle<Core>> = self.handles.iter().collect();
@@ -337,7 +400,12 @@ impl Engine {
                 }
             }
             left = still;
-            std::thread::yield_now();
+            if !left.is_empty() {
+                if MonotonicClock.now().since(begun) > self.patience {
+                    return Err(StartError::Late);
+                }
+                std::thread::park_timeout(LOOK_PAUSE);
+            }
         }
         Ok(())
     }
@@ -351,21 +419,32 @@ impl Engine {
         array: ArrayIndex,
         home: ReactorIndex,
         command: Command,
-    ) -> Result<(), Refusal> {
-        let gone = || Refusal::Failed("a reactor has stopped".to_owned());
+    ) -> Result<(), ChangeError> {
+        let gone = || ChangeError::Refused(Refusal::Failed("a reactor has stopped".to_owned()));
         let (sender, answer) = channel();
         let sent = self
             .handle(home)
             .run(move |core| core.command(array, command, sender));
         sent.map_err(|_| gone())?;
-        answer.recv().map_err(|_| gone())?
+        match answer.recv_timeout(self.patience) {
+            Ok(result) => result.map_err(ChangeError::Refused),
+            Err(RecvTimeoutError::Timeout) => Err(ChangeError::Late),
+            Err(RecvTimeoutError::Disconnected) => Err(gone()),
+        }
+    }
+
+    /// How long a caller waits for drives.
+    #[must_use]
+    pub fn patience(&self) -> Duration {
+        self.patience
     }
 
     /// Asks for a change of the array and waits until it is durable and acted by everywhere.
     ///
     /// # Errors
-    /// When the array refuses.
-    pub fn change(&self, array: ArrayIndex, command: Command) -> Result<(), Refusal> {
+    /// When the array refuses. `Late` when it will be carried out, or refused, once the drives
+    /// answer.
+    pub fn change(&self, array: ArrayIndex, command: Command) -> Result<(), ChangeError> {
         self.command(array, self.home(array), command)
     }
 
@@ -405,8 +484,9 @@ impl Engine {
     /// Makes `blocks` blocks of the array read as zeroes, durably.
     ///
     /// # Errors
-    /// The verdict of the array.
-    pub fn zero(&self, array: ArrayIndex, start: u64, blocks: u64) -> Result<(), Status> {
+    /// The verdict of the array. `Late`: the blocks must not be used for anything else before the
+    /// array has been stopped.
+    pub fn zero(&self, array: ArrayIndex, start: u64, blocks: u64) -> Result<(), ZeroError> {
         let mut done = 0;
         while done < blocks {
             let count = u32::try_from((blocks - done).min(u64::from(ZERO_BLOCKS)));
@@ -423,7 +503,7 @@ impl Engine {
         operation: Operation,
         start: u64,
         blocks: u32,
-    ) -> Result<(), Status> {
+    ) -> Result<(), ZeroError> {
         let segments = SegmentList::EMPTY;
         let request = Request {
             operation,
@@ -435,11 +515,13 @@ impl Engine {
         let (sender, answer) = channel();
         let home = self.handle(self.home(array));
         let sent = home.run(move |core| core.control_request(array, request, sender));
-        sent.map_err(|_| Status::Gone)?;
-        match answer.recv() {
+        let gone = ZeroError::Status(Status::Gone);
+        sent.map_err(|_| gone)?;
+        match answer.recv_timeout(self.patience) {
             Ok(Status::Ok) => Ok(()),
-            Ok(status) => Err(status),
-            Err(_) => Err(Status::Gone),
+            Ok(status) => Err(ZeroError::Status(status)),
+            Err(RecvTimeoutError::Timeout) => Err(ZeroError::Late),
+            Err(RecvTimeoutError::Disconnected) => Err(gone),
         }
     }
 

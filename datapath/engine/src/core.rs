@@ -4,15 +4,16 @@
 //! A turn: messages in, rings popped, shards moved, drives submitted and reaped (one system call),
 //! answers shown to guests, messages out. Nothing waits.
 
+mod asked;
 mod rings;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use array::{ArrayMap, Event, Message, Refusal, Shard};
-use block::{Completion, Cookie, Full, Operation, Request, Status};
+use array::{Event, Message, Refusal, Shard};
+use block::{Completion, Cookie, Full, Operation, Request};
 use drive::Port;
 use queues::{Park, Post};
 use reactor::EventFd;
@@ -21,6 +22,7 @@ use units::{ArrayIndex, Clock, MonotonicClock, bytes_usize};
 use vhost_user_blk::{Queue, QueueKey};
 use volume::VolumeMap;
 
+use self::asked::{ControlRequest, WaitingControl};
 use crate::ports::{Envelope, MemberCookie, Ports};
 use crate::splits::Splits;
 
@@ -82,12 +84,6 @@ pub(crate) enum Stopped {
     Moved(Box<Ring>),
 }
 
-/// Work of the control path on an array.
-#[derive(Debug)]
-struct ControlRequest {
-    answer: Sender<Status>,
-}
-
 /// See the module.
 #[derive(Debug)]
 pub struct Core {
@@ -99,6 +95,7 @@ pub struct Core {
     splits: Splits,
     waiting_splits: Vec<usize>,
     controls: BTreeMap<u64, ControlRequest>,
+    waiting_controls: VecDeque<WaitingControl>,
     commands: BTreeMap<u64, Sender<Result<(), Refusal>>>,
     let_go: Vec<(u64, u32, Sender<()>)>,
     next_id: u64,
@@ -129,6 +126,7 @@ impl Core {
             splits: Splits::new(),
             waiting_splits: Vec::new(),
             controls: BTreeMap::new(),
+            waiting_controls: VecDeque::new(),
             commands: BTreeMap::new(),
             let_go: Vec::new(),
             next_id: 0,
@@ -140,99 +138,6 @@ impl Core {
             turns: 0,
         }
     }
-
-    // ---- what the control path does on the reactor ---------------------------------------
-
-    pub(crate) fn port(&mut self) -> &mut Port {
-        &mut self.port
-    }
-
-    pub(crate) fn turns(&self) -> u64 {
-        self.turns
-    }
-
-    pub(crate) fn set_shard(&mut self, array: ArrayIndex, shard: Box<Shard>) {
-        let before = self.shards[array.at()].replace(shard);
-        assert!(before.is_none(), "{array} is there already");
-    }
-
-    /// Takes a shard away if nothing is in flight in it.
-    pub(crate) fn take_shard(&mut self, array: ArrayIndex) -> Option<Box<Shard>> {
-        let idle = self.shards[array.at()]
-            .as_ref()
-            .is_some_and(|shard| shard.is_idle());
-        if idle {
-            self.shards[array.at()].take()
-        } else {
-            None
-        }
-    }
-
-    pub(crate) fn shard(&self, array: ArrayIndex) -> Option<&Shard> {
-        self.shards[array.at()].as_deref()
-    }
-
-    pub(crate) fn map(&self, array: ArrayIndex) -> Option<Arc<ArrayMap>> {
-        self.shard(array).map(|shard| Arc::clone(shard.map()))
-    }
-
-    /// Asks the coordinator for a change, on the home reactor.
-    pub(crate) fn command(
-        &mut self,
-        array: ArrayIndex,
-        command: array::Command,
-        answer: Sender<Result<(), Refusal>>,
-    ) {
-        let Some(shard) = self.shards[array.at()].as_mut() else {
-            let gone = Refusal::Invalid("the array is not running".to_owned());
-            answer.send(Err(gone)).ok();
-            return;
-        };
-        self.next_id += 1;
-        shard.command(self.next_id, command);
-        self.commands.insert(self.next_id, answer);
-    }
-
-    /// Submits a request of the control path.
-    pub(crate) fn control_request(
-        &mut self,
-        array: ArrayIndex,
-        request: Request,
-        answer: Sender<Status>,
-    ) {
-        self.next_id += 1;
-        let id = self.next_id;
-        let request = Request {
-            cookie: Cookie(CONTROL_BIT | id),
-            ..request
-        };
-        let Core {
-            shards,
-            port,
-            post,
-            answers,
-            events,
-            ..
-        } = self;
-        let Some(shard) = shards[array.at()].as_mut() else {
-            answer.send(Status::Gone).ok();
-            return;
-        };
-        let mut ports = Ports {
-            array,
-            port,
-            post,
-            completions: answers,
-            events,
-        };
-        if shard.submit(request, &mut ports).is_err() {
-            answer.send(Status::NoSpace).ok();
-            return;
-        }
-        self.controls.insert(id, ControlRequest { answer });
-    }
-
-    // ---- one turn ------------------------------------------------------------------------
 
     fn receive(&mut self) -> usize {
         let mut moved = 0;
@@ -540,6 +445,9 @@ impl reactor::Core for Core {
     fn turn(&mut self) -> usize {
         self.turns += 1;
         let mut moved = self.receive();
+        if !self.waiting_controls.is_empty() {
+            moved += self.submit_controls();
+        }
         moved += self.poll_rings();
         moved += self.poll_shards();
         moved += self.poll_drives();

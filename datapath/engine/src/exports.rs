@@ -2,16 +2,29 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
 
 use memory::RegionTable;
-use units::{ArrayIndex, ReactorIndex};
+use units::{ArrayIndex, Clock, MonotonicClock, ReactorIndex};
 use vhost_user_blk::{Event, Host, MemoryChange, Queue, QueueKey, SessionEvent};
 use volume::VolumeMap;
 
 use crate::control::Engine;
 use crate::core::{Core, Leaving, Ring, Stopped};
+
+/// Between two attempts to get at what another thread holds.
+const LOOK_PAUSE: Duration = Duration::from_millis(1);
+
+/// Why a ring was not moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MoveError {
+    /// There is none of this key.
+    NoRing,
+    /// What it took is not answered yet.
+    Late,
+}
 
 /// The rings of one export, spread over the reactors that it may use.
 pub struct ExportHost {
@@ -19,6 +32,7 @@ pub struct ExportHost {
     /// Names the export among all of this engine, for ever.
     export: u64,
     array: ArrayIndex,
+    /// Held while a ring with it comes to a reactor: none comes with earlier extents.
     volume: Mutex<Arc<VolumeMap>>,
     /// Reactors in the order in which rings take them.
     reactors: Vec<ReactorIndex>,
@@ -66,8 +80,9 @@ impl ExportHost {
     /// # Panics
     /// When a thread panicked while it changed the volume.
     pub fn set_volume(&self, volume: &Arc<VolumeMap>) {
-        let _places = self.places();
-        *self.volume.lock().expect("nothing panics under this lock") = Arc::clone(volume);
+        // Not under `places`: a ring that cannot leave its reactor must not hold this up.
+        let mut held = self.volume();
+        *held = Arc::clone(volume);
         for handle in self.engine.handles() {
             let (export, volume) = (self.export, Arc::clone(volume));
             handle
@@ -77,26 +92,43 @@ impl ExportHost {
     }
 
     /// Moves a ring to another reactor while the guest runs: it takes nothing new until what was
-    /// taken is answered, and goes on there. Whether there was such a ring.
+    /// taken is answered, and goes on there.
+    ///
+    /// # Errors
+    /// `NoRing`; `Late` when what was taken is not answered in time: the ring goes on where it is.
     ///
     /// # Panics
     /// When a thread panicked while it moved a ring.
-    #[must_use]
-    pub fn move_ring(&self, key: QueueKey, to: ReactorIndex) -> bool {
-        let mut places = self.places();
-        let Some(Stopped::Moved(ring)) = self.take(key, Leaving::Moves) else {
-            return false;
+    pub fn move_ring(&self, key: QueueKey, to: ReactorIndex) -> Result<(), MoveError> {
+        let mut places = self.places_in_time()?;
+        let answer = self.let_leave(key, Leaving::Moves);
+        let answer = answer.ok_or(MoveError::NoRing)?;
+        let stopped = match answer.recv_timeout(self.engine.patience()) {
+            Ok(stopped) => stopped,
+            Err(RecvTimeoutError::Disconnected) => return Err(MoveError::NoRing),
+            Err(RecvTimeoutError::Timeout) => {
+                for handle in self.engine.handles() {
+                    let export = self.export;
+                    handle.call(move |core| core.stay(export, key)).ok();
+                }
+                // It may have left a moment before.
+                answer.try_recv().map_err(|_| MoveError::Late)?
+            }
+        };
+        let Stopped::Moved(ring) = stopped else {
+            return Err(MoveError::NoRing);
         };
         places.insert(key, to);
         let mut ring = *ring;
         ring.queue.resume();
-        self.engine
-            .handle(to)
-            .call(move |core| core.add_ring(ring))
-            .is_ok()
+        let volume = self.volume();
+        ring.volume = Arc::clone(&volume);
+        let there = self.engine.handle(to).call(move |core| core.add_ring(ring));
+        there.map_err(|_| MoveError::NoRing)
     }
 
-    fn take(&self, key: QueueKey, leaving: Leaving) -> Option<Stopped> {
+    /// Asks all reactors to let a ring leave; the one that has it answers.
+    fn let_leave(&self, key: QueueKey, leaving: Leaving) -> Option<Receiver<Stopped>> {
         let (sender, answer) = channel();
         for handle in self.engine.handles() {
             let (export, sender) = (self.export, sender.clone());
@@ -104,8 +136,7 @@ impl ExportHost {
                 .run(move |core| core.stop_ring(export, key, (sender, leaving)))
                 .ok()?;
         }
-        drop(sender);
-        answer.recv().ok()
+        Some(answer)
     }
 
     fn on_ring(&self, key: QueueKey, change: impl Fn(&mut Queue) + Clone + Send + 'static) {
@@ -118,6 +149,28 @@ impl ExportHost {
         }
     }
 
+    /// As [`ExportHost::places`], for whoever must not wait for a hanging drive.
+    fn places_in_time(
+        &self,
+    ) -> Result<MutexGuard<'_, BTreeMap<QueueKey, ReactorIndex>>, MoveError> {
+        let begun = MonotonicClock.now();
+        loop {
+            match self.places.try_lock() {
+                Ok(places) => return Ok(places),
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Poisoned(_)) => panic!("nothing panics under this lock"),
+            }
+            if MonotonicClock.now().since(begun) > self.engine.patience() {
+                return Err(MoveError::Late);
+            }
+            std::thread::park_timeout(LOOK_PAUSE);
+        }
+    }
+
+    fn volume(&self) -> MutexGuard<'_, Arc<VolumeMap>> {
+        self.volume.lock().expect("nothing panics under this lock")
+    }
+
     fn places(&self) -> MutexGuard<'_, BTreeMap<QueueKey, ReactorIndex>> {
         self.places.lock().expect("nothing panics under this lock")
     }
@@ -126,8 +179,8 @@ impl ExportHost {
 impl Host for ExportHost {
     fn start_queue(&self, key: QueueKey, queue: Queue) {
         let places = self.places();
-        let volume = Arc::clone(&self.volume.lock().expect("nothing panics under this lock"));
-        let ring = Ring::new((self.export, key), queue, (self.array, volume));
+        let volume = self.volume();
+        let ring = Ring::new((self.export, key), queue, (self.array, Arc::clone(&volume)));
         let first = self.reactors[usize::from(key.index) % self.reactors.len()];
         let handle = self
             .engine
@@ -137,7 +190,10 @@ impl Host for ExportHost {
 
     fn stop_queue(&self, key: QueueKey) -> u32 {
         let _places = self.places();
-        match self.take(key, Leaving::Ends) {
+        // For as long as it takes: the guest's memory is let go afterwards, and drives still read
+        // and write there. Whoever must not wait for this waits with a bound of its own.
+        let answer = self.let_leave(key, Leaving::Ends);
+        match answer.and_then(|answer| answer.recv().ok()) {
             Some(Stopped::Ended(base)) => base,
             Some(Stopped::Moved(_)) | None => 0,
         }

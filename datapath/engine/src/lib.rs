@@ -10,6 +10,9 @@ mod exports;
 mod ports;
 mod splits;
 
-pub use control::{ArrayStart, ArrayState, Engine, EngineSettings, ReactorReport, StartError};
+pub use control::{
+    ArrayStart, ArrayState, ChangeError, Engine, EngineSettings, Late, ReactorReport, StartError,
+    ZeroError,
+};
 pub use core::Core;
-pub use exports::ExportHost;
+pub use exports::{ExportHost, MoveError};

@@ -9,12 +9,12 @@ use control::request::{ArrayImport, DriveSpec};
 use control::view::{ArrayView, FoundArray, FoundDrive};
 use control::{Answer, EngineError, ErrorKind};
 use drive::Drive;
-use engine::ArrayStart;
+use engine::{ArrayStart, StartError};
 use units::{DriveIndex, MemberIndex, StripeIndex};
 use uuid::Uuid;
 use volume::VolumeTable;
 
-use crate::error::{error, not_found, of_io, of_start};
+use crate::error::{error, late, not_found, of_io, of_start};
 use crate::state::{ArrayEntry, DriveEntry, DriveRole, Serving, State};
 use crate::{Host, drives, records, views};
 
@@ -178,7 +178,11 @@ impl Host {
             places: assembly.members.iter().map(place).collect(),
             seed: Uuid::new_v4().as_u64_pair().0,
         };
-        if let Err(start) = self.engine.start_array(start) {
+        let started = self.engine.start_array(start);
+        let is_late = matches!(started, Err(StartError::Late));
+        if let Err(start) = started
+            && !is_late
+        {
             // Some members may hold later records now than those it was assembled from; another
             // attempt from these would fork its history.
             self.reassemble(name, assembly.array());
@@ -189,6 +193,10 @@ impl Host {
             let entry = state.arrays.get_mut(name).expect("started just now");
             entry.serving = Serving::Running;
             entry.config = next;
+        }
+        if is_late {
+            // It serves once its drives answer.
+            return Err(late(object));
         }
         self.release_excluded(name);
         tracing::info!(event = "array_started", array = name, verdict = %assembly.verdict, "started");

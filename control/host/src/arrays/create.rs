@@ -8,14 +8,14 @@ use array::{Geometry, GeometryParameters, MemberPlace, RegionMap, RegionSpace};
 use control::request::ArrayCreate;
 use control::view::ArrayView;
 use control::{Answer, ErrorKind};
-use engine::ArrayStart;
+use engine::{ArrayStart, StartError};
 use units::{BlockSize, MemberIndex, StripeIndex, Update};
 use uuid::Uuid;
 
 use super::{
     Candidate, created_now, identity_of, level_of, refuse_signatures, sectors_of, write_hole_of,
 };
-use crate::error::{error, of_geometry, of_io, of_start};
+use crate::error::{error, late, of_geometry, of_io, of_start};
 use crate::state::{ArrayEntry, DriveRole, Serving};
 use crate::{Host, records};
 
@@ -72,7 +72,12 @@ impl Host {
             places: places.collect(),
             seed: Uuid::new_v4().as_u64_pair().0,
         };
-        if let Err(start) = self.engine.start_array(start) {
+        let started = self.engine.start_array(start);
+        if matches!(started, Err(StartError::Late)) {
+            // It serves once its drives answer.
+            return Err(late(object));
+        }
+        if let Err(start) = started {
             forget_members(&candidates, &superblock);
             self.forget_array(&create.name);
             return Err(of_start(object, &start));

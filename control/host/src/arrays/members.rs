@@ -5,11 +5,12 @@ use array::{Command, MemberPlace};
 use control::request::MemberReplace;
 use control::view::ArrayView;
 use control::{Answer, ErrorKind};
+use engine::ChangeError;
 use units::{MemberIndex, StripeIndex};
 use uuid::Uuid;
 
 use super::{Candidate, created_now, identity_of, refuse_signatures, sectors_of};
-use crate::error::{error, not_found, of_io, of_refusal};
+use crate::error::{error, late, not_found, of_change, of_io, of_refusal};
 use crate::state::DriveRole;
 use crate::{Host, records};
 
@@ -24,7 +25,7 @@ impl Host {
                 member: MemberIndex(member),
             },
         );
-        failed.map_err(|refusal| of_refusal(object, &refusal))?;
+        failed.map_err(|change| of_change(object, &change))?;
         tracing::warn!(event = "member_failed", array = name, member, "by command");
         self.release_excluded(name);
         self.array_view(name)
@@ -115,9 +116,9 @@ impl Host {
                 record,
             },
         );
-        if let Err(refusal) = replaced {
+        if let Err(ChangeError::Refused(refusal)) = &replaced {
             forget_replacement(&candidate, &own);
-            return Err(of_refusal(object, &refusal));
+            return Err(of_refusal(object, refusal));
         }
         {
             let mut state = self.state();
@@ -126,6 +127,10 @@ impl Host {
                 array: uuid,
                 member,
             };
+        }
+        if replaced.is_err() {
+            // The drive is taken all the same: it becomes a member once the others answer.
+            return Err(late(object));
         }
         // It may have failed already.
         self.release_excluded(name);

@@ -11,6 +11,8 @@ mod bad_arrays;
 mod bad_drives;
 mod bad_exports;
 mod bad_volumes;
+mod guests;
+mod hanging;
 mod numbers;
 
 use std::path::{Path, PathBuf};
@@ -28,7 +30,7 @@ use control::{Answer, Engine, EngineError, ErrorKind};
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use crate::Host;
+use crate::{Host, Tuning};
 
 const MIB: u64 = 1 << 20;
 /// Large enough for one member with a few extents, small enough for a test.
@@ -56,6 +58,10 @@ impl Bench {
 
     /// Another engine over the files of one before.
     fn on(folder: Arc<TempDir>) -> Bench {
+        Bench::tuned(folder, Tuning::default())
+    }
+
+    fn tuned(folder: Arc<TempDir>, tuning: Tuning) -> Bench {
         let settings = EngineSettings {
             cores: vec![0, 1],
             memory_bytes: None,
@@ -63,7 +69,7 @@ impl Bench {
             runtime_dir: folder.path().to_owned(),
             state_dir: folder.path().to_owned(),
         };
-        let host = Host::start(&settings).expect("a machine with io_uring");
+        let host = Host::start_tuned(&settings, tuning).expect("a machine with io_uring");
         Bench { folder, host }
     }
 
@@ -126,7 +132,12 @@ impl Bench {
 
     /// Level 5 on three drives of memory: `one`, `two`, `three`.
     fn tank() -> Bench {
-        let bench = Bench::new();
+        Bench::tank_tuned(Tuning::default())
+    }
+
+    fn tank_tuned(tuning: Tuning) -> Bench {
+        let folder = Arc::new(tempfile::tempdir().expect("a folder"));
+        let bench = Bench::tuned(folder, tuning);
         for name in ["one", "two", "three"] {
             bench.memory(name);
         }

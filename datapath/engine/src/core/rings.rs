@@ -65,6 +65,18 @@ impl Core {
         ring.stopping = Some((answer, leaving));
     }
 
+    /// Takes back that a ring moves, if it has not left yet.
+    pub(crate) fn stay(&mut self, export: u64, key: QueueKey) {
+        let Some(place) = self.find(export, key) else {
+            return;
+        };
+        let ring = self.rings[place].as_mut().expect("found");
+        if matches!(ring.stopping, Some((_, Leaving::Moves))) {
+            ring.stopping = None;
+            ring.queue.resume();
+        }
+    }
+
     /// Tells `answer` when no ring of the front-end points into earlier memory any more.
     pub(crate) fn await_let_go(&mut self, export: u64, front_end: u32, answer: Sender<()>) {
         self.let_go.push((export, front_end, answer));

@@ -1,0 +1,71 @@
+//! A guest with one queue: connects, and writes a block.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use guest::front_end::{Bells, FrontEnd, PROTOCOL_FEATURES, protocol};
+use guest::{Driver, Layout, Memory, Options, Part};
+
+/// Version 1, event index, several queues, flush.
+const FEATURES: u64 = 1 << 32 | 1 << 29 | 1 << 12 | 1 << 9 | PROTOCOL_FEATURES;
+const PROTOCOL: u64 = protocol::MQ | protocol::REPLY_ACK | protocol::CONFIG;
+const UNANSWERED: u8 = 0xaa;
+
+pub(super) struct Guest {
+    memory: Arc<Memory>,
+    driver: Driver,
+    bells: Bells,
+    _front_end: FrontEnd,
+    header: u64,
+    data: u64,
+}
+
+impl Guest {
+    pub(super) fn connect(socket: &Path) -> Guest {
+        let memory = Arc::new(Memory::new(1 << 20).expect("memory"));
+        let driver = Driver::new(&memory, Options::new(Layout::Split, 16));
+        let (header, data) = (memory.allocate(32, 32), memory.allocate(4096, 4096));
+        let bells = Bells::new().expect("events");
+        let mut front_end = FrontEnd::connect(socket).expect("the engine listens");
+        front_end.negotiate(FEATURES, PROTOCOL).expect("agreed");
+        front_end.set_memory(&memory).expect("taken");
+        front_end
+            .set_ring(0, &driver, driver.base(), &bells)
+            .expect("taken");
+        front_end.enable(0, true).expect("enabled");
+        Guest {
+            memory,
+            driver,
+            bells,
+            _front_end: front_end,
+            header,
+            data,
+        }
+    }
+
+    /// Begins to write one block of 4 KiB.
+    pub(super) fn write(&mut self, sector: u64) {
+        self.memory.write(self.header, &1u32.to_le_bytes());
+        self.memory.write(self.header + 4, &[0; 4]);
+        self.memory.write(self.header + 8, &sector.to_le_bytes());
+        self.memory.write(self.header + 16, &[UNANSWERED]);
+        let part = |address, length, writable| Part {
+            address,
+            length,
+            writable,
+        };
+        let parts = [
+            part(self.header, 16, false),
+            part(self.data, 4096, false),
+            part(self.header + 16, 1, true),
+        ];
+        self.driver.submit(&parts).expect("room");
+        self.bells.kick.write(1).expect("kicked");
+    }
+
+    /// The status of an answer that has come.
+    pub(super) fn answer(&mut self) -> Option<u8> {
+        self.driver.reap()?;
+        Some(self.memory.read(self.header + 16, 1)[0])
+    }
+}

@@ -1,0 +1,280 @@
+//! Drives that do not answer: whoever asks is told in time, and nothing is lost.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use array::Room;
+use control::request::{Level, MemberReplace, QueueMove};
+use control::view::{ArrayState, DriveState, MemberState};
+use control::{Answer, Engine, EngineError, ErrorKind};
+use drive::Fault;
+use engine::ZeroError;
+use units::{Clock, MonotonicClock};
+
+use super::guests::Guest;
+use super::{Bench, MIB, export_of, volume_of, wait_until};
+use crate::{Host, Tuning};
+
+/// How long the drives hang.
+const HANG: Duration = Duration::from_millis(1500);
+/// How long the engine waits for them.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+fn impatient() -> Bench {
+    Bench::tank_tuned(Tuning {
+        patience: PATIENCE,
+        ..Tuning::default()
+    })
+}
+
+fn hang(bench: &Bench) {
+    for name in ["one", "two", "three"] {
+        bench.inject(name, Fault::Delay(HANG));
+    }
+}
+
+fn relieve(bench: &Bench) {
+    for drive in bench.host.state().drives.values() {
+        drive.drive.clear_faults();
+    }
+}
+
+/// Runs what cannot be done while the drives hang: it says so long before they answer.
+fn late<T: std::fmt::Debug>(bench: &Bench, run: impl FnOnce(&Host) -> Answer<T>) -> EngineError {
+    let begun = MonotonicClock.now();
+    let refusal = run(&bench.host).expect_err("the drives hang");
+    let waited = MonotonicClock.now().since(begun);
+    assert!(waited < HANG / 2, "only after {waited:?}: {refusal}");
+    assert_eq!(refusal.kind, ErrorKind::Busy, "{refusal}");
+    assert!(!refusal.next.is_empty(), "{refusal}");
+    refusal
+}
+
+#[test]
+fn zeroing_waits_while_the_array_is_full_of_requests() {
+    let bench = Bench::tank_tuned(Tuning {
+        room: Room {
+            requests: 1,
+            ..Room::default()
+        },
+        ..Tuning::default()
+    });
+    for name in ["one", "two", "three"] {
+        bench.inject(name, Fault::Delay(Duration::from_millis(10)));
+    }
+    let index = bench.host.state().arrays["tank"].index;
+    let zero = |start: u64| {
+        let engine = Arc::clone(&bench.host.engine);
+        let run = move || engine.zero(index, start, 256);
+        std::thread::Builder::new().spawn(run).expect("a thread")
+    };
+    let threads: Vec<_> = (0..8).map(|position| zero(position * 256)).collect();
+    for thread in threads {
+        assert_eq!(thread.join().expect("no panic"), Ok(()));
+    }
+}
+
+#[test]
+fn an_array_that_cannot_stop_yet_says_so_and_stops_later() {
+    let bench = impatient();
+    bench
+        .host
+        .create_volume(&volume_of("v", "tank", MIB))
+        .expect("room");
+    hang(&bench);
+    late(&bench, |host| host.stop_array("tank"));
+    assert_ne!(bench.array("tank").state, ArrayState::Stopped);
+    late(&bench, |host| host.destroy_array("tank", true));
+    assert_eq!(
+        bench.drive("one").signature.as_deref(),
+        Some("garboard member")
+    );
+    relieve(&bench);
+    wait_until("it stops", || bench.host.stop_array("tank").is_ok());
+    assert_eq!(bench.array("tank").state, ArrayState::Stopped);
+    let started = bench
+        .host
+        .start_array("tank", false)
+        .expect("nothing is lost");
+    assert_eq!(started.state, ArrayState::Optimal);
+    assert_eq!(bench.host.volumes().len(), 1);
+}
+
+#[test]
+fn an_array_that_cannot_start_yet_serves_later() {
+    let bench = impatient();
+    bench
+        .host
+        .create_volume(&volume_of("v", "tank", MIB))
+        .expect("room");
+    bench.host.stop_array("tank").expect("unused");
+    hang(&bench);
+    late(&bench, |host| host.start_array("tank", false));
+    relieve(&bench);
+    wait_until("it serves", || {
+        bench
+            .host
+            .create_volume(&volume_of("w", "tank", MIB))
+            .is_ok()
+    });
+    bench.host.stop_array("tank").expect("unused");
+    assert_eq!(bench.host.volumes().len(), 2);
+}
+
+#[test]
+fn a_drive_that_becomes_a_member_late_is_nobody_elses_meanwhile() {
+    let bench = impatient();
+    for name in ["spare", "other"] {
+        bench.memory(name);
+    }
+    bench.host.fail_member("tank", 1).expect("two are left");
+    hang(&bench);
+    let replace = MemberReplace {
+        member: 1,
+        drive: "spare".to_owned(),
+        force: false,
+    };
+    late(&bench, |host| host.replace_member("tank", &replace));
+    assert_eq!(bench.drive("spare").state, DriveState::Member);
+    let taken = super::array_of("pond", Level::Raid1, &["spare", "other"]);
+    let refusal = bench.host.create_array(&taken).expect_err("taken");
+    assert_eq!(refusal.kind, ErrorKind::Busy);
+    relieve(&bench);
+    wait_until("the rebuild is through", || {
+        bench.array("tank").members[1].state == MemberState::Online
+    });
+    assert_eq!(
+        bench.array("tank").members[1].drive.as_deref(),
+        Some("spare")
+    );
+}
+
+#[test]
+fn a_volume_that_is_zeroed_late_keeps_its_extents_until_the_next_start() {
+    let bench = impatient();
+    let all = bench.array("tank").free_bytes;
+    bench
+        .host
+        .create_volume(&volume_of("old", "tank", all))
+        .expect("room");
+    bench.host.delete_volume("old").expect("not exported");
+    hang(&bench);
+    let index = bench.host.state().arrays["tank"].index;
+    let zeroed = bench.host.engine.zero(index, 0, 256);
+    assert_eq!(zeroed, Err(ZeroError::Late), "zeroes may still land");
+    late(&bench, |host| {
+        host.create_volume(&volume_of("v", "tank", 20 * MIB))
+    });
+    relieve(&bench);
+    wait_until("the array is at rest", || {
+        bench.host.stop_array("tank").is_ok()
+    });
+    bench.host.start_array("tank", false).expect("all are here");
+    assert_eq!(
+        bench.array("tank").free_bytes,
+        all,
+        "given back by the start"
+    );
+    assert_eq!(bench.array("tank").volumes, 0);
+}
+
+#[test]
+fn a_queue_that_cannot_leave_stays_and_moves_later() {
+    let bench = impatient();
+    bench
+        .host
+        .create_volume(&volume_of("v", "tank", MIB))
+        .expect("room");
+    bench
+        .host
+        .create_export(&export_of(&bench, "e", "v"))
+        .expect("a socket");
+    let mut guest = Guest::connect(&bench.path("e.sock"));
+    wait_until("the queue is there", || {
+        !bench.host.exports()[0].queues.is_empty()
+    });
+    let to = QueueMove { queue: 0, core: 1 };
+    hang(&bench);
+    guest.write(0);
+    wait_until("the write is on its way", || {
+        let index = bench.host.state().arrays["tank"].index;
+        bench
+            .host
+            .engine
+            .array_state(index)
+            .expect("it runs")
+            .pending
+            > 0
+    });
+    late(&bench, |host| host.move_queue("e", to));
+    let view = bench.host.exports().remove(0);
+    assert_eq!(view.queues[0].core, Some(0), "it stays where it is");
+    // Nobody is held up by it.
+    bench
+        .host
+        .resize_volume("v", 2 * MIB)
+        .map(|_| ())
+        .or_else(|late| {
+            assert_eq!(late.kind, ErrorKind::Busy, "{late}");
+            Ok::<(), EngineError>(())
+        })
+        .expect("either");
+    relieve(&bench);
+    let guest = RefCell::new(guest);
+    wait_until("the write is answered", || {
+        guest.borrow_mut().answer() == Some(0)
+    });
+    guest.borrow_mut().write(16);
+    wait_until("it serves on", || guest.borrow_mut().answer() == Some(0));
+    let view = bench.host.move_queue("e", to).expect("nothing is pending");
+    assert_eq!(view.queues[0].core, Some(1));
+    guest.borrow_mut().write(8);
+    wait_until("it serves there", || guest.borrow_mut().answer() == Some(0));
+}
+
+#[test]
+fn an_export_that_cannot_end_yet_holds_its_volume_and_nobody_else() {
+    let bench = impatient();
+    for name in ["v", "w"] {
+        bench
+            .host
+            .create_volume(&volume_of(name, "tank", MIB))
+            .expect("room");
+    }
+    bench
+        .host
+        .create_export(&export_of(&bench, "e", "v"))
+        .expect("a socket");
+    let mut guest = Guest::connect(&bench.path("e.sock"));
+    wait_until("the queue is there", || {
+        !bench.host.exports()[0].queues.is_empty()
+    });
+    hang(&bench);
+    guest.write(0);
+    wait_until("the write is on its way", || {
+        let index = bench.host.state().arrays["tank"].index;
+        bench
+            .host
+            .engine
+            .array_state(index)
+            .expect("it runs")
+            .pending
+            > 0
+    });
+    late(&bench, |host| host.remove_export("e"));
+    late(&bench, |host| host.remove_export("e"));
+    late(&bench, |host| host.delete_volume("v"));
+    late(&bench, |host| host.stop_array("tank"));
+    let mut again = export_of(&bench, "f", "v");
+    late(&bench, |host| host.create_export(&again));
+    again.name = "e".to_owned();
+    late(&bench, |host| host.create_export(&again));
+    bench
+        .host
+        .create_export(&export_of(&bench, "g", "w"))
+        .expect("another volume");
+    relieve(&bench);
+    wait_until("it has ended", || bench.host.state().ending.is_empty());
+    bench.host.delete_volume("v").expect("nobody has it");
+}
