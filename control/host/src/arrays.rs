@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 use crate::error::{error, late, not_found, of_change, of_io, of_start};
 use crate::state::{ArrayEntry, DriveRole, Serving};
-use crate::{Host, records, views};
+use crate::{Host, found, records, views};
 
 /// A drive that is about to become a member.
 #[derive(Clone)]
@@ -117,6 +117,7 @@ impl Host {
             };
             if own {
                 drive.role = DriveRole::Free;
+                drive.mark = found::mark_on(&drive.drive);
             }
         }
         state.jobs.retain(|_, job| job.array != entry.uuid);

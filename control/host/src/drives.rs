@@ -8,17 +8,17 @@ use control::request::{DriveAdd, DriveKnown, DriveSpec, Lamp};
 use control::view::DriveView;
 use control::{Answer, ErrorKind};
 use drive::{Drive, Fault};
-use units::{ArrayIndex, Clock, MonotonicClock, Size};
+use units::{ArrayIndex, Size};
 use uuid::Uuid;
 
 use crate::error::{error, not_found, of_change, of_io, of_open, of_start};
 use crate::state::{DriveEntry, DriveRole};
-use crate::{Host, records, views};
+use crate::{Host, found, records, views};
 
 /// How long after its start an engine waits for drives that the engine before it still holds.
-const LOCK_WAIT: Duration = Duration::from_secs(20);
+pub(crate) const LOCK_WAIT: Duration = Duration::from_secs(20);
 /// Between two attempts.
-const LOCK_PAUSE: Duration = Duration::from_millis(5);
+pub(crate) const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 impl Host {
     pub(crate) fn open(&self, name: &str, uuid: Uuid, spec: &DriveSpec) -> Answer<()> {
@@ -46,6 +46,7 @@ impl Host {
         let attached = self.engine.attach_drive(index, &opened);
         attached.map_err(|start| of_start(format!("drive {name}"), &start))?;
         let entry = DriveEntry {
+            mark: found::mark_on(&opened),
             name: name.to_owned(),
             uuid,
             spec: spec.kept(),
@@ -91,38 +92,8 @@ impl Host {
     }
 
     pub(crate) fn do_open_drive(&self, known: &DriveKnown) -> Answer<DriveView> {
-        self.open_patiently(known)?;
-        let view = self.drive_view(&known.name)?;
-        // A drive that says it is another is not the one that was wanted.
-        if !known.identity.is_empty()
-            && !view.identity.is_empty()
-            && view.identity != known.identity
-        {
-            self.close(&known.name);
-            let text = format!(
-                "{} is another drive ({}), not {}",
-                known.spec, view.identity, known.identity
-            );
-            return Err(
-                error(ErrorKind::NotFound, format!("drive {}", known.name), text)
-                    .next("give the place of the right one with `garboard drive add`"),
-            );
-        }
-        Ok(view)
-    }
-
-    /// Opens a drive that may still be locked by the engine before us: after a kill, the kernel
-    /// holds its locks until what it had submitted has landed, and a write that lands later than
-    /// our first read would undo what we acknowledged (architecture rule 4).
-    fn open_patiently(&self, known: &DriveKnown) -> Answer<()> {
-        loop {
-            let opened = self.open(&known.name, known.uuid, &known.spec);
-            let busy = matches!(&opened, Err(refused) if refused.kind == ErrorKind::Busy);
-            if !busy || MonotonicClock.now().since(self.begun) > LOCK_WAIT {
-                return opened;
-            }
-            std::thread::park_timeout(LOCK_PAUSE);
-        }
+        self.open_known(known)?;
+        self.drive_view(&known.name)
     }
 
     /// Lets go of a drive.
@@ -267,6 +238,7 @@ impl Host {
         drive.wipe().map_err(io)?;
         if let Some(entry) = self.state().drives.get_mut(name) {
             entry.role = DriveRole::Free;
+            entry.mark = String::new();
         }
         self.drive_view(name)
     }
@@ -341,14 +313,14 @@ pub(crate) fn spec_of(spec: &DriveSpec) -> drive::DriveSpec {
     }
 }
 
-fn path_of(spec: &DriveSpec) -> Option<&std::path::Path> {
+pub(crate) fn path_of(spec: &DriveSpec) -> Option<&std::path::Path> {
     match spec {
         DriveSpec::File { path, .. } | DriveSpec::Block { path } => Some(path),
         DriveSpec::Memory { .. } | DriveSpec::Null { .. } => None,
     }
 }
 
-fn same_file(one: &std::path::Path, other: &std::path::Path) -> bool {
+pub(crate) fn same_file(one: &std::path::Path, other: &std::path::Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     match (std::fs::metadata(one), std::fs::metadata(other)) {
         (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),

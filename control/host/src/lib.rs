@@ -8,6 +8,7 @@ mod arrays;
 mod drives;
 mod error;
 mod exports;
+mod found;
 mod jobs;
 mod metrics;
 mod records;

@@ -21,6 +21,8 @@ pub(crate) struct DriveEntry {
     pub(crate) spec: DriveSpec,
     pub(crate) index: DriveIndex,
     pub(crate) drive: Arc<Drive>,
+    /// What a member's superblock on it names it by; empty when there is none.
+    pub(crate) mark: String,
     pub(crate) role: DriveRole,
 }
 

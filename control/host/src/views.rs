@@ -12,6 +12,7 @@ use engine::ReactorReport;
 use units::{MemberIndex, ReactorIndex};
 use vhost_user_blk::{Counters, QueueKey, SessionStatus};
 
+use crate::found;
 use crate::state::{ArrayEntry, DriveEntry, DriveRole, ExportEntry, Serving, State};
 
 const NS_PER_US: u64 = 1000;
@@ -45,7 +46,7 @@ pub(crate) fn drive(state: &State, entry: &DriveEntry, reports: &[ReactorReport]
         name: entry.name.clone(),
         uuid: entry.uuid,
         spec: entry.spec.clone(),
-        identity: identity(entry),
+        identity: found::identity(&entry.drive, &entry.mark),
         state: drive_state,
         array: array.and_then(array_name),
         member: member.map(|member| member.0),
@@ -65,18 +66,6 @@ pub(crate) fn drive(state: &State, entry: &DriveEntry, reports: &[ReactorReport]
         signature,
         cause,
         counters: drive_counters(entry, reports),
-    }
-}
-
-/// What the drive is told by at the next start: hardware ids, else its place in an array.
-fn identity(entry: &DriveEntry) -> String {
-    let info = entry.drive.info();
-    if info.wwid.is_some() || info.serial.is_some() {
-        return info.identity().unwrap_or_default();
-    }
-    match &entry.role {
-        DriveRole::Member { array, member } => format!("member:{array}:{}", member.0),
-        DriveRole::Free | DriveRole::LeftOut { .. } => String::new(),
     }
 }
 

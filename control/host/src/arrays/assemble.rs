@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use array::assembly::{Assembly, LeftOut, Verdict, assemble};
-use array::format::{ExclusionCause, MemberState};
+use array::format::{ArrayConfig, ExclusionCause, MemberState};
 use array::{MemberPlace, RegionMap};
 use control::request::{ArrayImport, DriveSpec};
 use control::view::{ArrayView, FoundArray, FoundDrive};
@@ -132,26 +132,7 @@ impl Host {
                 Serving::Stopped(assembly) => (entry.index, assembly.clone()),
             }
         };
-        let startable = assembly.start(Uuid::new_v4().as_u128(), force);
-        startable.map_err(|verdict| of_verdict(&object, verdict))?;
-        let (assembly, unwritable) = self.mend_records(&object, *assembly)?;
-        let next = assembly.start(Uuid::new_v4().as_u128(), force);
-        let mut next = next.map_err(|verdict| of_verdict(&object, verdict))?;
-        for member in unwritable {
-            next.members[member.at()].state = MemberState::Excluded {
-                since: next.update,
-                cause: ExclusionCause::WriteError,
-            };
-        }
-        let dropped = VolumeTable::new(&mut next, &assembly.superblock).recover();
-        for volume in dropped {
-            tracing::warn!(
-                event = "volume_dropped",
-                array = name,
-                volume = volume.name,
-                "its creation or deletion was not finished"
-            );
-        }
+        let (assembly, next) = self.first_update(name, *assembly, force)?;
         let geometry = assembly.superblock.geometry;
         let place = |drive: &Option<DriveIndex>| {
             drive.map(|drive| MemberPlace {
@@ -201,6 +182,37 @@ impl Host {
         self.release_excluded(name);
         tracing::info!(event = "array_started", array = name, verdict = %assembly.verdict, "started");
         self.array_view(name)
+    }
+
+    /// Mends what has to be mended on the members, and says what may start with which update.
+    fn first_update(
+        &self,
+        name: &str,
+        assembly: Assembly,
+        force: bool,
+    ) -> Answer<(Assembly, ArrayConfig)> {
+        let object = format!("array {name}");
+        let startable = assembly.start(Uuid::new_v4().as_u128(), force);
+        startable.map_err(|verdict| of_verdict(&object, verdict))?;
+        let (assembly, unwritable) = self.mend_records(&object, assembly)?;
+        let next = assembly.start(Uuid::new_v4().as_u128(), force);
+        let mut next = next.map_err(|verdict| of_verdict(&object, verdict))?;
+        for member in unwritable {
+            next.members[member.at()].state = MemberState::Excluded {
+                since: next.update,
+                cause: ExclusionCause::WriteError,
+            };
+        }
+        let dropped = VolumeTable::new(&mut next, &assembly.superblock).recover();
+        for volume in dropped {
+            tracing::warn!(
+                event = "volume_dropped",
+                array = name,
+                volume = volume.name,
+                "its creation or deletion was not finished"
+            );
+        }
+        Ok((assembly, next))
     }
 
     /// Brings members up to the record that decides, before the next update is written over

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::error::{error, late, of_geometry, of_io, of_start};
 use crate::state::{ArrayEntry, DriveRole, Serving};
-use crate::{Host, records};
+use crate::{Host, found, records};
 
 /// The chunk when nobody says.
 const CHUNK_BYTES: u64 = 64 << 10;
@@ -113,6 +113,11 @@ impl Host {
                 array: entry.uuid,
                 member,
             };
+            drive.mark = found::mark(&Superblock {
+                member,
+                member_uuid: entry.config.members[position].uuid,
+                ..entry.superblock
+            });
         }
         state.arrays.insert(entry.name.clone(), entry);
     }

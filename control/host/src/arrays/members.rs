@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::{Candidate, created_now, identity_of, refuse_signatures, sectors_of};
 use crate::error::{error, late, not_found, of_change, of_io, of_refusal};
 use crate::state::DriveRole;
-use crate::{Host, records};
+use crate::{Host, found, records};
 
 impl Host {
     pub(crate) fn do_fail_member(&self, name: &str, member: u16) -> Answer<ArrayView> {
@@ -127,6 +127,7 @@ impl Host {
                 array: uuid,
                 member,
             };
+            drive.mark = found::mark(&own);
         }
         if replaced.is_err() {
             // The drive is taken all the same: it becomes a member once the others answer.

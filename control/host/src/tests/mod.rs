@@ -14,6 +14,7 @@ mod bad_volumes;
 mod guests;
 mod hanging;
 mod numbers;
+mod places;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

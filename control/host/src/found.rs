@@ -1,0 +1,205 @@
+//! Which drive is which: by the maker's number or by what is on it, wherever it is now.
+//!
+//! The path of a drive is a hint. When it leads nowhere or to another drive, the one that is wanted
+//! is looked for among its neighbours: files of the same folder, block devices of this host.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use control::request::{DriveKnown, DriveSpec};
+use control::{Answer, EngineError, ErrorKind};
+use drive::Drive;
+use units::{Clock, DriveIndex, MonotonicClock};
+
+use array::format::{MEMBER_BYTES_MIN, Superblock};
+
+use crate::drives::{LOCK_PAUSE, LOCK_WAIT, path_of, same_file, spec_of};
+use crate::error::{error, of_open};
+use crate::{Host, records};
+
+/// The most files of a folder that are looked into.
+const NEIGHBOURS_MAX: usize = 1024;
+/// Where the kernel's device manager keeps a link to each drive that has a number of its own.
+const BY_ID: &str = "/dev/disk/by-id";
+
+/// What a member's superblock names it by.
+pub(crate) fn mark(superblock: &Superblock) -> String {
+    let Superblock {
+        array,
+        member,
+        member_uuid,
+        ..
+    } = superblock;
+    format!("member:{array}:{}:{member_uuid}", member.0)
+}
+
+/// The mark on a drive; empty when there is none, or it cannot be read.
+pub(crate) fn mark_on(drive: &Drive) -> String {
+    let found = records::read(DriveIndex(0), drive);
+    let found = found.ok();
+    let superblock = found.as_ref().and_then(|found| found.superblock());
+    superblock.map(mark).unwrap_or_default()
+}
+
+/// What a drive is told by: the maker's number, else what is on it.
+pub(crate) fn identity(drive: &Drive, mark: &str) -> String {
+    let info = drive.info();
+    if info.wwid.is_some() || info.serial.is_some() {
+        return info.identity().unwrap_or_default();
+    }
+    mark.to_owned()
+}
+
+/// A drive at some place.
+struct Place {
+    spec: DriveSpec,
+    drive: Arc<Drive>,
+}
+
+impl Host {
+    /// Opens the drive that is wanted: at its path if it is there, else wherever it is found.
+    pub(crate) fn open_known(&self, known: &DriveKnown) -> Answer<()> {
+        let hint = self.at_hint(known);
+        let (hint, refusal) = match hint {
+            Ok(drive) => {
+                let seen = identity(&drive, &mark_on(&drive));
+                if known.identity.is_empty() || seen.is_empty() || seen == known.identity {
+                    return self.adopt(&known.name, known.uuid, &known.spec, drive);
+                }
+                let refusal = is_another(known, &seen);
+                (is_of_same_array(known, &seen).then_some(drive), refusal)
+            }
+            Err(refusal) if refusal.kind == ErrorKind::Busy && !self.holds(known) => {
+                return Err(refusal);
+            }
+            Err(refusal) => (None, refusal),
+        };
+        if let Some(place) = self.look_for(known)? {
+            tracing::warn!(event = "drive_moved", drive = known.name, from = %known.spec,
+                to = %place.spec, "found by what it is");
+            return self.adopt(&known.name, known.uuid, &place.spec, place.drive);
+        }
+        match hint {
+            // The array it belongs to knows what to make of it: it may have changed its place
+            // there just before the engine was killed.
+            Some(drive) => self.adopt(&known.name, known.uuid, &known.spec, drive),
+            None => Err(refusal),
+        }
+    }
+
+    /// Opens what is at the path, which may still be locked by the engine before us: after a kill,
+    /// the kernel holds its locks until what it had submitted has landed, and a write that lands
+    /// later than our first read would undo what we acknowledged (architecture rule 4).
+    fn at_hint(&self, known: &DriveKnown) -> Answer<Arc<Drive>> {
+        loop {
+            let opened = Drive::open(&spec_of(&known.spec));
+            let opened = opened.map_err(|open| of_open(&known.name, &open));
+            let busy = matches!(&opened, Err(refused) if refused.kind == ErrorKind::Busy);
+            let waited = MonotonicClock.now().since(self.begun);
+            if !busy || self.holds(known) || waited > LOCK_WAIT {
+                return opened;
+            }
+            std::thread::park_timeout(LOCK_PAUSE);
+        }
+    }
+
+    /// Whether the path leads to a drive that is open here under another name.
+    fn holds(&self, known: &DriveKnown) -> bool {
+        path_of(&known.spec).is_some_and(|path| self.is_open(path))
+    }
+
+    fn is_open(&self, path: &Path) -> bool {
+        let state = self.state();
+        let mut paths = state
+            .drives
+            .values()
+            .filter_map(|entry| path_of(&entry.spec));
+        paths.any(|open| same_file(open, path))
+    }
+
+    /// The drive of this identity among its neighbours.
+    fn look_for(&self, known: &DriveKnown) -> Answer<Option<Place>> {
+        if known.identity.is_empty() {
+            return Ok(None);
+        }
+        let mut places: Vec<Place> = Vec::new();
+        for spec in neighbours(&known.spec) {
+            // What is mounted, locked (by ourselves, too) or unreadable is not to be had.
+            let Ok(drive) = Drive::open(&spec_of(&spec)) else {
+                continue;
+            };
+            if identity(&drive, &mark_on(&drive)) == known.identity {
+                places.push(Place { spec, drive });
+            }
+        }
+        if places.len() < 2 {
+            return Ok(places.pop());
+        }
+        let specs: Vec<String> = places.iter().map(|place| place.spec.to_string()).collect();
+        let text = format!("{} all say that they are it", specs.join(", "));
+        Err(
+            error(ErrorKind::Invalid, format!("drive {}", known.name), text)
+                .next("take the copies away, or give the right one with `garboard drive add`"),
+        )
+    }
+}
+
+fn is_another(known: &DriveKnown, seen: &str) -> EngineError {
+    let text = format!(
+        "{} is another drive ({seen}), not {}",
+        known.spec, known.identity
+    );
+    error(ErrorKind::NotFound, format!("drive {}", known.name), text)
+        .next("give the place of the right one with `garboard drive add`")
+}
+
+fn is_of_same_array(known: &DriveKnown, seen: &str) -> bool {
+    let array = |identity: &str| {
+        let rest = identity.strip_prefix("member:")?;
+        rest.split(':').next().map(str::to_owned)
+    };
+    array(seen).is_some() && array(seen) == array(&known.identity)
+}
+
+/// Where a drive may be instead.
+fn neighbours(spec: &DriveSpec) -> Vec<DriveSpec> {
+    match spec {
+        DriveSpec::File {
+            path, size_bytes, ..
+        } => {
+            let is_large = |path: &PathBuf| {
+                std::fs::metadata(path)
+                    .is_ok_and(|facts| facts.is_file() && facts.len() >= MEMBER_BYTES_MIN)
+            };
+            let paths = path.parent().map(entries).unwrap_or_default();
+            let file = |path| DriveSpec::File {
+                path,
+                size_bytes: *size_bytes,
+                create: false,
+            };
+            paths.into_iter().filter(is_large).map(file).collect()
+        }
+        DriveSpec::Block { .. } => {
+            let mut devices: Vec<PathBuf> = entries(Path::new(BY_ID))
+                .into_iter()
+                .filter_map(|link| std::fs::canonicalize(link).ok())
+                .collect();
+            devices.sort_unstable();
+            devices.dedup();
+            let block = |path| DriveSpec::Block { path };
+            devices.into_iter().map(block).collect()
+        }
+        DriveSpec::Memory { .. } | DriveSpec::Null { .. } => Vec::new(),
+    }
+}
+
+/// What is in a folder, in the order of names.
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return Vec::new();
+    };
+    let paths = entries.flatten().map(|entry| entry.path());
+    let mut paths: Vec<PathBuf> = paths.take(NEIGHBOURS_MAX).collect();
+    paths.sort_unstable();
+    paths
+}
