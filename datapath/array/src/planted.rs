@@ -52,6 +52,8 @@ pub enum Fault {
     MemberForgottenInFlush,
     /// A flush that failed on a member is answered, and nobody is told.
     FailedFlushForgotten,
+    /// A flush counts although another flush of the same drive has failed.
+    LaterFlushCounts,
     /// A flush does not wait for another that took its work.
     FlushDoesNotJoin,
     /// What is written while a flush is under way does not count as written.
@@ -111,6 +113,7 @@ impl Fault {
         Fault::CleanWhileInUse,
         Fault::MemberForgottenInFlush,
         Fault::FailedFlushForgotten,
+        Fault::LaterFlushCounts,
         Fault::FlushDoesNotJoin,
         Fault::WriteDuringFlushForgotten,
         Fault::ResyncSkipsAStripe,
@@ -145,6 +148,8 @@ pub fn is(fault: Fault) -> bool {
 /// # Panics
 /// In a build without the feature `planted`.
 pub fn switch_on(fault: Option<Fault>) {
-    assert!(cfg!(feature = "planted"), "this build has no faults");
+    if !cfg!(feature = "planted") {
+        panic!("this build has no faults");
+    }
     SWITCHED_ON.store(fault.map_or(0, |fault| fault as u8), Ordering::Relaxed);
 }

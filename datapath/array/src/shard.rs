@@ -54,6 +54,9 @@ pub struct Shared {
     written: Vec<AtomicBool>,
     /// By member: flushes that are under way.
     flushing: Vec<AtomicU32>,
+    /// By member: one more than the incarnation whose flush failed last. A drive may tell of lost
+    /// writes only once, so no later flush of the same drive proves anything.
+    failed: Vec<AtomicU32>,
     /// Which regions may be written.
     regions: Arc<RegionStates>,
 }
@@ -68,6 +71,7 @@ impl Shared {
             regions: Arc::new(RegionStates::new(regions, usable)),
             written: (0..members).map(|_| AtomicBool::new(true)).collect(),
             flushing: (0..members).map(|_| AtomicU32::new(0)).collect(),
+            failed: (0..members).map(|_| AtomicU32::new(0)).collect(),
         })
     }
 
@@ -93,6 +97,18 @@ impl Shared {
             self.flushing[member.at()].fetch_sub(1, Ordering::SeqCst);
         }
         needed
+    }
+
+    /// Whether a flush of `member` that ended so has made everything durable that was written
+    /// before it: not when another flush of the same drive failed.
+    fn is_flushed(&self, member: MemberIndex, incarnation: u32, status: Status) -> bool {
+        let failed = &self.failed[member.at()];
+        let this = incarnation.wrapping_add(1);
+        if !status.is_ok() {
+            failed.store(this, Ordering::SeqCst);
+        }
+        let later = planted::is(Fault::LaterFlushCounts) && status.is_ok();
+        failed.load(Ordering::SeqCst) != this || later
     }
 
     fn finish_flush(&self, member: MemberIndex, ok: bool) {
@@ -412,7 +428,7 @@ impl Shard {
             IoOwner::Ticket { ticket, role } => {
                 self.ticket_io_done(ticket, role, (done, status), io);
             }
-            IoOwner::Metadata => self.metadata_done(done.member, status),
+            IoOwner::Metadata => self.metadata_done(done, status),
             IoOwner::Region => self.region_io_done(done, status),
             IoOwner::Clear => self.clear_io_done(done, status),
         }

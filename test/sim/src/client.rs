@@ -445,7 +445,8 @@ impl Client {
 
     /// A flush, if there is anything to flush.
     pub fn flush(&mut self) -> Option<Asked> {
-        let volume = *self.disks.keys().next()?;
+        let hidden = self.hidden;
+        let volume = *self.disks.keys().find(|uuid| hidden != Some(**uuid))?;
         Some(self.ask(volume, Operation::Flush, 0, 1))
     }
 

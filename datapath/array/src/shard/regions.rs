@@ -268,6 +268,13 @@ impl Shard {
             incarnation,
             ..
         } = done;
+        let flushed = done.operation != Some(Operation::Flush)
+            || self.shared.is_flushed(member, incarnation, status);
+        let status = if flushed {
+            status
+        } else {
+            status.and(Status::Media)
+        };
         self.report_if_failed(done, status);
         let round = self.keeper().round.as_mut().expect("a round is under way");
         round.pending -= 1;
@@ -298,8 +305,11 @@ impl Shard {
     /// A flush is done that was made to clear regions.
     pub(super) fn clear_io_done(&mut self, done: DriveIo, status: Status) {
         self.report_if_failed(done, status);
-        self.shared.finish_flush(done.member, status.is_ok());
-        self.keeper().clear.flushed(done.member, status.is_ok());
+        let flushed = self
+            .shared
+            .is_flushed(done.member, done.incarnation, status);
+        self.shared.finish_flush(done.member, flushed);
+        self.keeper().clear.flushed(done.member, flushed);
     }
 
     fn advance_clear(&mut self, stopped: bool, io: &mut impl Io) -> usize {

@@ -50,7 +50,13 @@ pub(super) struct Retry {
     first: u32,
     blocks: u32,
     member: MemberIndex,
+    /// The drive is asked again for parts of it first, so that only what it has really lost is
+    /// reconstructed.
+    in_parts: bool,
 }
+
+/// Bytes of the parts in which a failed read is tried again.
+const PART_BYTES: u64 = 4 << 10;
 
 /// What became of an attempt to move a request forward.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -130,6 +136,11 @@ impl Shard {
         let role = Role::from_at(bytes_usize(u64::from(in_stripe / geometry.chunk_blocks())));
         let to_chunk_end = left.min(geometry.chunk_blocks() - in_chunk);
         let unprotected = geometry.parity() == 0;
+        if unprotected && self.map.read_only && request.operation.changes() {
+            self.requests[slot].issued += to_chunk_end;
+            self.requests[slot].status = self.requests[slot].status.and(Status::Media);
+            return Advance::Moved;
+        }
         if request.operation == Operation::Read || unprotected {
             if let Some(source) = self.direct_role(stripe, role) {
                 return self.issue_direct(slot, (stripe, source, in_chunk), to_chunk_end, io);
@@ -200,16 +211,28 @@ impl Shard {
         if !self.can_issue(1, io) {
             return Advance::Stuck;
         }
+        let first = self.requests[slot].issued;
+        self.requests[slot].issued += blocks;
+        self.issue_direct_part(slot, (stripe, role, lane), (first, blocks), io);
+        Advance::Moved
+    }
+
+    /// Asks the drive of `role` for blocks `first..first + blocks` of the request. There is room.
+    fn issue_direct_part(
+        &mut self,
+        slot: u32,
+        (stripe, role, lane): (StripeIndex, Role, u32),
+        (first, blocks): (u32, u32),
+        io: &mut impl Io,
+    ) {
         let (member, offset) = self.drive_offset(stripe, role, lane);
         let length = self.bytes(blocks);
         let RequestSlot {
             operation,
             segments,
-            issued: first,
             ..
         } = self.requests[slot];
         let begin = bytes_usize(self.bytes(first));
-        self.requests[slot].issued += blocks;
         self.requests[slot].pending += 1;
         self.counters.direct_reads += u64::from(operation == Operation::Read);
         let owner = IoOwner::Direct {
@@ -233,7 +256,6 @@ impl Shard {
             },
             io,
         );
-        Advance::Moved
     }
 
     /// Asks the owner of `stripe` to carry out the next `blocks` blocks.
@@ -319,15 +341,18 @@ impl Shard {
                 status,
             });
         }
+        let in_parts = status == Status::Media && self.bytes(blocks) > PART_BYTES;
         self.retries.push_back(Retry {
             request,
             first,
             blocks,
             member: done.member,
+            in_parts,
         });
     }
 
-    /// Sends reads that failed on a drive to the owners of their stripes.
+    /// Reads that failed on a drive are tried again in parts; what fails then is sent to the owners
+    /// of its stripes.
     pub(super) fn retry_reads(&mut self, io: &mut impl Io) -> usize {
         let mut moved = 0;
         while let Some(&Retry {
@@ -335,11 +360,21 @@ impl Shard {
             first,
             blocks,
             member,
+            in_parts,
         }) = self.retries.front()
         {
             let block = self.requests[request].start + u64::from(first);
-            let (stripe, _) = self.geometry().locate(block);
+            let (stripe, in_stripe) = self.geometry().locate(block);
             let role = self.geometry().role(stripe, member);
+            let data_role = in_stripe / self.geometry().chunk_blocks();
+            let source = self.direct_role(stripe, Role::from_at(bytes_usize(u64::from(data_role))));
+            if in_parts && source == role {
+                if !self.retry_part(io) {
+                    break;
+                }
+                moved += 1;
+                continue;
+            }
             if !self.send_work(request, (stripe, first, blocks), role, io) {
                 break;
             }
@@ -347,6 +382,43 @@ impl Shard {
             moved += 1;
         }
         moved
+    }
+
+    /// Asks the drive again for the next part of the read that failed first; whether there was room.
+    fn retry_part(&mut self, io: &mut impl Io) -> bool {
+        if !self.can_issue(1, io) {
+            return false;
+        }
+        let retry = self.retries.front_mut().expect("looked at");
+        let Retry {
+            request,
+            first,
+            blocks,
+            member,
+            ..
+        } = *retry;
+        let per_part = u32::try_from(PART_BYTES >> self.map.geometry.block_size().shift());
+        let per_part = per_part.expect("at most eight blocks");
+        let (stripe, in_stripe) = self
+            .map
+            .geometry
+            .locate(self.requests[request].start + u64::from(first));
+        let lane = in_stripe % self.map.geometry.chunk_blocks();
+        let part = blocks.min(per_part - lane % per_part);
+        retry.first += part;
+        retry.blocks -= part;
+        let last = retry.blocks == 0;
+        let role = self
+            .geometry()
+            .role(stripe, member)
+            .expect("it was read there");
+        self.issue_direct_part(request, (stripe, role, lane), (first, part), io);
+        if last {
+            self.retries.pop_front();
+            // The parts stand for the piece that failed.
+            self.requests[request].pending -= 1;
+        }
+        true
     }
 
     /// A piece of a request is answered.
@@ -417,8 +489,9 @@ impl Shard {
             incarnation,
             ..
         } = done;
-        self.shared.finish_flush(member, status.is_ok());
-        if !status.is_ok() && !planted::is(Fault::FailedFlushForgotten) {
+        let flushed = self.shared.is_flushed(member, incarnation, status);
+        self.shared.finish_flush(member, flushed);
+        if !flushed && !planted::is(Fault::FailedFlushForgotten) {
             // What the drive still held is unknown now; it is no member any more.
             self.report(MemberFailure {
                 member,

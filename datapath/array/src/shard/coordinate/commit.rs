@@ -6,7 +6,7 @@ use std::sync::Arc;
 use block::{Operation, Status};
 use units::{MemberIndex, StripeIndex};
 
-use super::super::{IoOwner, Order, Shard};
+use super::super::{DriveIo, IoOwner, Order, Shard};
 use crate::coordinator::{
     Commit, CommitPhase, Ending, Refusal, can_exclude, cause_of, record_bytes,
 };
@@ -124,13 +124,28 @@ impl Shard {
         true
     }
 
-    pub(in crate::shard) fn metadata_done(&mut self, member: MemberIndex, status: Status) {
+    pub(in crate::shard) fn metadata_done(&mut self, done: DriveIo, mut status: Status) {
+        let DriveIo {
+            member,
+            incarnation,
+            operation,
+            ..
+        } = done;
+        let shared = Arc::clone(&self.shared);
         let commit = self
             .decider()
             .commit
             .as_mut()
             .expect("metadata is written by a commit");
         commit.pending -= 1;
+        // A drive that is only now becoming a member has no past.
+        let known = !commit.replaced.contains(&member);
+        if operation == Some(Operation::Flush)
+            && known
+            && !shared.is_flushed(member, incarnation, status)
+        {
+            status = status.and(Status::Media);
+        }
         if !status.is_ok() {
             commit.failed.push((member, status));
         }

@@ -120,11 +120,12 @@ impl Shard {
         if !plan.decode.is_empty() && self.map.is_torn(stripe) {
             return Err(Beyond);
         }
-        let write = if damaged.is_some() && !planted::is(Fault::MediaErrorStays) {
-            plan.decode.both(wanted).without(state.lost)
-        } else {
-            RoleSet::EMPTY
-        };
+        let write =
+            if damaged.is_some() && !self.map.read_only && !planted::is(Fault::MediaErrorStays) {
+                plan.decode.both(wanted).without(state.lost)
+            } else {
+                RoleSet::EMPTY
+            };
         let asked = Band {
             lanes: asked.lanes,
             written: wanted,
