@@ -14,7 +14,9 @@ use crate::world::World;
 
 const BLOCK: usize = 512;
 /// Requests at a time.
-pub const IN_FLIGHT: usize = 8;
+pub const IN_FLIGHT: usize = 12;
+/// Of these, so many are kept for what must be asked at once.
+const KEPT: usize = 4;
 /// Pieces of one request.
 const PIECES: usize = 32;
 const BUFFER_BYTES: usize = 512 << 10;
@@ -45,6 +47,8 @@ pub struct Asked {
 #[derive(Debug)]
 struct Pending {
     asked: Asked,
+    /// How many requests were begun before.
+    number: u64,
     token: Token,
     buffer: Buffer,
     reactor: ReactorIndex,
@@ -77,6 +81,10 @@ pub struct Client {
     pub hidden: Option<Uuid>,
     /// Errors are expected: nothing is judged any more.
     pub doomed: bool,
+    /// Flushes answered.
+    pub flushed: u64,
+    /// Requests begun.
+    pub begun: u64,
     /// Requests answered.
     pub answered: u64,
     /// Reads of what was written since they were taken last.
@@ -94,6 +102,8 @@ impl Default for Client {
             writes: 0,
             hidden: None,
             doomed: false,
+            flushed: 0,
+            begun: 0,
             answered: 0,
             written: Vec::new(),
         }
@@ -141,6 +151,25 @@ impl Client {
         self.pending.len()
     }
 
+    /// Whether a block of the array belongs to a volume that is read from end to end.
+    #[must_use]
+    pub fn covers(&self, block: u64) -> bool {
+        let holds = |disk: &Disk| {
+            let blocks = u32::try_from(disk.blocks).expect("few");
+            let mut pieces = disk.map.split(0, blocks).expect("inside");
+            pieces.any(|piece| {
+                (piece.array_block..piece.array_block + u64::from(piece.blocks)).contains(&block)
+            })
+        };
+        self.disks.values().any(holds)
+    }
+
+    /// Whether one of the first so many requests is not answered.
+    #[must_use]
+    pub fn has_pending(&self, first: u64) -> bool {
+        self.pending.values().any(|pending| pending.number <= first)
+    }
+
     /// Whether something that changes blocks is under way.
     #[must_use]
     pub fn changes(&self) -> bool {
@@ -159,6 +188,9 @@ impl Client {
 
     /// Something at random.
     pub fn draw(&mut self, random: &mut Random, stripe_blocks: u64) -> Option<Asked> {
+        if self.pending.len() >= IN_FLIGHT - KEPT {
+            return None;
+        }
         let volumes = self.disks.keys().copied();
         let volumes: Vec<Uuid> = volumes.filter(|uuid| self.hidden != Some(*uuid)).collect();
         let volume = *volumes.get(random.position(volumes.len().max(1)))?;
@@ -232,7 +264,11 @@ impl Client {
     /// # Panics
     /// When the volume has not the blocks.
     pub fn submit(&mut self, asked: Asked, world: &mut World) -> bool {
-        let reactor = world.random.position(world.shards.len());
+        let mut reactor = world.random.position(world.shards.len());
+        if world.outside.mail_is_slow[reactor] {
+            // Or all guests soon wait there, and nothing happens elsewhere.
+            reactor = world.random.position(world.shards.len());
+        }
         self.submit_on(asked, world, reactor)
     }
 
@@ -270,10 +306,12 @@ impl Client {
             split.expect("inside").collect()
         };
         assert!(pieces.len() <= PIECES);
+        self.begun += 1;
         self.pending.insert(
             slot,
             Pending {
                 asked,
+                number: self.begun,
                 token,
                 buffer,
                 reactor: ReactorIndex::from_at(reactor),
@@ -400,6 +438,7 @@ impl Client {
         }
         match token {
             Token::Flush(flushes) => {
+                self.flushed += 1;
                 for (uuid, flush) in flushes {
                     if let (Some(disk), true) = (self.disks.get_mut(&uuid), well) {
                         disk.model.finish_flush(flush);

@@ -59,6 +59,8 @@ pub struct SimDrive {
     pub hurt: bool,
     /// Blocks that cannot be read until they are written.
     pub bad: BTreeSet<u64>,
+    /// Of guests' requests, so many may have met a bad block.
+    pub met_bad: u64,
 }
 
 const BLOCK: u64 = 512;

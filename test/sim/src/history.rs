@@ -4,6 +4,7 @@
 mod end;
 mod faults;
 mod probe;
+mod stop;
 mod volumes;
 
 use ::volume::{NewVolume, VolumeTable};
@@ -36,9 +37,9 @@ const SHAPES: [Shape; 14] = [
     (Level::L1, 3, None, None, 8192),
     (Level::L10, 4, None, None, 4096),
     (Level::L5, 3, None, None, 4096),
-    (Level::L5, 5, None, None, 8192),
+    (Level::L5, 6, None, None, 8192),
     (Level::L6, 4, None, None, 4096),
-    (Level::L6, 6, None, None, 4096),
+    (Level::L6, 8, None, None, 4096),
     (Level::L7, 7, None, None, 4096),
     (Level::Nm, 8, Some(4), None, 4096),
     (Level::Nm, 5, Some(2), None, 16 << 10),
@@ -99,6 +100,8 @@ struct History {
     torn: bool,
     forced: bool,
     again: Vec<Asked>,
+    /// By member: its drive when the last events had been looked at.
+    filled_by: Vec<Option<DriveIndex>>,
     outcome: Outcome,
 }
 
@@ -143,6 +146,7 @@ pub fn run(seed: u64) -> Outcome {
         torn: false,
         forced: false,
         again: Vec::new(),
+        filled_by: Vec::new(),
         outcome: Outcome::default(),
     };
     history.live();
@@ -258,6 +262,10 @@ impl History {
         if self.random.happens(500) {
             world.outside.step_nanoseconds = 20_000_000;
         }
+        if self.random.happens(300) {
+            let to = self.random.position(world.shards.len());
+            world.outside.mail_is_slow[to] = true;
+        }
         self.started = false;
         self.given = None;
         self.change = None;
@@ -306,7 +314,14 @@ impl History {
 
     /// Some events, and what follows from them.
     fn turn(&mut self, world: &mut World, steps: u64) {
+        let map = world.shards[world.home].map();
+        self.filled_by = map.members.iter().map(|member| member.drive).collect();
         self.client.advance(world);
+        for drive in &mut world.outside.drives {
+            if !drive.bad.is_empty() {
+                drive.met_bad = self.client.begun;
+            }
+        }
         for _ in 0..steps {
             world.step();
         }
@@ -351,55 +366,11 @@ impl History {
             })
     }
 
-    fn crash(&mut self, mut world: World) -> Vec<SimDrive> {
-        self.outcome.crashes += 1;
-        let power = self.random.happens(500);
-        if self.geometry.parity() > 0 && !self.is_sound(&world) {
-            self.quiesce(&mut world, power);
-        } else if self.geometry.parity() > 0 {
-            self.torn = true;
-        }
-        let mut drives = world.die();
-        for drive in &mut drives {
-            drive.hung = false;
-            if power {
-                drive.power_fails(&mut self.random);
-            } else {
-                drive.process_dies(&mut self.random);
-            }
-        }
-        let left = self.client.stop(power);
-        self.again.clear();
-        if self.random.happens(700) {
-            self.again = left;
-        }
-        drives
-    }
-
-    /// Brings requests to their end, so that no stripe is torn by a stop; what goes on besides
-    /// goes on.
-    fn quiesce(&mut self, world: &mut World, power: bool) {
-        self.calm(world);
-        self.run_until(world, |history, _| {
-            history.started && history.client.pending() == 0
-        });
-        if power && let Some(flush) = self.client.flush() {
-            // The zeroing of new volumes writes, too.
-            self.run_until(world, |history, _| history.is_unchanging());
-            assert!(self.client.submit(flush, world));
-            self.run_until(world, |history, _| history.client.pending() == 0);
-        } else {
-            self.run_until(world, |history, _| history.is_unchanging());
-        }
-        let steps = self.random.below(60);
-        for _ in 0..steps {
-            world.step();
-        }
-    }
-
     fn is_unchanging(&self) -> bool {
         let zeroing = |change: &Change| change.missing > 0 || !change.queue.is_empty();
-        !self.change.as_ref().is_some_and(zeroing)
+        // Once the table is recorded, its new extents are zeroed.
+        let recording = self.given.is_some_and(|(_, given)| given == Given::Volumes);
+        !recording && !self.change.as_ref().is_some_and(zeroing)
     }
 
     /// Nothing is slow any more.
@@ -482,8 +453,11 @@ impl History {
                     assert!(self.client.doomed, "{event:?}");
                 }
                 Event::MemberExcluded { member, .. } => {
-                    let drive = world.shards[world.home].map().members[member.at()].drive;
-                    let hurt = drive.is_none_or(|drive| world.outside.drives[drive.at()].hurt);
+                    // Another drive may be in its place since.
+                    let now = world.shards[world.home].map().members[member.at()].drive;
+                    let before = self.filled_by.get(member.at()).copied().flatten();
+                    let hurt = |drive: DriveIndex| world.outside.drives[drive.at()].hurt;
+                    let hurt = now.is_none_or(hurt) || before.is_none_or(hurt);
                     assert!(self.client.doomed || hurt, "{member} is well: {event:?}");
                 }
                 Event::Pass { .. } => {}

@@ -330,7 +330,7 @@ impl World {
     fn deliver_mail(&mut self) {
         let count = self.shards.len();
         let (from, to) = (self.random.position(count), self.random.position(count));
-        if self.outside.mail_is_slow[to] && !self.random.happens(60) {
+        if self.outside.mail_is_slow[to] && !self.random.happens(30) {
             return;
         }
         let Some((message, is_request)) = self.outside.mail[from][to].pop_front() else {

@@ -38,9 +38,42 @@ impl History {
         drop(world.die());
     }
 
+    /// What can be read although it is bad on one member is written there again.
+    fn check_rewrites(&mut self, world: &mut World) {
+        let (data, parity) = (self.geometry.data(), self.geometry.parity());
+        self.run_until(world, |history, world| {
+            let waits = history.change.is_some() || history.client.pending() > 0;
+            history.started && history.given.is_none() && !waits && world.is_quiet()
+        });
+        if data == 1 || parity == 0 || !self.is_sound(world) || self.torn {
+            return;
+        }
+        let position = self.random.position(self.geometry.members());
+        let member = MemberIndex::from_at(position);
+        self.damage(world, position, position_drive(world, position));
+        self.read_everything(world);
+        self.run_until(world, |_, world| world.is_quiet());
+        let drive = &world.outside.drives[position_drive(world, position)];
+        for block in &drive.bad {
+            let block = block - self.layout.data.offset / 512;
+            let stripe = self.geometry.stripe_at(member, block);
+            let role = self.geometry.role(stripe, member).expect("its own block");
+            let lane = block % u64::from(self.geometry.chunk_blocks());
+            let chunk = stripe.0 * bytes_u64(data) + bytes_u64(role.at());
+            let is_read = role.at() < data
+                && self
+                    .client
+                    .covers(chunk * u64::from(self.geometry.chunk_blocks()) + lane);
+            assert!(!is_read, "{stripe} is bad on {member} although it was read");
+        }
+    }
+
     /// Faults stop; everything is answered, filled again and consistent.
     pub(super) fn settle(&mut self, world: &mut World) {
         self.calm(world);
+        if self.random.happens(400) {
+            self.check_rewrites(world);
+        }
         for drive in &mut world.outside.drives {
             drive.heal();
         }
@@ -79,12 +112,7 @@ impl History {
     /// Reads everything twice and checks all parity.
     pub(super) fn check(&mut self, world: &mut World) {
         for _ in 0..2 {
-            for asked in self.client.read_all() {
-                while !self.client.submit(asked.clone(), world) {
-                    self.turn(world, 20);
-                }
-            }
-            self.run_until(world, |history, _| history.client.pending() == 0);
+            self.read_everything(world);
         }
         self.run_until(world, |_, world| world.is_quiet());
         assert!(world.shards.iter().all(Shard::is_idle));
@@ -97,6 +125,15 @@ impl History {
         {
             assert_eq!(volume.state, VolumeState::Ready);
         }
+    }
+
+    fn read_everything(&mut self, world: &mut World) {
+        for asked in self.client.read_all() {
+            while !self.client.submit(asked.clone(), world) {
+                self.turn(world, 20);
+            }
+        }
+        self.run_until(world, |history, _| history.client.pending() == 0);
     }
 
     pub(super) fn check_parity(&self, world: &World) {
@@ -119,4 +156,10 @@ impl History {
         let bad = oracle.check_parity(&members);
         assert!(bad.is_empty(), "parity of stripes {bad:?} is wrong");
     }
+}
+
+/// The drive in a member's place.
+fn position_drive(world: &World, position: usize) -> usize {
+    let member = &world.shards[world.home].map().members[position];
+    member.drive.expect("it is in sync").at()
 }

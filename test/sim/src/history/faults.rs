@@ -12,15 +12,38 @@ impl History {
         let failing = self.given.is_some_and(|(_, given)| given == Given::Fail);
         let out = |position: &usize| {
             let member = &map.members[*position];
-            let well = |drive: DriveIndex| world.outside.drives[drive.at()].is_well();
+            // A request that has met a bad block does without that member until it is answered.
+            let well = |drive: DriveIndex| {
+                let drive = &world.outside.drives[drive.at()];
+                drive.is_well() && !self.client.has_pending(drive.met_bad)
+            };
             member.state != MapState::InSync || !member.drive.is_some_and(well)
         };
         (first..first + group).filter(out).count() + usize::from(failing)
     }
 
     pub(super) fn disturb(&mut self, world: &mut World) {
-        for drive in &mut world.outside.drives {
-            drive.hung &= self.random.happens(500);
+        let map = world.shards[world.home].map().clone();
+        for (index, drive) in world.outside.drives.iter_mut().enumerate() {
+            // One that is out may answer when another has been in its place for long.
+            let is_used = |member: &array::MapMember| {
+                member.drive.is_some_and(|drive| drive.at() == index)
+                    && member.state != MapState::Lost
+            };
+            let stays = if map.members.iter().any(is_used) {
+                500
+            } else {
+                950
+            };
+            drive.hung &= self.random.happens(stays);
+        }
+        // What a starved reactor has planned should be out of date when it gets room.
+        if world.outside.starved.is_some() && self.random.happens(700) {
+            self.replace_one(world);
+            if self.given.is_none() {
+                self.hurt(world);
+            }
+            return;
         }
         match self.random.below(13) {
             12 => {
@@ -76,15 +99,16 @@ impl History {
         }
         let below = self.layout.data.offset;
         world.outside.drives[drive].hurt = true;
-        let what = match self.random.below(8) {
+        let what = match self.random.below(10) {
             0 | 1 => {
                 world.outside.drives[drive].gone = true;
                 return;
             }
             2 if self.given.is_none() => {
                 // What it was asked before may come back when another drive is in its place.
-                world.outside.drives[drive].hung = self.random.happens(500);
-                world.outside.drives[drive].gone = self.random.happens(300);
+                let comes_back = self.random.happens(500);
+                world.outside.drives[drive].hung = comes_back;
+                world.outside.drives[drive].gone = comes_back && self.random.happens(700);
                 let member = MemberIndex::from_at(position);
                 self.give(world, Given::Fail, Command::Fail { member });
                 return;
@@ -94,7 +118,9 @@ impl History {
             6 => Failure::WritesBelow(below),
             _ => Failure::Flushes,
         };
-        let after = self.random.below(6);
+        let after = self
+            .random
+            .below(if what == Failure::Flushes { 2 } else { 6 });
         // An error that passes leaves a member that looks well and is not.
         let count = [1, u64::MAX][self.random.position(2)];
         let status = disks::ERRORS[self.random.position(disks::ERRORS.len())];

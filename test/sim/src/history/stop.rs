@@ -1,0 +1,128 @@
+//! How a life ends: at any moment, and at those that are hardest to survive.
+
+#[allow(clippy::wildcard_imports, reason = "one type in several files")]
+use super::*;
+
+impl History {
+    /// The process is killed or the power fails.
+    pub(super) fn crash(&mut self, mut world: World) -> Vec<SimDrive> {
+        self.outcome.crashes += 1;
+        let power = self.random.happens(500);
+        let is_protected = self.geometry.parity() > 0;
+        let may_tear = !is_protected || self.is_sound(&world);
+        if !may_tear {
+            self.quiesce(&mut world, power);
+        }
+        match self.random.below(4) {
+            0 => self.await_metadata(&mut world, may_tear),
+            1 if may_tear && power => self.rush(&mut world),
+            2 if may_tear && power => self.flush_twice(&mut world),
+            _ => {}
+        }
+        self.torn |= is_protected && may_tear;
+        let mut drives = world.die();
+        for drive in &mut drives {
+            drive.hung = false;
+            if power {
+                drive.power_fails(&mut self.random);
+            } else {
+                drive.process_dies(&mut self.random);
+            }
+        }
+        let left = self.client.stop(power);
+        self.again.clear();
+        if self.random.happens(700) {
+            self.again = left;
+        }
+        drives
+    }
+
+    /// Goes on until metadata is being written, and some steps more.
+    fn await_metadata(&mut self, world: &mut World, may_tear: bool) {
+        let changes = may_tear && self.random.happens(500);
+        let ends = [self.layout.region_map.offset, self.layout.data.offset];
+        let end = ends[self.random.position(2)];
+        for _ in 0..500 {
+            let in_doubt = |drive: &SimDrive| drive.is_in_doubt_below(end);
+            if world.outside.drives.iter().any(in_doubt) {
+                break;
+            }
+            if changes && self.started {
+                self.change_volumes(world);
+            }
+            if may_tear {
+                self.turn(world, 4);
+            } else {
+                // Nothing that would write again, as the zeroing of a volume.
+                (0..4).for_each(|_| world.step());
+            }
+        }
+        let steps = self.random.below(60);
+        for _ in 0..steps {
+            world.step();
+        }
+    }
+
+    /// Writes and flushes at once until a flush is answered, and not a moment more: what it
+    /// promises must be true already.
+    fn rush(&mut self, world: &mut World) {
+        let flushes = self.client.flushed + 1 + self.random.below(4);
+        for _ in 0..3000 {
+            if self.client.flushed >= flushes || !self.started {
+                return;
+            }
+            let asked = if self.random.happens(300) {
+                self.client.flush()
+            } else {
+                let stripe_blocks = u64::from(self.geometry.stripe_blocks());
+                self.client.draw(&mut self.random, stripe_blocks)
+            };
+            if let Some(asked) = asked {
+                let _ = self.client.submit(asked, world);
+            }
+            let steps = self.random.below(6);
+            self.turn(world, steps);
+        }
+    }
+
+    /// A write while a flush is under way, and a flush after it; nothing else.
+    fn flush_twice(&mut self, world: &mut World) {
+        self.calm(world);
+        self.run_until(world, |history, _| {
+            history.started && history.client.pending() == 0
+        });
+        let stripe_blocks = u64::from(self.geometry.stripe_blocks());
+        let write = self.client.draw(&mut self.random, stripe_blocks);
+        for asked in [write, self.client.flush()].into_iter().flatten() {
+            let _ = self.client.submit(asked, world);
+            let steps = self.random.below(30);
+            self.turn(world, steps);
+        }
+        self.run_until(world, |history, _| history.client.pending() == 0);
+        if let Some(flush) = self.client.flush() {
+            let _ = self.client.submit(flush, world);
+            self.run_until(world, |history, _| history.client.pending() == 0);
+        }
+    }
+
+    /// Brings requests to their end, so that no stripe is torn by a stop; what goes on besides
+    /// goes on.
+    fn quiesce(&mut self, world: &mut World, power: bool) {
+        self.calm(world);
+        self.run_until(world, |history, _| {
+            history.started && history.client.pending() == 0
+        });
+        if power && let Some(flush) = self.client.flush() {
+            // The zeroing of new volumes writes, too.
+            self.run_until(world, |history, _| history.is_unchanging());
+            assert!(self.client.submit(flush, world));
+            self.run_until(world, |history, _| history.client.pending() == 0);
+        } else {
+            self.run_until(world, |history, _| history.is_unchanging());
+        }
+        let steps = self.random.below(60);
+        for _ in 0..steps {
+            world.step();
+        }
+    }
+}
