@@ -16,7 +16,7 @@ fn resyncs(engine: &Engine) -> usize {
 }
 
 #[test]
-fn after_sigterm_and_sigint_nothing_is_resynced_and_after_sigkill_all_is() {
+fn a_signal_ends_it_clean_and_it_comes_back_also_after_a_kill() {
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("api.sock");
     let engine = Engine::start(folder.path());
@@ -35,7 +35,21 @@ fn after_sigterm_and_sigint_nothing_is_resynced_and_after_sigkill_all_is() {
     assert_eq!(status.signal(), Some(Signal::KILL.as_raw()));
     assert!(socket.exists(), "a killed engine cannot remove its socket");
     let engine = Engine::start(folder.path());
-    assert_eq!(resyncs(&engine), 1, "a stale socket is taken over");
+    assert_eq!(engine.json(&["array", "show", "a"])["state"], "optimal");
+}
+
+#[test]
+fn a_resync_that_a_clean_end_cut_off_is_done_after_the_next_start() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = Engine::start(folder.path());
+    let specs = files(folder.path(), 3);
+    let large = |spec: &String| spec.replace("64MiB", "2GiB");
+    engine.fill(&specs.iter().map(large).collect::<Vec<_>>());
+    let job = engine.json(&["array", "resync", "a", "start"]);
+    assert_eq!(job["state"], "running", "too fast for this test: {job}");
+    assert_eq!(engine.end(Signal::TERM).code(), Some(0));
+    let engine = Engine::start(folder.path());
+    assert_eq!(resyncs(&engine), 1);
 }
 
 #[test]
@@ -82,4 +96,40 @@ fn a_second_engine_is_refused_its_state_its_socket_and_its_drives() {
     let found = second.json(&["drive", "list"]);
     assert_eq!(found.as_array().map(Vec::len), Some(0), "{found}");
     assert_eq!(engine.json(&["array", "show", "a"])["state"], "optimal");
+}
+
+#[test]
+fn an_export_without_wishes_has_the_blocks_of_its_array_and_says_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = Engine::start(folder.path());
+    engine.fill(&files(folder.path(), 3));
+    let (_, error) = engine.says(&["export", "vhost", "v"]);
+    assert_eq!(error, "", "512 is usual");
+    for number in 0..2 {
+        engine.json(&["drive", "add", "mem:64MiB", "--name", &format!("m{number}")]);
+    }
+    engine.json(&[
+        "array",
+        "create",
+        "k",
+        "--level",
+        "1",
+        "--drives",
+        "m0,m1",
+        "--block-size",
+        "4096",
+    ]);
+    engine.json(&["volume", "create", "w", "--array", "k", "--size", "16MiB"]);
+    let error = engine.refused(&["export", "vhost", "w", "--block-size", "512"]);
+    assert!(
+        error["next"].to_string().contains("--block-size 4096"),
+        "{error}"
+    );
+    let (out, error) = engine.says(&["export", "vhost", "w"]);
+    assert!(out.starts_with("export w of volume w at "), "{out}");
+    assert!(error.contains("blocks of 4096 bytes"), "{error}");
+    assert_eq!(
+        engine.json(&["export", "show", "w"])["profile"]["block_bytes"],
+        4096
+    );
 }

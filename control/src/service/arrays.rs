@@ -3,6 +3,7 @@
 use units::limits::{ARRAY_MEMBERS_MAX, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, PARITY_MAX};
 use units::{BlockSize, Size};
 
+use super::restore::Start;
 use super::{Control, invalid};
 use crate::body::{ArrayCreateBody, ImportBody, ReplaceBody};
 use crate::name::{self, Create};
@@ -112,7 +113,7 @@ impl Control {
         let array = self.engine.import_array(&import)?;
         self.record_drives()?;
         tracing::info!(event = "array_imported", object = %format_args!("array {}", array.name));
-        self.bring_back()?;
+        self.bring_back(Start::Degraded)?;
         self.array(&array.name)
     }
 
@@ -129,7 +130,7 @@ impl Control {
             tracing::warn!(event = "array_warning", object = %format_args!("array {}", array.name), warning);
         }
         tracing::info!(event = "array_started", object = %format_args!("array {}", array.name), state = ?started.state);
-        self.bring_back()?;
+        self.bring_back(Start::Degraded)?;
         self.array(&array.name)
     }
 

@@ -2,6 +2,7 @@
 
 use units::limits::DRIVES_MAX;
 
+use super::restore::Start;
 use super::{Control, restore};
 use crate::body::DriveAddBody;
 use crate::name::{self, Create};
@@ -36,7 +37,8 @@ impl Control {
         name::find(self.drives()?, key)
     }
 
-    /// Adds a drive, or opens again a missing one of this name.
+    /// Adds a drive, or opens again a missing one: the one of this name, or, when no name is
+    /// given, the one that it says it is.
     ///
     /// # Errors
     /// As [`crate::Engine::add_drive`]; `Exists` when the name or uuid is taken.
@@ -44,6 +46,7 @@ impl Control {
         let _changing = self.change();
         let drives = self.drives()?;
         check_spec(&body.spec)?;
+        let nameless = body.name.is_none() && body.uuid.is_none();
         let name = match body.name {
             Some(name) => name,
             None => default_name(&drives, body.uuid)?,
@@ -66,6 +69,10 @@ impl Control {
             spec: body.spec,
         };
         let drive = self.engine.add_drive(&add)?;
+        if let Some(gone) = nameless.then(|| self.gone(&drive)).transpose()?.flatten() {
+            self.engine.remove_drive(&drive.name, false)?;
+            return self.reopen(&gone, &drive.spec);
+        }
         let record = [Change::Drive(restore::known(&drive))];
         if let Err(error) = self.wanted.apply(&record) {
             self.undo("remove_drive", self.engine.remove_drive(&drive.name, false));
@@ -73,6 +80,18 @@ impl Control {
         }
         tracing::info!(event = "drive_added", object = %format_args!("drive {}", drive.name), spec = %drive.spec);
         Ok(drive)
+    }
+
+    /// The missing drive that `drive` says it is, by what is on it.
+    fn gone(&self, drive: &DriveView) -> Answer<Option<DriveView>> {
+        let same = |other: &DriveView| {
+            other.state == DriveState::Missing && other.identity == drive.identity
+        };
+        let drives = self.drives()?;
+        Ok(drives
+            .into_iter()
+            .filter(|_| !drive.identity.is_empty())
+            .find(same))
     }
 
     /// Opens a wanted drive that was missing, perhaps at another place.
@@ -91,7 +110,7 @@ impl Control {
         }
         self.causes().drives.remove(&gone.name);
         tracing::info!(event = "drive_returned", object = %format_args!("drive {}", gone.name));
-        self.bring_back()?;
+        self.bring_back(Start::Complete)?;
         self.drive(&gone.name)
     }
 

@@ -4,9 +4,19 @@
 
 use super::Control;
 use crate::request::DriveKnown;
-use crate::view::{ArrayState, DriveView};
+use crate::view::{ArrayState, DriveView, MemberState};
 use crate::wanted::WantedState;
 use crate::{Answer, EngineError, ErrorKind};
+
+/// Which arrays are started without being told to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    /// Those that can serve.
+    Degraded,
+    /// Those that lack no drive: drives come back one after another, and one that comes after the
+    /// start has to be rebuilt.
+    Complete,
+}
 
 impl Control {
     /// Opens the wanted drives, assembles and starts the arrays, sets the limits, makes the
@@ -16,15 +26,15 @@ impl Control {
     /// `Internal` when the wanted state cannot be read or written; nothing else is fatal.
     pub fn restore(&self) -> Answer<()> {
         let _changing = self.change();
-        self.bring_back()
+        self.bring_back(Start::Degraded)
     }
 
     /// [`Control::restore`] for who holds `changing`.
-    pub(super) fn bring_back(&self) -> Answer<()> {
+    pub(super) fn bring_back(&self, start: Start) -> Answer<()> {
         let state = self.wanted.state()?;
         self.open_drives(&state);
         self.engine.assemble();
-        self.start_arrays(&state);
+        self.start_arrays(&state, start);
         self.record_drives()?;
         self.set_limits(&state);
         self.make_exports(&state);
@@ -52,9 +62,16 @@ impl Control {
         }
     }
 
-    fn start_arrays(&self, state: &WantedState) {
+    fn start_arrays(&self, state: &WantedState, start: Start) {
         for array in self.engine.arrays() {
             if array.state != ArrayState::Stopped || state.stopped.contains(&array.uuid) {
+                continue;
+            }
+            let lacks = array
+                .members
+                .iter()
+                .any(|m| m.state == MemberState::Missing);
+            if lacks && start == Start::Complete {
                 continue;
             }
             let object = format!("array {}", array.name);

@@ -67,6 +67,15 @@ impl Engine {
         serde_json::from_slice(&output.stdout).expect("JSON")
     }
 
+    /// Runs a command that succeeds, and gives back what it tells a person.
+    pub(crate) fn says(&self, arguments: &[&str]) -> (String, String) {
+        let output = self.command(arguments);
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("UTF-8");
+        let (out, error) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "{arguments:?}: {error}");
+        (out, error)
+    }
+
     /// Runs a command that is refused, and gives back the error.
     pub(crate) fn refused(&self, arguments: &[&str]) -> Value {
         let output = self.command(&[arguments, &["--output", "json"]].concat());

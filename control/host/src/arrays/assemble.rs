@@ -30,8 +30,24 @@ impl Host {
         }
         let mut names = Vec::new();
         for assembly in assembled.arrays {
-            if self.state().array_by_uuid(assembly.array()).is_some() {
-                continue;
+            let known = {
+                let state = self.state();
+                let entry = state.array_by_uuid(assembly.array());
+                entry.map(|entry| {
+                    (
+                        entry.name.clone(),
+                        matches!(entry.serving, Serving::Running),
+                    )
+                })
+            };
+            match known {
+                None => {}
+                Some((_, true)) => continue,
+                // One that lacks drives, and here are some that say they are its.
+                Some((name, false)) => {
+                    self.reassemble(&name, assembly.array());
+                    continue;
+                }
             }
             match self.register(assembly) {
                 Ok(name) => names.push(name),
@@ -293,12 +309,7 @@ impl Host {
     pub(crate) fn reassemble(&self, name: &str, uuid: Uuid) {
         {
             let mut state = self.state();
-            for drive in state.drives.values_mut() {
-                if matches!(drive.role, DriveRole::Member { array, .. } if array == uuid) {
-                    drive.role = DriveRole::Free;
-                }
-            }
-            state.arrays.remove(name);
+            forget(&mut state, name, uuid);
         }
         let assembled = assemble(&self.read_free_drives());
         for assembly in assembled
@@ -381,18 +392,53 @@ impl Host {
             let text = "an array of this name is known already";
             return Err(error(ErrorKind::Exists, object, text).next("name it by its uuid"));
         }
+        let mut opened = Vec::new();
+        let taken = self.take_over(array, import.force, &mut opened);
+        if taken.is_err() {
+            // Refused means that nothing has changed.
+            if let Ok(name) = self.name_of(array) {
+                forget(&mut self.state(), &name, array.uuid);
+            }
+            for name in opened {
+                self.close(&name);
+            }
+        }
+        taken
+    }
+
+    /// Opens the drives of a found array, and starts it.
+    fn take_over(
+        &self,
+        array: &FoundArray,
+        force: bool,
+        opened: &mut Vec<String>,
+    ) -> Answer<ArrayView> {
         for drive in array.drives.iter().filter(|drive| drive.name.is_none()) {
             let name = format!("{}-{}", array.name, drive.member);
             self.open(&name, Uuid::new_v4(), &drive.spec)?;
+            opened.push(name);
         }
         self.do_assemble();
-        let name = self
-            .state()
-            .array_by_uuid(array.uuid)
-            .map(|entry| entry.name.clone());
-        let name = name.ok_or_else(|| not_found("array", &import.array))?;
-        self.do_start_array(&name, import.force)
+        self.do_start_array(&self.name_of(array)?, force)
     }
+
+    fn name_of(&self, array: &FoundArray) -> Answer<String> {
+        let state = self.state();
+        let entry = state.array_by_uuid(array.uuid);
+        entry
+            .map(|entry| entry.name.clone())
+            .ok_or_else(|| not_found("array", &array.name))
+    }
+}
+
+/// Forgets a stopped array; its drives are free.
+fn forget(state: &mut State, name: &str, uuid: Uuid) {
+    for drive in state.drives.values_mut() {
+        if matches!(drive.role, DriveRole::Member { array, .. } if array == uuid) {
+            drive.role = DriveRole::Free;
+        }
+    }
+    state.arrays.remove(name);
 }
 
 /// Writes anew what is damaged or behind on one member.

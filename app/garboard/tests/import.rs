@@ -1,0 +1,148 @@
+//! Arrays found on drives that an engine does not know, or knows elsewhere: files in another
+//! folder, and block devices (loop devices, which only root may make).
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{Engine, files};
+use rustix::process::{Signal, geteuid};
+use tempfile::TempDir;
+
+const MEMBERS: u32 = 3;
+
+/// Drives in a folder that an engine, which is gone, has made an array and a volume of, and the
+/// volume's uuid.
+fn filled() -> (TempDir, String) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = Engine::start(folder.path());
+    engine.fill(&files(folder.path(), MEMBERS));
+    let uuid = engine.json(&["volume", "show", "v"])["uuid"].to_string();
+    assert_eq!(engine.end(Signal::TERM).code(), Some(0));
+    (folder, uuid)
+}
+
+fn image(number: u32) -> String {
+    format!("d{number}.img")
+}
+
+/// Moves the drives to another folder, in another order of names.
+fn moved(from: &Path) -> (TempDir, Vec<PathBuf>) {
+    let folder = tempfile::tempdir_in(from.parent().expect("not the root")).expect("a folder");
+    let to = |number: u32| {
+        let path = folder.path().join(format!("{}.moved", MEMBERS - number));
+        std::fs::rename(from.join(image(number)), &path).expect("one file system");
+        path
+    };
+    let paths = (0..MEMBERS).map(to).collect();
+    (folder, paths)
+}
+
+/// Imports array `a` from `specs` into an engine that knows nothing, and looks at it, twice.
+fn import(specs: &[String], volume: &str) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut engine = Engine::start(folder.path());
+    let search: Vec<&str> = specs.iter().flat_map(|spec| ["--search", spec]).collect();
+    let found = engine.json(&[&["array", "import"][..], &search].concat());
+    assert_eq!(found[0]["name"], "a", "{found}");
+    assert_eq!(
+        found[0]["drives"].as_array().map(Vec::len),
+        Some(specs.len())
+    );
+    engine.json(&[&["array", "import", "a"][..], &search].concat());
+    for start in ["imported", "started again"] {
+        let array = engine.json(&["array", "show", "a"]);
+        assert_eq!(array["state"], "optimal", "{start}");
+        let shown = engine.json(&["volume", "show", "v"]);
+        assert_eq!(shown["uuid"].to_string(), volume, "{start}");
+        engine.json(&["export", "vhost", "v"]);
+        engine.json(&["export", "remove", "v", "--yes"]);
+        assert_eq!(engine.end(Signal::TERM).code(), Some(0), "{start}");
+        engine = Engine::start(folder.path());
+    }
+}
+
+#[test]
+fn files_that_were_moved_are_imported_by_an_engine_that_knows_nothing() {
+    let (folder, volume) = filled();
+    let (_kept, paths) = moved(folder.path());
+    let spec = |path: &PathBuf| format!("file:{}", path.display());
+    import(&paths.iter().map(spec).collect::<Vec<_>>(), &volume);
+}
+
+#[test]
+fn too_few_members_are_not_imported_and_all_of_them_are_afterwards() {
+    let (folder, volume) = filled();
+    let (_kept, paths) = moved(folder.path());
+    let spec = |path: &PathBuf| format!("file:{}", path.display());
+    let specs: Vec<String> = paths.iter().map(spec).collect();
+    let elsewhere = tempfile::tempdir().expect("a folder");
+    let engine = Engine::start(elsewhere.path());
+    let error = engine.refused(&["array", "import", "a", "--search", &specs[0]]);
+    assert_eq!(error["object"], "array a", "{error}");
+    for kind in ["drive", "array"] {
+        let left = engine.json(&[kind, "list"]);
+        assert_eq!(left.as_array().map(Vec::len), Some(0), "{left}");
+    }
+    drop(engine);
+    import(&specs, &volume);
+}
+
+#[test]
+fn files_that_were_moved_are_added_again_to_the_engine_that_had_them() {
+    let (folder, volume) = filled();
+    let (_kept, paths) = moved(folder.path());
+    let engine = Engine::start(folder.path());
+    assert_eq!(engine.json(&["drive", "show", "d0"])["state"], "missing");
+    for (number, path) in paths.iter().enumerate() {
+        let spec = format!("file:{}", path.display());
+        let drive = engine.json(&["drive", "add", &spec]);
+        assert_eq!(drive["name"], format!("d{number}"), "who it is is on it");
+        assert_eq!(drive["spec"], spec);
+    }
+    assert_eq!(engine.json(&["array", "show", "a"])["state"], "optimal");
+    assert_eq!(
+        engine.json(&["volume", "show", "v"])["uuid"].to_string(),
+        volume
+    );
+}
+
+/// A block device over a file, gone when dropped.
+struct Loop(String);
+
+impl Loop {
+    fn over(file: &Path) -> Loop {
+        let mut losetup = Command::new("losetup");
+        let output = losetup.args(["--find", "--show"]).arg(file).output();
+        let output = output.expect("it runs");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{error}");
+        Loop(
+            String::from_utf8(output.stdout)
+                .expect("UTF-8")
+                .trim()
+                .to_owned(),
+        )
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        // What is left of a failed test is nothing that the test can mend.
+        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}
+
+#[test]
+fn block_devices_are_imported() {
+    if !geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
+        println!("not tested: loop devices need root and /dev/loop-control");
+        return;
+    }
+    let (folder, volume) = filled();
+    let over = |number| Loop::over(&folder.path().join(image(number)));
+    let devices: Vec<Loop> = (0..MEMBERS).map(over).collect();
+    let specs: Vec<String> = devices.iter().map(|device| device.0.clone()).collect();
+    import(&specs, &volume);
+}
