@@ -104,11 +104,15 @@ impl Session<'_, '_> {
         let refused =
             |message: &str| EngineError::new(ErrorKind::Unsafe, question.object.clone(), message);
         if !self.console.terminal {
-            let touched = question.touched.join("; ");
-            let message = format!(
-                "{} ({touched}), and nobody is here to be asked",
-                question.what
-            );
+            // A table has shown it above.
+            let message = match self.output {
+                Output::Table => "nobody is here to be asked".to_owned(),
+                Output::Json => format!(
+                    "{} ({}), and nobody is here to be asked",
+                    question.what,
+                    question.touched.join("; ")
+                ),
+            };
             return Err(refused(&message).next("give --yes to answer beforehand"));
         }
         let mut answer = String::new();

@@ -107,7 +107,9 @@ fn print(session: &mut Session<'_, '_>, rates: &Rates) -> Answer<()> {
             "reactor {reactor} on core {core}: {busy_percent}% busy, {iops} IOPS"
         ))?;
     }
+    session.line("volumes")?;
     session.list(&rates.volumes)?;
+    session.line("drives")?;
     session.list(&rates.drives)
 }
 

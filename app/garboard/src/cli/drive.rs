@@ -134,12 +134,22 @@ fn question(drive: &DriveView, what: &str) -> Question {
     }
 }
 
+/// Where a drive is, without what its size says better.
+pub(super) fn place(spec: &DriveSpec) -> String {
+    match spec {
+        DriveSpec::File { path, .. } => format!("file:{}", path.display()),
+        DriveSpec::Block { path } => path.display().to_string(),
+        DriveSpec::Memory { size_bytes } => format!("mem:{}", size(*size_bytes)),
+        DriveSpec::Null { size_bytes } => format!("null:{}", size(*size_bytes)),
+    }
+}
+
 /// What a person needs to recognise a drive before it is overwritten.
 pub(super) fn describe(drive: &DriveView) -> String {
     format!(
         "drive {} at {}: model {}, serial {}, {}, {}",
         drive.name,
-        drive.spec,
+        place(&drive.spec),
         or_dash(drive.model.as_ref()),
         or_dash(drive.serial.as_ref()),
         size(drive.size_bytes),
@@ -157,7 +167,7 @@ impl Row for DriveView {
             size(self.size_bytes),
             or_dash(self.array.as_ref()),
             or_dash(self.member),
-            self.spec.to_string(),
+            place(&self.spec),
         ]
     }
 

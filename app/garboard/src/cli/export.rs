@@ -79,7 +79,7 @@ pub(super) struct Vhost {
     /// Descriptors of a queue
     #[arg(long, value_name = "N")]
     queue_size: Option<u16>,
-    /// The logical block, 512 or 4096 [default: 512]
+    /// The logical block, 512 or 4096 [default: 512, and 4096 where the array has such blocks]
     #[arg(long, value_name = "BYTES", value_parser = super::size)]
     block_size: Option<Size>,
     /// The guest's name for it, at most 20 characters [default: from the volume's uuid]
@@ -147,7 +147,11 @@ impl Export {
     pub(super) fn run(self, session: &mut Session<'_, '_>) -> Answer<()> {
         match self {
             Export::Vhost(vhost) => {
+                let asked = vhost.block_size.is_some();
                 let export: ExportView = session.post("/v1/exports", &vhost.body()?)?;
+                if let (false, Some(note)) = (asked, block_note(&export)) {
+                    session.remark(&note);
+                }
                 let socket = export.socket.display();
                 let sentence = format!(
                     "export {} of volume {} at {socket}",
@@ -188,6 +192,14 @@ impl Export {
             }
         }
     }
+}
+
+/// What a person should know who did not choose the block size, when it is not the usual one.
+fn block_note(export: &ExportView) -> Option<String> {
+    let bytes = export.profile.as_ref()?.block_bytes;
+    (bytes > 512).then(|| {
+        format!("note: the guest sees blocks of {bytes} bytes, as the array has, and not of 512")
+    })
 }
 
 pub(super) fn path(key: &str) -> String {

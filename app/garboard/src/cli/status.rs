@@ -66,7 +66,13 @@ impl Row for StatusView {
     fn details(&self) -> Vec<(&'static str, String)> {
         let mut details = vec![
             ("process", self.process.to_string()),
-            ("memory", size(self.engine.memory_bytes)),
+            (
+                "memory",
+                match self.engine.memory_bytes {
+                    0 => "no limit given".to_owned(),
+                    bytes => size(bytes),
+                },
+            ),
             ("poll", self.engine.poll.clone()),
             ("parity", self.engine.parity_backend.clone()),
         ];

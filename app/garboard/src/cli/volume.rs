@@ -197,7 +197,7 @@ impl Row for VolumeView {
             (
                 "reads",
                 format!(
-                    "{} ({})",
+                    "{}, {} in all",
                     counters.reads_total,
                     size(counters.read_bytes_total)
                 ),
@@ -205,7 +205,7 @@ impl Row for VolumeView {
             (
                 "writes",
                 format!(
-                    "{} ({})",
+                    "{}, {} in all",
                     counters.writes_total,
                     size(counters.written_bytes_total)
                 ),

@@ -246,11 +246,16 @@ impl Replace {
         };
         let array: ArrayView = session.post(&replace, &body)?;
         finish(session, array, self.wait, |array| {
-            format!(
-                "member {member} of array {} replaced; {}",
-                array.name,
-                word(&array.state)
-            )
+            let (name, state) = (&array.name, word(&array.state));
+            let jobs: Vec<String> = array.jobs.iter().map(ToString::to_string).collect();
+            match jobs.join(", ") {
+                none if none.is_empty() => {
+                    format!("member {member} of array {name} replaced; {state}")
+                }
+                jobs => format!(
+                    "member {member} of array {name} replaced; {state}, job {jobs} rebuilds it"
+                ),
+            }
         })
     }
 }

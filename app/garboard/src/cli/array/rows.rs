@@ -2,6 +2,7 @@
 
 use control::view::{ArrayView, FoundArray};
 
+use crate::cli::drive::place;
 use crate::output::{Row, or_dash, size, word};
 
 impl Row for ArrayView {
@@ -35,8 +36,14 @@ impl Row for ArrayView {
                 "rebuild floor",
                 format!("{}/s", size(self.rebuild_floor_bytes_per_second)),
             ),
-            ("latency target us", or_dash(self.latency_target_us)),
-            ("hold timeout ms", or_dash(self.hold_timeout_ms)),
+            (
+                "latency target",
+                or_dash(self.latency_target_us.map(|us| format!("{us} us"))),
+            ),
+            (
+                "hold timeout",
+                or_dash(self.hold_timeout_ms.map(|ms| format!("{ms} ms"))),
+            ),
             ("update", self.update.to_string()),
             (
                 "jobs",
@@ -67,11 +74,7 @@ impl Row for FoundArray {
         &["NAME", "UUID", "LEVEL", "FOUND", "SIZE", "DRIVES", "CAUSE"];
 
     fn cells(&self) -> Vec<String> {
-        let drives: Vec<String> = self
-            .drives
-            .iter()
-            .map(|drive| drive.spec.to_string())
-            .collect();
+        let drives: Vec<String> = self.drives.iter().map(|drive| place(&drive.spec)).collect();
         vec![
             self.name.clone(),
             self.uuid.to_string(),
