@@ -394,7 +394,13 @@ impl Host {
         }
         let mut opened = Vec::new();
         let taken = self.take_over(array, import.force, &mut opened);
-        if taken.is_err() {
+        let runs = {
+            let state = self.state();
+            let entry = state.array_by_uuid(array.uuid);
+            entry.is_some_and(|entry| matches!(entry.serving, Serving::Running))
+        };
+        // One that is only late runs all the same.
+        if taken.is_err() && !runs {
             // Refused means that nothing has changed.
             if let Ok(name) = self.name_of(array) {
                 forget(&mut self.state(), &name, array.uuid);
