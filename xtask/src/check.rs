@@ -6,6 +6,22 @@ use crate::Workspace;
 use crate::tidy;
 use crate::workspace::must;
 
+/// A slice of the faults: those that a few seeds catch, one of each kind.
+const PLANTED: [&str; 12] = [
+    "--seeds",
+    "100",
+    "AnswerBeforeExclusion",
+    "AnswerBeforeEveryReactor",
+    "ReadWithoutLanes",
+    "ReadAnUnfilledMember",
+    "AcceptTheLowerUpdate",
+    "TornRecordTaken",
+    "MemberForgottenInFlush",
+    "MediaErrorStays",
+    "NewVolumeNotZeroed",
+    "ResyncSkipsAStripe",
+];
+
 /// Runs all checks, one after another, and stops at the first that fails.
 ///
 /// # Errors
@@ -20,6 +36,8 @@ pub fn run(workspace: &Workspace) -> Result<(), String> {
     tidy::run(workspace)?;
     cargo("clippy --workspace --all-targets --locked -- -D warnings")?;
     cargo("test --workspace --locked")?;
+    sim(workspace, &["--seeds", "300"])?;
+    planted(workspace, &PLANTED)?;
     isal(&cargo)?;
     root_only(&cargo)?;
     loom(workspace)?;
@@ -62,8 +80,17 @@ fn loom(workspace: &Workspace) -> Result<(), String> {
 /// # Errors
 /// When it cannot be built, or a seed fails.
 pub fn sim(workspace: &Workspace, words: &[&str]) -> Result<(), String> {
-    let mut command = workspace.cargo("run --quiet --release --package sim --locked --");
+    let mut command = workspace.cargo("run --quiet --release --package sim --locked --bin sim --");
     must("sim", command.args(words))
+}
+
+/// Breaks the array on purpose, one fault after another, and runs the simulator until it sees it.
+///
+/// # Errors
+/// When it cannot be built, or a fault is not seen.
+pub fn planted(workspace: &Workspace, words: &[&str]) -> Result<(), String> {
+    let run = "run --quiet --release --package sim --locked --features planted --bin planted --";
+    must("planted", workspace.cargo(run).args(words))
 }
 
 fn documentation(workspace: &Workspace) -> Result<(), String> {

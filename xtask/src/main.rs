@@ -1,5 +1,5 @@
-//! The workspace's own commands: `cargo xtask check | tidy | e2e | sim`. Only the command line
-//! is read here.
+//! The workspace's own commands: `cargo xtask check | tidy | e2e | sim | planted`. Only the
+//! command line is read here.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::print_stdout,
@@ -17,7 +17,9 @@ usage: cargo xtask COMMAND
   tidy             the rules of STYLE.md that a program can check
   tidy --bless     the same, and write the unsafe counts found to xtask/unsafe.txt
   e2e [NAME…]      the end-to-end tests test/e2e/*.test.sh, all or those whose name contains NAME
-  sim [WORDS…]     the simulator, for example: sim --seed 7 --seeds 100";
+  sim [WORDS…]     the simulator: sim [--seed S] [--seeds N] [--hours H]
+  planted [WORDS…] breaks the array on purpose and shows that the simulator sees it:
+                   planted [--seed S] [--seeds N] [FAULT…]";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
         ["tidy", "--bless"] => tidy::bless(&workspace).and_then(|()| tidy::run(&workspace)),
         ["e2e", names @ ..] => e2e::run(&workspace, names),
         ["sim", words @ ..] => check::sim(&workspace, words),
+        ["planted", words @ ..] => check::planted(&workspace, words),
         _ => Err(USAGE.to_owned()),
     };
     match result {

@@ -99,6 +99,7 @@ struct History {
     /// A stripe may be torn until the resync has ended: no member may be lost.
     torn: bool,
     forced: bool,
+    rounds_left: u64,
     again: Vec<Asked>,
     /// By member: its drive when the last events had been looked at.
     filled_by: Vec<Option<DriveIndex>>,
@@ -111,6 +112,16 @@ struct History {
 /// When the array breaks a promise.
 #[must_use]
 pub fn run(seed: u64) -> Outcome {
+    run_part(seed, u64::MAX)
+}
+
+/// As `run`, but the history comes to its end after so many rounds: all rounds of `run` up to
+/// there, and then its last life.
+///
+/// # Panics
+/// When the array breaks a promise.
+#[must_use]
+pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
     let mut random = Random::new(seed ^ 0x5EED);
     let shape = SHAPES[random.position(SHAPES.len())];
     let (level, members, parity, group_size, chunk_bytes) = shape;
@@ -145,6 +156,7 @@ pub fn run(seed: u64) -> Outcome {
         started: false,
         torn: false,
         forced: false,
+        rounds_left: rounds_max,
         again: Vec::new(),
         filled_by: Vec::new(),
         outcome: Outcome::default(),
@@ -160,6 +172,9 @@ impl History {
         let lives = self.random.below(4);
         let doom = self.random.happens(100);
         for _ in 0..lives {
+            if self.rounds_left == 0 {
+                break;
+            }
             let rounds = self.random.below(250);
             self.rounds(&mut world, rounds);
             let drives = self.crash(world);
@@ -280,7 +295,8 @@ impl History {
             let mut all = self.client.read_all();
             self.again.append(&mut all);
         }
-        for _ in 0..rounds {
+        for _ in 0..rounds.min(self.rounds_left) {
+            self.rounds_left -= 1;
             if self.started {
                 self.read_back(world);
                 if let Some(asked) = self.again.pop() {

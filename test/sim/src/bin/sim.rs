@@ -1,53 +1,70 @@
-//! Runs histories: `sim --seed S --seeds N`. Ends at the first that fails, and says how to run it
-//! again.
+//! Runs histories: `sim [--seed S] [--seeds N] [--hours H] [--rounds R] [--keep-going]`: N seeds
+//! from S on, or as many as H hours have room for. Ends at the first that fails, looks for its
+//! shortest part that still fails, and says how to run that again.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a command")]
 #![allow(
     clippy::disallowed_methods,
-    reason = "measures how fast it is, nothing else"
+    reason = "measures how fast it is and ends after hours, nothing else"
 )]
 
-use std::process::ExitCode;
-use std::time::Instant;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use sim::history::{Outcome, run_part};
+
+/// Seeds that are run, when the command line does not say.
+const SEEDS: u64 = 100;
+/// The most rounds that a history may have: four lives of 250.
+const ROUNDS_MAX: u64 = 1000;
+
+#[derive(Debug)]
+struct Wanted {
+    first: u64,
+    seeds: u64,
+    rounds: u64,
+    end: Option<Duration>,
+    keep_going: bool,
+}
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let (mut first, mut count, mut keep_going) = (0, 100, false);
-    let mut rest = arguments.iter();
-    while let Some(argument) = rest.next() {
-        let number = |text: Option<&String>| text.and_then(|text| text.parse::<u64>().ok());
-        match (argument.as_str(), argument == "--keep-going") {
-            (_, true) => keep_going = true,
-            (name @ ("--seed" | "--seeds"), _) => match (number(rest.next()), name) {
-                (Some(seed), "--seed") => first = seed,
-                (Some(seeds), _) => count = seeds,
-                (None, _) => return usage(),
-            },
-            _ => return usage(),
+    let Some(wanted) = parse(&arguments) else {
+        println!(
+            "usage: sim [--seed S] [--seeds N] [--hours H] [--rounds R] [--keep-going]\n\
+             N seeds from S on, or as many as H hours have room for, each for at most R rounds"
+        );
+        return ExitCode::from(2);
+    };
+    let begun = Instant::now();
+    let (mut total, mut run, mut failed) = (Outcome::default(), 0_u32, 0_u32);
+    for seed in wanted.first..wanted.first.saturating_add(wanted.seeds) {
+        if wanted.end.is_some_and(|end| begun.elapsed() >= end) {
+            break;
+        }
+        run += 1;
+        if let Ok(outcome) = attempt(seed, wanted.rounds) {
+            total.answered += outcome.answered;
+            total.crashes += outcome.crashes;
+            total.probed += outcome.probed;
+            continue;
+        }
+        failed += 1;
+        report(seed, wanted.rounds);
+        if !wanted.keep_going {
+            return ExitCode::FAILURE;
         }
     }
-    let begun = Instant::now();
-    let (mut answered, mut crashes, mut probed, mut failed) = (0, 0, 0, 0);
-    for seed in first..first.saturating_add(count) {
-        let Ok(outcome) = std::panic::catch_unwind(|| sim::history::run(seed)) else {
-            println!(
-                "seed {seed} failed; again: cargo run -p sim --release -- --seed {seed} --seeds 1"
-            );
-            failed += 1;
-            if keep_going {
-                continue;
-            }
-            return ExitCode::FAILURE;
-        };
-        answered += outcome.answered;
-        crashes += outcome.crashes;
-        probed += outcome.probed;
-    }
-    let seconds = begun.elapsed().as_secs_f64();
-    let per_second = f64::from(u32::try_from(count).unwrap_or(u32::MAX)) / seconds;
+    let per_second = f64::from(run) / begun.elapsed().as_secs_f64();
+    let Outcome {
+        answered,
+        crashes,
+        probed,
+    } = total;
     println!(
-        "{count} seeds from {first}: {failed} failed, {per_second:.1} seeds/s, {answered} requests, \
-         {crashes} stops, {probed} torn blocks written"
+        "{run} seeds from {}: {failed} failed, {per_second:.1} seeds/s, {answered} requests, \
+         {crashes} stops, {probed} torn blocks written",
+        wanted.first
     );
     if failed > 0 {
         ExitCode::FAILURE
@@ -56,7 +73,62 @@ fn main() -> ExitCode {
     }
 }
 
-fn usage() -> ExitCode {
-    println!("usage: sim [--seed S] [--seeds N] [--keep-going]");
-    ExitCode::from(2)
+fn parse(arguments: &[String]) -> Option<Wanted> {
+    let mut wanted = Wanted {
+        first: 0,
+        seeds: SEEDS,
+        rounds: ROUNDS_MAX,
+        end: None,
+        keep_going: false,
+    };
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        if argument == "--keep-going" {
+            wanted.keep_going = true;
+            continue;
+        }
+        let value = rest.next()?;
+        match argument.as_str() {
+            "--seed" => wanted.first = value.parse().ok()?,
+            "--seeds" => wanted.seeds = value.parse().ok()?,
+            "--rounds" => wanted.rounds = value.parse().ok()?,
+            "--hours" => {
+                let hours: f64 = value.parse().ok()?;
+                wanted.end = Some(Duration::try_from_secs_f64(hours * 3600.0).ok()?);
+                wanted.seeds = u64::MAX;
+            }
+            _ => return None,
+        }
+    }
+    Some(wanted)
+}
+
+fn attempt(seed: u64, rounds: u64) -> std::thread::Result<Outcome> {
+    std::panic::catch_unwind(|| run_part(seed, rounds))
+}
+
+/// Says how to run a seed that has failed again, in its shortest part that fails.
+fn report(seed: u64, rounds: u64) {
+    let said = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    // Below `passes` it does not fail, as far as was looked; at `fails` it does.
+    let (mut passes, mut fails) = (0, rounds.min(ROUNDS_MAX));
+    while passes < fails {
+        let middle = passes.midpoint(fails);
+        if attempt(seed, middle).is_ok() {
+            passes = middle + 1;
+        } else {
+            fails = middle;
+        }
+    }
+    std::panic::set_hook(said);
+    let commit = Command::new("git")
+        .args(["describe", "--always", "--dirty", "--abbrev=12"])
+        .output();
+    let commit = commit.map_or_else(|_| Vec::new(), |output| output.stdout);
+    println!(
+        "seed {seed} failed at commit {}; again: cargo xtask sim --seed {seed} --seeds 1 --rounds \
+         {fails}",
+        String::from_utf8_lossy(&commit).trim()
+    );
 }
