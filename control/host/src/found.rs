@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use control::request::{DriveKnown, DriveSpec};
 use control::{Answer, EngineError, ErrorKind};
@@ -17,6 +18,8 @@ use crate::drives::{LOCK_PAUSE, LOCK_WAIT, path_of, same_file, spec_of};
 use crate::error::{error, of_open};
 use crate::{Host, records};
 
+/// How long a drive that we closed a moment ago may stay locked.
+const CLOSE_WAIT: Duration = Duration::from_secs(1);
 /// The most files of a folder that are looked into.
 const NEIGHBOURS_MAX: usize = 1024;
 /// Where the kernel's device manager keeps a link to each drive that has a number of its own.
@@ -91,12 +94,14 @@ impl Host {
     /// the kernel holds its locks until what it had submitted has landed, and a write that lands
     /// later than our first read would undo what we acknowledged (architecture rule 4).
     fn at_hint(&self, known: &DriveKnown) -> Answer<Arc<Drive>> {
+        let asked = MonotonicClock.now();
         loop {
             let opened = Drive::open(&spec_of(&known.spec));
             let opened = opened.map_err(|open| of_open(&known.name, &open));
             let busy = matches!(&opened, Err(refused) if refused.kind == ErrorKind::Busy);
-            let waited = MonotonicClock.now().since(self.begun);
-            if !busy || self.holds(known) || waited > LOCK_WAIT {
+            let now = MonotonicClock.now();
+            let waited = now.since(self.begun) > LOCK_WAIT && now.since(asked) > CLOSE_WAIT;
+            if !busy || self.holds(known) || waited {
                 return opened;
             }
             std::thread::park_timeout(LOCK_PAUSE);

@@ -283,9 +283,14 @@ impl control::Engine for Host {
                 .core
                 .and_then(|core| u16::try_from(core).ok())
                 .unwrap_or(0),
-            state: "polling".to_owned(),
-            busy_time_us_total: 0,
-            idle_time_us_total: 0,
+            state: if report.times.parked {
+                "parked"
+            } else {
+                "polling"
+            }
+            .to_owned(),
+            busy_time_us_total: views::microseconds(report.times.busy),
+            idle_time_us_total: views::microseconds(report.times.idle),
             requests_total: requests(report.core),
         };
         EngineStatus {

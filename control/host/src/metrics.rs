@@ -5,7 +5,7 @@ use control::view::ArrayState;
 use units::bytes_usize;
 use vhost_user_blk::{LATENCY_BUCKETS, Latency};
 
-use crate::Host;
+use crate::{Host, views};
 
 const NS_PER_S: f64 = 1e9;
 
@@ -35,6 +35,16 @@ impl Host {
                 "reactor_turns",
                 "Turns of the reactor",
                 by(|report| report.turns),
+            ),
+            metric(
+                "reactor_busy_microseconds",
+                "Time in turns with work",
+                by(|report| views::microseconds(report.times.busy)),
+            ),
+            metric(
+                "reactor_idle_microseconds",
+                "Time in turns without work, and asleep",
+                by(|report| views::microseconds(report.times.idle)),
             ),
             metric(
                 "reactor_enters",

@@ -9,6 +9,7 @@ use control::view::{
 };
 use drive::DriveKind;
 use engine::ReactorReport;
+use std::time::Duration;
 use units::{MemberIndex, ReactorIndex};
 use vhost_user_blk::{Counters, QueueKey, SessionStatus};
 
@@ -16,6 +17,10 @@ use crate::found;
 use crate::state::{ArrayEntry, DriveEntry, DriveRole, ExportEntry, Serving, State};
 
 const NS_PER_US: u64 = 1000;
+
+pub(crate) fn microseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
 
 pub(crate) fn drive(state: &State, entry: &DriveEntry, reports: &[ReactorReport]) -> DriveView {
     let info = entry.drive.info();

@@ -1,7 +1,7 @@
 //! The engine as the control path sees it: blocking calls that reach the reactors by closures.
 
 use std::fmt;
-use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -13,7 +13,7 @@ use array::{
     PassStatus, Refusal, RegionMap, Room, Shard, ShardCounters, Shared, Suspects, initial_map,
 };
 use block::{Cookie, Operation, Request, Status};
-use drive::{Drive, DriveCounters, Port, PortCounters, PortError, PortOptions};
+use drive::{Drive, DriveCounters, Port, PortCounters, PortOptions};
 use memory::SegmentList;
 use queues::{Wake, mesh};
 use reactor::{EventFd, Handle, Polling, Settings};
@@ -21,7 +21,8 @@ use units::limits::{BUCKETS, INBOX_MESSAGES};
 use units::{ArrayIndex, Clock, DriveIndex, MonotonicClock, ReactorIndex};
 use vhost_user_blk::{Counters, QueueKey};
 
-use crate::core::Core;
+use crate::core::{Core, ReactorTimes};
+use crate::error::{ChangeError, StartError, ZeroError};
 
 /// How long a reactor looks for work at first before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
@@ -46,82 +47,6 @@ pub struct EngineSettings {
     /// How long the control path waits for what drives have to answer first. A drive that hangs
     /// must not hang whoever asks.
     pub patience: Duration,
-}
-
-/// Drives have not answered within [`EngineSettings::patience`]. Nothing was taken back: what was
-/// asked for is done as soon as they do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Late;
-
-impl fmt::Display for Late {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("its drives have not answered yet")
-    }
-}
-
-/// Why a change was not reported done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ChangeError {
-    /// The array refused it, and nothing was changed.
-    Refused(Refusal),
-    /// It is under way.
-    Late,
-}
-
-impl fmt::Display for ChangeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ChangeError::Refused(refusal) => refusal.fmt(f),
-            ChangeError::Late => Late.fmt(f),
-        }
-    }
-}
-
-/// Why extents were not zeroed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ZeroError {
-    /// The verdict of the array.
-    Status(Status),
-    /// A part is under way, and may still land.
-    Late,
-}
-
-/// Why the engine, or an array, could not start.
-#[derive(Debug)]
-pub enum StartError {
-    /// The reactor's io_uring.
-    Port(PortError),
-    /// A thread, a core, memory.
-    Io(io::Error),
-    /// A reactor is gone.
-    Stopped,
-    /// The array refused.
-    Refused(Refusal),
-    /// It is under way; the array's number stays taken.
-    Late,
-    /// The shard could not be made.
-    Shard(array::ShardError),
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StartError::Port(error) => write!(f, "{error}"),
-            StartError::Io(error) => write!(f, "{error}"),
-            StartError::Stopped => f.write_str("a reactor has stopped"),
-            StartError::Refused(refusal) => write!(f, "{refusal}"),
-            StartError::Late => Late.fmt(f),
-            StartError::Shard(error) => write!(f, "{error}"),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
-
-impl From<reactor::Stopped> for StartError {
-    fn from(_: reactor::Stopped) -> StartError {
-        StartError::Stopped
-    }
 }
 
 /// An array to be served.
@@ -167,6 +92,8 @@ pub struct ReactorReport {
     pub core: Option<usize>,
     /// Turns since the start.
     pub turns: u64,
+    /// What it did with its time.
+    pub times: ReactorTimes,
     /// Its port.
     pub port: PortCounters,
     /// Its drives.
@@ -180,7 +107,7 @@ pub struct Engine {
     cores: Vec<Option<usize>>,
     room: Room,
     events: Mutex<Option<Receiver<(ArrayIndex, Event)>>>,
-    patience: Duration,
+    patience_ms: AtomicU64,
 }
 
 impl fmt::Debug for Engine {
@@ -236,7 +163,7 @@ impl Engine {
                 ..settings.room
             },
             events: Mutex::new(Some(events)),
-            patience: settings.patience,
+            patience_ms: AtomicU64::new(milliseconds(settings.patience)),
         }))
     }
 
@@ -401,7 +328,7 @@ impl Engine {
             }
             left = still;
             if !left.is_empty() {
-                if MonotonicClock.now().since(begun) > self.patience {
+                if MonotonicClock.now().since(begun) > self.patience() {
                     return Err(StartError::Late);
                 }
                 std::thread::park_timeout(LOOK_PAUSE);
@@ -426,7 +353,7 @@ impl Engine {
             .handle(home)
             .run(move |core| core.command(array, command, sender));
         sent.map_err(|_| gone())?;
-        match answer.recv_timeout(self.patience) {
+        match answer.recv_timeout(self.patience()) {
             Ok(result) => result.map_err(ChangeError::Refused),
             Err(RecvTimeoutError::Timeout) => Err(ChangeError::Late),
             Err(RecvTimeoutError::Disconnected) => Err(gone()),
@@ -436,7 +363,13 @@ impl Engine {
     /// How long a caller waits for drives.
     #[must_use]
     pub fn patience(&self) -> Duration {
-        self.patience
+        Duration::from_millis(self.patience_ms.load(Ordering::Relaxed))
+    }
+
+    /// Changes it, for whoever begins to wait from now on.
+    pub fn set_patience(&self, patience: Duration) {
+        self.patience_ms
+            .store(milliseconds(patience), Ordering::Relaxed);
     }
 
     /// Asks for a change of the array and waits until it is durable and acted by everywhere.
@@ -517,7 +450,7 @@ impl Engine {
         let sent = home.run(move |core| core.control_request(array, request, sender));
         let gone = ZeroError::Status(Status::Gone);
         sent.map_err(|_| gone)?;
-        match answer.recv_timeout(self.patience) {
+        match answer.recv_timeout(self.patience()) {
             Ok(Status::Ok) => Ok(()),
             Ok(status) => Err(ZeroError::Status(status)),
             Err(RecvTimeoutError::Timeout) => Err(ZeroError::Late),
@@ -539,9 +472,9 @@ impl Engine {
                         .map(|counters| (drive, *counters))
                 });
                 let drives = drives.collect();
-                (core.turns(), port, drives)
+                ((core.turns(), core.times()), port, drives)
             });
-            let Ok((turns, port, drives)) = report else {
+            let Ok(((turns, times), port, drives)) = report else {
                 continue;
             };
             let reactor = ReactorIndex::from_at(position);
@@ -549,6 +482,7 @@ impl Engine {
                 reactor,
                 core: self.cores[position],
                 turns,
+                times,
                 port,
                 drives,
             });
@@ -585,6 +519,10 @@ impl Engine {
             thread.join().ok();
         }
     }
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Drop for Engine {

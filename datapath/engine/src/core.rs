@@ -6,6 +6,9 @@
 
 mod asked;
 mod rings;
+mod times;
+
+pub use times::ReactorTimes;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -23,6 +26,7 @@ use vhost_user_blk::{Queue, QueueKey};
 use volume::VolumeMap;
 
 use self::asked::{ControlRequest, WaitingControl};
+use self::times::{Spent, Times};
 use crate::ports::{Envelope, MemberCookie, Ports};
 use crate::splits::Splits;
 
@@ -106,6 +110,7 @@ pub struct Core {
     events: Vec<(ArrayIndex, Event)>,
     fired: Vec<u64>,
     turns: u64,
+    times: Times,
 }
 
 impl Core {
@@ -136,6 +141,7 @@ impl Core {
             events: Vec::new(),
             fired: Vec::new(),
             turns: 0,
+            times: Times::new(MonotonicClock.now()),
         }
     }
 
@@ -192,7 +198,7 @@ impl Core {
     }
 
     fn poll_rings(&mut self) -> usize {
-        let now = MonotonicClock.now();
+        let now = self.times.turn_began;
         let mut moved = 0;
         for place in 0..self.rings.len() {
             let Core {
@@ -444,6 +450,7 @@ impl Core {
 impl reactor::Core for Core {
     fn turn(&mut self) -> usize {
         self.turns += 1;
+        self.times.turn(MonotonicClock.now());
         let mut moved = self.receive();
         if !self.waiting_controls.is_empty() {
             moved += self.submit_controls();
@@ -459,6 +466,9 @@ impl reactor::Core for Core {
             self.tell_events();
         }
         self.post.publish();
+        if moved > 0 {
+            self.times.last = Spent::Busy;
+        }
         moved
     }
 
@@ -484,6 +494,7 @@ impl reactor::Core for Core {
     }
 
     fn sleep(&mut self, limit: Option<Duration>) {
+        self.times.last = Spent::Asleep;
         self.port.wait(limit);
     }
 

@@ -6,13 +6,12 @@
 
 mod control;
 mod core;
+mod error;
 mod exports;
 mod ports;
 mod splits;
 
-pub use control::{
-    ArrayStart, ArrayState, ChangeError, Engine, EngineSettings, Late, ReactorReport, StartError,
-    ZeroError,
-};
-pub use core::Core;
+pub use control::{ArrayStart, ArrayState, Engine, EngineSettings, ReactorReport};
+pub use core::{Core, ReactorTimes};
+pub use error::{ChangeError, Late, StartError, ZeroError};
 pub use exports::{ExportHost, MoveError};

@@ -15,6 +15,7 @@ mod guests;
 mod hanging;
 mod numbers;
 mod places;
+mod times;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

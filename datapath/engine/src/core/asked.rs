@@ -7,8 +7,9 @@ use std::sync::mpsc::Sender;
 use array::{ArrayMap, Refusal, Shard};
 use block::{Cookie, Full, Request, Status};
 use drive::Port;
-use units::ArrayIndex;
+use units::{ArrayIndex, Clock, MonotonicClock};
 
+use super::times::ReactorTimes;
 use super::{CONTROL_BIT, Core};
 use crate::ports::Ports;
 
@@ -33,6 +34,10 @@ impl Core {
 
     pub(crate) fn turns(&self) -> u64 {
         self.turns
+    }
+
+    pub(crate) fn times(&self) -> ReactorTimes {
+        self.times.report(MonotonicClock.now())
     }
 
     pub(crate) fn set_shard(&mut self, array: ArrayIndex, shard: Box<Shard>) {
