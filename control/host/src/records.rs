@@ -87,8 +87,8 @@ pub(crate) fn read_regions(
     Ok(())
 }
 
-/// Makes a drive a member: clears both config areas and the region map, then writes the superblocks. A crash in
-/// between leaves a drive that belongs to nothing.
+/// Makes a drive a member: clears both config areas and the region map, then writes the
+/// superblocks. A crash in between leaves a drive that belongs to nothing.
 pub(crate) fn format(drive: &Drive, superblock: &Superblock) -> io::Result<()> {
     let offsets = Superblock::offsets(superblock.layout.member_bytes);
     for offset in offsets {

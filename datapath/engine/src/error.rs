@@ -7,8 +7,8 @@ use array::Refusal;
 use block::Status;
 use drive::PortError;
 
-/// Drives have not answered within [`crate::EngineSettings::patience`]. Nothing was taken back: what was
-/// asked for is done as soon as they do.
+/// Drives have not answered within [`crate::EngineSettings::patience`]. Nothing was taken back:
+/// what was asked for is done as soon as they do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Late;
 
