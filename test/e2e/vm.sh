@@ -25,6 +25,7 @@
 #   -A "ARGS"      extra kernel command line        -I  put an Intel IOMMU in the machine
 #   -R IMG         boot into this root file system image (systemd, full Debian) instead of the
 #                  initramfs; IMG itself is not written (snapshot)
+#   -B             no memory: QEMU-ARGS bring it
 #   -q             keep kernel messages off the console
 #
 # The guest is an initramfs made from this machine's Debian packages (busybox, fio, nvme,
@@ -286,12 +287,12 @@ rootfs() { # IMG SIZE PKGS: Debian 12 with systemd
 
 # ---- run -----------------------------------------------------------------------------
 run() {
-  local KN=6.12 MEM=1024 CPUS=2 LIMIT=120 ACC="" XM="" XB="" OUT="" APPEND="" IOMMU="" QUIET="" RIMG="" o
+  local KN=6.12 MEM=1024 CPUS=2 LIMIT=120 ACC="" XM="" XB="" OUT="" APPEND="" IOMMU="" QUIET="" RIMG="" BARE="" o
   local -a FILES=() ENVS=() VBLK=() VFS=() QX=()
-  while getopts k:m:c:t:a:M:b:f:e:o:v:F:A:R:Iq o; do case $o in
+  while getopts k:m:c:t:a:M:b:f:e:o:v:F:A:R:BIq o; do case $o in
     k) KN=$OPTARG;; m) MEM=$OPTARG;; c) CPUS=$OPTARG;; t) LIMIT=$OPTARG;; a) ACC=$OPTARG;; M) XM=$OPTARG;; b) XB=$OPTARG;;
     f) FILES+=("$OPTARG");; e) ENVS+=("$OPTARG");; o) OUT=$OPTARG;; v) VBLK+=("$OPTARG");; F) VFS+=("$OPTARG");;
-    A) APPEND=$OPTARG;; R) RIMG=$OPTARG;; I) IOMMU=1;; q) QUIET=quiet;; *) exit 126;; esac; done
+    A) APPEND=$OPTARG;; R) RIMG=$OPTARG;; B) BARE=1;; I) IOMMU=1;; q) QUIET=quiet;; *) exit 126;; esac; done
   shift $((OPTIND - 1)); [ $# -ge 1 ] || die "no guest script; see the head of this file"
   local SCRIPT=$1; shift; [ "${1:-}" = -- ] && shift; [ -r "$SCRIPT" ] || die "cannot read $SCRIPT"
   for o in cpio busybox modprobe depmod python3 zstd xz; do need "$o"; done
@@ -328,8 +329,9 @@ run() {
   # may then run many times too fast, or the timer check panic): hand it the rate, skip the check.
   local CLOCK=""
   [ "$ACC" = tcg ] && CLOCK="no_timer_check tsc=reliable tsc_early_khz=$(awk '/^bogomips/{printf "%d", $3*500; exit}' /proc/cpuinfo)"
-  C+=(-M "$mach,memory-backend=mem" -cpu "$cpu" -smp "$CPUS" -m "$MEM"
-      -object "memory-backend-memfd,id=mem,size=${MEM}M,share=on"
+  local -a memory=(-m "$MEM" -object "memory-backend-memfd,id=mem,size=${MEM}M,share=on" -machine memory-backend=mem)
+  [ -n "$BARE" ] && memory=()
+  C+=(-M "$mach" -cpu "$cpu" -smp "$CPUS" ${memory[@]+"${memory[@]}"}
       ${IOMMU:+-device intel-iommu,intremap=on,caching-mode=on}
       -nodefaults -display none -no-reboot -no-user-config -serial stdio
       -kernel "$CACHE/k/$V/vmlinux" -initrd "$W/initrd"
