@@ -29,10 +29,17 @@ guest_says_more one SAY-ROUND 180
 say "kill the engine under load"
 engine_kill
 engine_start
+[ "$(resyncs)" = 1 ] || fail "a resync is to follow a kill under load"
 guest_says_more one SAY-ROUND 240
 say "kill it again"
 engine_kill
 engine_start
+guest_says_more one SAY-ROUND 240
+say "stop it under load: clean, and nothing to resync"
+wait_jobs 240
+engine_stop
+engine_start
+[ "$(resyncs)" = 0 ] || { g job list; fail "a resync after a clean stop"; }
 guest_says_more one SAY-ROUND 240
 say "grow the volumes, which ends the load"
 g volume resize v --size 480MiB >/dev/null

@@ -76,6 +76,7 @@ wait_rebuilt() { # wait_rebuilt ARRAY SECONDS
     sleep 1
   done
 }
+resyncs() { g --output json job list | json 'sum(j["kind"] == "resync" for j in d)'; }
 wait_jobs() { # wait_jobs SECONDS: until no job runs
   local left=$1
   until [ "$(g --output json status | json 'd["jobs_running"]')" = 0 ]; do

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Two guests on two volumes of one RAID 5, one member lost by command meanwhile; then the volumes
-# are found again by an engine that knows nothing but the drives, and a new volume reads as zeroes.
+# Two guests on two volumes of one RAID 5 with blocks of 4096 bytes, one member lost by command meanwhile; then the volumes
+# are found again, in another folder, by an engine that knows nothing but the drives, with what the
+# guests wrote; and a new volume reads as zeroes.
 source "$(dirname "$0")/lib.sh"
 engine_start
 drives 4 256MiB
-g array create a --level 5 --drives d0,d1,d2,d3 >/dev/null 2>&1
+g array create a --level 5 --block-size 4096 --drives d0,d1,d2,d3 >/dev/null 2>&1
 for n in 1 2; do
   g volume create "v$n" --array a --size 128MiB >/dev/null
   g export vhost "v$n" --name "e$n" --socket "$WORK/vh/e$n.sock" --queues 2 >/dev/null
@@ -33,9 +34,13 @@ guest_ends three
 engine_stop
 "$CHECK_PARITY" "$WORK"/d0.img "$WORK"/d1.img "$WORK"/d2.img "$WORK"/d3.img || fail "parity"
 say "an engine that knows only the drives finds the array and its volumes"
-rm -rf "$WORK/state"
+rm -rf "$WORK/state"; mkdir "$WORK/moved"; mv "$WORK"/d[0-3].img "$WORK/moved"
 engine_start
-g array import a $(printf -- '--search file:%s ' "$WORK"/d[0-3].img) >/dev/null
+g array import a $(printf -- '--search file:%s ' "$WORK"/moved/d[0-3].img) >/dev/null
 [ "$(g --output json volume list | json '",".join(sorted(v["name"] for v in d))')" = v2,v3 ] || { g volume list; fail "volumes"; }
+g export vhost v2 --name e2 --socket "$WORK/vh/e2.sock" --queues 2 >/dev/null 2>&1
+guest_start four "$HERE/two-guests.guest" 120 -c 2 -m 512 -e AGAIN=1 -v "$WORK/vh/e2.sock:2"
+guest_says four SAY-DONE 120
+guest_ends four
 engine_stop
 say "passed"
