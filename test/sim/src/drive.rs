@@ -238,6 +238,7 @@ impl SimDrive {
     /// The process dies: what was taken still lands, by chance in part, in any order. Flushes do
     /// nothing: one that fails now loses what nobody will ever be told of.
     pub fn process_dies(&mut self, random: &mut Random) {
+        self.store.process_dies();
         let mut taken = std::mem::take(&mut self.taken);
         while !taken.is_empty() {
             let Taken { request, bytes, .. } = taken.swap_remove(random.position(taken.len()));

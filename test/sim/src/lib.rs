@@ -9,7 +9,9 @@
 //! has parity. A stop (death or power loss) while no member is out or about to be may tear
 //! stripes; then no member is lost until the resync has ended. A stop while a member is out finds
 //! no write under way and, when the power fails, everything flushed: what a torn stripe of a
-//! degraded array loses besides (the write hole) is not closed in this version. At the end of some
+//! degraded array loses besides (the write hole) is not closed in this version. What a
+//! flush failed to make durable is not lost for the next engine, which cannot know of the failure
+//! when the last one was killed before it had recorded it. At the end of some
 //! seeds more fails than the array survives: then nothing is judged but that everything is
 //! answered and nothing panics.
 #![forbid(unsafe_code)]

@@ -107,6 +107,16 @@ impl Store {
         }
     }
 
+    /// The engine dies: for the next one, what a flush failed to keep is as if never flushed.
+    pub(crate) fn process_dies(&mut self) {
+        for position in std::mem::take(&mut self.forsaken) {
+            let page = self.page(position);
+            if page.cached != 0 && !std::mem::replace(&mut page.is_dirty, true) {
+                self.dirty.push(position);
+            }
+        }
+    }
+
     /// Whether blocks below `end` would be lost with the power.
     pub(crate) fn has_cached_below(&self, end: u64) -> bool {
         let end = place(end).0;
@@ -167,6 +177,17 @@ mod tests {
         assert_eq!([0, 8].map(|block| store.read(block)[0]), [1, 2]);
         store.power_fails(|| false);
         assert_eq!([0, 8].map(|block| store.read(block)[0]), [0, 2]);
+    }
+
+    #[test]
+    fn another_engine_flushes_what_the_last_one_could_not() {
+        let mut store = Store::default();
+        store.write(0, &[1; BLOCK]);
+        store.flush_fails();
+        store.process_dies();
+        store.flush();
+        store.power_fails(|| panic!("nothing is cached"));
+        assert_eq!(store.read(0)[0], 1);
     }
 
     #[test]
