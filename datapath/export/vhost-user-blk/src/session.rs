@@ -87,6 +87,14 @@ struct Known {
     wake: Event,
 }
 
+impl Known {
+    /// Whether the connection has ended, from either side.
+    fn is_gone(&self) -> bool {
+        wait([Some(self.stream.as_fd())], Patience::None)
+            .is_ok_and(|found| found == [Readiness::Gone])
+    }
+}
+
 /// What the threads of a session share.
 struct Common {
     name: String,
@@ -216,7 +224,11 @@ impl SessionHandle {
         SessionStatus {
             ready: self.common.ready.load(Ordering::Acquire),
             sectors: self.common.shown.sectors(),
-            front_ends: self.common.known().iter().map(status).collect(),
+            // One that has hung up is buried with the next connection, and is nobody's until then.
+            front_ends: (self.common.known().iter())
+                .filter(|known| !known.is_gone())
+                .map(status)
+                .collect(),
         }
     }
 
@@ -345,10 +357,7 @@ impl Listening {
         // A front-end that came back has closed its old connection before; whoever is gone makes
         // room, but what was taken from its rings is finished first.
         let gone: Vec<u32> = (self.common.known().iter())
-            .filter(|known| {
-                wait([Some(known.stream.as_fd())], Patience::None)
-                    .is_ok_and(|found| found == [Readiness::Gone])
-            })
+            .filter(|known| known.is_gone())
             .map(|known| known.front_end)
             .collect();
         for front_end in gone {

@@ -35,6 +35,22 @@ fn a_second_front_end_is_turned_away_and_a_successor_is_not() {
     assert_eq!(engine.session().status().front_ends.len(), 1);
 }
 
+/// It was counted as connected until the next one came, and commands asked whether to take the
+/// volume away from a running guest: the thread that listens was told of the end before the
+/// front-end's thread had ended, and looked once. What has hung up is not counted now.
+#[test]
+fn a_front_end_that_has_left_is_not_counted() {
+    let (place, volume) = (place(), Volume::new(SECTORS));
+    let engine = Engine::start(settings(&place.path().join("s"), profile(1)), &volume);
+    let guest = Guest::start(&engine.path, Kind::new(Layout::Split, 1));
+    assert_eq!(engine.session().status().front_ends.len(), 1);
+    drop(guest);
+    engine
+        .host
+        .wait_event(|event| matches!(event, SessionEvent::Disconnected { .. }));
+    assert_eq!(engine.session().status().front_ends.len(), 0);
+}
+
 #[test]
 fn a_shared_export_serves_several_and_keeps_their_cache_modes_apart() {
     let (place, volume) = (place(), Volume::new(SECTORS));
