@@ -124,7 +124,7 @@ impl Superblock {
     /// How the array is cut into regions.
     ///
     /// # Panics
-    /// When [`Superblock::region_stripes`] does not fit the layout, which no decoded superblock has.
+    /// When [`Superblock::region_stripes`] does not fit the layout, as every decoded one does.
     #[must_use]
     pub fn regions(&self) -> RegionSpace {
         let area = self.layout.region_map;

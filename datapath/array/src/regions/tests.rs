@@ -58,7 +58,7 @@ fn the_map_fits_its_area_from_the_smallest_drive_to_the_largest_array() {
     // 22 × 61 TB: a region is the size that a fast array resynchronises in milliseconds.
     let large = space(Level::L6, 24, None, 61_440 * GIB);
     let (_, end) = large.stripes(0);
-    let megabytes = end.0 * 22 * (64 << 10) >> 20;
+    let megabytes = (end.0 * 22 * (64 << 10)) >> 20;
     assert!((1024..4096).contains(&megabytes), "{megabytes} MiB");
 }
 
@@ -110,7 +110,7 @@ fn read(copies: &[(usize, u64, &[usize])]) -> RegionMap {
 #[test]
 fn what_was_written_is_read_again() {
     let mut bytes = [0; REGION_BLOCK_BYTES];
-    let told = |bit: usize| entry(bit % 3 == 0, Update(bytes_u64(bit) << 40));
+    let told = |bit: usize| entry(bit.is_multiple_of(3), Update(bytes_u64(bit) << 40));
     RegionBlock::encode_into((ARRAY, 9, 77), told, &mut bytes);
     let block = RegionBlock::decode(&bytes).expect("good");
     assert_eq!((block.array, block.number, block.sequence), (ARRAY, 9, 77));

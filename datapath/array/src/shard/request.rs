@@ -384,7 +384,7 @@ impl Shard {
         moved
     }
 
-    /// Asks the drive again for the next part of the read that failed first; whether there was room.
+    /// Asks the drive again for the next part of the read that failed; whether there was room.
     fn retry_part(&mut self, io: &mut impl Io) -> bool {
         if !self.can_issue(1, io) {
             return false;
