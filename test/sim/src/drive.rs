@@ -16,6 +16,8 @@ struct Taken {
     request: MemberRequest,
     /// The bytes of a write, taken when it was submitted.
     bytes: Vec<u8>,
+    /// Of a flush: what it covers.
+    began: u64,
 }
 
 /// Requests that will fail: the `after`-th of its kind from now on, and `count - 1` after it.
@@ -79,10 +81,15 @@ impl SimDrive {
             assert_eq!(done, bytes.len(), "a write carries what it names");
         }
         assert!(request.offset.is_multiple_of(BLOCK) && request.length.is_multiple_of(BLOCK));
+        let began = match request.operation {
+            Operation::Flush => self.store.begin_flush(),
+            _ => 0,
+        };
         self.taken.push(Taken {
             reactor,
             request,
             bytes,
+            began,
         });
     }
 
@@ -182,12 +189,13 @@ impl SimDrive {
             reactor,
             request,
             bytes,
+            began,
         } = self.taken.swap_remove(random.position(self.taken.len()));
-        let status = self.carry_out(&request, &bytes);
+        let status = self.carry_out(&request, &bytes, began);
         Some((reactor, request, status))
     }
 
-    fn carry_out(&mut self, request: &MemberRequest, bytes: &[u8]) -> Status {
+    fn carry_out(&mut self, request: &MemberRequest, bytes: &[u8], began: u64) -> Status {
         if let Some(status) = self.failure(request) {
             if request.operation == Operation::Flush {
                 self.store.flush_fails();
@@ -221,7 +229,7 @@ impl SimDrive {
                     self.bad.remove(&block);
                 }
             }
-            Operation::Flush => self.store.flush(),
+            Operation::Flush => self.store.flush(began),
         }
         Status::Ok
     }
@@ -243,7 +251,7 @@ impl SimDrive {
         while !taken.is_empty() {
             let Taken { request, bytes, .. } = taken.swap_remove(random.position(taken.len()));
             if request.operation.changes() && random.happens(700) {
-                self.carry_out(&request, &bytes);
+                self.carry_out(&request, &bytes, 0);
             }
         }
     }

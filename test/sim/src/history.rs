@@ -175,7 +175,8 @@ impl History {
             if self.rounds_left == 0 {
                 break;
             }
-            let rounds = self.random.below(250);
+            // Some do not even get going.
+            let rounds = self.random.below(250) * u64::from(self.random.happens(800));
             self.rounds(&mut world, rounds);
             let drives = self.crash(world);
             world = self.restart(drives);
@@ -351,7 +352,7 @@ impl History {
     }
 
     fn run_until(&mut self, world: &mut World, done: impl Fn(&History, &World) -> bool) {
-        for _ in 0..30_000 {
+        for _ in 0..100_000 {
             if done(self, world) {
                 return;
             }
@@ -490,7 +491,9 @@ impl History {
                 self.started = true;
             }
             // A drive may fail before it is failed, and the new drive too.
-            Given::Fail | Given::Replace => {}
+            Given::Replace => {}
+            Given::Fail if self.random.happens(400) => self.replace_one(world),
+            Given::Fail => {}
             Given::Volumes => {
                 assert!(self.client.doomed || result.is_ok(), "{result:?}");
                 if result.is_err() {

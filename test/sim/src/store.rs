@@ -22,6 +22,8 @@ struct Page {
     cached: u8,
     /// The next flush makes it durable.
     is_dirty: bool,
+    /// How many writes the drive had carried out after the last one here.
+    written: u64,
 }
 
 /// See the module.
@@ -32,6 +34,9 @@ pub(crate) struct Store {
     dirty: Vec<usize>,
     /// Pages that a flush has failed to make durable.
     forsaken: Vec<usize>,
+    /// Writes so far, and when the last flush began.
+    writes: u64,
+    flush_began: u64,
 }
 
 /// The page of a block, its bytes there, and its bit.
@@ -62,6 +67,7 @@ impl Store {
                 durable: [0; PAGE],
                 cached: 0,
                 is_dirty: false,
+                written: 0,
             })
         })
     }
@@ -69,7 +75,14 @@ impl Store {
     /// Writes into the cache.
     pub(crate) fn write(&mut self, block: u64, content: &[u8]) {
         let (position, bytes, bit) = place(block);
+        self.writes += 1;
+        let (writes, flush_began) = (self.writes, self.flush_began);
         let page = self.page(position);
+        if page.is_dirty && page.written <= flush_began {
+            // What the flush under way makes durable, as it may at any time.
+            page.cached = 0;
+        }
+        page.written = writes;
         let was_dirty = std::mem::replace(&mut page.is_dirty, true);
         if page.cached & bit == 0 {
             page.durable[bytes.clone()].copy_from_slice(&page.now[bytes.clone()]);
@@ -89,13 +102,25 @@ impl Store {
         page.cached &= !bit;
     }
 
-    /// Everything is durable.
-    pub(crate) fn flush(&mut self) {
-        for page in std::mem::take(&mut self.dirty) {
-            let page = self.page(page);
-            page.cached = 0;
-            page.is_dirty = false;
-        }
+    /// A flush begins: it covers what is written now. Its number goes to `flush`.
+    pub(crate) fn begin_flush(&mut self) -> u64 {
+        self.flush_began = self.writes;
+        self.writes
+    }
+
+    /// What was written before the flush `began` is durable, and no more than that.
+    pub(crate) fn flush(&mut self, began: u64) {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        dirty.retain(|position| {
+            let page = self.page(*position);
+            let is_later = page.written > began;
+            if !is_later {
+                page.cached = 0;
+                page.is_dirty = false;
+            }
+            is_later
+        });
+        self.dirty = dirty;
     }
 
     /// A flush fails: what it should have made durable is read until the power fails, but no later
@@ -151,7 +176,8 @@ mod tests {
     fn a_loss_of_power_brings_back_what_was_flushed_last() {
         let mut store = Store::default();
         store.write(9, &[1; BLOCK]);
-        store.flush();
+        let began = store.begin_flush();
+        store.flush(began);
         for (block, content) in [(9, 2), (9, 3), (10, 4), (8, 5)] {
             store.write(block, &[content; BLOCK]);
         }
@@ -173,7 +199,8 @@ mod tests {
         assert!(store.has_cached_below(8) && !store.has_cached_below(0));
         store.flush_fails();
         store.write(8, &[2; BLOCK]);
-        store.flush();
+        let began = store.begin_flush();
+        store.flush(began);
         assert_eq!([0, 8].map(|block| store.read(block)[0]), [1, 2]);
         store.power_fails(|| false);
         assert_eq!([0, 8].map(|block| store.read(block)[0]), [0, 2]);
@@ -185,9 +212,23 @@ mod tests {
         store.write(0, &[1; BLOCK]);
         store.flush_fails();
         store.process_dies();
-        store.flush();
+        let began = store.begin_flush();
+        store.flush(began);
         store.power_fails(|| panic!("nothing is cached"));
         assert_eq!(store.read(0)[0], 1);
+    }
+
+    #[test]
+    fn a_flush_covers_what_was_written_before_it_began() {
+        let mut store = Store::default();
+        store.write(0, &[1; BLOCK]);
+        store.write(1, &[1; BLOCK]);
+        let began = store.begin_flush();
+        store.write(1, &[2; BLOCK]);
+        store.write(8, &[2; BLOCK]);
+        store.flush(began);
+        store.power_fails(|| false);
+        assert_eq!([0, 1, 8].map(|block| store.read(block)[0]), [1, 1, 0]);
     }
 
     #[test]

@@ -111,6 +111,7 @@ impl History {
 
     /// Reads everything twice and checks all parity.
     pub(super) fn check(&mut self, world: &mut World) {
+        self.calm(world);
         for _ in 0..2 {
             self.read_everything(world);
         }

@@ -13,10 +13,14 @@ impl History {
         if !may_tear {
             self.quiesce(&mut world, power);
         }
-        match self.random.below(4) {
+        match self.random.below(5) {
             0 => self.await_metadata(&mut world, may_tear),
             1 if may_tear && power => self.rush(&mut world),
             2 if may_tear && power => self.flush_twice(&mut world),
+            3 => {
+                let steps = self.random.below(120);
+                (0..steps).for_each(|_| world.step());
+            }
             _ => {}
         }
         self.torn |= is_protected && may_tear;
@@ -42,7 +46,10 @@ impl History {
         let changes = may_tear && self.random.happens(500);
         let ends = [self.layout.region_map.offset, self.layout.data.offset];
         let end = ends[self.random.position(2)];
-        for _ in 0..500 {
+        // A pass records how far it got, when it gets there.
+        let pass = world.shards[world.home].pass_status();
+        let runs = pass.is_some_and(|pass| pass.state == PassState::Running);
+        for _ in 0..if runs { 5000 } else { 500 } {
             let in_doubt = |drive: &SimDrive| drive.is_in_doubt_below(end);
             if world.outside.drives.iter().any(in_doubt) {
                 break;
@@ -58,9 +65,7 @@ impl History {
             }
         }
         let steps = self.random.below(60);
-        for _ in 0..steps {
-            world.step();
-        }
+        (0..steps).for_each(|_| world.step());
     }
 
     /// Writes and flushes at once until a flush is answered, and not a moment more: what it
