@@ -99,7 +99,11 @@ struct History {
     /// A stripe may be torn until the resync has ended: no member may be lost.
     torn: bool,
     forced: bool,
+    /// The last stop has left a record in the drives' caches only.
+    record_in_doubt: bool,
     rounds_left: u64,
+    /// A drive that hangs until another is in its place.
+    swapped: Option<usize>,
     again: Vec<Asked>,
     /// By member: its drive when the last events had been looked at.
     filled_by: Vec<Option<DriveIndex>>,
@@ -156,7 +160,9 @@ pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
         started: false,
         torn: false,
         forced: false,
+        record_in_doubt: false,
         rounds_left: rounds_max,
+        swapped: None,
         again: Vec::new(),
         filled_by: Vec::new(),
         outcome: Outcome::default(),
@@ -176,7 +182,8 @@ impl History {
                 break;
             }
             // Some do not even get going.
-            let rounds = self.random.below(250) * u64::from(self.random.happens(800));
+            let goes = self.random.happens(800) && !self.record_in_doubt;
+            let rounds = self.random.below(250) * u64::from(goes);
             self.rounds(&mut world, rounds);
             let drives = self.crash(world);
             world = self.restart(drives);
@@ -283,6 +290,7 @@ impl History {
             world.outside.mail_is_slow[to] = true;
         }
         self.started = false;
+        self.swapped = None;
         self.given = None;
         self.change = None;
         self.give(&mut world, Given::Start, Command::Start);
@@ -491,8 +499,15 @@ impl History {
                 self.started = true;
             }
             // A drive may fail before it is failed, and the new drive too.
-            Given::Replace => {}
-            Given::Fail if self.random.happens(400) => self.replace_one(world),
+            Given::Replace => {
+                if let Some(drive) = self.swapped.take() {
+                    world.outside.drives[drive].hung = false;
+                    world.outside.starved = None;
+                }
+            }
+            Given::Fail if self.swapped.is_some() || self.random.happens(400) => {
+                self.replace_one(world);
+            }
             Given::Fail => {}
             Given::Volumes => {
                 assert!(self.client.doomed || result.is_ok(), "{result:?}");

@@ -33,7 +33,7 @@ impl History {
             let stays = if map.members.iter().any(is_used) {
                 500
             } else {
-                950
+                800
             };
             drive.hung &= self.random.happens(stays);
         }
@@ -45,7 +45,8 @@ impl History {
             }
             return;
         }
-        match self.random.below(13) {
+        match self.random.below(15) {
+            13 | 14 => self.swap(world),
             12 => {
                 let reactor = self.random.position(world.shards.len());
                 let starves = reactor != world.home && world.outside.starved.is_none();
@@ -75,6 +76,35 @@ impl History {
             }
             4..=6 => self.replace_one(world),
             _ => self.hurt(world),
+        }
+    }
+
+    /// Another drive comes in the place of one that hangs; what the old one was asked, and what a
+    /// starved reactor was about to ask it, comes to light when the new one is there.
+    fn swap(&mut self, world: &mut World) {
+        let map = world.shards[world.home].map().clone();
+        let position = self.random.position(map.members.len());
+        let may = !self.torn && self.given.is_none() && map.is_optimal();
+        if !may || self.out(world, position) >= self.geometry.parity() {
+            return;
+        }
+        let drive = map.members[position].drive.expect("it is in sync").at();
+        world.outside.drives[drive].hurt = true;
+        world.outside.drives[drive].hung = true;
+        world.outside.drives[drive].gone = self.random.happens(700);
+        let reactor = self.random.position(world.shards.len());
+        world.outside.starved = (reactor != world.home).then_some(reactor);
+        self.swapped = Some(drive);
+        for _ in 0..8 {
+            let stripe_blocks = u64::from(self.geometry.stripe_blocks());
+            if let Some(asked) = self.client.draw(&mut self.random, stripe_blocks) {
+                let _ = self.client.submit(asked, world);
+            }
+            self.turn(world, 20);
+        }
+        if self.given.is_none() {
+            let member = MemberIndex::from_at(position);
+            self.give(world, Given::Fail, Command::Fail { member });
         }
     }
 

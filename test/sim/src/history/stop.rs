@@ -3,18 +3,25 @@
 #[allow(clippy::wildcard_imports, reason = "one type in several files")]
 use super::*;
 
+/// The number of the ending that leaves a record in the drives' caches.
+const KILLED_IN_A_COMMIT: u64 = 6;
+
 impl History {
     /// The process is killed or the power fails.
     pub(super) fn crash(&mut self, mut world: World) -> Vec<SimDrive> {
         self.outcome.crashes += 1;
-        let power = self.random.happens(500);
+        let ending = self.random.below(7);
+        // A record that is only in the caches, and the next stop before the next record counts.
+        let power =
+            (self.random.happens(500) || self.record_in_doubt) && ending != KILLED_IN_A_COMMIT;
+        self.record_in_doubt = ending == KILLED_IN_A_COMMIT;
         let is_protected = self.geometry.parity() > 0;
         let may_tear = !is_protected || self.is_sound(&world);
         if !may_tear {
             self.quiesce(&mut world, power);
         }
-        match self.random.below(5) {
-            0 => self.await_metadata(&mut world, may_tear),
+        match ending {
+            0 | KILLED_IN_A_COMMIT => self.await_metadata(&mut world, may_tear),
             1 if may_tear && power => self.rush(&mut world),
             2 if may_tear && power => self.flush_twice(&mut world),
             3 => {
@@ -51,7 +58,10 @@ impl History {
         let runs = pass.is_some_and(|pass| pass.state == PassState::Running);
         for _ in 0..if runs { 5000 } else { 500 } {
             let in_doubt = |drive: &SimDrive| drive.is_in_doubt_below(end);
-            if world.outside.drives.iter().any(in_doubt) {
+            // The end of a rebuild is what nobody must believe too early.
+            let pass = world.shards[world.home].pass_status();
+            let is_late = may_tear || pass.is_none_or(|pass| pass.done.0 >= pass.stripes);
+            if world.outside.drives.iter().any(in_doubt) && (is_late || self.random.happens(2)) {
                 break;
             }
             if changes && self.started {
@@ -64,7 +74,7 @@ impl History {
                 (0..4).for_each(|_| world.step());
             }
         }
-        let steps = self.random.below(60);
+        let steps = self.random.below(40);
         (0..steps).for_each(|_| world.step());
     }
 
