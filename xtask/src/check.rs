@@ -9,13 +9,13 @@ use crate::workspace::must;
 /// A slice of the faults: those that a few seeds catch, one of each kind.
 const PLANTED: [&str; 12] = [
     "--seeds",
-    "100",
+    "200",
     "AnswerBeforeExclusion",
     "AnswerBeforeEveryReactor",
     "ReadWithoutLanes",
     "ReadAnUnfilledMember",
     "AcceptTheLowerUpdate",
-    "TornRecordTaken",
+    "RecordOverTheLast",
     "MemberForgottenInFlush",
     "MediaErrorStays",
     "NewVolumeNotZeroed",

@@ -45,8 +45,8 @@ impl History {
             }
             return;
         }
-        match self.random.below(15) {
-            13 | 14 => self.swap(world),
+        match self.random.below(18) {
+            13.. => self.swap(world),
             12 => {
                 let reactor = self.random.position(world.shards.len());
                 let starves = reactor != world.home && world.outside.starved.is_none();
@@ -189,7 +189,7 @@ impl History {
         let member = MemberIndex::from_at(position);
         let uuid = Uuid::from_u128(u128::from(self.random.next()));
         let mut drive = SimDrive::default();
-        if self.random.happens(500) {
+        if self.random.happens(800) {
             disks::soil(&mut drive, &self.layout, &mut self.random);
         }
         disks::write_superblocks(&mut drive, &self.superblock(member, uuid));
