@@ -3,6 +3,7 @@
 mod assemble;
 mod create;
 mod members;
+mod recover;
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -132,7 +133,7 @@ impl Host {
             .config
             .options;
         if let Some(write_hole) = modify.write_hole {
-            options.write_hole = write_hole_of(&object, write_hole)?;
+            options.write_hole = write_hole_of(write_hole);
         }
         if let Some(floor) = modify.rebuild_floor_bytes_per_second {
             options.rebuild_floor_bytes_per_second = floor;
@@ -285,15 +286,11 @@ fn created_now() -> Created {
     }
 }
 
-fn write_hole_of(object: &str, wanted: control::request::WriteHole) -> Answer<WriteHole> {
+fn write_hole_of(wanted: control::request::WriteHole) -> WriteHole {
     match wanted {
-        control::request::WriteHole::Auto => Ok(WriteHole::Auto),
-        control::request::WriteHole::Off => Ok(WriteHole::Off),
-        control::request::WriteHole::Strict => {
-            let text = "the partial-parity log that strict needs is not in this version";
-            Err(error(ErrorKind::Invalid, object, text)
-                .next("use auto, and read docs/on-disk.md on what it leaves open"))
-        }
+        control::request::WriteHole::Auto => WriteHole::Auto,
+        control::request::WriteHole::Off => WriteHole::Off,
+        control::request::WriteHole::Strict => WriteHole::Strict,
     }
 }
 

@@ -3,14 +3,14 @@
 
 use std::io;
 
-use array::RegionMap;
 use array::assembly::Found;
 use array::format::{
-    Area, ArrayConfig, DriveIdentity, FormatError, Layout, MEMBER_BYTES_MIN, REGION_BLOCK_BYTES,
-    RegionBlock, SUPERBLOCK_BYTES, Superblock,
+    Area, ArrayConfig, DriveIdentity, FormatError, LOG_HEADER_BYTES, Layout, MEMBER_BYTES_MIN,
+    REGION_BLOCK_BYTES, RegionBlock, SUPERBLOCK_BYTES, Superblock,
 };
+use array::{RegionMap, Replay};
 use drive::Drive;
-use units::{DriveIndex, MemberIndex, bytes_usize};
+use units::{DriveIndex, MemberIndex, bytes_u64, bytes_usize};
 
 /// Everything that is on a drive of an array.
 pub(crate) fn read(index: DriveIndex, drive: &Drive) -> io::Result<Found> {
@@ -83,6 +83,30 @@ pub(crate) fn read_regions(
         for place in places.chunks_exact(REGION_BLOCK_BYTES) {
             map.take(member, block, place);
         }
+    }
+    Ok(())
+}
+
+/// Takes what the log of a member holds.
+pub(crate) fn read_log(
+    drive: &Drive,
+    superblock: &Superblock,
+    member: MemberIndex,
+    replay: &mut Replay,
+) -> io::Result<()> {
+    let space = superblock.log();
+    let mut header = vec![0; LOG_HEADER_BYTES];
+    for slot in 0..space.slots() {
+        let offset = space.slot(slot);
+        drive.read(offset, &mut header)?;
+        let Some(bytes) = replay.payload_bytes(member, &header) else {
+            continue;
+        };
+        let mut payload = vec![0; bytes];
+        if bytes > 0 {
+            drive.read(offset + bytes_u64(LOG_HEADER_BYTES), &mut payload)?;
+        }
+        replay.take(member, &header, &payload);
     }
     Ok(())
 }

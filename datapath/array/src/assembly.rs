@@ -19,6 +19,9 @@ use crate::format::{
     ArrayConfig, DriveIdentity, ExclusionCause, FormatError, MemberState, Superblock,
 };
 
+/// A start has so many bits for the lives of the log that begin before the next one.
+pub const LIVES_SHIFT: u32 = 20;
+
 /// What was read from one drive.
 #[derive(Clone, Debug)]
 pub struct Found {
@@ -120,6 +123,9 @@ impl Assembly {
             next.forced_at = next.update;
         }
         next.clean = false;
+        // What the log held was done again before this. A start leaves room for the lives that an
+        // engine begins, one after each rebuild.
+        next.log_from = ((self.config.log_from >> LIVES_SHIFT) + 1) << LIVES_SHIFT;
         for (record, drive) in next.members.iter_mut().zip(&self.members) {
             let counted = match record.state {
                 MemberState::InSync | MemberState::Rebuilding { .. } => true,

@@ -160,6 +160,27 @@ pub(crate) enum CommitPhase {
     FlushRecord,
 }
 
+/// How far the end of a life of the log is: once nothing more is logged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Retire {
+    /// Nothing to do.
+    Idle,
+    /// A map with the next life was installed; shards are asked to finish what they have begun in
+    /// the lives before.
+    Asking {
+        life: u64,
+        todo: Vec<ReactorIndex>,
+        pending: usize,
+    },
+}
+
+impl Retire {
+    /// Whether answers are still to come.
+    pub(crate) fn is_asking(&self) -> bool {
+        matches!(self, Retire::Asking { pending, .. } if *pending > 0)
+    }
+}
+
 /// A map on its way to all shards.
 #[derive(Debug)]
 pub(crate) struct Broadcast {
@@ -222,6 +243,9 @@ pub struct Coordinator {
     pub(crate) stopped: bool,
     pub(crate) metadata_failed: bool,
     pub(crate) keeper: RegionKeeper,
+    /// Something may have been logged in this life of the log, and how far its end is.
+    pub(crate) log_used: bool,
+    pub(crate) retire: Retire,
     seed: u64,
     records: Pool,
     buffers: Vec<Buffer>,
@@ -271,6 +295,8 @@ impl Coordinator {
             stopped: false,
             metadata_failed: false,
             keeper,
+            log_used: false,
+            retire: Retire::Idle,
             seed,
             records,
             buffers,
@@ -462,6 +488,9 @@ pub fn initial_map(
             trusted_until(&suspects, StripeIndex(0), geometry.stripes())
         },
         suspects: Arc::new(suspects),
+        log_life: config.log_from,
+        log_from: config.log_from,
+        write_hole: config.options.write_hole,
         geometry,
         window: None,
         owners,

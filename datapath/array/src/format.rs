@@ -8,6 +8,7 @@ mod config;
 mod extent;
 mod head;
 mod layout;
+mod log;
 mod region;
 mod superblock;
 mod text;
@@ -20,6 +21,7 @@ pub use config::{
 pub use extent::{ExtentRun, ExtentSpace, extents_of, join_runs};
 pub use head::{Features, FormatError, HEAD_BYTES};
 pub use layout::{Area, EXTENT_BYTES_MIN, Layout, MEMBER_BYTES_MIN, MemberTooSmall};
+pub use log::{LOG_HEADER_BYTES, LOG_RUNS, LogPiece};
 pub use region::{REGION_BLOCK_BYTES, REGION_BLOCK_REGIONS, RegionBlock, RegionEntry};
 pub use superblock::{Created, SUPERBLOCK_BYTES, Sectors, Superblock};
 pub use text::{DriveIdentity, IDENTITY_BYTES_MAX, InvalidName, check_name};

@@ -102,6 +102,14 @@ pub enum Message {
         /// Which.
         region: u32,
     },
+    /// Asks to finish what was logged in lives of the log before this one. Answered by
+    /// `LogDrained` when that is done.
+    DrainLog {
+        /// The life.
+        life: u64,
+    },
+    /// The answer to `DrainLog`.
+    LogDrained,
     /// The answer to all that needs no other.
     Ack,
 }
@@ -124,6 +132,8 @@ impl fmt::Debug for Message {
             Message::DirtyDone { region } => write!(f, "DirtyDone({region})"),
             Message::KeepDirty => write!(f, "KeepDirty"),
             Message::Kept => write!(f, "Kept"),
+            Message::DrainLog { life } => write!(f, "DrainLog({life:?})"),
+            Message::LogDrained => write!(f, "LogDrained"),
             Message::Ack => write!(f, "Ack"),
         }
     }

@@ -11,6 +11,7 @@ pub mod format;
 mod geometry;
 mod io;
 mod lanes;
+mod log;
 mod map;
 mod plan;
 pub mod planted;
@@ -24,6 +25,7 @@ pub use coordinator::{
 };
 pub use geometry::{Geometry, GeometryError, GeometryParameters, Level, ParseLevelError, Place};
 pub use io::{Event, Io, MemberFailure, MemberRequest, Message, PassEvent, WorkMessage};
+pub use log::{LogSpace, Redo, Replay};
 pub use map::{ArrayMap, MapMember, MapState, Pass, Window};
 pub use plan::{
     Band, Bands, Beyond, Method, ReadPlan, StripeState, WritePlan, bands, plan_read, plan_repair,

@@ -7,6 +7,7 @@ use units::{
     ArrayIndex, DriveIndex, MemberIndex, ReactorIndex, Role, RoleSet, StripeIndex, Update,
 };
 
+use crate::format::WriteHole;
 use crate::geometry::Geometry;
 use crate::planted::{self, Fault};
 use crate::regions::Suspects;
@@ -83,6 +84,13 @@ pub struct ArrayMap {
     pub suspects: Arc<Suspects>,
     /// The background pass at work.
     pub window: Option<Window>,
+    /// The life of pieces of the log that are written now; what [`ArrayMap::log_from`] says is
+    /// durable, and pieces of earlier lives are dead.
+    pub log_life: u64,
+    /// See `log_life`.
+    pub log_from: u64,
+    /// What closes the write hole.
+    pub write_hole: WriteHole,
     /// The reactor that owns each bucket of stripes.
     pub owners: Arc<[ReactorIndex]>,
     /// The reactor whose shard writes metadata.
@@ -100,6 +108,13 @@ impl ArrayMap {
                 .members
                 .iter()
                 .all(|member| member.state == MapState::InSync)
+    }
+
+    /// Whether every member is in sync.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        let in_sync = |member: &MapMember| member.state == MapState::InSync;
+        self.members.iter().all(in_sync)
     }
 
     /// The reactor that owns `stripe`.

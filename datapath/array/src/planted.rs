@@ -82,6 +82,20 @@ pub enum Fault {
     RegionCopyForgotten,
     /// The oldest copy of the region map decides.
     OldestRegionsDecide,
+    /// Nothing is logged where members are missing.
+    LogSkipped,
+    /// A logged write goes on before its pieces are flushed.
+    LogNotFlushed,
+    /// A slot of the log is taken again before its write is flushed in its place.
+    LogSlotUsedAgainEarly,
+    /// A write to a cell that the log still names is not logged.
+    NamedCellNotLogged,
+    /// Pieces of dead lives of the log are written again.
+    StaleLogReplayed,
+    /// What the log still names of long ago is written again.
+    OldPiecesReplayed,
+    /// A logged write is done again although pieces of it are missing.
+    TornLogReplayed,
     /// A new volume is not zeroed.
     NewVolumeNotZeroed,
     /// What a deleted volume held counts as zeroes.
@@ -128,6 +142,13 @@ impl Fault {
         Fault::ClearedBeforeResync,
         Fault::RegionCopyForgotten,
         Fault::OldestRegionsDecide,
+        Fault::LogSkipped,
+        Fault::LogNotFlushed,
+        Fault::LogSlotUsedAgainEarly,
+        Fault::NamedCellNotLogged,
+        Fault::StaleLogReplayed,
+        Fault::OldPiecesReplayed,
+        Fault::TornLogReplayed,
         Fault::NewVolumeNotZeroed,
         Fault::DeletedVolumeCountsAsZeroes,
     ];

@@ -10,14 +10,15 @@
 mod background;
 mod compute;
 mod coordinate;
+mod log;
 mod regions;
 mod request;
+mod shared;
 mod ticket;
 mod work;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use block::{Completion, Cookie, Full, Operation, Request, Status};
 use memory::{Segment, SegmentSlots};
@@ -29,8 +30,10 @@ use units::limits::{
 use units::{DriveIndex, MemberIndex, ReactorIndex, Role, StripeIndex, bytes_u64};
 
 use self::background::Background;
+use self::log::Log;
 pub(crate) use self::regions::RegionKeeper;
 use self::request::RequestSlot;
+pub use self::shared::Shared;
 use self::ticket::Ticket;
 use self::work::Work;
 use crate::buffers::Buffers;
@@ -38,86 +41,13 @@ use crate::coordinator::Coordinator;
 use crate::geometry::Geometry;
 use crate::io::{Io, MemberFailure, MemberRequest, Message};
 use crate::lanes::Lanes;
-use crate::map::{ArrayMap, MapState};
+use crate::map::ArrayMap;
 use crate::planted::{self, Fault};
-use crate::regions::{RegionMap, RegionStates};
 use crate::slots::Slots;
 
 /// Decoders that a shard keeps: a rotation of a group has at most 64 places, and few patterns of
 /// loss are met at a time.
 const DECODERS: usize = 256;
-
-/// What all shards of one array share: words that a writer sets and a flusher takes.
-#[derive(Debug)]
-pub struct Shared {
-    /// By member: something was written since its last flush began.
-    written: Vec<AtomicBool>,
-    /// By member: flushes that are under way.
-    flushing: Vec<AtomicU32>,
-    /// By member: one more than the incarnation whose flush failed last. A drive may tell of lost
-    /// writes only once, so no later flush of the same drive proves anything.
-    failed: Vec<AtomicU32>,
-    /// Which regions may be written.
-    regions: Arc<RegionStates>,
-}
-
-impl Shared {
-    /// For the members of `map`, with the region map as the drives have it.
-    #[must_use]
-    pub fn new(map: &ArrayMap, regions: &RegionMap) -> Arc<Shared> {
-        let members = map.members.len();
-        let usable = |member: MemberIndex| map.members[member.at()].state != MapState::Lost;
-        Arc::new(Shared {
-            regions: Arc::new(RegionStates::new(regions, usable)),
-            written: (0..members).map(|_| AtomicBool::new(true)).collect(),
-            flushing: (0..members).map(|_| AtomicU32::new(0)).collect(),
-            failed: (0..members).map(|_| AtomicU32::new(0)).collect(),
-        })
-    }
-
-    /// Before a write to `member` is acknowledged.
-    fn mark_written(&self, member: MemberIndex) {
-        let flushes = || self.flushing[member.at()].load(Ordering::SeqCst) > 0;
-        if planted::is(Fault::WriteDuringFlushForgotten) && flushes() {
-            return;
-        }
-        let word = &self.written[member.at()];
-        if !word.load(Ordering::SeqCst) {
-            word.store(true, Ordering::SeqCst);
-        }
-    }
-
-    /// Whether a flush of `member` is needed: something was written, or another flusher took the
-    /// word and its flush may still be under way.
-    fn begin_flush(&self, member: MemberIndex) -> bool {
-        let others = self.flushing[member.at()].fetch_add(1, Ordering::SeqCst);
-        let needed = self.written[member.at()].swap(false, Ordering::SeqCst)
-            || (others > 0 && !planted::is(Fault::FlushDoesNotJoin));
-        if !needed {
-            self.flushing[member.at()].fetch_sub(1, Ordering::SeqCst);
-        }
-        needed
-    }
-
-    /// Whether a flush of `member` that ended so has made everything durable that was written
-    /// before it: not when another flush of the same drive failed.
-    fn is_flushed(&self, member: MemberIndex, incarnation: u32, status: Status) -> bool {
-        let failed = &self.failed[member.at()];
-        let this = incarnation.wrapping_add(1);
-        if !status.is_ok() {
-            failed.store(this, Ordering::SeqCst);
-        }
-        let later = planted::is(Fault::LaterFlushCounts) && status.is_ok();
-        failed.load(Ordering::SeqCst) != this || later
-    }
-
-    fn finish_flush(&self, member: MemberIndex, ok: bool) {
-        if !ok {
-            self.written[member.at()].store(true, Ordering::SeqCst);
-        }
-        self.flushing[member.at()].fetch_sub(1, Ordering::SeqCst);
-    }
-}
 
 /// How much room a shard has. The defaults serve production; a simulator takes less.
 #[derive(Clone, Copy, Debug)]
@@ -217,6 +147,10 @@ enum IoOwner {
     Flush { request: u32 },
     /// A ticket.
     Ticket { ticket: u32, role: Role },
+    /// A ticket whose pieces are logged.
+    Log { ticket: u32 },
+    /// The log.
+    LogFlush,
     /// The coordinator.
     Metadata,
     /// The round of the region map.
@@ -272,6 +206,7 @@ pub struct Shard {
     buffers: Buffers,
     reports: Vec<MemberFailure>,
     background: Background,
+    log: Log,
     coordinator: Option<Box<Coordinator>>,
     counters: ShardCounters,
 }
@@ -287,6 +222,7 @@ impl Shard {
         shared: Arc<Shared>,
         room: Room,
     ) -> Result<Shard, ShardError> {
+        let (log, writers) = shared.log;
         let geometry = &map.geometry;
         let code = Code::new(geometry.data(), geometry.parity()).map_err(ShardError::Code)?;
         Ok(Shard {
@@ -319,6 +255,7 @@ impl Shard {
                 .map_err(ShardError::Memory)?,
             reports: Vec::with_capacity(map.members.len()),
             background: Background::new(&map),
+            log: Log::new(log, me.at(), writers).map_err(ShardError::Memory)?,
             coordinator: None,
             counters: ShardCounters::default(),
             map,
@@ -404,6 +341,8 @@ impl Shard {
                 io.reply(from, Message::Kept);
             }
             Message::Kept => self.kept_dirty(),
+            Message::DrainLog { life } => self.drain_log(from, life),
+            Message::LogDrained => self.log_drained(),
             Message::Ack => {}
         }
     }
@@ -428,6 +367,8 @@ impl Shard {
             IoOwner::Ticket { ticket, role } => {
                 self.ticket_io_done(ticket, role, (done, status), io);
             }
+            IoOwner::Log { ticket } => self.log_io_done(ticket, done, status),
+            IoOwner::LogFlush => self.log_flush_done(done, status),
             IoOwner::Metadata => self.metadata_done(done, status),
             IoOwner::Region => self.region_io_done(done, status),
             IoOwner::Clear => self.clear_io_done(done, status),
@@ -453,7 +394,10 @@ impl Shard {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let changes = |decider: &Coordinator| {
-            decider.commit.is_some() || decider.broadcast.is_some() || !decider.keeper.is_idle()
+            decider.commit.is_some()
+                || decider.broadcast.is_some()
+                || !decider.keeper.is_idle()
+                || decider.retire.is_asking()
         };
         !self.coordinator().is_some_and(changes)
             && self.requests.in_use() == 0
@@ -476,6 +420,18 @@ impl Shard {
         }
     }
 
+    /// Whether nothing that writes was planned before the last member was excluded.
+    #[must_use]
+    pub fn is_by_present_members(&self) -> bool {
+        let barrier = self.map.barrier;
+        self.effective >= barrier
+            && self
+                .tickets
+                .used()
+                .into_iter()
+                .all(|slot| self.tickets[slot].is_planned_since(barrier))
+    }
+
     /// Requests of this reactor that are not answered yet.
     #[must_use]
     pub fn pending(&self) -> usize {
@@ -488,6 +444,7 @@ impl Shard {
         self.optimal = map.is_optimal();
         self.map = map;
         self.background.follow(&self.map);
+        self.log.forget(self.map.log_from);
         self.reports
             .retain(|failure| !self.map.settled(failure.member, failure.incarnation));
         self.settle(io);

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use array::format::ArrayConfig;
 use array::{
-    ArrayMap, Command, Coordinator, CoordinatorSettings, Event, Geometry, MapIdentity, MemberPlace,
-    PassStatus, Refusal, RegionMap, Room, Shard, ShardCounters, Shared, Suspects, initial_map,
+    ArrayMap, Command, Coordinator, CoordinatorSettings, Event, Geometry, LogSpace, MapIdentity,
+    MemberPlace, PassStatus, Refusal, RegionMap, Room, Shard, ShardCounters, Shared, Suspects,
+    initial_map,
 };
 use block::{Cookie, Operation, Request, Status};
 use drive::{Drive, DriveCounters, Port, PortCounters, PortOptions};
@@ -66,6 +67,8 @@ pub struct ArrayStart {
     pub regions: RegionMap,
     /// Regions whose parity is not trusted ([`RegionMap::suspects`]).
     pub suspects: Suspects,
+    /// Where the log lies on its members.
+    pub log: LogSpace,
 }
 
 /// An array as it is now.
@@ -238,6 +241,7 @@ impl Engine {
             seed,
             regions,
             suspects,
+            log,
         } = start;
         let reactors: Vec<ReactorIndex> =
             (0..self.handles.len()).map(ReactorIndex::from_at).collect();
@@ -251,7 +255,7 @@ impl Engine {
             home,
         };
         let map = Arc::new(initial_map(identity, &config, &places, suspects));
-        let shared = Shared::new(&map, &regions);
+        let shared = Shared::new(&map, &regions, (log, reactors.len()));
         let mut shards = Vec::with_capacity(reactors.len());
         for &reactor in &reactors {
             let (map, shared) = (Arc::clone(&map), Arc::clone(&shared));

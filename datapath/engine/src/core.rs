@@ -164,6 +164,7 @@ impl Core {
                     Message::Effective { serial } => Message::Installed { serial },
                     Message::Report(_) | Message::WindowDone { .. } => Message::Ack,
                     Message::KeepDirty => Message::Kept,
+                    Message::DrainLog { .. } => Message::LogDrained,
                     Message::Ack => continue,
                     // An array ends when all of these are answered.
                     Message::Work(_)
@@ -171,7 +172,8 @@ impl Core {
                     | Message::Installed { .. }
                     | Message::Dirty { .. }
                     | Message::DirtyDone { .. }
-                    | Message::Kept => {
+                    | Message::Kept
+                    | Message::LogDrained => {
                         panic!("{message:?} for an array that has ended")
                     }
                 };

@@ -64,6 +64,7 @@ fn config(unzeroed: Vec<ExtentRun>) -> ArrayConfig {
         features: Features::default(),
         clean: false,
         resynced_until: StripeIndex(0),
+        log_from: 0,
         members: (1..=6).map(member).collect(),
         volumes: Vec::new(),
         unzeroed,

@@ -18,10 +18,10 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use array::format::Layout as MemberLayout;
+use array::format::{Layout as MemberLayout, WriteHole};
 use array::{
-    ArrayMap, Event, Geometry, GeometryParameters, Io, Level, MapMember, MapState, MemberRequest,
-    Message, RegionMap, RegionSpace, Room, Shard, Shared, Suspects,
+    ArrayMap, Event, Geometry, GeometryParameters, Io, Level, LogSpace, MapMember, MapState,
+    MemberRequest, Message, RegionMap, RegionSpace, Room, Shard, Shared, Suspects,
 };
 use block::{Completion, Cookie, Full, Request, Status};
 use guest::{Driver, Layout, Memory, Options, Part};
@@ -223,6 +223,7 @@ fn device(guest_memory: &Arc<Memory>, driver: &Driver) -> Device {
     let area = layout.region_map;
     let stripes = RegionSpace::stripes_for(&geometry, area.length);
     let space = RegionSpace::new(&geometry, stripes, (area.offset, area.length)).expect("fits");
+    let log = LogSpace::new(&geometry, (layout.log.offset, layout.log.length));
     let map = ArrayMap {
         array: ArrayIndex(0),
         serial: 0,
@@ -237,9 +238,16 @@ fn device(guest_memory: &Arc<Memory>, driver: &Driver) -> Device {
         home: ReactorIndex(0),
         read_only: false,
         suspects: Arc::new(Suspects::none(&space)),
+        log_life: 1,
+        log_from: 1,
+        write_hole: WriteHole::Auto,
     };
     // Where writes go again and again, regions are dirty.
-    let shared = Shared::new(&map, &RegionMap::new(space, uuid::Uuid::nil()).all_dirty());
+    let shared = Shared::new(
+        &map,
+        &RegionMap::new(space, uuid::Uuid::nil()).all_dirty(),
+        (log, 1),
+    );
     let shard =
         Shard::new(ReactorIndex(0), Arc::new(map), shared, Room::default()).expect("memory");
     let mapping = Mapping::new(guest_memory.file().as_fd(), 0, 64 << 20).expect("mapped");

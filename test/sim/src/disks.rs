@@ -3,10 +3,10 @@
 
 use array::assembly::{Assembly, Found, assemble};
 use array::format::{
-    ArrayConfig, Created, Features, Layout, MemberState, REGION_BLOCK_BYTES, RegionBlock,
-    SUPERBLOCK_BYTES, Sectors, Superblock,
+    ArrayConfig, Created, Features, LOG_HEADER_BYTES, Layout, MemberState, REGION_BLOCK_BYTES,
+    RegionBlock, SUPERBLOCK_BYTES, Sectors, Superblock,
 };
-use array::{Geometry, MemberPlace, RegionMap};
+use array::{Geometry, MemberPlace, RegionMap, Replay};
 use block::Status;
 use units::{BlockSize, DriveIndex, MemberIndex, Update, bytes_u64, bytes_usize};
 use uuid::Uuid;
@@ -23,11 +23,13 @@ pub const DRIVE_BYTES: u64 = 16 << 20;
 /// # Panics
 /// When that is more than there is.
 #[must_use]
-pub fn layout(members: usize, data_bytes: u64) -> Layout {
+pub fn layout(members: usize, data_bytes: u64, log_bytes: u64) -> Layout {
     let mut layout =
         Layout::for_member(DRIVE_BYTES, BlockSize::B512, members).expect("large enough");
     assert!(layout.data.length >= data_bytes);
     layout.data.length = data_bytes;
+    // A small log comes round often.
+    layout.log.length = layout.log.length.min(log_bytes);
     layout
 }
 
@@ -152,6 +154,38 @@ pub fn regions(drives: &[SimDrive], assembly: &Assembly) -> RegionMap {
     }
     map.complete();
     map
+}
+
+/// Does again what the log says, as the control path does; not more than `most` parts of it.
+///
+/// # Panics
+/// When a part lies outside of its member.
+pub fn replay(drives: &mut [SimDrive], assembly: &Assembly, most: usize) {
+    let (superblock, config) = (&assembly.superblock, &assembly.config);
+    if config.clean {
+        return;
+    }
+    let space = superblock.log();
+    let is_here = |member: MemberIndex| assembly.members[member.at()].is_some();
+    let mut replay = Replay::new(config, superblock, is_here);
+    for (position, drive) in assembly.members.iter().enumerate() {
+        let Some(drive) = drive else { continue };
+        let (member, drive) = (MemberIndex::from_at(position), &drives[drive.at()]);
+        for slot in 0..space.slots() {
+            let offset = space.slot(slot);
+            let header = drive.get(offset, bytes_u64(LOG_HEADER_BYTES));
+            if let Some(bytes) = replay.payload_bytes(member, &header) {
+                let payload = drive.get(offset + bytes_u64(LOG_HEADER_BYTES), bytes_u64(bytes));
+                replay.take(member, &header, &payload);
+            }
+        }
+    }
+    for part in replay.redo().into_iter().take(most) {
+        if let Some(drive) = assembly.members[part.member.at()] {
+            let offset = superblock.layout.data.offset + part.offset;
+            drives[drive.at()].put(offset, &part.bytes);
+        }
+    }
 }
 
 /// By member: where it is.

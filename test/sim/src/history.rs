@@ -3,13 +3,16 @@
 
 mod end;
 mod faults;
+mod logged;
 mod probe;
 mod stop;
 mod volumes;
 
 use ::volume::{NewVolume, VolumeTable};
 use array::assembly::Verdict;
-use array::format::{ArrayConfig, ExtentRun, Layout, MemberRecord, MemberState, VolumeState};
+use array::format::{
+    ArrayConfig, ExtentRun, Layout, MemberRecord, MemberState, VolumeState, WriteHole,
+};
 use array::{
     Command, Event, Geometry, GeometryParameters, Level, MapState, PassState, Refusal, RegionMap,
     Shard, Suspects,
@@ -57,6 +60,8 @@ pub struct Outcome {
     pub crashes: u64,
     /// Blocks of torn stripes written before the resync reached them.
     pub probed: u64,
+    /// Crashes while members were out and writes under way.
+    pub logged: u64,
 }
 
 /// A command that was given and is not answered.
@@ -104,6 +109,10 @@ struct History {
     rounds_left: u64,
     /// A drive that hangs until another is in its place.
     swapped: Option<usize>,
+    /// Every write is logged: a stop and the loss of a member at once do no harm.
+    strict: bool,
+    /// Volumes of a record that nobody knows to be durable until the array has started.
+    newcomers: Vec<Uuid>,
     again: Vec<Asked>,
     /// By member: its drive when the last events had been looked at.
     filled_by: Vec<Option<DriveIndex>>,
@@ -134,7 +143,9 @@ pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
     } else {
         (256 + random.below(200)) * 4096 / chunk_bytes
     };
-    let layout = disks::layout(members, rows * chunk_bytes);
+    let slot_bytes = 4096 + chunk_bytes.min(64 << 10);
+    let log_bytes = (6 + random.below(24)) * slot_bytes;
+    let layout = disks::layout(members, rows * chunk_bytes, log_bytes);
     let geometry = Geometry::new(GeometryParameters {
         level,
         members,
@@ -163,6 +174,8 @@ pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
         record_in_doubt: false,
         rounds_left: rounds_max,
         swapped: None,
+        strict: false,
+        newcomers: Vec::new(),
         again: Vec::new(),
         filled_by: Vec::new(),
         outcome: Outcome::default(),
@@ -226,6 +239,10 @@ impl History {
         let mut drives: Vec<SimDrive> = (0..members).map(|_| SimDrive::default()).collect();
         let mut config = new_config(&self.geometry, !soiled);
         config.clean = false;
+        self.strict = self.random.happens(150);
+        if self.strict {
+            config.options.write_hole = WriteHole::Strict;
+        }
         for (position, drive) in drives.iter_mut().enumerate() {
             config.members[position].drive_bytes = disks::DRIVE_BYTES;
             let uuid = config.members[position].uuid;
@@ -278,6 +295,7 @@ impl History {
             drives,
             regions,
             suspects,
+            log: self.superblock(MemberIndex(0), Uuid::nil()).log(),
             reactors: 1 + self.random.position(3),
             window_bytes: windows * self.geometry.stripe_bytes(),
             seed: self.random.next(),
@@ -433,11 +451,20 @@ impl History {
                 panic!("{explanation}; {:?}; {drives:#?}", assembly.config)
             }
         }
+        if self.random.happens(200) {
+            // Killed while it did again what was logged.
+            let most = self.random.position(20);
+            disks::replay(&mut drives, &assembly, most);
+        }
+        disks::replay(&mut drives, &assembly, usize::MAX);
         let id = u128::from(self.random.next()) << 64 | u128::from(self.random.next());
         let mut config = assembly.start(id, true).expect("startable").clone();
         VolumeTable::new(&mut config, &assembly.superblock).recover();
         self.forget_deleted(&config);
+        let known: Vec<Uuid> = self.client.disks.keys().copied().collect();
         self.client.follow(&config, &assembly.superblock.extents());
+        let disks = self.client.disks.keys().copied();
+        self.newcomers = disks.filter(|uuid| !known.contains(uuid)).collect();
         let mut places = disks::places(&assembly);
         for (place, record) in places.iter_mut().zip(&config.members) {
             if !matches!(

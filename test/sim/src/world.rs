@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use array::format::{ArrayConfig, ArrayOptions, Features, Layout, MemberRecord, MemberState};
 use array::{
-    Command, Coordinator, CoordinatorSettings, Event, Geometry, Io, MapIdentity, MemberPlace,
-    MemberRequest, Message, Refusal, RegionMap, RegionSpace, Room, Shard, Shared, Suspects,
-    initial_map,
+    Command, Coordinator, CoordinatorSettings, Event, Geometry, Io, LogSpace, MapIdentity,
+    MemberPlace, MemberRequest, Message, Refusal, RegionMap, RegionSpace, Room, Shard, Shared,
+    Suspects, initial_map,
 };
 use block::{Completion, Full, Request, Status};
 use units::limits::BUCKETS;
@@ -117,6 +117,8 @@ pub struct Setup {
     pub regions: RegionMap,
     /// Regions whose parity is not trusted.
     pub suspects: Suspects,
+    /// Where the log lies.
+    pub log: LogSpace,
     /// Where chance comes from.
     pub seed: u64,
 }
@@ -141,6 +143,7 @@ pub fn new_config(geometry: &Geometry, resynced: bool) -> ArrayConfig {
         forced_at: Update(0),
         features: Features::default(),
         clean: true,
+        log_from: 0,
         resynced_until: StripeIndex(if resynced { geometry.stripes() } else { 0 }),
         members,
         volumes: Vec::new(),
@@ -184,6 +187,7 @@ impl World {
         let mut world = World::new(Setup {
             regions,
             suspects,
+            log: superblock.log(),
             geometry,
             config,
             places,
@@ -211,6 +215,7 @@ impl World {
             window_bytes,
             regions,
             suspects,
+            log,
             seed,
         } = setup;
         let mut random = Random::new(seed);
@@ -225,7 +230,7 @@ impl World {
             home: all[home],
         };
         let map = Arc::new(initial_map(identity, &config, &places, suspects));
-        let shared = Shared::new(&map, &regions);
+        let shared = Shared::new(&map, &regions, (log, reactors));
         let room = Room {
             requests: 16,
             works: 16,

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use array::MemberPlace;
 use array::assembly::{Assembly, LeftOut, Verdict, assemble};
 use array::format::{ArrayConfig, ExclusionCause, MemberState};
-use array::{MemberPlace, RegionMap};
 use control::request::{ArrayImport, DriveSpec};
 use control::view::{ArrayView, FoundArray, FoundDrive};
 use control::{Answer, EngineError, ErrorKind};
@@ -156,6 +156,7 @@ impl Host {
                 layout: assembly.superblock.layout,
             })
         };
+        self.replay_log(&object, &assembly)?;
         let regions = self.read_regions(&assembly);
         let suspects = regions.suspects(assembly.config.clean, next.resynced_until);
         tracing::info!(
@@ -169,6 +170,7 @@ impl Host {
         let start = ArrayStart {
             regions,
             suspects,
+            log: assembly.superblock.log(),
             array: index,
             geometry,
             config: next.clone(),
@@ -279,30 +281,6 @@ impl Host {
                 .next("the others are not enough: see what its drives need, and start it again"));
         }
         Ok((assembly, unwritable))
-    }
-
-    /// The region map as the members in sync have it. What cannot be read counts as dirty.
-    fn read_regions(&self, assembly: &Assembly) -> RegionMap {
-        let superblock = &assembly.superblock;
-        let mut map = RegionMap::new(superblock.regions(), superblock.array);
-        for (position, record) in assembly.config.members.iter().enumerate() {
-            let member = MemberIndex::from_at(position);
-            let drive = assembly.members[position].filter(|_| record.state == MemberState::InSync);
-            let drive = drive.and_then(|index| {
-                let state = self.state();
-                let entry = state.drive_at(index)?;
-                Some((entry.name.clone(), Arc::clone(&entry.drive)))
-            });
-            let Some((name, drive)) = drive else {
-                continue;
-            };
-            if let Err(source) = records::read_regions(&drive, superblock, member, &mut map) {
-                tracing::warn!(event = "regions_unreadable", drive = name, error = %source,
-                    "its copies of the region map count for nothing");
-            }
-        }
-        map.complete();
-        map
     }
 
     /// Puts a stopped array together again from what is on its drives.

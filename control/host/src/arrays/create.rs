@@ -1,5 +1,6 @@
 //! A new array: which drives it may take, and what its first records say.
 
+use array::assembly::LIVES_SHIFT;
 use array::format::{
     ArrayConfig, ArrayOptions, EXTENT_BYTES_MIN, ExtentRun, ExtentSpace, Features, Layout,
     MemberRecord, MemberState, Sectors, Superblock, check_name,
@@ -65,6 +66,7 @@ impl Host {
         let regions = RegionMap::new(superblock.regions(), create.uuid);
         let start = ArrayStart {
             suspects: regions.suspects(true, next.resynced_until),
+            log: superblock.log(),
             regions,
             array: index,
             geometry: superblock.geometry,
@@ -275,6 +277,8 @@ fn first_config(
         forced_at: Update(0),
         features: Features::default(),
         clean: true,
+        // Above all lives of an earlier array of this uuid, whose pieces may still be there.
+        log_from: created_now().seconds << LIVES_SHIFT,
         resynced_until: StripeIndex(if blank || geometry.parity() == 0 {
             geometry.stripes()
         } else {
@@ -291,10 +295,7 @@ fn first_config(
             }]
         },
         options: ArrayOptions {
-            write_hole: write_hole_of(
-                &format!("array {}", create.name),
-                create.options.write_hole,
-            )?,
+            write_hole: write_hole_of(create.options.write_hole),
             ..ArrayOptions::default()
         },
     })

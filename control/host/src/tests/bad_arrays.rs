@@ -5,7 +5,6 @@ use std::os::unix::fs::FileExt;
 
 use control::request::{
     ArrayCreate, ArrayImport, ArrayModify, ArrayOptions, BackgroundKind, Level, MemberReplace,
-    WriteHole,
 };
 use control::view::{DriveState, MemberState};
 use control::{Engine, ErrorKind};
@@ -98,11 +97,6 @@ fn shapes_that_make_no_array_are_refused() {
             option(|o| o.block_bytes = Some(1024)),
             ErrorKind::Invalid,
             "no block size",
-        ),
-        (
-            option(|o| o.write_hole = WriteHole::Strict),
-            ErrorKind::Invalid,
-            "strict",
         ),
         (
             with(&good, |c| c.name = "no/name".into()),
@@ -333,7 +327,6 @@ fn options_that_do_not_fit_are_refused() {
         modify
     };
     for (modify, word) in [
-        (modify(|m| m.write_hole = Some(WriteHole::Strict)), "strict"),
         (
             modify(|m| m.latency_target_us = Some(1 << 40)),
             "latency target",

@@ -58,10 +58,11 @@ struct RawConfig {
     ancestor_count: U32,
     reserved_too: [u8; 4],
     ancestors: [RawAncestor; ANCESTORS_MAX],
+    log_from: U64,
 }
 
 const _: () = assert!(
-    HEAD_BYTES + size_of::<RawConfig>() == 600,
+    HEAD_BYTES + size_of::<RawConfig>() == 608,
     "part of the on-disk format"
 );
 const _: () = assert!(HEAD_BYTES + std::mem::offset_of!(RawConfig, name) == 128);
@@ -201,6 +202,7 @@ impl ArrayConfig {
             features,
             clean: raw.flags.get() & FLAG_CLEAN != 0,
             resynced_until: StripeIndex(raw.resynced_until.get()),
+            log_from: raw.log_from.get(),
             members: tables.members()?,
             volumes: tables.volumes()?,
             unzeroed: decode_runs(tables.unzeroed),
@@ -327,6 +329,7 @@ impl From<&ArrayConfig> for RawConfig {
             ancestor_count: count(config.ancestors.len()),
             reserved_too: [0; 4],
             ancestors,
+            log_from: config.log_from.into(),
         }
     }
 }

@@ -207,6 +207,8 @@ pub struct ArrayConfig {
     pub clean: bool,
     /// Parity of stripes below can be trusted, if the array is clean or running.
     pub resynced_until: StripeIndex,
+    /// Pieces of the log of lives before this one count for nothing.
+    pub log_from: u64,
     /// By `MemberIndex`.
     pub members: Vec<MemberRecord>,
     /// In order of creation.

@@ -69,6 +69,7 @@ pub(crate) fn config(members: u16) -> ArrayConfig {
         features: Features::default(),
         clean: true,
         resynced_until: StripeIndex(0),
+        log_from: 0,
         members: (0..members)
             .map(|member| MemberRecord {
                 uuid: Uuid::from_u128(1000 + u128::from(member)),
@@ -641,6 +642,7 @@ prop_compose! {
             features: Features { compat: 0, read_only_compat, incompat: 0 },
             clean: numbers.2,
             resynced_until: StripeIndex(numbers.1),
+            log_from: numbers.1 / 3,
             members,
             unzeroed: volumes
                 .iter()

@@ -162,6 +162,9 @@ impl Shard {
         let planned = self.tickets[slot].bands()[band].clone();
         self.decode(slot, band, planned.read, planned.decode);
         let ticket = &self.tickets[slot];
+        if ticket.is_answered() {
+            return;
+        }
         let role = planned
             .asked
             .written

@@ -110,6 +110,10 @@ impl Shard {
         if !coordinator.commands.is_empty() {
             return self.begin_command(io);
         }
+        let retired = self.advance_retire(io);
+        if retired > 0 {
+            return retired;
+        }
         self.open_window(io)
     }
 
@@ -322,7 +326,7 @@ impl Shard {
     // ---- maps ----------------------------------------------------------------------------
 
     /// The present map with the next serial.
-    fn successor(&self) -> ArrayMap {
+    pub(super) fn successor(&self) -> ArrayMap {
         let mut map = ArrayMap::clone(&self.map);
         map.serial += 1;
         map
@@ -334,6 +338,9 @@ impl Shard {
         let stripes = map.geometry.stripes();
         let decider = self.decider();
         map.update = decider.config.update;
+        map.log_from = decider.config.log_from;
+        map.log_life = map.log_life.max(map.log_from);
+        map.write_hole = decider.config.options.write_hole;
         if excluded {
             map.barrier = map.serial;
         }
@@ -366,7 +373,7 @@ impl Shard {
         map
     }
 
-    fn begin_broadcast(
+    pub(super) fn begin_broadcast(
         &mut self,
         map: ArrayMap,
         answers: Vec<u64>,
@@ -546,7 +553,7 @@ impl Shard {
     }
 }
 
-fn commit_of(
+pub(super) fn commit_of(
     config: ArrayConfig,
     places: Vec<Option<crate::coordinator::MemberPlace>>,
     phase: CommitPhase,

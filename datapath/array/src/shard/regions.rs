@@ -176,7 +176,7 @@ impl Shard {
         moved + self.advance_clear(stopped, io)
     }
 
-    fn is_usable(&self, member: MemberIndex) -> bool {
+    pub(super) fn is_usable(&self, member: MemberIndex) -> bool {
         let entry = &self.map.members[member.at()];
         entry.drive.is_some() && entry.state != MapState::Lost && !self.map.hopeless[member.at()]
     }

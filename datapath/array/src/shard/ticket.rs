@@ -8,6 +8,7 @@
 //! ticket are submitted in one turn, so that a killed process has begun all of them or none.
 
 mod planning;
+mod transfer;
 
 use std::ops::Range;
 
@@ -15,8 +16,8 @@ use block::{Operation, Status};
 use memory::SegmentList;
 use units::{MemberIndex, Role, RoleSet, StripeIndex, bytes_usize};
 
-use super::{DriveIo, IoOwner, Order, Shard, cell_lanes};
-use crate::buffers::{Side, TicketBuffers};
+use super::{DriveIo, Shard, cell_lanes};
+use crate::buffers::TicketBuffers;
 use crate::io::{Io, MemberFailure};
 use crate::map::Pass;
 use crate::plan::{Band, Method};
@@ -81,6 +82,8 @@ enum Step {
     Buffers,
     ReadRoom,
     Reading,
+    LogRoom,
+    Logging,
     WriteRoom,
     Writing,
     Barrier,
@@ -88,6 +91,10 @@ enum Step {
 
 /// See the module.
 #[derive(Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "three facts of which none follows from another"
+)]
 pub(super) struct Ticket {
     pub(super) order: TicketOrder,
     pub(super) lanes: Range<u32>,
@@ -101,9 +108,15 @@ pub(super) struct Ticket {
     /// Roles that returned errors when read, and those of the reads under way.
     media: RoleSet,
     errors: RoleSet,
+    /// What returned an error is tried once more, because nothing else is left.
+    second_try: bool,
     pending: u32,
     answered: bool,
     failures: Vec<(MemberIndex, u32)>,
+    /// The slot of the log that holds its pieces; some piece could not be written.
+    pub(super) log_slot: Option<u32>,
+    log_failed: bool,
+    pub(super) log_headers: Vec<u32>,
     pub(super) buffers: TicketBuffers,
 }
 
@@ -127,9 +140,13 @@ impl Default for Ticket {
             barrier: 0,
             media: RoleSet::EMPTY,
             errors: RoleSet::EMPTY,
+            second_try: false,
             pending: 0,
             answered: false,
             failures: Vec::new(),
+            log_slot: None,
+            log_failed: false,
+            log_headers: Vec::new(),
             buffers: TicketBuffers::default(),
         }
     }
@@ -152,17 +169,44 @@ impl Ticket {
         matches!(self.step, Step::Writing | Step::Barrier)
     }
 
+    /// Whether it was planned by a map of this serial or a later one, or has not begun to write.
+    pub(super) fn is_planned_since(&self, serial: u64) -> bool {
+        !self.is_writing() || self.serial >= serial
+    }
+
+    /// Roles that it changes.
+    pub(super) fn write_roles(&self) -> RoleSet {
+        self.roles(|band| band.write)
+    }
+
+    /// Its pieces are on their way to a slot of the log.
+    pub(super) fn begin_log(&mut self, slot: u32, pieces: usize) {
+        self.step = Step::Logging;
+        self.log_slot = Some(slot);
+        self.log_failed = false;
+        self.pending = u32::try_from(pieces).expect("at most 64 roles");
+    }
+
+    /// One piece is done; when it was the last, whether all went well.
+    pub(super) fn piece_logged(&mut self, well: bool) -> Option<bool> {
+        self.log_failed |= !well;
+        self.pending -= 1;
+        (self.pending == 0).then_some(!self.log_failed)
+    }
+
+    /// Whether its memory is the guest's again.
+    pub(super) fn is_answered(&self) -> bool {
+        self.answered
+    }
+
+    /// It may write in place.
+    pub(super) fn go_write(&mut self) {
+        self.step = Step::WriteRoom;
+    }
+
     pub(super) fn set_write(&mut self, band: usize, write: RoleSet) {
         self.bands[band].write = write;
     }
-}
-
-/// One member request of a ticket.
-#[derive(Clone, Debug)]
-struct Transfer {
-    role: Role,
-    side: Side,
-    lanes: Range<u32>,
 }
 
 impl Shard {
@@ -184,6 +228,7 @@ impl Shard {
         ticket.lanes = asked[0].lanes.start..asked[asked.len() - 1].lanes.end;
         ticket.step = Step::Claiming;
         ticket.media = RoleSet::EMPTY;
+        ticket.second_try = false;
         ticket.answered = false;
         ticket.failures.clear();
         let lanes = ticket.lanes.clone();
@@ -207,6 +252,7 @@ impl Shard {
             self.fill_and_read(slot, io);
             moved += 1;
         }
+        moved += self.advance_log(io);
         moved += self.advance_region_waiters(io);
         while let Some(&slot) = self.room_waiters.front() {
             if !self.try_issue(slot, io) {
@@ -220,7 +266,14 @@ impl Shard {
 
     /// Plans the ticket by what is known now, and takes its buffers.
     fn start_ticket(&mut self, slot: u32, io: &mut impl Io) {
-        if self.plan_ticket(slot).is_err() {
+        let mut planned = self.plan_ticket(slot);
+        let ticket = &mut self.tickets[slot];
+        if planned.is_err() && !ticket.media.is_empty() && !ticket.second_try {
+            ticket.second_try = true;
+            ticket.media = RoleSet::EMPTY;
+            planned = self.plan_ticket(slot);
+        }
+        if planned.is_err() {
             self.answer_ticket(slot, Status::Media, io);
             self.end_ticket(slot);
             return;
@@ -288,6 +341,9 @@ impl Shard {
             return true;
         }
         let step = self.tickets[slot].step;
+        if step == Step::LogRoom {
+            return self.try_log(slot, false, io);
+        }
         if step == Step::WriteRoom && !self.is_region_ready(slot) {
             self.want_region(slot, io);
             self.region_waiters.push(slot);
@@ -320,86 +376,6 @@ impl Shard {
     /// Whether the ticket was planned by a map that is not valid any more.
     pub(super) fn is_stale(&self, slot: u32) -> bool {
         self.tickets[slot].serial != self.map.serial
-    }
-
-    /// Calls `visit` with each member request of the phase: by role, neighbouring bands as one.
-    fn each_transfer(
-        &mut self,
-        slot: u32,
-        operation: Operation,
-        mut visit: impl FnMut(&mut Shard, Transfer),
-    ) -> usize {
-        let read = operation == Operation::Read;
-        let select = |band: &PlannedBand| if read { band.read } else { band.write };
-        let mut count = 0;
-        for role in self.tickets[slot].roles(select) {
-            let mut open: Option<Transfer> = None;
-            for position in 0..self.tickets[slot].band_count {
-                let band = &self.tickets[slot].bands[position];
-                if !select(band).has(role) {
-                    continue;
-                }
-                let side = if read && band.old.has(role) {
-                    Side::Old
-                } else {
-                    Side::New
-                };
-                let lanes = band.asked.lanes.clone();
-                match &mut open {
-                    Some(last) if last.side == side && last.lanes.end == lanes.start => {
-                        last.lanes.end = lanes.end;
-                    }
-                    _ => {
-                        if let Some(done) = open.replace(Transfer { role, side, lanes }) {
-                            count += 1;
-                            visit(self, done);
-                        }
-                    }
-                }
-            }
-            if let Some(done) = open {
-                count += 1;
-                visit(self, done);
-            }
-        }
-        count
-    }
-
-    fn issue_transfer(
-        &mut self,
-        slot: u32,
-        operation: Operation,
-        transfer: Transfer,
-        io: &mut impl Io,
-    ) {
-        let Transfer { role, side, lanes } = transfer;
-        let stripe = self.tickets[slot].order.stripe;
-        let (member, offset) = self.drive_offset(stripe, role, lanes.start);
-        let length = self.bytes(lanes.end - lanes.start);
-        let source = if self.geometry().data() == 1 && operation == Operation::Write {
-            self.mirror_source(slot, role)
-        } else {
-            role
-        };
-        let memory =
-            (operation != Operation::WriteZeroes).then(|| self.part(slot, side, source, &lanes));
-        let owner = IoOwner::Ticket { ticket: slot, role };
-        let order = Order {
-            owner,
-            member,
-            operation,
-            offset,
-            length,
-        };
-        self.issue(order, |list| list.extend(memory), io);
-    }
-
-    /// The role whose buffer is written to copy `role` of a mirror.
-    fn mirror_source(&self, slot: u32, role: Role) -> Role {
-        match self.tickets[slot].order.kind {
-            Kind::Write(_) => Role(0),
-            Kind::Clear | Kind::Read { .. } | Kind::Repair(_) => role,
-        }
     }
 
     /// A member request of a ticket is done.
@@ -468,19 +444,20 @@ impl Shard {
             }
             self.counters.rewrites += 1;
         }
-        self.tickets[slot].step = Step::WriteRoom;
+        self.tickets[slot].step = if self.must_log(slot) {
+            Step::LogRoom
+        } else {
+            Step::WriteRoom
+        };
         self.seek_room(slot, io);
     }
 
-    /// Back to the plan, at the next poll; the lanes stay claimed.
+    /// Back to the plan, at the next poll; the lanes stay claimed. A read that was answered and
+    /// lacks only its rewrite goes on for that.
     pub(super) fn replan(&mut self, slot: u32) {
+        self.end_log(slot);
         let ticket = &mut self.tickets[slot];
         self.buffers.release(&mut ticket.buffers);
-        if ticket.answered {
-            // A read that was answered and only lacks its rewrite: the next reader repairs it.
-            self.end_ticket(slot);
-            return;
-        }
         self.granted.push(slot);
     }
 
@@ -567,6 +544,7 @@ impl Shard {
     }
 
     fn end_ticket(&mut self, slot: u32) {
+        self.end_log(slot);
         let Shard {
             tickets,
             buffers,

@@ -47,6 +47,7 @@ fn main() -> ExitCode {
             total.answered += outcome.answered;
             total.crashes += outcome.crashes;
             total.probed += outcome.probed;
+            total.logged += outcome.logged;
             continue;
         }
         failed += 1;
@@ -60,10 +61,11 @@ fn main() -> ExitCode {
         answered,
         crashes,
         probed,
+        logged,
     } = total;
     println!(
         "{run} seeds from {}: {failed} failed, {per_second:.1} seeds/s, {answered} requests, \
-         {crashes} stops, {probed} torn blocks written",
+         {crashes} stops ({logged} on the log), {probed} torn blocks written",
         wanted.first
     );
     if failed > 0 {

@@ -10,13 +10,27 @@ impl History {
     /// The process is killed or the power fails.
     pub(super) fn crash(&mut self, mut world: World) -> Vec<SimDrive> {
         self.outcome.crashes += 1;
+        for uuid in std::mem::take(&mut self.newcomers) {
+            if !self.started {
+                self.client.disks.remove(&uuid);
+            }
+        }
         let ending = self.random.below(7);
         // A record that is only in the caches, and the next stop before the next record counts.
         let power =
             (self.random.happens(500) || self.record_in_doubt) && ending != KILLED_IN_A_COMMIT;
         self.record_in_doubt = ending == KILLED_IN_A_COMMIT;
         let is_protected = self.geometry.parity() > 0;
-        let may_tear = !is_protected || self.is_sound(&world);
+        if self.is_soundly_degraded(&world) && self.random.happens(300) {
+            self.write_until_whole(&mut world);
+        }
+        let logs = is_protected && self.is_soundly_degraded(&world) && self.random.happens(700);
+        if logs {
+            self.write_on_the_log(&mut world);
+        }
+        let logs = logs && self.is_soundly_degraded(&world);
+        self.outcome.logged += u64::from(logs);
+        let may_tear = !is_protected || self.is_sound(&world) || logs;
         if !may_tear {
             self.quiesce(&mut world, power);
         }
@@ -30,6 +44,9 @@ impl History {
             }
             _ => {}
         }
+        let victim = self
+            .victim(&world)
+            .filter(|_| !self.record_in_doubt && may_tear);
         self.torn |= is_protected && may_tear;
         let mut drives = world.die();
         for drive in &mut drives {
@@ -40,12 +57,29 @@ impl History {
                 drive.process_dies(&mut self.random);
             }
         }
+        if let Some(victim) = victim {
+            drives[victim.at()].gone = true;
+            drives[victim.at()].hurt = true;
+            self.outcome.logged += 1;
+        }
         let left = self.client.stop(power);
         self.again.clear();
         if self.random.happens(700) {
             self.again = left;
         }
         drives
+    }
+
+    /// The drive of a member that a strict array may lose together with the power.
+    fn victim(&mut self, world: &World) -> Option<DriveIndex> {
+        let map = world.shards[world.home].map();
+        let resynced = map.trusted_until.0 >= self.geometry.stripes();
+        let logged = self.strict && resynced && self.geometry.parity() > 0;
+        if !logged || self.geometry.data() == 1 || !self.is_sound(world) {
+            return None;
+        }
+        let member = self.random.position(self.geometry.members());
+        map.members[member].drive
     }
 
     /// Goes on until metadata is being written, and some steps more.

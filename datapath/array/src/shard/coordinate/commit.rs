@@ -16,7 +16,7 @@ use crate::planted::{self, Fault};
 use crate::regions::Suspects;
 
 impl Shard {
-    pub(super) fn begin_commit(&mut self, mut commit: Commit) {
+    pub(in crate::shard) fn begin_commit(&mut self, mut commit: Commit) {
         commit.todo = self.phase_members(&commit);
         let replaced = self.decider().commit.replace(commit);
         assert!(replaced.is_none(), "one change at a time");

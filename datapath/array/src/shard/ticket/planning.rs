@@ -110,6 +110,7 @@ impl Shard {
         let readable = self.direct_role(stripe, role).unwrap_or(role);
         let role = if k == 1 { readable } else { role };
         let role = damaged.unwrap_or(role);
+        let damaged = damaged.filter(|_| !self.tickets[slot].second_try);
         if let Some(role) = damaged {
             let ticket = &mut self.tickets[slot];
             ticket.media = ticket.media.with(role);

@@ -1,0 +1,94 @@
+//! What an unclean stop has left: logged writes are done again, and the region map says where
+//! parity may be torn.
+
+use std::sync::Arc;
+
+use array::assembly::Assembly;
+use array::format::MemberState;
+use array::{RegionMap, Replay};
+use control::Answer;
+use drive::Drive;
+use units::MemberIndex;
+
+use crate::error::of_io;
+use crate::{Host, records};
+
+impl Host {
+    /// Does again the writes that were under way when the array was stopped uncleanly, as the log
+    /// has them, and makes them durable.
+    pub(super) fn replay_log(&self, object: &str, assembly: &Assembly) -> Answer<()> {
+        let (superblock, config) = (&assembly.superblock, &assembly.config);
+        if config.clean || superblock.geometry.parity() == 0 {
+            return Ok(());
+        }
+        let is_here = |member: MemberIndex| assembly.members[member.at()].is_some();
+        let mut replay = Replay::new(config, superblock, is_here);
+        let drives: Vec<Option<(String, Arc<Drive>)>> = assembly
+            .members
+            .iter()
+            .map(|drive| {
+                let state = self.state();
+                let entry = state.drive_at((*drive)?)?;
+                Some((entry.name.clone(), Arc::clone(&entry.drive)))
+            })
+            .collect();
+        let io = |name: &str, what: &str, source| {
+            of_io(format!("{object}, drive {name}"), what, &source)
+                .next("take that drive out, or see what it needs, and start the array again")
+        };
+        for (position, drive) in drives.iter().enumerate() {
+            if let Some((name, drive)) = drive {
+                let member = MemberIndex::from_at(position);
+                records::read_log(drive, superblock, member, &mut replay)
+                    .map_err(|source| io(name, "reading its log", source))?;
+            }
+        }
+        let redo = replay.redo();
+        tracing::info!(
+            event = "log_read",
+            object,
+            writes = redo.len(),
+            "the log is read"
+        );
+        for part in &redo {
+            if let Some((name, drive)) = &drives[part.member.at()] {
+                let offset = superblock.layout.data.offset + part.offset;
+                let written = drive.write(offset, &part.bytes);
+                written.map_err(|source| io(name, "writing what its log holds", source))?;
+            }
+        }
+        if redo.is_empty() {
+            return Ok(());
+        }
+        for (name, drive) in drives.iter().flatten() {
+            drive
+                .flush()
+                .map_err(|source| io(name, "flushing it", source))?;
+        }
+        Ok(())
+    }
+
+    /// The region map as the members in sync have it. What cannot be read counts as dirty.
+    pub(super) fn read_regions(&self, assembly: &Assembly) -> RegionMap {
+        let superblock = &assembly.superblock;
+        let mut map = RegionMap::new(superblock.regions(), superblock.array);
+        for (position, record) in assembly.config.members.iter().enumerate() {
+            let member = MemberIndex::from_at(position);
+            let drive = assembly.members[position].filter(|_| record.state == MemberState::InSync);
+            let drive = drive.and_then(|index| {
+                let state = self.state();
+                let entry = state.drive_at(index)?;
+                Some((entry.name.clone(), Arc::clone(&entry.drive)))
+            });
+            let Some((name, drive)) = drive else {
+                continue;
+            };
+            if let Err(source) = records::read_regions(&drive, superblock, member, &mut map) {
+                tracing::warn!(event = "regions_unreadable", drive = name, error = %source,
+                    "its copies of the region map count for nothing");
+            }
+        }
+        map.complete();
+        map
+    }
+}

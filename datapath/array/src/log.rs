@@ -1,0 +1,224 @@
+//! The log of a group that lacks members: where its slots are, and what is to be done again after
+//! an unclean stop.
+//!
+//! While a chunk of a stripe can only be had from the others, a write that is torn there loses
+//! what it did not touch. So each member first gets its own part of the write into its own log,
+//! and only when all have it durable does the write begin in place. After a stop, a write whose
+//! pieces are all there is done again, and of any other nothing was begun. The rules and their
+//! proof are in docs/on-disk.md, section 9, the choice in docs/design/001-log-of-pieces.md.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use units::limits::LARGE_BUFFER_BYTES;
+use units::{MemberIndex, Role, StripeIndex, bytes_u64, bytes_usize};
+use uuid::Uuid;
+
+use crate::format::{ArrayConfig, LOG_HEADER_BYTES, LogPiece, MemberState, Superblock};
+use crate::geometry::Geometry;
+use crate::planted::{self, Fault};
+
+/// Where the slots of the log lie; the same on all members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogSpace {
+    offset: u64,
+    slot_bytes: u64,
+    slots: u32,
+}
+
+impl LogSpace {
+    /// Slots that hold a cell each, in an area given by first byte and length.
+    #[must_use]
+    pub fn new(geometry: &Geometry, (offset, length): (u64, u64)) -> LogSpace {
+        let payload = geometry.chunk_bytes().min(bytes_u64(LARGE_BUFFER_BYTES));
+        let slot_bytes = bytes_u64(LOG_HEADER_BYTES) + payload;
+        LogSpace {
+            offset,
+            slot_bytes,
+            slots: u32::try_from(length / slot_bytes).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// How many slots.
+    #[must_use]
+    pub fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    /// Where a slot lies on a member, in bytes.
+    #[must_use]
+    pub fn slot(&self, slot: u32) -> u64 {
+        self.offset + u64::from(slot) * self.slot_bytes
+    }
+}
+
+impl Superblock {
+    /// Where the log lies.
+    #[must_use]
+    pub fn log(&self) -> LogSpace {
+        let area = self.layout.log;
+        LogSpace::new(&self.geometry, (area.offset, area.length))
+    }
+}
+
+/// A part of a write that is to be done again, on one member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redo {
+    /// On which member.
+    pub member: MemberIndex,
+    /// Where, in bytes from the start of its data area.
+    pub offset: u64,
+    /// What is written there.
+    pub bytes: Vec<u8>,
+}
+
+/// The pieces of one write with their content, by role.
+type Pieces = BTreeMap<Role, (LogPiece, Vec<u8>)>;
+
+/// The pieces that were found on the members of an array, gathered.
+#[derive(Debug)]
+pub struct Replay {
+    array: Uuid,
+    from: u64,
+    /// By member: what it has of stripes below is relied on.
+    relied_on: Vec<StripeIndex>,
+    geometry: Geometry,
+    /// By life, number and writer; then by role.
+    writes: BTreeMap<(u64, u64, u16), Pieces>,
+    /// By writer: its highest number.
+    newest: BTreeMap<u16, u64>,
+}
+
+impl Replay {
+    /// With nothing found yet. `is_here` tells of each member whether its drive is here.
+    #[must_use]
+    pub fn new(
+        config: &ArrayConfig,
+        superblock: &Superblock,
+        is_here: impl Fn(MemberIndex) -> bool,
+    ) -> Replay {
+        let relied_on =
+            config
+                .members
+                .iter()
+                .enumerate()
+                .map(|(position, record)| match record.state {
+                    _ if !is_here(MemberIndex::from_at(position)) => StripeIndex(0),
+                    MemberState::InSync => StripeIndex(u64::MAX),
+                    MemberState::Rebuilding { until } => until,
+                    MemberState::Excluded { .. } | MemberState::Missing => StripeIndex(0),
+                });
+        Replay {
+            array: config.array,
+            from: config.log_from,
+            relied_on: relied_on.collect(),
+            geometry: superblock.geometry,
+            writes: BTreeMap::new(),
+            newest: BTreeMap::new(),
+        }
+    }
+
+    /// What the header of a slot says, if it counts: how many bytes of payload follow it.
+    #[must_use]
+    pub fn payload_bytes(&self, member: MemberIndex, header: &[u8]) -> Option<usize> {
+        let piece = self.judge(member, header)?;
+        let bytes = u64::from(piece.lanes()) << self.geometry.block_size().shift();
+        Some(if piece.zeroes { 0 } else { bytes_usize(bytes) })
+    }
+
+    fn judge(&self, member: MemberIndex, header: &[u8]) -> Option<LogPiece> {
+        let piece = LogPiece::decode(header).ok()?;
+        let chunk = self.geometry.chunk_blocks();
+        let inside =
+            |(lane, lanes): &(u32, u32)| lane.checked_add(*lanes).is_some_and(|end| end <= chunk);
+        let counts = piece.array == self.array
+            && piece.member == member
+            && (piece.life >= self.from || planted::is(Fault::StaleLogReplayed))
+            && piece.stripe.0 < self.geometry.stripes()
+            && piece.roles.len() <= self.geometry.group_members()
+            && piece
+                .roles
+                .iter()
+                .all(|role| role.at() < self.geometry.group_members())
+            && self.geometry.member(piece.stripe, piece.role) == member
+            && piece.runs.iter().all(inside)
+            && piece.lanes() <= chunk;
+        counts.then_some(piece)
+    }
+
+    /// Takes a slot of a member that is in sync or rebuilding.
+    pub fn take(&mut self, member: MemberIndex, header: &[u8], payload: &[u8]) {
+        let Some(piece) = self.judge(member, header) else {
+            return;
+        };
+        let newest = self.newest.entry(piece.writer).or_default();
+        *newest = piece.sequence.max(*newest);
+        if LogPiece::checksum([payload].into_iter()) != piece.payload_checksum {
+            // Torn: the write that it belongs to was not begun.
+            return;
+        }
+        let key = (piece.life, piece.sequence, piece.writer);
+        let pieces = self.writes.entry(key).or_default();
+        pieces.insert(piece.role, (piece, payload.to_vec()));
+    }
+
+    /// What is to be done again, in this order. To be durable before the next update is committed.
+    #[must_use]
+    pub fn redo(self) -> Vec<Redo> {
+        let mut redo = Vec::new();
+        for pieces in self.writes.values() {
+            let (first, _) = pieces.values().next().expect("made with one");
+            let newest = self.newest.get(&first.writer).copied().unwrap_or(0);
+            let old = first.sequence + u64::from(first.window) <= newest;
+            if old && !planted::is(Fault::OldPiecesReplayed) {
+                continue;
+            }
+            // Of the members on which this stripe relies, all have their pieces if the write was
+            // begun.
+            let missing = first.roles.iter().any(|role| {
+                let member = self.geometry.member(first.stripe, role);
+                let there = pieces
+                    .get(&role)
+                    .is_some_and(|(piece, _)| piece.roles == first.roles);
+                first.stripe < self.relied_on[member.at()] && !there
+            });
+            if missing && !planted::is(Fault::TornLogReplayed) {
+                continue;
+            }
+            for (piece, payload) in pieces.values() {
+                self.redo_piece(piece, payload, &mut redo);
+            }
+        }
+        redo
+    }
+
+    fn redo_piece(&self, piece: &LogPiece, payload: &[u8], redo: &mut Vec<Redo>) {
+        let shift = self.geometry.block_size().shift();
+        let mut from = 0;
+        for (lane, lanes) in piece.runs.into_iter().filter(|(_, lanes)| *lanes > 0) {
+            let length = bytes_usize(u64::from(lanes) << shift);
+            let bytes = if piece.zeroes {
+                vec![0; length]
+            } else {
+                payload[from..from + length].to_vec()
+            };
+            from += length;
+            let block = self.geometry.member_block(piece.stripe) + u64::from(lane);
+            redo.push(Redo {
+                member: piece.member,
+                offset: block << shift,
+                bytes,
+            });
+        }
+    }
+}
+
+/// The cell of a stripe, in few bits.
+#[must_use]
+pub(crate) fn cell_hash(stripe: StripeIndex, cell: u32) -> u16 {
+    // Fibonacci hashing: neighbouring stripes fall far apart.
+    let mixed = (stripe.0 << 5 ^ u64::from(cell)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    u16::try_from(mixed >> 54).expect("ten bits")
+}

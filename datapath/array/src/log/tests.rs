@@ -1,0 +1,191 @@
+//! The log's promises: a piece is read as it was written, a write is done again only when all its
+//! pieces are there that could be, in order, and nothing that is out of date.
+
+use units::{MemberIndex, Role, RoleSet, StripeIndex};
+
+use super::*;
+use crate::format::tests::{config, superblock};
+use crate::format::{LOG_HEADER_BYTES, LogPiece};
+
+const MIB: u64 = 1 << 20;
+const ARRAY: Uuid = Uuid::from_u128(0xA7);
+
+/// A piece of a write of one block to lane 2 of roles 0 and 4 (P) of a stripe.
+fn piece(stripe: u64, role: u8, (life, sequence): (u64, u64)) -> LogPiece {
+    let superblock = superblock(0, 6, 256 * MIB);
+    let stripe = StripeIndex(stripe);
+    LogPiece {
+        array: ARRAY,
+        member: superblock.geometry.member(stripe, Role(role)),
+        life,
+        writer: 1,
+        sequence,
+        window: 8,
+        stripe,
+        role: Role(role),
+        roles: RoleSet::one(Role(0)).with(Role(4)),
+        zeroes: false,
+        runs: [(2, 1), (0, 0), (0, 0)],
+        payload_checksum: 0,
+    }
+}
+
+fn encoded(mut piece: LogPiece, content: u8) -> (MemberIndex, Vec<u8>, Vec<u8>) {
+    let blocks = usize::try_from(piece.lanes()).expect("few");
+    let payload = if piece.zeroes {
+        Vec::new()
+    } else {
+        vec![content; 4096 * blocks]
+    };
+    piece.payload_checksum = LogPiece::checksum([payload.as_slice()].into_iter());
+    let mut header = vec![0; LOG_HEADER_BYTES];
+    piece.encode_into(&mut header);
+    (piece.member, header, payload)
+}
+
+fn replay(is_here: impl Fn(MemberIndex) -> bool) -> Replay {
+    let mut config = config(6);
+    config.log_from = 5;
+    Replay::new(&config, &superblock(0, 6, 256 * MIB), is_here)
+}
+
+fn take(replay: &mut Replay, piece: LogPiece, content: u8) {
+    let (member, header, payload) = encoded(piece, content);
+    if let Some(bytes) = replay.payload_bytes(member, &header) {
+        assert_eq!(bytes, payload.len());
+        replay.take(member, &header, &payload);
+    }
+}
+
+#[test]
+fn a_piece_is_read_as_it_was_written() {
+    let mut one = piece(7, 4, (1 << 40, 99));
+    one.zeroes = true;
+    one.runs = [(1, 2), (5, 1), (8, 4)];
+    let (_, header, payload) = encoded(one, 0);
+    one.payload_checksum = LogPiece::checksum([payload.as_slice()].into_iter());
+    assert_eq!(LogPiece::decode(&header), Ok(one));
+    // As the document says.
+    assert_eq!(&header[..8], b"GBLOGENT");
+    assert_eq!(&header[48..56], &(1_u64 << 40).to_le_bytes());
+    assert_eq!(&header[56..64], &99_u64.to_le_bytes());
+    assert_eq!(&header[64..72], &7_u64.to_le_bytes());
+    assert_eq!(&header[72..80], &0b1_0001_u64.to_le_bytes());
+    assert_eq!(&header[80..84], &[1, 0, 4, 1]);
+    assert_eq!(&header[88..92], &8_u32.to_le_bytes());
+    assert_eq!(&header[96..104], &[1, 0, 0, 0, 2, 0, 0, 0]);
+    for at in 0..120 {
+        let mut torn = header.clone();
+        torn[at] ^= 4;
+        assert!(LogPiece::decode(&torn).is_err(), "byte {at}");
+    }
+}
+
+#[test]
+fn a_write_is_done_again_when_all_its_pieces_are_there_and_not_otherwise() {
+    let mut whole = replay(|_| true);
+    take(&mut whole, piece(3, 0, (5, 1)), 0xA0);
+    take(&mut whole, piece(3, 4, (5, 1)), 0xA4);
+    let geometry = superblock(0, 6, 256 * MIB).geometry;
+    let offset = (geometry.member_block(StripeIndex(3)) + 2) * 4096;
+    let redo = whole.redo();
+    assert_eq!(redo.len(), 2);
+    for (part, (role, content)) in redo.iter().zip([(0, 0xA0), (4, 0xA4)]) {
+        assert_eq!(part.member, geometry.member(StripeIndex(3), Role(role)));
+        assert_eq!((part.offset, &part.bytes), (offset, &vec![content; 4096]));
+    }
+    // One piece is missing, and its member is here.
+    let mut torn = replay(|_| true);
+    take(&mut torn, piece(3, 0, (5, 1)), 0xA0);
+    assert_eq!(torn.redo(), []);
+    // Its member is not here, so whatever it had is of no account.
+    let absent = geometry.member(StripeIndex(3), Role(4));
+    let mut lost = replay(|member| member != absent);
+    take(&mut lost, piece(3, 0, (5, 1)), 0xA0);
+    assert_eq!(lost.redo().len(), 1);
+    // It rebuilds, and has been there, or has not.
+    for (until, parts) in [(4, 0), (3, 1)] {
+        let mut config = config(6);
+        config.members[absent.at()].state = MemberState::Rebuilding {
+            until: StripeIndex(until),
+        };
+        let mut rebuilds = Replay::new(&config, &superblock(0, 6, 256 * MIB), |_| true);
+        take(&mut rebuilds, piece(3, 0, (5, 1)), 0xA0);
+        assert_eq!(rebuilds.redo().len(), parts, "until {until}");
+    }
+    // The content is torn.
+    let mut torn = replay(|_| true);
+    take(&mut torn, piece(3, 0, (5, 1)), 0xA0);
+    let (member, header, mut payload) = encoded(piece(3, 4, (5, 1)), 0xA4);
+    payload[4095] ^= 1;
+    torn.take(member, &header, &payload);
+    assert_eq!(torn.redo(), []);
+}
+
+#[test]
+fn later_writes_are_done_later_and_what_is_out_of_date_is_not_done() {
+    let mut several = replay(|_| true);
+    for (life, sequence, content) in [(5, 12, 3), (6, 13, 4), (5, 4, 1), (4, 11, 9), (5, 6, 2)] {
+        for role in [0, 4] {
+            take(&mut several, piece(3, role, (life, sequence)), content);
+        }
+    }
+    let contents: Vec<u8> = several.redo().iter().map(|part| part.bytes[0]).collect();
+    // Life 4 is dead, and numbers up to 13 - 8 are older than the window.
+    assert_eq!(contents, [2, 2, 3, 3, 4, 4]);
+}
+
+#[test]
+fn pieces_that_cannot_be_are_not_taken() {
+    let good = piece(3, 0, (5, 1));
+    let replay = replay(|_| true);
+    let takes = |piece: LogPiece, member: MemberIndex| {
+        let (_, header, _) = encoded(piece, 1);
+        replay.payload_bytes(member, &header).is_some()
+    };
+    assert!(takes(good, good.member));
+    let far = superblock(0, 6, 256 * MIB).geometry.stripes();
+    let bad = [
+        LogPiece {
+            array: Uuid::nil(),
+            ..good
+        },
+        LogPiece {
+            stripe: StripeIndex(far),
+            ..good
+        },
+        LogPiece {
+            stripe: StripeIndex(u64::MAX),
+            ..good
+        },
+        LogPiece {
+            stripe: StripeIndex(4),
+            ..good
+        },
+        LogPiece {
+            roles: RoleSet(u64::MAX),
+            ..good
+        },
+        LogPiece {
+            roles: RoleSet(1 << 63 | 1),
+            ..good
+        },
+        LogPiece {
+            runs: [(2, 1), (15, 2), (0, 0)],
+            ..good
+        },
+        LogPiece {
+            runs: [(2, 1), (u32::MAX, 2), (0, 0)],
+            ..good
+        },
+        LogPiece {
+            runs: [(0, 16), (0, 16), (0, 0)],
+            ..good
+        },
+    ];
+    for (position, piece) in bad.into_iter().enumerate() {
+        assert!(!takes(piece, good.member), "{position}");
+    }
+    let elsewhere = MemberIndex((good.member.0 + 1) % 6);
+    assert!(!takes(good, elsewhere), "a drive that took another's place");
+}

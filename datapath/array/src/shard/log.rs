@@ -1,0 +1,564 @@
+//! The log on a shard: tickets that write where a chunk can only be had from the others get their
+//! pieces into the members' logs first, and go on when these are flushed. See `crate::log`.
+//!
+//! A shard has a part of the slots to itself and takes them in turn, so that of two writes to the
+//! same lanes the older is overwritten first. A slot is taken again only when what it held has
+//! ended and was flushed in its place. A write to a cell that some slot still names is logged
+//! whatever the state of its members, or that slot would undo it after a stop.
+
+use std::collections::VecDeque;
+
+use block::{Operation, Status};
+use memory::{Backing, Buffer, Pages, Pool, Segment};
+use units::{MemberIndex, ReactorIndex, Role, bytes_u64, bytes_usize};
+
+use super::ticket::{Kind, TicketOrder};
+use super::{DriveIo, IoOwner, Order, Shard};
+use crate::coordinator::{CommitPhase, Retire};
+use crate::format::{LOG_HEADER_BYTES, LOG_RUNS, LogPiece, WriteHole};
+use crate::io::{Io, MemberFailure, Message};
+use crate::log::{LogSpace, cell_hash};
+use crate::map::MapState;
+use crate::planted::{self, Fault};
+
+/// Headers of pieces on their way: as many as the widest ticket has.
+const HEADERS: usize = units::limits::GROUP_MEMBERS_MAX;
+/// Values of `cell_hash`.
+const CELLS: usize = 1 << 10;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Use {
+    #[default]
+    Free,
+    /// A ticket's pieces are there, or on their way.
+    Busy,
+    /// The ticket has ended.
+    Ended,
+    /// It had ended when the flush began that is under way.
+    Flushing,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    state: Use,
+    /// The cell that it names, until it is taken again or its life is dead.
+    cell: Option<u16>,
+    life: u64,
+}
+
+#[derive(Debug)]
+struct Flush {
+    todo: Vec<MemberIndex>,
+    pending: usize,
+    ok: bool,
+    tickets: Vec<u32>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Log {
+    space: LogSpace,
+    first: u32,
+    slots: Vec<Slot>,
+    next: usize,
+    sequence: u64,
+    /// By cell hash: slots that name such a cell.
+    cells: Vec<u16>,
+    /// Tickets that wait for a slot, and those whose pieces are written and not flushed.
+    waiters: VecDeque<u32>,
+    flush_waiters: Vec<u32>,
+    flush: Option<Flush>,
+    /// Members whose flush failed: until they are dealt with another one is in vain.
+    failed: Vec<(MemberIndex, u32)>,
+    drain: Option<(ReactorIndex, u64)>,
+    headers: Pool,
+    buffers: Vec<Buffer>,
+    free_headers: Vec<u32>,
+    scratch: Vec<u8>,
+}
+
+impl Log {
+    /// The part of writer number `writer` of so many.
+    ///
+    /// # Errors
+    /// When the host refuses the memory.
+    pub(super) fn new(space: LogSpace, writer: usize, writers: usize) -> std::io::Result<Log> {
+        let each = bytes_usize(u64::from(space.slots())) / writers.max(1);
+        // One slot alone has no older half.
+        let each = if each < 2 { 0 } else { each };
+        let mut headers = Pool::new(HEADERS, LOG_HEADER_BYTES, Backing::Anonymous(Pages::Plain))?;
+        let buffers: Vec<Buffer> = (0..HEADERS)
+            .map(|_| headers.acquire().expect("one for each"))
+            .collect();
+        for buffer in &buffers {
+            headers.segment(buffer).fill(0);
+        }
+        Ok(Log {
+            space,
+            first: u32::try_from(writer * each).expect("below the slots"),
+            slots: vec![Slot::default(); each],
+            next: 0,
+            sequence: 0,
+            cells: vec![0; CELLS],
+            waiters: VecDeque::with_capacity(64),
+            flush_waiters: Vec::with_capacity(64),
+            flush: None,
+            failed: Vec::new(),
+            drain: None,
+            headers,
+            buffers,
+            free_headers: (0..u32::try_from(HEADERS).expect("few")).collect(),
+            scratch: vec![0; units::limits::LARGE_BUFFER_BYTES],
+        })
+    }
+
+    /// Half of the slots, by number the latest, may be needed after a stop; those of the other
+    /// half tell that they are not the latest, however the writes to these are torn.
+    fn window(&self) -> usize {
+        self.slots.len() / 2
+    }
+
+    /// The slot that was taken when the present one would leave the window.
+    fn oldest(&self) -> usize {
+        (self.next + self.slots.len() - self.window()) % self.slots.len()
+    }
+
+    fn take(&mut self, cell: u16, life: u64) -> Option<u32> {
+        if self.slots[self.oldest()].state != Use::Free {
+            return None;
+        }
+        let taken = self.next;
+        let slot = &mut self.slots[taken];
+        assert_eq!(slot.state, Use::Free, "older than what is looked at");
+        if let Some(old) = slot.cell.replace(cell) {
+            self.cells[usize::from(old)] -= 1;
+        }
+        self.cells[usize::from(cell)] += 1;
+        slot.state = Use::Busy;
+        slot.life = life;
+        self.next = (self.next + 1) % self.slots.len();
+        self.sequence += 1;
+        Some(u32::try_from(taken).expect("few slots"))
+    }
+
+    fn end(&mut self, slot: u32) {
+        let state = &mut self.slots[crate::slots::at(slot)].state;
+        assert_eq!(*state, Use::Busy, "a slot ends once");
+        *state = Use::Ended;
+        if planted::is(Fault::LogSlotUsedAgainEarly) {
+            *state = Use::Free;
+        }
+    }
+
+    /// Pieces of lives before `from` are dead.
+    pub(super) fn forget(&mut self, from: u64) {
+        for slot in &mut self.slots {
+            if slot.life < from
+                && slot.state != Use::Busy
+                && let Some(cell) = slot.cell.take()
+            {
+                self.cells[usize::from(cell)] -= 1;
+            }
+        }
+    }
+
+    fn is_drained(&self, life: u64) -> bool {
+        let older = |slot: &Slot| slot.state == Use::Busy && slot.life < life;
+        !self.slots.iter().any(older)
+    }
+
+    fn is_short(&self) -> bool {
+        let ended = self
+            .slots
+            .iter()
+            .filter(|slot| slot.state == Use::Ended)
+            .count();
+        ended > 0 && (!self.waiters.is_empty() || ended * 2 >= self.window())
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        for buffer in self.buffers.drain(..) {
+            self.headers.release(buffer);
+        }
+    }
+}
+
+impl Shard {
+    /// Whether the ticket's pieces are to be logged before it writes.
+    pub(super) fn must_log(&self, slot: u32) -> bool {
+        let TicketOrder {
+            kind, stripe, cell, ..
+        } = self.tickets[slot].order;
+        let geometry = self.geometry();
+        let gated = match kind {
+            Kind::Write(_) | Kind::Clear => geometry.parity() > 0 && geometry.data() > 1,
+            Kind::Read { .. } | Kind::Repair(_) => false,
+        };
+        if !gated || self.log.slots.is_empty() || planted::is(Fault::LogSkipped) {
+            return false;
+        }
+        let named = self.log.cells[usize::from(cell_hash(stripe, cell))] > 0;
+        if named && !planted::is(Fault::NamedCellNotLogged) {
+            return true;
+        }
+        match self.map.write_hole {
+            WriteHole::Off => false,
+            WriteHole::Strict => true,
+            // What a member that rebuilds has is not for sure until it is in sync.
+            WriteHole::Auto => {
+                !self.optimal
+                    && geometry
+                        .data_roles()
+                        .iter()
+                        .any(|role| self.map.member(stripe, role).1.state != MapState::InSync)
+            }
+        }
+    }
+
+    /// Writes the ticket's pieces; whether it is out of the way of others that wait for room.
+    pub(super) fn try_log(&mut self, slot: u32, first_in_line: bool, io: &mut impl Io) -> bool {
+        let roles = self.tickets[slot].write_roles();
+        if roles.is_empty() {
+            self.tickets[slot].go_write();
+            self.seek_room(slot, io);
+            return true;
+        }
+        if !self.can_issue(roles.len(), io) {
+            return false;
+        }
+        let waits = !first_in_line && !self.log.waiters.is_empty();
+        let TicketOrder { stripe, cell, .. } = self.tickets[slot].order;
+        let short = self.log.free_headers.len() < roles.len();
+        let life = self.map.log_life;
+        let taken = if waits || short {
+            None
+        } else {
+            self.log.take(cell_hash(stripe, cell), life)
+        };
+        let Some(place) = taken else {
+            if first_in_line {
+                self.log.waiters.push_front(slot);
+            } else {
+                self.log.waiters.push_back(slot);
+            }
+            return true;
+        };
+        self.tickets[slot].begin_log(place, roles.len());
+        for role in roles {
+            self.log_piece(slot, place, role, io);
+        }
+        true
+    }
+
+    fn log_piece(&mut self, slot: u32, place: u32, role: Role, io: &mut impl Io) {
+        let TicketOrder { kind, stripe, .. } = self.tickets[slot].order;
+        let zeroes = kind == Kind::Clear;
+        let mut runs = [(0, 0); LOG_RUNS];
+        let mut parts = [Segment::EMPTY; LOG_RUNS];
+        let (mut count, mut length) = (0, 0);
+        self.each_write_run(slot, role, |memory, lanes| {
+            runs[count] = (lanes.start, lanes.end - lanes.start);
+            parts[count] = if zeroes { Segment::EMPTY } else { memory };
+            length += parts[count].len();
+            count += 1;
+        });
+        let parts = &parts[..count];
+        let (member, _) = self.map.member(stripe, role);
+        let header = self.log.free_headers.pop().expect("looked at");
+        self.tickets[slot].log_headers.push(header);
+        let mut at = 0;
+        for part in parts {
+            part.copy_to_slice(&mut self.log.scratch[at..at + part.len()]);
+            at += part.len();
+        }
+        let piece = LogPiece {
+            array: self.shared.array,
+            member,
+            life: self.map.log_life,
+            writer: self.me.0,
+            sequence: self.log.sequence,
+            window: u32::try_from(self.log.window()).expect("few slots"),
+            stripe,
+            role,
+            roles: self.tickets[slot].write_roles(),
+            zeroes,
+            runs,
+            payload_checksum: LogPiece::checksum([&self.log.scratch[..at]].into_iter()),
+        };
+        let mut bytes = [0; 512];
+        piece.encode_into(&mut bytes);
+        let segment = self
+            .log
+            .headers
+            .segment(&self.log.buffers[crate::slots::at(header)]);
+        segment.part(0, bytes.len()).copy_from_slice(&bytes);
+        let order = Order {
+            owner: IoOwner::Log { ticket: slot },
+            member,
+            operation: Operation::Write,
+            offset: self.log.space.slot(self.log.first + place),
+            length: bytes_u64(LOG_HEADER_BYTES + length),
+        };
+        let fill = |list: &mut Vec<Segment>| {
+            list.push(segment);
+            list.extend(parts.iter().filter(|part| !part.is_empty()));
+        };
+        self.issue(order, fill, io);
+    }
+
+    /// A piece is written, or not.
+    pub(super) fn log_io_done(&mut self, slot: u32, done: DriveIo, status: Status) {
+        let DriveIo {
+            member,
+            incarnation,
+            ..
+        } = done;
+        if !status.is_ok() {
+            self.report(MemberFailure {
+                member,
+                incarnation,
+                status,
+            });
+        }
+        let Some(well) = self.tickets[slot].piece_logged(status.is_ok()) else {
+            return;
+        };
+        let ticket = &mut self.tickets[slot];
+        self.log.free_headers.append(&mut ticket.log_headers);
+        if well {
+            self.log.flush_waiters.push(slot);
+        } else {
+            self.replan(slot);
+        }
+    }
+
+    /// The ticket needs its slot no more.
+    pub(super) fn end_log(&mut self, slot: u32) {
+        if let Some(place) = self.tickets[slot].log_slot.take() {
+            self.log.end(place);
+        }
+    }
+
+    /// Flushes pieces, frees slots, and lets tickets go on.
+    pub(super) fn advance_log(&mut self, io: &mut impl Io) -> usize {
+        let mut moved = self.advance_log_flush(io);
+        if self.map.read_only {
+            // Nothing is written any more; who waits finds that out when it plans anew.
+            while let Some(slot) = self.log.flush_waiters.pop() {
+                self.replan(slot);
+                moved += 1;
+            }
+        }
+        let map = &self.map;
+        let open = |&(member, incarnation): &(MemberIndex, u32)| !map.settled(member, incarnation);
+        self.log.failed.retain(open);
+        let may_flush = self.log.failed.is_empty() && !self.map.read_only;
+        if may_flush
+            && self.log.flush.is_none()
+            && (!self.log.flush_waiters.is_empty() || self.log.is_short())
+        {
+            self.begin_log_flush();
+            moved += 1 + self.advance_log_flush(io);
+        }
+        while let Some(slot) = self.log.waiters.pop_front() {
+            if self.is_stale(slot) {
+                self.replan(slot);
+                moved += 1;
+                continue;
+            }
+            if !self.try_log(slot, true, io) {
+                self.log.waiters.push_front(slot);
+                break;
+            }
+            if self.log.waiters.front() == Some(&slot) {
+                break;
+            }
+            moved += 1;
+        }
+        if let Some((from, life)) = self.log.drain
+            && self.log.is_drained(life)
+        {
+            self.log.drain = None;
+            self.counters.messages += 1;
+            io.reply(from, Message::LogDrained);
+            moved += 1;
+        }
+        moved
+    }
+
+    /// All members are flushed: pieces become durable, and so does what was written in place.
+    fn begin_log_flush(&mut self) {
+        for slot in &mut self.log.slots {
+            if slot.state == Use::Ended {
+                slot.state = Use::Flushing;
+            }
+        }
+        let members = (0..self.map.members.len()).map(MemberIndex::from_at);
+        let todo = if planted::is(Fault::LogNotFlushed) {
+            Vec::new()
+        } else {
+            members.filter(|&member| self.is_usable(member)).collect()
+        };
+        self.log.flush = Some(Flush {
+            todo,
+            pending: 0,
+            ok: true,
+            tickets: std::mem::take(&mut self.log.flush_waiters),
+        });
+    }
+
+    fn advance_log_flush(&mut self, io: &mut impl Io) -> usize {
+        let Some(mut flush) = self.log.flush.take() else {
+            return 0;
+        };
+        let mut moved = 0;
+        while let Some(&member) = flush.todo.last() {
+            if !self.can_issue(1, io) {
+                break;
+            }
+            flush.todo.pop();
+            moved += 1;
+            if !self.is_usable(member) {
+                continue;
+            }
+            flush.pending += 1;
+            let order = Order {
+                owner: IoOwner::LogFlush,
+                member,
+                operation: Operation::Flush,
+                offset: 0,
+                length: 0,
+            };
+            self.issue(order, |_| {}, io);
+        }
+        if !flush.todo.is_empty() || flush.pending > 0 {
+            self.log.flush = Some(flush);
+            return moved;
+        }
+        for slot in &mut self.log.slots {
+            if slot.state == Use::Flushing {
+                slot.state = if flush.ok { Use::Free } else { Use::Ended };
+            }
+        }
+        for slot in flush.tickets {
+            if flush.ok {
+                self.tickets[slot].go_write();
+                self.seek_room(slot, io);
+            } else {
+                // That member will be out; without it this goes on.
+                self.replan(slot);
+            }
+        }
+        moved + 1
+    }
+
+    /// A flush for the log is done.
+    pub(super) fn log_flush_done(&mut self, done: DriveIo, status: Status) {
+        let DriveIo {
+            member,
+            incarnation,
+            ..
+        } = done;
+        let flushed = self.shared.is_flushed(member, incarnation, status);
+        if !flushed {
+            self.report(MemberFailure {
+                member,
+                incarnation,
+                status: if status.is_ok() {
+                    Status::Media
+                } else {
+                    status
+                },
+            });
+        }
+        if !flushed {
+            self.log.failed.push((member, incarnation));
+        }
+        let flush = self.log.flush.as_mut().expect("a flush is under way");
+        flush.pending -= 1;
+        flush.ok &= flushed;
+    }
+
+    // ---- the end of a life ---------------------------------------------------------------
+
+    /// A shard is asked to finish what it logged in lives before `life`.
+    pub(super) fn drain_log(&mut self, from: ReactorIndex, life: u64) {
+        self.log.drain = Some((from, life));
+    }
+
+    pub(super) fn log_drained(&mut self) {
+        let decider = self.coordinator.as_deref_mut().expect("the home asked");
+        if let Retire::Asking { pending, .. } = &mut decider.retire {
+            *pending -= 1;
+        }
+    }
+
+    /// On the home: once all members are in sync again, what the log holds is made dead, so that
+    /// writes need it no more.
+    pub(super) fn advance_retire(&mut self, io: &mut impl Io) -> usize {
+        let me = self.me;
+        let whole = self.map.is_whole() && self.map.write_hole != WriteHole::Strict;
+        let broken = self.map.read_only || self.map.hopeless.contains(&true);
+        let runs = {
+            let decider = self.coordinator.as_deref_mut().expect("the home");
+            decider.log_used |= !whole;
+            decider.started && !decider.stopped
+        };
+        let decider = self.coordinator.as_deref_mut().expect("the home");
+        match &mut decider.retire {
+            Retire::Idle => {
+                if !whole || broken || !runs || !decider.log_used || self.geometry().data() == 1 {
+                    return 0;
+                }
+                let decider = self.coordinator.as_deref_mut().expect("the home");
+                let life = self.map.log_life + 1;
+                let others = decider.reactors.iter().copied();
+                decider.retire = Retire::Asking {
+                    life,
+                    todo: others.filter(|&reactor| reactor != me).collect(),
+                    pending: 0,
+                };
+                let mut map = self.successor();
+                map.log_life = life;
+                self.begin_broadcast(map, Vec::new(), Vec::new(), io);
+                1
+            }
+            Retire::Asking {
+                life,
+                todo,
+                pending,
+            } => {
+                let life = *life;
+                let mut moved = 0;
+                while let Some(&reactor) = todo.last() {
+                    if io.ask(reactor, Message::DrainLog { life }).is_err() {
+                        break;
+                    }
+                    todo.pop();
+                    *pending += 1;
+                    moved += 1;
+                }
+                if !todo.is_empty() || *pending > 0 || !self.log.is_drained(life) {
+                    return moved;
+                }
+                decider.retire = Retire::Idle;
+                if !whole || broken || !runs {
+                    return moved + 1;
+                }
+                decider.log_used = false;
+                let id = decider.draw_id();
+                let mut next = decider.config.next(id);
+                next.log_from = life;
+                let places = decider.places.clone();
+                self.begin_commit(super::coordinate::commit_of(
+                    next,
+                    places,
+                    CommitPhase::FlushData,
+                ));
+                moved + 1
+            }
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! What the shards of one array see of each other without messages: words that one sets and another
+//! takes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use block::Status;
+use units::MemberIndex;
+use uuid::Uuid;
+
+use crate::log::LogSpace;
+use crate::map::{ArrayMap, MapState};
+use crate::planted::{self, Fault};
+use crate::regions::{RegionMap, RegionStates};
+
+/// What all shards of one array share: words that a writer sets and a flusher takes.
+#[derive(Debug)]
+pub struct Shared {
+    /// By member: something was written since its last flush began.
+    written: Vec<AtomicBool>,
+    /// By member: flushes that are under way.
+    flushing: Vec<AtomicU32>,
+    /// By member: one more than the incarnation whose flush failed last. A drive may tell of lost
+    /// writes only once, so no later flush of the same drive proves anything.
+    failed: Vec<AtomicU32>,
+    /// Which regions may be written.
+    pub(super) regions: Arc<RegionStates>,
+    pub(super) array: Uuid,
+    /// Where the log lies, and how many shards write it.
+    pub(super) log: (LogSpace, usize),
+}
+
+impl Shared {
+    /// For the members of `map`, with the region map as the drives have it, and where the log lies
+    /// and how many shards there are.
+    #[must_use]
+    pub fn new(map: &ArrayMap, regions: &RegionMap, log: (LogSpace, usize)) -> Arc<Shared> {
+        let members = map.members.len();
+        let usable = |member: MemberIndex| map.members[member.at()].state != MapState::Lost;
+        Arc::new(Shared {
+            regions: Arc::new(RegionStates::new(regions, usable)),
+            array: regions.array(),
+            log,
+            written: (0..members).map(|_| AtomicBool::new(true)).collect(),
+            flushing: (0..members).map(|_| AtomicU32::new(0)).collect(),
+            failed: (0..members).map(|_| AtomicU32::new(0)).collect(),
+        })
+    }
+
+    /// Before a write to `member` is acknowledged.
+    pub(super) fn mark_written(&self, member: MemberIndex) {
+        let flushes = || self.flushing[member.at()].load(Ordering::SeqCst) > 0;
+        if planted::is(Fault::WriteDuringFlushForgotten) && flushes() {
+            return;
+        }
+        let word = &self.written[member.at()];
+        if !word.load(Ordering::SeqCst) {
+            word.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether a flush of `member` is needed: something was written, or another flusher took the
+    /// word and its flush may still be under way.
+    pub(super) fn begin_flush(&self, member: MemberIndex) -> bool {
+        let others = self.flushing[member.at()].fetch_add(1, Ordering::SeqCst);
+        let needed = self.written[member.at()].swap(false, Ordering::SeqCst)
+            || (others > 0 && !planted::is(Fault::FlushDoesNotJoin));
+        if !needed {
+            self.flushing[member.at()].fetch_sub(1, Ordering::SeqCst);
+        }
+        needed
+    }
+
+    /// Whether a flush of `member` that ended so has made everything durable that was written
+    /// before it: not when another flush of the same drive failed.
+    pub(super) fn is_flushed(&self, member: MemberIndex, incarnation: u32, status: Status) -> bool {
+        let failed = &self.failed[member.at()];
+        let this = incarnation.wrapping_add(1);
+        if !status.is_ok() {
+            failed.store(this, Ordering::SeqCst);
+        }
+        let later = planted::is(Fault::LaterFlushCounts) && status.is_ok();
+        failed.load(Ordering::SeqCst) != this || later
+    }
+
+    pub(super) fn finish_flush(&self, member: MemberIndex, ok: bool) {
+        if !ok {
+            self.written[member.at()].store(true, Ordering::SeqCst);
+        }
+        self.flushing[member.at()].fetch_sub(1, Ordering::SeqCst);
+    }
+}
