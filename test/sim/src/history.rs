@@ -17,7 +17,7 @@ use array::{
     Command, Event, Geometry, GeometryParameters, Level, MapState, PassState, Refusal, RegionMap,
     Shard, Suspects,
 };
-use block::{Cookie, Operation, Request};
+use block::{Cookie, Operation, Request, Status};
 use memory::SegmentList;
 use units::{
     BlockSize, DriveIndex, MemberIndex, ReactorIndex, Role, Size, StripeIndex, bytes_u64,
@@ -106,6 +106,8 @@ struct History {
     forced: bool,
     /// The last stop has left a record in the drives' caches only.
     record_in_doubt: bool,
+    /// The life ends now, and the power with it.
+    power_is_due: bool,
     rounds_left: u64,
     /// A drive that hangs until another is in its place.
     swapped: Option<usize>,
@@ -172,6 +174,7 @@ pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
         torn: false,
         forced: false,
         record_in_doubt: false,
+        power_is_due: false,
         rounds_left: rounds_max,
         swapped: None,
         strict: false,
@@ -323,6 +326,9 @@ impl History {
             self.again.append(&mut all);
         }
         for _ in 0..rounds.min(self.rounds_left) {
+            if self.power_is_due {
+                return;
+            }
             self.rounds_left -= 1;
             if self.started {
                 self.read_back(world);
@@ -460,11 +466,14 @@ impl History {
         let id = u128::from(self.random.next()) << 64 | u128::from(self.random.next());
         let mut config = assembly.start(id, true).expect("startable").clone();
         VolumeTable::new(&mut config, &assembly.superblock).recover();
+<<<<<<< ours
         self.forget_deleted(&config);
         let known: Vec<Uuid> = self.client.disks.keys().copied().collect();
         self.client.follow(&config, &assembly.superblock.extents());
         let disks = self.client.disks.keys().copied();
         self.newcomers = disks.filter(|uuid| !known.contains(uuid)).collect();
+=======
+>>>>>>> theirs
         let mut places = disks::places(&assembly);
         for (place, record) in places.iter_mut().zip(&config.members) {
             if !matches!(
@@ -521,9 +530,18 @@ impl History {
         let (expected, given) = self.given.take().expect("a command was given");
         assert_eq!(id, expected);
         match given {
-            Given::Start | Given::Stop | Given::Other => {
+            Given::Start => {
                 assert!(self.client.doomed || result.is_ok(), "{result:?}");
                 self.started = true;
+                // Nobody sees a volume before: what was found need not be durable.
+                let coordinator = world.shards[world.home].coordinator().expect("home");
+                let config = coordinator.config().clone();
+                self.forget_deleted(&config);
+                let space = self.superblock(MemberIndex(0), Uuid::nil()).extents();
+                self.client.follow(&config, &space);
+            }
+            Given::Stop | Given::Other => {
+                assert!(self.client.doomed || result.is_ok(), "{result:?}");
             }
             // A drive may fail before it is failed, and the new drive too.
             Given::Replace => {

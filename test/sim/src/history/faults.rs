@@ -45,8 +45,9 @@ impl History {
             }
             return;
         }
-        match self.random.below(18) {
-            13.. => self.swap(world),
+        match self.random.below(20) {
+            18 | 19 => self.fail_a_flush(world),
+            13..18 => self.swap(world),
             12 => {
                 let reactor = self.random.position(world.shards.len());
                 let starves = reactor != world.home && world.outside.starved.is_none();
@@ -106,6 +107,32 @@ impl History {
             let member = MemberIndex::from_at(position);
             self.give(world, Given::Fail, Command::Fail { member });
         }
+    }
+
+    /// One flush fails on one member, once, and soon after the power fails.
+    fn fail_a_flush(&mut self, world: &mut World) {
+        let map = world.shards[world.home].map().clone();
+        let position = self.random.position(map.members.len());
+        let member = map.members[position];
+        if self.torn || member.state != MapState::InSync {
+            return;
+        }
+        if self.out(world, position) >= self.geometry.parity() {
+            return;
+        }
+        let drive = member.drive.expect("it is in sync").at();
+        world.outside.drives[drive].hurt = true;
+        world.outside.drives[drive].failing = Some(Failing {
+            what: Failure::Flushes,
+            after: 0,
+            count: 1,
+            status: Status::Media,
+        });
+        let Some(flush) = self.client.flush() else {
+            return;
+        };
+        let _ = self.client.submit(flush, world);
+        self.power_is_due = self.random.happens(500);
     }
 
     /// Something that costs a member, or a part of it.

@@ -5,21 +5,33 @@ use super::*;
 
 /// The number of the ending that leaves a record in the drives' caches.
 const KILLED_IN_A_COMMIT: u64 = 6;
+/// The number of the ending some steps after, whatever goes on.
+const STEPS: u64 = 3;
 
 impl History {
     /// The process is killed or the power fails.
     pub(super) fn crash(&mut self, mut world: World) -> Vec<SimDrive> {
         self.outcome.crashes += 1;
+<<<<<<< ours
         for uuid in std::mem::take(&mut self.newcomers) {
             if !self.started {
                 self.client.disks.remove(&uuid);
             }
         }
         let ending = self.random.below(7);
+=======
+>>>>>>> theirs
         // A record that is only in the caches, and the next stop before the next record counts.
-        let power =
-            (self.random.happens(500) || self.record_in_doubt) && ending != KILLED_IN_A_COMMIT;
-        self.record_in_doubt = ending == KILLED_IN_A_COMMIT;
+        let ending = if self.record_in_doubt {
+            STEPS
+        } else {
+            self.random.below(7)
+        };
+        let is_killed = ending == KILLED_IN_A_COMMIT && !self.power_is_due;
+        let is_likely = self.record_in_doubt || self.power_is_due || self.random.happens(500);
+        let power = is_likely && !is_killed;
+        self.power_is_due = false;
+        self.record_in_doubt = is_killed;
         let is_protected = self.geometry.parity() > 0;
         if self.is_soundly_degraded(&world) && self.random.happens(300) {
             self.write_until_whole(&mut world);
@@ -38,7 +50,7 @@ impl History {
             0 | KILLED_IN_A_COMMIT => self.await_metadata(&mut world, may_tear),
             1 if may_tear && power => self.rush(&mut world),
             2 if may_tear && power => self.flush_twice(&mut world),
-            3 => {
+            STEPS => {
                 let steps = self.random.below(120);
                 (0..steps).for_each(|_| world.step());
             }
