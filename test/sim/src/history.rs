@@ -113,8 +113,6 @@ struct History {
     swapped: Option<usize>,
     /// Every write is logged: a stop and the loss of a member at once do no harm.
     strict: bool,
-    /// Volumes of a record that nobody knows to be durable until the array has started.
-    newcomers: Vec<Uuid>,
     again: Vec<Asked>,
     /// By member: its drive when the last events had been looked at.
     filled_by: Vec<Option<DriveIndex>>,
@@ -178,7 +176,6 @@ pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
         rounds_left: rounds_max,
         swapped: None,
         strict: false,
-        newcomers: Vec::new(),
         again: Vec::new(),
         filled_by: Vec::new(),
         outcome: Outcome::default(),
@@ -466,14 +463,6 @@ impl History {
         let id = u128::from(self.random.next()) << 64 | u128::from(self.random.next());
         let mut config = assembly.start(id, true).expect("startable").clone();
         VolumeTable::new(&mut config, &assembly.superblock).recover();
-<<<<<<< ours
-        self.forget_deleted(&config);
-        let known: Vec<Uuid> = self.client.disks.keys().copied().collect();
-        self.client.follow(&config, &assembly.superblock.extents());
-        let disks = self.client.disks.keys().copied();
-        self.newcomers = disks.filter(|uuid| !known.contains(uuid)).collect();
-=======
->>>>>>> theirs
         let mut places = disks::places(&assembly);
         for (place, record) in places.iter_mut().zip(&config.members) {
             if !matches!(

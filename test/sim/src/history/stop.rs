@@ -12,15 +12,6 @@ impl History {
     /// The process is killed or the power fails.
     pub(super) fn crash(&mut self, mut world: World) -> Vec<SimDrive> {
         self.outcome.crashes += 1;
-<<<<<<< ours
-        for uuid in std::mem::take(&mut self.newcomers) {
-            if !self.started {
-                self.client.disks.remove(&uuid);
-            }
-        }
-        let ending = self.random.below(7);
-=======
->>>>>>> theirs
         // A record that is only in the caches, and the next stop before the next record counts.
         let ending = if self.record_in_doubt {
             STEPS
