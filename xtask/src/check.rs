@@ -9,7 +9,7 @@ use crate::workspace::must;
 /// A slice of the faults: those that a few seeds catch, one of each kind.
 const PLANTED: [&str; 12] = [
     "--seeds",
-    "200",
+    "500",
     "AnswerBeforeExclusion",
     "AnswerBeforeEveryReactor",
     "ReadWithoutLanes",

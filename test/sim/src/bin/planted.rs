@@ -13,7 +13,7 @@ use array::planted::{Fault, switch_on};
 static SAID: Mutex<String> = Mutex::new(String::new());
 
 /// Seeds that a fault gets, when the command line does not say.
-const SEEDS: u64 = 400;
+const SEEDS: u64 = 1000;
 /// Characters of a message that are shown.
 const SHOWN: usize = 110;
 
