@@ -7,7 +7,7 @@ use crate::tidy;
 use crate::workspace::must;
 
 /// A slice of the faults: those that a few seeds catch, one of each kind.
-const PLANTED: [&str; 12] = [
+const PLANTED: [&str; 14] = [
     "--seeds",
     "500",
     "AnswerBeforeExclusion",
@@ -15,11 +15,13 @@ const PLANTED: [&str; 12] = [
     "ReadWithoutLanes",
     "ReadAnUnfilledMember",
     "AcceptTheLowerUpdate",
-    "RecordOverTheLast",
+    "TornRecordTaken",
     "MemberForgottenInFlush",
     "MediaErrorStays",
     "NewVolumeNotZeroed",
     "ResyncSkipsAStripe",
+    "WriteBeforeDirty",
+    "LogSkipped",
 ];
 
 /// Runs all checks, one after another, and stops at the first that fails.
