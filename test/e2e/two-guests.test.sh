@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Two guests on two volumes of one RAID 5 with blocks of 4096 bytes, one member lost by command meanwhile; then the volumes
-# are found again, in another folder, by an engine that knows nothing but the drives, with what the
+# Two guests on two volumes of one RAID 5 with blocks of 4096 bytes, one with blocks of 512 bytes
+# itself, one member lost by command meanwhile; then the volumes are found again, in another folder, by an engine that knows nothing but the drives, with what the
 # guests wrote; and a new volume reads as zeroes.
 source "$(dirname "$0")/lib.sh"
 engine_start
@@ -8,10 +8,11 @@ drives 4 256MiB
 g array create a --level 5 --block-size 4096 --drives d0,d1,d2,d3 >/dev/null 2>&1
 for n in 1 2; do
   g volume create "v$n" --array a --size 128MiB >/dev/null
-  g export vhost "v$n" --name "e$n" --socket "$WORK/vh/e$n.sock" --queues 2 >/dev/null
 done
-guest_start one "$HERE/two-guests.guest" 240 -c 2 -m 512 -e NAME=one -v "$WORK/vh/e1.sock:2"
-guest_start two "$HERE/two-guests.guest" 240 -c 2 -m 512 -e NAME=two -v "$WORK/vh/e2.sock:2"
+g export vhost v1 --name e1 --socket "$WORK/vh/e1.sock" --queues 2 >/dev/null
+g export vhost v2 --name e2 --socket "$WORK/vh/e2.sock" --queues 2 --block-size 4096 >/dev/null
+guest_start one "$HERE/two-guests.guest" 240 -c 2 -m 512 -e BLOCK=512 -v "$WORK/vh/e1.sock:2"
+guest_start two "$HERE/two-guests.guest" 240 -c 2 -m 512 -e BLOCK=4096 -v "$WORK/vh/e2.sock:2"
 guest_says one SAY-ROUND-1 180
 guest_says two SAY-ROUND-1 180
 say "lose a member"
@@ -38,8 +39,8 @@ rm -rf "$WORK/state"; mkdir "$WORK/moved"; mv "$WORK"/d[0-3].img "$WORK/moved"
 engine_start
 g array import a $(printf -- '--search file:%s ' "$WORK"/moved/d[0-3].img) >/dev/null
 [ "$(g --output json volume list | json '",".join(sorted(v["name"] for v in d))')" = v2,v3 ] || { g volume list; fail "volumes"; }
-g export vhost v2 --name e2 --socket "$WORK/vh/e2.sock" --queues 2 >/dev/null 2>&1
-guest_start four "$HERE/two-guests.guest" 120 -c 2 -m 512 -e AGAIN=1 -v "$WORK/vh/e2.sock:2"
+g export vhost v2 --name e2 --socket "$WORK/vh/e2.sock" --queues 2 --block-size 4096 >/dev/null
+guest_start four "$HERE/two-guests.guest" 120 -c 2 -m 512 -e AGAIN=1 -e BLOCK=4096 -v "$WORK/vh/e2.sock:2"
 guest_says four SAY-DONE 120
 guest_ends four
 engine_stop

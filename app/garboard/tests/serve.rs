@@ -99,27 +99,29 @@ fn a_second_engine_is_refused_its_state_its_socket_and_its_drives() {
 }
 
 #[test]
-fn an_export_without_wishes_has_the_blocks_of_its_array_and_says_so() {
+fn an_export_without_wishes_has_small_blocks_but_on_level_0_those_of_its_array_and_says_so() {
     let folder = tempfile::tempdir().expect("a folder");
     let engine = Engine::start(folder.path());
     engine.fill(&files(folder.path(), 3));
     let (_, error) = engine.says(&["export", "vhost", "v"]);
     assert_eq!(error, "", "512 is usual");
-    for number in 0..2 {
+    for number in 0..4 {
         engine.json(&["drive", "add", "mem:64MiB", "--name", &format!("m{number}")]);
     }
-    engine.json(&[
-        "array",
-        "create",
-        "k",
-        "--level",
-        "1",
-        "--drives",
-        "m0,m1",
-        "--block-size",
-        "4096",
-    ]);
-    engine.json(&["volume", "create", "w", "--array", "k", "--size", "16MiB"]);
+    for (array, level, drives, volume) in [("j", "1", "m0,m1", "u"), ("k", "0", "m2,m3", "w")] {
+        let words = [
+            "array", "create", array, "--level", level, "--drives", drives,
+        ];
+        engine.json(&[&words[..], &["--block-size", "4096"]].concat());
+        engine.json(&[
+            "volume", "create", volume, "--array", array, "--size", "16MiB",
+        ]);
+    }
+    let (_, error) = engine.says(&["export", "vhost", "u"]);
+    assert_eq!(error, "", "the array puts parts of its blocks together");
+    let shown = engine.json(&["export", "show", "u"]);
+    assert_eq!(shown["profile"]["block_bytes"], 512);
+    assert_eq!(shown["profile"]["physical_block_bytes"], 4096);
     let error = engine.refused(&["export", "vhost", "w", "--block-size", "512"]);
     assert!(
         error["next"].to_string().contains("--block-size 4096"),

@@ -69,6 +69,29 @@ impl Status {
     }
 }
 
+/// Some bytes of one block: what a guest with smaller blocks than the array's asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// Where in the block they begin.
+    pub offset: u16,
+    /// How many; 0 stands for whole blocks.
+    pub bytes: u16,
+}
+
+impl Part {
+    /// No part: whole blocks.
+    pub const WHOLE: Part = Part {
+        offset: 0,
+        bytes: 0,
+    };
+
+    /// Whether whole blocks are meant.
+    #[must_use]
+    pub fn is_whole(self) -> bool {
+        self.bytes == 0
+    }
+}
+
 /// The asker's own number of a request; comes back in the completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cookie(pub u64);
@@ -82,7 +105,10 @@ pub struct Request {
     pub start: u64,
     /// How many blocks.
     pub blocks: u32,
-    /// Where the bytes are or go: for `Read` and `Write` exactly `blocks` blocks, else empty.
+    /// Whole blocks, or which bytes of the one block.
+    pub part: Part,
+    /// Where the bytes are or go: for `Read` and `Write` exactly as many as are asked for, else
+    /// empty.
     pub segments: SegmentList,
     /// Comes back in the completion.
     pub cookie: Cookie,

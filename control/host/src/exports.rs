@@ -161,13 +161,17 @@ impl Host {
         }
         let geometry = &located.superblock.geometry;
         let array_block = geometry.block_size().bytes();
-        let wished = create
-            .wishes
-            .block_bytes
-            .unwrap_or_else(|| array_block.max(512));
-        if wished < array_block {
+        // Writes to parts of a block are tickets of the array, and level 0 has none.
+        let smallest = if geometry.parity() > 0 {
+            SECTOR_BYTES
+        } else {
+            array_block
+        };
+        let wished = create.wishes.block_bytes.unwrap_or(smallest);
+        if wished < smallest {
             let text = format!(
-                "its array has blocks of {array_block} bytes, and a guest cannot have smaller ones"
+                "its array is of level 0 and has blocks of {array_block} bytes, and there a guest \
+                 cannot have smaller ones"
             );
             return Err(
                 error(ErrorKind::Invalid, object, text).next(format!("--block-size {array_block}"))
@@ -321,7 +325,7 @@ fn session_profile(
     };
     let shown = Profile {
         serial,
-        block: located.superblock.geometry.block_size(),
+        block: logical.min(located.superblock.geometry.block_size()),
         logical_block: logical,
         physical_block_exponent: u8::try_from(ratio.ilog2()).expect("below 64"),
         minimum_io_blocks: u16::try_from(blocks(profile.minimum_io_bytes)).unwrap_or(u16::MAX),

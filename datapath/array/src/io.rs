@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use block::{Completion, Cookie, Full, Operation, Status};
+use block::{Completion, Cookie, Full, Operation, Part, Status};
 use memory::SegmentList;
 use units::{DriveIndex, Instant, MemberIndex, ReactorIndex, Role};
 
@@ -158,6 +158,8 @@ pub struct WorkMessage {
     pub start: u64,
     /// How many blocks; all in one bucket run.
     pub blocks: u32,
+    /// Whole blocks, or which bytes of the one block.
+    pub part: Part,
     /// Where in the segments the piece begins, in bytes.
     pub offset: u32,
     /// The whole request's memory.

@@ -96,6 +96,10 @@ pub enum Fault {
     OldPiecesReplayed,
     /// A logged write is done again although pieces of it are missing.
     TornLogReplayed,
+    /// A write to a part of a block does not bring the rest of the block along.
+    PartWithoutTheRest,
+    /// A write to a part of a block does not wait for others to the same stripe.
+    PartWithoutLanes,
     /// A new volume is not zeroed.
     NewVolumeNotZeroed,
     /// What a deleted volume held counts as zeroes.
@@ -149,6 +153,8 @@ impl Fault {
         Fault::StaleLogReplayed,
         Fault::OldPiecesReplayed,
         Fault::TornLogReplayed,
+        Fault::PartWithoutTheRest,
+        Fault::PartWithoutLanes,
         Fault::NewVolumeNotZeroed,
         Fault::DeletedVolumeCountsAsZeroes,
     ];

@@ -13,7 +13,7 @@ use array::{
     MemberPlace, PassStatus, Refusal, RegionMap, Room, Shard, ShardCounters, Shared, Suspects,
     initial_map,
 };
-use block::{Cookie, Operation, Request, Status};
+use block::{Cookie, Operation, Part, Request, Status};
 use drive::{Drive, DriveCounters, Port, PortCounters, PortOptions};
 use memory::SegmentList;
 use queues::{Wake, mesh};
@@ -446,6 +446,7 @@ impl Engine {
             operation,
             start,
             blocks,
+            part: Part::WHOLE,
             segments,
             cookie: Cookie(0),
         };

@@ -44,6 +44,8 @@ pub(crate) struct Ring {
     pub(crate) export: u64,
     pub(crate) key: QueueKey,
     pub(crate) queue: Queue,
+    /// log2 of the bytes of its blocks: the array's, or smaller ones.
+    shift: u32,
     pub(crate) array: ArrayIndex,
     pub(crate) volume: Arc<VolumeMap>,
     /// Told where the ring goes on, once it is drained.
@@ -70,6 +72,7 @@ impl Ring {
         Ring {
             export,
             key,
+            shift: queue.block().shift(),
             queue,
             array,
             volume,
@@ -224,6 +227,9 @@ impl Core {
             let volume = &ring.volume;
             let high = u64::try_from(place).expect("few rings") << 32;
             let shift = shard.map().geometry.block_size().shift();
+            // Whether the guest's blocks are smaller than the array's, and by how much.
+            let finer = shift - ring.shift;
+            let inside = (1 << finer) - 1;
             let mut ports = Ports {
                 array,
                 port,
@@ -233,17 +239,20 @@ impl Core {
             };
             let mut submit = |request: Request| {
                 let cookie = Cookie(high | request.cookie.0);
-                let (start, blocks) = match volume.locate(request.start, request.blocks) {
+                let whole = (request.start | u64::from(request.blocks)) & inside == 0;
+                let asked = request.blocks >> finer;
+                let (start, blocks) = match volume.locate(request.start >> finer, asked) {
                     _ if request.operation == Operation::Flush => (0, 0),
+                    _ if !whole => (0, 0),
                     Ok(found) => found,
                     Err(status) => {
                         ports.completions.push(Completion { cookie, status });
                         return Ok(());
                     }
                 };
-                if blocks < request.blocks {
+                if blocks < asked || !whole {
                     let queue = u32::try_from(place).expect("few rings");
-                    let Some(split) = splits.begin(queue, request, shift) else {
+                    let Some(split) = splits.begin(queue, request, (ring.shift, shift)) else {
                         return Err(Full(request));
                     };
                     waiting_splits.push(split);
@@ -252,6 +261,7 @@ impl Core {
                 let moved = Request {
                     cookie,
                     start,
+                    blocks,
                     ..request
                 };
                 shard.submit(moved, &mut ports).map_err(|_| Full(request))

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use array::format::{ArrayConfig, ExtentSpace};
-use block::{Cookie, Operation, Request, Status};
+use block::{Cookie, Operation, Part, Request, Status};
 use memory::{Backing, Buffer, Pages, Pool, SegmentSlots};
 use units::{ReactorIndex, bytes_u64, bytes_usize};
 use uuid::Uuid;
@@ -13,6 +13,8 @@ use crate::random::Random;
 use crate::world::World;
 
 const BLOCK: usize = 512;
+/// Bytes that a guest with the smallest blocks addresses.
+const PART: usize = 128;
 /// Requests at a time.
 pub const IN_FLIGHT: usize = 12;
 /// Of these, so many are kept for what must be asked at once.
@@ -40,6 +42,7 @@ pub struct Asked {
     operation: Operation,
     start: u64,
     blocks: u32,
+    part: Part,
     /// What is written.
     bytes: Vec<u8>,
 }
@@ -89,10 +92,17 @@ pub struct Client {
     pub answered: u64,
     /// Reads of what was written since they were taken last.
     written: Vec<Asked>,
+    /// Bytes of the blocks that guests address: those of the array, or smaller ones.
+    atom: usize,
 }
 
-impl Default for Client {
-    fn default() -> Client {
+impl Client {
+    /// Guests that write and read parts of blocks, too, or do not.
+    ///
+    /// # Panics
+    /// When there is no memory.
+    #[must_use]
+    pub fn new(parts: bool) -> Client {
         let pool = Pool::new(IN_FLIGHT, BUFFER_BYTES, Backing::Anonymous(Pages::Plain));
         Client {
             pool: pool.expect("memory"),
@@ -106,11 +116,10 @@ impl Default for Client {
             begun: 0,
             answered: 0,
             written: Vec::new(),
+            atom: if parts { PART } else { BLOCK },
         }
     }
-}
 
-impl Client {
     /// Follows the volume table: maps of all volumes that are ready.
     ///
     /// # Panics
@@ -131,7 +140,7 @@ impl Client {
         }
         for (uuid, map) in maps {
             let bytes = bytes_usize(VOLUME_BLOCKS_MAX) * BLOCK;
-            let (model, blocks) = (model::Volume::new(bytes, BLOCK), map.blocks());
+            let (model, blocks) = (model::Volume::new(bytes, self.atom), map.blocks());
             self.disks.insert(uuid, Disk { model, map, blocks });
         }
     }
@@ -215,6 +224,18 @@ impl Client {
             18 => Operation::Discard,
             _ => Operation::Flush,
         };
+        let partly = self.atom < BLOCK && random.happens(400);
+        if partly && !matches!(operation, Operation::Flush | Operation::Discard) {
+            let atoms = bytes_u64(BLOCK / self.atom);
+            let first = random.below(atoms);
+            let count = 1 + random.below((atoms - first).min(atoms - 1));
+            let bytes = |atoms: u64| u16::try_from(atoms).expect("few") * 128;
+            let part = Part {
+                offset: bytes(first),
+                bytes: bytes(count),
+            };
+            return Some(self.ask_part(volume, operation, start, part));
+        }
         Some(self.ask(volume, operation, start, blocks))
     }
 
@@ -234,9 +255,34 @@ impl Client {
     }
 
     fn ask(&mut self, volume: Uuid, operation: Operation, start: u64, blocks: u64) -> Asked {
-        let mut bytes = vec![0; bytes_usize(blocks) * BLOCK];
+        let bytes = self.content(operation, bytes_usize(blocks) * BLOCK);
+        Asked {
+            volume,
+            operation,
+            start,
+            blocks: u32::try_from(blocks).expect("few"),
+            part: Part::WHOLE,
+            bytes,
+        }
+    }
+
+    fn ask_part(&mut self, volume: Uuid, operation: Operation, start: u64, part: Part) -> Asked {
+        let bytes = self.content(operation, usize::from(part.bytes));
+        Asked {
+            volume,
+            operation,
+            start,
+            blocks: 1,
+            part,
+            bytes,
+        }
+    }
+
+    /// What is written: bytes that are never written again, or zeroes.
+    fn content(&mut self, operation: Operation, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
         if operation == Operation::Write {
-            for (position, atom) in bytes.chunks_exact_mut(BLOCK).enumerate() {
+            for (position, atom) in bytes.chunks_exact_mut(self.atom).enumerate() {
                 self.writes += 1;
                 let mut content = Random::new(self.writes << 20 | bytes_u64(position));
                 for word in atom.chunks_exact_mut(8) {
@@ -245,13 +291,7 @@ impl Client {
                 atom[..8].copy_from_slice(&self.writes.to_le_bytes());
             }
         }
-        Asked {
-            volume,
-            operation,
-            start,
-            blocks: u32::try_from(blocks).expect("few"),
-            bytes,
-        }
+        bytes
     }
 
     /// Reads of what has been written, as far as it is small.
@@ -325,7 +365,7 @@ impl Client {
     }
 
     fn begin(&mut self, asked: &Asked) -> Token {
-        let offset = bytes_usize(asked.start) * BLOCK;
+        let offset = bytes_usize(asked.start) * BLOCK + usize::from(asked.part.offset);
         match asked.operation {
             Operation::Flush => {
                 let flushes = self.disks.iter_mut();
@@ -359,7 +399,12 @@ impl Client {
                 let list = slot * PIECES + pending.submitted;
                 let operation = pending.asked.operation;
                 let carries = matches!(operation, Operation::Read | Operation::Write);
-                let bytes = bytes_usize(u64::from(piece.blocks)) * BLOCK;
+                let part = pending.asked.part;
+                let bytes = if part.is_whole() {
+                    bytes_usize(u64::from(piece.blocks)) * BLOCK
+                } else {
+                    usize::from(part.bytes)
+                };
                 let segment = pool
                     .segment(&pending.buffer)
                     .part(piece.byte_offset(bytes_u64(BLOCK)), bytes);
@@ -373,6 +418,7 @@ impl Client {
                     operation,
                     start: piece.array_block,
                     blocks: piece.blocks,
+                    part,
                     segments,
                     cookie: Cookie(bytes_u64(*slot)),
                 };
@@ -429,7 +475,11 @@ impl Client {
             .copy_to_slice(&mut found);
         self.pool.release(buffer);
         let (operation, start, blocks) = (asked.operation, asked.start, asked.blocks);
-        let what = format!("{operation:?} {start}+{blocks} of {}", asked.volume);
+        let Part { offset, bytes } = asked.part;
+        let what = format!(
+            "{operation:?} {start}+{blocks} ({offset}+{bytes}) of {}",
+            asked.volume
+        );
         assert!(self.doomed || status.is_ok(), "{what}: {status:?}");
         let well = status.is_ok();
         if well && operation == Operation::Write && blocks <= READ_BACK_BLOCKS {

@@ -17,7 +17,7 @@ use array::{
     Command, Event, Geometry, GeometryParameters, Level, MapState, PassState, Refusal, RegionMap,
     Shard, Suspects,
 };
-use block::{Cookie, Operation, Request, Status};
+use block::{Cookie, Operation, Part, Request, Status};
 use memory::SegmentList;
 use units::{
     BlockSize, DriveIndex, MemberIndex, ReactorIndex, Role, Size, StripeIndex, bytes_u64,
@@ -158,12 +158,14 @@ pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
     .expect("a good shape");
     let extents = 6 + random.below(8);
     let extent_stripes = u32::try_from((geometry.stripes() / extents).max(1)).expect("few");
+    // Guests whose blocks are smaller than the array's; level 0 has none of them.
+    let parts = geometry.parity() > 0 && random.happens(250);
     let mut history = History {
         random,
         geometry,
         layout,
         extent_stripes,
-        client: Client::default(),
+        client: Client::new(parts),
         spare: members,
         command: 100,
         given: None,

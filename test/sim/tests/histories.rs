@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use array::format::{Layout, MemberState};
 use array::{Command, Geometry, GeometryParameters, Level, MapState};
-use block::{Cookie, Operation, Request, Status};
+use block::{Cookie, Operation, Part, Request, Status};
 use memory::{Backing, Buffer, Pages, Pool, SegmentList, SegmentSlots};
 use sim::drive::SimDrive;
 use sim::random::Random;
@@ -105,6 +105,7 @@ impl Client {
             operation,
             start,
             blocks,
+            part: Part::WHOLE,
             segments,
             cookie,
         };

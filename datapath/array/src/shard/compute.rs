@@ -34,6 +34,10 @@ impl Shard {
         let Kind::Write(payload) = ticket.order.kind else {
             return;
         };
+        if !ticket.order.part.is_whole() {
+            // It goes over what is read first.
+            return;
+        }
         let chunk = self.geometry().chunk_blocks();
         let mut copied = 0;
         for band in ticket.bands() {
@@ -70,6 +74,7 @@ impl Shard {
         let planned = self.tickets[slot].bands()[band].clone();
         let parity = planned.write.both(self.geometry().parity_roles());
         match planned.method.expect("writes have a method") {
+            Method::Full if !self.tickets[slot].order.part.is_whole() => self.lay_part(slot, band),
             Method::Plain => {}
             Method::ReadModifyWrite => {
                 self.counters.read_modify_writes += 1;
@@ -86,7 +91,43 @@ impl Shard {
             Method::ReconstructFirst => {
                 self.counters.reconstruct_writes += 1;
                 self.decode(slot, band, planned.read, planned.decode);
+                self.lay_part(slot, band);
                 self.generate(slot, band, parity);
+            }
+        }
+    }
+
+    /// Lays the part of a block that is written over the block's old content, if only a part is.
+    fn lay_part(&mut self, slot: u32, band: usize) {
+        let ticket = &self.tickets[slot];
+        let (order, planned) = (&ticket.order, &ticket.bands()[band]);
+        let Kind::Write(payload) = order.kind else {
+            return;
+        };
+        if order.part.is_whole() {
+            return;
+        }
+        let role = planned.asked.written.first().expect("a part is of a block");
+        let block = self.part(slot, Side::New, role, &planned.asked.lanes);
+        if self.geometry().data() == 1 {
+            let copy = planned.read.first().expect("one copy is read");
+            if copy != role {
+                block.copy_from(self.part(slot, Side::New, copy, &planned.asked.lanes));
+            }
+        }
+        if planted::is(Fault::PartWithoutTheRest) {
+            block.fill(0);
+        }
+        let (offset, bytes) = (
+            usize::from(order.part.offset),
+            usize::from(order.part.bytes),
+        );
+        let target = block.part(offset, bytes);
+        match payload {
+            Payload::Zeroes => target.fill(0),
+            Payload::Guest => {
+                order.segments.copy_to(bytes_usize(order.offset), target);
+                self.counters.bytes_copied += units::bytes_u64(bytes);
             }
         }
     }
@@ -170,7 +211,11 @@ impl Shard {
             .written
             .first()
             .expect("a read names one role");
-        let content = self.part(slot, Side::New, role, &planned.asked.lanes);
+        let mut content = self.part(slot, Side::New, role, &planned.asked.lanes);
+        let part = ticket.order.part;
+        if !part.is_whole() {
+            content = content.part(usize::from(part.offset), usize::from(part.bytes));
+        }
         let chunk = self.geometry().chunk_blocks();
         // For mirrors every role is data role 0.
         let data_role = if self.geometry().data() == 1 {

@@ -1,7 +1,7 @@
 //! A request on the reactor where it arrived: cut into pieces that go straight to the drives or
 //! to the owners of their stripes.
 
-use block::{Completion, Cookie, Operation, Request, Status};
+use block::{Completion, Cookie, Operation, Part, Request, Status};
 use memory::SegmentList;
 use units::{MemberIndex, Role, RoleSet, StripeIndex, bytes_u64, bytes_usize};
 
@@ -17,6 +17,7 @@ pub(super) struct RequestSlot {
     operation: Operation,
     start: u64,
     blocks: u32,
+    part: Part,
     segments: SegmentList,
     /// Blocks whose pieces are on their way. For a flush: members that were looked at.
     issued: u32,
@@ -34,6 +35,7 @@ impl Default for RequestSlot {
             operation: Operation::Flush,
             start: 0,
             blocks: 0,
+            part: Part::WHOLE,
             segments: SegmentList::EMPTY,
             issued: 0,
             pending: 0,
@@ -74,6 +76,7 @@ impl Shard {
         entry.operation = request.operation;
         entry.start = request.start;
         entry.blocks = request.blocks;
+        entry.part = request.part;
         entry.segments = request.segments;
         entry.issued = 0;
         entry.pending = 0;
@@ -140,6 +143,15 @@ impl Shard {
             self.requests[slot].issued += to_chunk_end;
             self.requests[slot].status = self.requests[slot].status.and(Status::Media);
             return Advance::Moved;
+        }
+        if !request.part.is_whole() {
+            // Nothing keeps two writes to parts of a block apart where there are no tickets.
+            if unprotected {
+                self.requests[slot].issued += 1;
+                self.requests[slot].status = self.requests[slot].status.and(Status::Invalid);
+                return Advance::Moved;
+            }
+            return self.issue_work(slot, stripe, 1, io);
         }
         if request.operation == Operation::Read || unprotected {
             if let Some(source) = self.direct_role(stripe, role) {
@@ -294,6 +306,7 @@ impl Shard {
             damaged,
             start: request.start + u64::from(first),
             blocks,
+            part: request.part,
             offset,
             segments: request.segments,
         };

@@ -12,7 +12,7 @@ mod transfer;
 
 use std::ops::Range;
 
-use block::{Operation, Status};
+use block::{Operation, Part, Status};
 use memory::SegmentList;
 use units::{MemberIndex, Role, RoleSet, StripeIndex, bytes_usize};
 
@@ -55,6 +55,8 @@ pub(super) struct TicketOrder {
     pub(super) cell: u32,
     /// First block of the piece within the stripe.
     pub(super) start: u32,
+    /// Whole blocks, or which bytes of the one block.
+    pub(super) part: Part,
     /// Where in `segments` the piece begins, in bytes.
     pub(super) offset: u64,
     pub(super) segments: SegmentList,
@@ -129,6 +131,7 @@ impl Default for Ticket {
                 stripe: StripeIndex(0),
                 cell: 0,
                 start: 0,
+                part: Part::WHOLE,
                 offset: 0,
                 segments: SegmentList::EMPTY,
             },
@@ -300,7 +303,7 @@ impl Shard {
         let new = match ticket.order.kind {
             Kind::Clear => RoleSet::EMPTY,
             // All copies are written from the one buffer that holds the new content.
-            Kind::Write(_) if mirrors => ticket.roles(|band| band.asked.written),
+            Kind::Write(_) if mirrors => ticket.roles(|band| band.asked.written.union(band.read)),
             Kind::Write(_) => ticket.roles(|band| {
                 let kept = band.read.without(band.old);
                 kept.union(band.decode)
@@ -578,6 +581,7 @@ impl Shard {
             stripe,
             cell,
             start: 0,
+            part: Part::WHOLE,
             offset: 0,
             segments: SegmentList::EMPTY,
         };

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use block::{Operation, Status};
+use block::{Operation, Part, Status};
 use memory::SegmentList;
 use units::{ReactorIndex, Role, StripeIndex};
 
@@ -20,6 +20,7 @@ pub(super) struct Work {
     damaged: Option<Role>,
     start: u64,
     blocks: u32,
+    part: Part,
     offset: u32,
     segments: SegmentList,
     /// Blocks whose tickets were all made.
@@ -40,6 +41,7 @@ impl Default for Work {
             damaged: None,
             start: 0,
             blocks: 0,
+            part: Part::WHOLE,
             offset: 0,
             segments: SegmentList::EMPTY,
             cut: 0,
@@ -85,6 +87,7 @@ impl Shard {
             damaged: message.damaged,
             start: message.start,
             blocks: message.blocks,
+            part: message.part,
             offset: message.offset,
             segments: message.segments,
             cut: 0,
@@ -128,7 +131,7 @@ impl Shard {
                 start,
                 blocks,
             };
-            if !self.is_skipped(work.operation, piece) {
+            if !self.is_skipped(work, piece) {
                 let (count, all) = self.cut_stripe(slot, piece, io);
                 made += count;
                 if !all {
@@ -143,8 +146,9 @@ impl Shard {
 
     /// A discard of less than a stripe would have to change parity for nothing: it is ignored, as
     /// a discard may be.
-    fn is_skipped(&self, operation: Operation, piece: StripePiece) -> bool {
-        operation == Operation::Discard && piece.blocks < self.geometry().stripe_blocks()
+    fn is_skipped(&self, work: &Work, piece: StripePiece) -> bool {
+        let whole = work.part.is_whole() && piece.blocks == self.geometry().stripe_blocks();
+        work.operation == Operation::Discard && !whole
     }
 
     /// Makes the tickets of one stripe, one for each cell that the piece touches.
@@ -185,7 +189,7 @@ impl Shard {
 
     fn order(&self, slot: u32, piece: StripePiece, cell: u32) -> TicketOrder {
         let work = &self.works[slot];
-        let whole = piece.blocks == self.geometry().stripe_blocks();
+        let whole = work.part.is_whole() && piece.blocks == self.geometry().stripe_blocks();
         let kind = match work.operation {
             Operation::Read => Kind::Read {
                 damaged: work.damaged,
@@ -202,6 +206,7 @@ impl Shard {
             stripe: piece.stripe,
             cell,
             start: piece.start,
+            part: work.part,
             offset: u64::from(work.offset) + self.bytes(work.cut),
             segments: work.segments,
         }

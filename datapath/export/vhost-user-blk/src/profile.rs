@@ -87,7 +87,8 @@ pub struct RangeLimits {
 pub struct Profile {
     /// The name a guest has for the drive it sees, padded with zero bytes.
     pub serial: [u8; SERIAL_BYTES],
-    /// The unit of the `block::Request`s that are submitted: the array's block size.
+    /// The unit of the `block::Request`s that are submitted: the array's block size, or a smaller
+    /// one when the guest's is smaller.
     pub block: BlockSize,
     /// The logical block size that the guest is told; not below `block`.
     pub logical_block: BlockSize,

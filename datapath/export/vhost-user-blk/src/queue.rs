@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use block::{Full, Operation, Request, Status};
 use memory::guest::{Mapping, RegionTable};
 use memory::{Segment, SegmentList, SegmentSlots};
-use units::{Instant, bytes_u64};
+use units::{BlockSize, Instant, bytes_u64};
 use virtqueue::{Chain, RingError, Vring};
 
 use crate::counters::Counters;
@@ -275,6 +275,12 @@ impl Queue {
             self.counters.calls += 1;
         }
         answers
+    }
+
+    /// The unit of the requests that it submits.
+    #[must_use]
+    pub fn block(&self) -> BlockSize {
+        self.shown.profile.block
     }
 
     /// How many chains were taken and not yet answered.

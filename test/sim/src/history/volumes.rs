@@ -80,6 +80,7 @@ impl History {
                 operation: Operation::WriteZeroes,
                 start,
                 blocks,
+                part: Part::WHOLE,
                 segments: SegmentList::EMPTY,
                 cookie: Cookie(1 << 32),
             };

@@ -3,7 +3,7 @@
 use super::super::{Shard, stripe_cells};
 use super::{Kind, PlannedBand, TicketOrder};
 use crate::map::Pass;
-use crate::plan::{Band, Beyond, StripeState, plan_read, plan_repair, plan_write};
+use crate::plan::{Band, Beyond, Method, StripeState, plan_read, plan_repair, plan_write};
 use crate::planted::{self, Fault};
 use units::{Role, RoleSet};
 
@@ -11,7 +11,9 @@ impl Shard {
     /// The cell whose lanes a ticket must have to itself, counted over all stripes.
     pub(super) fn cell_to_claim(&self, slot: u32, order: &TicketOrder) -> u64 {
         let nobody_elses = u64::MAX - u64::from(slot);
+        let part = !order.part.is_whole();
         match order.kind {
+            Kind::Write(_) if part && planted::is(Fault::PartWithoutLanes) => nobody_elses,
             Kind::Repair(Pass::Rebuild) if planted::is(Fault::RebuildWithoutLanes) => nobody_elses,
             Kind::Read { .. } if planted::is(Fault::ReadWithoutLanes) => nobody_elses,
             Kind::Write(_) | Kind::Clear | Kind::Read { .. } | Kind::Repair(_) => {
@@ -46,6 +48,9 @@ impl Shard {
         for band in 0..self.tickets[slot].band_count {
             let asked = self.tickets[slot].bands[band].asked.clone();
             let planned = match kind {
+                Kind::Write(_) if !self.tickets[slot].order.part.is_whole() => {
+                    self.plan_part_band(asked, &state)?
+                }
                 Kind::Write(_) => self.plan_write_band(asked, &state)?,
                 Kind::Clear => self.plan_clear_band(asked, &state)?,
                 Kind::Read { damaged } => self.plan_read_band(slot, asked, damaged)?,
@@ -78,6 +83,34 @@ impl Shard {
             old,
             decode: plan.decode,
             write: plan.write,
+        })
+    }
+
+    /// Plans the write of a part of a block: all that is there of the stripe is read or
+    /// reconstructed first, whatever is cheaper for whole blocks. Guests that know the size of
+    /// physical blocks write few parts.
+    fn plan_part_band(&self, asked: Band, state: &StripeState) -> Result<PlannedBand, Beyond> {
+        let (k, m) = (self.geometry().data(), self.geometry().parity());
+        if state.lost.len() > m {
+            return Err(Beyond);
+        }
+        let parity = self.geometry().parity_roles();
+        let write = asked.written.union(parity).without(state.lost);
+        let (method, read, decode) = if k == 1 {
+            let copies = self.geometry().data_roles().union(parity);
+            let copy = copies.without(state.unreadable).first().ok_or(Beyond)?;
+            (Method::Full, RoleSet::one(copy), RoleSet::EMPTY)
+        } else {
+            let plan = plan_read(k, m, self.geometry().data_roles(), state)?;
+            (Method::ReconstructFirst, plan.read, plan.decode)
+        };
+        Ok(PlannedBand {
+            asked,
+            method: Some(method),
+            read,
+            old: RoleSet::EMPTY,
+            decode,
+            write,
         })
     }
 

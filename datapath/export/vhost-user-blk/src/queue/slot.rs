@@ -1,6 +1,6 @@
 //! One chain on its way from the ring to the volume and back.
 
-use block::{Cookie, Operation, Request, Status};
+use block::{Cookie, Operation, Part, Request, Status};
 use memory::{Segment, SegmentList};
 use units::Instant;
 use virtqueue::Head;
@@ -90,6 +90,7 @@ impl Slot {
             operation,
             start: blocks.start,
             blocks: blocks.count,
+            part: Part::WHOLE,
             segments: self.segments,
             cookie: Cookie(u64::from(self.head.id())),
         }
@@ -100,6 +101,7 @@ impl Slot {
             operation: Operation::Flush,
             start: 0,
             blocks: 0,
+            part: Part::WHOLE,
             segments: SegmentList::EMPTY,
             cookie: Cookie(u64::from(self.head.id())),
         }
