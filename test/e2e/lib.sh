@@ -49,7 +49,7 @@ guest_start() { # guest_start NAME SCRIPT SECONDS VM-ARGS... [-- QEMU-ARGS...]: 
 }
 guest_says() { # guest_says NAME TEXT SECONDS: waits for a line of the guest
   local log=$WORK/$1.log pid=guest_$1 left=$(($3 * 5))
-  until grep -q -- "$2" "$log"; do
+  until grep -qs -- "$2" "$log"; do
     kill -0 "${!pid}" 2>/dev/null || { cat "$log"; fail "guest $1 ended before it said: $2"; }
     left=$((left - 1)); [ $left -gt 0 ] || { tail -n 60 "$log"; fail "guest $1 does not say: $2"; }
     sleep 0.2
