@@ -103,10 +103,12 @@ fn read_files(root: &Path) -> Result<Vec<SourceFile>, String> {
             let entry = entry.map_err(|error| error.to_string())?;
             let name = entry.file_name();
             let kind = entry.file_type().map_err(|error| error.to_string())?;
+            // `.git` is a file where the workspace is one of several work trees.
+            if PASSED_OVER.iter().any(|passed| name == *passed) {
+                continue;
+            }
             if kind.is_dir() {
-                if !PASSED_OVER.iter().any(|passed| name == *passed) {
-                    folders.push(entry.path());
-                }
+                folders.push(entry.path());
             } else if kind.is_file()
                 && let Ok(bytes) = fs::read(entry.path())
                 && let Ok(text) = String::from_utf8(bytes)
@@ -142,6 +144,7 @@ mod tests {
             fs::create_dir_all(root.path().join(folder)).unwrap();
             fs::write(root.path().join(folder).join(name), "//! x\n").unwrap();
         }
+        fs::write(root.path().join("src/.git"), "gitdir: elsewhere\n").unwrap();
         fs::write(root.path().join("src/image"), [0xFF, 0xFE]).unwrap();
         let files = read_files(root.path()).unwrap();
         let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
