@@ -7,6 +7,7 @@ mod cli;
 mod client;
 mod demo;
 mod engine;
+mod expect;
 mod output;
 mod progress;
 pub mod serve;
@@ -59,15 +60,15 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, console: &mut Console<
         Ok(cli) => cli,
         Err(error) => return usage(&error, &arguments, console),
     };
-    let output = cli.output;
+    let (output, own_judge) = (cli.output, cli.is_its_own_judge());
     match cli.run(console) {
         Ok(()) => EXIT_OK,
         Err(error) => {
             output.error(&error, console);
-            if error.kind == ErrorKind::Unreachable {
-                EXIT_UNREACHABLE
-            } else {
-                EXIT_FAILED
+            match error.kind {
+                ErrorKind::Unreachable => EXIT_UNREACHABLE,
+                ErrorKind::Invalid if own_judge => EXIT_USAGE,
+                _ => EXIT_FAILED,
             }
         }
     }

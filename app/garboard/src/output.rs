@@ -105,7 +105,8 @@ pub(crate) fn line(console: &mut Console<'_>, text: &str) -> Answer<()> {
         })
 }
 
-fn table(heads: &[&str]) -> Table {
+/// An empty table of this program's form.
+pub(crate) fn table(heads: &[&str]) -> Table {
     let mut table = Table::new();
     table
         .load_style(presets::NOTHING)

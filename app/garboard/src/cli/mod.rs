@@ -6,6 +6,7 @@
 mod array;
 mod demo;
 mod drive;
+mod expect;
 mod export;
 mod job;
 mod serve;
@@ -58,6 +59,8 @@ enum Command {
     Serve(serve::Serve),
     /// Show everything at work on file drives in a temporary folder; needs no root
     Demo(demo::Demo),
+    /// Show what an array of given drives can do at most; asks no engine
+    Expect(expect::Expect),
     #[command(flatten)]
     Ask(Asking),
 }
@@ -90,11 +93,20 @@ enum Asking {
 }
 
 impl Cli {
+    /// Whether what is `Invalid` was found on the command line itself: wrong usage, not a refusal.
+    pub(crate) fn is_its_own_judge(&self) -> bool {
+        match self.command {
+            Command::Expect(_) => true,
+            Command::Serve(_) | Command::Demo(_) | Command::Ask(_) => false,
+        }
+    }
+
     /// Does what was said.
     pub(crate) fn run(self, console: &mut Console<'_>) -> Answer<()> {
         let asking = match self.command {
             Command::Serve(serve) => return serve.run(self.socket),
             Command::Demo(demo) => return demo.run(self.output, console),
+            Command::Expect(expect) => return expect.run(self.output, console),
             Command::Ask(asking) => asking,
         };
         let socket = Places::here().socket(self.socket)?;
