@@ -65,10 +65,12 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, console: &mut Console<
         Ok(()) => EXIT_OK,
         Err(error) => {
             output.error(&error, console);
-            match error.kind {
-                ErrorKind::Unreachable => EXIT_UNREACHABLE,
-                ErrorKind::Invalid if own_judge => EXIT_USAGE,
-                _ => EXIT_FAILED,
+            if error.kind == ErrorKind::Unreachable {
+                EXIT_UNREACHABLE
+            } else if error.kind == ErrorKind::Invalid && own_judge {
+                EXIT_USAGE
+            } else {
+                EXIT_FAILED
             }
         }
     }

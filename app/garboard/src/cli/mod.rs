@@ -60,7 +60,7 @@ enum Command {
     /// Show everything at work on file drives in a temporary folder; needs no root
     Demo(demo::Demo),
     /// Show what an array of given drives can do at most; asks no engine
-    Expect(expect::Expect),
+    Expect(Box<expect::Expect>),
     #[command(flatten)]
     Ask(Asking),
 }
