@@ -5,19 +5,15 @@ use units::{Role, RoleSet};
 
 use super::*;
 
-/// 24 drives in two groups of 11 + 1, unless a test changes that.
+/// 24 drives, in two groups where the level has groups, unless a test changes that.
 fn asked(level: Level) -> Asked {
-    let (group_size, parity) = match level {
-        Level::L50 | Level::L60 | Level::L70 => (Some(12), None),
-        Level::Nm => (None, Some(4)),
-        _ => (None, None),
-    };
+    let groups = level.has_groups() && level != Level::L10;
     Asked {
         level,
         drives: 24,
         spares: 0,
-        group_size,
-        parity,
+        group_size: groups.then_some(12),
+        parity: (level == Level::Nm).then_some(4),
         chunk_bytes: 64 << 10,
         lost: None,
     }
@@ -410,86 +406,35 @@ fn one_arm_is_shared_by_reads_and_writes() {
 #[test]
 fn what_cannot_be_is_refused_with_the_reason() {
     let cm7 = model("kioxia-cm7");
-    let base = asked(Level::L50);
-    for (asked, says) in [
-        (
-            Asked {
-                group_size: None,
-                ..base
-            },
-            "group",
-        ),
-        (
-            Asked {
-                group_size: Some(5),
-                ..base
-            },
-            "24",
-        ),
-        (Asked { drives: 0, ..base }, "none to serve"),
-        (Asked { spares: 24, ..base }, "none to serve"),
-        (Asked { spares: 25, ..base }, "none to serve"),
-        (
-            Asked {
-                lost: Some(2),
-                ..base
-            },
-            "survives the loss of 1",
-        ),
-        (
-            Asked {
-                parity: Some(2),
-                ..base
-            },
-            "parity",
-        ),
-        (
-            Asked {
-                chunk_bytes: 1000,
-                ..base
-            },
-            "chunk",
-        ),
-        (
-            Asked {
-                chunk_bytes: 2 << 20,
-                ..base
-            },
-            "chunk",
-        ),
-        (
-            Asked {
-                drives: 65,
-                group_size: None,
-                level: Level::L5,
-                ..base
-            },
-            "64",
-        ),
-        (
-            Asked {
-                drives: 2,
-                group_size: None,
-                level: Level::L5,
-                ..base
-            },
-            "3",
-        ),
-        (
-            Asked {
-                group_size: None,
-                level: Level::Nm,
-                ..base
-            },
-            "parity",
-        ),
-    ] {
+    let refuse = |change: &dyn Fn(&mut Asked), says: &str| {
+        let mut asked = asked(Level::L50);
+        change(&mut asked);
         let error = expect(&asked, &cm7, &Limits::default()).expect_err(says);
         assert!(error.contains(says), "{error}");
-    }
-    let mut small = cm7;
+    };
+    refuse(&|asked| asked.group_size = None, "group");
+    refuse(&|asked| asked.group_size = Some(5), "24");
+    refuse(&|asked| asked.drives = 0, "none to serve");
+    refuse(&|asked| asked.spares = 24, "none to serve");
+    refuse(&|asked| asked.spares = 25, "none to serve");
+    refuse(&|asked| asked.lost = Some(2), "survives the loss of 1");
+    refuse(&|asked| asked.parity = Some(2), "parity");
+    refuse(&|asked| asked.chunk_bytes = 1000, "chunk");
+    refuse(&|asked| asked.chunk_bytes = 2 << 20, "chunk");
+    let one_group = |asked: &mut Asked, drives, level| {
+        *asked = Asked {
+            drives,
+            level,
+            group_size: None,
+            ..*asked
+        };
+    };
+    refuse(&|asked| one_group(asked, 65, Level::L5), "64");
+    refuse(&|asked| one_group(asked, 2, Level::L5), "3");
+    refuse(&|asked| one_group(asked, 24, Level::Nm), "parity");
+    let mut small = cm7.clone();
     small.capacity_bytes.value = 1 << 20;
-    let error = expect(&base, &small, &Limits::default()).expect_err("small");
+    let error = expect(&asked(Level::L50), &small, &Limits::default()).expect_err("small");
     assert!(error.contains("16MiB is the least"), "{error}");
 }
 
