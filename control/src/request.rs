@@ -402,15 +402,16 @@ pub struct VolumeCreate {
     pub stable_buffers: bool,
 }
 
-/// The limits of a volume; `None` is without limit.
+/// The limits of a volume; `None` is without limit. They hold for all its exports together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct VolumeLimit {
-    /// Requests per second.
+    /// Requests per second, of every kind but flushes; not 0.
     pub iops: Option<u64>,
-    /// Bytes per second.
+    /// Bytes read and written per second, at least 4096. Discards and write-zeroes move none.
     pub bytes_per_second: Option<u64>,
-    /// How long the limits may be exceeded after a pause, in milliseconds of unused limit kept.
+    /// How long the limits may be exceeded after a pause, in milliseconds of unused limit kept:
+    /// 1 to 3,600,000; default 100.
     pub burst_ms: Option<u64>,
 }
 

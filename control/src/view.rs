@@ -233,6 +233,10 @@ pub struct VolumeView {
     pub exports: Vec<String>,
     /// Bytes copied on the way, to keep parity true to what the drives get.
     pub copied_bytes_total: u64,
+    /// Requests that its limits made wait.
+    pub throttled_requests_total: u64,
+    /// The sum of their waits.
+    pub throttled_time_us_total: u64,
     /// What it did.
     pub counters: IoCounters,
 }

@@ -44,5 +44,11 @@ pub const ARRAY_DRIVE_REQUESTS_MAX: usize = 4096;
 pub const URING_ENTRIES: u32 = 4096;
 /// Messages in one inbox from one reactor to another.
 pub const INBOX_MESSAGES: usize = 1024;
+/// The slowest a volume may be made, in bytes per second: less is surely a slip.
+pub const VOLUME_BANDWIDTH_MIN: u64 = 4096;
+/// Unused limit of a volume is kept for so long when nobody says.
+pub const VOLUME_BURST_MS: u64 = 100;
+/// And for so long at the most. At the least, one millisecond: reactors wake up late.
+pub const VOLUME_BURST_MS_MAX: u64 = 3_600_000;
 /// The largest guest request that is answered, in bytes.
 pub const REQUEST_BYTES_MAX: u64 = 16 << 20;

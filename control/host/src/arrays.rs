@@ -48,7 +48,7 @@ impl Host {
 
     pub(crate) fn do_destroy_array(&self, name: &str, force: bool) -> Answer<()> {
         let object = format!("array {name}");
-        let (index, uuid, volumes, superblock) = {
+        let (index, uuid, config, superblock) = {
             let state = self.state();
             let entry = state
                 .arrays
@@ -57,11 +57,12 @@ impl Host {
             (
                 entry.index,
                 entry.uuid,
-                self.config_of(entry).volumes.len(),
+                self.config_of(entry),
                 entry.superblock,
             )
         };
         self.refuse_exported(&object, uuid)?;
+        let volumes = config.volumes.len();
         if volumes > 0 && !force {
             let text = match volumes {
                 1 => "it holds 1 volume".to_owned(),
@@ -100,6 +101,9 @@ impl Host {
             }
         }
         self.forget_array(name);
+        for volume in &config.volumes {
+            self.state().limits.remove(&volume.uuid);
+        }
         tracing::info!(event = "array_destroyed", array = name, "destroyed");
         Ok(())
     }

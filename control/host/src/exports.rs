@@ -6,7 +6,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use control::request::{ExportCreate, QueueMove};
 use control::view::{Access, ExportProfile, ExportView, Sharing};
 use control::{Answer, ErrorKind};
-use engine::{ExportHost, MoveError};
+use engine::{ExportHost, MoveError, Served};
 use units::{BlockSize, ReactorIndex};
 use vhost_user_blk::{
     CacheMode, Profile, QueueKey, RangeLimits, SECTOR_BYTES, SERIAL_BYTES, Session, SessionHandle,
@@ -36,16 +36,22 @@ impl Host {
         let map = Arc::new(map_of(&located)?);
         let shift = located.superblock.geometry.block_size().shift();
         let sectors = (map.blocks() << shift) / SECTOR_BYTES;
-        let id = {
+        let (id, limiter) = {
             let mut state = self.state();
             state.next_export += 1;
-            state.next_export
+            let limits = state.limits.entry(located.volume).or_default();
+            let limiter = Arc::clone(&limits.limiter);
+            (state.next_export, limiter)
         };
-        let volume = (located.array, map);
+        let served = Served {
+            array: located.array,
+            map,
+            limiter,
+        };
         let host = ExportHost::new(
             Arc::clone(&self.engine),
             id,
-            volume,
+            served,
             reactors,
             self.session_events.clone(),
         );

@@ -1,7 +1,7 @@
 //! All counters, gauges and histograms, gathered from the reactors when somebody asks.
 
 use control::metrics::{Histogram, Labels, Metric, Samples};
-use control::view::ArrayState;
+use control::view::{ArrayState, VolumeView};
 use units::bytes_usize;
 use vhost_user_blk::{LATENCY_BUCKETS, Latency};
 
@@ -108,14 +108,13 @@ impl Host {
 
     fn volume_metrics(&self) -> Vec<Metric> {
         let volumes = self.do_volumes();
-        let by = |select: fn(&control::view::IoCounters) -> u64| {
-            let sample = |volume: &control::view::VolumeView| {
-                (
-                    vec![("volume", volume.name.clone())],
-                    select(&volume.counters),
-                )
-            };
+        let of = |select: &dyn Fn(&VolumeView) -> u64| {
+            let sample =
+                |volume: &VolumeView| (vec![("volume", volume.name.clone())], select(volume));
             Samples::Counters(volumes.iter().map(sample).collect())
+        };
+        let by = |select: fn(&control::view::IoCounters) -> u64| {
+            of(&|volume: &VolumeView| select(&volume.counters))
         };
         vec![
             metric(
@@ -147,6 +146,16 @@ impl Host {
                 "volume_errors",
                 "Requests that ended with an error",
                 by(|counters| counters.errors_total),
+            ),
+            metric(
+                "volume_throttled_requests",
+                "Requests that the volume's limits made wait",
+                of(&|volume| volume.throttled_requests_total),
+            ),
+            metric(
+                "volume_throttled_microseconds",
+                "How long they waited in all",
+                of(&|volume| volume.throttled_time_us_total),
             ),
         ]
     }

@@ -12,6 +12,7 @@ use engine::ExportHost;
 use units::{ArrayIndex, DriveIndex, Instant, MemberIndex};
 use uuid::Uuid;
 use vhost_user_blk::SessionHandle;
+use volume::Limiter;
 
 /// An open drive.
 #[derive(Debug)]
@@ -91,6 +92,15 @@ pub(crate) struct JobEntry {
     pub(crate) seen: (Instant, u64),
 }
 
+/// What a volume may do.
+#[derive(Debug, Default)]
+pub(crate) struct LimitEntry {
+    /// As it was asked for.
+    pub(crate) limit: VolumeLimit,
+    /// As its rings obey it.
+    pub(crate) limiter: Arc<Limiter>,
+}
+
 /// See the module.
 #[derive(Default)]
 pub(crate) struct State {
@@ -98,7 +108,7 @@ pub(crate) struct State {
     pub(crate) arrays: BTreeMap<String, ArrayEntry>,
     pub(crate) exports: BTreeMap<String, ExportEntry>,
     pub(crate) ending: BTreeMap<String, Ending>,
-    pub(crate) limits: BTreeMap<Uuid, VolumeLimit>,
+    pub(crate) limits: BTreeMap<Uuid, LimitEntry>,
     pub(crate) jobs: BTreeMap<u64, JobEntry>,
     pub(crate) next_job: u64,
     pub(crate) next_export: u64,

@@ -240,6 +240,9 @@ pub(crate) fn volume(
         .exports
         .values()
         .filter(|export| export.volume == record.uuid);
+    let limits = state.limits.get(&record.uuid);
+    let throttled = limits.map(|entry| entry.limiter.throttled());
+    let throttled = throttled.unwrap_or_default();
     VolumeView {
         name: record.name.clone(),
         uuid: record.uuid,
@@ -247,7 +250,7 @@ pub(crate) fn volume(
         size_bytes: record.size_blocks * space.block_bytes(),
         allocated_bytes: space.bytes(array::format::extents_of(&record.extents)),
         stable_buffers: record.stable_buffers,
-        limit: state.limits.get(&record.uuid).cloned().unwrap_or_default(),
+        limit: limits.map(|entry| entry.limit.clone()).unwrap_or_default(),
         exports: exports.map(|export| export.create.name.clone()).collect(),
         // Everything written is copied once, but where there is no parity to keep true.
         copied_bytes_total: match entry.superblock.geometry.parity() {
@@ -257,6 +260,8 @@ pub(crate) fn volume(
                 .map(|(_, _, counters)| counters.write_bytes)
                 .sum(),
         },
+        throttled_requests_total: throttled.requests,
+        throttled_time_us_total: microseconds(throttled.time),
         counters: ring_counters(rings),
     }
 }

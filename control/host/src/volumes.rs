@@ -6,14 +6,17 @@ use control::request::{VolumeCreate, VolumeLimit};
 use control::view::VolumeView;
 use control::{Answer, ErrorKind};
 use engine::{ExportHost, ZeroError};
-use units::{ArrayIndex, Size};
+use units::limits::VOLUME_BURST_MS;
+use units::{ArrayIndex, Clock, MonotonicClock, Size};
 use uuid::Uuid;
-use volume::{NewVolume, VolumeMap, VolumeTable};
+use volume::{Limits, NewVolume, VolumeMap, VolumeTable};
 
 use crate::error::{error, late, not_found, of_change, of_volume};
 use crate::state::ExportEntry;
 use crate::{Host, views};
+use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A volume and the array that it lies on.
 pub(crate) struct Located {
@@ -178,13 +181,25 @@ impl Host {
     }
 
     pub(crate) fn do_limit_volume(&self, name: &str, limit: &VolumeLimit) -> Answer<VolumeView> {
-        let view = self.volume_view(name)?;
-        if !limit.is_none() {
-            let text = "limits are not in this version";
-            return Err(error(ErrorKind::Invalid, format!("volume {name}"), text)
-                .next("leave out --iops and --bandwidth"));
+        let uuid = self.volume_view(name)?.uuid;
+        let limits = limits_of(name, limit)?;
+        {
+            let mut state = self.state();
+            let entry = state.limits.entry(uuid).or_default();
+            entry.limit = limit.clone();
+            entry.limiter.set(&limits, MonotonicClock.now());
         }
-        Ok(view)
+        // Who waits under the limits of before may sleep for long.
+        self.engine.wake_reactors();
+        tracing::info!(
+            event = "volume_limited",
+            volume = name,
+            iops = limit.iops,
+            bytes_per_second = limit.bytes_per_second,
+            burst_ms = limit.burst_ms,
+            "limited"
+        );
+        self.volume_view(name)
     }
 
     /// After a create or grow whose extents could not be zeroed: they are free again, and not
@@ -298,6 +313,25 @@ impl Host {
         volumes.sort_by(|one, other| one.name.cmp(&other.name));
         volumes
     }
+}
+
+/// The limits as rings obey them.
+fn limits_of(name: &str, limit: &VolumeLimit) -> Answer<Limits> {
+    let rate = |rate: Option<u64>| {
+        let checked = |rate| {
+            NonZeroU64::new(rate).ok_or_else(|| {
+                let text = "a limit of 0 would hold every request";
+                error(ErrorKind::Invalid, format!("volume {name}"), text)
+                    .next("leave the limit out for none")
+            })
+        };
+        rate.map(checked).transpose()
+    };
+    Ok(Limits {
+        requests_per_second: rate(limit.iops)?,
+        bytes_per_second: rate(limit.bytes_per_second)?,
+        burst: Duration::from_millis(limit.burst_ms.unwrap_or(VOLUME_BURST_MS)),
+    })
 }
 
 /// The map of a volume that is ready.

@@ -347,6 +347,8 @@ impl Engine for FakeEngine {
             limit: VolumeLimit::default(),
             exports: Vec::new(),
             copied_bytes_total: 0,
+            throttled_requests_total: 0,
+            throttled_time_us_total: 0,
             counters: IoCounters {
                 writes_total: 3,
                 ..IoCounters::default()

@@ -1,6 +1,7 @@
 //! Volumes: create, resize, delete, limit.
 
 use units::Size;
+use units::limits::{VOLUME_BANDWIDTH_MIN, VOLUME_BURST_MS_MAX};
 
 use super::{Control, invalid};
 use crate::body::VolumeCreateBody;
@@ -108,13 +109,7 @@ impl Control {
         let _changing = self.change();
         let volume = self.volume(key)?;
         let object = name::object::<VolumeView>(&volume.name);
-        if limit.iops == Some(0) || limit.bytes_per_second == Some(0) {
-            return Err(invalid(object, "a limit of 0 would hold every request")
-                .next("leave the limit out for none"));
-        }
-        if limit.is_none() && limit.burst_ms.is_some() {
-            return Err(invalid(object, "a burst without a limit").next("give iops or bandwidth"));
-        }
+        check_limit(&object, limit)?;
         let limited = self.engine.limit_volume(&volume.name, limit)?;
         let record = if limit.is_none() {
             Change::NoLimit(volume.uuid)
@@ -128,6 +123,30 @@ impl Control {
         }
         Ok(limited)
     }
+}
+
+fn check_limit(object: &str, limit: &VolumeLimit) -> Answer<()> {
+    if limit.iops == Some(0) || limit.bytes_per_second == Some(0) {
+        return Err(invalid(object, "a limit of 0 would hold every request")
+            .next("leave the limit out for none"));
+    }
+    if let Some(bytes) = limit.bytes_per_second
+        && bytes < VOLUME_BANDWIDTH_MIN
+    {
+        let text = format!("{bytes} bytes per second are less than one block of 4096 bytes");
+        return Err(invalid(object, text).next("give the bandwidth with its unit, as in 100MiB"));
+    }
+    let Some(burst_ms) = limit.burst_ms else {
+        return Ok(());
+    };
+    if limit.is_none() {
+        return Err(invalid(object, "a burst without a limit").next("give iops or bandwidth"));
+    }
+    if !(1..=VOLUME_BURST_MS_MAX).contains(&burst_ms) {
+        let text = format!("unused limit cannot be kept for {burst_ms} ms");
+        return Err(invalid(object, text).next(format!("give 1 to {VOLUME_BURST_MS_MAX} ms")));
+    }
+    Ok(())
 }
 
 fn check_size(object: &str, size_bytes: u64) -> Answer<()> {

@@ -463,6 +463,14 @@ impl Engine {
         }
     }
 
+    /// Lets every reactor look once at what changed elsewhere, and waits until each has begun to.
+    pub fn wake_reactors(&self) {
+        for handle in &self.handles {
+            // A reactor that is gone has nobody to let go on.
+            handle.call(|_| ()).ok();
+        }
+    }
+
     /// All reactors, for status and metrics.
     #[must_use]
     pub fn reports(&self, drives: &[DriveIndex]) -> Vec<ReactorReport> {

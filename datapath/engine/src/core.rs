@@ -21,11 +21,12 @@ use drive::Port;
 use queues::{Park, Post};
 use reactor::EventFd;
 use units::limits::ARRAYS_MAX;
-use units::{ArrayIndex, Clock, MonotonicClock, bytes_usize};
+use units::{ArrayIndex, Clock, Instant, MonotonicClock, bytes_usize};
 use vhost_user_blk::{Queue, QueueKey};
-use volume::VolumeMap;
+use volume::{Gate, Limiter, VolumeMap};
 
 use self::asked::{ControlRequest, WaitingControl};
+use self::rings::{Road, bytes_of};
 use self::times::{Spent, Times};
 use crate::ports::{Envelope, MemberCookie, Ports};
 use crate::splits::Splits;
@@ -48,6 +49,7 @@ pub(crate) struct Ring {
     shift: u32,
     pub(crate) array: ArrayIndex,
     pub(crate) volume: Arc<VolumeMap>,
+    gate: Gate,
     /// Told where the ring goes on, once it is drained.
     stopping: Option<(Sender<Stopped>, Leaving)>,
     watched: bool,
@@ -63,11 +65,12 @@ pub(crate) enum Leaving {
 }
 
 impl Ring {
-    /// A ring of an export, on a volume of an array.
+    /// A ring of an export, on a volume of an array and under its limits.
     pub(crate) fn new(
         (export, key): (u64, QueueKey),
         queue: Queue,
         (array, volume): (ArrayIndex, Arc<VolumeMap>),
+        limiter: Arc<Limiter>,
     ) -> Ring {
         Ring {
             export,
@@ -76,6 +79,7 @@ impl Ring {
             queue,
             array,
             volume,
+            gate: Gate::new(limiter),
             stopping: None,
             watched: false,
         }
@@ -204,71 +208,67 @@ impl Core {
 
     fn poll_rings(&mut self) -> usize {
         let now = self.times.turn_began;
-        let mut moved = 0;
-        for place in 0..self.rings.len() {
-            let Core {
-                rings,
-                shards,
-                port,
-                post,
-                answers,
-                events,
-                splits,
-                waiting_splits,
-                ..
-            } = self;
-            let Some(ring) = &mut rings[place] else {
-                continue;
-            };
-            let Some(shard) = shards[ring.array.at()].as_mut() else {
-                continue;
-            };
-            let array = ring.array;
-            let volume = &ring.volume;
-            let high = u64::try_from(place).expect("few rings") << 32;
-            let shift = shard.map().geometry.block_size().shift();
-            // Whether the guest's blocks are smaller than the array's, and by how much.
-            let finer = shift - ring.shift;
-            let inside = (1 << finer) - 1;
-            let mut ports = Ports {
+        (0..self.rings.len())
+            .map(|place| self.poll_ring(place, now))
+            .sum()
+    }
+
+    fn poll_ring(&mut self, place: usize, now: Instant) -> usize {
+        let Core {
+            rings,
+            shards,
+            port,
+            post,
+            answers,
+            events,
+            splits,
+            waiting_splits,
+            ..
+        } = self;
+        let Some(ring) = &mut rings[place] else {
+            return 0;
+        };
+        let Some(shard) = shards[ring.array.at()].as_mut() else {
+            return 0;
+        };
+        let array = ring.array;
+        let shift = ring.shift;
+        let (haste, limited) = (ring.haste(), ring.gate.is_limited(now));
+        let Ring {
+            queue,
+            gate,
+            volume,
+            ..
+        } = ring;
+        let mut road = Road {
+            place,
+            shifts: (shift, shard.map().geometry.block_size().shift()),
+            volume,
+            shard,
+            ports: Ports {
                 array,
                 port,
                 post,
                 completions: answers,
                 events,
-            };
-            let mut submit = |request: Request| {
-                let cookie = Cookie(high | request.cookie.0);
-                let whole = (request.start | u64::from(request.blocks)) & inside == 0;
-                let asked = request.blocks >> finer;
-                let (start, blocks) = match volume.locate(request.start >> finer, asked) {
-                    _ if request.operation == Operation::Flush => (0, 0),
-                    _ if !whole => (0, 0),
-                    Ok(found) => found,
-                    Err(status) => {
-                        ports.completions.push(Completion { cookie, status });
-                        return Ok(());
-                    }
-                };
-                if blocks < asked || !whole {
-                    let queue = u32::try_from(place).expect("few rings");
-                    let Some(split) = splits.begin(queue, request, (ring.shift, shift)) else {
-                        return Err(Full(request));
-                    };
-                    waiting_splits.push(split);
-                    return Ok(());
-                }
-                let moved = Request {
-                    cookie,
-                    start,
-                    blocks,
-                    ..request
-                };
-                shard.submit(moved, &mut ports).map_err(|_| Full(request))
-            };
-            moved += ring.queue.poll(now, &mut submit);
-        }
-        moved
+            },
+            splits,
+            waiting_splits,
+        };
+        let mut submit = |request: Request| {
+            if !limited || request.operation == Operation::Flush {
+                return road.submit(request);
+            }
+            if !gate.admits(bytes_of(&request, shift), now, haste) {
+                return Err(Full(request));
+            }
+            let submitted = road.submit(request);
+            if submitted.is_ok() {
+                gate.passed();
+            }
+            submitted
+        };
+        queue.poll(now, &mut submit)
     }
 
     fn poll_shards(&mut self) -> usize {
@@ -488,20 +488,21 @@ impl reactor::Core for Core {
         let mut quiet = true;
         for place in 0..self.rings.len() {
             if let Some(ring) = &mut self.rings[place] {
-                // A ring without a kick has to be polled for ever.
-                quiet &= ring.queue.kick().is_some() && !ring.queue.enable_kicks();
+                quiet &= ring.prepare_sleep();
             }
             self.watch(place);
         }
         quiet && self.post.park() == Park::Parked
     }
 
-    /// When an array whose home this is wants to look for regions to clear.
-    fn deadline(&self) -> Option<units::Instant> {
-        self.shards
-            .iter()
-            .flatten()
+    /// When an array whose home this is wants to look for regions to clear, or a volume's limit
+    /// lets a ring go on.
+    fn deadline(&self) -> Option<Instant> {
+        let shards = self.shards.iter().flatten();
+        let rings = self.rings.iter().flatten();
+        shards
             .filter_map(|shard| shard.deadline())
+            .chain(rings.filter_map(Ring::waits_until))
             .min()
     }
 

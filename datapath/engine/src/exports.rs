@@ -9,7 +9,7 @@ use std::time::Duration;
 use memory::RegionTable;
 use units::{ArrayIndex, Clock, MonotonicClock, ReactorIndex};
 use vhost_user_blk::{Event, Host, MemoryChange, Queue, QueueKey, SessionEvent};
-use volume::VolumeMap;
+use volume::{Limiter, VolumeMap};
 
 use crate::control::Engine;
 use crate::core::{Core, Leaving, Ring, Stopped};
@@ -26,6 +26,17 @@ pub enum MoveError {
     Late,
 }
 
+/// What an export serves.
+#[derive(Clone, Debug)]
+pub struct Served {
+    /// The array.
+    pub array: ArrayIndex,
+    /// The volume's place on it.
+    pub map: Arc<VolumeMap>,
+    /// The volume's limits: one for all its exports.
+    pub limiter: Arc<Limiter>,
+}
+
 /// The rings of one export, spread over the reactors that it may use.
 pub struct ExportHost {
     engine: Arc<Engine>,
@@ -34,6 +45,7 @@ pub struct ExportHost {
     array: ArrayIndex,
     /// Held while a ring with it comes to a reactor: none comes with earlier extents.
     volume: Mutex<Arc<VolumeMap>>,
+    limiter: Arc<Limiter>,
     /// Reactors in the order in which rings take them.
     reactors: Vec<ReactorIndex>,
     /// Rings that were moved by command. Held during every change of rings: one that is on its way
@@ -51,7 +63,7 @@ impl fmt::Debug for ExportHost {
 }
 
 impl ExportHost {
-    /// An export of `volume` of `array` on these reactors; `events` are for the log.
+    /// An export of a volume on these reactors; `events` are for the log.
     ///
     /// # Panics
     /// Without reactors.
@@ -59,7 +71,7 @@ impl ExportHost {
     pub fn new(
         engine: Arc<Engine>,
         export: u64,
-        (array, volume): (ArrayIndex, Arc<VolumeMap>),
+        served: Served,
         reactors: Vec<ReactorIndex>,
         events: Sender<(u64, SessionEvent)>,
     ) -> ExportHost {
@@ -67,8 +79,9 @@ impl ExportHost {
         ExportHost {
             engine,
             export,
-            array,
-            volume: Mutex::new(volume),
+            array: served.array,
+            volume: Mutex::new(served.map),
+            limiter: served.limiter,
             reactors,
             places: Mutex::default(),
             events,
@@ -180,7 +193,9 @@ impl Host for ExportHost {
     fn start_queue(&self, key: QueueKey, queue: Queue) {
         let places = self.places();
         let volume = self.volume();
-        let ring = Ring::new((self.export, key), queue, (self.array, Arc::clone(&volume)));
+        let place = (self.array, Arc::clone(&volume));
+        let limiter = Arc::clone(&self.limiter);
+        let ring = Ring::new((self.export, key), queue, place, limiter);
         let first = self.reactors[usize::from(key.index) % self.reactors.len()];
         let handle = self
             .engine

@@ -14,4 +14,4 @@ mod splits;
 pub use control::{ArrayStart, ArrayState, Engine, EngineSettings, ReactorReport};
 pub use core::{Core, ReactorTimes};
 pub use error::{ChangeError, Late, StartError, ZeroError};
-pub use exports::{ExportHost, MoveError};
+pub use exports::{ExportHost, MoveError, Served};

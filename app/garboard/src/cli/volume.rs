@@ -6,6 +6,7 @@ use control::body::{ResizeBody, VolumeCreateBody};
 use control::request::VolumeLimit;
 use control::view::VolumeView;
 use units::Size;
+use units::limits::VOLUME_BURST_MS;
 use uuid::Uuid;
 
 use super::Yes;
@@ -63,13 +64,13 @@ pub(super) enum Volume {
         /// Name or uuid
         #[arg(value_parser = super::key)]
         name: String,
-        /// Requests per second
+        /// Requests per second, of all its exports together; flushes are free
         #[arg(long, value_name = "N")]
         iops: Option<u64>,
-        /// Bytes per second
+        /// Bytes read and written per second
         #[arg(long, value_name = "SIZE", value_parser = super::size)]
         bandwidth: Option<Size>,
-        /// Milliseconds of unused limit that are kept
+        /// Milliseconds of unused limit that are kept and may be spent at once; 100 if left out
         #[arg(long, value_name = "MILLISECONDS")]
         burst: Option<u64>,
     },
@@ -169,10 +170,8 @@ fn limits(limit: &VolumeLimit) -> String {
             .bytes_per_second
             .map(|bytes| format!("{}/s", size(bytes))),
     );
-    format!(
-        "{iops} IOPS, {bandwidth}, burst {} ms",
-        or_dash(limit.burst_ms)
-    )
+    let burst = limit.burst_ms.unwrap_or(VOLUME_BURST_MS);
+    format!("{iops} IOPS, {bandwidth}, burst {burst} ms")
 }
 
 impl Row for VolumeView {
@@ -213,6 +212,7 @@ impl Row for VolumeView {
             ("flushes", counters.flushes_total.to_string()),
             ("errors", counters.errors_total.to_string()),
             ("copied", size(self.copied_bytes_total)),
+            ("throttled", self.throttled_requests_total.to_string()),
         ]
     }
 }

@@ -78,7 +78,7 @@ fn sizes_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn limits_are_refused_as_long_as_nothing_keeps_them() {
+fn a_limit_of_nothing_and_limits_of_no_volume_are_refused() {
     let bench = Bench::tank();
     bench
         .host
@@ -86,9 +86,10 @@ fn limits_are_refused_as_long_as_nothing_keeps_them() {
         .expect("room");
     let limit = VolumeLimit {
         iops: Some(1),
+        bytes_per_second: Some(0),
         ..VolumeLimit::default()
     };
-    bench.refused((ErrorKind::Invalid, "volume v"), |host| {
+    bench.refused((ErrorKind::Invalid, "a limit of 0"), |host| {
         host.limit_volume("v", &limit)
     });
     bench.refused((ErrorKind::NotFound, "volume w"), |host| {

@@ -13,6 +13,7 @@ mod bad_exports;
 mod bad_volumes;
 mod guests;
 mod hanging;
+mod limits;
 mod numbers;
 mod places;
 mod times;

@@ -126,6 +126,13 @@ fn export(volume: &str) -> ExportCreateBody {
     serde_json::from_value(serde_json::json!({ "volume": volume })).expect("a body")
 }
 
+fn burst(burst_ms: u64) -> VolumeLimit {
+    VolumeLimit {
+        burst_ms: Some(burst_ms),
+        ..limit(10)
+    }
+}
+
 fn limit(iops: u64) -> VolumeLimit {
     VolumeLimit {
         iops: Some(iops),

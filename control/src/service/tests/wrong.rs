@@ -212,6 +212,21 @@ fn wrong_volumes_and_exports() -> Vec<Wrong> {
                 },
             )
         }),
+        wrong("no burst", Invalid, "cannot be kept for 0 ms", |c| {
+            c.limit_volume("v", &burst(0))
+        }),
+        wrong("long burst", Invalid, "kept for 3600001 ms", |c| {
+            c.limit_volume("v", &burst(3_600_001))
+        }),
+        wrong("bandwidth", Invalid, "less than one block", |c| {
+            c.limit_volume(
+                "v",
+                &VolumeLimit {
+                    bytes_per_second: Some(4095),
+                    ..VolumeLimit::default()
+                },
+            )
+        }),
         wrong("delete exported", Busy, "exported as e", |c| {
             c.delete_volume("v")
         }),

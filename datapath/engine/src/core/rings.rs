@@ -1,12 +1,106 @@
-//! Rings that come to a reactor, change there, and leave it.
+//! Rings that come to a reactor, change there, and leave it; and where their requests go.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
+use array::Shard;
+use block::{Completion, Cookie, Full, Operation, Request};
+use units::Instant;
 use vhost_user_blk::{Queue, QueueKey};
-use volume::VolumeMap;
+use volume::{Haste, VolumeMap};
 
 use super::{Core, Leaving, Ring, Stopped};
+use crate::ports::Ports;
+use crate::splits::Splits;
+
+/// From one ring into the array of its volume.
+pub(super) struct Road<'c> {
+    pub(super) place: usize,
+    /// log2 of the bytes of the ring's blocks, and of the array's.
+    pub(super) shifts: (u32, u32),
+    pub(super) volume: &'c VolumeMap,
+    pub(super) shard: &'c mut Shard,
+    pub(super) ports: Ports<'c>,
+    pub(super) splits: &'c mut Splits,
+    pub(super) waiting_splits: &'c mut Vec<usize>,
+}
+
+impl Road<'_> {
+    #[inline]
+    pub(super) fn submit(&mut self, request: Request) -> Result<(), Full<Request>> {
+        let high = u64::try_from(self.place).expect("few rings") << 32;
+        let cookie = Cookie(high | request.cookie.0);
+        // Whether the guest's blocks are smaller than the array's, and by how much.
+        let finer = self.shifts.1 - self.shifts.0;
+        let inside = (1 << finer) - 1;
+        let whole = (request.start | u64::from(request.blocks)) & inside == 0;
+        let asked = request.blocks >> finer;
+        let (start, blocks) = match self.volume.locate(request.start >> finer, asked) {
+            _ if request.operation == Operation::Flush => (0, 0),
+            _ if !whole => (0, 0),
+            Ok(found) => found,
+            Err(status) => {
+                self.ports.completions.push(Completion { cookie, status });
+                return Ok(());
+            }
+        };
+        if blocks < asked || !whole {
+            let queue = u32::try_from(self.place).expect("few rings");
+            let Some(split) = self.splits.begin(queue, request, self.shifts) else {
+                return Err(Full(request));
+            };
+            self.waiting_splits.push(split);
+            return Ok(());
+        }
+        let moved = Request {
+            cookie,
+            start,
+            blocks,
+            ..request
+        };
+        self.shard
+            .submit(moved, &mut self.ports)
+            .map_err(|_| Full(request))
+    }
+}
+
+/// Bytes that go through memory. A discard is one request, however much it covers.
+pub(super) fn bytes_of(request: &Request, shift: u32) -> u64 {
+    match request.operation {
+        Operation::Read | Operation::Write => u64::from(request.blocks) << shift,
+        Operation::Flush | Operation::Discard | Operation::WriteZeroes => 0,
+    }
+}
+
+impl Ring {
+    /// Whoever stops a ring, or takes memory away, waits for what was taken from it.
+    pub(super) fn haste(&self) -> Haste {
+        if self.stopping.is_some() || !self.queue.has_let_go() {
+            Haste::Drains
+        } else {
+            Haste::None
+        }
+    }
+
+    /// When the limits of its volume let it go on, if it waits for that.
+    pub(super) fn waits_until(&self) -> Option<Instant> {
+        if self.queue.is_held() {
+            self.gate.waits_until()
+        } else {
+            None
+        }
+    }
+
+    /// Whether there is nothing to do for it until it is kicked, or its limits let it go on.
+    pub(super) fn prepare_sleep(&mut self) -> bool {
+        if self.waits_until().is_some() {
+            // It takes nothing new before, so it needs no kick.
+            return !self.queue.owes_flushes();
+        }
+        // A ring without a kick has to be polled for ever.
+        self.queue.kick().is_some() && !self.queue.enable_kicks()
+    }
+}
 
 impl Core {
     pub(crate) fn add_ring(&mut self, mut ring: Ring) {

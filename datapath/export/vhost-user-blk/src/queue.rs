@@ -350,6 +350,19 @@ impl Queue {
         self.vring.enable_kicks() || self.held.is_some() || !self.flushes.is_empty()
     }
 
+    /// Whether a request that was taken waits because the volume handed it back. Nothing new is
+    /// taken before it is through.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Whether flushes that follow writes are still to be submitted.
+    #[must_use]
+    pub fn owes_flushes(&self) -> bool {
+        !self.flushes.is_empty()
+    }
+
     /// Tells the guest that no kicks are needed.
     pub fn disable_kicks(&mut self) {
         if self.state == State::Running {
