@@ -6,6 +6,7 @@
 //! blocks hold, and the report.
 
 mod content;
+mod kills;
 mod load;
 mod machine;
 mod process;
@@ -51,6 +52,8 @@ const ARRAY: &str = "/v1/arrays/demo";
 pub(crate) struct Wishes {
     /// Length of a phase of load.
     pub(crate) seconds: u32,
+    /// How often the engine is killed besides, at random.
+    pub(crate) kills: u32,
     /// Keep the folder.
     pub(crate) keep: bool,
 }
@@ -75,13 +78,14 @@ pub(crate) fn run(wishes: Wishes, output: Output, console: &mut Console<'_>) -> 
         process: None,
         load: None,
         begun: (MonotonicClock.now(), Tally::default()),
+        chance: seed(),
         report: Report {
             blocks_total: u64::from(BLOCKS),
             block_bytes: bytes_u64(BLOCK_BYTES),
             ..Report::default()
         },
     };
-    let result = story.tell(wishes.seconds);
+    let result = story.tell(wishes.seconds, wishes.kills);
     story.finish(result, wishes.keep)
 }
 
@@ -93,11 +97,13 @@ struct Story<'a, 'b> {
     load: Option<Load>,
     /// When the step began, and the tally then.
     begun: (Instant, Tally),
+    /// What happens next in a story of many kills.
+    chance: u64,
     report: Report,
 }
 
 impl Story<'_, '_> {
-    fn tell(&mut self, length: u32) -> Answer<()> {
+    fn tell(&mut self, length: u32, kills: u32) -> Answer<()> {
         let long = Duration::from_secs(length.into());
         let short = long / 2;
         self.build()?;
@@ -125,6 +131,14 @@ impl Story<'_, '_> {
         self.kill()?;
         self.watch(short)?;
         self.end("load, engine killed")?;
+
+        if kills > 0 {
+            self.begin(&format!(
+                "the engine is killed {kills} times, and drives come and go meanwhile"
+            ));
+            self.torment(kills)?;
+            self.end("load, many kills")?;
+        }
 
         self.begin("the guest reads every block of the volume");
         self.arrive(Mode::Pause)?;
@@ -184,11 +198,7 @@ impl Story<'_, '_> {
         let export: ExportCreateBody = serde_json::from_value(export)
             .map_err(|error| failed("export demo", error.to_string()))?;
         let _: ExportView = self.session.post("/v1/exports", &export)?;
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let seed = now.map_or(1, |since| {
-            u64::from(since.subsec_nanos()) << 20 | since.as_secs()
-        });
-        let load = Load::start(socket, BLOCKS, seed);
+        let load = Load::start(socket, BLOCKS, seed());
         self.load = Some(load.map_err(|error| failed("guest", error.to_string()))?);
         self.end("array, volume, export, guest")
     }
@@ -360,8 +370,8 @@ impl Story<'_, '_> {
             verified_bytes: tally.verified_bytes - before.verified_bytes,
             pause_us_max: tally.pause_us_max,
         };
-        if name == "load, engine killed" {
-            self.report.kill_pause_us = step.pause_us_max;
+        if name.contains("kill") {
+            self.report.kill_pause_us = self.report.kill_pause_us.max(step.pause_us_max);
         }
         if self.session.output == Output::Table {
             let mut text = format!("   done in {}", seconds(step.time_us));
@@ -437,6 +447,14 @@ fn reached(load: Option<&mut Load>, mode: Mode) -> Answer<bool> {
     let load = load.expect("started in build");
     let reached = load.reached(mode);
     reached.map_err(|error| failed("guest", error.to_string()))
+}
+
+/// Another one each time.
+fn seed() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(1, |since| {
+        u64::from(since.subsec_nanos()) << 20 | since.as_secs()
+    })
 }
 
 /// `1234 IOPS, 56MiB/s written, 78MiB/s verified`.

@@ -39,13 +39,16 @@ fn passed(output: &Output) -> Value {
 #[test]
 fn the_demo_passes_and_leaves_nothing_behind() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut command = demo(folder.path(), &["--seconds", "1", "--output", "json"]);
+    let mut command = demo(
+        folder.path(),
+        &["--seconds", "1", "--kills", "3", "--output", "json"],
+    );
     let report = passed(&command.output().expect("it runs"));
     assert_eq!(report["errors_total"], 0);
     assert_eq!(report["blocks_verified"], report["blocks_total"]);
     let steps = report["steps"].as_array().expect("a list");
-    assert_eq!(steps.len(), 9);
-    for step in &steps[2..8] {
+    assert_eq!(steps.len(), 10);
+    for step in &steps[2..9] {
         assert!(step["requests"].as_u64() > Some(0), "{step}");
     }
     assert_eq!(entries(folder.path()), 0, "files left behind");

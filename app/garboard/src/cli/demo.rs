@@ -14,6 +14,10 @@ pub(super) struct Demo {
     #[arg(long, value_name = "N", default_value = "8",
           value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
+    /// Kill the engine so many times more, at random, with drives that come and go meanwhile
+    #[arg(long, value_name = "N", default_value = "0",
+          value_parser = clap::value_parser!(u32).range(..=100_000))]
+    kills: u32,
     /// Keep the folder; it is kept anyway when something went wrong
     #[arg(long)]
     keep: bool,
@@ -23,6 +27,7 @@ impl Demo {
     pub(super) fn run(&self, output: Output, console: &mut Console<'_>) -> Answer<()> {
         let wishes = Wishes {
             seconds: self.seconds,
+            kills: self.kills,
             keep: self.keep,
         };
         demo::run(wishes, output, console)

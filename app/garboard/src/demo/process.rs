@@ -77,9 +77,7 @@ impl Process {
         client: &Client,
         signals: &mut Signals,
     ) -> Answer<Process> {
-        let log = folder.join("engine.log");
-        let started = spawn(folder, &log);
-        let mut process = started.map_err(|error| failed(format!("not started: {error}")))?;
+        let mut process = Process::launch(folder)?;
         loop {
             if client
                 .call::<(), StatusView>(hyper::Method::GET, "/v1/status", None)
@@ -94,6 +92,12 @@ impl Process {
             signals.check()?;
             client.pause(LOOK);
         }
+    }
+
+    /// Starts the engine, and waits for nothing.
+    pub(super) fn launch(folder: &Folder) -> Answer<Process> {
+        let started = spawn(folder, &folder.join("engine.log"));
+        started.map_err(|error| failed(format!("not started: {error}")))
     }
 
     /// SIGTERM, and waits for the end.

@@ -1,0 +1,180 @@
+//! `garboard demo --kills N`: the engine is killed again and again, at random, under load. Around
+//! the kills drives are pulled, vanish while no engine runs, and come back, at most as many at a
+//! time as the array survives; engines are killed while they start, and while they rebuild.
+
+use std::time::Duration;
+
+use control::body::{DriveAddBody, ReplaceBody};
+use control::request::DriveSpec;
+use control::view::{ArrayView, DriveView, MemberState};
+use control::{Answer, EngineError};
+use units::{Clock, MonotonicClock};
+
+use super::process::Process;
+use super::{ARRAY, Story, failed};
+
+/// Members of the array.
+const MEMBERS: u64 = 6;
+/// Members that the array can do without.
+const PARITY: usize = 2;
+/// Answers that show that the guest goes on.
+const ANSWERS: u64 = 32;
+
+/// A drive that is out of the engine's hands.
+#[derive(Debug)]
+pub(super) struct Away {
+    name: String,
+    member: u16,
+    /// Its file has another name meanwhile.
+    hidden: bool,
+}
+
+impl Story<'_, '_> {
+    /// Kills the engine so many times.
+    pub(super) fn torment(&mut self, kills: u32) -> Answer<()> {
+        let mut away = Vec::new();
+        for _ in 0..kills {
+            let random = self.random(800);
+            self.watch(Duration::from_millis(50 + random))?;
+            match self.random(4) {
+                0 => self.pull_one(&mut away)?,
+                1 | 2 => self.give_back(&mut away)?,
+                _ => {}
+            }
+            self.kill_once(&mut away)?;
+        }
+        while !away.is_empty() {
+            self.give_back(&mut away)?;
+        }
+        self.jobs()?;
+        self.optimal()
+    }
+
+    /// Pulls a drive if the array can do without one more.
+    fn pull_one(&mut self, away: &mut Vec<Away>) -> Answer<()> {
+        let Some((name, member)) = self.spare_member()? else {
+            return Ok(());
+        };
+        let _: DriveView = self
+            .session
+            .delete(&format!("/v1/drives/{name}?force=true"))?;
+        let hidden = false;
+        away.push(Away {
+            name,
+            member,
+            hidden,
+        });
+        Ok(())
+    }
+
+    /// A member, and its drive, that the array can do without now.
+    fn spare_member(&mut self) -> Answer<Option<(String, u16)>> {
+        let array: ArrayView = self.session.get(ARRAY)?;
+        let good = |state: MemberState| state == MemberState::Online;
+        let out = array.members.iter().filter(|place| !good(place.state));
+        if out.count() >= PARITY {
+            return Ok(None);
+        }
+        let choice = usize::try_from(self.random(MEMBERS)).expect("few members");
+        let place = array.members.get(choice);
+        let place = place.filter(|place| good(place.state));
+        Ok(place.and_then(|place| Some((place.drive.clone()?, place.member))))
+    }
+
+    /// The drive that is away longest comes back, and its member is filled.
+    fn give_back(&mut self, away: &mut Vec<Away>) -> Answer<()> {
+        if away.is_empty() {
+            return Ok(());
+        }
+        let back = away.remove(0);
+        let path = self.folder.join(&back.name);
+        if back.hidden {
+            let hidden = self.folder.join(&format!("{}.away", back.name));
+            std::fs::rename(hidden, &path).map_err(|error| lost(&back.name, &error))?;
+        }
+        let drives: Vec<DriveView> = self.session.get("/v1/drives")?;
+        if !drives.iter().any(|drive| drive.name == back.name) {
+            let spec = DriveSpec::File {
+                path,
+                size_bytes: None,
+                create: false,
+            };
+            let name = Some(back.name.clone());
+            let body = DriveAddBody {
+                spec,
+                name,
+                uuid: None,
+            };
+            let _: DriveView = self.session.post("/v1/drives", &body)?;
+        }
+        let array: ArrayView = self.session.get(ARRAY)?;
+        let member = usize::from(back.member);
+        if array.members[member].drive.is_some() {
+            return Ok(());
+        }
+        let body = ReplaceBody {
+            drive: back.name,
+            force: true,
+        };
+        let path = format!("{ARRAY}/members/{member}/replace");
+        let _: ArrayView = self.session.post(&path, &body)?;
+        Ok(())
+    }
+
+    /// Kills the engine, sometimes the next one at its start as well, and waits until the guest
+    /// goes on. Sometimes a drive vanishes meanwhile.
+    fn kill_once(&mut self, away: &mut Vec<Away>) -> Answer<()> {
+        let vanishes = self.random(4) == 0;
+        let vanishes = if vanishes { self.spare_member()? } else { None };
+        let before = self.tally();
+        let process = self.process.take().expect("started in build");
+        self.end_it(process)?;
+        if let Some((name, member)) = vanishes {
+            let hidden = self.folder.join(&format!("{name}.away"));
+            std::fs::rename(self.folder.join(&name), hidden)
+                .map_err(|error| lost(&name, &error))?;
+            let hidden = true;
+            away.push(Away {
+                name,
+                member,
+                hidden,
+            });
+        }
+        if self.random(3) == 0 {
+            let process = Process::launch(&self.folder)?;
+            let random = self.random(300);
+            self.session.client.pause(Duration::from_millis(random));
+            self.end_it(process)?;
+        }
+        self.process = Some(self.start()?);
+        let begun = MonotonicClock.now();
+        loop {
+            let tally = self.tally();
+            let goes_on = tally.requests >= before.requests + ANSWERS;
+            if tally.reconnects > before.reconnects && goes_on {
+                return Ok(());
+            }
+            self.look(begun)?;
+        }
+    }
+
+    fn end_it(&mut self, process: Process) -> Answer<()> {
+        let gone = process.kill();
+        gone.map_err(|error| failed("engine", format!("it cannot be killed: {error}")))
+    }
+
+    /// A random number below `end`: Marsaglia's xorshift.
+    fn random(&mut self, end: u64) -> u64 {
+        self.chance ^= self.chance << 13;
+        self.chance ^= self.chance >> 7;
+        self.chance ^= self.chance << 17;
+        (self.chance >> 11) % end
+    }
+}
+
+fn lost(drive: &str, error: &std::io::Error) -> EngineError {
+    failed(
+        &format!("drive {drive}"),
+        format!("cannot be renamed: {error}"),
+    )
+}
