@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use units::bytes_usize;
+use units::{bytes_u64, bytes_usize};
 
 use crate::Segment;
 pub use mapping::Mapping;
@@ -126,7 +126,26 @@ impl std::error::Error for RegionError {}
 pub struct RegionTable {
     /// By guest address; no two overlap.
     regions: Vec<Region>,
+    /// Beside each region: what every request asks of it.
+    spans: Vec<Span>,
     generation: u64,
+}
+
+/// A region as it is looked up: where it begins for the guest, and where its bytes are.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    guest_base: u64,
+    bytes: Segment,
+}
+
+impl Span {
+    /// Where `address` is inside, if it is.
+    #[inline(always)]
+    fn inside(&self, address: u64) -> Option<usize> {
+        let inside = address.wrapping_sub(self.guest_base);
+        // One comparison: an address below the region wraps to a number above every length.
+        (inside < bytes_u64(self.bytes.len())).then(|| bytes_usize(inside))
+    }
 }
 
 impl RegionTable {
@@ -152,7 +171,12 @@ impl RegionTable {
             }
         }
         static GENERATIONS: AtomicU64 = AtomicU64::new(1);
+        let span = |region: &Region| Span {
+            guest_base: region.guest_base,
+            bytes: region.bytes(),
+        };
         Ok(Arc::new(RegionTable {
+            spans: regions.iter().map(span).collect(),
             regions,
             generation: GENERATIONS.fetch_add(1, Ordering::Relaxed),
         }))
@@ -175,14 +199,32 @@ impl RegionTable {
         if length == 0 {
             return Ok(());
         }
-        let bad = BadAddress { address, length };
-        let at = self.find(address, *last).ok_or(bad)?;
+        let span = self.spans.get(*last);
+        let Some((span, inside)) = span.and_then(|span| Some((span, span.inside(address)?))) else {
+            return self.translate_elsewhere(BadAddress { address, length }, last, out);
+        };
+        if length <= bytes_u64(span.bytes.len() - inside) {
+            out.push(span.bytes.part(inside, bytes_usize(length)));
+            return Ok(());
+        }
+        self.translate_across(*last, BadAddress { address, length }, out)
+    }
+
+    /// The bytes are not where the last ones were.
+    #[inline(never)]
+    fn translate_elsewhere(
+        &self,
+        asked: BadAddress,
+        last: &mut usize,
+        out: &mut Vec<Segment>,
+    ) -> Result<(), BadAddress> {
+        let at = self.find(asked.address).ok_or(asked)?;
         *last = at;
-        if let Some(segment) = self.regions[at].guest_segment(address, length) {
+        if let Some(segment) = self.regions[at].guest_segment(asked.address, asked.length) {
             out.push(segment);
             return Ok(());
         }
-        self.translate_across(at, bad, out)
+        self.translate_across(at, asked, out)
     }
 
     /// The rare case: the bytes begin in region `at` and go on in those behind it.
@@ -221,7 +263,7 @@ impl RegionTable {
     /// # Errors
     /// [`BadAddress`] when they are not in one region.
     pub fn guest(&self, address: u64, length: u64) -> Result<Segment, BadAddress> {
-        let found = self.find(address, 0);
+        let found = self.find(address);
         found
             .and_then(|at| self.regions[at].guest_segment(address, length))
             .ok_or(BadAddress { address, length })
@@ -258,17 +300,13 @@ impl RegionTable {
         truncations() > 0 && self.regions.iter().any(|region| region.mapping.is_broken())
     }
 
-    /// The position of the region that has guest address `address`; `last` is tried first.
-    fn find(&self, address: u64, last: usize) -> Option<usize> {
-        let has = |region: &Region| region.guest_bytes_from(address).is_some();
-        if self.regions.get(last).is_some_and(has) {
-            return Some(last);
-        }
+    /// The position of the region that has guest address `address`.
+    fn find(&self, address: u64) -> Option<usize> {
         let above = self
             .regions
             .partition_point(|region| region.guest_base <= address);
         let at = above.checked_sub(1)?;
-        has(&self.regions[at]).then_some(at)
+        self.spans[at].inside(address).map(|_| at)
     }
 }
 
@@ -291,6 +329,12 @@ impl Region {
         }
     }
 
+    /// All its bytes; inside the mapping (`check`).
+    fn bytes(&self) -> Segment {
+        let (start, length) = (bytes_usize(self.offset), bytes_usize(self.length));
+        self.mapping.segment().part(start, length)
+    }
+
     /// How many bytes of the region lie at guest address `address` and behind it, if any do.
     fn guest_bytes_from(&self, address: u64) -> Option<u64> {
         let inside = address.checked_sub(self.guest_base)?;
@@ -307,9 +351,7 @@ impl Region {
         if inside >= self.length || length > self.length - inside {
             return None;
         }
-        // Both sums stay inside the mapping (`check`).
-        let start = bytes_usize(self.offset + inside);
-        Some(self.mapping.segment().part(start, bytes_usize(length)))
+        Some(self.bytes().part(bytes_usize(inside), bytes_usize(length)))
     }
 }
 

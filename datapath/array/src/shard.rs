@@ -10,6 +10,7 @@
 mod background;
 mod compute;
 mod coordinate;
+mod issue;
 mod log;
 mod regions;
 mod request;
@@ -21,15 +22,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use block::{Completion, Cookie, Full, Operation, Request, Status};
-use memory::{Segment, SegmentSlots};
+use memory::SegmentSlots;
 use parity::{Code, CodeError, DecoderCache};
 use units::limits::{
     ARRAY_DRIVE_REQUESTS_MAX, ARRAY_REQUESTS_MAX, ARRAY_TICKETS_MAX, ARRAY_WORKS_MAX,
     INBOX_MESSAGES, LARGE_BUFFER_BYTES, REACTORS_MAX,
 };
-use units::{DriveIndex, MemberIndex, ReactorIndex, Role, StripeIndex, bytes_u64};
+use units::{MemberIndex, ReactorIndex, Role, StripeIndex, bytes_u64};
 
 use self::background::Background;
+use self::issue::{DriveIo, Order};
 use self::log::Log;
 pub(crate) use self::regions::RegionKeeper;
 use self::request::RequestSlot;
@@ -39,7 +41,7 @@ use self::work::Work;
 use crate::buffers::Buffers;
 use crate::coordinator::Coordinator;
 use crate::geometry::Geometry;
-use crate::io::{Io, MemberFailure, MemberRequest, Message};
+use crate::io::{Io, MemberFailure, Message};
 use crate::lanes::Lanes;
 use crate::map::ArrayMap;
 use crate::planted::{self, Fault};
@@ -157,14 +159,6 @@ enum IoOwner {
     Region,
     /// Regions that are to be cleared.
     Clear,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct DriveIo {
-    owner: IoOwner,
-    member: MemberIndex,
-    incarnation: u32,
-    operation: Option<Operation>,
 }
 
 /// See the module.
@@ -352,7 +346,9 @@ impl Shard {
         let slot = u32::try_from(cookie.0).expect("cookies of member requests are slots");
         let done = self.ios[slot];
         self.ios[slot].owner = IoOwner::Nobody;
-        self.lists.take_back(crate::slots::at(slot));
+        if done.listed {
+            self.lists.take_back(crate::slots::at(slot));
+        }
         self.ios.release(slot);
         match done.owner {
             IoOwner::Nobody => unreachable!("a completion without a member request"),
@@ -416,7 +412,9 @@ impl Shard {
             self.buffers.release(&mut self.tickets[slot].buffers);
         }
         for slot in self.ios.used() {
-            self.lists.take_back(crate::slots::at(slot));
+            if self.ios[slot].listed {
+                self.lists.take_back(crate::slots::at(slot));
+            }
         }
     }
 
@@ -492,53 +490,6 @@ impl Shard {
         1
     }
 
-    /// Whether so many member requests can be submitted now.
-    fn can_issue(&self, count: usize, io: &impl Io) -> bool {
-        self.ios.free() >= count && io.drive_room() >= count
-    }
-
-    /// Submits one member request; `fill` gives its memory.
-    ///
-    /// # Panics
-    /// When there is no room (`can_issue`).
-    fn issue(&mut self, order: Order, fill: impl FnOnce(&mut Vec<Segment>), io: &mut impl Io) {
-        let drive = self.map.members[order.member.at()].drive;
-        self.issue_to(
-            drive.expect("a member without a drive is not asked"),
-            order,
-            fill,
-            io,
-        );
-    }
-
-    /// As `issue`, to a drive that the map may not know yet.
-    fn issue_to(
-        &mut self,
-        drive: DriveIndex,
-        order: Order,
-        fill: impl FnOnce(&mut Vec<Segment>),
-        io: &mut impl Io,
-    ) {
-        let member = &self.map.members[order.member.at()];
-        let slot = self.ios.acquire().expect("can_issue");
-        self.ios[slot] = DriveIo {
-            owner: order.owner,
-            member: order.member,
-            incarnation: member.incarnation,
-            operation: Some(order.operation),
-        };
-        let segments = self.lists.lend(crate::slots::at(slot), fill);
-        self.counters.drive_requests += 1;
-        io.drive(MemberRequest {
-            drive,
-            operation: order.operation,
-            offset: order.offset,
-            length: order.length,
-            segments,
-            cookie: Cookie(u64::from(slot)),
-        });
-    }
-
     fn geometry(&self) -> &Geometry {
         &self.map.geometry
     }
@@ -555,16 +506,6 @@ impl Shard {
         let offset = member.data_offset + (block << self.map.geometry.block_size().shift());
         (index, offset)
     }
-}
-
-/// A member request to be made.
-#[derive(Clone, Copy, Debug)]
-struct Order {
-    owner: IoOwner,
-    member: MemberIndex,
-    operation: Operation,
-    offset: u64,
-    length: u64,
 }
 
 /// Lanes of one cell: the most blocks of a chunk that one ticket covers.

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! valgrind --tool=callgrind --collect-atstart=no \
-//!     --toggle-collect='*serve*' instructions read 10000
+//!     --toggle-collect='instructions::serve' instructions read 10000
 //! ```
 //!
 //! It also counts allocations made while serving, which must be none.

@@ -2,7 +2,7 @@
 //! to the owners of their stripes.
 
 use block::{Completion, Cookie, Operation, Part, Request, Status};
-use memory::SegmentList;
+use memory::{Segment, SegmentList};
 use units::{MemberIndex, Role, RoleSet, StripeIndex, bytes_u64, bytes_usize};
 
 use super::{DriveIo, IoOwner, Order, Shard};
@@ -252,22 +252,23 @@ impl Shard {
             first,
             blocks,
         };
+        let order = Order {
+            owner,
+            member,
+            operation,
+            offset,
+            length,
+        };
+        if blocks == self.requests[slot].blocks {
+            return self.issue_whole(order, segments, io);
+        }
         let has_bytes = matches!(operation, Operation::Read | Operation::Write);
-        self.issue(
-            Order {
-                owner,
-                member,
-                operation,
-                offset,
-                length,
-            },
-            |list| {
-                if has_bytes {
-                    segments.cut(begin, bytes_usize(length), list);
-                }
-            },
-            io,
-        );
+        let fill = |list: &mut Vec<Segment>| {
+            if has_bytes {
+                segments.cut(begin, bytes_usize(length), list);
+            }
+        };
+        self.issue(order, fill, io);
     }
 
     /// Asks the owner of `stripe` to carry out the next `blocks` blocks.

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use block::{Full, Operation, Request, Status};
 use memory::guest::{Mapping, RegionTable};
 use memory::{Segment, SegmentList, SegmentSlots};
-use units::{BlockSize, Instant, bytes_u64};
+use units::{BlockSize, Instant};
 use virtqueue::{Chain, RingError, Vring};
 
 use crate::counters::Counters;
@@ -461,8 +461,10 @@ impl Queue {
         let parts = Parts {
             readable: &self.chain.readable,
             writable: &self.chain.writable,
+            readable_bytes: self.chain.readable_bytes,
+            writable_bytes: self.chain.writable_bytes,
         };
-        let envelope = match request::open(parts.readable, parts.writable) {
+        let envelope = match request::open(parts) {
             Ok(envelope) => envelope,
             Err(why) => {
                 self.break_down(Broken::Request(why));
@@ -488,10 +490,10 @@ impl Queue {
         match slot.work {
             Work::Answer(status) => slot.verdict = status,
             Work::Serial => request::copy_serial(parts, &self.shown.profile.serial),
-            Work::Move(operation, _) => {
+            Work::Move(operation, blocks) => {
                 let fill = |list: &mut Vec<Segment>| request::data_of(operation, parts, list);
                 slot.segments = self.lists.lend(usize::from(index), fill);
-                slot.bytes = bytes_u64(slot.segments.bytes());
+                slot.bytes = u64::from(blocks.count) << self.shown.profile.block.shift();
             }
             Work::Flush | Work::Ranges(_) => {}
         }

@@ -90,11 +90,6 @@ pub(crate) struct Envelope {
     readable_data: u64,
 }
 
-fn bytes_of(segments: &[Segment]) -> u64 {
-    // A chain has at most a few thousand segments of at most 4 GiB.
-    segments.iter().map(|part| bytes_u64(part.len())).sum()
-}
-
 /// Copies the bytes from `offset` on to all of `target`; false when there are too few.
 fn copy_out(segments: &[Segment], offset: usize, target: &mut [u8]) -> bool {
     let (mut skip, mut done) = (offset, 0);
@@ -119,7 +114,7 @@ fn copy_out(segments: &[Segment], offset: usize, target: &mut [u8]) -> bool {
 /// Copies the serial to the writable part; what lies after the data is the status, so that a
 /// guest with less room gets the beginning.
 pub(crate) fn copy_serial(parts: Parts<'_>, serial: &[u8; SERIAL_BYTES]) {
-    let room = units::bytes_usize(bytes_of(parts.writable) - 1);
+    let room = units::bytes_usize(parts.writable_bytes - 1);
     let source = &serial[..room.min(SERIAL_BYTES)];
     let mut done = 0;
     for segment in parts.writable {
@@ -135,12 +130,21 @@ pub(crate) fn copy_serial(parts: Parts<'_>, serial: &[u8; SERIAL_BYTES]) {
 ///
 /// # Errors
 /// When one of them is missing.
-pub(crate) fn open(readable: &[Segment], writable: &[Segment]) -> Result<Envelope, Malformed> {
+pub(crate) fn open(parts: Parts<'_>) -> Result<Envelope, Malformed> {
     let mut header = [0u8; HEADER_BYTES];
-    if !copy_out(readable, 0, &mut header) {
-        return Err(Malformed::ShortHeader);
+    // Drivers put the header into a segment of its own; they need not.
+    match parts.readable {
+        [first, ..] if first.len() >= HEADER_BYTES => {
+            first.part(0, HEADER_BYTES).copy_to_slice(&mut header);
+        }
+        readable => {
+            if !copy_out(readable, 0, &mut header) {
+                return Err(Malformed::ShortHeader);
+            }
+        }
     }
-    let last = writable
+    let last = parts
+        .writable
         .iter()
         .rfind(|segment| !segment.is_empty())
         .ok_or(Malformed::NoStatus)?;
@@ -150,20 +154,28 @@ pub(crate) fn open(readable: &[Segment], writable: &[Segment]) -> Result<Envelop
         kind: u32::from_le_bytes(word(0)),
         sector: u64::from(low) | u64::from(high) << 32,
         status: last.part(last.len() - 1, 1),
-        writable: bytes_of(writable),
-        readable_data: bytes_of(readable) - bytes_u64(HEADER_BYTES),
+        writable: parts.writable_bytes,
+        readable_data: parts.readable_bytes - bytes_u64(HEADER_BYTES),
     })
 }
 
 /// Appends the data segments of a chain to `data`: what is readable after the header for a
 /// write, what is writable before the status for a read.
 pub(crate) fn data_of(operation: Operation, parts: Parts<'_>, data: &mut Vec<Segment>) {
+    // As all drivers lay it out: header, data and status each by themselves.
+    match (operation, parts.readable, parts.writable) {
+        (Operation::Read, _, [bytes, status]) if status.len() == 1 => return data.push(*bytes),
+        (Operation::Write, [header, bytes], _) if header.len() == HEADER_BYTES => {
+            return data.push(*bytes);
+        }
+        _ => {}
+    }
     let (segments, mut skip, mut left) = match operation {
-        Operation::Read => (parts.writable, 0, bytes_of(parts.writable) - 1),
+        Operation::Read => (parts.writable, 0, parts.writable_bytes - 1),
         Operation::Write | Operation::Flush | Operation::Discard | Operation::WriteZeroes => (
             parts.readable,
             HEADER_BYTES,
-            bytes_of(parts.readable) - bytes_u64(HEADER_BYTES),
+            parts.readable_bytes - bytes_u64(HEADER_BYTES),
         ),
     };
     for segment in segments {
@@ -187,6 +199,10 @@ pub(crate) struct Parts<'a> {
     pub(crate) readable: &'a [Segment],
     /// What we fill.
     pub(crate) writable: &'a [Segment],
+    /// Bytes of `readable`.
+    pub(crate) readable_bytes: u64,
+    /// Bytes of `writable`.
+    pub(crate) writable_bytes: u64,
 }
 
 /// Decides what a chain asks for. Fills `ranges` for [`Work::Ranges`]; `sectors` is the size.

@@ -54,14 +54,24 @@ fn range(sector: u64, sectors: u32, flags: u32) -> Vec<u8> {
     bytes
 }
 
+fn bytes_of(segments: &[Segment]) -> u64 {
+    segments.iter().map(|part| bytes_u64(part.len())).sum()
+}
+
+fn parts<'a>(readable: &'a [Segment], writable: &'a [Segment]) -> Parts<'a> {
+    Parts {
+        readable,
+        writable,
+        readable_bytes: bytes_of(readable),
+        writable_bytes: bytes_of(writable),
+    }
+}
+
 fn ask(profile: &Profile, readable: Vec<u8>, writable: usize) -> (Work, Vec<Blocks>) {
     let (mut readable, mut writable) = (Bytes::whole(readable), Bytes::whole(vec![0; writable]));
     let (readable, writable) = (readable.segments(), writable.segments());
-    let parts = Parts {
-        readable: &readable,
-        writable: &writable,
-    };
-    let envelope = open(&readable, &writable).expect("a whole envelope");
+    let parts = parts(&readable, &writable);
+    let envelope = open(parts).expect("a whole envelope");
     let mut ranges = vec![Blocks::NONE];
     let work = parse(&envelope, parts, (profile, SIZE), &mut ranges);
     (work, ranges)
@@ -241,11 +251,8 @@ fn it_does_not_matter_how_a_chain_is_cut() {
             let mut readable = Bytes::new(bytes, &[first, 1, 0, length - first - 1]);
             let mut writable = Bytes::new(vec![0; last + 1], &[last, 1, 0]);
             let (r, w) = (readable.segments(), writable.segments());
-            let parts = Parts {
-                readable: &r,
-                writable: &w,
-            };
-            let envelope = open(&r, &w).expect("a whole envelope");
+            let parts = parts(&r, &w);
+            let envelope = open(parts).expect("a whole envelope");
             let work = parse(&envelope, parts, (&profile, SIZE), &mut Vec::new());
             assert_eq!(work, moved(Operation::Write, 3, 2), "cut {first} {last}");
             let mut data = Vec::new();
@@ -262,11 +269,8 @@ fn it_does_not_matter_how_a_chain_is_cut() {
         let mut readable = Bytes::new(header(0, 3), &[first.min(16), 16 - first.min(16)]);
         let mut writable = Bytes::new(vec![0; 1025], &[first, 1025 - first]);
         let (r, w) = (readable.segments(), writable.segments());
-        let parts = Parts {
-            readable: &r,
-            writable: &w,
-        };
-        let envelope = open(&r, &w).expect("a whole envelope");
+        let parts = parts(&r, &w);
+        let envelope = open(parts).expect("a whole envelope");
         let work = parse(&envelope, parts, (&profile, SIZE), &mut Vec::new());
         assert_eq!(work, moved(Operation::Read, 3, 2));
         let mut data = Vec::new();
@@ -283,10 +287,7 @@ fn the_serial_fills_what_room_there_is() {
     for room in [0usize, 1, 19, 20, 30] {
         let mut writable = Bytes::new(vec![0xFF; room + 1], &[room / 2, room - room / 2, 1]);
         let segments = writable.segments();
-        let parts = Parts {
-            readable: &[],
-            writable: &segments,
-        };
+        let parts = parts(&[], &segments);
         copy_serial(parts, b"0123456789abcdefghij");
         let length = room.min(20);
         assert_eq!(writable.bytes[..length], b"0123456789abcdefghij"[..length]);
@@ -301,16 +302,19 @@ fn a_chain_without_its_ends_is_malformed() {
     let mut short = Bytes::whole(vec![0; 15]);
     let mut one = Bytes::whole(vec![0]);
     assert_eq!(
-        open(&short.segments(), &one.segments()).map(|_| ()),
+        open(parts(&short.segments(), &one.segments())).map(|_| ()),
         Err(Malformed::ShortHeader)
     );
     assert_eq!(
-        open(&[], &one.segments()).map(|_| ()),
+        open(parts(&[], &one.segments())).map(|_| ()),
         Err(Malformed::ShortHeader)
     );
-    assert_eq!(open(&header, &[]).map(|_| ()), Err(Malformed::NoStatus));
     assert_eq!(
-        open(&header, &[Segment::EMPTY]).map(|_| ()),
+        open(parts(&header, &[])).map(|_| ()),
+        Err(Malformed::NoStatus)
+    );
+    assert_eq!(
+        open(parts(&header, &[Segment::EMPTY])).map(|_| ()),
         Err(Malformed::NoStatus)
     );
 }
