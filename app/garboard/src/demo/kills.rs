@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use control::body::{DriveAddBody, ReplaceBody};
 use control::request::DriveSpec;
-use control::view::{ArrayView, DriveView, MemberState};
+use control::view::{ArrayView, DriveState, DriveView, MemberState};
 use control::{Answer, EngineError};
 use units::{Clock, MonotonicClock};
 
@@ -25,7 +25,7 @@ const ANSWERS: u64 = 32;
 pub(super) struct Away {
     name: String,
     member: u16,
-    /// Its file has another name meanwhile.
+    /// Its file is in another folder meanwhile, where no engine looks for it.
     hidden: bool,
 }
 
@@ -33,6 +33,8 @@ impl Story<'_, '_> {
     /// Kills the engine so many times.
     pub(super) fn torment(&mut self, kills: u32) -> Answer<()> {
         let mut away = Vec::new();
+        let made = std::fs::create_dir(self.folder.join("away"));
+        made.map_err(|error| failed("folder away", error.to_string()))?;
         for _ in 0..kills {
             let random = self.random(800);
             self.watch(Duration::from_millis(50 + random))?;
@@ -89,11 +91,13 @@ impl Story<'_, '_> {
         let back = away.remove(0);
         let path = self.folder.join(&back.name);
         if back.hidden {
-            let hidden = self.folder.join(&format!("{}.away", back.name));
-            std::fs::rename(hidden, &path).map_err(|error| lost(&back.name, &error))?;
+            let moved = std::fs::rename(self.hidden(&back.name), &path);
+            moved.map_err(|error| lost(&back.name, &error))?;
         }
         let drives: Vec<DriveView> = self.session.get("/v1/drives")?;
-        if !drives.iter().any(|drive| drive.name == back.name) {
+        let is_open =
+            |drive: &DriveView| drive.name == back.name && drive.state != DriveState::Missing;
+        if !drives.iter().any(is_open) {
             let spec = DriveSpec::File {
                 path,
                 size_bytes: None,
@@ -130,9 +134,8 @@ impl Story<'_, '_> {
         let process = self.process.take().expect("started in build");
         self.end_it(process)?;
         if let Some((name, member)) = vanishes {
-            let hidden = self.folder.join(&format!("{name}.away"));
-            std::fs::rename(self.folder.join(&name), hidden)
-                .map_err(|error| lost(&name, &error))?;
+            let moved = std::fs::rename(self.folder.join(&name), self.hidden(&name));
+            moved.map_err(|error| lost(&name, &error))?;
             let hidden = true;
             away.push(Away {
                 name,
@@ -158,6 +161,10 @@ impl Story<'_, '_> {
         }
     }
 
+    fn hidden(&self, drive: &str) -> std::path::PathBuf {
+        self.folder.join("away").join(drive)
+    }
+
     fn end_it(&mut self, process: Process) -> Answer<()> {
         let gone = process.kill();
         gone.map_err(|error| failed("engine", format!("it cannot be killed: {error}")))
@@ -175,6 +182,6 @@ impl Story<'_, '_> {
 fn lost(drive: &str, error: &std::io::Error) -> EngineError {
     failed(
         &format!("drive {drive}"),
-        format!("cannot be renamed: {error}"),
+        format!("its file cannot be moved: {error}"),
     )
 }
