@@ -29,6 +29,7 @@ use self::asked::{ControlRequest, WaitingControl};
 use self::rings::{Road, bytes_of};
 use self::times::{Spent, Times};
 use crate::ports::{Envelope, MemberCookie, Ports};
+use crate::shares::Shares;
 use crate::splits::Splits;
 
 /// Watch tokens of the port: the wake event, then kicks by ring position.
@@ -99,6 +100,7 @@ pub(crate) enum Stopped {
 #[derive(Debug)]
 pub struct Core {
     port: Port,
+    pub(super) shares: Shares,
     post: Post<Envelope>,
     wake: Arc<EventFd>,
     shards: Vec<Option<Box<Shard>>>,
@@ -130,6 +132,7 @@ impl Core {
         use std::os::fd::{AsFd, AsRawFd};
         port.watch(wake.as_fd().as_raw_fd(), WAKE_TOKEN);
         Core {
+            shares: Shares::new(port.room()),
             port,
             post,
             wake,
@@ -158,6 +161,7 @@ impl Core {
             let Core {
                 shards,
                 port,
+                shares,
                 post,
                 answers,
                 events,
@@ -196,6 +200,7 @@ impl Core {
             let mut ports = Ports {
                 array,
                 port,
+                shares,
                 post,
                 completions: answers,
                 events,
@@ -218,6 +223,7 @@ impl Core {
             rings,
             shards,
             port,
+            shares,
             post,
             answers,
             events,
@@ -248,6 +254,7 @@ impl Core {
             ports: Ports {
                 array,
                 port,
+                shares,
                 post,
                 completions: answers,
                 events,
@@ -277,6 +284,7 @@ impl Core {
             let Core {
                 shards,
                 port,
+                shares,
                 post,
                 answers,
                 events,
@@ -289,6 +297,7 @@ impl Core {
             let mut ports = Ports {
                 array,
                 port,
+                shares,
                 post,
                 completions: answers,
                 events,
@@ -305,9 +314,11 @@ impl Core {
         let moved = done.len();
         for completion in done.drain(..) {
             let MemberCookie { array, slot } = MemberCookie::unpack(completion.cookie);
+            self.shares.answered(array);
             let Core {
                 shards,
                 port,
+                shares,
                 post,
                 answers,
                 events,
@@ -319,6 +330,7 @@ impl Core {
             let mut ports = Ports {
                 array,
                 port,
+                shares,
                 post,
                 completions: answers,
                 events,
@@ -393,6 +405,7 @@ impl Core {
         let Core {
             shards,
             port,
+            shares,
             post,
             answers,
             events,
@@ -404,6 +417,7 @@ impl Core {
         let mut ports = Ports {
             array,
             port,
+            shares,
             post,
             completions: answers,
             events,

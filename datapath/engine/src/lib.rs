@@ -9,6 +9,7 @@ mod core;
 mod error;
 mod exports;
 mod ports;
+mod shares;
 mod splits;
 
 pub use control::{ArrayStart, ArrayState, Engine, EngineSettings, ReactorReport};

@@ -1,5 +1,6 @@
 //! The world as one shard sees it in production: the reactor's drives, inboxes and clock.
 
+use crate::shares::Shares;
 use array::{Event, Io, MemberRequest, Message};
 use block::{Completion, Cookie, Full};
 use drive::{DriveRequest, Port};
@@ -42,6 +43,7 @@ impl MemberCookie {
 pub(crate) struct Ports<'core> {
     pub(crate) array: ArrayIndex,
     pub(crate) port: &'core mut Port,
+    pub(crate) shares: &'core mut Shares,
     pub(crate) post: &'core mut Post<Envelope>,
     pub(crate) completions: &'core mut Vec<Completion>,
     pub(crate) events: &'core mut Vec<(ArrayIndex, Event)>,
@@ -53,7 +55,7 @@ impl Io for Ports<'_> {
     }
 
     fn drive_room(&self) -> usize {
-        self.port.room()
+        self.shares.room(self.array, self.port.room())
     }
 
     fn drive(&mut self, request: MemberRequest) {
@@ -73,12 +75,13 @@ impl Io for Ports<'_> {
         self.port
             .submit(request)
             .expect("the shard looked at the room");
+        self.shares.taken(self.array);
     }
 
     fn ask(&mut self, to: ReactorIndex, message: Message) -> Result<(), Full<Message>> {
         // All arrays share the inboxes: their work must leave room for the messages that let
         // work end (maps, failures), or two arrays could wait for each other.
-        let is_work = matches!(message, Message::Work(_));
+        let is_work = matches!(message, Message::Work(_) | Message::Dirty { .. });
         if is_work && self.post.credits(to) <= INBOX_RESERVE {
             return Err(Full(message));
         }

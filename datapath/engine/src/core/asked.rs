@@ -43,6 +43,7 @@ impl Core {
     pub(crate) fn set_shard(&mut self, array: ArrayIndex, shard: Box<Shard>) {
         let before = self.shards[array.at()].replace(shard);
         assert!(before.is_none(), "{array} is there already");
+        self.shares.set(array, true);
     }
 
     /// Takes a shard away if nothing is in flight in it.
@@ -51,6 +52,7 @@ impl Core {
             .as_ref()
             .is_some_and(|shard| shard.is_idle());
         if idle {
+            self.shares.set(array, false);
             self.shards[array.at()].take()
         } else {
             None
@@ -129,6 +131,7 @@ impl Core {
         let Core {
             shards,
             port,
+            shares,
             post,
             answers,
             events,
@@ -141,6 +144,7 @@ impl Core {
         let mut ports = Ports {
             array,
             port,
+            shares,
             post,
             completions: answers,
             events,

@@ -1,0 +1,142 @@
+//! What each array of a reactor may have in flight at the drives. They share one port, and an
+//! array with a drive that hangs must not take all of it: every other keeps its share free.
+
+use units::ArrayIndex;
+use units::limits::ARRAYS_MAX;
+
+/// The most member requests that are kept for an array that does not use them: more than the
+/// widest ticket asks for at once.
+const SHARE_MAX: usize = 256;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Shares {
+    /// By array: whether it is on this reactor, and its member requests in flight.
+    arrays: Vec<(bool, usize)>,
+    capacity: usize,
+    /// Kept for each array, as far as it does not use them itself.
+    share: usize,
+    /// What is kept for all arrays together and not in use.
+    kept: usize,
+}
+
+impl Shares {
+    /// No arrays yet, on a port that takes `capacity` requests.
+    pub(crate) fn new(capacity: usize) -> Shares {
+        Shares {
+            arrays: vec![(false, 0); ARRAYS_MAX],
+            capacity,
+            share: 0,
+            kept: 0,
+        }
+    }
+
+    /// An array comes, or goes; one that goes has nothing in flight.
+    pub(crate) fn set(&mut self, array: ArrayIndex, present: bool) {
+        self.arrays[array.at()].0 = present;
+        let present = self.arrays.iter().filter(|(present, _)| *present);
+        let count = present.clone().count().max(1);
+        self.share = SHARE_MAX.min(self.capacity / count);
+        let free = |(_, used): &(bool, usize)| self.share.saturating_sub(*used);
+        self.kept = present.map(free).sum();
+    }
+
+    /// How many requests `array` may submit when the port has room for `room`.
+    #[inline]
+    pub(crate) fn room(&self, array: ArrayIndex, room: usize) -> usize {
+        let (_, used) = self.arrays[array.at()];
+        let own = self.share.saturating_sub(used);
+        room.saturating_sub(self.kept - own)
+    }
+
+    /// `array` has submitted one.
+    #[inline]
+    pub(crate) fn taken(&mut self, array: ArrayIndex) {
+        let (_, used) = &mut self.arrays[array.at()];
+        self.kept -= usize::from(*used < self.share);
+        *used += 1;
+    }
+
+    /// One of `array` was answered.
+    #[inline]
+    pub(crate) fn answered(&mut self, array: ArrayIndex) {
+        let (_, used) = &mut self.arrays[array.at()];
+        *used -= 1;
+        self.kept += usize::from(*used < self.share);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PORT: usize = 1000;
+
+    /// Submits as much as it may; how much that was.
+    fn fill(shares: &mut Shares, array: u16, in_flight: &mut usize) -> usize {
+        let before = *in_flight;
+        while shares.room(ArrayIndex(array), PORT - *in_flight) > 0 {
+            shares.taken(ArrayIndex(array));
+            *in_flight += 1;
+        }
+        *in_flight - before
+    }
+
+    #[test]
+    fn an_array_alone_may_have_all() {
+        let (mut shares, mut in_flight) = (Shares::new(PORT), 0);
+        shares.set(ArrayIndex(3), true);
+        assert_eq!(fill(&mut shares, 3, &mut in_flight), PORT);
+    }
+
+    #[test]
+    fn an_array_that_hangs_leaves_every_other_its_share() {
+        let (mut shares, mut in_flight) = (Shares::new(PORT), 0);
+        for array in [0, 5, 63] {
+            shares.set(ArrayIndex(array), true);
+        }
+        assert_eq!(fill(&mut shares, 5, &mut in_flight), PORT - 2 * SHARE_MAX);
+        assert_eq!(fill(&mut shares, 0, &mut in_flight), SHARE_MAX);
+        assert_eq!(fill(&mut shares, 63, &mut in_flight), SHARE_MAX);
+        assert_eq!(in_flight, PORT);
+        for _ in 0..SHARE_MAX {
+            shares.answered(ArrayIndex(63));
+            in_flight -= 1;
+        }
+        assert_eq!(fill(&mut shares, 5, &mut in_flight), 0, "it is kept");
+        assert_eq!(fill(&mut shares, 63, &mut in_flight), SHARE_MAX);
+    }
+
+    #[test]
+    fn arrays_come_and_go_while_others_are_busy() {
+        let (mut shares, mut in_flight) = (Shares::new(PORT), 0);
+        shares.set(ArrayIndex(1), true);
+        fill(&mut shares, 1, &mut in_flight);
+        shares.set(ArrayIndex(2), true);
+        assert_eq!(fill(&mut shares, 2, &mut in_flight), 0);
+        for _ in 0..SHARE_MAX {
+            shares.answered(ArrayIndex(1));
+            in_flight -= 1;
+        }
+        assert_eq!(fill(&mut shares, 1, &mut in_flight), 0);
+        assert_eq!(fill(&mut shares, 2, &mut in_flight), SHARE_MAX);
+        for _ in 0..SHARE_MAX {
+            shares.answered(ArrayIndex(2));
+            in_flight -= 1;
+        }
+        shares.set(ArrayIndex(2), false);
+        assert_eq!(fill(&mut shares, 1, &mut in_flight), SHARE_MAX);
+        assert_eq!(in_flight, PORT);
+    }
+
+    #[test]
+    fn many_arrays_have_equal_shares() {
+        let (mut shares, mut in_flight) = (Shares::new(PORT), 0);
+        for array in 0..50 {
+            shares.set(ArrayIndex(array), true);
+        }
+        for array in 0..50 {
+            assert_eq!(fill(&mut shares, array, &mut in_flight), PORT / 50);
+        }
+    }
+}
