@@ -14,6 +14,7 @@ use crate::request::{
     ArrayCreate, ArrayImport, ArrayModify, BackgroundKind, DriveAdd, DriveKnown, DriveSpec,
     ExportCreate, Lamp, MemberReplace, QueueMove, VolumeCreate, VolumeLimit,
 };
+use crate::scrub::{ScrubBody, ScrubView};
 use crate::view::{
     ArrayView, DriveView, EngineStatus, ExportView, FoundArray, JobView, VolumeView,
 };
@@ -143,6 +144,24 @@ pub trait Engine: Send + Sync + 'static {
     /// # Errors
     /// `NotFound` when none runs.
     fn stop_background(&self, name: &str, kind: BackgroundKind) -> Answer<JobView>;
+
+    /// Begins or goes on with the scrub of a started array.
+    ///
+    /// # Errors
+    /// `Invalid` when the array has nothing to compare.
+    fn start_scrub(&self, name: &str, scrub: ScrubBody) -> Answer<JobView>;
+
+    /// Pauses the scrub; it goes on from there when it is started again.
+    ///
+    /// # Errors
+    /// `NotFound` when none runs.
+    fn stop_scrub(&self, name: &str) -> Answer<JobView>;
+
+    /// How the scrub of an array stands, and what it found.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such array.
+    fn scrub(&self, name: &str) -> Answer<ScrubView>;
 
     /// Makes a volume that reads as zeroes, durable before it returns.
     ///

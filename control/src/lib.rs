@@ -14,6 +14,7 @@ pub mod log;
 pub mod metrics;
 pub mod name;
 pub mod request;
+pub mod scrub;
 pub mod serve;
 pub mod service;
 pub mod settings;

@@ -363,6 +363,10 @@ pub struct ArrayModify {
     pub latency_target_us: Option<u64>,
     /// How long requests beyond redundancy are held before they fail.
     pub hold_timeout_ms: Option<u64>,
+    /// The most that a scrub may take, in user bytes per second; 0: as the background goes.
+    pub scrub_rate_bytes_per_second: Option<u64>,
+    /// A scrub begins by itself so long after the last; 0: never.
+    pub scrub_every_s: Option<u64>,
 }
 
 /// A place in an array, and the drive to fill it.

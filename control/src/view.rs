@@ -170,6 +170,10 @@ pub struct ArrayView {
     pub latency_target_us: Option<u64>,
     /// How long requests beyond redundancy are held before they fail; `null`: for ever.
     pub hold_timeout_ms: Option<u64>,
+    /// The most that a scrub may take; `null`: as the background goes.
+    pub scrub_rate_bytes_per_second: Option<u64>,
+    /// A scrub begins by itself so long after the last; `null`: never.
+    pub scrub_every_s: Option<u64>,
     /// Orders the configurations of this array.
     pub update: u64,
     /// How many volumes it has.
@@ -372,6 +376,8 @@ pub enum JobKind {
     Rebuild,
     /// Parity is made to agree again.
     Resync,
+    /// Everything is read and compared.
+    Scrub,
 }
 
 /// How far a job is.
@@ -407,7 +413,7 @@ pub struct JobView {
     pub rate_bytes_per_second: u64,
     /// What is left at that rate; `null` when nobody knows.
     pub time_left_s: Option<u64>,
-    /// Why it failed.
+    /// Why it failed; for a scrub that is done, what it found.
     pub cause: Option<String>,
 }
 

@@ -86,8 +86,12 @@ fn rate(job: &JobView) -> String {
     }
 }
 
-/// `1h02m`, `3m07s`, `9s`.
+/// `14d`, `1h02m`, `3m07s`, `9s`.
 pub(crate) fn duration(seconds: u64) -> String {
+    const DAY: u64 = 86_400;
+    if seconds >= DAY && seconds.is_multiple_of(DAY) {
+        return format!("{}d", seconds / DAY);
+    }
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
         (0, 0, seconds) => format!("{seconds}s"),
         (0, minutes, seconds) => format!("{minutes}m{seconds:02}s"),
@@ -101,7 +105,14 @@ mod tests {
 
     #[test]
     fn durations_are_short() {
-        for (seconds, text) in [(0, "0s"), (59, "59s"), (187, "3m07s"), (3720, "1h02m")] {
+        for (seconds, text) in [
+            (0, "0s"),
+            (59, "59s"),
+            (187, "3m07s"),
+            (3720, "1h02m"),
+            (86_400, "1d"),
+            (90_000, "25h00m"),
+        ] {
             assert_eq!(duration(seconds), text);
         }
     }

@@ -1,111 +1,220 @@
-//! Checking: whether parity agrees with data, and which chunk is wrong when it does not.
+//! Checking: whether chunks agree with each other, and which are wrong when they do not.
+//!
+//! r chunks of a stripe of k + M, any of them, are a code of distance r − k + 1: with c = r − k
+//! *checks*, e wrong chunks are located for sure when 2e ≤ c, and seen for sure when e ≤ c. Between
+//! the two, more than ⌊c/2⌋ wrong chunks may look like ⌊c/2⌋ others. With M = 2 and two wrong chunks
+//! each byte that differs does so with a chance of about n/255, and all bytes must point at the same
+//! chunk. Sources: H. P. Anvin, "The mathematics of RAID-6", section 4; R. C. Singleton, "Maximum
+//! distance q-nary codes" (1964).
 
 use memory::Segment;
 use units::limits::{GROUP_MEMBERS_MAX, PARITY_MAX};
 use units::{Role, RoleSet};
 
-use crate::field::PRODUCTS;
+use crate::decode::Decoder;
+use crate::field::{PRODUCTS, inverse};
 use crate::map::common_length;
-use crate::{Code, xor_into};
+use crate::xor_into;
 
-/// What the syndromes of a stripe say.
+/// What chunks say about each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// All are zero: parity agrees with data.
+    /// They agree.
     Consistent,
-    /// Every differing byte is explained by this one role being wrong, and by no other one.
-    One(Role),
-    /// No single role explains it, or (with one parity) every role does.
+    /// Every differing byte is explained by these roles being wrong, and by no others so few.
+    Wrong(RoleSet),
+    /// Too many are wrong to say which.
     Unlocated,
 }
+
+/// Wrong chunks that are looked for where there is no majority to ask: more would be too many
+/// combinations to try between two requests.
+pub const LOCATED_MAX: usize = 2;
 
 /// Bytes that are checked at a time.
 const TILE_BYTES: usize = 512;
 
-/// Syndromes of one tile, one line per parity row.
+/// Syndromes of one tile, one line per check.
 type Syndromes = [[u8; TILE_BYTES]; PARITY_MAX];
 
-impl Code {
-    /// Whether the parity chunks are those of the data chunks. Changes nothing.
+/// Syndromes of one byte.
+type Syndrome = [u8; PARITY_MAX];
+
+impl Decoder {
+    /// Whether the targets as they are stored are those that the sources give. Changes nothing.
     ///
     /// # Panics
-    /// As [`Code::generate`].
+    /// As [`Decoder::recover`].
     #[must_use]
-    pub fn is_consistent(&self, data: &[Segment], parity: &[Segment]) -> bool {
-        let length = common_length([data, parity]);
+    pub fn is_consistent(&self, sources: &[Segment], stored: &[Segment]) -> bool {
+        let length = common_length([sources, stored]);
         let mut syndromes = [[0; TILE_BYTES]; PARITY_MAX];
         (0..length).step_by(TILE_BYTES).all(|start| {
             let bytes = TILE_BYTES.min(length - start);
-            self.syndromes(data, parity, start, &mut syndromes);
-            let rows = &syndromes[..self.parity()];
+            self.syndromes(sources, stored, start, &mut syndromes);
+            let rows = &syndromes[..stored.len()];
             rows.iter().all(|row| row[..bytes].iter().all(|&s| s == 0))
         })
     }
 
-    /// Finds the one chunk that is wrong, if a single one is. Changes nothing.
+    /// Finds the chunks that are wrong, among sources and targets alike: at most half as many as
+    /// there are targets, and for codes with several data chunks at most [`LOCATED_MAX`]. Changes
+    /// nothing. What is guaranteed stands at the head of this file's documentation.
     ///
-    /// An error in one chunk e shows in row j as coefficient(j, e) · difference, and differences
-    /// of two chunks never look the same with two parity rows or more. More wrong chunks than
-    /// M − 1 can look like another single one, byte by byte; the more bytes differ, the less
-    /// likely. Source: H. P. Anvin, "The mathematics of RAID-6", section 4.
+    /// Takes up to some hundred microseconds for the widest codes: for chunks that are known not to
+    /// agree.
     ///
     /// # Panics
-    /// As [`Code::generate`].
+    /// As [`Decoder::recover`].
     #[must_use]
-    pub fn locate(&self, data: &[Segment], parity: &[Segment]) -> Finding {
-        let length = common_length([data, parity]);
-        let roles = RoleSet::range(0, self.data() + self.parity());
-        let mut suspects = roles;
-        let mut differs = false;
-        let mut syndromes = [[0; TILE_BYTES]; PARITY_MAX];
-        for start in (0..length).step_by(TILE_BYTES) {
-            self.syndromes(data, parity, start, &mut syndromes);
-            for at in 0..TILE_BYTES.min(length - start) {
-                let mut syndrome = [0; PARITY_MAX];
-                for (byte, row) in syndrome.iter_mut().zip(&syndromes[..self.parity()]) {
-                    *byte = row[at];
-                }
-                if syndrome != [0; PARITY_MAX] {
-                    differs = true;
-                    suspects = suspects.both(self.suspects(&syndrome[..self.parity()]));
+    pub fn locate(&self, sources: &[Segment], stored: &[Segment]) -> Finding {
+        if self.is_consistent(sources, stored) {
+            return Finding::Consistent;
+        }
+        let most = stored.len() / 2;
+        if self.is_mirror() {
+            return self.majority(sources, stored, most);
+        }
+        let chunks = sources.len() + stored.len();
+        let sample = self.first_difference(sources, stored);
+        for count in 1..=most.min(LOCATED_MAX) {
+            for first in 0..chunks {
+                let seconds = if count == 1 {
+                    first..first + 1
+                } else {
+                    first + 1..chunks
+                };
+                for second in seconds {
+                    let pair = [first, second];
+                    let suspects = &pair[..count];
+                    if self.explain_byte(sample, suspects)
+                        && self.explain(sources, stored, suspects)
+                    {
+                        let roles = pair.map(|position| self.role_at(position));
+                        return Finding::Wrong(roles[..count].iter().copied().collect());
+                    }
                 }
             }
         }
-        match (differs, suspects.first()) {
-            (false, _) => Finding::Consistent,
-            (true, Some(role)) if suspects.len() == 1 => Finding::One(role),
-            (true, _) => Finding::Unlocated,
+        Finding::Unlocated
+    }
+
+    /// The role of a chunk, counted over sources and then targets.
+    fn role_at(&self, position: usize) -> Role {
+        let sources = self.sources().len();
+        let role = if position < sources {
+            self.sources().iter().nth(position)
+        } else {
+            self.targets().iter().nth(position - sources)
+        };
+        role.expect("a position of a source or target")
+    }
+
+    /// Whether every target is a copy of the one source.
+    fn is_mirror(&self) -> bool {
+        self.sources().len() == 1
+            && (0..self.targets().len()).all(|target| self.factor(target, 0) == 1)
+    }
+
+    /// Copies that differ from what most hold, if they are at most `most`.
+    fn majority(&self, sources: &[Segment], stored: &[Segment], most: usize) -> Finding {
+        let copies = || sources.iter().chain(stored);
+        for kept in copies() {
+            let mut wrong = RoleSet::EMPTY;
+            for (position, copy) in copies().enumerate() {
+                if !copy.equals(*kept) {
+                    wrong = wrong.with(self.role_at(position));
+                }
+            }
+            if wrong.len() <= most {
+                return Finding::Wrong(wrong);
+            }
         }
+        Finding::Unlocated
     }
 
-    /// The roles that, wrong alone, give this syndrome other than zero.
-    fn suspects(&self, syndrome: &[u8]) -> RoleSet {
-        // Row 0 is the plain sum, so it shows a difference of data as it is.
-        let difference = usize::from(syndrome[0]);
-        let data = (0..self.data()).filter(|&column| {
-            syndrome.iter().enumerate().all(|(row, &byte)| {
-                let factor = usize::from(self.coefficient(row, column));
-                PRODUCTS[factor][difference] == byte
+    /// The syndrome of the first byte at which the chunks do not agree; zero when they do.
+    fn first_difference(&self, sources: &[Segment], stored: &[Segment]) -> Syndrome {
+        let mut first = [0; PARITY_MAX];
+        let _ = self.all_bytes(sources, stored, |syndrome| {
+            first = syndrome;
+            syndrome == [0; PARITY_MAX]
+        });
+        first
+    }
+
+    /// Whether errors in these chunks alone explain every byte.
+    fn explain(&self, sources: &[Segment], stored: &[Segment], chunks: &[usize]) -> bool {
+        self.all_bytes(sources, stored, |syndrome| {
+            self.explain_byte(syndrome, chunks)
+        })
+    }
+
+    /// Whether `is_good` says so of the syndrome of every byte.
+    fn all_bytes(
+        &self,
+        sources: &[Segment],
+        stored: &[Segment],
+        mut is_good: impl FnMut(Syndrome) -> bool,
+    ) -> bool {
+        let length = common_length([sources, stored]);
+        let mut syndromes = [[0; TILE_BYTES]; PARITY_MAX];
+        (0..length).step_by(TILE_BYTES).all(|start| {
+            self.syndromes(sources, stored, start, &mut syndromes);
+            (0..TILE_BYTES.min(length - start)).all(|at| {
+                let mut syndrome = [0; PARITY_MAX];
+                for (byte, row) in syndrome.iter_mut().zip(&syndromes[..stored.len()]) {
+                    *byte = row[at];
+                }
+                is_good(syndrome)
             })
-        });
-        let parity = (0..self.parity()).filter(|&row| {
-            let mut others = syndrome
-                .iter()
-                .enumerate()
-                .filter(|(other, _)| *other != row);
-            others.all(|(_, &byte)| byte == 0)
-        });
-        data.chain(parity.map(|row| self.data() + row))
-            .map(Role::from_at)
-            .collect()
+        })
     }
 
-    /// Stored parity plus recomputed parity of the tile from `start` on.
-    fn syndromes(&self, data: &[Segment], parity: &[Segment], start: usize, to: &mut Syndromes) {
-        let length = common_length([data, parity]);
+    /// Whether the syndrome is a sum of multiples of these chunks' columns, at most two.
+    fn explain_byte(&self, mut syndrome: Syndrome, chunks: &[usize]) -> bool {
+        let checks = self.targets().len();
+        let mut columns = [[0; PARITY_MAX]; LOCATED_MAX];
+        for (column, &chunk) in columns.iter_mut().zip(chunks) {
+            *column = self.column(chunk);
+        }
+        // Gauss: each column is used once to make one check zero, in the syndrome and in the
+        // columns after it.
+        for index in 0..chunks.len() {
+            let pivot = columns[index];
+            let row = (0..checks).find(|&row| pivot[row] != 0);
+            let row = row.expect("any so few columns are independent");
+            let scale = inverse(pivot[row]);
+            let (factor, later) = (times(scale, syndrome[row]), index + 1);
+            add_scaled(&mut syndrome, &pivot, factor);
+            for column in &mut columns[later..chunks.len()] {
+                let factor = times(scale, column[row]);
+                add_scaled(column, &pivot, factor);
+            }
+        }
+        syndrome[..checks].iter().all(|&byte| byte == 0)
+    }
+
+    /// How a difference in a chunk shows in the checks.
+    fn column(&self, chunk: usize) -> Syndrome {
+        let mut column = [0; PARITY_MAX];
+        let (sources, checks) = (self.sources().len(), self.targets().len());
+        for (row, element) in column[..checks].iter_mut().enumerate() {
+            *element = if chunk < sources {
+                self.factor(row, chunk)
+            } else {
+                u8::from(chunk - sources == row)
+            };
+        }
+        column
+    }
+
+    /// Stored plus recomputed targets of the tile from `start` on.
+    fn syndromes(&self, sources: &[Segment], stored: &[Segment], start: usize, to: &mut Syndromes) {
+        let length = common_length([sources, stored]);
         let bytes = TILE_BYTES.min(length - start);
-        let mut sources = [Segment::EMPTY; GROUP_MEMBERS_MAX];
-        for (part, whole) in sources.iter_mut().zip(data) {
+        let mut parts = [Segment::EMPTY; GROUP_MEMBERS_MAX];
+        for (part, whole) in parts.iter_mut().zip(sources) {
             *part = whole.part(start, bytes);
         }
         let targets = to.each_mut().map(|row| {
@@ -113,10 +222,20 @@ impl Code {
             // touched meanwhile.
             unsafe { Segment::new(row.as_mut_ptr(), bytes) }
         });
-        self.generate(&sources[..data.len()], &targets[..parity.len()]);
-        for (target, stored) in targets.iter().zip(parity) {
+        self.recover(&parts[..sources.len()], &targets[..stored.len()]);
+        for (target, stored) in targets.iter().zip(stored) {
             xor_into(*target, stored.part(start, bytes));
         }
+    }
+}
+
+fn times(a: u8, b: u8) -> u8 {
+    PRODUCTS[usize::from(a)][usize::from(b)]
+}
+
+fn add_scaled(sum: &mut Syndrome, column: &Syndrome, factor: u8) {
+    for (byte, element) in sum.iter_mut().zip(column) {
+        *byte ^= times(factor, *element);
     }
 }
 

@@ -50,7 +50,6 @@ impl Decoder {
     }
 
     /// What `source` is multiplied by in `target`; both are positions in the sets.
-    #[cfg(test)]
     pub(crate) fn factor(&self, target: usize, source: usize) -> u8 {
         self.map.factor(target, source)
     }

@@ -31,7 +31,7 @@ mod scalar;
 mod tests;
 
 pub use backend::Backend;
-pub use check::{Finding, is_zero};
+pub use check::{Finding, LOCATED_MAX, is_zero};
 pub use code::{Change, Code, CodeError};
 pub use decode::{Decoder, DecoderCache};
 

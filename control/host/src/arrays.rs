@@ -24,10 +24,10 @@ use crate::{Host, found, records, views};
 
 /// A drive that is about to become a member.
 #[derive(Clone)]
-struct Candidate {
+pub(crate) struct Candidate {
     name: String,
     index: DriveIndex,
-    drive: Arc<Drive>,
+    pub(crate) drive: Arc<Drive>,
 }
 
 impl Host {
@@ -153,6 +153,13 @@ impl Host {
         if let Some(timeout) = modify.hold_timeout_ms {
             options.hold_timeout_seconds =
                 u32::try_from(timeout.div_ceil(1000)).map_err(|_| invalid("the hold timeout"))?;
+        }
+        if let Some(rate) = modify.scrub_rate_bytes_per_second {
+            options.scrub_rate_bytes_per_second = rate;
+        }
+        if let Some(every) = modify.scrub_every_s {
+            options.scrub_every_seconds =
+                u32::try_from(every).map_err(|_| invalid("the time between scrubs"))?;
         }
         let changed = self.engine.change(index, Command::Options(options));
         changed.map_err(|change| of_change(object, &change))?;

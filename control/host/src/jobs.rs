@@ -28,6 +28,7 @@ impl Host {
             let Some(array) = self.engine.array_state(index) else {
                 continue;
             };
+            self.refresh_scrub(uuid, &name, &array);
             let Some(pass) = array.pass else {
                 self.finish_jobs(uuid, JobState::Done);
                 continue;
@@ -37,7 +38,7 @@ impl Host {
             let kind = match pass.pass {
                 Pass::Resync if initializing => JobKind::Initialize,
                 Pass::Resync => JobKind::Resync,
-                Pass::Rebuild => JobKind::Rebuild,
+                Pass::Rebuild | Pass::Scrub => JobKind::Rebuild,
             };
             let mut state = self.state();
             end_other_kinds(&mut state, uuid, kind);
@@ -66,7 +67,8 @@ impl Host {
 
     fn finish_jobs(&self, array: Uuid, how: JobState) {
         let mut state = self.state();
-        let running = state.jobs.values_mut().filter(|job| job.array == array);
+        let jobs = state.jobs.values_mut();
+        let running = jobs.filter(|job| job.array == array && job.view.kind != JobKind::Scrub);
         for job in running.filter(|job| job.view.state == JobState::Running) {
             job.view.state = how;
             job.view.done_bytes = job.view.total_bytes;
@@ -115,6 +117,7 @@ impl Host {
         match (kind, due) {
             (BackgroundKind::Rebuild, Some(Pass::Rebuild))
             | (BackgroundKind::Resync, Some(Pass::Resync)) => {}
+            (_, Some(Pass::Scrub)) => unreachable!("a scrub is never due before others"),
             (BackgroundKind::Resync, None) => {
                 self.engine
                     .change(index, Command::Resync)
@@ -141,7 +144,8 @@ impl Host {
             .map_err(refused)?;
         self.refresh_jobs();
         let state = self.state();
-        let job = state.jobs.values().rfind(|job| job.array == uuid);
+        let own = |job: &&JobEntry| job.array == uuid && job.view.kind != JobKind::Scrub;
+        let job = state.jobs.values().rfind(own);
         job.map(|job| job.view.clone())
             .ok_or_else(|| not_found("job", name))
     }
@@ -153,7 +157,9 @@ impl Host {
         let wanted = |job: &&JobEntry| {
             let same = match kind {
                 BackgroundKind::Rebuild => job.view.kind == JobKind::Rebuild,
-                BackgroundKind::Resync => job.view.kind != JobKind::Rebuild,
+                BackgroundKind::Resync => {
+                    matches!(job.view.kind, JobKind::Resync | JobKind::Initialize)
+                }
             };
             job.array == uuid && same && job.view.state == JobState::Running
         };
@@ -199,6 +205,7 @@ impl Host {
             }
             JobKind::Rebuild => self.do_stop_background(&name, BackgroundKind::Rebuild),
             JobKind::Resync => self.do_stop_background(&name, BackgroundKind::Resync),
+            JobKind::Scrub => self.do_stop_scrub(&name),
         }
     }
 
@@ -222,10 +229,14 @@ impl Host {
             }
             Event::Pass { pass, state } => {
                 tracing::info!(event = "background_pass", array = name, pass = ?pass, state = ?state, "pass");
+                if (*pass, *state) == (Pass::Scrub, PassEvent::Finished) {
+                    self.finish_scrub(array);
+                }
                 if *state != PassEvent::Began {
                     self.refresh_jobs();
                 }
             }
+            Event::Scrubbed(finding) => self.note_finding(array, finding),
             Event::MetadataFailed => {
                 tracing::error!(
                     event = "metadata_failed",
@@ -239,14 +250,15 @@ impl Host {
 }
 
 /// The running job of this kind, opened if there is none.
-fn open_job(state: &mut State, array: Uuid, name: &str, kind: JobKind) -> u64 {
+pub(crate) fn open_job(state: &mut State, array: Uuid, name: &str, kind: JobKind) -> u64 {
     let running = |job: &&JobEntry| {
-        job.array == array
-            && job.view.kind == kind
-            && matches!(
-                job.view.state,
-                JobState::Running | JobState::Cancelled | JobState::Failed
-            )
+        // One that was stopped goes on; a scrub that goes on is another job.
+        let goes_on = match job.view.state {
+            JobState::Running => true,
+            JobState::Cancelled | JobState::Failed => kind != JobKind::Scrub,
+            JobState::Done => false,
+        };
+        job.array == array && job.view.kind == kind && goes_on
     };
     if let Some(job) = state.jobs.values().rfind(running) {
         return job.view.id;
@@ -280,7 +292,8 @@ fn end_other_kinds(state: &mut State, array: Uuid, kind: JobKind) {
     let others = state
         .jobs
         .values_mut()
-        .filter(|job| job.array == array && job.view.kind != kind);
+        .filter(|job| job.array == array && job.view.kind != kind)
+        .filter(|job| job.view.kind != JobKind::Scrub);
     for job in others.filter(|job| job.view.state == JobState::Running) {
         job.view.state = JobState::Done;
         job.view.done_bytes = job.view.total_bytes;
@@ -294,7 +307,7 @@ fn end_other_kinds(state: &mut State, array: Uuid, kind: JobKind) {
     clippy::cast_precision_loss,
     reason = "a rate for people"
 )]
-fn per_second(bytes: u64, seconds: f64) -> u64 {
+pub(crate) fn per_second(bytes: u64, seconds: f64) -> u64 {
     if seconds <= 0.0 {
         0
     } else {

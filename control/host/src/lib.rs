@@ -12,6 +12,7 @@ mod found;
 mod jobs;
 mod metrics;
 mod records;
+mod scrub;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,7 @@ use control::request::{
     ArrayCreate, ArrayImport, ArrayModify, BackgroundKind, DriveAdd, DriveKnown, DriveSpec,
     ExportCreate, Lamp, MemberReplace, QueueMove, VolumeCreate, VolumeLimit,
 };
+use control::scrub::{ScrubBody, ScrubView};
 use control::settings::Poll;
 use control::view::{
     ArrayView, DriveView, EngineStatus, ExportView, FoundArray, JobView, ReactorView, VolumeView,
@@ -234,6 +236,15 @@ impl control::Engine for Host {
     }
     fn stop_background(&self, name: &str, kind: BackgroundKind) -> Answer<JobView> {
         self.do_stop_background(name, kind)
+    }
+    fn start_scrub(&self, name: &str, scrub: ScrubBody) -> Answer<JobView> {
+        self.do_start_scrub(name, scrub)
+    }
+    fn stop_scrub(&self, name: &str) -> Answer<JobView> {
+        self.do_stop_scrub(name)
+    }
+    fn scrub(&self, name: &str) -> Answer<ScrubView> {
+        self.do_scrub(name)
     }
     fn create_volume(&self, create: &VolumeCreate) -> Answer<VolumeView> {
         self.do_create_volume(create)

@@ -242,7 +242,7 @@ impl Host {
                 .map(|entry| (entry.name.clone(), entry.index))
                 .collect()
         };
-        let mut by_name: [Vec<(Labels, u64)>; 6] = Default::default();
+        let mut by_name: [Vec<(Labels, u64)>; 9] = Default::default();
         for (name, index) in indices {
             let Some(array) = self.engine.array_state(index) else {
                 continue;
@@ -257,6 +257,9 @@ impl Host {
                     counters.read_modify_writes,
                     counters.reconstruct_writes,
                     counters.bytes_copied,
+                    counters.scrubbed_cells,
+                    counters.scrub_found,
+                    counters.scrub_repaired,
                 ];
                 for (samples, value) in by_name.iter_mut().zip(values) {
                     samples.push((labels.clone(), value));
@@ -275,6 +278,18 @@ impl Host {
             (
                 "array_copied_bytes",
                 "Bytes copied so that parity agrees with what drives get",
+            ),
+            (
+                "array_scrubbed_cells",
+                "Cells (at most 64 KiB of each chunk of a stripe) that scrubs looked at",
+            ),
+            (
+                "array_scrub_wrong_blocks",
+                "Blocks that scrubs found wrong or unreadable",
+            ),
+            (
+                "array_scrub_repaired_blocks",
+                "Of these, those that scrubs have put right",
             ),
         ];
         for ((name, help), samples) in names.into_iter().zip(by_name) {

@@ -1,11 +1,12 @@
 //! What the host knows besides the data path: names, and which drive is whose.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use array::assembly::Assembly;
 use array::format::{ArrayConfig, Superblock};
 use control::request::{DriveSpec, ExportCreate, VolumeLimit};
+use control::scrub::ScrubFindingView;
 use control::view::{ExportProfile, JobView};
 use drive::Drive;
 use engine::ExportHost;
@@ -57,6 +58,8 @@ pub(crate) struct ArrayEntry {
     pub(crate) warnings: Vec<String>,
     /// The first resync of a new array is its initialization.
     pub(crate) initializing: bool,
+    /// What scrubs have found since it started.
+    pub(crate) findings: VecDeque<ScrubFindingView>,
 }
 
 /// Whether an array serves.

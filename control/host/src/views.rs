@@ -150,6 +150,10 @@ pub(crate) fn array(
         latency_target_us: (options.latency_target_us > 0)
             .then(|| u64::from(options.latency_target_us)),
         hold_timeout_ms: Some(u64::from(options.hold_timeout_seconds) * 1000),
+        scrub_rate_bytes_per_second: (options.scrub_rate_bytes_per_second > 0)
+            .then_some(options.scrub_rate_bytes_per_second),
+        scrub_every_s: (options.scrub_every_seconds > 0)
+            .then_some(options.scrub_every_seconds.into()),
         update: config.update.0,
         volumes: u32::try_from(config.volumes.len()).expect("limits.rs"),
         jobs: running_jobs.map(|job| job.view.id).collect(),

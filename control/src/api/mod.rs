@@ -11,6 +11,7 @@
 //! | `POST /v1/arrays/NAME/start`, `…/stop` | start, stop |
 //! | `POST /v1/arrays/NAME/members/INDEX/fail`, `…/replace` | members |
 //! | `GET`, `POST`, `DELETE /v1/arrays/NAME/rebuild`, `…/resync` | show, start, stop background work |
+//! | `GET`, `POST`, `DELETE /v1/arrays/NAME/scrub` | show, start, pause the scrub |
 //! | `POST /v1/import/find`, `POST /v1/import` | look for arrays, take one over |
 //! | `GET`, `POST /v1/volumes` | list, create |
 //! | `GET`, `PATCH`, `DELETE /v1/volumes/NAME` | show, resize, delete |
@@ -109,6 +110,12 @@ fn arrays() -> Router<Arc<Control>> {
         .route(
             "/v1/arrays/{key}/resync",
             background(crate::request::BackgroundKind::Resync),
+        )
+        .route(
+            "/v1/arrays/{key}/scrub",
+            get(objects::scrub)
+                .post(objects::start_scrub)
+                .delete(objects::stop_scrub),
         )
         .route("/v1/import/find", post(objects::find_arrays))
         .route("/v1/import", post(objects::import_array))

@@ -12,6 +12,7 @@ use crate::body::{
     QueueMoveBody, ReplaceBody, ResizeBody, VolumeCreateBody,
 };
 use crate::request::{ArrayModify, BackgroundKind, QueueMove, VolumeLimit};
+use crate::scrub::{ScrubBody, ScrubView};
 use crate::service::Control;
 use crate::view::{ArrayView, DriveView, ExportView, FoundArray, JobView, StatusView, VolumeView};
 
@@ -151,6 +152,22 @@ pub(super) async fn stop_background(
     kind: BackgroundKind,
 ) -> Reply<JobView> {
     reply(control, move |control| control.stop_background(&key, kind)).await
+}
+
+pub(super) async fn scrub(control: Shared, Key(key): Key<String>) -> Reply<ScrubView> {
+    reply(control, move |control| control.scrub(&key)).await
+}
+
+pub(super) async fn start_scrub(
+    control: Shared,
+    Key(key): Key<String>,
+    Body(body): Body<ScrubBody>,
+) -> Reply<JobView> {
+    reply(control, move |control| control.start_scrub(&key, body)).await
+}
+
+pub(super) async fn stop_scrub(control: Shared, Key(key): Key<String>) -> Reply<JobView> {
+    reply(control, move |control| control.stop_scrub(&key)).await
 }
 
 pub(super) async fn find_arrays(

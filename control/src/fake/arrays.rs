@@ -47,6 +47,8 @@ impl FakeEngine {
             rebuild_floor_bytes_per_second: 10 << 20,
             latency_target_us: None,
             hold_timeout_ms: Some(30_000),
+            scrub_rate_bytes_per_second: None,
+            scrub_every_s: None,
             update: 1,
             volumes: 0,
             jobs: Vec::new(),

@@ -6,6 +6,7 @@ use crate::request::{
     ArrayCreate, ArrayImport, ArrayModify, BackgroundKind, DriveAdd, DriveKnown, DriveSpec,
     ExportCreate, Lamp, MemberReplace, QueueMove, VolumeCreate, VolumeLimit,
 };
+use crate::scrub::{ScrubBody, ScrubView};
 use crate::view::{
     ArrayView, DriveState, DriveView, EngineStatus, ExportView, FoundArray, IoCounters, JobKind,
     JobState, JobView, MemberState, ReactorView, VolumeView,
@@ -324,6 +325,28 @@ impl Engine for FakeEngine {
         };
         job.state = JobState::Cancelled;
         Ok(job.clone())
+    }
+
+    fn start_scrub(&self, name: &str, scrub: ScrubBody) -> Answer<JobView> {
+        self.begin("start_scrub", &format!("{name} {}", scrub.from_beginning))?;
+        Ok(self.begin_job(JobKind::Scrub, name))
+    }
+
+    fn stop_scrub(&self, name: &str) -> Answer<JobView> {
+        self.begin("stop_scrub", name)?;
+        let mut run = self.run();
+        let running =
+            |job: &&mut JobView| job.kind == JobKind::Scrub && job.state == JobState::Running;
+        let Some(job) = run.jobs.iter_mut().find(running) else {
+            let object = format!("array {name}");
+            return Err(refuse(ErrorKind::NotFound, object, "none runs"));
+        };
+        job.state = JobState::Cancelled;
+        Ok(job.clone())
+    }
+
+    fn scrub(&self, name: &str) -> Answer<ScrubView> {
+        Ok(super::scrub::view(name, &self.run().jobs))
     }
 
     fn create_volume(&self, create: &VolumeCreate) -> Answer<VolumeView> {

@@ -5,6 +5,7 @@
 
 mod arrays;
 mod engine;
+mod scrub;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

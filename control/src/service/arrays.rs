@@ -10,6 +10,7 @@ use crate::name::{self, Create};
 use crate::request::{
     ArrayCreate, ArrayImport, ArrayModify, ArrayOptions, BackgroundKind, DriveSpec, MemberReplace,
 };
+use crate::scrub::{ScrubBody, ScrubView};
 use crate::view::{ArrayView, FoundArray, JobKind, JobView};
 use crate::wanted::Change;
 use crate::{Answer, EngineError, ErrorKind};
@@ -249,6 +250,35 @@ impl Control {
         let _changing = self.change();
         let array = self.array(key)?;
         self.engine.stop_background(&array.name, kind)
+    }
+
+    /// Begins or goes on with a scrub.
+    ///
+    /// # Errors
+    /// As [`crate::Engine::start_scrub`].
+    pub fn start_scrub(&self, key: &str, scrub: ScrubBody) -> Answer<JobView> {
+        let _changing = self.change();
+        let array = self.array(key)?;
+        self.engine.start_scrub(&array.name, scrub)
+    }
+
+    /// Pauses a scrub.
+    ///
+    /// # Errors
+    /// As [`crate::Engine::stop_scrub`].
+    pub fn stop_scrub(&self, key: &str) -> Answer<JobView> {
+        let _changing = self.change();
+        let array = self.array(key)?;
+        self.engine.stop_scrub(&array.name)
+    }
+
+    /// How the scrub of an array stands.
+    ///
+    /// # Errors
+    /// As [`crate::Engine::scrub`].
+    pub fn scrub(&self, key: &str) -> Answer<ScrubView> {
+        let array = self.array(key)?;
+        self.engine.scrub(&array.name)
     }
 
     /// The jobs of one kind on one array, running and finished.

@@ -19,7 +19,9 @@ use crate::format::{
 use crate::geometry::Geometry;
 use crate::io::MemberFailure;
 use crate::map::{ArrayMap, MapMember, MapState, Pass, Window};
+use crate::planted::{self, Fault};
 use crate::regions::{RegionMap, Suspects};
+use crate::scrub::{Scrub, ScrubOrder, ScrubTally, WallClock};
 use crate::shard::RegionKeeper;
 
 /// The drive that fills a member's place, and where things are on it.
@@ -66,6 +68,8 @@ pub enum Command {
     },
     /// Makes all parity untrusted, so that a resync computes it anew.
     Resync,
+    /// Begins or pauses the scrub.
+    Scrub(ScrubOrder),
     /// Marks the array clean. Requests must have ended; none is taken afterwards.
     Stop,
 }
@@ -198,6 +202,7 @@ pub(crate) struct WindowReports {
     pub(crate) window: Window,
     pub(crate) missing: usize,
     pub(crate) ok: bool,
+    pub(crate) tally: ScrubTally,
 }
 
 /// What a coordinator starts from.
@@ -218,6 +223,10 @@ pub struct CoordinatorSettings {
     pub regions: RegionMap,
     /// A region that nobody wrote for once or twice this long is clean again.
     pub clear_after: Duration,
+    /// The time of day.
+    pub clock: WallClock,
+    /// When the array was created: seconds since 1970 UTC. Its schedules count from there.
+    pub created: u64,
 }
 
 /// See the module.
@@ -246,6 +255,7 @@ pub struct Coordinator {
     /// Something may have been logged in this life of the log, and how far its end is.
     pub(crate) log_used: bool,
     pub(crate) retire: Retire,
+    pub(crate) scrub: Scrub,
     seed: u64,
     records: Pool,
     buffers: Vec<Buffer>,
@@ -266,7 +276,10 @@ impl Coordinator {
             window_bytes,
             regions,
             clear_after,
+            clock,
+            created,
         } = settings;
+        let scrub = Scrub::new(config.scrub, clock, created);
         let keeper = RegionKeeper::new(&regions, &places, clear_after)?;
         let room = places
             .iter()
@@ -297,6 +310,7 @@ impl Coordinator {
             keeper,
             log_used: false,
             retire: Retire::Idle,
+            scrub,
             seed,
             records,
             buffers,
@@ -411,6 +425,11 @@ pub(crate) fn due_pass(map: &ArrayMap) -> Option<(Pass, StripeIndex)> {
     untils.min().map(|until| (Pass::Rebuild, until))
 }
 
+/// What a scrub waits for.
+pub(crate) fn goes_before_scrub(map: &ArrayMap) -> Option<(Pass, StripeIndex)> {
+    due_pass(map).filter(|_| !planted::is(Fault::ScrubTrustsUntrustedParity))
+}
+
 /// The window of a pass from `start` on.
 pub(crate) fn next_window(
     map: &ArrayMap,
@@ -423,7 +442,7 @@ pub(crate) fn next_window(
     // A resync looks at what is suspect only.
     let run = match pass {
         Pass::Resync => map.suspects.run_from(start).map(|(_, end)| end),
-        Pass::Rebuild => None,
+        Pass::Rebuild | Pass::Scrub => None,
     };
     let most = run.map_or(map.geometry.stripes(), |end| end.0);
     let end = StripeIndex(start.0.saturating_add(stripes).min(most));

@@ -10,6 +10,7 @@ mod head;
 mod layout;
 mod log;
 mod region;
+mod scrub;
 mod superblock;
 mod text;
 

@@ -11,6 +11,7 @@ use memory::SegmentList;
 use units::{DriveIndex, Instant, MemberIndex, ReactorIndex, Role};
 
 use crate::map::ArrayMap;
+use crate::scrub::{ScrubFinding, WindowTally};
 
 /// What a member's drive is asked. Offsets and lengths are in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -85,6 +86,8 @@ pub enum Message {
         serial: u64,
         /// Whether every unit succeeded.
         ok: bool,
+        /// What a scrub found.
+        tally: WindowTally,
     },
     /// Asks the home to make a region dirty on the drives. Answered by `DirtyDone` when that is
     /// done, or will never be.
@@ -127,7 +130,7 @@ impl fmt::Debug for Message {
             Message::Installed { serial } => write!(f, "Installed({serial})"),
             Message::Effective { serial } => write!(f, "Effective({serial})"),
             Message::Report(failure) => write!(f, "Report({failure:?})"),
-            Message::WindowDone { serial, ok } => write!(f, "WindowDone({serial} {ok})"),
+            Message::WindowDone { serial, ok, .. } => write!(f, "WindowDone({serial} {ok})"),
             Message::Dirty { region } => write!(f, "Dirty({region})"),
             Message::DirtyDone { region } => write!(f, "DirtyDone({region})"),
             Message::KeepDirty => write!(f, "KeepDirty"),
@@ -201,6 +204,8 @@ pub enum Event {
         /// How it stands.
         state: PassEvent,
     },
+    /// A scrub found something. Of many in one window, only the first are told one by one.
+    Scrubbed(ScrubFinding),
     /// Metadata could not be written: the array takes no more writes.
     MetadataFailed,
     /// A command of the control path is done.

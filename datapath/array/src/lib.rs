@@ -16,6 +16,7 @@ mod map;
 mod plan;
 pub mod planted;
 mod regions;
+mod scrub;
 mod shard;
 mod slots;
 
@@ -32,4 +33,8 @@ pub use plan::{
     plan_write,
 };
 pub use regions::{RegionMap, RegionSpace, Suspects};
+pub use scrub::{
+    ScrubCause, ScrubFinding, ScrubOrder, ScrubOutcome, ScrubRecord, ScrubState, ScrubStatus,
+    ScrubTally, WallClock, WindowTally,
+};
 pub use shard::{Room, Shard, ShardCounters, ShardError, Shared};

@@ -46,6 +46,8 @@ pub enum Pass {
     Resync,
     /// Fills members that are rebuilding.
     Rebuild,
+    /// Looks whether the chunks of every stripe agree.
+    Scrub,
 }
 
 /// The stripes that the background pass works on now. Those below are done, those above are not.

@@ -100,6 +100,16 @@ pub enum Fault {
     PartWithoutTheRest,
     /// A write to a part of a block does not wait for others to the same stripe.
     PartWithoutLanes,
+    /// A scrub makes parity of whatever data it finds.
+    ScrubRecomputesParity,
+    /// A scrub does not wait for writes to the same stripe.
+    ScrubWithoutLanes,
+    /// A scrub believes parity that a resync is still to make right.
+    ScrubTrustsUntrustedParity,
+    /// A scrub writes another chunk than the one that is wrong.
+    ScrubRepairsTheNeighbour,
+    /// A scrub changes a block although it cannot know which chunk is wrong.
+    ScrubRepairsWhatItCannotLocate,
     /// A new volume is not zeroed.
     NewVolumeNotZeroed,
     /// What a deleted volume held counts as zeroes.
@@ -155,6 +165,11 @@ impl Fault {
         Fault::TornLogReplayed,
         Fault::PartWithoutTheRest,
         Fault::PartWithoutLanes,
+        Fault::ScrubRecomputesParity,
+        Fault::ScrubWithoutLanes,
+        Fault::ScrubTrustsUntrustedParity,
+        Fault::ScrubRepairsTheNeighbour,
+        Fault::ScrubRepairsWhatItCannotLocate,
         Fault::NewVolumeNotZeroed,
         Fault::DeletedVolumeCountsAsZeroes,
     ];

@@ -14,6 +14,7 @@ mod issue;
 mod log;
 mod regions;
 mod request;
+mod scrub;
 mod shared;
 mod ticket;
 mod work;
@@ -131,6 +132,12 @@ pub struct ShardCounters {
     pub media_errors: u64,
     /// Blocks rewritten after a media error.
     pub rewrites: u64,
+    /// Cells that a scrub has looked at.
+    pub scrubbed_cells: u64,
+    /// Blocks at which a scrub found something.
+    pub scrub_found: u64,
+    /// Of these, those that it has repaired.
+    pub scrub_repaired: u64,
 }
 
 /// Who waits for a member request.
@@ -324,8 +331,8 @@ impl Shard {
                 }
                 io.reply(from, Message::Ack);
             }
-            Message::WindowDone { serial, ok } => {
-                self.coordinate_window_done(serial, ok);
+            Message::WindowDone { serial, ok, tally } => {
+                self.coordinate_window_done(serial, ok, tally);
                 io.reply(from, Message::Ack);
             }
             Message::Dirty { region } => self.dirty_asked(from, region, io),

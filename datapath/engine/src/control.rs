@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use array::format::ArrayConfig;
 use array::{
     ArrayMap, Command, Coordinator, CoordinatorSettings, Event, Geometry, LogSpace, MapIdentity,
-    MemberPlace, PassStatus, Refusal, RegionMap, Room, Shard, ShardCounters, Shared, Suspects,
-    initial_map,
+    MemberPlace, PassStatus, Refusal, RegionMap, Room, ScrubStatus, Shard, ShardCounters, Shared,
+    Suspects, WallClock, initial_map,
 };
 use block::{Cookie, Operation, Part, Request, Status};
 use drive::{Drive, DriveCounters, Port, PortCounters, PortOptions};
@@ -69,6 +69,8 @@ pub struct ArrayStart {
     pub suspects: Suspects,
     /// Where the log lies on its members.
     pub log: LogSpace,
+    /// When the array was created: seconds since 1970 UTC.
+    pub created: u64,
 }
 
 /// An array as it is now.
@@ -80,6 +82,10 @@ pub struct ArrayState {
     pub map: Arc<ArrayMap>,
     /// The background pass that is due.
     pub pass: Option<PassStatus>,
+    /// How its scrub stands.
+    pub scrub: ScrubStatus,
+    /// By member: blocks of its that scrubs found wrong, since the array started.
+    pub scrub_guilt: Vec<u64>,
     /// Counts of all its shards, by reactor.
     pub counters: Vec<ShardCounters>,
     /// Requests that are not answered yet, on all reactors.
@@ -242,6 +248,7 @@ impl Engine {
             regions,
             suspects,
             log,
+            created,
         } = start;
         let reactors: Vec<ReactorIndex> =
             (0..self.handles.len()).map(ReactorIndex::from_at).collect();
@@ -271,6 +278,8 @@ impl Engine {
             window_bytes,
             regions,
             clear_after: CLEAR_AFTER,
+            clock: wall_clock(),
+            created,
         };
         let coordinator = Coordinator::new(settings).map_err(StartError::Io)?;
         shards[home.at()].set_coordinator(coordinator);
@@ -389,30 +398,38 @@ impl Engine {
     #[must_use]
     pub fn array_state(&self, array: ArrayIndex) -> Option<ArrayState> {
         let home = self.handle(self.home(array));
-        let (config, map, pass) = home
+        let (config, map, pass, scrub) = home
             .call(move |core| {
                 let shard = core.shard(array)?;
                 let config = shard.coordinator()?.config().clone();
-                Some((config, core.map(array)?, shard.pass_status()))
+                let (pass, scrub) = (shard.pass_status(), shard.scrub_status()?);
+                Some((config, core.map(array)?, pass, scrub))
             })
             .ok()??;
         let mut counters = Vec::with_capacity(self.handles.len());
         let mut pending = 0;
+        let mut scrub_guilt = vec![0; map.members.len()];
         for handle in &self.handles {
             let count = move |core: &mut Core| {
                 let shard = core.shard(array);
                 shard.map_or_else(Default::default, |shard| {
-                    (shard.counters(), shard.pending())
+                    let guilt = shard.scrub_guilt().to_vec();
+                    (shard.counters(), shard.pending(), guilt)
                 })
             };
-            let (counts, requests) = handle.call(count).ok()?;
+            let (counts, requests, guilt) = handle.call(count).ok()?;
             counters.push(counts);
             pending += requests;
+            for (sum, blocks) in scrub_guilt.iter_mut().zip(guilt) {
+                *sum += blocks;
+            }
         }
         Some(ArrayState {
             config,
             map,
             pass,
+            scrub,
+            scrub_guilt,
             counters,
             pending,
         })
@@ -541,5 +558,14 @@ fn milliseconds(time: Duration) -> u64 {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+/// The time of day now.
+fn wall_clock() -> WallClock {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    WallClock {
+        at: MonotonicClock.now(),
+        seconds: since.map_or(0, |since| since.as_secs()),
     }
 }

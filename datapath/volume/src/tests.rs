@@ -69,6 +69,7 @@ fn config(unzeroed: Vec<ExtentRun>) -> ArrayConfig {
         volumes: Vec::new(),
         unzeroed,
         options: ArrayOptions::default(),
+        scrub: Default::default(),
     }
 }
 

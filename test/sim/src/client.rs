@@ -1,6 +1,7 @@
 //! What guests do: requests to volumes, judged by the model.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use array::format::{ArrayConfig, ExtentSpace};
 use block::{Cookie, Operation, Part, Request, Status};
@@ -82,6 +83,8 @@ pub struct Client {
     writes: u64,
     /// A volume that is being deleted: its guest is gone.
     pub hidden: Option<Uuid>,
+    /// Blocks of the array that nobody reads or writes.
+    pub keep_off: Vec<Range<u64>>,
     /// Errors are expected: nothing is judged any more.
     pub doomed: bool,
     /// Flushes answered.
@@ -111,6 +114,7 @@ impl Client {
             disks: BTreeMap::new(),
             writes: 0,
             hidden: None,
+            keep_off: Vec::new(),
             doomed: false,
             flushed: 0,
             begun: 0,
@@ -324,6 +328,9 @@ impl Client {
         if !self.disks.contains_key(&asked.volume) || self.hidden == Some(asked.volume) {
             return true;
         }
+        if self.is_kept_off(&asked) {
+            return true;
+        }
         let buffer = self.pool.acquire().expect("one for each slot");
         let segment = self.pool.segment(&buffer).part(0, asked.bytes.len());
         assert!(reactor < world.shards.len());
@@ -362,6 +369,20 @@ impl Client {
             },
         );
         true
+    }
+
+    /// Whether the request would touch what nobody shall touch.
+    fn is_kept_off(&self, asked: &Asked) -> bool {
+        if self.keep_off.is_empty() || asked.operation == Operation::Flush {
+            return false;
+        }
+        let map = &self.disks[&asked.volume].map;
+        let mut pieces = map.split(asked.start, asked.blocks).expect("inside");
+        pieces.any(|piece| {
+            let end = piece.array_block + u64::from(piece.blocks);
+            let meets = |kept: &Range<u64>| kept.start < end && piece.array_block < kept.end;
+            self.keep_off.iter().any(meets)
+        })
     }
 
     fn begin(&mut self, asked: &Asked) -> Token {

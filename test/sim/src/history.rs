@@ -5,6 +5,7 @@ mod end;
 mod faults;
 mod logged;
 mod probe;
+mod scrub;
 mod stop;
 mod volumes;
 
@@ -62,6 +63,8 @@ pub struct Outcome {
     pub probed: u64,
     /// Crashes while members were out and writes under way.
     pub logged: u64,
+    /// Blocks that bits flipped in, and that a scrub found.
+    pub rotten: u64,
 }
 
 /// A command that was given and is not answered.
@@ -71,6 +74,7 @@ enum Given {
     Fail,
     Replace,
     Volumes,
+    Scrub,
     Stop,
     Other,
 }
@@ -114,6 +118,8 @@ struct History {
     /// Every write is logged: a stop and the loss of a member at once do no harm.
     strict: bool,
     again: Vec<Asked>,
+    /// What a scrub is still to find.
+    rot: Vec<scrub::Rot>,
     /// By member: its drive when the last events had been looked at.
     filled_by: Vec<Option<DriveIndex>>,
     outcome: Outcome,
@@ -179,6 +185,7 @@ pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
         swapped: None,
         strict: false,
         again: Vec::new(),
+        rot: Vec::new(),
         filled_by: Vec::new(),
         outcome: Outcome::default(),
     };
@@ -213,6 +220,11 @@ impl History {
             return;
         }
         self.settle(&mut world);
+        if self.random.happens(400) {
+            world = self.rot(world);
+            self.settle(&mut world);
+        }
+        self.scrub_finds_nothing(&mut world);
         self.check(&mut world);
         self.give(&mut world, Given::Stop, Command::Stop);
         self.run_until(&mut world, |history, _| history.given.is_none());
@@ -512,6 +524,7 @@ impl History {
                     let hurt = now.is_none_or(hurt) || before.is_none_or(hurt);
                     assert!(self.client.doomed || hurt, "{member} is well: {event:?}");
                 }
+                Event::Scrubbed(finding) => self.judge_finding(&finding),
                 Event::Pass { .. } => {}
             }
         }
@@ -534,6 +547,8 @@ impl History {
             Given::Stop | Given::Other => {
                 assert!(self.client.doomed || result.is_ok(), "{result:?}");
             }
+            // There may be nothing to pause, or nothing to compare.
+            Given::Scrub => {}
             // A drive may fail before it is failed, and the new drive too.
             Given::Replace => {
                 if let Some(drive) = self.swapped.take() {

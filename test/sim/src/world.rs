@@ -7,8 +7,8 @@ use std::time::Duration;
 use array::format::{ArrayConfig, ArrayOptions, Features, Layout, MemberRecord, MemberState};
 use array::{
     Command, Coordinator, CoordinatorSettings, Event, Geometry, Io, LogSpace, MapIdentity,
-    MemberPlace, MemberRequest, Message, Refusal, RegionMap, RegionSpace, Room, Shard, Shared,
-    Suspects, initial_map,
+    MemberPlace, MemberRequest, Message, Refusal, RegionMap, RegionSpace, Room, ScrubRecord, Shard,
+    Shared, Suspects, WallClock, initial_map,
 };
 use block::{Completion, Full, Request, Status};
 use units::limits::BUCKETS;
@@ -149,6 +149,7 @@ pub fn new_config(geometry: &Geometry, resynced: bool) -> ArrayConfig {
         volumes: Vec::new(),
         unzeroed: Vec::new(),
         options: ArrayOptions::default(),
+        scrub: ScrubRecord::default(),
     }
 }
 
@@ -251,6 +252,11 @@ impl World {
             window_bytes,
             regions,
             clear_after: CLEAR_AFTER,
+            clock: WallClock {
+                at: Instant(0),
+                seconds: 0,
+            },
+            created: 0,
         };
         shards[home].set_coordinator(Coordinator::new(settings).expect("memory"));
         let mail = |_| (0..reactors).map(|_| VecDeque::new()).collect();

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use memory::Segment;
 use units::{Role, RoleSet};
 
-use super::{Chance, Chunks, backends, expected_parity};
+use super::{Chance, Chunks, agrees, backends, expected_parity};
 use crate::field::multiply;
 use crate::{Backend, Change, Code};
 
@@ -289,9 +289,9 @@ fn parity_is_that_of_the_copies_while_somebody_changes_the_data() {
                         d.iter().for_each(|segment| segment.fill(value));
                     }
                 });
-                let agrees = |_: &i32| {
+                let both_agree = |_: &i32| {
                     code.copy_generate(&d, c, &p);
-                    let generated = code.is_consistent(c, &p);
+                    let generated = agrees(&code, c, &p);
                     let (old, new) = (c[1], d[1]);
                     code.copy_delta(
                         Change {
@@ -303,9 +303,9 @@ fn parity_is_that_of_the_copies_while_somebody_changes_the_data() {
                         &rows,
                     );
                     c[1].copy_from(copy);
-                    generated && code.is_consistent(c, &p)
+                    generated && agrees(&code, c, &p)
                 };
-                let rounds = (0..40).filter(agrees).count();
+                let rounds = (0..40).filter(both_agree).count();
                 stop.store(true, Ordering::Relaxed);
                 rounds
             });

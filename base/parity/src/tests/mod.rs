@@ -10,6 +10,7 @@ mod matrix;
 mod recovery;
 
 use memory::Segment;
+use units::RoleSet;
 
 use crate::field::{multiply, power};
 use crate::{Backend, Code};
@@ -128,6 +129,15 @@ impl Chunks {
             );
         }
     }
+}
+
+/// Whether parity agrees with data.
+pub(super) fn agrees(code: &Code, data: &[Segment], parity: &[Segment]) -> bool {
+    let (k, n) = (code.data(), code.data() + code.parity());
+    let decoder = code.decoder(RoleSet::range(0, n), RoleSet::range(k, n));
+    decoder
+        .expect("all data is there")
+        .is_consistent(data, parity)
 }
 
 /// The element of the generator by its text-book form, with division by search.

@@ -1,5 +1,6 @@
 //! Arrays put together from what is on their drives: found, imported, assembled and started.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use array::MemberPlace;
@@ -127,6 +128,7 @@ impl Host {
             serving: Serving::Stopped(Box::new(assembly)),
             warnings,
             initializing: false,
+            findings: VecDeque::new(),
         };
         state.arrays.insert(name.clone(), entry);
         Ok(name)
@@ -176,6 +178,7 @@ impl Host {
             config: next.clone(),
             places: assembly.members.iter().map(place).collect(),
             seed: Uuid::new_v4().as_u64_pair().0,
+            created: assembly.superblock.created.seconds,
         };
         let started = self.engine.start_array(start);
         let is_late = matches!(started, Err(StartError::Late));

@@ -1,11 +1,13 @@
 //! A new array: which drives it may take, and what its first records say.
 
+use std::collections::VecDeque;
+
 use array::assembly::LIVES_SHIFT;
 use array::format::{
     ArrayConfig, ArrayOptions, EXTENT_BYTES_MIN, ExtentRun, ExtentSpace, Features, Layout,
     MemberRecord, MemberState, Sectors, Superblock, check_name,
 };
-use array::{Geometry, GeometryParameters, MemberPlace, RegionMap, RegionSpace};
+use array::{Geometry, GeometryParameters, MemberPlace, RegionMap, RegionSpace, ScrubRecord};
 use control::request::ArrayCreate;
 use control::view::ArrayView;
 use control::{Answer, ErrorKind};
@@ -55,6 +57,7 @@ impl Host {
             serving: Serving::Running,
             warnings: shared_hardware(&candidates),
             initializing,
+            findings: VecDeque::new(),
         };
         self.note_created(entry, &candidates);
         let places = candidates.iter().map(|candidate| {
@@ -73,6 +76,7 @@ impl Host {
             config: next,
             places: places.collect(),
             seed: Uuid::new_v4().as_u64_pair().0,
+            created: superblock.created.seconds,
         };
         let started = self.engine.start_array(start);
         if matches!(started, Err(StartError::Late)) {
@@ -294,8 +298,10 @@ fn first_config(
                 count: space.count(),
             }]
         },
+        scrub: ScrubRecord::default(),
         options: ArrayOptions {
             write_hole: write_hole_of(create.options.write_hole),
+            scrub_every_seconds: crate::scrub::every_by_default(geometry, candidates),
             ..ArrayOptions::default()
         },
     })

@@ -14,6 +14,7 @@ use super::extent::{decode_runs, encode_runs, runs_bytes};
 use super::head::{
     Features, FormatError, HEAD_BYTES, Head, RawFeatures, check_features, open, seal,
 };
+use super::scrub::{COMPAT_SCRUB, RawScrub};
 use super::text::{DriveIdentity, IDENTITY_BYTES_MAX, decode_name, encode_name};
 
 /// Bytes of a config record before its tables.
@@ -59,12 +60,15 @@ struct RawConfig {
     reserved_too: [u8; 4],
     ancestors: [RawAncestor; ANCESTORS_MAX],
     log_from: U64,
+    reserved_after_log: [u8; 32],
+    scrub: RawScrub,
 }
 
 const _: () = assert!(
-    HEAD_BYTES + size_of::<RawConfig>() == 608,
+    HEAD_BYTES + size_of::<RawConfig>() == 704,
     "part of the on-disk format"
 );
+const _: () = assert!(HEAD_BYTES + std::mem::offset_of!(RawConfig, scrub) == 640);
 const _: () = assert!(HEAD_BYTES + std::mem::offset_of!(RawConfig, name) == 128);
 const _: () = assert!(HEAD_BYTES + std::mem::offset_of!(RawConfig, ancestors) == 216);
 
@@ -182,8 +186,10 @@ impl ArrayConfig {
         let invalid = FormatError::Invalid;
         let (raw, _) = RawConfig::read_from_prefix(&record[HEAD_BYTES..])
             .map_err(|_| invalid("too short for a config record"))?;
-        let features = Features::from(raw.features);
+        let mut features = Features::from(raw.features);
         check_features(features, head.array)?;
+        let scrub = raw.scrub.known(features);
+        features.compat &= !COMPAT_SCRUB;
         let tables = Tables::cut(&raw, record)?;
         let ancestors = raw
             .ancestors
@@ -206,7 +212,8 @@ impl ArrayConfig {
             members: tables.members()?,
             volumes: tables.volumes()?,
             unzeroed: decode_runs(tables.unzeroed),
-            options: raw.options()?,
+            options: raw.options(&scrub)?,
+            scrub: scrub.record()?,
         };
         if head.member.at() >= config.members.len() {
             return Err(invalid("member index"));
@@ -303,7 +310,7 @@ impl From<&ArrayConfig> for RawConfig {
         }
         let options = &config.options;
         let features = Features {
-            compat: 0,
+            compat: COMPAT_SCRUB,
             ..config.features
         };
         RawConfig {
@@ -330,12 +337,14 @@ impl From<&ArrayConfig> for RawConfig {
             reserved_too: [0; 4],
             ancestors,
             log_from: config.log_from.into(),
+            reserved_after_log: [0; 32],
+            scrub: RawScrub::new(config),
         }
     }
 }
 
 impl RawConfig {
-    fn options(&self) -> Result<ArrayOptions, FormatError> {
+    fn options(&self, scrub: &RawScrub) -> Result<ArrayOptions, FormatError> {
         Ok(ArrayOptions {
             write_hole: match self.write_hole {
                 0 => WriteHole::Auto,
@@ -346,6 +355,8 @@ impl RawConfig {
             hold_timeout_seconds: self.hold_timeout_seconds.get(),
             rebuild_floor_bytes_per_second: self.rebuild_floor.get(),
             latency_target_us: self.latency_target_us.get(),
+            scrub_rate_bytes_per_second: scrub.rate.get(),
+            scrub_every_seconds: scrub.every_seconds.get(),
         })
     }
 }

@@ -10,6 +10,7 @@ use super::head::{Features, FormatError};
 use super::superblock::Superblock;
 use super::text::DriveIdentity;
 use crate::planted::{self, Fault};
+use crate::scrub::ScrubRecord;
 
 /// How many earlier updates a record names.
 pub const ANCESTORS_MAX: usize = 16;
@@ -173,6 +174,10 @@ pub struct ArrayOptions {
     pub rebuild_floor_bytes_per_second: u64,
     /// Background work yields above this latency; 0 means no target.
     pub latency_target_us: u32,
+    /// User bytes per second that a scrub may take; 0 means as the background goes.
+    pub scrub_rate_bytes_per_second: u64,
+    /// A scrub begins by itself so long after the last one; 0 means never.
+    pub scrub_every_seconds: u32,
 }
 
 impl Default for ArrayOptions {
@@ -182,6 +187,8 @@ impl Default for ArrayOptions {
             hold_timeout_seconds: 30,
             rebuild_floor_bytes_per_second: 50_000_000,
             latency_target_us: 0,
+            scrub_rate_bytes_per_second: 0,
+            scrub_every_seconds: 0,
         }
     }
 }
@@ -217,6 +224,8 @@ pub struct ArrayConfig {
     pub unzeroed: Vec<ExtentRun>,
     /// What can be set.
     pub options: ArrayOptions,
+    /// How far the scrub is.
+    pub scrub: ScrubRecord,
 }
 
 /// A config record does not fit its area.
@@ -340,7 +349,9 @@ impl ArrayConfig {
             MemberState::Rebuilding { until } => until.0 > geometry.stripes(),
             MemberState::InSync | MemberState::Excluded { .. } | MemberState::Missing => false,
         };
-        if self.resynced_until.0 > geometry.stripes() || self.members.iter().any(beyond) {
+        let cursors = [self.resynced_until, self.scrub.next];
+        let is_beyond = |cursor: StripeIndex| cursor.0 > geometry.stripes();
+        if cursors.into_iter().any(is_beyond) || self.members.iter().any(beyond) {
             return invalid("a stripe beyond the end");
         }
         let mut runs = self.volumes.iter().flat_map(|volume| &volume.extents);

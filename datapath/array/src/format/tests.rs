@@ -9,6 +9,7 @@ use super::head::reseal;
 use super::*;
 use crate::RegionSpace;
 use crate::geometry::{Geometry, GeometryParameters, Level};
+use crate::scrub::{ScrubRecord, ScrubState, ScrubTally};
 use uuid::Uuid;
 
 const MIB: u64 = 1 << 20;
@@ -81,6 +82,7 @@ pub(crate) fn config(members: u16) -> ArrayConfig {
         volumes: Vec::new(),
         unzeroed: Vec::new(),
         options: ArrayOptions::default(),
+        scrub: ScrubRecord::default(),
     }
 }
 
@@ -655,6 +657,19 @@ prop_compose! {
                 hold_timeout_seconds: numbers.3,
                 rebuild_floor_bytes_per_second: numbers.4,
                 latency_target_us: numbers.5,
+                scrub_rate_bytes_per_second: numbers.4 ^ 7,
+                scrub_every_seconds: numbers.3 ^ 9,
+            },
+            scrub: ScrubRecord {
+                state: if numbers.2 { ScrubState::Paused } else { ScrubState::Scheduled },
+                next: StripeIndex(numbers.1 / 5),
+                finished_at: numbers.4 / 7,
+                tally: ScrubTally {
+                    mismatches: numbers.4,
+                    unreadable: numbers.1,
+                    repaired: 3,
+                    unrepaired: numbers.1 ^ 4,
+                },
             },
         }
     }

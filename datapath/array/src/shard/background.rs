@@ -1,11 +1,16 @@
 //! One shard's part of the background pass: the cells of the open window whose stripes it owns.
 
-use block::Status;
+use block::{Part, Status};
+use memory::SegmentList;
 use units::StripeIndex;
 
-use super::{Shard, stripe_cells};
+use super::scrub::WindowScrub;
+use super::ticket::{Kind, Looking, TicketOrder};
+use super::{Shard, cell_lanes, stripe_cells};
+use crate::coordinator::{PassState, PassStatus, due_pass};
 use crate::io::{Io, Message};
-use crate::map::{ArrayMap, Window};
+use crate::map::{ArrayMap, Pass, Window};
+use crate::plan::Band;
 
 /// Tickets at once while nothing else is going on, and while requests are served.
 const DEPTH_IDLE: usize = 16;
@@ -19,14 +24,15 @@ const DEPTH_BUSY: usize = 8;
 )]
 pub(super) struct Background {
     window: Option<Window>,
-    cells_per_stripe: u64,
+    pub(super) cells_per_stripe: u64,
     /// The next cell of the window to look at.
-    next: u64,
-    under_way: usize,
+    pub(super) next: u64,
+    pub(super) under_way: usize,
     /// By cell of the window: this shard's tickets did it.
     filled: Vec<bool>,
-    failed: bool,
+    pub(super) failed: bool,
     reported: bool,
+    pub(super) scrub: WindowScrub,
 }
 
 impl Background {
@@ -39,6 +45,7 @@ impl Background {
             filled: Vec::new(),
             failed: false,
             reported: true,
+            scrub: WindowScrub::new(map.members.len()),
         };
         background.follow(map);
         background
@@ -58,10 +65,13 @@ impl Background {
         self.failed = false;
         self.reported = map.window.is_none();
         self.filled.clear();
-        self.filled.resize(units::bytes_usize(self.cells()), false);
+        let cells = units::bytes_usize(self.cells());
+        self.filled.resize(cells, false);
+        let scrubs = map.window.is_some_and(|window| window.pass == Pass::Scrub);
+        self.scrub.begin(if scrubs { cells } else { 0 });
     }
 
-    fn cells(&self) -> u64 {
+    pub(super) fn cells(&self) -> u64 {
         self.window.map_or(0, |window| {
             (window.end.0 - window.start.0) * self.cells_per_stripe
         })
@@ -73,7 +83,7 @@ impl Background {
             .is_some_and(|position| self.filled[position])
     }
 
-    fn position(&self, stripe: StripeIndex, cell: u32) -> Option<usize> {
+    pub(super) fn position(&self, stripe: StripeIndex, cell: u32) -> Option<usize> {
         let window = self.window?;
         if stripe < window.start || stripe >= window.end {
             return None;
@@ -98,6 +108,25 @@ impl Background {
 }
 
 impl Shard {
+    /// How the background stands, on the home shard: `None` when nothing is to be done.
+    #[must_use]
+    pub fn pass_status(&self) -> Option<PassStatus> {
+        let coordinator = self.coordinator.as_deref()?;
+        let (pass, done) = due_pass(&self.map)?;
+        Some(PassStatus {
+            pass,
+            done,
+            stripes: self.map.geometry.stripes(),
+            state: if coordinator.pass_stopped {
+                PassState::Stopped
+            } else if coordinator.passes_run {
+                PassState::Running
+            } else {
+                PassState::Paused
+            },
+        })
+    }
+
     /// Starts tickets of the pass, and tells the home when this shard's part is done.
     pub(super) fn advance_background(&mut self, io: &mut impl Io) -> usize {
         let Some(window) = self.background.window else {
@@ -106,27 +135,24 @@ impl Shard {
         if self.background.reported {
             return 0;
         }
+        if window.pass == Pass::Scrub {
+            return self.advance_scrub(window, io);
+        }
         let busy = self.requests.in_use() + self.works.in_use() > 0;
         let depth = if busy { DEPTH_BUSY } else { DEPTH_IDLE };
         let mut moved = 0;
         let cells = self.background.cells();
         while self.background.next < cells && self.background.under_way < depth {
-            if self.background.failed {
-                self.background.next = cells;
+            if self.tickets.free() == 0 {
                 break;
             }
-            let position = self.background.next;
+            let Some(position) = self.next_owned_cell(window) else {
+                break;
+            };
             let stripe = StripeIndex(window.start.0 + position / self.background.cells_per_stripe);
             let cell =
                 u32::try_from(position % self.background.cells_per_stripe).expect("few cells");
-            if self.map.owner(stripe) != self.me {
-                self.background.next += self.background.cells_per_stripe - u64::from(cell);
-                continue;
-            }
-            let Some(slot) = self.tickets.acquire() else {
-                break;
-            };
-            self.background.next += 1;
+            let slot = self.tickets.acquire().expect("one is free");
             self.background.under_way += 1;
             self.begin_repair(slot, window.pass, (stripe, cell), io);
             moved += 1;
@@ -137,12 +163,31 @@ impl Shard {
         moved
     }
 
-    fn report_window(&mut self, window: Window, io: &mut impl Io) -> usize {
+    /// Takes the next cell of the window whose stripe this shard owns; none after a failure.
+    pub(super) fn next_owned_cell(&mut self, window: Window) -> Option<u64> {
+        let (cells, per_stripe) = (self.background.cells(), self.background.cells_per_stripe);
+        if self.background.failed {
+            self.background.next = cells;
+        }
+        while self.background.next < cells {
+            let position = self.background.next;
+            let stripe = StripeIndex(window.start.0 + position / per_stripe);
+            if self.map.owner(stripe) == self.me {
+                self.background.next += 1;
+                return Some(position);
+            }
+            self.background.next += per_stripe - position % per_stripe;
+        }
+        None
+    }
+
+    pub(super) fn report_window(&mut self, window: Window, io: &mut impl Io) -> usize {
         let (serial, ok) = (window.opened, !self.background.failed);
+        let tally = self.background.scrub.tally;
         if self.map.home == self.me {
-            self.coordinate_window_done(serial, ok);
+            self.coordinate_window_done(serial, ok, tally);
         } else {
-            let done = Message::WindowDone { serial, ok };
+            let done = Message::WindowDone { serial, ok, tally };
             if io.ask(self.map.home, done).is_err() {
                 return 0;
             }
@@ -150,5 +195,33 @@ impl Shard {
         }
         self.background.reported = true;
         1
+    }
+    /// Asks for a cell of a background pass.
+    pub(super) fn begin_repair(
+        &mut self,
+        slot: u32,
+        pass: Pass,
+        (stripe, cell): (StripeIndex, u32),
+        io: &mut impl Io,
+    ) {
+        let geometry = self.geometry();
+        let start = cell * cell_lanes(geometry);
+        let end = (start + cell_lanes(geometry)).min(geometry.chunk_blocks());
+        let asked = Band {
+            lanes: start..end,
+            written: geometry.data_roles(),
+        };
+        let order = TicketOrder {
+            kind: Kind::Repair(pass),
+            work: 0,
+            stripe,
+            cell,
+            start: 0,
+            part: Part::WHOLE,
+            offset: 0,
+            segments: SegmentList::EMPTY,
+        };
+        self.tickets[slot].looking = Looking::default();
+        self.begin_ticket(slot, order, &[asked], io);
     }
 }

@@ -177,7 +177,7 @@ impl Shard {
     }
 
     /// Content of `targets` from `available`, which holds at least k roles.
-    fn decode(&mut self, slot: u32, band: usize, available: RoleSet, targets: RoleSet) {
+    pub(super) fn decode(&mut self, slot: u32, band: usize, available: RoleSet, targets: RoleSet) {
         if targets.is_empty() {
             return;
         }

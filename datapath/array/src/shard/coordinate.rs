@@ -14,16 +14,17 @@ use units::{MemberIndex, StripeIndex};
 
 use super::Shard;
 use crate::coordinator::{
-    Broadcast, Command, Commit, CommitPhase, Coordinator, Ending, PassState, Refusal,
-    WindowReports, can_exclude, cause_of, due_pass, next_window, trusted_until,
+    Broadcast, Command, Commit, CommitPhase, Coordinator, Ending, Refusal, WindowReports,
+    can_exclude, cause_of, due_pass, next_window, trusted_until,
 };
 use crate::format::{ArrayConfig, MemberState};
 use crate::io::{Event, Io, MemberFailure, Message, PassEvent};
 use crate::map::{ArrayMap, MapState, Pass, Window};
 use crate::planted::{self, Fault};
+use crate::scrub::{ScrubTally, WindowTally};
 
 /// Progress of a pass is made durable at most this often.
-const CHECKPOINT: Duration = Duration::from_secs(2);
+pub(super) const CHECKPOINT: Duration = Duration::from_secs(2);
 
 impl Shard {
     /// Makes this shard the one that decides.
@@ -46,26 +47,7 @@ impl Shard {
         self.decider().commands.push_back((id, command));
     }
 
-    /// How the background stands, on the home shard: `None` when nothing is to be done.
-    #[must_use]
-    pub fn pass_status(&self) -> Option<crate::coordinator::PassStatus> {
-        let coordinator = self.coordinator.as_deref()?;
-        let (pass, done) = due_pass(&self.map)?;
-        Some(crate::coordinator::PassStatus {
-            pass,
-            done,
-            stripes: self.map.geometry.stripes(),
-            state: if coordinator.pass_stopped {
-                PassState::Stopped
-            } else if coordinator.passes_run {
-                PassState::Running
-            } else {
-                PassState::Paused
-            },
-        })
-    }
-
-    fn decider(&mut self) -> &mut Coordinator {
+    pub(super) fn decider(&mut self) -> &mut Coordinator {
         self.coordinator
             .as_deref_mut()
             .expect("asked of the home shard")
@@ -80,11 +62,12 @@ impl Shard {
         }
     }
 
-    pub(super) fn coordinate_window_done(&mut self, serial: u64, ok: bool) {
+    pub(super) fn coordinate_window_done(&mut self, serial: u64, ok: bool, tally: WindowTally) {
         let reports = self.decider().window.as_mut().expect("a window is open");
         assert_eq!(reports.window.opened, serial, "reports on the open window");
         reports.missing -= 1;
         reports.ok &= ok;
+        reports.tally.add(tally.into());
     }
 
     /// One step of whatever is going on. Nothing on other shards than the home.
@@ -186,7 +169,7 @@ impl Shard {
         let needs_quiet = |command: &Command| {
             matches!(
                 command,
-                Command::Replace { .. } | Command::Stop | Command::Resync
+                Command::Replace { .. } | Command::Stop | Command::Resync | Command::Scrub(_)
             )
         };
         let front = self.decider().commands.front().expect("looked at");
@@ -276,6 +259,7 @@ impl Shard {
                 commit.config.resynced_until = StripeIndex(0);
                 commit.ending = Ending::Untrusts;
             }
+            Command::Scrub(order) => return self.prepare_scrub(commit, order),
             Command::Stop => {
                 // What a failed write left torn must be resynchronised.
                 let resynced = self.map.trusted_until.0 >= self.map.geometry.stripes();
@@ -307,6 +291,9 @@ impl Shard {
 
     /// Writes into `config` how far the passes got. What it says is flushed before it is written.
     fn claim_progress(&self, config: &mut ArrayConfig) {
+        if let Some(coordinator) = self.coordinator.as_deref() {
+            config.scrub = coordinator.scrub.record;
+        }
         // A resync after an unclean stop begins below what an earlier one has done for good.
         config.resynced_until = config.resynced_until.max(self.map.trusted_until);
         for (record, member) in config.members.iter_mut().zip(&self.map.members) {
@@ -458,12 +445,13 @@ impl Shard {
 
     fn open_window(&mut self, io: &mut impl Io) -> usize {
         let decider = self.decider();
-        let may_run = decider.started && !decider.stopped && decider.passes_run;
-        if decider.window.is_some() || !may_run || decider.pass_stopped {
+        if decider.window.is_some() || !decider.started || decider.stopped {
             return 0;
         }
-        let Some((pass, start)) = due_pass(&self.map) else {
-            return 0;
+        let may_run = decider.passes_run && !decider.pass_stopped;
+        let scrubbed = self.open_scrub_window(io);
+        let Some((pass, start)) = due_pass(&self.map).filter(|_| may_run && scrubbed == 0) else {
+            return scrubbed;
         };
         let mut map = self.successor();
         if map.window.is_none() {
@@ -479,18 +467,22 @@ impl Shard {
         1
     }
 
-    fn set_window(&mut self, window: Window) {
+    pub(super) fn set_window(&mut self, window: Window) {
         let missing = self.decider().reactors.len();
         self.decider().window = Some(WindowReports {
             window,
             missing,
             ok: true,
+            tally: ScrubTally::default(),
         });
     }
 
     /// All shards are done with the window: the pass goes on behind it, ends, or stops.
     fn close_window(&mut self, io: &mut impl Io) -> usize {
         let reports = self.decider().window.expect("looked at");
+        if reports.window.pass == Pass::Scrub {
+            return self.close_scrub_window(io);
+        }
         let fills = reports.window.pass == Pass::Rebuild
             && reports.window.end.0 >= self.map.geometry.stripes();
         if fills && self.decider().keeper.owes_copies() {
@@ -514,7 +506,7 @@ impl Shard {
         advance_map(&mut map, window);
         let reached = match window.pass {
             Pass::Resync => map.trusted_until,
-            Pass::Rebuild => window.end,
+            Pass::Rebuild | Pass::Scrub => window.end,
         };
         let ended = reached.0 >= map.geometry.stripes();
         let due = io.now().since(self.decider().checkpoint) >= CHECKPOINT;
@@ -539,7 +531,7 @@ impl Shard {
     }
 
     /// Makes progress durable once the map that says it is everywhere.
-    fn begin_checkpoint(&mut self, pass: Pass, ended: bool) {
+    pub(super) fn begin_checkpoint(&mut self, pass: Pass, ended: bool) {
         let id = self.decider().draw_id();
         let mut next = self.decider().config.next(id);
         self.claim_progress(&mut next);
@@ -584,6 +576,7 @@ fn advance_map(map: &mut ArrayMap, mut window: Window) {
             let cursor = map.trusted_until.max(window.end);
             map.trusted_until = trusted_until(&map.suspects, cursor, stripes);
         }
+        Pass::Scrub => {}
         Pass::Rebuild => {
             for member in &mut map.members {
                 if let MapState::Rebuilding { until } = &mut member.state {

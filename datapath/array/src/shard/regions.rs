@@ -151,7 +151,8 @@ impl Shard {
         let coordinator = self.coordinator.as_deref()?;
         let broken = self.map.read_only || self.map.hopeless.contains(&true);
         let runs = coordinator.started && !coordinator.stopped && !broken;
-        coordinator.keeper.deadline().filter(|_| runs)
+        let deadlines = [coordinator.keeper.deadline(), self.scrub_deadline()];
+        deadlines.into_iter().flatten().min().filter(|_| runs)
     }
 
     pub(super) fn advance_regions(&mut self, io: &mut impl Io) -> usize {

@@ -8,6 +8,7 @@
 //! ticket are submitted in one turn, so that a killed process has begun all of them or none.
 
 mod planning;
+mod scrub;
 mod transfer;
 
 use std::ops::Range;
@@ -16,7 +17,8 @@ use block::{Operation, Part, Status};
 use memory::SegmentList;
 use units::{MemberIndex, Role, RoleSet, StripeIndex, bytes_usize};
 
-use super::{DriveIo, Shard, cell_lanes};
+pub(super) use self::scrub::Looking;
+use super::{DriveIo, Shard};
 use crate::buffers::TicketBuffers;
 use crate::io::{Io, MemberFailure};
 use crate::map::Pass;
@@ -115,6 +117,7 @@ pub(super) struct Ticket {
     pending: u32,
     answered: bool,
     failures: Vec<(MemberIndex, u32)>,
+    pub(super) looking: Looking,
     /// The slot of the log that holds its pieces; some piece could not be written.
     pub(super) log_slot: Option<u32>,
     log_failed: bool,
@@ -147,6 +150,7 @@ impl Default for Ticket {
             pending: 0,
             answered: false,
             failures: Vec::new(),
+            looking: Looking::default(),
             log_slot: None,
             log_failed: false,
             log_headers: Vec::new(),
@@ -406,10 +410,12 @@ impl Shard {
                 });
             }
             let ticket = &mut self.tickets[slot];
+            let scrubs = ticket.order.kind == Kind::Repair(Pass::Scrub);
             if reading {
                 ticket.errors = ticket.errors.with(role);
                 self.counters.media_errors += 1;
-            } else {
+            }
+            if !reading || (scrubs && status == Status::Gone) {
                 ticket.failures.push((member, incarnation));
             }
         } else if !reading {
@@ -430,6 +436,10 @@ impl Shard {
 
     /// All reads are in: computes what is to be written, or plans anew after an error.
     fn reads_done(&mut self, slot: u32, io: &mut impl Io) {
+        if self.is_scrub(slot) {
+            self.scrub_reads_done(slot, io);
+            return;
+        }
         let ticket = &mut self.tickets[slot];
         if !ticket.errors.is_empty() {
             ticket.media = ticket.media.union(ticket.errors);
@@ -474,8 +484,7 @@ impl Shard {
             ticket.failures.clear();
         }
         if ticket.failures.is_empty() && ticket.barrier <= self.effective {
-            self.answer_ticket(slot, Status::Ok, io);
-            self.end_ticket(slot);
+            self.finish_ticket(slot, Status::Ok, io);
         } else {
             self.barrier_waiters.push(slot);
         }
@@ -491,8 +500,7 @@ impl Shard {
                 None => position += 1,
                 Some(status) => {
                     self.barrier_waiters.swap_remove(position);
-                    self.answer_ticket(slot, status, io);
-                    self.end_ticket(slot);
+                    self.finish_ticket(slot, status, io);
                     moved += 1;
                 }
             }
@@ -526,6 +534,15 @@ impl Shard {
         Some(if beyond { Status::Media } else { Status::Ok })
     }
 
+    fn finish_ticket(&mut self, slot: u32, status: Status, io: &mut impl Io) {
+        if status.is_ok() && self.looks_again(slot) {
+            self.replan(slot);
+            return;
+        }
+        self.answer_ticket(slot, status, io);
+        self.end_ticket(slot);
+    }
+
     fn answer_ticket(&mut self, slot: u32, status: Status, io: &mut impl Io) {
         let ticket = &mut self.tickets[slot];
         if std::mem::replace(&mut ticket.answered, true) {
@@ -539,6 +556,7 @@ impl Shard {
             ..
         } = ticket.order;
         match kind {
+            Kind::Repair(Pass::Scrub) => self.answer_scrub(slot, status, io),
             Kind::Repair(_) => self.background.ticket_done(stripe, cell, status),
             Kind::Write(_) | Kind::Clear | Kind::Read { .. } => {
                 self.work_ticket_done(work, status, io);
@@ -558,33 +576,5 @@ impl Shard {
         buffers.release(&mut tickets[slot].buffers);
         lanes.release(slot, |next| granted.push(next));
         tickets.release(slot);
-    }
-
-    /// Asks for a cell of a background pass.
-    pub(super) fn begin_repair(
-        &mut self,
-        slot: u32,
-        pass: Pass,
-        (stripe, cell): (StripeIndex, u32),
-        io: &mut impl Io,
-    ) {
-        let geometry = self.geometry();
-        let start = cell * cell_lanes(geometry);
-        let end = (start + cell_lanes(geometry)).min(geometry.chunk_blocks());
-        let asked = Band {
-            lanes: start..end,
-            written: geometry.data_roles(),
-        };
-        let order = TicketOrder {
-            kind: Kind::Repair(pass),
-            work: 0,
-            stripe,
-            cell,
-            start: 0,
-            part: Part::WHOLE,
-            offset: 0,
-            segments: SegmentList::EMPTY,
-        };
-        self.begin_ticket(slot, order, &[asked], io);
     }
 }

@@ -48,6 +48,7 @@ fn main() -> ExitCode {
             total.crashes += outcome.crashes;
             total.probed += outcome.probed;
             total.logged += outcome.logged;
+            total.rotten += outcome.rotten;
             continue;
         }
         failed += 1;
@@ -62,10 +63,12 @@ fn main() -> ExitCode {
         crashes,
         probed,
         logged,
+        rotten,
     } = total;
     println!(
         "{run} seeds from {}: {failed} failed, {per_second:.1} seeds/s, {answered} requests, \
-         {crashes} stops ({logged} on the log), {probed} torn blocks written",
+         {crashes} stops ({logged} on the log), {probed} torn blocks written, \
+         {rotten} rotten blocks scrubbed",
         wanted.first
     );
     if failed > 0 {

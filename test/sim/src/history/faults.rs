@@ -61,7 +61,7 @@ impl History {
                 let to = self.random.position(world.shards.len());
                 world.outside.mail_is_slow[to] ^= true;
             }
-            2 if self.given.is_none() && self.random.happens(200) => {
+            2 if self.given.is_none() && self.rot.is_empty() && self.random.happens(200) => {
                 self.give(world, Given::Other, Command::Resync);
             }
             2 => {
@@ -75,6 +75,7 @@ impl History {
                 };
                 self.give(world, Given::Other, run);
             }
+            4 if self.given.is_none() && self.random.happens(500) => self.order_scrub(world),
             4..=6 => self.replace_one(world),
             _ => self.hurt(world),
         }
@@ -86,7 +87,7 @@ impl History {
         let map = world.shards[world.home].map().clone();
         let position = self.random.position(map.members.len());
         let may = !self.torn && self.given.is_none() && map.is_optimal();
-        if !may || self.out(world, position) >= self.geometry.parity() {
+        if !may || self.out(world, position) >= self.spare_parity(position) {
             return;
         }
         let drive = map.members[position].drive.expect("it is in sync").at();
@@ -117,7 +118,7 @@ impl History {
         if self.torn || member.state != MapState::InSync {
             return;
         }
-        if self.out(world, position) >= self.geometry.parity() {
+        if self.out(world, position) >= self.spare_parity(position) {
             return;
         }
         let drive = member.drive.expect("it is in sync").at();
@@ -149,7 +150,7 @@ impl History {
             MapState::Rebuilding { .. } => {}
             MapState::InSync => {
                 let well = world.outside.drives[drive].is_well();
-                if self.torn || !well || self.out(world, position) >= self.geometry.parity() {
+                if self.torn || !well || self.out(world, position) >= self.spare_parity(position) {
                     return;
                 }
             }
@@ -213,6 +214,10 @@ impl History {
         let (Some(position), None) = (lost, self.given) else {
             return;
         };
+        if !self.rot.is_empty() {
+            // A rebuild would read it.
+            return;
+        }
         let member = MemberIndex::from_at(position);
         let uuid = Uuid::from_u128(u128::from(self.random.next()));
         let mut drive = SimDrive::default();

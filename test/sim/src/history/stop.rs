@@ -24,7 +24,7 @@ impl History {
         self.power_is_due = false;
         self.record_in_doubt = is_killed;
         let is_protected = self.geometry.parity() > 0;
-        if self.is_soundly_degraded(&world) && self.random.happens(300) {
+        if self.rot.is_empty() && self.is_soundly_degraded(&world) && self.random.happens(300) {
             self.write_until_whole(&mut world);
         }
         let logs = is_protected && self.is_soundly_degraded(&world) && self.random.happens(700);
@@ -78,7 +78,7 @@ impl History {
         let map = world.shards[world.home].map();
         let resynced = map.trusted_until.0 >= self.geometry.stripes();
         let logged = self.strict && resynced && self.geometry.parity() > 0;
-        if !logged || self.geometry.data() == 1 || !self.is_sound(world) {
+        if !self.rot.is_empty() || !logged || self.geometry.data() == 1 || !self.is_sound(world) {
             return None;
         }
         let member = self.random.position(self.geometry.members());

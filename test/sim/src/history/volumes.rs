@@ -5,7 +5,7 @@ use super::*;
 
 impl History {
     pub(super) fn change_volumes(&mut self, world: &mut World) {
-        if self.given.is_some() || self.change.is_some() {
+        if self.given.is_some() || self.change.is_some() || !self.rot.is_empty() {
             return;
         }
         let coordinator = world.shards[world.home].coordinator().expect("home");

@@ -2,6 +2,7 @@
 
 mod rows;
 mod said;
+mod scrub;
 
 use control::body::{ArrayCreateBody, FindBody, ForceBody, ImportBody, ReplaceBody};
 use control::request::{ArrayModify, ArrayOptions, WriteHole};
@@ -41,6 +42,7 @@ impl Array {
             Array::Replace(replace) => replace.run(session),
             Array::Rebuild(background) => background.run("rebuild", session),
             Array::Resync(background) => background.run("resync", session),
+            Array::Scrub(scrub) => scrub.run(session),
         }
     }
 }
@@ -201,6 +203,8 @@ impl Modify {
             rebuild_floor_bytes_per_second: self.rebuild_floor.map(|floor| floor.0),
             latency_target_us: self.latency_target,
             hold_timeout_ms: self.hold_timeout,
+            scrub_rate_bytes_per_second: self.scrub_rate.map(|rate| rate.0),
+            scrub_every_s: self.scrub_every,
         };
         let array: ArrayView = session.patch(&path(&self.name), &body)?;
         session.done(&array, &format!("array {} modified", array.name))

@@ -4,6 +4,7 @@ use control::view::{ArrayView, FoundArray};
 
 use crate::cli::drive::place;
 use crate::output::{Row, or_dash, size, word};
+use crate::progress;
 
 impl Row for ArrayView {
     const HEADS: &'static [&'static str] = &[
@@ -43,6 +44,20 @@ impl Row for ArrayView {
             (
                 "hold timeout",
                 or_dash(self.hold_timeout_ms.map(|ms| format!("{ms} ms"))),
+            ),
+            (
+                "scrub",
+                match self.scrub_every_s {
+                    Some(every) => format!("every {}", progress::duration(every)),
+                    None => "only by command".to_owned(),
+                },
+            ),
+            (
+                "scrub rate",
+                or_dash(
+                    self.scrub_rate_bytes_per_second
+                        .map(|rate| format!("{}/s", size(rate))),
+                ),
             ),
             ("update", self.update.to_string()),
             (

@@ -34,6 +34,8 @@ pub(crate) enum Array {
     Rebuild(Background),
     /// Make parity agree again after an unclean stop
     Resync(Background),
+    /// Read everything, compare it, and repair what is known to be wrong
+    Scrub(Scrub),
 }
 
 #[derive(Debug, Args)]
@@ -163,6 +165,33 @@ pub(crate) struct Modify {
     /// How long requests beyond redundancy are held before they fail
     #[arg(long, value_name = "MILLISECONDS")]
     pub(super) hold_timeout: Option<u64>,
+    /// A scrub takes at most so many user bytes per second; 0: as the background goes
+    #[arg(long, value_name = "SIZE", value_parser = cli::size)]
+    pub(super) scrub_rate: Option<Size>,
+    /// A scrub begins by itself so long after the last: 14d, 12h, 30m, 90s, or off
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    pub(super) scrub_every: Option<u64>,
+}
+
+/// Seconds of a time with a unit; `off` is 0.
+fn seconds(text: &str) -> Result<u64, String> {
+    if text == "off" {
+        return Ok(0);
+    }
+    let wrong = || format!("`{text}` is not a time: write 14d, 12h, 30m, 90s or off");
+    let unit = text.chars().last().ok_or_else(wrong)?;
+    let each = match unit {
+        'd' => 86_400,
+        'h' => 3_600,
+        'm' => 60,
+        's' => 1,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
+    match number.checked_mul(each) {
+        Some(seconds) if seconds > 0 => Ok(seconds),
+        Some(_) | None => Err(wrong()),
+    }
 }
 
 #[derive(Debug, Args)]
@@ -215,9 +244,60 @@ pub(crate) struct Background {
     pub(super) wait: bool,
 }
 
+#[derive(Debug, Args)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of the command line"
+)]
+pub(crate) struct Scrub {
+    /// Name or uuid
+    #[arg(value_parser = cli::key)]
+    pub(super) name: String,
+    /// What to do; a scrub that was stopped goes on where it was
+    #[arg(value_enum)]
+    pub(super) action: Action,
+    /// Wait for its end; an error when something stays wrong
+    #[arg(long)]
+    pub(super) wait: bool,
+    /// Start anew instead of going on
+    #[arg(long)]
+    pub(super) from_beginning: bool,
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Action {
     Start,
     Stop,
     Show,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_a_unit_and_are_not_nothing() {
+        for (text, expected) in [
+            ("14d", 1_209_600),
+            ("12h", 43_200),
+            ("30m", 1800),
+            ("90s", 90),
+            ("off", 0),
+        ] {
+            assert_eq!(seconds(text), Ok(expected));
+        }
+        for text in [
+            "",
+            "d",
+            "14",
+            "0d",
+            "-1d",
+            "1.5d",
+            "14w",
+            "é",
+            "99999999999999999d",
+        ] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
 }

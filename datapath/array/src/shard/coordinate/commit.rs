@@ -212,6 +212,7 @@ impl Shard {
         decider.places = commit.places;
         if !commit.replaced.is_empty() || !commit.excluded.is_empty() {
             decider.pass_stopped = false;
+            decider.scrub.failed = false;
         }
         if let Some(pass) = commit.finished {
             io.event(Event::Pass {

@@ -15,6 +15,7 @@ impl Shard {
         match order.kind {
             Kind::Write(_) if part && planted::is(Fault::PartWithoutLanes) => nobody_elses,
             Kind::Repair(Pass::Rebuild) if planted::is(Fault::RebuildWithoutLanes) => nobody_elses,
+            Kind::Repair(Pass::Scrub) if planted::is(Fault::ScrubWithoutLanes) => nobody_elses,
             Kind::Read { .. } if planted::is(Fault::ReadWithoutLanes) => nobody_elses,
             Kind::Write(_) | Kind::Clear | Kind::Read { .. } | Kind::Repair(_) => {
                 order.stripe.0 * stripe_cells(self.geometry()) + u64::from(order.cell)
@@ -54,6 +55,7 @@ impl Shard {
                 Kind::Write(_) => self.plan_write_band(asked, &state)?,
                 Kind::Clear => self.plan_clear_band(asked, &state)?,
                 Kind::Read { damaged } => self.plan_read_band(slot, asked, damaged)?,
+                Kind::Repair(Pass::Scrub) => self.plan_scrub_band(slot, asked, &state)?,
                 Kind::Repair(pass) => self.plan_repair_band(slot, asked, pass, &state)?,
             };
             self.tickets[slot].bands[band] = planned;
@@ -185,6 +187,7 @@ impl Shard {
         let targets = match pass {
             Pass::Rebuild => self.map.unfilled(stripe),
             Pass::Resync => self.geometry().parity_roles().without(state.lost),
+            Pass::Scrub => unreachable!("planned elsewhere"),
         };
         if targets.is_empty() {
             return Ok(PlannedBand {
@@ -195,7 +198,7 @@ impl Shard {
         let plan = plan_repair(k, m, targets, state)?;
         // A resync compares before it writes: most parity is right, and drives wear.
         let old = match pass {
-            Pass::Rebuild => RoleSet::EMPTY,
+            Pass::Rebuild | Pass::Scrub => RoleSet::EMPTY,
             Pass::Resync => plan.decode.without(state.unreadable),
         };
         let (read, decode, write) = (plan.read.union(old), plan.decode, plan.decode);

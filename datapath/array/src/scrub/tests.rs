@@ -1,0 +1,75 @@
+//! When a scrub goes on, and how fast.
+
+use super::*;
+
+const DAY: u64 = 86_400;
+
+fn clock() -> WallClock {
+    WallClock {
+        at: Instant(5),
+        seconds: 1000 * DAY,
+    }
+}
+
+fn days_from_clock(scrub: &Scrub, every_days: u64) -> Option<u64> {
+    let every = u32::try_from(every_days * DAY).expect("few days");
+    let at = scrub.scheduled_at(every)?;
+    Some(at.since(clock().at).as_secs() / DAY)
+}
+
+#[test]
+fn the_schedule_counts_from_the_last_pass_and_before_that_from_the_creation() {
+    let mut scrub = Scrub::new(ScrubRecord::default(), clock(), 990 * DAY);
+    assert_eq!(days_from_clock(&scrub, 0), None, "off");
+    assert_eq!(days_from_clock(&scrub, 14), Some(4));
+    assert_eq!(days_from_clock(&scrub, 7), Some(0), "is due");
+    scrub.begin_scheduled();
+    assert_eq!(days_from_clock(&scrub, 7), None, "one at a time");
+    let later = clock().at + Duration::from_secs(DAY);
+    scrub.finish(later);
+    assert_eq!(scrub.record.finished_at, 1001 * DAY);
+    assert_eq!(days_from_clock(&scrub, 7), Some(8));
+    scrub.record.state = ScrubState::Paused;
+    assert_eq!(days_from_clock(&scrub, 7), None, "stays paused");
+}
+
+#[test]
+fn a_pass_begins_at_the_front_with_nothing_found() {
+    let record = ScrubRecord {
+        next: StripeIndex(9),
+        tally: ScrubTally {
+            mismatches: 3,
+            ..ScrubTally::default()
+        },
+        ..ScrubRecord::default()
+    };
+    let mut scrub = Scrub::new(record, clock(), 0);
+    scrub.begin(ScrubState::Running);
+    assert_eq!(scrub.record.next, StripeIndex(0));
+    assert_eq!(scrub.record.tally, ScrubTally::default());
+}
+
+#[test]
+fn a_set_rate_counts_and_else_a_scheduled_pass_takes_half_of_its_time() {
+    let mut scrub = Scrub::new(ScrubRecord::default(), clock(), 0);
+    let terabytes = 10_u64 << 40;
+    let week = u32::try_from(7 * DAY).expect("few");
+    scrub.record.state = ScrubState::Running;
+    assert_eq!(scrub.rate(0, week, terabytes), 0);
+    assert_eq!(scrub.rate(77, week, terabytes), 77);
+    scrub.record.state = ScrubState::Scheduled;
+    assert_eq!(scrub.rate(77, week, terabytes), 77);
+    let rate = scrub.rate(0, week, terabytes);
+    let days = terabytes / rate / DAY;
+    assert_eq!(days, 3, "a week's pass is through in three and a half days");
+    assert_eq!(scrub.rate(0, week, 1 << 30), SCHEDULED_RATE_MIN);
+}
+
+#[test]
+fn windows_of_a_slow_pass_are_small() {
+    assert_eq!(window_bytes(0, 64), 64);
+    assert_eq!(window_bytes(100, 64), 25);
+    assert_eq!(window_bytes(1000, 64), 64);
+    assert_eq!(time_of(500, 0), Duration::ZERO);
+    assert_eq!(time_of(500, 1000), Duration::from_millis(500));
+}

@@ -1,0 +1,245 @@
+//! Scrubs: begun and paused at any time, they find nothing; after bits have flipped on drives they
+//! find just that.
+//!
+//! A rotten block is read and written by nobody before the scrub has been there: what a guest reads
+//! there, and what a write makes of parity there, nobody could promise. For the same reason no
+//! member is rebuilt meanwhile, and what a stop leaves to a resync is put right by hand first. At
+//! most as many chunks of a stripe rot at one block, with members out, as can be located; or, in
+//! arrays that lose nothing else, so many that they are seen and cannot be located.
+
+use array::{ScrubCause, ScrubFinding, ScrubOrder, ScrubOutcome, ScrubState};
+use units::RoleSet;
+
+#[allow(clippy::wildcard_imports, reason = "one type in several files")]
+use super::*;
+
+/// Rotten blocks at a time, at most.
+const ROTTEN_MAX: u64 = 8;
+
+/// A block of the chunks of a stripe at which bits have flipped.
+#[derive(Debug)]
+pub(super) struct Rot {
+    stripe: StripeIndex,
+    lane: u64,
+    wrong: RoleSet,
+    /// By role: the drive, what it holds, and what it should.
+    chunks: Vec<(DriveIndex, [u8; 512], [u8; 512])>,
+    /// Whether it can be known which chunks are wrong.
+    located: bool,
+}
+
+impl History {
+    /// The most wrong chunks that are located, as far as the engine looks for them.
+    fn located_max(&self) -> usize {
+        let half = self.geometry.parity() / 2;
+        if self.geometry.data() == 1 {
+            half
+        } else {
+            half.min(2)
+        }
+    }
+
+    /// Members of a group that may be out, for all that has rotted.
+    pub(super) fn spare_parity(&self, member: usize) -> usize {
+        let (group, parity) = (self.geometry.group_members(), self.geometry.parity());
+        let in_group = |rot: &&Rot| self.geometry.group(rot.stripe).at() == member / group;
+        let taken = self.rot.iter().filter(in_group).map(|rot| {
+            if rot.located {
+                2 * rot.wrong.len()
+            } else {
+                parity
+            }
+        });
+        parity - taken.max().unwrap_or(0).min(parity)
+    }
+
+    /// Begins, goes on with or pauses a scrub.
+    pub(super) fn order_scrub(&mut self, world: &mut World) {
+        let orders = [ScrubOrder::Start, ScrubOrder::StartOver, ScrubOrder::Stop];
+        let order = orders[self.random.position(3)];
+        self.give(world, Given::Scrub, Command::Scrub(order));
+    }
+
+    /// What a scrub says that it has found must be there.
+    pub(super) fn judge_finding(&mut self, finding: &ScrubFinding) {
+        if self.client.doomed {
+            return;
+        }
+        let same = |rot: &&Rot| rot.stripe == finding.stripe && rot.lane == finding.block.into();
+        let Some(rot) = self.rot.iter().find(same) else {
+            assert_eq!(finding.cause, ScrubCause::Unreadable, "{finding:?}");
+            return;
+        };
+        let expected = match (rot.located, finding.cause) {
+            (true, _) => ScrubOutcome::Repaired,
+            (false, ScrubCause::Mismatch) => ScrubOutcome::NotLocated,
+            (false, ScrubCause::Unreadable) => panic!("nothing was to be lost: {finding:?}"),
+        };
+        assert_eq!(finding.outcome, expected, "{finding:?} of {rot:?}");
+    }
+
+    /// Bits flip, and a scrub goes after them while guests go on, drives fail and the engine stops.
+    pub(super) fn rot(&mut self, mut world: World) -> World {
+        if self.geometry.parity() == 0 {
+            return world;
+        }
+        let located = self.located_max() > 0 && self.random.happens(700);
+        if !located && self.geometry.parity() == self.located_max() * 2 {
+            // As many as are seen for sure are located.
+            return world;
+        }
+        for _ in 0..=self.random.below(ROTTEN_MAX) {
+            self.flip_bits(&mut world, located);
+        }
+        self.keep_off();
+        self.give(
+            &mut world,
+            Given::Scrub,
+            Command::Scrub(ScrubOrder::StartOver),
+        );
+        let rounds = self.random.below(80);
+        self.rounds(&mut world, rounds);
+        if self.random.happens(300) {
+            let drives = self.crash(world);
+            world = self.restart(drives);
+            self.heal_suspects(&mut world);
+        }
+        self.calm(&mut world);
+        for drive in &mut world.outside.drives {
+            drive.heal();
+        }
+        self.run_until(&mut world, |history, _| {
+            history.started && history.given.is_none() && history.client.pending() == 0
+        });
+        self.give(&mut world, Given::Other, Command::Passes { run: true });
+        self.scrub_to_the_end(&mut world, ScrubOrder::Start);
+        self.judge_rot(&mut world);
+        self.rot.clear();
+        self.keep_off();
+        world
+    }
+
+    fn flip_bits(&mut self, world: &mut World, located: bool) {
+        let map = world.shards[world.home].map().clone();
+        let stripe = StripeIndex(self.random.below(self.geometry.stripes()));
+        let lane = self.random.below(u64::from(self.geometry.chunk_blocks()));
+        let same = |rot: &Rot| rot.stripe == stripe && rot.lane == lane;
+        if self.rot.iter().any(same) {
+            return;
+        }
+        let most = if located {
+            self.located_max()
+        } else {
+            self.geometry.parity() - self.geometry.parity() / 2
+        };
+        let least = if located { 1 } else { self.located_max() + 1 };
+        let count = least + self.random.position(most + 1 - least);
+        let mut wrong = RoleSet::EMPTY;
+        while wrong.len() < count {
+            let role = self.random.position(self.geometry.group_members());
+            wrong = wrong.with(Role::from_at(role));
+        }
+        let block = self.layout.data.offset / 512 + self.geometry.member_block(stripe) + lane;
+        let mut chunks = Vec::new();
+        for at in 0..self.geometry.group_members() {
+            let (_, member) = map.member(stripe, Role::from_at(at));
+            let drive = member.drive.expect("every member is in sync");
+            let right = world.outside.drives[drive.at()].block(block);
+            let mut rotten = right;
+            if wrong.has(Role::from_at(at)) {
+                for _ in 0..=self.random.below(3) {
+                    // Never twice the same, or mirrors agree on it.
+                    let byte = 8 * at + self.random.position(8);
+                    rotten[byte % 512] ^= 1 << self.random.position(8);
+                }
+                if rotten == right {
+                    rotten[8 * at % 512] ^= 1;
+                }
+                world.outside.drives[drive.at()].put(block * 512, &rotten);
+            }
+            chunks.push((drive, rotten, right));
+        }
+        self.rot.push(Rot {
+            stripe,
+            lane,
+            wrong,
+            chunks,
+            located,
+        });
+    }
+
+    /// Guests stay away from what is rotten.
+    fn keep_off(&mut self) {
+        let blocks = u64::from(self.geometry.stripe_blocks());
+        let stripes = self.rot.iter().map(|rot| rot.stripe.0);
+        self.client.keep_off = stripes
+            .map(|stripe| stripe * blocks..(stripe + 1) * blocks)
+            .collect();
+    }
+
+    /// What a resync would make parity of is put right before.
+    fn heal_suspects(&mut self, world: &mut World) {
+        let suspects = std::sync::Arc::clone(&world.shards[world.home].map().suspects);
+        let (healed, left) = std::mem::take(&mut self.rot)
+            .into_iter()
+            .partition(|rot: &Rot| suspects.has(rot.stripe));
+        self.rot = left;
+        for rot in healed {
+            self.put_right(world, &rot);
+        }
+        self.keep_off();
+    }
+
+    fn put_right(&self, world: &mut World, rot: &Rot) {
+        let block = self.layout.data.offset / 512 + self.geometry.member_block(rot.stripe);
+        for (drive, _, right) in &rot.chunks {
+            world.outside.drives[drive.at()].put((block + rot.lane) * 512, right);
+        }
+    }
+
+    /// Everything that could be located is right again, and nothing else has changed.
+    fn judge_rot(&mut self, world: &mut World) {
+        let map = world.shards[world.home].map().clone();
+        for rot in &self.rot {
+            let block = self.layout.data.offset / 512 + self.geometry.member_block(rot.stripe);
+            for (role, (drive, rotten, right)) in rot.chunks.iter().enumerate() {
+                let (_, member) = map.member(rot.stripe, Role::from_at(role));
+                if member.drive != Some(*drive) || member.state != MapState::InSync {
+                    continue;
+                }
+                let found = world.outside.drives[drive.at()].block(block + rot.lane);
+                let expected = if rot.located { right } else { rotten };
+                assert!(found == *expected, "role {role} after a scrub: {rot:?}");
+            }
+            if !rot.located {
+                self.put_right(world, rot);
+            }
+            self.outcome.rotten += 1;
+        }
+    }
+
+    /// A scrub of everything finds nothing.
+    pub(super) fn scrub_finds_nothing(&mut self, world: &mut World) {
+        if self.geometry.parity() > 0 {
+            self.scrub_to_the_end(world, ScrubOrder::StartOver);
+            let scrub = world.shards[world.home].scrub_status().expect("home");
+            assert_eq!(scrub.record.tally, Default::default(), "{scrub:?}");
+        }
+    }
+
+    fn scrub_to_the_end(&mut self, world: &mut World, mut order: ScrubOrder) {
+        loop {
+            self.run_until(world, |history, _| history.given.is_none());
+            self.give(world, Given::Scrub, Command::Scrub(order));
+            self.run_until(world, |history, world| {
+                let scrub = world.shards[world.home].scrub_status().expect("home");
+                history.given.is_none() && (scrub.failed || scrub.record.state == ScrubState::Idle)
+            });
+            let scrub = world.shards[world.home].scrub_status().expect("home");
+            if !scrub.failed {
+                return;
+            }
+            order = ScrubOrder::Start;
+        }
+    }
+}
