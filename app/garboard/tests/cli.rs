@@ -271,6 +271,47 @@ fn a_lost_member_is_replaced_and_waited_for() {
 }
 
 #[test]
+fn a_scrub_is_started_paused_shown_and_ends_in_an_error_when_something_stays_wrong() {
+    let bed = Bed::full();
+    let job = bed.json(&["array", "scrub", "a", "start"]);
+    assert_eq!(
+        (&job["kind"], &job["state"]),
+        (&"scrub".into(), &"running".into())
+    );
+    assert_eq!(bed.json(&["array", "scrub", "a", "show"])["job"], job["id"]);
+    assert_eq!(
+        bed.json(&["array", "scrub", "a", "stop"])["state"],
+        "cancelled"
+    );
+    let error = bed.error(&["array", "scrub", "a", "stop"], 1);
+    assert_eq!(error["code"], "not_found");
+    let shown = bed.ok(&["array", "scrub", "a", "show"]);
+    for text in [
+        "mismatch, repaired: stripe 7, block 3+1, member 1, volume v at 4096+512",
+        "mismatch, not located: stripe 7, block 3+1, member unknown, volume v at 4096+512",
+        "1 d1: 1 block wrong",
+        "8 of 8 stripes",
+    ] {
+        assert!(shown.contains(text), "no `{text}` in {shown}");
+    }
+    let error = bed.error(
+        &["array", "scrub", "a", "start", "--from-beginning", "--wait"],
+        1,
+    );
+    assert_eq!(error["code"], "degraded");
+    assert_eq!(error["message"], "1 wrong blocks were not repaired");
+    bed.ok(&[
+        "array",
+        "modify",
+        "a",
+        "--scrub-every",
+        "14d",
+        "--scrub-rate",
+        "10MiB",
+    ]);
+}
+
+#[test]
 fn a_minority_starts_only_by_force_and_after_a_question() {
     let mut bed = Bed::full();
     bed.stop().expect("a clean end");

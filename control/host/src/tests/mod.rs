@@ -16,6 +16,7 @@ mod hanging;
 mod limits;
 mod numbers;
 mod places;
+mod scrub;
 mod times;
 
 use std::path::{Path, PathBuf};
