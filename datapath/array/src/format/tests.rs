@@ -415,6 +415,35 @@ fn a_config_record_that_contradicts_itself_is_refused() {
     assert_eq!(refused(|c| c.forced_at = Update(10)), says("history"));
 }
 
+#[test]
+fn a_record_of_an_engine_without_scrubs_tells_of_none_whatever_lies_there() {
+    let mut scrubbed = config(4);
+    scrubbed.options.scrub_every_seconds = 7;
+    scrubbed.scrub = ScrubRecord {
+        state: ScrubState::Paused,
+        next: StripeIndex(3),
+        finished_at: 5,
+        tally: ScrubTally::default(),
+    };
+    let mut bytes = encoded(&scrubbed);
+    assert_eq!(bytes[48] & 1, 1, "compat 0");
+    assert_eq!(bytes[648..653], [7, 0, 0, 0, 3]);
+    assert_eq!((bytes[656], bytes[664]), (3, 5));
+    bytes[48] &= !1;
+    let length = u32::from_le_bytes(bytes[12..16].try_into().unwrap());
+    reseal(&mut bytes[..bytes_of(u64::from(length))]);
+    assert_eq!(
+        ArrayConfig::decode(&bytes),
+        Ok((MemberIndex(2), config(4))),
+        "as if never scrubbed"
+    );
+    bytes[48] |= 1;
+    bytes[652] = 4;
+    reseal(&mut bytes[..bytes_of(u64::from(length))]);
+    let unknown = ArrayConfig::decode(&bytes);
+    assert_eq!(unknown, Err(FormatError::Invalid("state of the scrub")));
+}
+
 /// A config record with some bytes changed by somebody who can compute a checksum.
 fn forged_config(at: usize, bytes: &[u8]) -> Result<(MemberIndex, ArrayConfig), FormatError> {
     let mut full = config(4);
