@@ -2,10 +2,10 @@
 //!
 //! r chunks of a stripe of k + M, any of them, are a code of distance r − k + 1: with c = r − k
 //! *checks*, e wrong chunks are located for sure when 2e ≤ c, and seen for sure when e ≤ c. Between
-//! the two, more than ⌊c/2⌋ wrong chunks may look like ⌊c/2⌋ others. With M = 2 and two wrong chunks
-//! each byte that differs does so with a chance of about n/255, and all bytes must point at the same
-//! chunk. Sources: H. P. Anvin, "The mathematics of RAID-6", section 4; R. C. Singleton, "Maximum
-//! distance q-nary codes" (1964).
+//! the two, more than c − ⌊c/2⌋ wrong chunks may look like ⌊c/2⌋ others. With M = 2 and two wrong
+//! chunks each byte that differs does so with a chance of about n/255, and all bytes must point at
+//! the same chunk. Sources: H. P. Anvin, "The mathematics of RAID-6", section 4; R. C. Singleton,
+//! "Maximum distance q-nary codes" (1964).
 
 use memory::Segment;
 use units::limits::{GROUP_MEMBERS_MAX, PARITY_MAX};

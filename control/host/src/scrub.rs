@@ -199,14 +199,33 @@ impl Host {
         let view = finding_view(finding, config, &entry.superblock);
         let (name, members) = (&entry.name, &view.members);
         let volume = view.volume.as_deref().unwrap_or("-");
-        if finding.outcome == Outcome::Repaired {
-            tracing::warn!(event = "scrub_repaired", array = name, stripe = view.stripe, block = view.block,
-                ?members, volume, offset = view.offset_bytes, cause = ?view.cause,
-                "wrong blocks were written anew");
+        let (stripe, block) = (view.stripe, view.block);
+        let (offset, cause, outcome) = (view.offset_bytes, view.cause, view.outcome);
+        if outcome == ScrubOutcome::Repaired {
+            tracing::warn!(
+                event = "scrub_repaired",
+                array = name,
+                stripe,
+                block,
+                ?members,
+                volume,
+                offset,
+                ?cause,
+                "wrong blocks were written anew"
+            );
         } else {
-            tracing::error!(event = "scrub_mismatch", array = name, stripe = view.stripe, block = view.block,
-                ?members, volume, offset = view.offset_bytes, cause = ?view.cause, outcome = ?view.outcome,
-                "blocks do not agree and were not repaired");
+            tracing::error!(
+                event = "scrub_mismatch",
+                array = name,
+                stripe,
+                block,
+                ?members,
+                volume,
+                offset,
+                ?cause,
+                ?outcome,
+                "blocks are wrong and were not repaired"
+            );
         }
         keep(&mut entry.findings, view);
     }

@@ -571,43 +571,4 @@ impl History {
             }
         }
     }
-
-    fn volumes_done(&mut self, world: &World) {
-        let config = world.shards[world.home]
-            .coordinator()
-            .expect("home")
-            .config();
-        self.forget_deleted(&config.clone());
-        let finished = match &mut self.change {
-            Some(change) if !change.finishing && !change.zeroing.is_empty() => {
-                let space = disks::superblock(
-                    self.geometry,
-                    &self.layout,
-                    MemberIndex(0),
-                    Uuid::nil(),
-                    self.extent_stripes,
-                )
-                .extents();
-                for run in &change.zeroing {
-                    let (mut start, mut left) = space.blocks(*run);
-                    while left > 0 {
-                        let most = 1 + self.random.below(2 * space.extent_blocks());
-                        let blocks = left.min(most);
-                        change
-                            .queue
-                            .push((start, u32::try_from(blocks).expect("few")));
-                        start += blocks;
-                        left -= blocks;
-                    }
-                }
-                false
-            }
-            _ => true,
-        };
-        if finished {
-            self.change = None;
-            let space = self.superblock(MemberIndex(0), Uuid::nil()).extents();
-            self.client.follow(config, &space);
-        }
-    }
 }
