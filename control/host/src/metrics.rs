@@ -9,6 +9,34 @@ use crate::{Host, views};
 
 const NS_PER_S: f64 = 1e9;
 
+/// Counters of an array, in the order in which they are gathered.
+const ARRAY_COUNTERS: [(&str, &str); 9] = [
+    ("array_direct_reads", "Reads that went straight to a drive"),
+    (
+        "array_reconstructed_reads",
+        "Reads answered by reconstruction",
+    ),
+    ("array_full_stripe_writes", "Writes of whole stripes"),
+    ("array_read_modify_writes", "Writes by read-modify-write"),
+    ("array_reconstruct_writes", "Writes by reconstruct-write"),
+    (
+        "array_copied_bytes",
+        "Bytes copied so that parity agrees with what drives get",
+    ),
+    (
+        "array_scrubbed_cells",
+        "Cells (at most 64 KiB of each chunk of a stripe) that scrubs looked at",
+    ),
+    (
+        "array_scrub_wrong_blocks",
+        "Blocks that scrubs found wrong or unreadable",
+    ),
+    (
+        "array_scrub_repaired_blocks",
+        "Of these, those that scrubs have put right",
+    ),
+];
+
 impl Host {
     pub(crate) fn all_metrics(&self) -> Vec<Metric> {
         let mut metrics = self.reactor_metrics();
@@ -266,33 +294,7 @@ impl Host {
                 }
             }
         }
-        let names = [
-            ("array_direct_reads", "Reads that went straight to a drive"),
-            (
-                "array_reconstructed_reads",
-                "Reads answered by reconstruction",
-            ),
-            ("array_full_stripe_writes", "Writes of whole stripes"),
-            ("array_read_modify_writes", "Writes by read-modify-write"),
-            ("array_reconstruct_writes", "Writes by reconstruct-write"),
-            (
-                "array_copied_bytes",
-                "Bytes copied so that parity agrees with what drives get",
-            ),
-            (
-                "array_scrubbed_cells",
-                "Cells (at most 64 KiB of each chunk of a stripe) that scrubs looked at",
-            ),
-            (
-                "array_scrub_wrong_blocks",
-                "Blocks that scrubs found wrong or unreadable",
-            ),
-            (
-                "array_scrub_repaired_blocks",
-                "Of these, those that scrubs have put right",
-            ),
-        ];
-        for ((name, help), samples) in names.into_iter().zip(by_name) {
+        for ((name, help), samples) in ARRAY_COUNTERS.into_iter().zip(by_name) {
             metrics.push(metric(name, help, Samples::Counters(samples)));
         }
         metrics

@@ -5,8 +5,8 @@ use std::time::SystemTime;
 
 use array::format::{ArrayConfig, Superblock};
 use array::{
-    Command, Geometry, ScrubCause as Cause, ScrubFinding, ScrubOrder, ScrubOutcome as Outcome,
-    ScrubState as Recorded, ScrubTally,
+    Command, Geometry, ScrubCause as Cause, ScrubCourse, ScrubFinding, ScrubOrder,
+    ScrubOutcome as Outcome, ScrubState as Recorded, ScrubTally,
 };
 use control::scrub::{
     ScrubBody, ScrubCause, ScrubFindingView, ScrubMemberView, ScrubOutcome, ScrubState, ScrubView,
@@ -120,7 +120,7 @@ impl Host {
     pub(crate) fn refresh_scrub(&self, uuid: Uuid, name: &str, array: &ArrayState) {
         let mut state = self.state();
         let (scrub, now) = (array.scrub, MonotonicClock.now());
-        let id = if scrub.record.state.runs() && !scrub.failed {
+        let id = if scrub.record.state.runs() && scrub.course != ScrubCourse::Failed {
             open_job(&mut state, uuid, name, JobKind::Scrub)
         } else {
             let runs = |job: &&JobEntry| {
@@ -137,7 +137,7 @@ impl Host {
         let job = state.jobs.get_mut(&id).expect("found or opened just now");
         job.view.total_bytes = scrub.stripes * stripe;
         match scrub.record.state {
-            _ if scrub.failed => {
+            _ if scrub.course == ScrubCourse::Failed => {
                 job.view.state = JobState::Failed;
                 job.view.cause = Some("a stripe could not be looked at; see the log".to_owned());
             }
@@ -349,8 +349,7 @@ fn place(
 fn view(state: &State, entry: &ArrayEntry, running: Option<&ArrayState>) -> ScrubView {
     let config = running.map_or(&entry.config, |running| &running.config);
     let record = running.map_or(config.scrub, |running| running.scrub.record);
-    let failed = running.is_some_and(|running| running.scrub.failed);
-    let waits = running.is_none_or(|running| running.scrub.waits);
+    let course = running.map_or(ScrubCourse::Waits, |running| running.scrub.course);
     let stripes = entry.superblock.geometry.stripes();
     let job = state.jobs.values().rfind(|job| {
         job.array == entry.uuid
@@ -372,9 +371,11 @@ fn view(state: &State, entry: &ArrayEntry, running: Option<&ArrayState>) -> Scru
     ScrubView {
         array: entry.name.clone(),
         state: match record.state {
-            Recorded::Running | Recorded::Scheduled if failed => ScrubState::Failed,
-            Recorded::Running | Recorded::Scheduled if waits => ScrubState::Waiting,
-            Recorded::Running | Recorded::Scheduled => ScrubState::Running,
+            Recorded::Running | Recorded::Scheduled => match course {
+                ScrubCourse::Free => ScrubState::Running,
+                ScrubCourse::Waits => ScrubState::Waiting,
+                ScrubCourse::Failed => ScrubState::Failed,
+            },
             Recorded::Paused => ScrubState::Paused,
             Recorded::Idle => ScrubState::Idle,
         },

@@ -34,7 +34,7 @@ pub use plan::{
 };
 pub use regions::{RegionMap, RegionSpace, Suspects};
 pub use scrub::{
-    ScrubCause, ScrubFinding, ScrubOrder, ScrubOutcome, ScrubRecord, ScrubState, ScrubStatus,
-    ScrubTally, WallClock, WindowTally,
+    ScrubCause, ScrubCourse, ScrubFinding, ScrubOrder, ScrubOutcome, ScrubRecord, ScrubState,
+    ScrubStatus, ScrubTally, WallClock, WindowTally,
 };
 pub use shard::{Room, Shard, ShardCounters, ShardError, Shared};

@@ -172,10 +172,19 @@ pub struct ScrubStatus {
     pub record: ScrubRecord,
     /// Stripes in all.
     pub stripes: u64,
-    /// Whether it gave up at an error: a stripe could not be looked at.
-    pub failed: bool,
-    /// Whether it waits for a resync or rebuild.
-    pub waits: bool,
+    /// Whether a pass, if one is wanted, goes on.
+    pub course: ScrubCourse,
+}
+
+/// Whether a pass goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScrubCourse {
+    /// It does.
+    Free,
+    /// It waits: for a resync or rebuild, or because too much is lost.
+    Waits,
+    /// It gave up at an error: a stripe could not be looked at.
+    Failed,
 }
 
 /// The time of day, as the control path knows it: so many seconds since 1970 UTC at this instant.

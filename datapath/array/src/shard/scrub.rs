@@ -15,8 +15,8 @@ use crate::coordinator::{
 use crate::io::{Event, Io, PassEvent};
 use crate::map::{ArrayMap, Pass, Window};
 use crate::scrub::{
-    ScrubFinding, ScrubOrder, ScrubOutcome, ScrubState, ScrubStatus, WindowTally, can_scrub,
-    time_of, window_bytes,
+    ScrubCourse, ScrubFinding, ScrubOrder, ScrubOutcome, ScrubState, ScrubStatus, WindowTally,
+    can_scrub, time_of, window_bytes,
 };
 
 /// Tickets at once while nothing else is going on, and while requests are served.
@@ -91,8 +91,13 @@ impl Shard {
         Some(ScrubStatus {
             record: coordinator.scrub.record,
             stripes: self.map.geometry.stripes(),
-            failed: coordinator.scrub.failed,
-            waits: goes_before_scrub(&self.map).is_some() || !can_scrub(&self.map),
+            course: if coordinator.scrub.failed {
+                ScrubCourse::Failed
+            } else if goes_before_scrub(&self.map).is_some() || !can_scrub(&self.map) {
+                ScrubCourse::Waits
+            } else {
+                ScrubCourse::Free
+            },
         })
     }
 

@@ -7,7 +7,7 @@
 //! most as many chunks of a stripe rot at one block, with members out, as can be located; or, in
 //! arrays that lose nothing else, so many that they are seen and cannot be located.
 
-use array::{ScrubCause, ScrubFinding, ScrubOrder, ScrubOutcome, ScrubState};
+use array::{ScrubCause, ScrubCourse, ScrubFinding, ScrubOrder, ScrubOutcome, ScrubState};
 use units::RoleSet;
 
 #[allow(clippy::wildcard_imports, reason = "one type in several files")]
@@ -233,10 +233,12 @@ impl History {
             self.give(world, Given::Scrub, Command::Scrub(order));
             self.run_until(world, |history, world| {
                 let scrub = world.shards[world.home].scrub_status().expect("home");
-                history.given.is_none() && (scrub.failed || scrub.record.state == ScrubState::Idle)
+                history.given.is_none()
+                    && (scrub.course == ScrubCourse::Failed
+                        || scrub.record.state == ScrubState::Idle)
             });
             let scrub = world.shards[world.home].scrub_status().expect("home");
-            if !scrub.failed {
+            if scrub.course != ScrubCourse::Failed {
                 return;
             }
             order = ScrubOrder::Start;
