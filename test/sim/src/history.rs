@@ -257,6 +257,7 @@ impl History {
         if self.strict {
             config.options.write_hole = WriteHole::Strict;
         }
+        self.draw_scrub_options(&mut config.options);
         for (position, drive) in drives.iter_mut().enumerate() {
             config.members[position].drive_bytes = disks::DRIVE_BYTES;
             let uuid = config.members[position].uuid;

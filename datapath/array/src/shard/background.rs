@@ -196,6 +196,7 @@ impl Shard {
         self.background.reported = true;
         1
     }
+
     /// Asks for a cell of a background pass.
     pub(super) fn begin_repair(
         &mut self,

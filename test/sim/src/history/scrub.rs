@@ -7,6 +7,7 @@
 //! most as many chunks of a stripe rot at one block, with members out, as can be located; or, in
 //! arrays that lose nothing else, so many that they are seen and cannot be located.
 
+use array::format::ArrayOptions;
 use array::{ScrubCause, ScrubCourse, ScrubFinding, ScrubOrder, ScrubOutcome, ScrubState};
 use units::RoleSet;
 
@@ -29,6 +30,14 @@ pub(super) struct Rot {
 }
 
 impl History {
+    /// Some scrubs have a rate, and some begin by themselves again and again.
+    pub(super) fn draw_scrub_options(&mut self, options: &mut ArrayOptions) {
+        if self.random.happens(200) {
+            options.scrub_rate_bytes_per_second = (64 << 20) + self.random.below(1 << 30);
+        }
+        options.scrub_every_seconds = u32::from(self.random.happens(100));
+    }
+
     /// The most wrong chunks that are located, as far as the engine looks for them.
     fn located_max(&self) -> usize {
         let half = self.geometry.parity() / 2;
