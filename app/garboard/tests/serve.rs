@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
@@ -50,6 +51,59 @@ fn a_resync_that_a_clean_end_cut_off_is_done_after_the_next_start() {
     assert_eq!(engine.end(Signal::TERM).code(), Some(0));
     let engine = Engine::start(folder.path());
     assert_eq!(resyncs(&engine), 1);
+}
+
+/// Flips a bit in the middle of a file.
+fn rot(path: &Path) {
+    let mut bytes = std::fs::read(path).expect("it is there");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 4;
+    let file = std::fs::File::options().write(true).open(path);
+    let file = file.expect("it is there");
+    file.write_all_at(
+        &bytes[middle..=middle],
+        u64::try_from(middle).expect("small"),
+    )
+    .expect("written");
+    file.sync_all().expect("written");
+}
+
+#[test]
+fn a_scrub_repairs_what_it_can_locate_and_ends_in_an_error_where_it_cannot() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = Engine::start(folder.path());
+    for (number, spec) in files(folder.path(), 7).iter().enumerate() {
+        engine.json(&["drive", "add", spec, "--name", &format!("d{number}")]);
+    }
+    for (name, level, drives) in [("six", "6", "d0,d1,d2,d3"), ("five", "5", "d4,d5,d6")] {
+        engine.json(&[
+            "array", "create", name, "--level", level, "--drives", drives,
+        ]);
+    }
+    for number in [1, 5] {
+        rot(&folder.path().join(format!("d{number}.img")));
+    }
+    let job = engine.json(&["array", "scrub", "six", "start", "--wait"]);
+    assert_eq!(
+        (&job["kind"], &job["state"]),
+        (&"scrub".into(), &"done".into())
+    );
+    let shown = engine.json(&["array", "scrub", "six", "show"]);
+    assert_eq!(
+        (&shown["repaired_blocks"], &shown["unrepaired_blocks"]),
+        (&1.into(), &0.into())
+    );
+    assert_eq!(shown["findings"][0]["members"], serde_json::json!([1]));
+
+    let refused = engine.refused(&["array", "scrub", "five", "start", "--wait"]);
+    assert_eq!(
+        (&refused["code"], &refused["object"]),
+        (&"degraded".into(), &"array five".into())
+    );
+    let shown = engine.json(&["array", "scrub", "five", "show"]);
+    assert_eq!(shown["findings"][0]["outcome"], "not_located");
+    // It is known and still there: so says the next one.
+    engine.refused(&["array", "scrub", "five", "start", "--wait"]);
 }
 
 #[test]
