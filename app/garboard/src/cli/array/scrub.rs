@@ -43,12 +43,11 @@ impl Scrub {
             job.id,
             word(&job.state)
         );
-        session.done(&job, &sentence)?;
-        if !waits {
-            return Ok(());
+        if waits {
+            let scrub: ScrubView = session.get(&path)?;
+            refuse_unrepaired(&scrub)?;
         }
-        let scrub: ScrubView = session.get(&path)?;
-        refuse_unrepaired(&scrub)
+        session.done(&job, &sentence)
     }
 }
 
