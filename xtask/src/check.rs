@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::Workspace;
+use crate::fuzz;
 use crate::tidy;
 use crate::workspace::must;
 
@@ -34,6 +35,7 @@ pub fn run(workspace: &Workspace) -> Result<(), String> {
         must(&format!("cargo {words}"), &mut workspace.cargo(words))
     };
     cargo("fmt --all --check")?;
+    cargo("fmt --manifest-path fuzz/Cargo.toml --check")?;
     println!("== tidy");
     tidy::run(workspace)?;
     cargo("clippy --workspace --all-targets --locked -- -D warnings")?;
@@ -43,6 +45,7 @@ pub fn run(workspace: &Workspace) -> Result<(), String> {
     isal(&cargo)?;
     root_only(&cargo)?;
     loom(workspace)?;
+    fuzz::run(workspace, &["--seconds", "10"])?;
     documentation(workspace)
 }
 

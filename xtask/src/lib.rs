@@ -7,6 +7,7 @@
 
 pub mod check;
 pub mod e2e;
+pub mod fuzz;
 pub mod tidy;
 mod workspace;
 

@@ -1,4 +1,4 @@
-//! The workspace's own commands: `cargo xtask check | tidy | e2e | sim | planted`. Only the
+//! The workspace's own commands: `cargo xtask check | tidy | e2e | sim | planted | fuzz`. Only the
 //! command line is read here.
 #![forbid(unsafe_code)]
 #![allow(
@@ -8,7 +8,7 @@
 
 use std::process::ExitCode;
 
-use xtask::{Workspace, check, e2e, tidy};
+use xtask::{Workspace, check, e2e, fuzz, tidy};
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
@@ -19,7 +19,9 @@ usage: cargo xtask COMMAND
   e2e [NAME…]      the end-to-end tests test/e2e/*.test.sh, all or those whose name contains NAME
   sim [WORDS…]     the simulator: sim [--seed S] [--seeds N] [--hours H]
   planted [WORDS…] breaks the array on purpose and shows that the simulator sees it:
-                   planted [--seed S] [--seeds N] [FAULT…]";
+                   planted [--seed S] [--seeds N] [FAULT…]
+  fuzz [WORDS…]    the fuzz targets, ten minutes each: fuzz [--seconds N] [--keep] [TARGET…];
+                   --keep puts what they found into fuzz/corpus";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
         ["e2e", names @ ..] => e2e::run(&workspace, names),
         ["sim", words @ ..] => check::sim(&workspace, words),
         ["planted", words @ ..] => check::planted(&workspace, words),
+        ["fuzz", words @ ..] => fuzz::run(&workspace, words),
         _ => Err(USAGE.to_owned()),
     };
     match result {

@@ -171,7 +171,7 @@ impl Replay {
         for pieces in self.writes.values() {
             let (first, _) = pieces.values().next().expect("made with one");
             let newest = self.newest.get(&first.writer).copied().unwrap_or(0);
-            let old = first.sequence + u64::from(first.window) <= newest;
+            let old = first.sequence.saturating_add(first.window.into()) <= newest;
             if old && !planted::is(Fault::OldPiecesReplayed) {
                 continue;
             }
