@@ -326,6 +326,10 @@ impl ArrayConfig {
         let newest_first = std::iter::once(self.update)
             .chain(self.ancestors.iter().map(|(update, _)| *update))
             .is_sorted_by(|newer, older| newer > older);
+        // The region map keeps epochs in 56 bits. No engine gets so far; a forged record says it.
+        if self.update.0 >> 56 != 0 {
+            return invalid("an update that no engine reaches");
+        }
         if !newest_first || self.forced_at > self.update {
             return invalid("history");
         }
