@@ -7,15 +7,16 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::Duration;
 
-use units::{BlockSize, Size, limits};
+use units::{BlockSize, Clock, MonotonicClock, Size, limits};
 
 use crate::error::{OpenError, OpenErrorKind};
 use crate::info::{DriveInfo, DriveKind};
 use crate::ioctl::{self, DirectAlign};
 use crate::mapping::Mapping;
 use crate::spec::DriveSpec;
-use crate::sysfs;
+use crate::sysfs::{self, Holder};
 
 /// Segments of one transfer: the kernel's `UIO_MAXIOV`.
 pub(crate) const SEGMENTS_MAX: usize = 1024;
@@ -71,7 +72,7 @@ pub(crate) fn open_file(
         check_is_file(path)?;
     }
     let (file, buffered) = open_direct(path, create)?;
-    let opened = lock_file(path, &file).and_then(|()| {
+    let opened = lock_file(path, &file, GONE_WAIT).and_then(|()| {
         if create {
             let size = size.unwrap_or_default();
             make(path, &file, size).map_err(|error| OpenError::io(path, "create", error))?;
@@ -138,20 +139,41 @@ fn open_direct(path: &Path, create: bool) -> Result<(File, Option<String>), Open
     Ok((file, Some(reason.to_owned())))
 }
 
-fn lock_file(path: &Path, file: &File) -> Result<(), OpenError> {
-    match file.try_lock() {
-        Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => {
-            let holder = file
-                .metadata()
-                .ok()
-                .and_then(|facts| sysfs::lock_holder(facts.dev(), facts.ino()))
-                .unwrap_or_else(|| "another process has locked it".to_owned());
-            let cause = format!("is in use by another engine: {holder}");
-            Err(OpenError::new(OpenErrorKind::InUse, path, cause))
+/// How long an opening waits for the last requests of an engine that is gone. A drive that takes
+/// longer is left out, and comes back when it has found its way.
+const GONE_WAIT: Duration = Duration::from_secs(3);
+/// How often it looks.
+const GONE_LOOK: Duration = Duration::from_millis(10);
+
+fn lock_file(path: &Path, file: &File, wait: Duration) -> Result<(), OpenError> {
+    let begun = MonotonicClock.now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(error)) => return Err(OpenError::io(path, "lock", error)),
         }
-        Err(TryLockError::Error(error)) => Err(OpenError::io(path, "lock", error)),
+        let facts = file.metadata().ok();
+        let holder = facts.and_then(|facts| sysfs::lock_holder(facts.dev(), facts.ino()));
+        let cause = match holder {
+            Some(Holder::Gone(process)) => left_behind(process),
+            Some(Holder::Here(ref holder)) => format!("is in use by another engine: {holder}"),
+            None => "is in use by another engine: another process has locked it".to_owned(),
+        };
+        let gone = matches!(holder, Some(Holder::Gone(_)));
+        if !gone || MonotonicClock.now().since(begun) >= wait {
+            return Err(OpenError::new(OpenErrorKind::InUse, path, cause));
+        }
+        std::thread::park_timeout(GONE_LOOK);
     }
+}
+
+/// Why a drive is not to be had whose engine has died.
+fn left_behind(process: u32) -> String {
+    format!(
+        "is still busy with requests of process {process}, which has ended: they would land over \
+         what a new engine writes; add it again when it is done with them"
+    )
 }
 
 /// Gives a new file its size, and makes file and name durable.
@@ -268,15 +290,25 @@ pub(crate) fn open_block_device(path: &Path) -> Result<(File, DriveInfo), OpenEr
     options.read(true).write(true);
     // O_EXCL: the kernel gives a device to one holder; mounts and its own arrays are holders too.
     options.custom_flags(libc::O_DIRECT | libc::O_EXCL);
-    let file = options.open(path).map_err(|error| {
-        if error.raw_os_error() == Some(libc::EBUSY) {
-            let holder = sysfs::device_holder(&folder, facts.rdev())
-                .unwrap_or_else(|| "another process holds it".to_owned());
-            let cause = format!("is in use by another engine or mounted: {holder}");
-            return OpenError::new(OpenErrorKind::InUse, path, cause);
+    let begun = MonotonicClock.now();
+    let file = loop {
+        let error = match options.open(path) {
+            Ok(file) => break file,
+            Err(error) => error,
+        };
+        if error.raw_os_error() != Some(libc::EBUSY) {
+            return Err(OpenError::io(path, "open", error));
         }
-        OpenError::io(path, "open", error)
-    })?;
+        let holder = sysfs::device_holder(&folder, facts.rdev());
+        // Whoever is not to be found may be an engine that has just died.
+        if holder.is_none() && MonotonicClock.now().since(begun) < GONE_WAIT {
+            std::thread::park_timeout(GONE_LOOK);
+            continue;
+        }
+        let holder = holder.unwrap_or_else(|| "another process holds it".to_owned());
+        let cause = format!("is in use by another engine or mounted: {holder}");
+        return Err(OpenError::new(OpenErrorKind::InUse, path, cause));
+    };
     let info = block_info(path, &file, &folder)?;
     Ok((file, info))
 }

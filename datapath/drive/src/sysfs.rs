@@ -82,8 +82,17 @@ fn mount_point(mounts: &str, number: &str) -> Option<String> {
     })
 }
 
+/// Who holds a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    /// A process, in words.
+    Here(String),
+    /// A process that has ended; the lock goes with the last request that it made.
+    Gone(u32),
+}
+
 /// The process that holds the lock on a file, by `/proc/locks`.
-pub(crate) fn lock_holder(device: u64, inode: u64) -> Option<String> {
+pub(crate) fn lock_holder(device: u64, inode: u64) -> Option<Holder> {
     let place = format!(
         "{:02x}:{:02x}:{inode}",
         libc::major(device),
@@ -96,9 +105,13 @@ pub(crate) fn lock_holder(device: u64, inode: u64) -> Option<String> {
         lock_process(&locks, &place)
     })?;
     let name = text(Path::new(&format!("/proc/{process}/comm")));
+    // One that has ended and is not yet waited for has given up its files already.
+    let ended = fs::read_to_string(format!("/proc/{process}/stat"))
+        .map_or(true, |stat| stat.contains(") Z ") || stat.contains(") X "));
     Some(match name {
-        Some(name) => format!("process {process} ({name}) has locked it"),
-        None => format!("process {process} has locked it"),
+        _ if ended => Holder::Gone(process),
+        Some(name) => Holder::Here(format!("process {process} ({name}) has locked it")),
+        None => Holder::Here(format!("process {process} has locked it")),
     })
 }
 

@@ -271,3 +271,52 @@ fn a_block_device_is_ours_alone_and_does_everything() {
     }
     drop(port);
 }
+
+/// A process that keeps the lock on `path` for so long, taken by another one that has ended: what
+/// is left of a killed engine while a slow drive still works for it. Ready when the lock is held.
+fn left_behind(path: &Path, seconds: &str) -> std::process::Child {
+    use std::io::Read;
+    let script = format!("exec 9<>\"$0\"; flock 9; echo held; exec sleep {seconds}");
+    let mut child = std::process::Command::new("sh")
+        .args(["-c", &script])
+        .arg(path)
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("a shell");
+    let mut said = [0; 5];
+    let out = child.stdout.as_mut().expect("piped");
+    out.read_exact(&mut said).expect("it says so");
+    child
+}
+
+#[test]
+fn a_drive_waits_for_the_requests_of_an_engine_that_is_gone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("d0");
+    drop(open_file(&path, Some(Size(1 << 20)), true).expect("made"));
+    let mut rest = left_behind(&path, "0.5");
+    let begun = MonotonicClock.now();
+    open_file(&path, None, false).expect("had once they have landed");
+    assert!(MonotonicClock.now().since(begun) >= Duration::from_millis(200));
+    rest.wait().expect("it has ended");
+
+    let mut rest = left_behind(&path, "30");
+    let (file, _) = open_direct(&path, false).expect("it is there");
+    let refusal = lock_file(&path, &file, Duration::from_millis(50)).expect_err("not in time");
+    assert_eq!(refusal.kind, OpenErrorKind::InUse);
+    assert!(refusal.to_string().contains("which has ended"), "{refusal}");
+    rest.kill().expect("it runs");
+    rest.wait().expect("it has ended");
+}
+
+#[test]
+fn nobody_waits_for_an_engine_that_lives() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("d0");
+    let first = open_file(&path, Some(Size(1 << 20)), true).expect("made");
+    let begun = MonotonicClock.now();
+    let refusal = open_file(&path, None, false).expect_err("locked");
+    assert!(MonotonicClock.now().since(begun) < GONE_WAIT);
+    assert!(refusal.to_string().contains("another engine"), "{refusal}");
+    drop(first);
+}
