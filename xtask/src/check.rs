@@ -45,7 +45,7 @@ pub fn run(workspace: &Workspace) -> Result<(), String> {
     isal(&cargo)?;
     root_only(&cargo)?;
     loom(workspace)?;
-    fuzz::run(workspace, &["--seconds", "10"])?;
+    fuzz::run(workspace, &["--runs", "10000"])?;
     documentation(workspace)
 }
 

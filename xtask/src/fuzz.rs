@@ -38,6 +38,7 @@ const TARGETS: [&str; 8] = [
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wishes {
     seconds: Option<String>,
+    runs: Option<String>,
     keep: bool,
     targets: Vec<String>,
 }
@@ -48,10 +49,15 @@ impl Wishes {
         let mut words = words.iter();
         while let Some(&word) = words.next() {
             match word {
-                "--seconds" => {
+                "--seconds" | "--runs" => {
                     let number = words.next().filter(|word| word.parse::<u32>().is_ok());
-                    let number = number.ok_or("--seconds takes a number")?;
-                    wishes.seconds = Some((*number).to_owned());
+                    let number = number.ok_or(format!("{word} takes a number"))?;
+                    let number = Some((*number).to_owned());
+                    if word == "--runs" {
+                        wishes.runs = number;
+                    } else {
+                        wishes.seconds = number;
+                    }
                 }
                 "--keep" => wishes.keep = true,
                 target if TARGETS.contains(&target) => wishes.targets.push(target.to_owned()),
@@ -68,6 +74,17 @@ impl Wishes {
     }
 }
 
+impl Wishes {
+    /// How long a target runs, as libFuzzer is told. So many runs are the same ones each time.
+    fn length(&self) -> Vec<String> {
+        let seconds = self.seconds.as_deref().unwrap_or(SECONDS);
+        match &self.runs {
+            Some(runs) => vec![format!("-runs={runs}"), "-seed=1".to_owned()],
+            None => vec![format!("-max_total_time={seconds}")],
+        }
+    }
+}
+
 /// Builds and runs fuzz targets.
 ///
 /// # Errors
@@ -76,14 +93,18 @@ pub fn run(workspace: &Workspace, words: &[&str]) -> Result<(), String> {
     let wishes = Wishes::read(words)?;
     let folder = workspace.root().join("fuzz");
     let built = build(workspace, &folder)?;
-    let seconds = wishes.seconds.as_deref().unwrap_or(SECONDS);
+    let length = wishes.length();
     for target in &wishes.targets {
-        println!("== fuzz {target}, {seconds} s");
+        println!("== fuzz {target}");
         let program = built.join(target);
         let (found, corpus) = (
             workspace.target().join("fuzz-found").join(target),
             folder.join("corpus").join(target),
         );
+        if wishes.runs.is_some() && found.exists() {
+            // What was found before would make other runs of them.
+            fs::remove_dir_all(&found).map_err(|error| format!("{found:?}: {error}"))?;
+        }
         for folder in [&found, &corpus] {
             fs::create_dir_all(folder).map_err(|error| format!("{folder:?}: {error}"))?;
         }
@@ -91,7 +112,7 @@ pub fn run(workspace: &Workspace, words: &[&str]) -> Result<(), String> {
         // The first folder gets what is new, so that a run of CI changes nothing that is kept.
         let mut command = std::process::Command::new(&program);
         command
-            .arg(format!("-max_total_time={seconds}"))
+            .args(&length)
             .arg(format!("-max_len={INPUT_BYTES_MAX}"))
             .args(["-timeout=20", "-print_final_stats=1", "-verbosity=0"])
             .arg(&artifacts)

@@ -20,7 +20,8 @@ usage: cargo xtask COMMAND
   sim [WORDS…]     the simulator: sim [--seed S] [--seeds N] [--hours H]
   planted [WORDS…] breaks the array on purpose and shows that the simulator sees it:
                    planted [--seed S] [--seeds N] [FAULT…]
-  fuzz [WORDS…]    the fuzz targets, ten minutes each: fuzz [--seconds N] [--keep] [TARGET…];
+  fuzz [WORDS…]    the fuzz targets, ten minutes each: fuzz [--seconds N | --runs N] [--keep]
+                   [TARGET…];
                    --keep puts what they found into fuzz/corpus";
 
 fn main() -> ExitCode {
