@@ -6,6 +6,7 @@
 mod cli;
 mod client;
 mod demo;
+mod doctor;
 mod engine;
 mod expect;
 mod output;

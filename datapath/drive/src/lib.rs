@@ -17,6 +17,7 @@ mod ioctl;
 mod mapping;
 mod open;
 mod port;
+mod probe;
 mod signature;
 mod spec;
 mod sysfs;
@@ -28,6 +29,7 @@ pub use error::{OpenError, OpenErrorKind, PortError, PortErrorKind};
 pub use fault::Fault;
 pub use info::{DriveInfo, DriveKind};
 pub use port::{DriveRequest, Port, PortOptions};
+pub use probe::{RingProbe, probe_ring};
 pub use signature::{
     GARBOARD_MAGIC, SUPERBLOCK_OFFSET, Signature, WIPE_BYTES, superblock_end_offset,
 };

@@ -5,6 +5,7 @@
 
 mod array;
 mod demo;
+mod doctor;
 mod drive;
 mod expect;
 mod export;
@@ -86,6 +87,8 @@ enum Asking {
     /// Jobs: long work
     #[command(subcommand)]
     Job(job::Job),
+    /// Show what on this host costs speed or safety, and the fix; works without an engine, too
+    Doctor(doctor::Doctor),
     /// Show everything at a glance
     Status,
     /// Show rates, again and again
@@ -123,6 +126,7 @@ impl Cli {
             Asking::Export(export) => export.run(session),
             Asking::Vm(vm) => vm.run(session),
             Asking::Job(job) => job.run(session),
+            Asking::Doctor(doctor) => doctor.run(session),
             Asking::Status => status::status(session),
             Asking::Top(top) => top.run(session),
         }

@@ -1,0 +1,286 @@
+//! What an engine's drives and arrays are made of, and how they are.
+
+use std::collections::BTreeMap;
+
+use control::request::{DriveSpec, Level, WriteHole};
+use control::view::{ArrayState, ArrayView, DriveState, DriveView};
+use units::Size;
+
+use super::drives::{Device, device_of};
+use super::tree::Tree;
+use super::{Finding, Known, Severity};
+
+/// Members of a group with one parity above which a second loss during a rebuild is likely
+/// enough to be said.
+const SINGLE_PARITY_MEMBERS: u16 = 16;
+
+pub(super) fn findings(tree: &Tree, known: &Known) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = known
+        .status
+        .engine
+        .warnings
+        .iter()
+        .map(|warning| Finding::good("engine", "engine", warning.clone()).at(Severity::Warning))
+        .collect();
+    for drive in &known.drives {
+        findings.extend(state_of_drive(drive));
+        findings.extend(buffered(drive));
+    }
+    for array in &known.arrays {
+        let members = members(array, known);
+        findings.push(state(array));
+        findings.extend(kinds(array, &members));
+        findings.extend(sizes(array, &members));
+        findings.extend(redundancy(array));
+        findings.extend(write_hole(array));
+        findings.extend(hardware(tree, array, &members));
+        // What the engine saw when it made the array; shared devices are told above.
+        findings.extend(array.warnings.iter().map(|warning| {
+            Finding::good(&subject(array), "engine", warning.clone()).at(Severity::Notice)
+        }));
+    }
+    findings
+}
+
+fn subject(array: &ArrayView) -> String {
+    format!("array {}", array.name)
+}
+
+/// The drives that fill the array's places.
+fn members<'a>(array: &ArrayView, known: &'a Known) -> Vec<&'a DriveView> {
+    let names = array
+        .members
+        .iter()
+        .filter_map(|member| member.drive.as_ref());
+    names
+        .filter_map(|name| known.drives.iter().find(|drive| drive.name == *name))
+        .collect()
+}
+
+fn state_of_drive(drive: &DriveView) -> Option<Finding> {
+    let (severity, found) = match drive.state {
+        DriveState::Failed => (Severity::Warning, "it has failed"),
+        DriveState::Missing => (Severity::Warning, "it is missing"),
+        DriveState::Free | DriveState::Member => return None,
+    };
+    let cause = drive.cause.as_deref().unwrap_or("no cause is known");
+    Some(
+        Finding::good(
+            &format!("drive {}", drive.name),
+            "drive",
+            format!("{found}: {cause}"),
+        )
+        .at(severity)
+        .costs("its array has less redundancy, or none")
+        .fix("garboard array replace ARRAY --member I --drive D; or bring it back"),
+    )
+}
+
+fn buffered(drive: &DriveView) -> Option<Finding> {
+    drive.access.contains("buffered").then(|| {
+        Finding::good(
+            &format!("drive {}", drive.name),
+            "access",
+            drive.access.clone(),
+        )
+        .at(Severity::Warning)
+        .costs("every byte is copied through the page cache, and flushes write it back in one go")
+        .fix("a file system that allows O_DIRECT (ext4, xfs), or a block device")
+    })
+}
+
+fn state(array: &ArrayView) -> Finding {
+    let finding =
+        |severity, found: &str| Finding::good(&subject(array), "state", found).at(severity);
+    let replace = format!(
+        "garboard array show {0}; garboard array replace {0} --member I --drive D",
+        array.name
+    );
+    match array.state {
+        ArrayState::Optimal => finding(Severity::Good, "optimal"),
+        ArrayState::Stopped => finding(Severity::Good, "stopped"),
+        ArrayState::Degraded => finding(Severity::Warning, "degraded")
+            .costs("it survives fewer losses or none, reads of lost chunks cost k drive reads")
+            .fix(replace),
+        ArrayState::Failed => finding(Severity::Critical, "too many members are lost")
+            .costs("requests are not answered")
+            .fix("bring lost drives back: garboard drive list says where they were"),
+    }
+}
+
+/// Members that do not keep what is written.
+fn kinds(array: &ArrayView, members: &[&DriveView]) -> Option<Finding> {
+    let keeps_nothing = |drive: &&&DriveView| match drive.spec {
+        DriveSpec::Memory { .. } | DriveSpec::Null { .. } => true,
+        DriveSpec::File { .. } | DriveSpec::Block { .. } => false,
+    };
+    let names: Vec<&str> = members
+        .iter()
+        .filter(keeps_nothing)
+        .map(|drive| drive.name.as_str())
+        .collect();
+    (!names.is_empty()).then(|| {
+        let found = format!("drives {} are pretended", names.join(", "));
+        Finding::good(&subject(array), "pretended", found)
+            .at(Severity::Critical)
+            .costs("memory is empty after a restart, null drives keep nothing at all: for measuring only")
+            .fix("file or block devices for data that is to be kept")
+    })
+}
+
+fn sizes(array: &ArrayView, members: &[&DriveView]) -> Option<Finding> {
+    let smallest = members.iter().map(|drive| drive.size_bytes).min()?;
+    let wasted: u64 = members
+        .iter()
+        .map(|drive| drive.size_bytes - smallest)
+        .sum();
+    let all: u64 = members.iter().map(|drive| drive.size_bytes).sum();
+    // A hundredth is what makers differ by for the same size.
+    if wasted <= all / 100 {
+        return None;
+    }
+    let small: Vec<&str> = members
+        .iter()
+        .filter(|drive| drive.size_bytes == smallest)
+        .map(|drive| drive.name.as_str())
+        .collect();
+    let found = format!(
+        "members have different sizes, the smallest is {}",
+        small.join(", ")
+    );
+    Some(
+        Finding::good(&subject(array), "sizes", found)
+            .at(Severity::Notice)
+            .costs(format!("{} of other members is not used", Size(wasted)))
+            .fix("replace the smallest members, or make arrays of equal drives"),
+    )
+}
+
+fn redundancy(array: &ArrayView) -> Option<Finding> {
+    if array.parity == 0 {
+        return Some(
+            Finding::good(&subject(array), "redundancy", "level 0 survives no loss")
+                .at(Severity::Warning)
+                .costs("the first drive that fails takes everything with it")
+                .fix("a level with redundancy: 1, 10, 5, 6, 7, nm, 50, 60 or 70"),
+        );
+    }
+    let mirror = matches!(array.level, Level::Raid1 | Level::Raid10);
+    if array.parity > 1 || mirror || array.group_size <= SINGLE_PARITY_MEMBERS {
+        return None;
+    }
+    let found = format!("{} members with one parity", array.group_size);
+    Some(
+        Finding::good(&subject(array), "redundancy", found)
+            .at(Severity::Notice)
+            .costs(
+                "while one member is rebuilt, a loss or an unreadable block of any of the others \
+                 loses data",
+            )
+            .fix("level 6 or 60, or smaller groups (level 50)"),
+    )
+}
+
+fn write_hole(array: &ArrayView) -> Option<Finding> {
+    match array.write_hole {
+        WriteHole::Off => Some(
+            Finding::good(&subject(array), "write_hole", "writes are never logged")
+                .at(Severity::Warning)
+                .costs("power loss on a degraded array can lose data that was not being written")
+                .fix(format!(
+                    "garboard array modify {} --write-hole auto",
+                    array.name
+                )),
+        ),
+        WriteHole::Auto | WriteHole::Strict => None,
+    }
+}
+
+/// Members that share a device or a controller, or hang on different NUMA nodes.
+fn hardware(tree: &Tree, array: &ArrayView, members: &[&DriveView]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let devices: Vec<Device> = members
+        .iter()
+        .filter_map(|drive| device_of(tree, drive))
+        .collect();
+    let survived = usize::from(array.parity);
+    for (device, drives) in shared(&devices, |device| Some(device.name.clone())) {
+        let severity = if drives.len() > survived {
+            Severity::Warning
+        } else {
+            Severity::Notice
+        };
+        let found = format!("drives {} lie on one device, {device}", drives.join(", "));
+        findings.push(
+            Finding::good(&subject(array), "shared_device", found)
+                .at(severity)
+                .costs("they fail together, and share its speed")
+                .fix("members on devices of their own"),
+        );
+    }
+    let controller = |device: &Device| {
+        let folder = device.controller()?;
+        Some(folder.file_name()?.to_str()?.to_owned())
+    };
+    let mut whole: Vec<Device> = Vec::new();
+    for device in &devices {
+        if !whole.iter().any(|other| other.name == device.name) {
+            whole.push(device.clone());
+        }
+    }
+    for (controller, drives) in shared(&whole, controller) {
+        let survives = drives.len() <= survived;
+        let found = format!(
+            "drives {} hang on one controller, {controller}",
+            drives.join(", ")
+        );
+        let finding = Finding::good(&subject(array), "shared_controller", found).at(if survives {
+            Severity::Notice
+        } else {
+            Severity::Warning
+        });
+        findings.push(
+            finding
+                .costs(if survives {
+                    "its failure takes them together, which the array survives; they share its speed"
+                } else {
+                    "its failure takes more members than the array survives; they share its speed"
+                })
+                .fix("spread the members of a group over controllers"),
+        );
+    }
+    let mut nodes: Vec<u64> = whole.iter().filter_map(Device::node).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    if nodes.len() > 1 {
+        let found = format!(
+            "its members hang on NUMA nodes {}",
+            super::tree::as_list(&nodes)
+        );
+        findings.push(
+            Finding::good(&subject(array), "numa", found)
+                .at(Severity::Warning)
+                .costs("parts of every stripe cross the link between the sockets")
+                .fix("make arrays of drives of one node"),
+        );
+    }
+    findings
+}
+
+/// What several devices have in common, and the drives on them.
+fn shared(
+    devices: &[Device],
+    common: impl Fn(&Device) -> Option<String>,
+) -> Vec<(String, Vec<String>)> {
+    let mut by: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for device in devices {
+        if let Some(common) = common(device) {
+            by.entry(common)
+                .or_default()
+                .extend(device.drives.iter().cloned());
+        }
+    }
+    by.into_iter()
+        .filter(|(_, drives)| drives.len() > 1)
+        .collect()
+}

@@ -1,0 +1,667 @@
+//! Made-up hosts: a laptop's virtual machine, a server with two sockets, hosts that lack something.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use control::request::{DriveSpec, Level, WriteHole};
+use control::view::{
+    ArrayState, ArrayView, Count, DriveState, DriveView, EngineStatus, IoCounters, MemberState,
+    MemberView, ReactorView, StatusView,
+};
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use super::*;
+
+/// A made-up host.
+struct Host {
+    folder: TempDir,
+}
+
+impl Host {
+    /// A sound server with one socket and eight isolated cores, without drives.
+    fn sound() -> Host {
+        let host = Host {
+            folder: tempfile::tempdir().expect("a folder"),
+        };
+        for (path, text) in [
+            ("proc/sys/kernel/osrelease", "6.12.3-amd64\n"),
+            ("proc/sys/kernel/io_uring_disabled", "0\n"),
+            (
+                "proc/self/status",
+                "Name:\tx\nCpus_allowed_list:\t0-7\nSeccomp:\t0\n",
+            ),
+            (
+                "proc/self/limits",
+                "Limit   Soft Limit  Hard Limit  Units\n\
+                 Max open files            65536   65536   files\n\
+                 Max locked memory         unlimited unlimited bytes\n",
+            ),
+            (
+                "proc/cpuinfo",
+                "processor : 0\nflags\t\t: fpu avx2 avx512f gfni\n",
+            ),
+            ("proc/stat", "cpu  90 0 10 900 0 0 0 0 0 0\n"),
+            ("proc/swaps", "Filename Type Size Used Priority\n"),
+            ("proc/self/cgroup", "0::/system.slice/garboard.service\n"),
+            ("dev/kvm", "x"),
+            ("sys/devices/system/cpu/online", "0-7\n"),
+            ("sys/devices/system/cpu/isolated", "2-7\n"),
+            ("sys/devices/system/node/online", "0\n"),
+            ("sys/devices/system/node/node0/cpulist", "0-7\n"),
+            (
+                "sys/devices/system/clocksource/clocksource0/current_clocksource",
+                "tsc\n",
+            ),
+            (
+                "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
+                "512\n",
+            ),
+            (
+                "sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages",
+                "500\n",
+            ),
+        ] {
+            host.write(path, text);
+        }
+        host
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.path().join(path);
+        fs::create_dir_all(path.parent().expect("in a folder")).expect("made");
+        fs::write(path, text).expect("written");
+    }
+
+    fn link(&self, from: &str, to: &str) {
+        let from = self.path().join(from);
+        fs::create_dir_all(from.parent().expect("in a folder")).expect("made");
+        symlink(self.path().join(to), from).expect("linked");
+    }
+
+    /// A sound NVMe drive `nvme{number}n1` on a NUMA node, with a controller of its own.
+    fn nvme(&self, number: u32, node: &str) {
+        let function = format!("sys/devices/pci0000:00/0000:{:02x}:00.0", 0x40 + number);
+        let drive = format!("{function}/nvme/nvme{number}/nvme{number}n1");
+        for (name, text) in [
+            ("queue/scheduler", "[none] mq-deadline\n"),
+            ("queue/rotational", "0\n"),
+            ("queue/write_cache", "write through\n"),
+            ("queue/logical_block_size", "4096\n"),
+            ("queue/physical_block_size", "4096\n"),
+            ("queue/max_sectors_kb", "1024\n"),
+            ("queue/max_hw_sectors_kb", "2048\n"),
+        ] {
+            self.write(&format!("{drive}/{name}"), text);
+        }
+        for queue in 0..8 {
+            self.write(&format!("{drive}/mq/{queue}/cpu_list"), "0\n");
+        }
+        for (name, text) in [
+            ("current_link_width", "4\n"),
+            ("max_link_width", "4\n"),
+            ("current_link_speed", "32.0 GT/s PCIe\n"),
+            ("max_link_speed", "32.0 GT/s PCIe\n"),
+            ("numa_node", node),
+        ] {
+            self.write(&format!("{function}/{name}"), text);
+        }
+        self.link(&format!("sys/block/nvme{number}n1"), &drive);
+        self.link(&format!("sys/class/block/nvme{number}n1"), &drive);
+        self.write(&format!("dev/nvme{number}n1"), "");
+    }
+
+    /// Changes one file of drive `nvme{number}n1`, or of its controller (`../../../name`).
+    fn nvme_has(&self, number: u32, name: &str, text: &str) {
+        self.write(&format!("sys/block/nvme{number}n1/{name}"), text);
+    }
+
+    fn examine(&self, known: Option<&Known>) -> Vec<Finding> {
+        let tree = Tree::new(self.path().to_owned());
+        examine(&tree, &RingAnswer::NotAsked, known)
+    }
+
+    /// The only finding of that check that is not good.
+    fn finds(&self, check: &str, known: Option<&Known>) -> Finding {
+        let mut found = self.examine(known);
+        found.retain(|finding| finding.check == check && finding.severity != Severity::Good);
+        assert_eq!(found.len(), 1, "{check}: {found:#?}");
+        found.remove(0)
+    }
+
+    /// Everything that is not good.
+    fn complaints(&self, known: Option<&Known>) -> Vec<&'static str> {
+        let findings = self.examine(known).into_iter();
+        let bad = findings.filter(|finding| finding.severity != Severity::Good);
+        bad.map(|finding| finding.check).collect()
+    }
+}
+
+fn reactor(core: u16) -> ReactorView {
+    ReactorView {
+        reactor: core,
+        core,
+        state: "parked".into(),
+        busy_time_us_total: 0,
+        idle_time_us_total: 0,
+        requests_total: 0,
+    }
+}
+
+fn drive(number: u32, spec: DriveSpec) -> DriveView {
+    DriveView {
+        name: format!("d{number}"),
+        uuid: Uuid::from_u128(number.into()),
+        spec,
+        identity: String::new(),
+        state: DriveState::Member,
+        array: Some("a".into()),
+        member: u16::try_from(number).ok(),
+        model: None,
+        serial: None,
+        size_bytes: 1 << 30,
+        block_bytes: 4096,
+        physical_block_bytes: 4096,
+        atomic_bytes: 4096,
+        access: "io_uring, direct".into(),
+        write_cache: "none".into(),
+        signature: None,
+        cause: None,
+        counters: IoCounters::default(),
+    }
+}
+
+/// An engine on CPUs `cores` with a RAID 6 `a` of those drives.
+fn engine(cores: &[u16], drives: Vec<DriveView>) -> Known {
+    let members = drives.iter().enumerate().map(|(number, drive)| MemberView {
+        member: u16::try_from(number).expect("few"),
+        group: 0,
+        state: MemberState::Online,
+        drive: Some(drive.name.clone()),
+        cause: None,
+    });
+    let array = ArrayView {
+        name: "a".into(),
+        uuid: Uuid::from_u128(99),
+        level: Level::Raid6,
+        state: ArrayState::Optimal,
+        members: members.collect(),
+        group_size: u16::try_from(drives.len()).expect("few"),
+        parity: 2,
+        chunk_bytes: 65536,
+        stripe_bytes: 131_072,
+        block_bytes: 4096,
+        size_bytes: 1 << 31,
+        free_bytes: 1 << 31,
+        extent_bytes: 1 << 24,
+        write_hole: WriteHole::Auto,
+        rebuild_floor_bytes_per_second: 0,
+        latency_target_us: None,
+        hold_timeout_ms: None,
+        update: 1,
+        volumes: 0,
+        jobs: Vec::new(),
+        warnings: Vec::new(),
+    };
+    Known {
+        status: StatusView {
+            version: "0".into(),
+            process: 1,
+            uptime_s: 1,
+            drives: Count::default(),
+            arrays: Count::default(),
+            volumes: Count::default(),
+            exports: Count::default(),
+            jobs_running: 0,
+            engine: EngineStatus {
+                reactors: cores.iter().map(|core| reactor(*core)).collect(),
+                ..EngineStatus::default()
+            },
+        },
+        drives,
+        arrays: vec![array],
+    }
+}
+
+fn block(number: u32) -> DriveView {
+    let path = format!("/dev/nvme{number}n1").into();
+    drive(number, DriveSpec::Block { path })
+}
+
+#[test]
+fn a_sound_server_has_nothing_to_complain_of() {
+    let host = Host::sound();
+    for number in 0..4 {
+        host.nvme(number, "0\n");
+    }
+    assert_eq!(host.complaints(None), [""; 0]);
+    let engine = engine(&[2, 3], (0..4).map(block).collect());
+    assert_eq!(host.complaints(Some(&engine)), [""; 0]);
+    // And it was looked at: each drive's link and cache among others.
+    let links = host.examine(Some(&engine)).into_iter();
+    let links = links.filter(|finding| finding.check == "link");
+    assert_eq!(links.count(), 4);
+}
+
+/// A virtual machine on a laptop: two CPUs, one drive, nothing made ready.
+fn laptop() -> Host {
+    let host = Host::sound();
+    for (path, text) in [
+        ("proc/sys/kernel/osrelease", "5.15.0-91-generic\n"),
+        ("proc/self/status", "Cpus_allowed_list:\t0-1\nSeccomp:\t0\n"),
+        (
+            "proc/self/limits",
+            "Max open files            1024   4096   files\n\
+             Max locked memory         8388608  8388608 bytes\n",
+        ),
+        ("proc/cpuinfo", "flags : fpu sse2 avx2 hypervisor\n"),
+        ("proc/stat", "cpu  100 0 0 800 0 0 0 100 0 0\n"),
+        (
+            "proc/swaps",
+            "Filename Type Size Used Priority\n/dev/vda2 partition 1 0 -2\n",
+        ),
+        ("sys/devices/system/cpu/online", "0-1\n"),
+        ("sys/devices/system/cpu/isolated", "\n"),
+        (
+            "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
+            "0\n",
+        ),
+        (
+            "sys/kernel/mm/transparent_hugepage/shmem_enabled",
+            "always advise [never]\n",
+        ),
+        (
+            "sys/devices/system/clocksource/clocksource0/current_clocksource",
+            "hpet\n",
+        ),
+        ("sys/block/vda/queue/scheduler", "none [mq-deadline]\n"),
+        ("sys/block/vda/queue/rotational", "0\n"),
+        ("sys/block/vda/queue/write_cache", "write back\n"),
+        ("sys/block/vda/queue/logical_block_size", "512\n"),
+        ("sys/block/vda/queue/physical_block_size", "4096\n"),
+        ("sys/block/vda/queue/max_sectors_kb", "128\n"),
+        ("sys/block/vda/queue/max_hw_sectors_kb", "4096\n"),
+        ("sys/block/vda/mq/0/cpu_list", "0, 1\n"),
+        ("sys/block/loop0/queue/scheduler", "none [mq-deadline]\n"),
+    ] {
+        host.write(path, text);
+    }
+    fs::remove_file(host.path().join("dev/kvm")).expect("there");
+    host
+}
+
+#[test]
+fn a_laptops_virtual_machine_is_told_what_it_lacks_and_nothing_is_critical() {
+    let host = laptop();
+    let mut complaints = host.complaints(None);
+    complaints.sort_unstable();
+    assert_eq!(
+        complaints,
+        [
+            "block_size",
+            "clock",
+            "cores",
+            "huge_pages",
+            "isolation",
+            "kernel",
+            "kvm",
+            "memlock",
+            "open_files",
+            "queues",
+            "request_size",
+            "scheduler",
+            "swap",
+            "virtual_machine",
+            "write_cache",
+        ]
+    );
+    for finding in host.examine(None) {
+        assert_ne!(finding.severity, Severity::Critical, "{finding:?}");
+        let good = finding.severity == Severity::Good;
+        assert_eq!(finding.costs.is_none(), good, "{finding:?}");
+        assert!(!finding.subject.starts_with("loop"), "{finding:?}");
+    }
+    let stolen = host.finds("virtual_machine", None);
+    assert_eq!(stolen.severity, Severity::Warning);
+    assert!(stolen.found.contains("10.0 %"), "{}", stolen.found);
+    let fix = host.finds("scheduler", None).fix.expect("a fix");
+    assert_eq!(fix, "echo none > /sys/block/vda/queue/scheduler");
+}
+
+#[test]
+fn findings_are_in_order_of_their_weight() {
+    let host = Host::sound();
+    host.write("proc/sys/kernel/io_uring_disabled", "2\n");
+    host.write("sys/devices/system/cpu/isolated", "\n");
+    host.write("proc/cpuinfo", "flags : fpu sse2\n");
+    let order: Vec<Severity> = host.examine(None).iter().map(|f| f.severity).collect();
+    assert!(order.is_sorted());
+    assert_eq!(
+        order[..3],
+        [Severity::Critical, Severity::Warning, Severity::Notice]
+    );
+}
+
+#[test]
+fn two_sockets_with_drives_on_the_wrong_one() {
+    let host = Host::sound();
+    host.write("sys/devices/system/node/online", "0-1\n");
+    host.write("sys/devices/system/node/node0/cpulist", "0-3\n");
+    host.write("sys/devices/system/node/node1/cpulist", "4-7\n");
+    for number in 0..4 {
+        host.nvme(number, "1\n");
+    }
+    let wrong = engine(&[2, 3], (0..4).map(block).collect());
+    assert_eq!(host.complaints(Some(&wrong)), ["numa"; 4]);
+    let finding = host.examine(Some(&wrong)).remove(0);
+    assert_eq!(finding.severity, Severity::Warning);
+    assert_eq!(finding.subject, "nvme0n1 (drive d0)");
+    assert!(finding.fix.expect("a fix").contains("--cores of node 1"));
+    // On their own node nobody complains.
+    let right = engine(&[4, 5], (0..4).map(block).collect());
+    assert_eq!(host.complaints(Some(&right)), [""; 0]);
+    // Reactors on both nodes, and an array over both.
+    host.nvme_has(0, "../../../numa_node", "0\n");
+    let both = engine(&[2, 4], (0..4).map(block).collect());
+    assert_eq!(host.complaints(Some(&both)), ["numa", "numa"]);
+    let array = host.examine(Some(&both)).remove(0);
+    assert_eq!(array.subject, "array a");
+    // Without an engine the drives' nodes are named.
+    let nodes = host.finds("drive_nodes", None);
+    assert_eq!(
+        nodes.found,
+        "node 0: nvme0n1; node 1: nvme1n1, nvme2n1, nvme3n1"
+    );
+}
+
+#[test]
+fn io_uring_that_is_refused_is_critical_and_says_why() {
+    let host = Host::sound();
+    host.write("proc/sys/kernel/io_uring_disabled", "2\n");
+    let finding = host.finds("io_uring", None);
+    assert_eq!(finding.severity, Severity::Critical);
+    assert!(finding.fix.expect("a fix").contains("io_uring_disabled=0"));
+    host.write("proc/sys/kernel/io_uring_disabled", "1\n");
+    assert_eq!(host.finds("io_uring", None).severity, Severity::Notice);
+
+    let tree = Tree::new(host.path().to_owned());
+    host.write("proc/sys/kernel/io_uring_disabled", "0\n");
+    let refused = RingAnswer::Refused("Operation not permitted".into());
+    let ask = |ring: &RingAnswer| {
+        let findings = examine(&tree, ring, None).into_iter();
+        let mut found = findings.filter(|finding| finding.check == "io_uring");
+        found.next().expect("looked at")
+    };
+    assert_eq!(ask(&refused).severity, Severity::Critical);
+    assert!(!ask(&refused).found.contains("seccomp"));
+    host.write("proc/self/status", "Cpus_allowed_list:\t0-7\nSeccomp:\t2\n");
+    assert!(ask(&refused).found.contains("seccomp"));
+    assert_eq!(ask(&RingAnswer::Given("deferred")).severity, Severity::Good);
+    assert_eq!(ask(&RingAnswer::Given("plain")).severity, Severity::Notice);
+}
+
+#[test]
+fn old_kernels_are_told_apart() {
+    let host = Host::sound();
+    for (release, severity) in [
+        ("5.14.0-362.el9", Severity::Critical),
+        ("5.15.0", Severity::Notice),
+        ("6.0.19", Severity::Notice),
+    ] {
+        host.write("proc/sys/kernel/osrelease", release);
+        assert_eq!(host.finds("kernel", None).severity, severity, "{release}");
+    }
+    host.write("proc/sys/kernel/osrelease", "6.1.0-18-amd64");
+    assert_eq!(host.complaints(None), [""; 0]);
+    host.write("proc/sys/kernel/osrelease", "10.2");
+    assert_eq!(host.complaints(None), [""; 0]);
+}
+
+#[test]
+fn threads_of_one_core_are_seen() {
+    let host = Host::sound();
+    for cpu in 0..8 {
+        let pair = format!("{},{}\n", cpu % 4, cpu % 4 + 4);
+        host.write(
+            &format!("sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"),
+            &pair,
+        );
+    }
+    let alone = host.finds("smt", None);
+    assert_eq!(alone.severity, Severity::Notice);
+    assert_eq!(alone.found, "8 CPUs are 4 cores");
+    assert!(alone.fix.expect("a fix").contains("among 0-3"));
+    let both = engine(&[2, 6], Vec::new());
+    let shared = host.finds("smt", Some(&both));
+    assert_eq!(shared.severity, Severity::Warning);
+    assert!(shared.found.contains("CPUs 2,6"), "{}", shared.found);
+    let apart = engine(&[2, 3], Vec::new());
+    assert_eq!(host.finds("smt", Some(&apart)).severity, Severity::Notice);
+}
+
+#[test]
+fn what_holds_cores_back_is_seen() {
+    let host = Host::sound();
+    host.write(
+        "sys/devices/system/cpu/cpu1/cpufreq/scaling_governor",
+        "powersave\n",
+    );
+    host.write(
+        "sys/devices/system/cpu/cpu2/cpufreq/scaling_governor",
+        "performance\n",
+    );
+    assert_eq!(
+        host.finds("frequency", None).found,
+        "CPUs 1 have the governor powersave"
+    );
+    host.write("sys/fs/cgroup/system.slice/cpu.max", "200000 100000\n");
+    host.write(
+        "sys/fs/cgroup/system.slice/garboard.service/cpu.max",
+        "max 100000\n",
+    );
+    let quota = host.finds("cpu_quota", None);
+    assert!(
+        quota.found.contains("/system.slice may use 200000 100000"),
+        "{}",
+        quota.found
+    );
+    let outside = engine(&[1, 2], Vec::new());
+    let finding = host.finds("isolation", Some(&outside));
+    assert_eq!(finding.found, "reactors run on CPUs 1, isolated are 2-7");
+}
+
+#[test]
+fn strict_iommu_is_seen() {
+    let host = Host::sound();
+    for (group, kind) in [(0, "DMA-FQ\n"), (1, "identity\n")] {
+        host.write(&format!("sys/kernel/iommu_groups/{group}/type"), kind);
+    }
+    assert_eq!(host.complaints(None), [""; 0]);
+    host.write("sys/kernel/iommu_groups/1/type", "DMA\n");
+    let finding = host.finds("iommu", None);
+    assert_eq!(finding.found, "1 of 2 groups translate DMA strictly");
+}
+
+#[test]
+fn a_slow_link_says_what_it_loses() {
+    let host = Host::sound();
+    host.nvme(0, "0\n");
+    host.nvme_has(0, "../../../current_link_width", "2\n");
+    let finding = host.finds("link", None);
+    assert_eq!(finding.severity, Severity::Warning);
+    assert_eq!(
+        finding.found,
+        "linked by 2 lanes of 32.0 GT/s PCIe: 7.8 GB/s; it could have 4 of 32.0 GT/s PCIe"
+    );
+    assert!(finding.costs.expect("said").contains("7.8 of 15.7 GB/s"));
+    host.nvme_has(0, "../../../current_link_width", "4\n");
+    host.nvme_has(0, "../../../current_link_speed", "16.0 GT/s PCIe\n");
+    assert!(
+        host.finds("link", None)
+            .costs
+            .expect("said")
+            .contains("7.8 of 15.7")
+    );
+}
+
+#[test]
+fn members_that_share_hardware_are_named() {
+    let host = Host::sound();
+    for number in 0..4 {
+        host.nvme(number, "0\n");
+    }
+    // A second namespace of the controller of the first drive, and a partition of the second.
+    let function = "sys/devices/pci0000:00/0000:40:00.0/nvme/nvme0";
+    host.write(&format!("{function}/nvme0n2/queue/rotational"), "0\n");
+    host.link("sys/class/block/nvme0n2", &format!("{function}/nvme0n2"));
+    host.write("dev/nvme0n2", "");
+    let second = "sys/devices/pci0000:00/0000:41:00.0/nvme/nvme1/nvme1n1";
+    host.write(&format!("{second}/nvme1n1p1/partition"), "1\n");
+    host.link("sys/class/block/nvme1n1p1", &format!("{second}/nvme1n1p1"));
+    host.write("dev/nvme1n1p1", "");
+    let named = |number, path: &str| drive(number, DriveSpec::Block { path: path.into() });
+    let drives = vec![
+        block(0),
+        named(1, "/dev/nvme0n2"),
+        block(2),
+        named(3, "/dev/nvme1n1"),
+        named(4, "/dev/nvme1n1p1"),
+    ];
+    let mut known = engine(&[2], drives);
+    let controller = host.finds("shared_controller", Some(&known));
+    assert_eq!(
+        controller.found,
+        "drives d0, d1 hang on one controller, 0000:40:00.0"
+    );
+    assert_eq!(
+        controller.severity,
+        Severity::Notice,
+        "two of two that may fail"
+    );
+    let device = host.finds("shared_device", Some(&known));
+    assert_eq!(device.found, "drives d3, d4 lie on one device, nvme1n1");
+    known.arrays[0].parity = 1;
+    for check in ["shared_controller", "shared_device"] {
+        assert_eq!(host.finds(check, Some(&known)).severity, Severity::Warning);
+    }
+}
+
+#[test]
+fn a_namespace_with_several_paths_has_a_link_and_a_node() {
+    let host = Host::sound();
+    host.nvme(0, "0\n");
+    fs::remove_file(host.path().join("sys/block/nvme0n1")).expect("there");
+    let subsystem = "sys/devices/virtual/nvme-subsystem/nvme-subsys0";
+    host.write(&format!("{subsystem}/nvme0n1/queue/rotational"), "0\n");
+    let function = "sys/devices/pci0000:00/0000:40:00.0";
+    host.link(
+        &format!("{subsystem}/nvme0"),
+        &format!("{function}/nvme/nvme0"),
+    );
+    host.link("sys/block/nvme0n1", &format!("{subsystem}/nvme0n1"));
+    host.write(&format!("{function}/current_link_width"), "1\n");
+    assert_eq!(host.finds("link", None).subject, "nvme0n1");
+}
+
+#[test]
+fn files_of_one_file_system_are_one_device() {
+    let host = Host::sound();
+    host.nvme(0, "0\n");
+    host.write("srv/0.img", "");
+    host.write("srv/1.img", "");
+    let tree = Tree::new(host.path().to_owned());
+    let (major, minor) = tree.device_of(Path::new("/srv/0.img")).expect("there");
+    host.link(
+        &format!("sys/dev/block/{major}:{minor}"),
+        "sys/devices/pci0000:00/0000:40:00.0/nvme/nvme0/nvme0n1",
+    );
+    let file = |number| {
+        let path = format!("/srv/{number}.img").into();
+        drive(
+            number,
+            DriveSpec::File {
+                path,
+                size_bytes: None,
+                create: false,
+            },
+        )
+    };
+    let known = engine(&[2], vec![file(0), file(1), file(9)]);
+    let finding = host.finds("shared_device", Some(&known));
+    assert_eq!(finding.found, "drives d0, d1 lie on one device, nvme0n1");
+}
+
+#[test]
+fn arrays_say_what_they_would_lose() {
+    let host = Host::sound();
+    for number in 0..4 {
+        host.nvme(number, "0\n");
+    }
+    let sound = || engine(&[2], (0..4).map(block).collect());
+    let after = |change: &dyn Fn(&mut Known), check: &str| {
+        let mut known = sound();
+        change(&mut known);
+        host.finds(check, Some(&known))
+    };
+    let memory = |known: &mut Known| known.drives[1].spec = DriveSpec::Memory { size_bytes: 1 };
+    assert_eq!(after(&memory, "pretended").severity, Severity::Critical);
+    let larger = |known: &mut Known| known.drives[1].size_bytes = 3 << 30;
+    let sizes = after(&larger, "sizes");
+    assert_eq!(
+        sizes.costs.as_deref(),
+        Some("2GiB of other members is not used")
+    );
+    let degraded = |known: &mut Known| known.arrays[0].state = ArrayState::Degraded;
+    assert_eq!(after(&degraded, "state").severity, Severity::Warning);
+    let failed = |known: &mut Known| known.arrays[0].state = ArrayState::Failed;
+    assert_eq!(after(&failed, "state").severity, Severity::Critical);
+    let bare = |known: &mut Known| known.arrays[0].parity = 0;
+    assert_eq!(after(&bare, "redundancy").severity, Severity::Warning);
+    let wide = |known: &mut Known| {
+        known.arrays[0].parity = 1;
+        known.arrays[0].group_size = 24;
+    };
+    assert_eq!(after(&wide, "redundancy").severity, Severity::Notice);
+    let off = |known: &mut Known| known.arrays[0].write_hole = WriteHole::Off;
+    assert!(
+        after(&off, "write_hole")
+            .fix
+            .expect("a fix")
+            .contains("modify a")
+    );
+    let missing = |known: &mut Known| {
+        known.drives[2].state = DriveState::Missing;
+        known.drives[2].cause = Some("no such file".into());
+    };
+    assert_eq!(
+        after(&missing, "drive").found,
+        "it is missing: no such file"
+    );
+    let buffered = |known: &mut Known| known.drives[0].access = "io_uring, buffered (x)".into();
+    assert_eq!(after(&buffered, "access").subject, "drive d0");
+    let warned = |known: &mut Known| known.arrays[0].warnings.push("look".into());
+    assert_eq!(after(&warned, "engine").found, "look");
+}
+
+#[test]
+fn an_empty_tree_is_no_reason_to_stop() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let tree = Tree::new(folder.path().to_owned());
+    let findings = examine(&tree, &RingAnswer::NotAsked, None);
+    assert!(findings.len() > 8, "{findings:?}");
+}
+
+#[test]
+fn lists_of_cpus_are_read_and_written() {
+    assert_eq!(tree::list("0-3,8, 10-11\n"), [0, 1, 2, 3, 8, 10, 11]);
+    assert_eq!(tree::list(""), [0; 0]);
+    assert_eq!(tree::list("x,5-2,7"), [7]);
+    assert_eq!(tree::as_list(&[0, 1, 2, 3, 8, 10, 11]), "0-3,8,10-11");
+    assert_eq!(tree::as_list(&[]), "");
+    assert!(tree::list("0-18446744073709551615").len() <= 1 << 16);
+}
