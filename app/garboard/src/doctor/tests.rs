@@ -260,7 +260,7 @@ fn laptop() -> Host {
              Max locked memory         8388608  8388608 bytes\n",
         ),
         ("proc/cpuinfo", "flags : fpu sse2 avx2 hypervisor\n"),
-        ("proc/stat", "cpu  100 0 0 800 0 0 0 100 0 0\n"),
+        ("proc/stat", "cpu  100 0 0 800 0 0 0 100 50 0\n"),
         (
             "proc/swaps",
             "Filename Type Size Used Priority\n/dev/vda2 partition 1 0 -2\n",
