@@ -3,6 +3,8 @@
 //! Every optional number that is `None` is the engine's choice. Sizes are in bytes, times in the
 //! unit of their name. The JSON of these types is the body of the API's changing calls.
 
+mod paced;
+
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -35,6 +37,17 @@ pub enum DriveSpec {
         /// The size.
         size_bytes: u64,
     },
+    /// Memory of the engine that answers as slowly as a drive of a model.
+    Paced {
+        /// A built-in model's name, or the absolute path of a model's file.
+        model: String,
+        /// How many times slower than the model.
+        slower: u32,
+        /// How much of its time each request takes from the other direction, too.
+        interference_percent: u8,
+        /// The size.
+        size_bytes: u64,
+    },
     /// Keeps nothing and reads as zeroes, for measuring.
     Null {
         /// The size.
@@ -54,9 +67,10 @@ impl DriveSpec {
                 size_bytes: *size_bytes,
                 create: false,
             },
-            DriveSpec::Block { .. } | DriveSpec::Memory { .. } | DriveSpec::Null { .. } => {
-                self.clone()
-            }
+            DriveSpec::Block { .. }
+            | DriveSpec::Memory { .. }
+            | DriveSpec::Paced { .. }
+            | DriveSpec::Null { .. } => self.clone(),
         }
     }
 }
@@ -80,6 +94,12 @@ impl fmt::Display for DriveSpec {
             }
             DriveSpec::Block { path } => write!(f, "{}", path.display()),
             DriveSpec::Memory { size_bytes } => write!(f, "mem:{size_bytes}"),
+            DriveSpec::Paced {
+                model,
+                slower,
+                interference_percent,
+                size_bytes,
+            } => paced::write(f, (model, *slower), *interference_percent, *size_bytes),
             DriveSpec::Null { size_bytes } => write!(f, "null:{size_bytes}"),
         }
     }
@@ -101,11 +121,10 @@ impl FromStr for DriveSpec {
     type Err = ParseSpecError;
 
     fn from_str(text: &str) -> Result<DriveSpec, ParseSpecError> {
-        let size = |text: &str| match text.parse::<Size>() {
-            Ok(Size(0)) => Err(ParseSpecError("a drive of size 0 holds nothing".into())),
-            Ok(Size(bytes)) => Ok(bytes),
-            Err(error) => Err(ParseSpecError(error.to_string())),
-        };
+        let size = parse_size;
+        if let Some(rest) = text.strip_prefix("paced:") {
+            return paced::parse(rest);
+        }
         if let Some(rest) = text.strip_prefix("file:") {
             return parse_file(rest, size);
         }
@@ -120,8 +139,16 @@ impl FromStr for DriveSpec {
         }
         Err(ParseSpecError(format!(
             "`{text}` names no drive; write file:/PATH[,size=1GiB][,create], the absolute path \
-             of a block device, mem:1GiB or null:1GiB"
+             of a block device, mem:1GiB, null:1GiB or paced:MODEL[,scale=1/1000][,size=1GiB]"
         )))
+    }
+}
+
+fn parse_size(text: &str) -> Result<u64, ParseSpecError> {
+    match text.parse::<Size>() {
+        Ok(Size(0)) => Err(ParseSpecError("a drive of size 0 holds nothing".into())),
+        Ok(Size(bytes)) => Ok(bytes),
+        Err(error) => Err(ParseSpecError(error.to_string())),
     }
 }
 

@@ -175,7 +175,7 @@ fn wrong_usage_is_told_and_ends_with_2() {
         (with(&["--level", "nm", "--drives", "8"]), "parity"),
         (
             vec!["--level", "5", "--drives", "4", "--drive-model", "nosuch"],
-            "no built-in model (there are kioxia-cm7, kioxia-cm6, intel-p5520",
+            "no built-in drive model (there are kioxia-cm7, kioxia-cm6, intel-p5520",
         ),
     ] {
         let message = wrong(&arguments);

@@ -95,6 +95,25 @@ impl Model {
         Some(Model::parse(text).expect("built-in models are read by the tests"))
     }
 
+    /// The built-in model of that name, or the one in the file at that path.
+    ///
+    /// # Errors
+    /// When it is neither; names the built-in ones, or says what is wrong in the file.
+    pub fn find(text: &str) -> Result<Model, ModelError> {
+        if let Some(model) = Model::named(text) {
+            return Ok(model);
+        }
+        let read = std::fs::read_to_string(text).map_err(|error| {
+            let names: Vec<&str> = Model::names().collect();
+            ModelError(format!(
+                "`{text}` is no built-in drive model (there are {}), and no file that can be \
+                 read: {error}",
+                names.join(", ")
+            ))
+        })?;
+        Model::parse(&read)
+    }
+
     /// Reads a model's file.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ use control::request::{DriveAdd, DriveKnown, DriveSpec, Lamp};
 use control::view::DriveView;
 use control::{Answer, ErrorKind};
 use drive::{Drive, Fault};
+use models::Model;
 use units::{ArrayIndex, Size};
 use uuid::Uuid;
 
@@ -22,7 +23,7 @@ pub(crate) const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 impl Host {
     pub(crate) fn open(&self, name: &str, uuid: Uuid, spec: &DriveSpec) -> Answer<()> {
-        let opened = Drive::open(&spec_of(spec)).map_err(|open| of_open(name, &open))?;
+        let opened = open_spec(name, spec)?;
         self.adopt(name, uuid, spec, opened)
     }
 
@@ -291,9 +292,15 @@ fn survives_without(state: &engine::ArrayState, member: units::MemberIndex) -> b
     in_sync > geometry.data()
 }
 
-/// The same drive, as the data path names it.
-pub(crate) fn spec_of(spec: &DriveSpec) -> drive::DriveSpec {
-    match spec {
+/// Opens what a spec names; `name` is for the error.
+pub(crate) fn open_spec(name: &str, spec: &DriveSpec) -> Answer<Arc<Drive>> {
+    Drive::open(&spec_of(name, spec)?).map_err(|open| of_open(name, &open))
+}
+
+/// The same drive, as the data path names it; `Invalid` when there is no drive model of the name
+/// that a paced drive gives.
+fn spec_of(name: &str, spec: &DriveSpec) -> Answer<drive::DriveSpec> {
+    Ok(match spec {
         DriveSpec::File {
             path,
             size_bytes,
@@ -307,16 +314,37 @@ pub(crate) fn spec_of(spec: &DriveSpec) -> drive::DriveSpec {
         DriveSpec::Memory { size_bytes } => drive::DriveSpec::Memory {
             size: Size(*size_bytes),
         },
+        DriveSpec::Paced {
+            model,
+            slower,
+            interference_percent,
+            size_bytes,
+        } => {
+            let model = Model::find(model).map_err(|wrong| {
+                error(
+                    ErrorKind::Invalid,
+                    format!("drive {name}"),
+                    wrong.to_string(),
+                )
+                .next("name one of them, or the absolute path of a model's file")
+            })?;
+            let slower = (*slower).clamp(1, drive::SLOWER_MAX);
+            let interference = (*interference_percent).min(100);
+            drive::DriveSpec::Paced {
+                law: Box::new(drive::PaceLaw::new(&model, slower, interference)),
+                size: Size(*size_bytes),
+            }
+        }
         DriveSpec::Null { size_bytes } => drive::DriveSpec::Null {
             size: Size(*size_bytes),
         },
-    }
+    })
 }
 
 pub(crate) fn path_of(spec: &DriveSpec) -> Option<&std::path::Path> {
     match spec {
         DriveSpec::File { path, .. } | DriveSpec::Block { path } => Some(path),
-        DriveSpec::Memory { .. } | DriveSpec::Null { .. } => None,
+        DriveSpec::Memory { .. } | DriveSpec::Paced { .. } | DriveSpec::Null { .. } => None,
     }
 }
 

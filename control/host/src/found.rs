@@ -14,8 +14,8 @@ use units::{Clock, DriveIndex, MonotonicClock};
 
 use array::format::{MEMBER_BYTES_MIN, Superblock};
 
-use crate::drives::{LOCK_PAUSE, LOCK_WAIT, path_of, same_file, spec_of};
-use crate::error::{error, of_open};
+use crate::drives::{LOCK_PAUSE, LOCK_WAIT, open_spec, path_of, same_file};
+use crate::error::error;
 use crate::{Host, records};
 
 /// How long a drive that we closed a moment ago may stay locked.
@@ -96,8 +96,7 @@ impl Host {
     fn at_hint(&self, known: &DriveKnown) -> Answer<Arc<Drive>> {
         let asked = MonotonicClock.now();
         loop {
-            let opened = Drive::open(&spec_of(&known.spec));
-            let opened = opened.map_err(|open| of_open(&known.name, &open));
+            let opened = open_spec(&known.name, &known.spec);
             let busy = matches!(&opened, Err(refused) if refused.kind == ErrorKind::Busy);
             let now = MonotonicClock.now();
             let waited = now.since(self.begun) > LOCK_WAIT && now.since(asked) > CLOSE_WAIT;
@@ -130,7 +129,7 @@ impl Host {
         let mut places: Vec<Place> = Vec::new();
         for spec in neighbours(&known.spec) {
             // What is mounted, locked (by ourselves, too) or unreadable is not to be had.
-            let Ok(drive) = Drive::open(&spec_of(&spec)) else {
+            let Ok(drive) = open_spec(&known.name, &spec) else {
                 continue;
             };
             if identity(&drive, &mark_on(&drive)) == known.identity {
@@ -194,7 +193,7 @@ fn neighbours(spec: &DriveSpec) -> Vec<DriveSpec> {
             let block = |path| DriveSpec::Block { path };
             devices.into_iter().map(block).collect()
         }
-        DriveSpec::Memory { .. } | DriveSpec::Null { .. } => Vec::new(),
+        DriveSpec::Memory { .. } | DriveSpec::Paced { .. } | DriveSpec::Null { .. } => Vec::new(),
     }
 }
 

@@ -77,7 +77,10 @@ pub(crate) fn drive(state: &State, entry: &DriveEntry, reports: &[ReactorReport]
 fn access(entry: &DriveEntry) -> String {
     let info = entry.drive.info();
     match info.kind {
-        DriveKind::Memory => "memory".to_owned(),
+        DriveKind::Memory => match entry.drive.pace() {
+            Some(law) => format!("memory, {law}"),
+            None => "memory".to_owned(),
+        },
         DriveKind::Null => "null".to_owned(),
         DriveKind::File | DriveKind::BlockDevice if info.direct_io => "io_uring, direct".to_owned(),
         DriveKind::File | DriveKind::BlockDevice => {

@@ -108,7 +108,9 @@ impl Engine for FakeEngine {
                 create: true,
                 ..
             } => *size_bytes,
-            DriveSpec::Memory { size_bytes } | DriveSpec::Null { size_bytes } => Some(*size_bytes),
+            DriveSpec::Memory { size_bytes }
+            | DriveSpec::Paced { size_bytes, .. }
+            | DriveSpec::Null { size_bytes } => Some(*size_bytes),
             DriveSpec::File { .. } | DriveSpec::Block { .. } => None,
         };
         if let Some(bytes) = created {

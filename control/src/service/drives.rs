@@ -192,7 +192,9 @@ impl Control {
 fn check_spec(spec: &DriveSpec) -> Answer<()> {
     let path = match spec {
         DriveSpec::File { path, .. } | DriveSpec::Block { path } => path,
-        DriveSpec::Memory { .. } | DriveSpec::Null { .. } => return Ok(()),
+        DriveSpec::Memory { .. } | DriveSpec::Paced { .. } | DriveSpec::Null { .. } => {
+            return Ok(());
+        }
     };
     if path.as_os_str().as_encoded_bytes().contains(&0) {
         let message = "a path cannot contain a zero byte";

@@ -6,14 +6,17 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use block::{Operation, Status};
+use units::{Clock, Instant, MonotonicClock, Size};
 
 use crate::error::{OpenError, OpenErrorKind};
 use crate::fault::{Access, Fault, FaultBook};
 use crate::info::{DriveInfo, DriveKind};
 use crate::mapping::Mapping;
 use crate::open;
+use crate::pace::{PaceLaw, Pacer};
 use crate::signature::{self, Signature, WIPE_BYTES};
 use crate::spec::DriveSpec;
 
@@ -27,6 +30,8 @@ use crate::spec::DriveSpec;
 pub struct Drive {
     info: DriveInfo,
     backing: Backing,
+    /// Of a drive that pretends to be as slow as a model.
+    pacer: Option<Pacer>,
     faults: FaultBook,
 }
 
@@ -54,24 +59,27 @@ impl Drive {
                 let (file, info) = open::open_block_device(path)?;
                 (info, Backing::Kernel(file))
             }
-            DriveSpec::Memory { size } => {
-                let bytes = open::plain_size(spec, *size)?;
-                let mapping = Mapping::new(units::bytes_usize(bytes)).map_err(|error| {
-                    let cause = format!("no address space for it: {error}");
-                    OpenError::unnamed(OpenErrorKind::Size, spec.to_string(), cause)
-                })?;
-                let info = open::plain_info(DriveKind::Memory, bytes);
-                (info, Backing::Memory(mapping))
-            }
+            DriveSpec::Memory { size } => open_memory(spec, *size)?,
+            DriveSpec::Paced { size, .. } => open_memory(spec, *size)?,
             DriveSpec::Null { size } => {
                 let bytes = open::plain_size(spec, *size)?;
                 (open::plain_info(DriveKind::Null, bytes), Backing::Null)
             }
         };
+        let pacer = match spec {
+            DriveSpec::Paced { law, .. } => {
+                Some(Pacer::new(PaceLaw::clone(law), MonotonicClock.now()))
+            }
+            DriveSpec::File { .. }
+            | DriveSpec::BlockDevice { .. }
+            | DriveSpec::Memory { .. }
+            | DriveSpec::Null { .. } => None,
+        };
         let faults = FaultBook::default();
         Ok(Arc::new(Drive {
             info,
             backing,
+            pacer,
             faults,
         }))
     }
@@ -80,6 +88,22 @@ impl Drive {
     #[must_use]
     pub fn info(&self) -> &DriveInfo {
         &self.info
+    }
+
+    /// What the drive paces itself by, if it pretends to be as slow as a model. Only requests of
+    /// ports are paced; what the control path reads and writes is not.
+    #[must_use]
+    pub fn pace(&self) -> Option<&PaceLaw> {
+        self.pacer.as_ref().map(Pacer::law)
+    }
+
+    /// How long after `now` the answer to a request comes that begins now and will end with
+    /// `status`; asked once for each request.
+    pub(crate) fn pause(&self, now: Instant, access: &Access, status: Status) -> Duration {
+        match &self.pacer {
+            Some(pacer) if status.is_ok() => pacer.pause(now, access.operation, access.length),
+            Some(_) | None => Duration::ZERO,
+        }
     }
 
     /// Reads, blocking; for the control path. A null drive reads as zeroes here.
@@ -243,6 +267,17 @@ impl Drive {
         let (status, _) = self.faults.after(access, Status::Ok);
         as_error(status)
     }
+}
+
+/// Memory for a drive that keeps its bytes there; pages take memory when first written.
+fn open_memory(spec: &DriveSpec, size: Size) -> Result<(DriveInfo, Backing), OpenError> {
+    let bytes = open::plain_size(spec, size)?;
+    let mapping = Mapping::new(units::bytes_usize(bytes)).map_err(|error| {
+        let cause = format!("no address space for it: {error}");
+        OpenError::unnamed(OpenErrorKind::Size, spec.to_string(), cause)
+    })?;
+    let info = open::plain_info(DriveKind::Memory, bytes);
+    Ok((info, Backing::Memory(mapping)))
 }
 
 /// The operating system's word for an ordered fault.

@@ -1,4 +1,5 @@
-//! Drives: files, block devices, memory and null, behind one door per reactor.
+//! Drives: files, block devices, memory and null, behind one door per reactor; some pretend
+//! to be as slow as a real one.
 //!
 //! A [`Drive`] is opened once by the process, locked for as long as it lives, and shared by all
 //! reactors; each reactor has its own [`Port`], through which it submits requests to all drives and
@@ -16,6 +17,7 @@ mod info;
 mod ioctl;
 mod mapping;
 mod open;
+mod pace;
 mod port;
 mod probe;
 mod signature;
@@ -28,6 +30,7 @@ pub use drive::Drive;
 pub use error::{OpenError, OpenErrorKind, PortError, PortErrorKind};
 pub use fault::Fault;
 pub use info::{DriveInfo, DriveKind};
+pub use pace::{PaceLaw, SLOWER_MAX};
 pub use port::{DriveRequest, Port, PortOptions};
 pub use probe::{RingProbe, probe_ring};
 pub use signature::{

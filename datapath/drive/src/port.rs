@@ -11,7 +11,8 @@ mod tests;
 mod watches;
 mod work;
 
-use std::collections::VecDeque;
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BinaryHeap, VecDeque};
 use std::fmt;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -101,12 +102,35 @@ struct Seat {
     counters: DriveCounters,
 }
 
-/// An answer that an ordered fault holds back.
+/// An answer that an ordered fault holds back, or the pace of a pretended drive.
+#[derive(Clone, Copy, Debug)]
 struct Delayed {
     due: Instant,
+    /// How many were held back before it: those due together go out as they came.
+    order: u64,
     seat: u16,
     completion: Completion,
 }
+
+impl Ord for Delayed {
+    fn cmp(&self, other: &Delayed) -> Ordering {
+        (self.due, self.order).cmp(&(other.due, other.order))
+    }
+}
+
+impl PartialOrd for Delayed {
+    fn partial_cmp(&self, other: &Delayed) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Delayed {
+    fn eq(&self, other: &Delayed) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Delayed {}
 
 /// One reactor's door to all drives.
 ///
@@ -127,7 +151,9 @@ pub struct Port {
     starved: VecDeque<u32>,
     /// Answers that the next poll gives out.
     finished: Vec<Completion>,
-    delayed: Vec<Delayed>,
+    /// The next one that is due on top.
+    delayed: BinaryHeap<Reverse<Delayed>>,
+    delayed_times: u64,
     watches: Watches,
     answers: Vec<Answer>,
     in_kernel: usize,
@@ -180,7 +206,8 @@ impl Port {
             ready: VecDeque::with_capacity(requests),
             starved: VecDeque::with_capacity(requests),
             finished: Vec::with_capacity(requests),
-            delayed: Vec::with_capacity(requests),
+            delayed: BinaryHeap::with_capacity(requests),
+            delayed_times: 0,
             watches: Watches::default(),
             answers: Vec::with_capacity(4 * requests),
             in_kernel: 0,
@@ -223,16 +250,16 @@ impl Port {
             return;
         };
         self.seat(place).leaving = true;
-        let mut at = 0;
-        while at < self.delayed.len() {
-            if self.delayed[at].seat == place {
-                let cookie = self.delayed.swap_remove(at).completion.cookie;
+        let finished = &mut self.finished;
+        self.delayed.retain(|Reverse(delayed)| {
+            let stays = delayed.seat != place;
+            if !stays {
+                let cookie = delayed.completion.cookie;
                 let status = Status::Gone;
-                self.finished.push(Completion { cookie, status });
-            } else {
-                at += 1;
+                finished.push(Completion { cookie, status });
             }
-        }
+            stays
+        });
         let queued = self
             .tasks
             .find(|task| task.seat == place && task.stage == Stage::Queued);
@@ -424,7 +451,10 @@ impl Port {
         let (status, delay) = if seat.leaving {
             (Status::Gone, Duration::ZERO)
         } else {
-            seat.drive.faults().after(&request.access(), status)
+            // Only drives without a kernel behind them have a pace: they are answered as they begin.
+            let pause = seat.drive.pause(begun, &request.access(), status);
+            let (status, delay) = seat.drive.faults().after(&request.access(), status);
+            (status, delay.max(pause))
         };
         let cookie = request.cookie;
         let completion = Completion { cookie, status };
@@ -434,33 +464,34 @@ impl Port {
             self.finished.push(completion);
         } else {
             let due = begun + delay;
-            self.delayed.push(Delayed {
+            let order = self.delayed_times;
+            self.delayed_times += 1;
+            self.delayed.push(Reverse(Delayed {
                 due,
+                order,
                 seat: place,
                 completion,
-            });
+            }));
         }
     }
 
     /// Moves delayed answers that are due to the finished ones.
     fn give_due(&mut self) {
         let now = self.now;
-        let finished = &mut self.finished;
-        self.delayed.retain(|delayed| {
-            let wait = delayed.due > now;
-            if !wait {
-                finished.push(delayed.completion);
-            }
-            wait
-        });
+        while let Some(Reverse(next)) = self.delayed.peek()
+            && next.due <= now
+        {
+            self.finished.push(next.completion);
+            self.delayed.pop();
+        }
     }
 
     /// The limit of a sleep, or less when a delayed answer is due before.
     fn until_due(&self, limit: Option<Duration>) -> Option<Duration> {
-        let Some(due) = self.delayed.iter().map(|delayed| delayed.due).min() else {
+        let Some(Reverse(next)) = self.delayed.peek() else {
             return limit;
         };
-        let until = due.since(self.clock.now());
+        let until = next.due.since(self.clock.now());
         Some(limit.map_or(until, |limit| limit.min(until)))
     }
 

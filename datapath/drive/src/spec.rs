@@ -8,6 +8,8 @@ use std::str::FromStr;
 
 use units::Size;
 
+use crate::pace::PaceLaw;
+
 /// Which drive to open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DriveSpec {
@@ -27,6 +29,14 @@ pub enum DriveSpec {
     },
     /// Memory of this process, gone with it: `mem:1GiB`.
     Memory {
+        /// How large.
+        size: Size,
+    },
+    /// Memory of this process that answers as slowly as a model of a drive. Has no text: who
+    /// names models finds them, too.
+    Paced {
+        /// What it paces itself by.
+        law: Box<PaceLaw>,
         /// How large.
         size: Size,
     },
@@ -53,7 +63,7 @@ impl DriveSpec {
     pub fn path(&self) -> Option<&Path> {
         match self {
             DriveSpec::File { path, .. } | DriveSpec::BlockDevice { path } => Some(path),
-            DriveSpec::Memory { .. } | DriveSpec::Null { .. } => None,
+            DriveSpec::Memory { .. } | DriveSpec::Paced { .. } | DriveSpec::Null { .. } => None,
         }
     }
 }
@@ -179,6 +189,13 @@ impl fmt::Display for DriveSpec {
             }
             DriveSpec::BlockDevice { path } => write!(f, "{}", path.display()),
             DriveSpec::Memory { size } => write!(f, "mem:{}", Exact(*size)),
+            DriveSpec::Paced { law, size } => {
+                write!(f, "paced:{}", law.name())?;
+                if law.slower() > 1 {
+                    write!(f, ",scale=1/{}", law.slower())?;
+                }
+                write!(f, ",size={}", Exact(*size))
+            }
             DriveSpec::Null { size } => write!(f, "null:{}", Exact(*size)),
         }
     }

@@ -16,7 +16,9 @@ use crate::session::{Question, Session};
 pub(super) enum Drive {
     /// Open a drive; it is free until an array takes it
     Add {
-        /// file:PATH[,size=1GiB][,create], the path of a block device, mem:1GiB or null:1GiB
+        /// file:PATH[,size=1GiB][,create], the path of a block device, mem:1GiB, null:1GiB, or
+        /// paced:MODEL[,scale=1/1000][,size=1GiB][,interference=30%]: memory that answers as slowly
+        /// as a drive of a model (see `garboard expect --help`)
         #[arg(value_parser = super::spec)]
         spec: DriveSpec,
         /// Its name [default: the first free of d0, d1, …]
@@ -136,12 +138,7 @@ fn question(drive: &DriveView, what: &str) -> Question {
 
 /// Where a drive is, without what its size says better.
 pub(super) fn place(spec: &DriveSpec) -> String {
-    match spec {
-        DriveSpec::File { path, .. } => format!("file:{}", path.display()),
-        DriveSpec::Block { path } => path.display().to_string(),
-        DriveSpec::Memory { size_bytes } => format!("mem:{}", size(*size_bytes)),
-        DriveSpec::Null { size_bytes } => format!("null:{}", size(*size_bytes)),
-    }
+    spec.for_people()
 }
 
 /// What a person needs to recognise a drive before it is overwritten.

@@ -1,7 +1,5 @@
 //! `garboard expect`: what an array of given drives can do at most. Asks no engine.
 
-use std::path::Path;
-
 use array::Level;
 use clap::Args;
 use control::{Answer, EngineError, ErrorKind};
@@ -88,17 +86,7 @@ fn rate(text: &str) -> Result<Size, String> {
 
 /// A drive model by name or file.
 pub(super) fn model(text: &str) -> Result<Model, String> {
-    if let Some(model) = Model::named(text) {
-        return Ok(model);
-    }
-    let read = std::fs::read_to_string(Path::new(text)).map_err(|error| {
-        let names: Vec<&str> = Model::names().collect();
-        format!(
-            "no built-in model (there are {}), and no file that can be read: {error}",
-            names.join(", ")
-        )
-    })?;
-    Model::parse(&read).map_err(|error| error.to_string())
+    Model::find(text).map_err(|error| error.to_string())
 }
 
 impl Shape {

@@ -166,6 +166,11 @@ fn spec(text: &str) -> Result<DriveSpec, String> {
     let text = if let Some(rest) = text.strip_prefix("file:") {
         let (path, options) = rest.split_at(rest.find(',').unwrap_or(rest.len()));
         format!("file:{}{options}", absolute(path)?)
+    } else if let Some(rest) = text.strip_prefix("paced:")
+        && rest.starts_with("./")
+    {
+        let (path, options) = rest.split_at(rest.find(',').unwrap_or(rest.len()));
+        format!("paced:{}{options}", absolute(path)?)
     } else if text.starts_with("./") || text.starts_with("../") {
         absolute(text)?
     } else {

@@ -111,7 +111,7 @@ fn state(array: &ArrayView) -> Finding {
 /// Members that do not keep what is written.
 fn kinds(array: &ArrayView, members: &[&DriveView]) -> Option<Finding> {
     let keeps_nothing = |drive: &&&DriveView| match drive.spec {
-        DriveSpec::Memory { .. } | DriveSpec::Null { .. } => true,
+        DriveSpec::Memory { .. } | DriveSpec::Paced { .. } | DriveSpec::Null { .. } => true,
         DriveSpec::File { .. } | DriveSpec::Block { .. } => false,
     };
     let names: Vec<&str> = members

@@ -67,7 +67,7 @@ pub(super) fn device_of(tree: &Tree, view: &DriveView) -> Option<Device> {
             let (major, minor) = tree.device_of(path)?;
             tree.real(&format!("/sys/dev/block/{major}:{minor}"))?
         }
-        DriveSpec::Memory { .. } | DriveSpec::Null { .. } => return None,
+        DriveSpec::Memory { .. } | DriveSpec::Paced { .. } | DriveSpec::Null { .. } => return None,
     };
     // A partition has no queue of its own; its drive, one folder up, has.
     let folder = if folder.join("partition").exists() {

@@ -330,12 +330,10 @@ impl Host {
         };
         for spec in specs {
             let label = spec.to_string();
-            let read = Drive::open(&drives::spec_of(&spec))
-                .map_err(|open| crate::error::of_open(&label, &open))
-                .and_then(|opened| {
-                    let io = |source| of_io(format!("drive {label}"), "reading it", &source);
-                    records::read(DriveIndex(next), &opened).map_err(io)
-                });
+            let read = drives::open_spec(&label, &spec).and_then(|opened| {
+                let io = |source| of_io(format!("drive {label}"), "reading it", &source);
+                records::read(DriveIndex(next), &opened).map_err(io)
+            });
             match read {
                 Ok(one) => found.push(one),
                 // A device that is mounted or cannot be read holds no array that is free.

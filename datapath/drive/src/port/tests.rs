@@ -1,5 +1,7 @@
 //! A port against real files (on disk and in memory), memory drives, and ordered faults.
 
+mod paced;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
