@@ -451,7 +451,7 @@ impl Port {
         let (status, delay) = if seat.leaving {
             (Status::Gone, Duration::ZERO)
         } else {
-            // Only drives without a kernel behind them have a pace: they are answered as they begin.
+            // Only drives without a kernel behind them have a pace: answered as they begin.
             let pause = seat.drive.pause(begun, &request.access(), status);
             let (status, delay) = seat.drive.faults().after(&request.access(), status);
             (status, delay.max(pause))
