@@ -5,7 +5,7 @@
 //! Here is the story. Its parts: the engine's process, the guest's machine, its load, what
 //! blocks hold, and the report.
 
-mod content;
+pub(crate) mod content;
 mod kills;
 mod load;
 mod machine;

@@ -3,6 +3,7 @@
 //! Exit statuses: 0 success, 1 refused or failed, 2 wrong usage, 3 engine unreachable.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod cli;
 mod client;
 mod demo;

@@ -4,6 +4,7 @@
 //! look in a table.
 
 mod array;
+mod bench;
 mod demo;
 mod doctor;
 mod drive;
@@ -89,6 +90,8 @@ enum Asking {
     Job(job::Job),
     /// Show what on this host costs speed or safety, and the fix; works without an engine, too
     Doctor(doctor::Doctor),
+    /// Measure what an export answers, beside theory and a rival
+    Bench(Box<bench::Bench>),
     /// Show everything at a glance
     Status,
     /// Show rates, again and again
@@ -127,6 +130,7 @@ impl Cli {
             Asking::Vm(vm) => vm.run(session),
             Asking::Job(job) => job.run(session),
             Asking::Doctor(doctor) => doctor.run(session),
+            Asking::Bench(bench) => bench.run(session),
             Asking::Status => status::status(session),
             Asking::Top(top) => top.run(session),
         }

@@ -1,18 +1,18 @@
 //! What a block of the demo's volume holds: a function of its number and its version.
 
 /// Bytes of a block of the demo.
-pub(super) const BLOCK_BYTES: usize = 4096;
+pub(crate) const BLOCK_BYTES: usize = 4096;
 
 /// Bytes of a block in all its versions; version 0 is a block that was never written: zeroes.
 #[derive(Clone, Debug)]
-pub(super) struct Content {
+pub(crate) struct Content {
     seed: u64,
     scratch: Vec<u8>,
 }
 
 impl Content {
     /// Content of one run; another `seed` gives other bytes.
-    pub(super) fn new(seed: u64) -> Content {
+    pub(crate) fn new(seed: u64) -> Content {
         Content {
             seed,
             scratch: vec![0; BLOCK_BYTES],
@@ -21,7 +21,7 @@ impl Content {
 
     /// Writes what `block` holds at `version` to `target`, one block long: number, version,
     /// noise, and a checksum of all that at the end.
-    pub(super) fn fill(&self, block: u32, version: u32, target: &mut [u8]) {
+    pub(crate) fn fill(&self, block: u32, version: u32, target: &mut [u8]) {
         assert_eq!(target.len(), BLOCK_BYTES, "one block");
         if version == 0 {
             target.fill(0);
@@ -42,7 +42,7 @@ impl Content {
     }
 
     /// Says what is wrong with `found`, which should be `block` at `version`.
-    pub(super) fn check(&mut self, block: u32, version: u32, found: &[u8]) -> Result<(), String> {
+    pub(crate) fn check(&mut self, block: u32, version: u32, found: &[u8]) -> Result<(), String> {
         let mut expected = std::mem::take(&mut self.scratch);
         self.fill(block, version, &mut expected);
         let same = expected == found;
