@@ -7,8 +7,10 @@
 mod device;
 mod histogram;
 mod load;
+mod report;
 mod theory;
 mod verify;
+mod workloads;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,17 +19,19 @@ use std::time::Duration;
 use control::view::{ArrayView, DriveView};
 use control::{Answer, EngineError, ErrorKind};
 use models::Model;
-use serde::Serialize;
 use units::{Clock, MonotonicClock, bytes_u64};
 
 use load::{Limit, Measured, Order, Run, Work};
-use theory::{Basis, Theory};
+use report::{Against, Figures, Pair};
+use theory::Basis;
 use verify::Book;
+use workloads::{KIB, MIB, work};
+
+pub(crate) use report::{PointReport, Report};
+pub(crate) use workloads::{WORKLOADS, Workload};
 
 use crate::expect::Unit;
 
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
 /// Requests of the pass that writes everything, and of the one that reads it again.
 const PASS_BYTES: u64 = MIB;
 const PASS_DEPTH: usize = 8;
@@ -37,110 +41,6 @@ const VERIFY_BYTES_MAX: u64 = 64 << 30;
 const IN_FLIGHT_MAX: usize = 8192;
 /// Bytes in flight at the most when they are compared.
 const VERIFY_IN_FLIGHT_BYTES: u64 = 256 * MIB;
-
-/// A workload by name.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Workload {
-    pub(crate) name: &'static str,
-    pub(crate) about: &'static str,
-    work: Work,
-    /// What it is measured at when nobody says.
-    jobs: &'static [usize],
-    depths: &'static [usize],
-}
-
-const fn work(order: Order, bytes: u64, read_percent: u8) -> Work {
-    Work {
-        order,
-        bytes,
-        read_percent,
-        flush: false,
-    }
-}
-
-const ONE_AND_MANY: &[usize] = &[1, 32];
-const DEPTHS: &[usize] = &[1, 4, 16, 32];
-const STREAMS: &[usize] = &[1, 8];
-const SHALLOW_AND_DEEP: &[usize] = &[1, 32];
-
-/// All workloads, in the order in which they are measured. A length of zero is a full stripe, as
-/// the device tells it, made at least 1 MiB.
-pub(crate) const WORKLOADS: [Workload; 9] = [
-    Workload {
-        name: "random_read",
-        about: "4 KiB anywhere",
-        work: work(Order::Random, 4 * KIB, 100),
-        jobs: ONE_AND_MANY,
-        depths: DEPTHS,
-    },
-    Workload {
-        name: "random_write",
-        about: "4 KiB anywhere",
-        work: work(Order::Random, 4 * KIB, 0),
-        jobs: ONE_AND_MANY,
-        depths: DEPTHS,
-    },
-    Workload {
-        name: "random_mixed",
-        about: "4 KiB anywhere, 70 reads to 30 writes",
-        work: work(Order::Random, 4 * KIB, 70),
-        jobs: ONE_AND_MANY,
-        depths: SHALLOW_AND_DEEP,
-    },
-    Workload {
-        name: "sequential_read",
-        about: "1 MiB, each job in its own part",
-        work: work(Order::Sequential, MIB, 100),
-        jobs: STREAMS,
-        depths: SHALLOW_AND_DEEP,
-    },
-    Workload {
-        name: "sequential_write",
-        about: "1 MiB, each job in its own part",
-        work: work(Order::Sequential, MIB, 0),
-        jobs: STREAMS,
-        depths: SHALLOW_AND_DEEP,
-    },
-    Workload {
-        name: "stripe_write",
-        about: "full stripes, at least 1 MiB, each job in its own part",
-        work: work(Order::Sequential, 0, 0),
-        jobs: STREAMS,
-        depths: SHALLOW_AND_DEEP,
-    },
-    Workload {
-        name: "stripe_read",
-        about: "full stripes, at least 1 MiB, each job in its own part",
-        work: work(Order::Sequential, 0, 100),
-        jobs: STREAMS,
-        depths: SHALLOW_AND_DEEP,
-    },
-    Workload {
-        name: "odd_write",
-        about: "48 KiB, one after the other, beginning at 4 KiB; two streams",
-        work: work(Order::SequentialOdd, 48 * KIB, 0),
-        jobs: &[2],
-        depths: SHALLOW_AND_DEEP,
-    },
-    Workload {
-        name: "write_flush",
-        about: "4 KiB and a flush, as journals commit",
-        work: Work {
-            order: Order::Random,
-            bytes: 4 * KIB,
-            read_percent: 0,
-            flush: true,
-        },
-        jobs: &[1],
-        depths: SHALLOW_AND_DEEP,
-    },
-];
-
-impl Workload {
-    pub(crate) fn writes(&self) -> bool {
-        self.work.read_percent < 100
-    }
-}
 
 /// What is to be measured.
 #[derive(Clone, Debug)]
@@ -176,84 +76,6 @@ struct Point {
     depth: usize,
 }
 
-/// Everything that was found.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Report {
-    pub(crate) layer: &'static str,
-    pub(crate) socket: PathBuf,
-    pub(crate) against: Option<PathBuf>,
-    pub(crate) size_bytes: u64,
-    pub(crate) range_bytes: u64,
-    pub(crate) queues: usize,
-    pub(crate) seconds_per_point: f64,
-    pub(crate) verified: bool,
-    /// What was taken for granted, and what the figures are not.
-    pub(crate) assumptions: Vec<String>,
-    pub(crate) drive_model: Option<Model>,
-    pub(crate) slower: u32,
-    pub(crate) points: Vec<PointReport>,
-    pub(crate) skipped: Vec<String>,
-    pub(crate) errors: u64,
-    pub(crate) first_error: Option<String>,
-}
-
-/// One line of the table.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct PointReport {
-    pub(crate) workload: &'static str,
-    /// What its requests are.
-    pub(crate) about: &'static str,
-    pub(crate) request_bytes: u64,
-    pub(crate) jobs: usize,
-    pub(crate) depth: usize,
-    #[serde(flatten)]
-    pub(crate) measured: Figures,
-    pub(crate) theoretical: Option<Theory>,
-    /// Measured of theoretical, in percent.
-    pub(crate) efficiency_percent: Option<f64>,
-    /// By how much rates may be off because the window of the measurement cuts through the
-    /// requests in flight, in percent.
-    pub(crate) window_error_percent: f64,
-    /// Reactors that were busy, on average over the measurement with its warm-up; none when there
-    /// is no engine to ask, or a rival was measured in between.
-    pub(crate) cores_used: Option<f64>,
-    pub(crate) against: Option<Against>,
-}
-
-/// What was measured of one device.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Figures {
-    pub(crate) iops: f64,
-    pub(crate) bytes_per_second: f64,
-    pub(crate) latency_us_mean: f64,
-    pub(crate) latency_us_p50: f64,
-    pub(crate) latency_us_p99: f64,
-    pub(crate) latency_us_p999: f64,
-    pub(crate) latency_us_max: f64,
-    pub(crate) requests: u64,
-    pub(crate) errors: u64,
-    pub(crate) verified_bytes: u64,
-}
-
-/// How a rival did, pair by pair.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Against {
-    pub(crate) theirs: Figures,
-    pub(crate) pairs: Vec<Pair>,
-    pub(crate) ratio_median: f64,
-    pub(crate) ratio_min: f64,
-    pub(crate) ratio_max: f64,
-}
-
-/// One measurement of each, one right after the other.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Pair {
-    pub(crate) ours_iops: f64,
-    pub(crate) theirs_iops: f64,
-    /// Ours of theirs.
-    pub(crate) ratio: f64,
-}
-
 /// A count in a formula.
 fn float_of(number: usize) -> f64 {
     crate::expect::float(bytes_u64(number))
@@ -261,26 +83,6 @@ fn float_of(number: usize) -> f64 {
 
 fn number_of(number: usize) -> u64 {
     bytes_u64(number)
-}
-
-impl Figures {
-    fn of(measured: &Measured) -> Figures {
-        let micros = |ns: u64| crate::expect::float(ns.min(1 << 52)) / 1000.0;
-        let latency = &measured.latency;
-        let seconds = measured.seconds.max(1e-9);
-        Figures {
-            iops: crate::expect::float(measured.requests) / seconds,
-            bytes_per_second: crate::expect::float(measured.bytes) / seconds,
-            latency_us_mean: micros(latency.mean_ns()),
-            latency_us_p50: micros(latency.per_mille(500)),
-            latency_us_p99: micros(latency.per_mille(990)),
-            latency_us_p999: micros(latency.per_mille(999)),
-            latency_us_max: micros(latency.max_ns()),
-            requests: measured.requests,
-            errors: measured.errors,
-            verified_bytes: measured.verified_bytes,
-        }
-    }
 }
 
 /// Who looks on while it is measured.

@@ -126,6 +126,12 @@ fn everything_is_verified_when_that_is_asked() {
             "memory has no model: {point}"
         );
     }
+}
+
+#[test]
+fn theory_needs_a_model_and_says_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = engine(folder.path(), "mem:64MiB", 1);
     // With a model there is a theory, which memory beats.
     let report = engine.json(&[
         "bench",
@@ -269,16 +275,6 @@ fn what_must_not_be_measured_is_refused() {
         "{nobody}"
     );
     assert_eq!(engine.refused(&["bench", "nosuch"])["code"], "not_found");
-    for wrong in [
-        &["bench"][..],
-        &["bench", "e0", "--target", "/x"],
-        &["bench", "e0", "--workloads", "sideways"],
-        &["bench", "e0", "--seconds", "0"],
-        &["bench", "e0", "--depth", "0"],
-        &["bench", "e0", "--pairs", "3"],
-    ] {
-        assert_eq!(engine.command(wrong).status.code(), Some(2), "{wrong:?}");
-    }
     // More than the queues hold is skipped, and said.
     let report = engine.json(&[
         "bench",
@@ -298,4 +294,20 @@ fn what_must_not_be_measured_is_refused() {
         skipped.starts_with("random_read 4x512: 2048 requests"),
         "{skipped}"
     );
+}
+
+#[test]
+fn wrong_usage_ends_with_2() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = Engine::start(folder.path());
+    for wrong in [
+        &["bench"][..],
+        &["bench", "e0", "--target", "/x"],
+        &["bench", "e0", "--workloads", "sideways"],
+        &["bench", "e0", "--seconds", "0"],
+        &["bench", "e0", "--depth", "0"],
+        &["bench", "e0", "--pairs", "3"],
+    ] {
+        assert_eq!(engine.command(wrong).status.code(), Some(2), "{wrong:?}");
+    }
 }
