@@ -53,6 +53,9 @@ pub struct ArrayCreateBody {
     /// Everything that has a default.
     #[serde(default)]
     pub options: ArrayOptions,
+    /// Names or uuids of free drives that wait for members to fail.
+    #[serde(default)]
+    pub spares: Vec<String>,
     /// Overwrite drives that carry a signature.
     #[serde(default)]
     pub force: bool,
@@ -89,6 +92,45 @@ pub struct ReplaceBody {
     /// Overwrite a signature on it.
     #[serde(default)]
     pub force: bool,
+}
+
+/// `POST /v1/arrays/NAME/spares`, `POST /v1/pools/NAME/drives`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SpareBody {
+    /// Name or uuid of a free drive.
+    pub drive: String,
+    /// Erase what it carries.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// `POST /v1/pools`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PoolCreateBody {
+    /// Its name.
+    pub name: String,
+    /// Its uuid; makes the call idempotent.
+    #[serde(default)]
+    pub uuid: Option<Uuid>,
+    /// Names or uuids of free drives.
+    #[serde(default)]
+    pub drives: Vec<String>,
+    /// Names or uuids of arrays that take spares from it.
+    #[serde(default)]
+    pub arrays: Vec<String>,
+    /// Erase what the drives carry.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// `POST /v1/pools/NAME/arrays`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PoolArrayBody {
+    /// Name or uuid of an array.
+    pub array: String,
 }
 
 /// `POST /v1/volumes`.

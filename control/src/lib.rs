@@ -18,6 +18,7 @@ pub mod scrub;
 pub mod serve;
 pub mod service;
 pub mod settings;
+pub mod spares;
 pub mod view;
 pub mod wanted;
 

@@ -3,7 +3,7 @@
 use units::limits::NAME_BYTES_MAX;
 use uuid::Uuid;
 
-use crate::view::{ArrayView, DriveView, ExportView, VolumeView};
+use crate::view::{ArrayView, DriveView, ExportView, PoolView, VolumeView};
 use crate::{Answer, EngineError, ErrorKind};
 
 /// Checks that `text` can be the name of an object.
@@ -41,7 +41,7 @@ pub fn check_key(text: &str) -> Result<(), String> {
 
 /// An object that has a name and a uuid.
 pub trait Named {
-    /// `drive`, `array`, `volume` or `export`.
+    /// `drive`, `array`, `pool`, `volume` or `export`.
     const KIND: &'static str;
     /// Its name.
     fn name(&self) -> &str;
@@ -67,6 +67,7 @@ named!(DriveView, "drive");
 named!(ArrayView, "array");
 named!(VolumeView, "volume");
 named!(ExportView, "export");
+named!(PoolView, "pool");
 
 /// `drive d3`: how an error names an object.
 #[must_use]

@@ -7,6 +7,9 @@ use std::time::Duration;
 use sd_notify::NotifyState;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
+use units::limits::SPARE_LOOK;
+use units::{Clock, MonotonicClock};
 
 use crate::api::{self, Peer};
 use crate::claim::ApiSocket;
@@ -45,6 +48,7 @@ pub async fn serve(
         tasks.push(tokio::spawn(async move { service.await }));
     }
     let watchdog = tokio::spawn(watchdog(Arc::clone(&control)));
+    let tending = tokio::spawn(tend(Arc::clone(&control)));
     notify(&[NotifyState::Ready]);
     tracing::info!(event = "engine_ready", version = env!("CARGO_PKG_VERSION"));
 
@@ -61,6 +65,7 @@ pub async fn serve(
     if tokio::time::timeout(DRAIN, drained).await.is_err() {
         tracing::warn!(event = "calls_cut_off", seconds = DRAIN.as_secs());
     }
+    tending.abort();
     let finished = tokio::task::spawn_blocking(move || control.shutdown()).await;
     watchdog.abort();
     let finished = finished.unwrap_or_else(|error| {
@@ -76,6 +81,25 @@ pub async fn serve(
     }
     drop(socket);
     finished
+}
+
+/// Looks for members to be replaced by spares, again and again.
+async fn tend(control: Arc<Control>) {
+    let mut ticks = tokio::time::interval(SPARE_LOOK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut told = false;
+    loop {
+        ticks.tick().await;
+        let control = Arc::clone(&control);
+        let look = move || control.tend_spares(MonotonicClock.now());
+        let looked = tokio::task::spawn_blocking(look).await;
+        if let Ok(Err(error)) = &looked
+            && !told
+        {
+            tracing::error!(event = "spares_not_tended", %error);
+        }
+        told = matches!(looked, Ok(Err(_)));
+    }
 }
 
 /// Tells systemd's watchdog that the engine answers, as often as it asked for; a hung engine

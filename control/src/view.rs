@@ -37,6 +37,8 @@ pub struct IoCounters {
 pub enum DriveState {
     /// Open, and nobody's.
     Free,
+    /// Open, and waits to become a member.
+    Spare,
     /// A member of an array, or a part of an array not started.
     Member,
     /// Answered with errors, or left out of its array.
@@ -60,8 +62,10 @@ pub struct DriveView {
     pub identity: String,
     /// What it is doing.
     pub state: DriveState,
-    /// Its array, if it belongs to one.
+    /// Its array, if it belongs to one, or waits for its members to fail.
     pub array: Option<String>,
+    /// The pool of spares that it is in.
+    pub pool: Option<String>,
     /// Its place there.
     pub member: Option<u16>,
     /// The maker's name for it.
@@ -156,6 +160,12 @@ pub struct ArrayView {
     pub stripe_bytes: u64,
     /// The unit of addressing.
     pub block_bytes: u64,
+    /// What a drive must have to be a member.
+    pub member_bytes: u64,
+    /// Drives that wait for its members to fail, and for no other array's.
+    pub spares: Vec<String>,
+    /// The pool that it takes spares from when it has none of its own.
+    pub pool: Option<String>,
     /// What volumes can use in all.
     pub size_bytes: u64,
     /// What volumes can still use.
@@ -182,6 +192,19 @@ pub struct ArrayView {
     pub jobs: Vec<u64>,
     /// What the operator should know, in sentences: shared controllers, what a forced start lost.
     pub warnings: Vec<String>,
+}
+
+/// Spares that several arrays share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolView {
+    /// Its name.
+    pub name: String,
+    /// Its uuid.
+    pub uuid: Uuid,
+    /// The drives that wait in it.
+    pub drives: Vec<String>,
+    /// The arrays that take spares from it.
+    pub arrays: Vec<String>,
 }
 
 /// An array found on drives that serve none.

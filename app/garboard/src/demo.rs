@@ -180,6 +180,7 @@ impl Story<'_, '_> {
             level: Level::Raid6,
             drives: (0..MEMBERS).map(|number| format!("d{number}")).collect(),
             options: ArrayOptions::default(),
+            spares: Vec::new(),
             force: false,
         };
         let _: ArrayView = self.session.post("/v1/arrays", &array)?;

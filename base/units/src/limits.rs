@@ -1,5 +1,7 @@
 //! Every bound of the engine, by name, in one place.
 
+use std::time::Duration;
+
 /// Members of one group: k + M. A role set is one 64-bit word.
 pub const GROUP_MEMBERS_MAX: usize = 64;
 /// Parity chunks of one stripe.
@@ -50,5 +52,12 @@ pub const VOLUME_BANDWIDTH_MIN: u64 = 4096;
 pub const VOLUME_BURST_MS: u64 = 100;
 /// And for so long at the most. At the least, one millisecond: reactors wake up late.
 pub const VOLUME_BURST_MS_MAX: u64 = 3_600_000;
+/// A spare takes no place that is lost for less than this: a drive that is merely gone for a moment
+/// (a cable, an enclosure that starts again) comes back with all but what it missed.
+pub const SPARE_GRACE: Duration = Duration::from_secs(30);
+/// Between two looks for places that are lost for so long.
+pub const SPARE_LOOK: Duration = Duration::from_secs(1);
+/// A spare that could not be made a member is tried again after this.
+pub const SPARE_RETRY: Duration = Duration::from_secs(600);
 /// The largest guest request that is answered, in bytes.
 pub const REQUEST_BYTES_MAX: u64 = 16 << 20;

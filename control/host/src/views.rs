@@ -54,6 +54,7 @@ pub(crate) fn drive(state: &State, entry: &DriveEntry, reports: &[ReactorReport]
         identity: found::identity(&entry.drive, &entry.mark),
         state: drive_state,
         array: array.and_then(array_name),
+        pool: None,
         member: member.map(|member| member.0),
         model: info.model.clone(),
         serial: info.serial.clone(),
@@ -141,6 +142,10 @@ pub(crate) fn array(
         chunk_bytes: geometry.chunk_bytes(),
         stripe_bytes: geometry.stripe_bytes(),
         block_bytes: geometry.block_size().bytes(),
+        member_bytes: entry.superblock.layout.member_bytes,
+        // The control path knows the spares.
+        spares: Vec::new(),
+        pool: None,
         size_bytes: space.bytes(space.count()),
         free_bytes: space.bytes(space.count().saturating_sub(used)),
         extent_bytes: space.bytes(1),

@@ -12,6 +12,10 @@
 //! | `POST /v1/arrays/NAME/members/INDEX/fail`, `…/replace` | members |
 //! | `GET`, `POST`, `DELETE /v1/arrays/NAME/rebuild`, `…/resync` | show, start, stop background work |
 //! | `GET`, `POST`, `DELETE /v1/arrays/NAME/scrub` | show, start, pause the scrub |
+//! | `POST /v1/arrays/NAME/spares`, `DELETE …/spares/DRIVE` | add, remove a spare |
+//! | `GET`, `POST /v1/pools`, `GET`, `DELETE /v1/pools/NAME` | pools of spares: list, create, show, delete |
+//! | `POST /v1/pools/NAME/drives`, `DELETE …/drives/DRIVE` | add, remove a spare of a pool |
+//! | `POST /v1/pools/NAME/arrays`, `DELETE …/arrays/ARRAY` | let an array take spares from it, or not |
 //! | `POST /v1/import/find`, `POST /v1/import` | look for arrays, take one over |
 //! | `GET`, `POST /v1/volumes` | list, create |
 //! | `GET`, `PATCH`, `DELETE /v1/volumes/NAME` | show, resize, delete |
@@ -27,6 +31,7 @@
 mod audit;
 mod exchange;
 mod objects;
+mod spares;
 
 use std::sync::Arc;
 
@@ -34,7 +39,7 @@ use axum::Router;
 use axum::http::header::CONTENT_TYPE;
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post, put};
+use axum::routing::{delete, get, post, put};
 
 pub use audit::Peer;
 use exchange::{Failure, run};
@@ -48,6 +53,7 @@ pub fn router(control: Arc<Control>) -> Router {
     let changing = Router::new()
         .merge(drives())
         .merge(arrays())
+        .merge(pools())
         .merge(volumes_and_exports())
         .layer(middleware::from_fn(audit::audit));
     looking
@@ -117,8 +123,32 @@ fn arrays() -> Router<Arc<Control>> {
                 .post(objects::start_scrub)
                 .delete(objects::stop_scrub),
         )
+        .route("/v1/arrays/{key}/spares", post(spares::add_spare))
+        .route(
+            "/v1/arrays/{key}/spares/{drive}",
+            delete(spares::remove_spare),
+        )
         .route("/v1/import/find", post(objects::find_arrays))
         .route("/v1/import", post(objects::import_array))
+}
+
+fn pools() -> Router<Arc<Control>> {
+    Router::new()
+        .route("/v1/pools", get(spares::pools).post(spares::create_pool))
+        .route(
+            "/v1/pools/{key}",
+            get(spares::pool).delete(spares::delete_pool),
+        )
+        .route("/v1/pools/{key}/drives", post(spares::add_pool_drive))
+        .route(
+            "/v1/pools/{key}/drives/{drive}",
+            delete(spares::remove_pool_drive),
+        )
+        .route("/v1/pools/{key}/arrays", post(spares::attach_pool))
+        .route(
+            "/v1/pools/{key}/arrays/{array}",
+            delete(spares::detach_pool),
+        )
 }
 
 fn volumes_and_exports() -> Router<Arc<Control>> {

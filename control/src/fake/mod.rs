@@ -197,6 +197,7 @@ impl FakeEngine {
                 DriveState::Free
             },
             array: host_array.and_then(|(array, _)| name_of(array)),
+            pool: None,
             member: host_array.map(|(_, member)| member),
             model: Some("Pretended".into()),
             serial: Some(format!("S-{}", known.name)),

@@ -4,6 +4,7 @@ use units::limits::{ARRAY_MEMBERS_MAX, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, PARITY_
 use units::{BlockSize, Size};
 
 use super::restore::Start;
+use super::spares::{refuse_pointless, refuse_unfit};
 use super::{Control, invalid};
 use crate::body::{ArrayCreateBody, ImportBody, ReplaceBody};
 use crate::name::{self, Create};
@@ -11,7 +12,8 @@ use crate::request::{
     ArrayCreate, ArrayImport, ArrayModify, ArrayOptions, BackgroundKind, DriveSpec, MemberReplace,
 };
 use crate::scrub::{ScrubBody, ScrubView};
-use crate::view::{ArrayView, FoundArray, JobKind, JobView};
+use crate::spares::SpareOf;
+use crate::view::{ArrayView, DriveView, FoundArray, JobKind, JobView};
 use crate::wanted::Change;
 use crate::{Answer, EngineError, ErrorKind};
 
@@ -19,7 +21,9 @@ impl Control {
     /// All arrays, by name.
     #[must_use]
     pub fn arrays(&self) -> Vec<ArrayView> {
-        self.engine.arrays()
+        let mut arrays = self.engine.arrays();
+        self.show_spares(&mut arrays);
+        arrays
     }
 
     /// One array, by name or uuid.
@@ -46,6 +50,7 @@ impl Control {
         let object = name::object::<ArrayView>(&body.name);
         check_options(&object, &body.options)?;
         let drives = self.drive_names(&object, &body.drives)?;
+        let spares = self.spares_to_be(&object, &drives, &body)?;
         let create = ArrayCreate {
             name: body.name,
             uuid,
@@ -56,8 +61,50 @@ impl Control {
         };
         let array = self.engine.create_array(&create)?;
         self.record_drives_or_say();
+        if let Err(error) = self.give_spares(&array, &spares, body.force) {
+            let undone = self.engine.destroy_array(&array.name, false);
+            self.undo("destroy_array", undone);
+            self.record_drives_or_say();
+            return Err(error);
+        }
         tracing::info!(event = "array_created", object, uuid = %array.uuid);
-        Ok(array)
+        self.array(&array.name)
+    }
+
+    /// The drives that shall be spares of a new array, if they are free and none of its members.
+    fn spares_to_be(
+        &self,
+        object: &str,
+        members: &[String],
+        body: &ArrayCreateBody,
+    ) -> Answer<Vec<DriveView>> {
+        let mut spares: Vec<DriveView> = Vec::new();
+        for key in &body.spares {
+            let drive = self.drive(key)?;
+            let twice = spares.iter().any(|spare| spare.name == drive.name);
+            if twice || members.contains(&drive.name) {
+                let message = format!("drive {} is named twice", drive.name);
+                return Err(invalid(object, message).next("name each drive once"));
+            }
+            self.refuse_unfree(&drive, body.force)?;
+            spares.push(drive);
+        }
+        Ok(spares)
+    }
+
+    /// Makes these drives the spares of a new array, or none of them.
+    fn give_spares(&self, array: &ArrayView, spares: &[DriveView], force: bool) -> Answer<()> {
+        if !spares.is_empty() {
+            refuse_pointless(array)?;
+        }
+        for drive in spares {
+            refuse_unfit(array, drive)?;
+        }
+        let mut changes = Vec::new();
+        for drive in spares {
+            changes.extend(self.make_spare(drive, SpareOf::Array(array.uuid), force)?);
+        }
+        self.wanted.apply(&changes)
     }
 
     /// The names of open drives, each at most once.
@@ -71,7 +118,7 @@ impl Control {
         }
         let mut names: Vec<String> = Vec::with_capacity(keys.len());
         for key in keys {
-            let name = self.open_drive_name(key)?;
+            let name = self.free_drive_name(key)?;
             if names.contains(&name) {
                 let message = format!("drive {name} is named twice");
                 return Err(invalid(object, message).next("name each drive once"));
@@ -163,8 +210,8 @@ impl Control {
         for volume in &volumes {
             self.refuse_wanted_exports(volume)?;
         }
+        let mut changes = self.forgotten_with(&array)?;
         self.engine.destroy_array(&array.name, force)?;
-        let mut changes = vec![Change::NotStopped(array.uuid)];
         changes.extend(volumes.iter().map(|volume| Change::NoLimit(volume.uuid)));
         self.wanted.apply(&changes)?;
         self.record_drives_or_say();
@@ -194,6 +241,7 @@ impl Control {
         let _changing = self.change();
         let array = self.array_with_member(key, member)?;
         let view = self.engine.fail_member(&array.name, member)?;
+        self.tending().given_up.insert((array.uuid, member));
         self.record_drives_or_say();
         tracing::warn!(event = "member_failed_by_command", object = %format_args!("array {}", array.name), member);
         Ok(view)
@@ -206,7 +254,7 @@ impl Control {
     pub fn replace_member(&self, key: &str, member: u16, body: &ReplaceBody) -> Answer<ArrayView> {
         let _changing = self.change();
         let array = self.array_with_member(key, member)?;
-        let drive = self.open_drive_name(&body.drive)?;
+        let drive = self.free_drive_name(&body.drive)?;
         let replace = MemberReplace {
             member,
             drive,

@@ -3,6 +3,7 @@
 use units::limits::DRIVES_MAX;
 
 use super::restore::Start;
+use super::spares::refuse_spare;
 use super::{Control, restore};
 use crate::body::DriveAddBody;
 use crate::name::{self, Create};
@@ -18,13 +19,14 @@ impl Control {
     /// `Internal` when the wanted state cannot be read.
     pub fn drives(&self) -> Answer<Vec<DriveView>> {
         let mut drives = self.engine.drives();
-        let causes = self.causes();
-        for known in self.wanted.state()?.drives.into_values() {
+        let state = self.wanted.state()?;
+        for known in state.drives.values() {
             if drives.iter().all(|drive| drive.name != known.name) {
-                let cause = causes.drives.get(&known.name).cloned();
-                drives.push(missing(known, cause));
+                let cause = self.causes().drives.get(&known.name).cloned();
+                drives.push(missing(known.clone(), cause));
             }
         }
+        self.show_spare_drives(&state, &mut drives);
         drives.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(drives)
     }
@@ -121,6 +123,7 @@ impl Control {
     pub fn remove_drive(&self, key: &str, force: bool) -> Answer<DriveView> {
         let _changing = self.change();
         let drive = self.drive(key)?;
+        refuse_spare(&drive)?;
         if self
             .engine
             .drives()
@@ -129,7 +132,11 @@ impl Control {
         {
             self.engine.remove_drive(&drive.name, force)?;
         }
-        self.wanted.apply(&[Change::NoDrive(drive.name.clone())])?;
+        let gone = [
+            Change::NoDrive(drive.name.clone()),
+            Change::NoSpare(drive.uuid),
+        ];
+        self.wanted.apply(&gone)?;
         self.causes().drives.remove(&drive.name);
         tracing::info!(event = "drive_removed", object = %format_args!("drive {}", drive.name));
         Ok(drive)
@@ -141,7 +148,7 @@ impl Control {
     /// As [`crate::Engine::wipe_drive`].
     pub fn wipe_drive(&self, key: &str, force: bool) -> Answer<DriveView> {
         let _changing = self.change();
-        let name = self.open_drive_name(key)?;
+        let name = self.free_drive_name(key)?;
         let drive = self.engine.wipe_drive(&name, force)?;
         self.record_drives_or_say();
         tracing::info!(event = "drive_wiped", object = %format_args!("drive {name}"));
@@ -157,6 +164,12 @@ impl Control {
         let name = self.open_drive_name(key)?;
         self.engine.locate_drive(&name, lamp)?;
         self.drive(&name)
+    }
+
+    /// The name of a drive that must be open, and that nobody waits with.
+    pub(super) fn free_drive_name(&self, key: &str) -> Answer<String> {
+        refuse_spare(&self.drive(key)?)?;
+        self.open_drive_name(key)
     }
 
     /// The name of a drive that must be open.
@@ -226,6 +239,7 @@ fn missing(known: DriveKnown, cause: Option<String>) -> DriveView {
         identity: known.identity,
         state: DriveState::Missing,
         array: None,
+        pool: None,
         member: None,
         model: None,
         serial: None,

@@ -8,13 +8,17 @@ mod arrays;
 mod drives;
 mod exports;
 mod restore;
+mod spares;
+mod tending;
 mod volumes;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use units::limits::SPARE_GRACE;
 use units::{Clock, Instant, MonotonicClock};
 
 use crate::metrics::Metric;
@@ -29,6 +33,8 @@ pub struct Control {
     runtime_dir: PathBuf,
     changing: Mutex<()>,
     causes: Mutex<Causes>,
+    tending: Mutex<tending::Tending>,
+    spare_grace: Duration,
     begun: Instant,
 }
 
@@ -58,6 +64,8 @@ impl Control {
             runtime_dir,
             changing: Mutex::new(()),
             causes: Mutex::new(Causes::default()),
+            tending: Mutex::default(),
+            spare_grace: SPARE_GRACE,
             begun: MonotonicClock.now(),
         }
     }
@@ -110,7 +118,7 @@ impl Control {
             uptime_s: uptime.as_secs(),
             drives: count(&self.drives()?, |drive| match drive.state {
                 DriveState::Failed | DriveState::Missing => true,
-                DriveState::Free | DriveState::Member => false,
+                DriveState::Free | DriveState::Spare | DriveState::Member => false,
             }),
             arrays: count(&self.arrays(), |array| match array.state {
                 ArrayState::Degraded | ArrayState::Failed => true,
@@ -138,6 +146,7 @@ impl Control {
     /// As [`Engine::shutdown`].
     pub fn shutdown(&self) -> Answer<()> {
         let _changing = self.change();
+        self.tending().ended = true;
         self.engine.shutdown()
     }
 

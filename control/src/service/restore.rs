@@ -36,6 +36,7 @@ impl Control {
         self.engine.assemble();
         self.start_arrays(&state, start);
         self.record_drives()?;
+        self.forget_used_spares(&state)?;
         self.set_limits(&state);
         self.make_exports(&state);
         Ok(())

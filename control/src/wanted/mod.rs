@@ -1,7 +1,7 @@
 //! The wanted state: what the operator asked for and the drives cannot say themselves.
 //!
-//! Drives by identity, exports with their guest-visible profile, limits, and which arrays are to
-//! stay stopped. Arrays and volumes are true on the drives only and are not kept here.
+//! Drives by identity, which of them are spares and for whom, exports with their guest-visible
+//! profile, limits, and which arrays are to stay stopped. Arrays and volumes are true on the drives only and are not kept here.
 //!
 //! **Order against the engine.** The engine acts first, then the change is recorded (one redb
 //! transaction, on the drive before `apply` returns), then the caller is answered. So
@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::request::{DriveKnown, ExportCreate, VolumeLimit};
+use crate::spares::SpareOf;
 use crate::{Answer, EngineError, ErrorKind};
 
 /// Counts up when a record changes its meaning; an older engine refuses a newer state.
@@ -29,6 +30,8 @@ const DRIVES: TableDefinition<&str, &str> = TableDefinition::new("drives");
 const EXPORTS: TableDefinition<&str, &str> = TableDefinition::new("exports");
 const LIMITS: TableDefinition<u128, &str> = TableDefinition::new("limits");
 const STOPPED: TableDefinition<u128, ()> = TableDefinition::new("stopped_arrays");
+const SPARES: TableDefinition<u128, &str> = TableDefinition::new("spares");
+const POOLS: TableDefinition<&str, &str> = TableDefinition::new("pools");
 /// The file in the state directory.
 pub const FILE_NAME: &str = "wanted.redb";
 
@@ -39,6 +42,15 @@ pub struct WantedExport {
     pub create: ExportCreate,
     /// Its volume. A guest is never given another volume of the same name.
     pub volume_uuid: Uuid,
+}
+
+/// A pool of spares as it is wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WantedPool {
+    /// Its uuid.
+    pub uuid: Uuid,
+    /// The arrays that take spares from it, by uuid.
+    pub arrays: BTreeSet<Uuid>,
 }
 
 /// Everything wanted.
@@ -52,6 +64,10 @@ pub struct WantedState {
     pub limits: BTreeMap<Uuid, VolumeLimit>,
     /// Arrays that stay stopped at a start, by uuid.
     pub stopped: BTreeSet<Uuid>,
+    /// Spares by the uuid of the drive: the drive's own record has its identity.
+    pub spares: BTreeMap<Uuid, SpareOf>,
+    /// Pools of spares by name.
+    pub pools: BTreeMap<String, WantedPool>,
 }
 
 /// One change of the wanted state.
@@ -73,6 +89,14 @@ pub enum Change {
     Stopped(Uuid),
     /// The array starts by itself.
     NotStopped(Uuid),
+    /// The drive of this uuid is a spare.
+    Spare(Uuid, SpareOf),
+    /// The drive of this uuid is no spare any more.
+    NoSpare(Uuid),
+    /// The pool is wanted like this.
+    Pool(String, WantedPool),
+    /// The pool is not wanted any more.
+    NoPool(String),
 }
 
 /// The kept wanted state.
@@ -138,6 +162,8 @@ impl Wanted {
         write.open_table(EXPORTS).map_err(unwritable)?;
         write.open_table(LIMITS).map_err(unwritable)?;
         write.open_table(STOPPED).map_err(unwritable)?;
+        write.open_table(SPARES).map_err(unwritable)?;
+        write.open_table(POOLS).map_err(unwritable)?;
         write.commit().map_err(unwritable)
     }
 
@@ -192,6 +218,7 @@ impl Wanted {
                 .map_err(unreadable_by)?;
             state.stopped.insert(Uuid::from_u128(uuid));
         }
+        read_spares(&read, &mut state)?;
         Ok(state)
     }
 
@@ -209,6 +236,22 @@ impl Wanted {
         }
         write.commit().map_err(unwritable)
     }
+}
+
+fn read_spares(read: &redb::ReadTransaction, state: &mut WantedState) -> Answer<()> {
+    let spares = read.open_table(SPARES).map_err(unreadable_by)?;
+    for row in spares.iter().map_err(unreadable_by)? {
+        let (drive, text) = row.map_err(unreadable_by)?;
+        let drive = Uuid::from_u128(drive.value());
+        state.spares.insert(drive, parse(text.value())?);
+    }
+    let pools = read.open_table(POOLS).map_err(unreadable_by)?;
+    for row in pools.iter().map_err(unreadable_by)? {
+        let (name, text) = row.map_err(unreadable_by)?;
+        let name = name.value().to_owned();
+        state.pools.insert(name, parse(text.value())?);
+    }
+    Ok(())
 }
 
 fn apply_one(write: &redb::WriteTransaction, change: &Change) -> Answer<()> {
@@ -267,6 +310,43 @@ fn apply_one(write: &redb::WriteTransaction, change: &Change) -> Answer<()> {
                 .remove(uuid.as_u128())
                 .map_err(unwritable)?;
         }
+        Change::Spare(..) | Change::NoSpare(_) | Change::Pool(..) | Change::NoPool(_) => {
+            return apply_to_spares(write, change);
+        }
+    }
+    Ok(())
+}
+
+fn apply_to_spares(write: &redb::WriteTransaction, change: &Change) -> Answer<()> {
+    let mut spares = write.open_table(SPARES).map_err(unwritable)?;
+    let mut pools = write.open_table(POOLS).map_err(unwritable)?;
+    match change {
+        Change::Spare(drive, of) => {
+            let text = print(of);
+            spares
+                .insert(drive.as_u128(), text.as_str())
+                .map_err(unwritable)?;
+        }
+        Change::NoSpare(drive) => {
+            spares.remove(drive.as_u128()).map_err(unwritable)?;
+        }
+        Change::Pool(name, pool) => {
+            let text = print(pool);
+            pools
+                .insert(name.as_str(), text.as_str())
+                .map_err(unwritable)?;
+        }
+        Change::NoPool(name) => {
+            pools.remove(name.as_str()).map_err(unwritable)?;
+        }
+        Change::Drive(_)
+        | Change::NoDrive(_)
+        | Change::Export(_)
+        | Change::NoExport(_)
+        | Change::Limit(..)
+        | Change::NoLimit(_)
+        | Change::Stopped(_)
+        | Change::NotStopped(_) => unreachable!("the caller has done these"),
     }
     Ok(())
 }

@@ -74,7 +74,17 @@ fn every_change_is_there_after_a_kill() {
     expected.exports.insert("e".into(), export("e"));
     expected.limits.insert(volume, limit());
     expected.stopped.insert(array);
+    let pool = WantedPool {
+        uuid: Uuid::from_u128(4),
+        arrays: BTreeSet::from([array]),
+    };
+    expected.pools.insert("p".into(), pool.clone());
+    expected.spares.insert(volume, SpareOf::Pool("p".into()));
+    expected.spares.insert(array, SpareOf::Array(array));
     let changes = [
+        Change::Pool("p".into(), pool),
+        Change::Spare(volume, SpareOf::Pool("p".into())),
+        Change::Spare(array, SpareOf::Array(array)),
         Change::Export(Box::new(export("e"))),
         Change::Limit(volume, limit()),
         Change::Stopped(array),
@@ -87,6 +97,9 @@ fn every_change_is_there_after_a_kill() {
         Change::NoExport("e".into()),
         Change::NoLimit(volume),
         Change::NotStopped(array),
+        Change::NoSpare(volume),
+        Change::NoSpare(array),
+        Change::NoPool("p".into()),
     ];
     wanted.apply(&changes).expect("recorded");
     expected = WantedState::default();

@@ -14,7 +14,7 @@ use crate::session::{Question, Session};
 /// Drives: what arrays are made of.
 #[derive(Debug, Subcommand)]
 pub(super) enum Drive {
-    /// Open a drive; it is free until an array takes it
+    /// Open a drive; it is free until an array takes it or it is made a spare
     Add {
         /// file:PATH[,size=1GiB][,create], the path of a block device, mem:1GiB, null:1GiB, or
         /// paced:MODEL[,scale=1/1000][,size=1GiB][,interference=30%]: memory that answers as slowly
@@ -184,6 +184,7 @@ impl Row for DriveView {
             ("atomic", size(self.atomic_bytes)),
             ("access", self.access.clone()),
             ("write cache", self.write_cache.clone()),
+            ("pool", or_dash(self.pool.as_ref())),
             ("signature", or_dash(self.signature.as_ref())),
             ("errors", self.counters.errors_total.to_string()),
             ("cause", or_dash(self.cause.as_ref())),

@@ -11,6 +11,7 @@ mod drive;
 mod expect;
 mod export;
 mod job;
+mod pool;
 mod serve;
 mod status;
 mod vm;
@@ -76,6 +77,9 @@ enum Asking {
     /// Arrays: drives joined, so that losses are survived
     #[command(subcommand)]
     Array(array::Array),
+    /// Pools: spares that several arrays share
+    #[command(subcommand)]
+    Pool(pool::Pool),
     /// Volumes: named, sized parts of an array
     #[command(subcommand)]
     Volume(volume::Volume),
@@ -125,6 +129,7 @@ impl Cli {
         match asking {
             Asking::Drive(drive) => drive.run(session),
             Asking::Array(array) => array.run(session),
+            Asking::Pool(pool) => pool.run(session),
             Asking::Volume(volume) => volume.run(session),
             Asking::Export(export) => export.run(session),
             Asking::Vm(vm) => vm.run(session),

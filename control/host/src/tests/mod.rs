@@ -17,6 +17,7 @@ mod limits;
 mod numbers;
 mod places;
 mod scrub;
+mod spares;
 mod times;
 
 use std::path::{Path, PathBuf};

@@ -1,6 +1,7 @@
 //! Every command against the pretended engine: what is refused and why, what survives a restart
 //! and a kill, and that a refused call changes nothing.
 
+mod spares;
 mod wrong;
 
 use tempfile::TempDir;
@@ -108,6 +109,7 @@ fn array(name: &str, drives: &[&str]) -> ArrayCreateBody {
         level: Level::Raid6,
         drives: drives.iter().map(|drive| (*drive).to_owned()).collect(),
         options: ArrayOptions::default(),
+        spares: Vec::new(),
         force: false,
     }
 }

@@ -3,6 +3,7 @@
 mod rows;
 mod said;
 mod scrub;
+mod spare;
 
 use control::body::{ArrayCreateBody, FindBody, ForceBody, ImportBody, ReplaceBody};
 use control::request::{ArrayModify, ArrayOptions, WriteHole};
@@ -15,7 +16,9 @@ use crate::progress;
 use crate::session::{Question, Session};
 
 pub(super) use said::Array;
-use said::{Action, Background, Create, Destroy, Fail, Import, Modify, Name, Replace, Start};
+use said::{
+    Action, Background, Create, Destroy, Fail, Import, Modify, Name, Replace, Spare, Start,
+};
 
 impl Array {
     pub(super) fn run(self, session: &mut Session<'_, '_>) -> Answer<()> {
@@ -40,6 +43,8 @@ impl Array {
             Array::Modify(modify) => modify.run(session),
             Array::Fail(fail) => fail.run(session),
             Array::Replace(replace) => replace.run(session),
+            Array::Spare(Spare::Add(add)) => add.run(session),
+            Array::Spare(Spare::Remove(remove)) => remove.run(session),
             Array::Rebuild(background) => background.run("rebuild", session),
             Array::Resync(background) => background.run("resync", session),
             Array::Scrub(scrub) => scrub.run(session),
@@ -92,11 +97,12 @@ impl Create {
                 block_bytes: self.shape.block_size.map(|block| block.0),
                 write_hole: self.shape.write_hole.into(),
             },
+            spares: self.spares,
             force: self.force,
         };
         if self.force {
             let mut lines = Vec::new();
-            for key in &body.drives {
+            for key in body.drives.iter().chain(&body.spares) {
                 let found: DriveView = session.get(&format!("/v1/drives/{key}"))?;
                 lines.push(drive::describe(&found));
             }

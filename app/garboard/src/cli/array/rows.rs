@@ -59,6 +59,11 @@ impl Row for ArrayView {
                         .map(|rate| format!("{}/s", size(rate))),
                 ),
             ),
+            (
+                "spares",
+                or_dash((!self.spares.is_empty()).then(|| self.spares.join(", "))),
+            ),
+            ("pool", or_dash(self.pool.as_ref())),
             ("update", self.update.to_string()),
             (
                 "jobs",

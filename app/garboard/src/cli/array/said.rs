@@ -30,6 +30,9 @@ pub(crate) enum Array {
     Fail(Fail),
     /// Give the place of a lost member a new drive
     Replace(Replace),
+    /// Drives that take the places of lost members by themselves
+    #[command(subcommand)]
+    Spare(Spare),
     /// Fill new or returned members
     Rebuild(Background),
     /// Make parity agree again after an unclean stop
@@ -60,6 +63,9 @@ pub(crate) struct Create {
     /// Free drives by name or uuid, in the members' order
     #[arg(long, value_delimiter = ',', required = true, value_parser = cli::key)]
     pub(super) drives: Vec<String>,
+    /// Free drives that take the places of lost members by themselves
+    #[arg(long, value_delimiter = ',', value_parser = cli::key)]
+    pub(super) spares: Vec<String>,
     #[command(flatten)]
     pub(super) shape: Shape,
     /// Its uuid; the command can then be repeated
@@ -229,6 +235,39 @@ pub(crate) struct Replace {
     pub(super) wait: bool,
     #[command(flatten)]
     pub(super) yes: Yes,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Spare {
+    /// Make a free drive a spare of the array
+    Add(SpareAdd),
+    /// Make a spare a free drive again
+    Remove(SpareRemove),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SpareAdd {
+    /// The array, by name or uuid
+    #[arg(value_parser = cli::key)]
+    pub(super) name: String,
+    /// A free drive, by name or uuid
+    #[arg(long, value_parser = cli::key)]
+    pub(super) drive: String,
+    /// Erase a drive that carries something known
+    #[arg(long)]
+    pub(super) force: bool,
+    #[command(flatten)]
+    pub(super) yes: Yes,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SpareRemove {
+    /// The array, by name or uuid
+    #[arg(value_parser = cli::key)]
+    pub(super) name: String,
+    /// The spare, by name or uuid
+    #[arg(long, value_parser = cli::key)]
+    pub(super) drive: String,
 }
 
 #[derive(Debug, Args)]

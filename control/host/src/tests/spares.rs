@@ -1,0 +1,229 @@
+//! Spares over the real engine: members are lost, and drives that wait take their places.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use control::body::{
+    ArrayCreateBody, DriveAddBody, PoolArrayBody, PoolCreateBody, SpareBody, VolumeCreateBody,
+};
+use control::request::{ArrayOptions, DriveSpec, Level};
+use control::view::{ArrayState, ArrayView, DriveState};
+use control::wanted::Wanted;
+use control::{Control, Engine};
+use drive::Fault;
+use units::{Clock, MonotonicClock};
+
+use super::{Bench, MIB, wait_until};
+
+/// The control path over an engine; a spare waits for nothing.
+struct Run {
+    control: Control,
+    bench: Bench,
+}
+
+impl Run {
+    fn on(bench: Bench) -> Run {
+        let wanted = Wanted::open(bench.folder.path()).expect("opens");
+        let engine = Arc::clone(&bench.host) as Arc<dyn Engine>;
+        let control = Control::new(engine, wanted, bench.folder.path().to_owned());
+        let control = control.with_spare_grace(Duration::ZERO);
+        control.restore().expect("restored");
+        Run { control, bench }
+    }
+
+    fn new() -> Run {
+        Run::on(Bench::new())
+    }
+
+    /// Memory drives of so many MiB.
+    fn memory(&self, drives: &[(&str, u64)]) {
+        for (name, mebibytes) in drives {
+            let size_bytes = mebibytes * MIB;
+            self.add(name, DriveSpec::Memory { size_bytes });
+        }
+    }
+
+    fn add(&self, name: &str, spec: DriveSpec) {
+        let body = DriveAddBody {
+            spec,
+            name: Some(name.to_owned()),
+            uuid: None,
+        };
+        self.control.add_drive(body).expect("added");
+    }
+
+    /// Level 5 on these drives.
+    fn create(&self, name: &str, drives: &[&str], spares: &[&str]) {
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        let body = ArrayCreateBody {
+            name: name.to_owned(),
+            uuid: None,
+            level: Level::Raid5,
+            drives: names(drives),
+            options: ArrayOptions::default(),
+            spares: names(spares),
+            force: false,
+        };
+        self.control.create_array(body).expect("free drives");
+    }
+
+    /// Pulls a drive, and lets its array notice that.
+    fn pull(&self, array: &str, drive: &str) {
+        self.bench.inject(drive, Fault::Pulled);
+        let body = VolumeCreateBody {
+            name: format!("after-{drive}"),
+            uuid: None,
+            array: array.to_owned(),
+            size_bytes: MIB,
+            stable_buffers: false,
+        };
+        self.control.create_volume(body).expect("it goes on");
+        assert_eq!(self.array(array).state, ArrayState::Degraded);
+    }
+
+    fn tend(&self) {
+        let now = MonotonicClock.now();
+        self.control.tend_spares(now).expect("looked");
+    }
+
+    fn array(&self, name: &str) -> ArrayView {
+        self.control.array(name).expect("there")
+    }
+
+    fn is_optimal_with(&self, name: &str, drive: &str) {
+        wait_until("the rebuild", || {
+            self.array(name).state == ArrayState::Optimal
+        });
+        let array = self.array(name);
+        let mut places = array.members.iter();
+        assert!(
+            places.any(|place| place.drive.as_deref() == Some(drive)),
+            "{array:?}"
+        );
+        assert!(array.warnings.is_empty(), "{:?}", array.warnings);
+    }
+
+    fn state_of(&self, drive: &str) -> DriveState {
+        self.control.drive(drive).expect("there").state
+    }
+}
+
+fn pool(drives: &[&str]) -> PoolCreateBody {
+    PoolCreateBody {
+        name: "p".to_owned(),
+        uuid: None,
+        drives: drives.iter().map(|&name| name.to_owned()).collect(),
+        arrays: Vec::new(),
+        force: false,
+    }
+}
+
+#[test]
+fn a_spare_fills_the_place_of_a_pulled_drive_by_itself() {
+    let run = Run::new();
+    run.memory(&[("one", 64), ("two", 64), ("three", 64), ("four", 64)]);
+    run.create("tank", &["one", "two", "three"], &["four"]);
+    run.tend();
+    assert_eq!(run.state_of("four"), DriveState::Spare);
+    run.pull("tank", "two");
+    run.tend();
+    run.is_optimal_with("tank", "four");
+    assert!(run.control.jobs().iter().any(|job| job.array == "tank"));
+}
+
+#[test]
+fn two_arrays_share_a_pool_and_none_gets_what_the_other_has() {
+    let run = Run::new();
+    let drives = ["a1", "a2", "a3", "b1", "b2", "b3"].map(|name| (name, 64));
+    run.memory(&drives);
+    run.memory(&[("small", 16), ("large", 96), ("fits", 64)]);
+    run.create("a", &["a1", "a2", "a3"], &[]);
+    run.create("b", &["b1", "b2", "b3"], &[]);
+    let control = &run.control;
+    control
+        .create_pool(&pool(&["small", "fits"]))
+        .expect("free");
+    for array in ["a", "b"] {
+        let array = array.to_owned();
+        control
+            .attach_pool("p", &PoolArrayBody { array })
+            .expect("no other");
+    }
+    run.pull("a", "a1");
+    run.pull("b", "b3");
+    run.tend();
+    run.is_optimal_with("a", "fits");
+    let left = run.array("b");
+    assert_eq!(left.state, ArrayState::Degraded);
+    let warnings = left.warnings.join(" ");
+    assert!(warnings.contains("spare small does not fit"), "{warnings}");
+    let body = SpareBody {
+        drive: "large".to_owned(),
+        force: false,
+    };
+    control.add_pool_drive("p", &body).expect("free");
+    run.tend();
+    run.is_optimal_with("b", "large");
+    assert_eq!(control.pool("p").expect("there").drives, ["small"]);
+}
+
+#[test]
+fn a_spare_that_fails_is_followed_by_the_next() {
+    let run = Run::new();
+    run.memory(&[("one", 64), ("two", 64), ("three", 64)]);
+    run.memory(&[("bad", 64), ("good", 65)]);
+    run.create("tank", &["one", "two", "three"], &["bad", "good"]);
+    let data = Fault::Unwritable {
+        offset: 0,
+        length: 64 * MIB,
+    };
+    run.bench.inject("bad", data);
+    run.pull("tank", "three");
+    // The rebuild may begin on the bad one before that is noticed.
+    wait_until("the good one has started", || {
+        run.tend();
+        run.state_of("good") == DriveState::Member
+    });
+    run.is_optimal_with("tank", "good");
+}
+
+#[test]
+fn spares_outlive_the_engine_and_fill_what_is_missing_at_its_start() {
+    let run = Run::new();
+    let names = ["one", "two", "three", "four"];
+    for name in names {
+        let spec = DriveSpec::File {
+            path: run.bench.path(name),
+            size_bytes: Some(64 * MIB),
+            create: true,
+        };
+        run.add(name, spec);
+    }
+    run.create("tank", &names[..3], &["four"]);
+    let Run { control, bench } = run;
+    control.shutdown().expect("clean");
+    drop(control);
+    let folder = Arc::clone(&bench.folder);
+    drop(bench);
+    std::fs::remove_file(folder.path().join("two")).expect("lost");
+
+    let run = Run::on(Bench::on(folder));
+    assert_eq!(run.state_of("four"), DriveState::Spare);
+    assert_eq!(run.array("tank").spares, ["four"]);
+    assert_eq!(run.array("tank").state, ArrayState::Degraded);
+    run.tend();
+    run.is_optimal_with("tank", "four");
+    assert!(run.array("tank").spares.is_empty());
+}
+
+#[test]
+fn a_removed_spare_stays_free() {
+    let run = Run::new();
+    run.memory(&[("one", 64), ("two", 64), ("three", 64), ("four", 64)]);
+    run.create("tank", &["one", "two", "three"], &["four"]);
+    run.control.remove_spare("tank", "four").expect("a spare");
+    run.pull("tank", "one");
+    run.tend();
+    assert_eq!(run.array("tank").state, ArrayState::Degraded);
+    assert_eq!(run.state_of("four"), DriveState::Free);
+}
