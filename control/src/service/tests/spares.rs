@@ -111,9 +111,8 @@ fn nobody_waits_for_a_member_that_was_failed_by_command() {
 fn a_member_that_comes_back_in_time_keeps_its_place() {
     let mut bed = bed(&[100]);
     bed.control().add_spare("a", &spare("e0")).expect("free");
-    bed.control().shutdown().expect("clean");
     let content = bed.host.unplug("file:/1");
-    bed.start();
+    bed.kill_and_start();
     bed.tend(10);
     bed.host.replug("file:/1", content);
     let body = DriveAddBody {
