@@ -1,7 +1,8 @@
 //! The wanted state: what the operator asked for and the drives cannot say themselves.
 //!
 //! Drives by identity, which of them are spares and for whom, exports with their guest-visible
-//! profile, limits, and which arrays are to stay stopped. Arrays and volumes are true on the drives only and are not kept here.
+//! profile, limits, and which arrays are to stay stopped. Arrays and volumes are true on the drives
+//! only and are not kept here.
 //!
 //! **Order against the engine.** The engine acts first, then the change is recorded (one redb
 //! transaction, on the drive before `apply` returns), then the caller is answered. So
