@@ -143,7 +143,7 @@ mod tests {
     fn taken(spares: &[Spare]) -> &str {
         match choose(&need(), spares) {
             Choice::Take(spare) => &spare.drive,
-            other => panic!("{other:?}"),
+            other @ (Choice::NoneFits(_) | Choice::None) => panic!("{other:?}"),
         }
     }
 

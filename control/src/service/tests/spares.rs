@@ -357,6 +357,7 @@ fn call<T: 'static>(run: impl Fn(&Control) -> Answer<T> + 'static) -> Call {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn wrong_calls_about_spares_are_refused_and_change_nothing() {
     use ErrorKind::{Busy, Exists, Full, Invalid, NotFound};
     let bed = bed(&[100, 100, 63, 100, 100, 100]);
