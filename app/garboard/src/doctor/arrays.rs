@@ -61,7 +61,7 @@ fn state_of_drive(drive: &DriveView) -> Option<Finding> {
     let (severity, found) = match drive.state {
         DriveState::Failed => (Severity::Warning, "it has failed"),
         DriveState::Missing => (Severity::Warning, "it is missing"),
-        DriveState::Free | DriveState::Member => return None,
+        DriveState::Free | DriveState::Spare | DriveState::Member => return None,
     };
     let cause = drive.cause.as_deref().unwrap_or("no cause is known");
     Some(
