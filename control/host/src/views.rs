@@ -111,6 +111,23 @@ fn drive_counters(entry: &DriveEntry, reports: &[ReactorReport]) -> IoCounters {
     all
 }
 
+/// What was said when the array was assembled, and what its last scrub has left.
+fn warnings(
+    entry: &ArrayEntry,
+    config: &array::format::ArrayConfig,
+    running: Option<&engine::ArrayState>,
+) -> Vec<String> {
+    let mut warnings = entry.warnings.clone();
+    let scrub = running.map_or(config.scrub, |running| running.scrub.record);
+    if scrub.tally.unrepaired > 0 {
+        warnings.push(format!(
+            "the last scrub left {} wrong blocks; `garboard array scrub {} show` lists them",
+            scrub.tally.unrepaired, entry.name
+        ));
+    }
+    warnings
+}
+
 pub(crate) fn array(
     state: &State,
     entry: &ArrayEntry,
@@ -165,7 +182,7 @@ pub(crate) fn array(
         update: config.update.0,
         volumes: u32::try_from(config.volumes.len()).expect("limits.rs"),
         jobs: running_jobs.map(|job| job.view.id).collect(),
-        warnings: entry.warnings.clone(),
+        warnings: warnings(entry, config, running),
     }
 }
 

@@ -61,6 +61,8 @@ pub struct SimDrive {
     pub hurt: bool,
     /// Blocks that cannot be read until they are written.
     pub bad: BTreeSet<u64>,
+    /// Blocks that stay as they are whatever is written, without an error.
+    pub forgets: BTreeSet<u64>,
     /// Of guests' requests, so many may have met a bad block.
     pub met_bad: u64,
 }
@@ -219,6 +221,9 @@ impl SimDrive {
             }
             Operation::Write => {
                 for (block, content) in blocks.zip(bytes.chunks_exact(512)) {
+                    if self.forgets.contains(&block) {
+                        continue;
+                    }
                     self.store.write(block, content);
                     self.bad.remove(&block);
                 }
