@@ -18,7 +18,6 @@ use super::*;
 const ROTTEN_MAX: u64 = 8;
 
 /// A block of the chunks of a stripe at which bits have flipped.
-#[derive(Debug)]
 pub(super) struct Rot {
     stripe: StripeIndex,
     lane: u64,
@@ -27,6 +26,22 @@ pub(super) struct Rot {
     chunks: Vec<(DriveIndex, [u8; 512], [u8; 512])>,
     /// Whether it can be known which chunks are wrong.
     located: bool,
+}
+
+impl std::fmt::Debug for Rot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kind = if self.located { "located" } else { "seen" };
+        let Rot {
+            stripe,
+            lane,
+            wrong,
+            ..
+        } = self;
+        write!(
+            f,
+            "rot of {wrong:?} at lane {lane} of {stripe}, to be {kind}"
+        )
+    }
 }
 
 impl History {
@@ -106,6 +121,8 @@ impl History {
             Given::Scrub,
             Command::Scrub(ScrubOrder::StartOver),
         );
+        // From here on no pass goes on that began before.
+        self.run_until(&mut world, |history, _| history.given.is_none());
         let rounds = self.random.below(80);
         self.rounds(&mut world, rounds);
         if self.random.happens(300) {
