@@ -56,7 +56,7 @@ impl Bench {
     fn rot(&mut self, role: usize, lane: u64) {
         let (drive, block) = self.place(role, lane);
         let mut content = self.world.outside.drives[drive].block(block);
-        content[17] ^= 0x20;
+        content[17 + role] ^= 0x20;
         self.world.outside.drives[drive].put(block * 512, &content);
     }
 
