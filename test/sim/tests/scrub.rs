@@ -80,9 +80,12 @@ impl Bench {
         let events = std::mem::take(&mut self.world.outside.events);
         let mut found: Vec<ScrubFinding> = events
             .into_iter()
-            .filter_map(|event| match event {
-                Event::Scrubbed(finding) => Some(finding),
-                _ => None,
+            .filter_map(|event| {
+                if let Event::Scrubbed(finding) = event {
+                    Some(finding)
+                } else {
+                    None
+                }
             })
             .collect();
         found.sort_by_key(|finding| finding.block);
