@@ -230,7 +230,12 @@ impl World {
             owners,
             home: all[home],
         };
-        let map = Arc::new(initial_map(identity, &config, &places, suspects));
+        let map = Arc::new(initial_map(
+            identity,
+            &config,
+            &places,
+            (&regions, suspects),
+        ));
         let shared = Shared::new(&map, &regions, (log, reactors));
         let room = Room {
             requests: 16,

@@ -102,7 +102,8 @@ impl Shard {
             return;
         }
         for slot in self.tickets.used() {
-            if !self.tickets[slot].is_writing() {
+            // What is logged may be written again by the next engine.
+            if !self.tickets[slot].is_writing() && self.tickets[slot].log_slot.is_none() {
                 continue;
             }
             if let Some(region) = self.ticket_region(slot) {
@@ -183,7 +184,13 @@ impl Shard {
     }
 
     fn begin_round(&mut self) -> usize {
-        if !self.keeper().has_work() {
+        let broadcast = self
+            .coordinator
+            .as_deref()
+            .and_then(|decider| decider.broadcast.as_ref());
+        let held = broadcast.is_some_and(|map| map.holds_regions && !map.effective);
+        let held = held && !planted::is(Fault::DirtyBeforeEveryReactor);
+        if held || !self.keeper().has_work() {
             return 0;
         }
         let usable: Vec<bool> = (0..self.map.members.len())
@@ -407,7 +414,7 @@ impl Shard {
             },
             (true, true) => Clear::Sweeping { next: 0 },
             // What was not flushed stays dirty; the next attempt is made without that member.
-            (true, false) => Clear::Waiting,
+            (true, false) => self.keeper().clear_later(),
         };
         moved + usize::from(ended)
     }

@@ -11,7 +11,9 @@ use uuid::Uuid;
 
 use crate::coordinator::MemberPlace;
 use crate::format::{REGION_BLOCK_BYTES, REGION_BLOCK_REGIONS, RegionBlock};
-use crate::regions::{RegionMap, RegionSpace, RegionState, RegionStates, entry};
+use crate::regions::{
+    RegionMap, RegionSpace, RegionState, RegionStates, Suspects, entry, is_missed,
+};
 
 /// Blocks that one round writes at most.
 const ROUND_BLOCKS: usize = 16;
@@ -188,6 +190,10 @@ impl RegionKeeper {
         Ok(keeper)
     }
 
+    pub(in crate::shard) fn space(&self) -> &RegionSpace {
+        &self.space
+    }
+
     fn enqueue(&mut self, block: u32) {
         let at = bytes_usize(u64::from(block));
         if !std::mem::replace(&mut self.queued[at], true) {
@@ -201,6 +207,13 @@ impl RegionKeeper {
             self.owed_total += 1;
         }
         self.enqueue(block);
+    }
+
+    /// The regions that a member lacks which has missed what was written from update `base` on:
+    /// `None` when that is everything.
+    pub(in crate::shard) fn missed(&self, base: Update) -> Option<Suspects> {
+        let of = |region: usize| is_missed(entry(self.dirty[region], self.epochs[region]), base);
+        (base > Update(0)).then(|| Suspects::of(&self.space, of))
     }
 
     /// `member` is filled by a new drive, which has no copies.
@@ -389,6 +402,12 @@ impl RegionKeeper {
             // Nothing can be clean yet; the sweep only marks.
             Clear::Sweeping { next: 0 }
         };
+    }
+
+    /// The members could not be flushed: what was about to be clean goes through all of it again.
+    pub(super) fn clear_later(&mut self) -> Clear {
+        self.marked = true;
+        Clear::Waiting
     }
 
     /// Looks at some blocks from `next` on.
