@@ -17,7 +17,7 @@ const SECTORS: u64 = 2048;
 /// A tank of three files with a volume that a guest writes to.
 fn served() -> (Bench, Guest) {
     let bench = Bench::file_tank();
-    let volume = volume_of("v", "tank", 100 * MIB);
+    let volume = volume_of("v", "tank", 60 * MIB);
     bench.host.create_volume(&volume).expect("room");
     let guest = connect(&bench);
     (bench, guest)
@@ -67,12 +67,10 @@ fn next(bench: Bench, drives: &[&str]) -> Bench {
 #[test]
 fn a_drive_that_was_pulled_is_filled_where_it_missed_something() {
     let (bench, mut guest) = served();
-    // Regions that are dirty when it leaves count as missed: few.
-    for mib in [0, 50, 99] {
-        guest.fill(mib * SECTORS, 1);
-    }
+    // A region that is dirty when it leaves counts as missed.
+    guest.fill(50 * SECTORS, 1);
     bench.host.remove_drive("two", true).expect("two are left");
-    for mib in [0, 7, 99] {
+    for mib in [0, 7, 59] {
         guest.fill(mib * SECTORS, 2);
     }
     let back = bench.open_file("two").expect("it is back");
@@ -83,7 +81,7 @@ fn a_drive_that_was_pulled_is_filled_where_it_missed_something() {
     assert!((1..10).contains(&written), "{written} % of it were written");
     // It holds what it should: without another one everything must come from it.
     bench.host.fail_member("tank", 0).expect("two are left");
-    for (mib, byte) in [(0, 2), (7, 2), (8, 3), (9, 0), (50, 1), (99, 2)] {
+    for (mib, byte) in [(0, 2), (7, 2), (8, 3), (9, 0), (50, 1), (59, 2)] {
         assert_eq!(guest.read(mib * SECTORS), vec![byte; 4096], "MiB {mib}");
     }
 }

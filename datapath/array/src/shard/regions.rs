@@ -130,7 +130,8 @@ impl Shard {
             return;
         }
         let now = io.now();
-        self.keeper().want(from, region, now);
+        let is_whole = self.map.is_whole();
+        self.keeper().want((from, region), now, is_whole);
     }
 
     fn answer_dirty(&mut self, to: ReactorIndex, region: u32, io: &mut impl Io) {

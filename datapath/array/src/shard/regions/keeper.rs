@@ -241,14 +241,21 @@ impl RegionKeeper {
     }
 
     /// `from` waits for a region to be dirty.
-    pub(super) fn want(&mut self, from: ReactorIndex, region: u32, now: Instant) {
+    /// With members out neighbours stay clean: each region that becomes dirty now is one that these
+    /// have missed.
+    pub(super) fn want(
+        &mut self,
+        (from, region): (ReactorIndex, u32),
+        now: Instant,
+        is_whole: bool,
+    ) {
         self.askers.push((from, region));
         let region = bytes_usize(u64::from(region));
         let at = region / REGION_BLOCK_REGIONS;
         let block = u32::try_from(at).expect("few blocks");
         if !self.dirty[region] {
             let before = self.asked[at].replace(now);
-            if before.is_some_and(|before| now.since(before) < STORM) {
+            if is_whole && before.is_some_and(|before| now.since(before) < STORM) {
                 for neighbour in self.space.regions(block) {
                     self.make_dirty(neighbour);
                 }
