@@ -144,13 +144,18 @@ impl Assembly {
             MemberState::Rebuilding { missed, .. } => Some(missed),
             MemberState::Excluded { .. } | MemberState::Missing => return,
         };
-        let stale = self.left_out.iter().find_map(|(_, reason)| match reason {
-            LeftOut::Stale {
+        let stale = self.left_out.iter().find_map(|(_, reason)| {
+            if let LeftOut::Stale {
                 member_uuid,
                 update,
                 ..
-            } if *member_uuid == record.uuid => Some(*update),
-            _ => None,
+            } = reason
+                && *member_uuid == record.uuid
+            {
+                Some(*update)
+            } else {
+                None
+            }
         });
         let mut name = self.config.name_of_update();
         if let (Some(missed), Some(update)) = (returning, stale)

@@ -58,8 +58,8 @@ impl Host {
     pub(super) fn bring_back_all(&self, uuid: Uuid) {
         let left_out: Vec<String> = {
             let state = self.state();
-            let own = |role: &DriveRole| matches!(role, DriveRole::LeftOut { array, .. } if *array == uuid);
-            let drives = state.drives.values().filter(|drive| own(&drive.role));
+            let drives = state.drives.values();
+            let drives = drives.filter(|drive| is_left_out(&drive.role, uuid));
             drives.map(|drive| drive.name.clone()).collect()
         };
         for drive in left_out {
@@ -210,4 +210,8 @@ impl Host {
         )
         .next("wait until it answers, and try again"))
     }
+}
+
+fn is_left_out(role: &DriveRole, of: Uuid) -> bool {
+    matches!(role, DriveRole::LeftOut { array, .. } if *array == of)
 }

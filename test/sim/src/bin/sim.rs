@@ -76,8 +76,8 @@ fn main() -> ExitCode {
     println!(
         "{run} seeds from {}: {failed} failed, {per_second:.1} seeds/s, {answered} requests, \
          {crashes} stops ({logged} on the log), {probed} torn blocks written, \
-         {rotten} rotten blocks scrubbed, {returned} members returned that lacked {permille} in 1000 \
-         of their regions ({refused} might not)",
+         {rotten} rotten blocks scrubbed, {returned} members returned that lacked {permille} in \
+         1000 of their regions ({refused} might not)",
         wanted.first
     );
     if failed > 0 {
