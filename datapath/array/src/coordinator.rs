@@ -214,6 +214,10 @@ impl Retire {
 
 /// A map on its way to all shards.
 #[derive(Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "how far it is, and what it holds up until then"
+)]
 pub(crate) struct Broadcast {
     pub(crate) serial: u64,
     pub(crate) effective: bool,

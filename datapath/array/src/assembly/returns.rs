@@ -135,7 +135,8 @@ pub fn may_return(
     // start it may be one behind; then the history names what it has.
     let behind = u64::from(cause == ExclusionCause::Absent);
     let near = own.0.0 + behind >= held.0 && own.0 < since;
-    if !is_held && !(near && config.id_of(own.0) == Some(own.1)) {
+    let is_named = near && config.id_of(own.0) == Some(own.1);
+    if !is_held && !is_named {
         return Err(NoReturn::OtherRecord {
             member,
             update: own,

@@ -13,13 +13,12 @@ use std::time::Duration;
 use block::Status;
 use units::MemberIndex;
 
-use self::record::put_in;
 use super::Shard;
 use crate::coordinator::{
     Broadcast, Command, Commit, CommitPhase, Coordinator, Ending, Refusal, WindowReports,
     can_exclude, cause_of, due_pass, lacking_from, next_window, trusted_until,
 };
-use crate::format::{ArrayConfig, ExclusionCause, Missed};
+use crate::format::{ArrayConfig, ExclusionCause};
 use crate::io::{Event, Io, MemberFailure, Message, PassEvent};
 use crate::map::{ArrayMap, MapState, Pass, Window};
 use crate::planted::{self, Fault};
@@ -236,23 +235,8 @@ impl Shard {
             Command::Remove { member } => {
                 self.prepare_fail(&mut commit, member, ExclusionCause::Gone)?;
             }
-            Command::Replace {
-                member,
-                place,
-                record,
-            } => {
-                self.refuse_in_use(member)?;
-                commit.config.members[member.at()] = record;
-                put_in(&mut commit, (member, place), Missed::ALL);
-            }
-            Command::Return {
-                member,
-                place,
-                uuid,
-                identity,
-            } => {
-                self.prepare_return(&mut commit, (member, place), uuid)?;
-                commit.config.members[member.at()].identity = identity;
+            command @ (Command::Replace { .. } | Command::Return { .. }) => {
+                self.prepare_drive(&mut commit, command)?;
             }
             Command::Volumes { volumes, unzeroed } => {
                 commit.config.volumes = volumes;

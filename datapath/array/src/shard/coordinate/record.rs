@@ -7,7 +7,7 @@ use units::{MemberIndex, StripeIndex, Update};
 use uuid::Uuid;
 
 use super::super::{RegionKeeper, Shard};
-use crate::coordinator::{Commit, MemberPlace, Refusal};
+use crate::coordinator::{Command, Commit, MemberPlace, Refusal};
 use crate::format::{ArrayConfig, Before, ExclusionCause, MemberRecord, MemberState, Missed};
 use crate::map::{ArrayMap, MapState};
 use crate::planted::{self, Fault};
@@ -47,7 +47,35 @@ impl Shard {
         Err(Refusal::Invalid(text))
     }
 
-    pub(super) fn prepare_return(
+    /// A new drive for a member that is out, or the one that it had.
+    pub(super) fn prepare_drive(
+        &mut self,
+        commit: &mut Commit,
+        command: Command,
+    ) -> Result<(), Refusal> {
+        if let Command::Replace {
+            member,
+            place,
+            record,
+        } = command
+        {
+            self.refuse_in_use(member)?;
+            commit.config.members[member.at()] = record;
+            put_in(commit, (member, place), Missed::ALL);
+        } else if let Command::Return {
+            member,
+            place,
+            uuid,
+            identity,
+        } = command
+        {
+            self.prepare_return(commit, (member, place), uuid)?;
+            commit.config.members[member.at()].identity = identity;
+        }
+        Ok(())
+    }
+
+    fn prepare_return(
         &mut self,
         commit: &mut Commit,
         (member, place): (MemberIndex, MemberPlace),
@@ -131,11 +159,7 @@ impl Shard {
 }
 
 /// Puts a drive in a member's place that lacks what `missed` says.
-pub(super) fn put_in(
-    commit: &mut Commit,
-    (member, place): (MemberIndex, MemberPlace),
-    missed: Missed,
-) {
+fn put_in(commit: &mut Commit, (member, place): (MemberIndex, MemberPlace), missed: Missed) {
     commit.config.members[member.at()].state = MemberState::Rebuilding {
         until: StripeIndex(0),
         missed,
