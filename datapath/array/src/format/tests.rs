@@ -606,7 +606,7 @@ fn what_members_missed_lies_behind_the_identity() {
     };
     let bytes = encoded(&one);
     let at = CONFIG_FIXED_BYTES + MEMBER_RECORD_BYTES + 168;
-    assert_eq!(bytes[48], 1, "compat bit 0");
+    assert_eq!(bytes[48], 3, "compat bits 0 and 1");
     assert_eq!(&bytes[at..at + 8], &2_u64.to_le_bytes());
     assert_eq!(&bytes[at + 8..at + 16], &1_u64.to_le_bytes());
     assert_eq!(&bytes[at + 16..at + 24], &0xABCD_u64.to_le_bytes());
