@@ -4,7 +4,6 @@ mod assemble;
 mod create;
 mod members;
 mod recover;
-mod returns;
 
 use std::sync::Arc;
 use std::time::SystemTime;

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use array::assembly::{Found, areas_to_erase};
+use array::assembly::Found;
 use array::format::{
     Area, ArrayConfig, DriveIdentity, FormatError, LOG_HEADER_BYTES, Layout, MEMBER_BYTES_MIN,
     REGION_BLOCK_BYTES, RegionBlock, SUPERBLOCK_BYTES, Superblock,
@@ -11,9 +11,6 @@ use array::format::{
 use array::{RegionMap, Replay};
 use drive::Drive;
 use units::{DriveIndex, MemberIndex, bytes_u64, bytes_usize};
-
-/// Bytes that are erased at once.
-const ERASE_BYTES: u64 = 1 << 20;
 
 /// Everything that is on a drive of an array.
 pub(crate) fn read(index: DriveIndex, drive: &Drive) -> io::Result<Found> {
@@ -129,20 +126,6 @@ pub(crate) fn format(drive: &Drive, superblock: &Superblock) -> io::Result<()> {
     }
     drive.flush()?;
     write_superblocks(drive, superblock)
-}
-
-/// Erases what a drive that was a member before must not bring along: the pieces in its log, and
-/// its copies of the region map.
-pub(crate) fn erase(drive: &Drive, superblock: &Superblock) -> io::Result<()> {
-    for area in areas_to_erase(superblock) {
-        let mut offset = area.offset;
-        while offset < area.offset + area.length {
-            let bytes = ERASE_BYTES.min(area.offset + area.length - offset);
-            drive.write(offset, &vec![0; bytes_usize(bytes)])?;
-            offset += bytes;
-        }
-    }
-    drive.flush()
 }
 
 /// Writes all copies of a superblock anew.

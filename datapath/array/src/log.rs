@@ -19,7 +19,6 @@ use uuid::Uuid;
 use crate::format::{ArrayConfig, LOG_HEADER_BYTES, LogPiece, MemberState, Superblock};
 use crate::geometry::Geometry;
 use crate::planted::{self, Fault};
-use crate::regions::{RegionMap, Suspects};
 
 /// Where the slots of the log lie; the same on all members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,9 +82,8 @@ type Pieces = BTreeMap<Role, (LogPiece, Vec<u8>)>;
 pub struct Replay {
     array: Uuid,
     from: u64,
-    /// By member: what it has of stripes below is relied on, and what it has of others unless it
-    /// has missed them.
-    relied_on: Vec<(StripeIndex, Option<Suspects>)>,
+    /// By member: what it has of stripes below is relied on.
+    relied_on: Vec<StripeIndex>,
     geometry: Geometry,
     /// By life, number and writer; then by role.
     writes: BTreeMap<(u64, u64, u16), Pieces>,
@@ -99,22 +97,18 @@ impl Replay {
     pub fn new(
         config: &ArrayConfig,
         superblock: &Superblock,
-        regions: &RegionMap,
         is_here: impl Fn(MemberIndex) -> bool,
     ) -> Replay {
-        let nothing = (StripeIndex(0), None);
         let relied_on =
             config
                 .members
                 .iter()
                 .enumerate()
                 .map(|(position, record)| match record.state {
-                    _ if !is_here(MemberIndex::from_at(position)) => nothing.clone(),
-                    MemberState::InSync => (StripeIndex(u64::MAX), None),
-                    MemberState::Rebuilding { until, missed } => {
-                        (until, regions.missed(missed.base))
-                    }
-                    MemberState::Excluded { .. } | MemberState::Missing => nothing.clone(),
+                    _ if !is_here(MemberIndex::from_at(position)) => StripeIndex(0),
+                    MemberState::InSync => StripeIndex(u64::MAX),
+                    MemberState::Rebuilding { until } => until,
+                    MemberState::Excluded { .. } | MemberState::Missing => StripeIndex(0),
                 });
         Replay {
             array: config.array,
@@ -188,7 +182,7 @@ impl Replay {
                 let there = pieces
                     .get(&role)
                     .is_some_and(|(piece, _)| piece.roles == first.roles);
-                self.relies_on(member, first.stripe) && !there
+                first.stripe < self.relied_on[member.at()] && !there
             });
             if missing && !planted::is(Fault::TornLogReplayed) {
                 continue;
@@ -198,11 +192,6 @@ impl Replay {
             }
         }
         redo
-    }
-
-    fn relies_on(&self, member: MemberIndex, stripe: StripeIndex) -> bool {
-        let (until, missed) = &self.relied_on[member.at()];
-        stripe < *until || missed.as_ref().is_some_and(|missed| !missed.has(stripe))
     }
 
     fn redo_piece(&self, piece: &LogPiece, payload: &[u8], redo: &mut Vec<Redo>) {

@@ -16,7 +16,6 @@ mod hanging;
 mod limits;
 mod numbers;
 mod places;
-mod returns;
 mod scrub;
 mod spares;
 mod times;

@@ -102,8 +102,7 @@ impl Shard {
             return;
         }
         for slot in self.tickets.used() {
-            // What is logged may be written again by the next engine.
-            if !self.tickets[slot].is_writing() && self.tickets[slot].log_slot.is_none() {
+            if !self.tickets[slot].is_writing() {
                 continue;
             }
             if let Some(region) = self.ticket_region(slot) {
@@ -130,8 +129,7 @@ impl Shard {
             return;
         }
         let now = io.now();
-        let is_whole = self.map.is_whole();
-        self.keeper().want((from, region), now, is_whole);
+        self.keeper().want(from, region, now);
     }
 
     fn answer_dirty(&mut self, to: ReactorIndex, region: u32, io: &mut impl Io) {
@@ -185,13 +183,7 @@ impl Shard {
     }
 
     fn begin_round(&mut self) -> usize {
-        let broadcast = self
-            .coordinator
-            .as_deref()
-            .and_then(|decider| decider.broadcast.as_ref());
-        let held = broadcast.is_some_and(|map| map.holds_regions && !map.effective);
-        let held = held && !planted::is(Fault::DirtyBeforeEveryReactor);
-        if held || !self.keeper().has_work() {
+        if !self.keeper().has_work() {
             return 0;
         }
         let usable: Vec<bool> = (0..self.map.members.len())
@@ -415,7 +407,7 @@ impl Shard {
             },
             (true, true) => Clear::Sweeping { next: 0 },
             // What was not flushed stays dirty; the next attempt is made without that member.
-            (true, false) => self.keeper().clear_later(),
+            (true, false) => Clear::Waiting,
         };
         moved + usize::from(ended)
     }

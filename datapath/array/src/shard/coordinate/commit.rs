@@ -159,22 +159,17 @@ impl Shard {
     pub(super) fn recommit(&mut self, mut commit: Commit, io: &mut impl Io) {
         let failed = std::mem::take(&mut commit.failed);
         let id = self.decider().draw_id();
-        let mut next = if commit.phase == CommitPhase::FlushData {
-            // Nobody has it yet. Another number would go over the last that is durable.
-            commit.config.clone()
-        } else {
-            commit.config.next(id)
-        };
+        let mut next = commit.config.next(id);
         for (member, status) in failed {
             if !can_exclude(&self.map.geometry, &next, member) {
                 self.fail_metadata(commit.answers, io);
                 return;
             }
-            self.exclude(&mut next, member, cause_of(status));
+            let (since, cause) = (next.update, cause_of(status, false));
+            next.members[member.at()].state = MemberState::Excluded { since, cause };
             commit.excluded.push((member, status));
             if commit.replaced.contains(&member) {
                 commit.replaced.retain(|&other| other != member);
-                commit.returned.retain(|&other| other != member);
                 let text = format!("the new drive of {member} failed: {status:?}");
                 for id in commit.answers.drain(..) {
                     io.event(Event::CommandDone {
@@ -230,15 +225,7 @@ impl Shard {
             map.trusted_until = StripeIndex(0);
             map.suspects = Arc::new(Suspects::all(map.suspects.space()));
         }
-        for &member in &commit.returned {
-            let missed = map.missed[member.at()].as_ref();
-            let regions = missed.map_or(map.suspects.space().count(), |missed| missed.count());
-            io.event(Event::MemberReturned { member, regions });
-        }
         self.begin_broadcast(map, commit.answers, commit.excluded, io);
-        if let Some(broadcast) = &mut self.decider().broadcast {
-            broadcast.holds_regions = !commit.returned.is_empty();
-        }
         for member in commit.replaced {
             self.decider().keeper.owe(member);
         }
