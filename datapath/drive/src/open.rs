@@ -142,6 +142,8 @@ fn open_direct(path: &Path, create: bool) -> Result<(File, Option<String>), Open
 /// How long an opening waits for the last requests of an engine that is gone. A drive that takes
 /// longer is left out, and comes back when it has found its way.
 const GONE_WAIT: Duration = Duration::from_secs(3);
+/// A child of this process has its open files, too, from its fork to its exec.
+const FORK_WAIT: Duration = Duration::from_millis(200);
 /// How often it looks.
 const GONE_LOOK: Duration = Duration::from_millis(10);
 
@@ -157,11 +159,18 @@ fn lock_file(path: &Path, file: &File, wait: Duration) -> Result<(), OpenError> 
         let holder = facts.and_then(|facts| sysfs::lock_holder(facts.dev(), facts.ino()));
         let cause = match holder {
             Some(Holder::Gone(process)) => left_behind(process),
-            Some(Holder::Here(ref holder)) => format!("is in use by another engine: {holder}"),
+            Some(Holder::Here(ref holder) | Holder::Own(ref holder)) => {
+                format!("is in use by another engine: {holder}")
+            }
             None => "is in use by another engine: another process has locked it".to_owned(),
         };
-        let gone = matches!(holder, Some(Holder::Gone(_)));
-        if !gone || MonotonicClock.now().since(begun) >= wait {
+        let patience = match holder {
+            Some(Holder::Own(_)) => FORK_WAIT,
+            Some(Holder::Here(_)) => Duration::ZERO,
+            // Who is not to be found has let go meanwhile.
+            Some(Holder::Gone(_)) | None => wait,
+        };
+        if MonotonicClock.now().since(begun) >= patience {
             return Err(OpenError::new(OpenErrorKind::InUse, path, cause));
         }
         std::thread::park_timeout(GONE_LOOK);

@@ -87,6 +87,8 @@ fn mount_point(mounts: &str, number: &str) -> Option<String> {
 pub(crate) enum Holder {
     /// A process, in words.
     Here(String),
+    /// This very process, in words.
+    Own(String),
     /// A process that has ended; the lock goes with the last request that it made.
     Gone(u32),
 }
@@ -108,10 +110,17 @@ pub(crate) fn lock_holder(device: u64, inode: u64) -> Option<Holder> {
     // One that has ended and is not yet waited for has given up its files already.
     let ended = fs::read_to_string(format!("/proc/{process}/stat"))
         .map_or(true, |stat| stat.contains(") Z ") || stat.contains(") X "));
-    Some(match name {
-        _ if ended => Holder::Gone(process),
-        Some(name) => Holder::Here(format!("process {process} ({name}) has locked it")),
-        None => Holder::Here(format!("process {process} has locked it")),
+    if ended {
+        return Some(Holder::Gone(process));
+    }
+    let words = match name {
+        Some(name) => format!("process {process} ({name}) has locked it"),
+        None => format!("process {process} has locked it"),
+    };
+    Some(if process == std::process::id() {
+        Holder::Own(words)
+    } else {
+        Holder::Here(words)
     })
 }
 
