@@ -38,6 +38,8 @@ pub enum Fault {
     TornRecordTaken,
     /// Every record is written over the last.
     RecordOverTheLast,
+    /// A record that got no further than its first flush leaves its number out.
+    NumberOfARecordSkipped,
     /// A record is written to half of the members.
     RecordOnHalfOfTheMembers,
     /// A record counts before it is flushed.
@@ -134,6 +136,7 @@ impl Fault {
         Fault::AcceptTheLowerUpdate,
         Fault::TornRecordTaken,
         Fault::RecordOverTheLast,
+        Fault::NumberOfARecordSkipped,
         Fault::RecordOnHalfOfTheMembers,
         Fault::RecordNotFlushed,
         Fault::ProgressBeforeFlush,

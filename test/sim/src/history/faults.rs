@@ -112,14 +112,26 @@ impl History {
 
     /// One flush fails on one member, once, and soon after the power fails.
     fn fail_a_flush(&mut self, world: &mut World) {
+        if !self.next_flush_fails(world) {
+            return;
+        }
+        let Some(flush) = self.client.flush() else {
+            return;
+        };
+        let _ = self.client.submit(flush, world);
+        self.power_is_due = self.random.happens(500);
+    }
+
+    /// The next flush of one member fails, if a member may fail now.
+    pub(super) fn next_flush_fails(&mut self, world: &mut World) -> bool {
         let map = world.shards[world.home].map().clone();
         let position = self.random.position(map.members.len());
         let member = map.members[position];
         if self.torn || member.state != MapState::InSync {
-            return;
+            return false;
         }
         if self.out(world, position) >= self.spare_parity(position) {
-            return;
+            return false;
         }
         let drive = member.drive.expect("it is in sync").at();
         world.outside.drives[drive].hurt = true;
@@ -129,11 +141,7 @@ impl History {
             count: 1,
             status: Status::Media,
         });
-        let Some(flush) = self.client.flush() else {
-            return;
-        };
-        let _ = self.client.submit(flush, world);
-        self.power_is_due = self.random.happens(500);
+        true
     }
 
     /// Something that costs a member, or a part of it.

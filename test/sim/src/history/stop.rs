@@ -93,6 +93,9 @@ impl History {
         // A pass records how far it got, when it gets there.
         let pass = world.shards[world.home].pass_status();
         let runs = pass.is_some_and(|pass| pass.state == PassState::Running);
+        // The first flush of a commit fails: it starts over.
+        let starts_over = may_tear && self.random.happens(300) && self.next_flush_fails(world);
+        let end = if starts_over { ends[0] } else { end };
         for _ in 0..if runs { 5000 } else { 500 } {
             let in_doubt = |drive: &SimDrive| drive.is_in_doubt_below(end);
             // The end of a rebuild is what nobody must believe too early.

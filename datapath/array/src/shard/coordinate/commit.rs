@@ -155,11 +155,17 @@ impl Shard {
     }
 
     /// Some members failed while a record went out: a later record without them goes out next.
-    /// Each attempt is an update of its own, because a part of the members may hold the last.
+    /// Each record that was written is an update of its own, because a part of the members may hold it.
     pub(super) fn recommit(&mut self, mut commit: Commit, io: &mut impl Io) {
         let failed = std::mem::take(&mut commit.failed);
         let id = self.decider().draw_id();
-        let mut next = commit.config.next(id);
+        let is_on_no_drive = commit.phase == CommitPhase::FlushData;
+        let mut next = if is_on_no_drive && !planted::is(Fault::NumberOfARecordSkipped) {
+            // The number after it would go over the last record that is durable.
+            commit.config.clone()
+        } else {
+            commit.config.next(id)
+        };
         for (member, status) in failed {
             if !can_exclude(&self.map.geometry, &next, member) {
                 self.fail_metadata(commit.answers, io);
