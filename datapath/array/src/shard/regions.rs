@@ -407,7 +407,7 @@ impl Shard {
             },
             (true, true) => Clear::Sweeping { next: 0 },
             // What was not flushed stays dirty; the next attempt is made without that member.
-            (true, false) => Clear::Waiting,
+            (true, false) => self.keeper().clear_later(),
         };
         moved + usize::from(ended)
     }

@@ -2,6 +2,9 @@
 //! write of each block says, who waits for it, and the round that is under way. Decides nothing
 //! about members and does no I/O.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -389,6 +392,12 @@ impl RegionKeeper {
             // Nothing can be clean yet; the sweep only marks.
             Clear::Sweeping { next: 0 }
         };
+    }
+
+    /// The members could not be flushed: what was about to be clean goes through all of it again.
+    pub(super) fn clear_later(&mut self) -> Clear {
+        self.marked = true;
+        Clear::Waiting
     }
 
     /// Looks at some blocks from `next` on.
