@@ -342,7 +342,8 @@ impl Suspects {
                 region + 1
             };
         }
-        if region >= count {
+        // The last region may be cut short, and then the end lies in it.
+        if region >= count || from.0 >= self.space.stripes {
             return None;
         }
         let first = u32::try_from(region).expect("at most REGIONS_MAX");

@@ -201,3 +201,18 @@ fn suspects_are_the_dirty_and_those_that_no_resync_has_reached() {
     let all = Suspects::all(&space);
     assert_eq!(all.run_from(StripeIndex(0)), Some((StripeIndex(0), end)));
 }
+
+#[test]
+fn runs_end_where_the_last_region_is_cut_short() {
+    let whole = space(Level::L5, 4, None, GIB);
+    let cut = RegionSpace {
+        stripes: whole.stripes - (whole.stripes % (1 << whole.shift)) - 1,
+        ..whole
+    };
+    assert_ne!(cut.stripes % (1 << cut.shift), 0, "the last is shorter");
+    let all = Suspects::all(&cut);
+    let end = StripeIndex(cut.stripes);
+    assert_eq!(all.run_from(StripeIndex(0)), Some((StripeIndex(0), end)));
+    assert_eq!(all.run_from(end), None);
+    assert_eq!(all.stripes_from(StripeIndex(0)), cut.stripes);
+}
