@@ -12,6 +12,9 @@ use array::{RegionMap, Replay};
 use drive::Drive;
 use units::{DriveIndex, MemberIndex, bytes_u64, bytes_usize};
 
+/// Bytes that are erased at once.
+const ERASE_BYTES: u64 = 1 << 20;
+
 /// Everything that is on a drive of an array.
 pub(crate) fn read(index: DriveIndex, drive: &Drive) -> io::Result<Found> {
     let drive_bytes = drive.info().size_bytes;
@@ -126,6 +129,20 @@ pub(crate) fn format(drive: &Drive, superblock: &Superblock) -> io::Result<()> {
     }
     drive.flush()?;
     write_superblocks(drive, superblock)
+}
+
+/// Erases the log of a drive: what a former member has there would be written over what came
+/// after it.
+pub(crate) fn erase_log(drive: &Drive, superblock: &Superblock) -> io::Result<()> {
+    let Area { offset, length } = superblock.layout.log;
+    let zeroes = vec![0; bytes_usize(ERASE_BYTES.min(length))];
+    let mut done = 0;
+    while done < length {
+        let bytes = ERASE_BYTES.min(length - done);
+        drive.write(offset + done, &zeroes[..bytes_usize(bytes)])?;
+        done += bytes;
+    }
+    drive.flush()
 }
 
 /// Writes all copies of a superblock anew.

@@ -225,6 +225,8 @@ fn format_replacement(
     if force {
         candidate.drive.wipe().map_err(io)?;
     }
+    // It may have been a member before, with pieces in its log that are not dead yet.
+    records::erase_log(&candidate.drive, own).map_err(io)?;
     records::format(&candidate.drive, own).map_err(io)?;
     Ok(MemberRecord {
         uuid: own.member_uuid,

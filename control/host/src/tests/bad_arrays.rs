@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use control::request::{
     ArrayCreate, ArrayImport, ArrayModify, ArrayOptions, BackgroundKind, Level, MemberReplace,
@@ -414,6 +415,34 @@ fn only_a_free_and_fitting_drive_takes_the_place_of_a_lost_one() {
         refusal.message.contains("drive spare fills it"),
         "{refusal}"
     );
+}
+
+#[test]
+fn a_replacement_brings_no_log_of_an_earlier_life() {
+    let bench = Bench::tank();
+    bench.host.fail_member("tank", 1).expect("two are left");
+    let superblock = bench.superblock("one");
+    let log = superblock.layout.log;
+    // Its place is the same on every drive of one size. Two slots' headers, the last one too.
+    bench.memory("old");
+    let slots = superblock.log();
+    let headers = [slots.slot(0), slots.slot(slots.slots() - 1)];
+    let old = Arc::clone(&bench.host.state().drives["old"].drive);
+    for offset in headers {
+        assert!((log.offset..log.offset + log.length).contains(&offset));
+        old.write(offset, &[0xa5; 4096]).expect("memory");
+    }
+    let replace = MemberReplace {
+        member: 1,
+        drive: "old".into(),
+        force: false,
+    };
+    bench.host.replace_member("tank", &replace).expect("free");
+    for offset in headers {
+        let mut header = [1; 4096];
+        old.read(offset, &mut header).expect("memory");
+        assert!(header.iter().all(|byte| *byte == 0), "at {offset}");
+    }
 }
 
 #[test]

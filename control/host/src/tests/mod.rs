@@ -170,6 +170,14 @@ impl Bench {
         self.host.state().drives[drive].drive.inject(fault);
     }
 
+    /// What a member's own superblock says.
+    fn superblock(&self, drive: &str) -> array::format::Superblock {
+        let drive = Arc::clone(&self.host.state().drives[drive].drive);
+        let found = crate::records::read(units::DriveIndex(0), &drive).expect("memory");
+        let first = found.superblocks.into_iter().next();
+        first.expect("a first copy").expect("a good one")
+    }
+
     fn listing(&self) -> Listing {
         let mut drives = self.host.drives();
         for drive in &mut drives {

@@ -155,7 +155,7 @@ impl Shard {
     }
 
     /// Some members failed while a record went out: a later record without them goes out next.
-    /// Each record that was written is an update of its own, because a part of the members may hold it.
+    /// Each record that was written is an update of its own: a part of the members may hold it.
     pub(super) fn recommit(&mut self, mut commit: Commit, io: &mut impl Io) {
         let failed = std::mem::take(&mut commit.failed);
         let id = self.decider().draw_id();
