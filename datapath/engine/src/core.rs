@@ -28,7 +28,7 @@ use volume::{Gate, Limiter, VolumeMap};
 use self::asked::{ControlRequest, WaitingControl};
 use self::rings::{Road, bytes_of};
 use self::times::{Spent, Times};
-use crate::ports::{Envelope, MemberCookie, Ports};
+use crate::ports::{Envelope, INBOX_PIECES, MemberCookie, Ports};
 use crate::shares::Shares;
 use crate::splits::Splits;
 
@@ -132,7 +132,7 @@ impl Core {
         use std::os::fd::{AsFd, AsRawFd};
         port.watch(wake.as_fd().as_raw_fd(), WAKE_TOKEN);
         Core {
-            shares: Shares::new(port.room()),
+            shares: Shares::new(port.room(), INBOX_PIECES),
             port,
             post,
             wake,
@@ -158,6 +158,12 @@ impl Core {
     fn receive(&mut self) -> usize {
         let mut moved = 0;
         while let Some((from, Envelope { array, message })) = self.post.receive() {
+            if matches!(
+                message,
+                Message::WorkDone { .. } | Message::DirtyDone { .. }
+            ) {
+                self.shares.pieces(from).answered(array);
+            }
             let Core {
                 shards,
                 port,
@@ -314,7 +320,7 @@ impl Core {
         let moved = done.len();
         for completion in done.drain(..) {
             let MemberCookie { array, slot } = MemberCookie::unpack(completion.cookie);
-            self.shares.answered(array);
+            self.shares.drives.answered(array);
             let Core {
                 shards,
                 port,

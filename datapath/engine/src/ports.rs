@@ -9,6 +9,8 @@ use units::{ArrayIndex, Clock, Instant, MonotonicClock, ReactorIndex};
 
 /// Credits to each reactor that work may not use.
 const INBOX_RESERVE: usize = 4 * units::limits::ARRAYS_MAX;
+/// Those that it may.
+pub(crate) const INBOX_PIECES: usize = units::limits::INBOX_MESSAGES - INBOX_RESERVE;
 
 /// A message between reactors: for which array, and what.
 #[derive(Debug)]
@@ -55,7 +57,7 @@ impl Io for Ports<'_> {
     }
 
     fn drive_room(&self) -> usize {
-        self.shares.room(self.array, self.port.room())
+        self.shares.drives.room(self.array, self.port.room())
     }
 
     fn drive(&mut self, request: MemberRequest) {
@@ -75,23 +77,29 @@ impl Io for Ports<'_> {
         self.port
             .submit(request)
             .expect("the shard looked at the room");
-        self.shares.taken(self.array);
+        self.shares.drives.taken(self.array);
     }
 
     fn ask(&mut self, to: ReactorIndex, message: Message) -> Result<(), Full<Message>> {
         // All arrays share the inboxes: their work must leave room for the messages that let
-        // work end (maps, failures), or two arrays could wait for each other.
+        // work end (maps, failures), or two arrays could wait for each other. And what one array
+        // has under way there, perhaps for as long as it waits for members, must leave room for
+        // the others'.
         let is_work = matches!(message, Message::Work(_) | Message::Dirty { .. });
-        if is_work && self.post.credits(to) <= INBOX_RESERVE {
+        let pieces = self.shares.pieces(to);
+        let room = self.post.credits(to).saturating_sub(INBOX_RESERVE);
+        if is_work && pieces.room(self.array, room) == 0 {
             return Err(Full(message));
         }
         let envelope = Envelope {
             array: self.array,
             message,
         };
-        self.post
-            .request(to, envelope)
-            .map_err(|full| Full(full.0.message))
+        let sent = self.post.request(to, envelope);
+        if is_work && sent.is_ok() {
+            pieces.taken(self.array);
+        }
+        sent.map_err(|full| Full(full.0.message))
     }
 
     fn reply(&mut self, to: ReactorIndex, message: Message) {

@@ -1,31 +1,71 @@
-//! What each array of a reactor may have in flight at the drives. They share one port, and an
-//! array with a drive that hangs must not take all of it: every other keeps its share free.
+//! What each array of a reactor may have in flight at the drives, and at other reactors. They share
+//! one port and one inbox for each other reactor, and an array whose drives hang, or that waits for
+//! them, must not take all of it: every other keeps its share free.
 
-use units::ArrayIndex;
-use units::limits::ARRAYS_MAX;
+use units::limits::{ARRAYS_MAX, REACTORS_MAX};
+use units::{ArrayIndex, ReactorIndex};
 
 /// The most member requests that are kept for an array that does not use them: more than the
 /// widest ticket asks for at once.
 const SHARE_MAX: usize = 256;
+/// The most pieces under way at one other reactor that are kept for an array.
+const PIECES_MAX: usize = 64;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Shares {
-    /// By array: whether it is on this reactor, and its member requests in flight.
+    /// Member requests at the port.
+    pub(crate) drives: Share,
+    /// By reactor: pieces that it works on.
+    pieces: Vec<Share>,
+}
+
+impl Shares {
+    /// No arrays yet, on a port that takes `drives` requests, and with other reactors each of
+    /// which takes so many pieces.
+    pub(crate) fn new(drives: usize, pieces: usize) -> Shares {
+        let inbox = || Share::new(pieces, PIECES_MAX);
+        Shares {
+            drives: Share::new(drives, SHARE_MAX),
+            pieces: (0..REACTORS_MAX).map(|_| inbox()).collect(),
+        }
+    }
+
+    /// An array comes, or goes; one that goes has nothing in flight.
+    pub(crate) fn set(&mut self, array: ArrayIndex, present: bool) {
+        self.drives.set(array, present);
+        for pieces in &mut self.pieces {
+            pieces.set(array, present);
+        }
+    }
+
+    /// What may be under way at another reactor.
+    pub(crate) fn pieces(&mut self, at: ReactorIndex) -> &mut Share {
+        &mut self.pieces[at.at()]
+    }
+}
+
+/// Something that all arrays of a reactor use, and of which each keeps a share.
+#[derive(Debug)]
+pub(crate) struct Share {
+    /// By array: whether it is on this reactor, and how many it uses.
     arrays: Vec<(bool, usize)>,
     capacity: usize,
+    /// The most that is kept for one array.
+    most: usize,
     /// Kept for each array, as far as it does not use them itself.
     share: usize,
     /// What is kept for all arrays together and not in use.
     kept: usize,
 }
 
-impl Shares {
-    /// No arrays yet, on a port that takes `capacity` requests.
-    pub(crate) fn new(capacity: usize) -> Shares {
-        Shares {
+impl Share {
+    /// No arrays yet. There are `capacity` in all, of which an array keeps at most so many.
+    pub(crate) fn new(capacity: usize, most: usize) -> Share {
+        Share {
             arrays: vec![(false, 0); ARRAYS_MAX],
             capacity,
+            most,
             share: 0,
             kept: 0,
         }
@@ -36,12 +76,12 @@ impl Shares {
         self.arrays[array.at()].0 = present;
         let present = self.arrays.iter().filter(|(present, _)| *present);
         let count = present.clone().count().max(1);
-        self.share = SHARE_MAX.min(self.capacity / count);
+        self.share = self.most.min(self.capacity / count);
         let free = |(_, used): &(bool, usize)| self.share.saturating_sub(*used);
         self.kept = present.map(free).sum();
     }
 
-    /// How many requests `array` may submit when the port has room for `room`.
+    /// How many more `array` may have when there is room for `room`.
     #[inline]
     pub(crate) fn room(&self, array: ArrayIndex, room: usize) -> usize {
         let (_, used) = self.arrays[array.at()];
@@ -49,7 +89,7 @@ impl Shares {
         room.saturating_sub(self.kept - own)
     }
 
-    /// `array` has submitted one.
+    /// `array` has taken one.
     #[inline]
     pub(crate) fn taken(&mut self, array: ArrayIndex) {
         let (_, used) = &mut self.arrays[array.at()];
@@ -57,7 +97,7 @@ impl Shares {
         *used += 1;
     }
 
-    /// One of `array` was answered.
+    /// One of `array` is free again.
     #[inline]
     pub(crate) fn answered(&mut self, array: ArrayIndex) {
         let (_, used) = &mut self.arrays[array.at()];
@@ -73,7 +113,7 @@ mod tests {
     const PORT: usize = 1000;
 
     /// Submits as much as it may; how much that was.
-    fn fill(shares: &mut Shares, array: u16, in_flight: &mut usize) -> usize {
+    fn fill(shares: &mut Share, array: u16, in_flight: &mut usize) -> usize {
         let before = *in_flight;
         while shares.room(ArrayIndex(array), PORT - *in_flight) > 0 {
             shares.taken(ArrayIndex(array));
@@ -84,14 +124,14 @@ mod tests {
 
     #[test]
     fn an_array_alone_may_have_all() {
-        let (mut shares, mut in_flight) = (Shares::new(PORT), 0);
+        let (mut shares, mut in_flight) = (Share::new(PORT, SHARE_MAX), 0);
         shares.set(ArrayIndex(3), true);
         assert_eq!(fill(&mut shares, 3, &mut in_flight), PORT);
     }
 
     #[test]
     fn an_array_that_hangs_leaves_every_other_its_share() {
-        let (mut shares, mut in_flight) = (Shares::new(PORT), 0);
+        let (mut shares, mut in_flight) = (Share::new(PORT, SHARE_MAX), 0);
         for array in [0, 5, 63] {
             shares.set(ArrayIndex(array), true);
         }
@@ -109,7 +149,7 @@ mod tests {
 
     #[test]
     fn arrays_come_and_go_while_others_are_busy() {
-        let (mut shares, mut in_flight) = (Shares::new(PORT), 0);
+        let (mut shares, mut in_flight) = (Share::new(PORT, SHARE_MAX), 0);
         shares.set(ArrayIndex(1), true);
         fill(&mut shares, 1, &mut in_flight);
         shares.set(ArrayIndex(2), true);
@@ -131,7 +171,7 @@ mod tests {
 
     #[test]
     fn many_arrays_have_equal_shares() {
-        let (mut shares, mut in_flight) = (Shares::new(PORT), 0);
+        let (mut shares, mut in_flight) = (Share::new(PORT, SHARE_MAX), 0);
         for array in 0..50 {
             shares.set(ArrayIndex(array), true);
         }

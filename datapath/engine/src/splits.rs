@@ -3,15 +3,20 @@
 
 use block::{Operation, Part, Request, Status};
 use memory::{SegmentList, SegmentSlots};
-use units::bytes_usize;
+use units::{ArrayIndex, bytes_usize};
 use volume::VolumeMap;
+
+use crate::shares::Share;
 
 /// Requests of one reactor that go piece by piece at the same time.
 pub(crate) const SPLITS: usize = 64;
+/// Of these, the most that are kept for an array that does not use them.
+const SPLITS_KEPT: usize = 8;
 
 /// A request that is under way piece by piece.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Split {
+    pub(crate) array: ArrayIndex,
     pub(crate) queue: u32,
     /// In the guest's blocks.
     pub(crate) request: Request,
@@ -26,6 +31,9 @@ pub(crate) struct Split {
 #[derive(Debug)]
 pub(crate) struct Splits {
     slots: Vec<Option<Split>>,
+    free: usize,
+    /// An array that waits for its members leaves the others theirs.
+    share: Share,
     lists: SegmentSlots,
     /// log2 of the bytes of the guest's blocks and of the array's.
     shifts: Vec<(u32, u32)>,
@@ -35,22 +43,35 @@ impl Splits {
     pub(crate) fn new() -> Splits {
         Splits {
             slots: vec![None; SPLITS],
+            free: SPLITS,
+            share: Share::new(SPLITS, SPLITS_KEPT),
             lists: SegmentSlots::new(SPLITS, 16),
             shifts: vec![(0, 0); SPLITS],
         }
     }
 
-    /// Takes a request; `None` when no slot is free. `shifts`: log2 of the bytes of its blocks and
-    /// of the array's.
+    /// An array comes, or goes; one that goes has nothing under way.
+    pub(crate) fn set(&mut self, array: ArrayIndex, present: bool) {
+        self.share.set(array, present);
+    }
+
+    /// Takes a request; `None` when no slot is free for its array. `shifts`: log2 of the bytes of
+    /// its blocks and of the array's.
     pub(crate) fn begin(
         &mut self,
-        queue: u32,
+        (array, queue): (ArrayIndex, u32),
         request: Request,
         shifts: (u32, u32),
     ) -> Option<usize> {
+        if self.share.room(array, self.free) == 0 {
+            return None;
+        }
         let slot = self.slots.iter().position(Option::is_none)?;
+        self.share.taken(array);
+        self.free -= 1;
         let status = Status::Ok;
         self.slots[slot] = Some(Split {
+            array,
             queue,
             request,
             done: 0,
@@ -138,7 +159,10 @@ impl Splits {
     }
 
     pub(crate) fn end(&mut self, slot: usize) -> Split {
-        self.slots[slot].take().expect("a split under way")
+        let ended = self.slots[slot].take().expect("a split under way");
+        self.share.answered(ended.array);
+        self.free += 1;
+        ended
     }
 
     fn take_back(&mut self, slot: usize) {
@@ -198,7 +222,9 @@ mod tests {
             segments: SegmentList::EMPTY,
             cookie: Cookie(0),
         };
-        let slot = splits.begin(0, request, (SMALL, LARGE)).expect("a slot");
+        let slot = splits
+            .begin((ArrayIndex(0), 0), request, (SMALL, LARGE))
+            .expect("a slot");
         let mut found = Vec::new();
         while let Some(piece) = splits.next_piece(slot, &map) {
             let part = piece.part;
@@ -231,6 +257,29 @@ mod tests {
                 }
                 assert_eq!(byte, (start + u64::from(blocks)) << SMALL);
             }
+        }
+    }
+
+    #[test]
+    fn an_array_that_waits_leaves_others_some_slots() {
+        let mut splits = Splits::new();
+        let request = Request {
+            operation: Operation::Read,
+            start: 0,
+            blocks: 9,
+            part: Part::WHOLE,
+            segments: SegmentList::EMPTY,
+            cookie: Cookie(0),
+        };
+        let (waits, goes_on) = (ArrayIndex(3), ArrayIndex(9));
+        splits.set(waits, true);
+        splits.set(goes_on, true);
+        let begin = |splits: &mut Splits, array| splits.begin((array, 0), request, (SMALL, LARGE));
+        let taken = (0..SPLITS).filter(|_| begin(&mut splits, waits).is_some());
+        assert_eq!(taken.count(), SPLITS - SPLITS_KEPT);
+        for _ in 0..3 * SPLITS_KEPT {
+            let slot = begin(&mut splits, goes_on).expect("its share");
+            splits.end(slot);
         }
     }
 

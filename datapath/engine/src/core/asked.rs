@@ -44,6 +44,7 @@ impl Core {
         let before = self.shards[array.at()].replace(shard);
         assert!(before.is_none(), "{array} is there already");
         self.shares.set(array, true);
+        self.splits.set(array, true);
     }
 
     /// Takes a shard away if nothing is in flight in it.
@@ -53,6 +54,7 @@ impl Core {
             .is_some_and(|shard| shard.is_idle());
         if idle {
             self.shares.set(array, false);
+            self.splits.set(array, false);
             self.shards[array.at()].take()
         } else {
             None

@@ -46,7 +46,8 @@ impl Road<'_> {
         };
         if blocks < asked || !whole {
             let queue = u32::try_from(self.place).expect("few rings");
-            let Some(split) = self.splits.begin(queue, request, self.shifts) else {
+            let whose = (self.ports.array, queue);
+            let Some(split) = self.splits.begin(whose, request, self.shifts) else {
                 return Err(Full(request));
             };
             self.waiting_splits.push(split);
