@@ -7,6 +7,7 @@
 pub mod api;
 pub mod body;
 pub mod claim;
+pub mod crashes;
 pub mod engine;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;

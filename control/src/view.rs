@@ -336,8 +336,8 @@ pub enum ExportState {
     Waiting,
     /// A front-end is connected.
     Connected,
-    /// Taken out of service, because requests on it brought the engine down, or its array is
-    /// not there.
+    /// Not served, because its requests crashed the engine again and again; its front-end waits
+    /// until somebody resumes it.
     Held,
     /// Wanted, and could not be made at the last start.
     Missing,

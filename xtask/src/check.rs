@@ -40,6 +40,7 @@ pub fn run(workspace: &Workspace) -> Result<(), String> {
     tidy::run(workspace)?;
     cargo("clippy --workspace --all-targets --locked -- -D warnings")?;
     cargo("test --workspace --locked")?;
+    cargo("test --package garboard --locked --features planted --test poison")?;
     sim(workspace, &["--seeds", "300"])?;
     planted(workspace, &PLANTED)?;
     isal(&cargo)?;

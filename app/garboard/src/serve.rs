@@ -3,12 +3,16 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use array::planted::Fault;
 use control::claim::{ApiSocket, StateDir};
+use control::crashes::{self, Suspect};
 use control::settings::{EngineSettings, Given, Places};
 use control::wanted::Wanted;
 use control::{Answer, Control, Engine, EngineError, ErrorKind};
+use reactor::Duty;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use uuid::Uuid;
 
 /// Threads of the control path that do not block. Blocking calls have their own.
 const CONTROL_THREADS: usize = 2;
@@ -16,6 +20,7 @@ const CONTROL_THREADS: usize = 2;
 /// Runs the built-in engine until SIGTERM or SIGINT, then finishes.
 pub(crate) fn until_a_signal(given: Given) -> Answer<()> {
     control::log::begin();
+    plant();
     stop_on_panic();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(CONTROL_THREADS)
@@ -61,8 +66,34 @@ fn stop_on_panic() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         print(panic);
+        note_crash(panic);
         std::process::abort();
     }));
+}
+
+/// Switches on the fault that a test names. Only a build for such tests has any.
+fn plant() {
+    if !cfg!(feature = "planted") {
+        return;
+    }
+    let wanted = std::env::var("GARBOARD_PLANTED").unwrap_or_default();
+    let mut faults = Fault::CRASHES.iter();
+    let found = faults.find(|fault| format!("{fault:?}") == wanted);
+    array::planted::switch_on(found.copied());
+}
+
+/// Tells the next start whose request this was, so that no guest brings the engine down for ever.
+fn note_crash(panic: &std::panic::PanicHookInfo<'_>) {
+    let suspect = match Duty::now() {
+        Duty::Nobody => return,
+        Duty::Export(uuid) => Suspect::Export(Uuid::from_bytes(uuid)),
+        Duty::Array(uuid) => Suspect::Array(Uuid::from_bytes(uuid)),
+    };
+    let said = panic.payload_as_str().unwrap_or("it said nothing");
+    match panic.location() {
+        Some(place) => crashes::note(suspect, &format_args!("{said} ({place})")),
+        None => crashes::note(suspect, &said),
+    }
 }
 
 fn internal(message: &str) -> EngineError {
@@ -105,6 +136,7 @@ where
     };
     let begin = move || -> Answer<Arc<Control>> {
         let wanted = Wanted::open(&settings.state_dir)?;
+        control::service::held::begin(&settings.state_dir, &wanted);
         let engine = build(&settings).map_err(|error| internal(&format!("{error:#}")))?;
         let control = Control::new(engine, wanted, settings.runtime_dir);
         control.restore()?;

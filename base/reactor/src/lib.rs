@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod control;
+mod duty;
 mod event_fd;
 mod spin;
 mod thread;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use units::Instant;
 
 pub use control::{Handle, Stopped};
+pub use duty::Duty;
 pub use event_fd::EventFd;
 pub use thread::{Settings, default_cores, start};
 pub use turns::{CLOSURES_PER_TURN, Loop, Turn};

@@ -59,5 +59,10 @@ pub const SPARE_GRACE: Duration = Duration::from_secs(30);
 pub const SPARE_LOOK: Duration = Duration::from_secs(1);
 /// A spare that could not be made a member is tried again after this.
 pub const SPARE_RETRY: Duration = Duration::from_secs(600);
+/// So many crashes while one export was served, within [`CRASH_WINDOW`], hold it back.
+pub const CRASHES_HELD_BACK: usize = 3;
+/// For so long a crash counts. A start may have to open hundreds of drives and wait for guests to
+/// come back, so three of them can take longer than a minute.
+pub const CRASH_WINDOW: Duration = Duration::from_secs(600);
 /// The largest guest request that is answered, in bytes.
 pub const REQUEST_BYTES_MAX: u64 = 16 << 20;

@@ -50,7 +50,7 @@ impl Host {
         };
         let host = ExportHost::new(
             Arc::clone(&self.engine),
-            id,
+            (id, create.uuid.into_bytes()),
             served,
             reactors,
             self.session_events.clone(),

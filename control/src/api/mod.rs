@@ -172,6 +172,7 @@ fn volumes_and_exports() -> Router<Arc<Control>> {
             "/v1/exports/{key}",
             get(objects::export).delete(objects::remove_export),
         )
+        .route("/v1/exports/{key}/resume", post(objects::resume_export))
         .route("/v1/exports/{key}/queues/{queue}", put(objects::move_queue))
         .route("/v1/jobs", get(objects::jobs))
         .route(

@@ -238,6 +238,10 @@ pub(super) async fn remove_export(control: Shared, Key(key): Key<String>) -> Rep
     reply(control, move |control| control.remove_export(&key)).await
 }
 
+pub(super) async fn resume_export(control: Shared, Key(key): Key<String>) -> Reply<ExportView> {
+    reply(control, move |control| control.resume_export(&key)).await
+}
+
 pub(super) async fn move_queue(
     control: Shared,
     Key((key, queue)): Key<(String, u16)>,

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use units::BlockSize;
 use units::limits::{EXPORT_QUEUES_MAX, QUEUE_SIZE_MAX};
 
+use super::held::way_out;
 use super::{Control, invalid};
 use crate::body::ExportCreateBody;
 use crate::name::{self, Create};
@@ -28,11 +29,20 @@ impl Control {
     pub fn exports(&self) -> Answer<Vec<ExportView>> {
         let mut exports = self.engine.exports();
         let causes = self.causes();
-        for (name, wanted) in self.wanted.state()?.exports {
-            if exports.iter().all(|export| export.name != name) {
-                let cause = causes.exports.get(&name).cloned();
-                exports.push(missing(wanted.create, cause));
+        let state = self.wanted.state()?;
+        for (name, wanted) in state.exports {
+            if exports.iter().any(|export| export.name == name) {
+                continue;
             }
+            let view = match state.held.get(&wanted.create.uuid) {
+                Some(held) => not_made(wanted.create, ExportState::Held, held.to_string()),
+                None => {
+                    let cause = causes.exports.get(&name).cloned();
+                    let cause = cause.unwrap_or_else(|| "it is not made".into());
+                    not_made(wanted.create, ExportState::Missing, cause)
+                }
+            };
+            exports.push(view);
         }
         exports.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(exports)
@@ -59,6 +69,7 @@ impl Control {
             Create::There(export) => return Ok(export),
             Create::New(uuid) => uuid,
         };
+        self.refuse_beside_held(&name::object::<ExportView>(&name), volume.uuid)?;
         let socket = self.socket(&name, &body)?;
         let wishes = wishes(&name, &volume, &body)?;
         let mut create = ExportCreate {
@@ -128,18 +139,21 @@ impl Control {
         self.engine.move_queue(&export.name, to)
     }
 
-    fn made_export(&self, key: &str) -> Answer<ExportView> {
+    /// An export that is there for the engine, too.
+    pub(super) fn made_export(&self, key: &str) -> Answer<ExportView> {
         let export = self.export(key)?;
-        if export.state != ExportState::Missing {
-            return Ok(export);
-        }
+        let next = match export.state {
+            ExportState::Waiting | ExportState::Connected => return Ok(export),
+            ExportState::Missing => "start its array, or remove the export".to_owned(),
+            ExportState::Held => way_out(&export.name),
+        };
         let cause = export.cause.unwrap_or_default();
         Err(EngineError::new(
             ErrorKind::Busy,
             name::object::<ExportView>(&export.name),
             cause,
         )
-        .next("start its array, or remove the export"))
+        .next(next))
     }
 
     /// Ends an export.
@@ -157,8 +171,10 @@ impl Control {
         {
             self.engine.remove_export(&export.name)?;
         }
-        self.wanted
-            .apply(&[Change::NoExport(export.name.clone())])?;
+        self.wanted.apply(&[
+            Change::NoExport(export.name.clone()),
+            Change::Release(export.uuid),
+        ])?;
         self.causes().exports.remove(&export.name);
         tracing::info!(event = "export_removed", object = %format_args!("export {}", export.name));
         Ok(export)
@@ -224,14 +240,14 @@ fn wishes(name: &str, volume: &VolumeView, body: &ExportCreateBody) -> Answer<Ex
 }
 
 /// What is shown of an export that is wanted and not made.
-fn missing(create: ExportCreate, cause: Option<String>) -> ExportView {
+fn not_made(create: ExportCreate, state: ExportState, cause: String) -> ExportView {
     let socket: PathBuf = create.socket.path;
     ExportView {
         name: create.name,
         uuid: create.uuid,
         protocol: "vhost-user-blk".into(),
         volume: create.volume,
-        state: ExportState::Missing,
+        state,
         socket,
         connections: 0,
         profile: create.profile,
@@ -240,6 +256,6 @@ fn missing(create: ExportCreate, cause: Option<String>) -> ExportView {
         sharing: create.sharing,
         guest_memory: create.guest_memory,
         queues: Vec::new(),
-        cause: Some(cause.unwrap_or_else(|| "it is not made".into())),
+        cause: Some(cause),
     }
 }

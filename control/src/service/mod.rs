@@ -7,6 +7,7 @@
 mod arrays;
 mod drives;
 mod exports;
+pub mod held;
 mod restore;
 mod spares;
 mod tending;
@@ -112,6 +113,9 @@ impl Control {
     pub fn status(&self) -> Answer<StatusView> {
         let uptime = MonotonicClock.now().since(self.begun);
         let jobs = self.engine.jobs();
+        let exports = self.exports()?;
+        let mut engine = self.engine.status();
+        engine.warnings.extend(Control::held_warnings(&exports));
         Ok(StatusView {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             process: std::process::id(),
@@ -125,19 +129,21 @@ impl Control {
                 ArrayState::Optimal | ArrayState::Stopped => false,
             }),
             volumes: count(&self.volumes(), |_| false),
-            exports: count(&self.exports()?, |export| match export.state {
+            exports: count(&exports, |export| match export.state {
                 ExportState::Held | ExportState::Missing => true,
                 ExportState::Waiting | ExportState::Connected => false,
             }),
             jobs_running: count(&jobs, |job| job.state == JobState::Running).attention,
-            engine: self.engine.status(),
+            engine,
         })
     }
 
     /// Counters, gauges and histograms of the engine.
     #[must_use]
     pub fn metrics(&self) -> Vec<Metric> {
-        self.engine.metrics()
+        let mut metrics = self.engine.metrics();
+        metrics.extend(self.held_metric());
+        metrics
     }
 
     /// Finishes, marks the arrays clean, lets go of the drives.

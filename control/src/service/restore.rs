@@ -31,13 +31,14 @@ impl Control {
 
     /// [`Control::restore`] for who holds `changing`.
     pub(super) fn bring_back(&self, start: Start) -> Answer<()> {
-        let state = self.wanted.state()?;
+        let mut state = self.wanted.state()?;
         self.open_drives(&state);
         self.engine.assemble();
         self.start_arrays(&state, start);
         self.record_drives()?;
         self.forget_used_spares(&state)?;
         self.set_limits(&state);
+        self.hold_back_by_array(&mut state)?;
         self.make_exports(&state);
         Ok(())
     }
@@ -98,11 +99,13 @@ impl Control {
         }
     }
 
-    fn make_exports(&self, state: &WantedState) {
+    pub(super) fn make_exports(&self, state: &WantedState) {
         let volumes = self.engine.volumes();
         let there = self.engine.exports();
         for (name, wanted) in &state.exports {
-            if there.iter().any(|export| export.name == *name) {
+            if there.iter().any(|export| export.name == *name)
+                || state.held.contains_key(&wanted.create.uuid)
+            {
                 continue;
             }
             let volume = volumes

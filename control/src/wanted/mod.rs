@@ -20,6 +20,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::crashes::HeldBack;
 use crate::request::{DriveKnown, ExportCreate, VolumeLimit};
 use crate::spares::SpareOf;
 use crate::{Answer, EngineError, ErrorKind};
@@ -33,6 +34,7 @@ const LIMITS: TableDefinition<u128, &str> = TableDefinition::new("limits");
 const STOPPED: TableDefinition<u128, ()> = TableDefinition::new("stopped_arrays");
 const SPARES: TableDefinition<u128, &str> = TableDefinition::new("spares");
 const POOLS: TableDefinition<&str, &str> = TableDefinition::new("pools");
+const HELD: TableDefinition<u128, &str> = TableDefinition::new("held_back");
 /// The file in the state directory.
 pub const FILE_NAME: &str = "wanted.redb";
 
@@ -69,6 +71,8 @@ pub struct WantedState {
     pub spares: BTreeMap<Uuid, SpareOf>,
     /// Pools of spares by name.
     pub pools: BTreeMap<String, WantedPool>,
+    /// What is not served because it crashed the engine, by uuid of the export or array.
+    pub held: BTreeMap<Uuid, HeldBack>,
 }
 
 /// One change of the wanted state.
@@ -98,6 +102,10 @@ pub enum Change {
     Pool(String, WantedPool),
     /// The pool is not wanted any more.
     NoPool(String),
+    /// The export or array of this uuid is not served.
+    HoldBack(Uuid, Box<HeldBack>),
+    /// It is served again.
+    Release(Uuid),
 }
 
 /// The kept wanted state.
@@ -165,6 +173,7 @@ impl Wanted {
         write.open_table(STOPPED).map_err(unwritable)?;
         write.open_table(SPARES).map_err(unwritable)?;
         write.open_table(POOLS).map_err(unwritable)?;
+        write.open_table(HELD).map_err(unwritable)?;
         write.commit().map_err(unwritable)
     }
 
@@ -220,6 +229,12 @@ impl Wanted {
             state.stopped.insert(Uuid::from_u128(uuid));
         }
         read_spares(&read, &mut state)?;
+        let held = read.open_table(HELD).map_err(unreadable_by)?;
+        for row in held.iter().map_err(unreadable_by)? {
+            let (uuid, text) = row.map_err(unreadable_by)?;
+            let uuid = Uuid::from_u128(uuid.value());
+            state.held.insert(uuid, parse(text.value())?);
+        }
         Ok(state)
     }
 
@@ -314,6 +329,20 @@ fn apply_one(write: &redb::WriteTransaction, change: &Change) -> Answer<()> {
         Change::Spare(..) | Change::NoSpare(_) | Change::Pool(..) | Change::NoPool(_) => {
             return apply_to_spares(write, change);
         }
+        Change::HoldBack(..) | Change::Release(_) => return apply_to_held(write, change),
+    }
+    Ok(())
+}
+
+fn apply_to_held(write: &redb::WriteTransaction, change: &Change) -> Answer<()> {
+    let mut table = write.open_table(HELD).map_err(unwritable)?;
+    if let Change::HoldBack(uuid, held) = change {
+        let text = print(held);
+        table
+            .insert(uuid.as_u128(), text.as_str())
+            .map_err(unwritable)?;
+    } else if let Change::Release(uuid) = change {
+        table.remove(uuid.as_u128()).map_err(unwritable)?;
     }
     Ok(())
 }
@@ -347,7 +376,9 @@ fn apply_to_spares(write: &redb::WriteTransaction, change: &Change) -> Answer<()
         | Change::Limit(..)
         | Change::NoLimit(_)
         | Change::Stopped(_)
-        | Change::NotStopped(_) => unreachable!("the caller has done these"),
+        | Change::NotStopped(_)
+        | Change::HoldBack(..)
+        | Change::Release(_) => unreachable!("the caller has done these"),
     }
     Ok(())
 }

@@ -116,10 +116,23 @@ pub enum Fault {
     NewVolumeNotZeroed,
     /// What a deleted volume held counts as zeroes.
     DeletedVolumeCountsAsZeroes,
+    /// The engine panics when it takes a write to [`POISON_SECTOR`] from a ring.
+    PoisonedRequest,
+    /// The engine panics when it plans a write to [`POISON_STRIPE`].
+    PoisonedTicket,
 }
 
+/// Of a volume, in units of 512 bytes: 2 MiB.
+pub const POISON_SECTOR: u64 = 4096;
+/// Where that is on an array of two data chunks of 64 KiB, for its first volume.
+pub const POISON_STRIPE: u64 = 16;
+
 impl Fault {
-    /// All of them.
+    /// Those that end the whole process, for tests of the real program (its variable
+    /// `GARBOARD_PLANTED` names one).
+    pub const CRASHES: &[Fault] = &[Fault::PoisonedRequest, Fault::PoisonedTicket];
+
+    /// All that the simulator must catch.
     pub const ALL: &[Fault] = &[
         Fault::AnswerBeforeExclusion,
         Fault::FailedWriteForgotten,

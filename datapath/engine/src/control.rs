@@ -55,6 +55,8 @@ pub struct EngineSettings {
 pub struct ArrayStart {
     /// Its number in this engine.
     pub array: ArrayIndex,
+    /// Its uuid: what a crash is told of.
+    pub uuid: [u8; 16],
     /// Its fixed numbers.
     pub geometry: Geometry,
     /// The configuration to commit first; see `array::Command::Start`.
@@ -241,6 +243,7 @@ impl Engine {
     pub fn start_array(&self, start: ArrayStart) -> Result<(), StartError> {
         let ArrayStart {
             array,
+            uuid,
             geometry,
             config,
             places,
@@ -284,7 +287,7 @@ impl Engine {
         let coordinator = Coordinator::new(settings).map_err(StartError::Io)?;
         shards[home.at()].set_coordinator(coordinator);
         for (handle, shard) in self.handles.iter().zip(shards) {
-            handle.call(move |core| core.set_shard(array, shard))?;
+            handle.call(move |core| core.set_shard(array, uuid, shard))?;
         }
         let started = self.command(array, home, Command::Start);
         match started {

@@ -19,7 +19,7 @@ use array::{Event, Message, Refusal, Shard};
 use block::{Completion, Cookie, Full, Operation, Request};
 use drive::Port;
 use queues::{Park, Post};
-use reactor::EventFd;
+use reactor::{Duty, EventFd};
 use units::limits::ARRAYS_MAX;
 use units::{ArrayIndex, Clock, Instant, MonotonicClock, bytes_usize};
 use vhost_user_blk::{Queue, QueueKey};
@@ -44,6 +44,8 @@ const CONTROL_BIT: u64 = 1 << 62;
 #[derive(Debug)]
 pub(crate) struct Ring {
     pub(crate) export: u64,
+    /// What this thread works for when it works for this ring.
+    duty: Duty,
     pub(crate) key: QueueKey,
     pub(crate) queue: Queue,
     /// log2 of the bytes of its blocks: the array's, or smaller ones.
@@ -68,13 +70,14 @@ pub(crate) enum Leaving {
 impl Ring {
     /// A ring of an export, on a volume of an array and under its limits.
     pub(crate) fn new(
-        (export, key): (u64, QueueKey),
+        ((export, uuid), key): ((u64, [u8; 16]), QueueKey),
         queue: Queue,
         (array, volume): (ArrayIndex, Arc<VolumeMap>),
         limiter: Arc<Limiter>,
     ) -> Ring {
         Ring {
             export,
+            duty: Duty::Export(uuid),
             key,
             shift: queue.block().shift(),
             queue,
@@ -104,6 +107,8 @@ pub struct Core {
     post: Post<Envelope>,
     wake: Arc<EventFd>,
     shards: Vec<Option<Box<Shard>>>,
+    /// By array: what this thread works for when it works for its shard.
+    duties: Vec<Duty>,
     rings: Vec<Option<Ring>>,
     splits: Splits,
     waiting_splits: Vec<usize>,
@@ -137,6 +142,7 @@ impl Core {
             post,
             wake,
             shards: (0..ARRAYS_MAX).map(|_| None).collect(),
+            duties: vec![Duty::Nobody; ARRAYS_MAX],
             rings: Vec::new(),
             splits: Splits::new(),
             waiting_splits: Vec::new(),
@@ -164,6 +170,7 @@ impl Core {
             ) {
                 self.shares.pieces(from).answered(array);
             }
+            self.duties[array.at()].begin();
             let Core {
                 shards,
                 port,
@@ -243,6 +250,7 @@ impl Core {
         let Some(shard) = shards[ring.array.at()].as_mut() else {
             return 0;
         };
+        ring.duty.begin();
         let array = ring.array;
         let shift = ring.shift;
         let (haste, limited) = (ring.haste(), ring.gate.is_limited(now));
@@ -289,6 +297,7 @@ impl Core {
         for position in 0..self.shards.len() {
             let Core {
                 shards,
+                duties,
                 port,
                 shares,
                 post,
@@ -299,6 +308,7 @@ impl Core {
             let Some(shard) = &mut shards[position] else {
                 continue;
             };
+            duties[position].begin();
             let array = ArrayIndex::from_at(position);
             let mut ports = Ports {
                 array,
@@ -316,11 +326,14 @@ impl Core {
     /// One system call at the most: submits what was gathered, reaps what is done.
     fn poll_drives(&mut self) -> usize {
         let mut done = std::mem::take(&mut self.done);
+        // Operations of all arrays go together.
+        Duty::Nobody.begin();
         self.port.poll(&mut done);
         let moved = done.len();
         for completion in done.drain(..) {
             let MemberCookie { array, slot } = MemberCookie::unpack(completion.cookie);
             self.shares.drives.answered(array);
+            self.duties[array.at()].begin();
             let Core {
                 shards,
                 port,
@@ -369,6 +382,7 @@ impl Core {
                 let ring = self.rings[place]
                     .as_mut()
                     .expect("a ring ends when it is drained");
+                ring.duty.begin();
                 ring.queue.complete(slot, status, now);
             }
         }
@@ -397,6 +411,7 @@ impl Core {
         let ring = self.rings[place]
             .as_ref()
             .expect("a ring ends when it is drained");
+        ring.duty.begin();
         let (array, volume) = (ring.array, Arc::clone(&ring.volume));
         let Some(piece) = self.splits.next_piece(slot, &volume) else {
             let ended = self.splits.end(slot);
@@ -484,6 +499,7 @@ impl reactor::Core for Core {
         self.turns += 1;
         self.times.turn(MonotonicClock.now());
         let mut moved = self.receive();
+        Duty::Nobody.begin();
         if !self.waiting_controls.is_empty() {
             moved += self.submit_controls();
         }
@@ -493,6 +509,7 @@ impl reactor::Core for Core {
         moved += self.deliver();
         moved += self.advance_splits();
         self.publish_rings();
+        Duty::Nobody.begin();
         self.tell_let_go();
         if !self.events.is_empty() {
             self.tell_events();
@@ -508,10 +525,12 @@ impl reactor::Core for Core {
         let mut quiet = true;
         for place in 0..self.rings.len() {
             if let Some(ring) = &mut self.rings[place] {
+                ring.duty.begin();
                 quiet &= ring.prepare_sleep();
             }
             self.watch(place);
         }
+        Duty::Nobody.begin();
         quiet && self.post.park() == Park::Parked
     }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use memory::RegionTable;
+use reactor::Duty;
 use units::{ArrayIndex, Clock, MonotonicClock, ReactorIndex};
 use vhost_user_blk::{Event, Host, MemoryChange, Queue, QueueKey, SessionEvent};
 use volume::{Limiter, VolumeMap};
@@ -42,6 +43,8 @@ pub struct ExportHost {
     engine: Arc<Engine>,
     /// Names the export among all of this engine, for ever.
     export: u64,
+    /// Names it over restarts: what a crash is told of.
+    uuid: [u8; 16],
     array: ArrayIndex,
     /// Held while a ring with it comes to a reactor: none comes with earlier extents.
     volume: Mutex<Arc<VolumeMap>>,
@@ -63,14 +66,14 @@ impl fmt::Debug for ExportHost {
 }
 
 impl ExportHost {
-    /// An export of a volume on these reactors; `events` are for the log.
+    /// An export (its number, its uuid) of a volume on these reactors; `events` are for the log.
     ///
     /// # Panics
     /// Without reactors.
     #[must_use]
     pub fn new(
         engine: Arc<Engine>,
-        export: u64,
+        (export, uuid): (u64, [u8; 16]),
         served: Served,
         reactors: Vec<ReactorIndex>,
         events: Sender<(u64, SessionEvent)>,
@@ -79,6 +82,7 @@ impl ExportHost {
         ExportHost {
             engine,
             export,
+            uuid,
             array: served.array,
             volume: Mutex::new(served.map),
             limiter: served.limiter,
@@ -195,7 +199,7 @@ impl Host for ExportHost {
         let volume = self.volume();
         let place = (self.array, Arc::clone(&volume));
         let limiter = Arc::clone(&self.limiter);
-        let ring = Ring::new((self.export, key), queue, place, limiter);
+        let ring = Ring::new(((self.export, self.uuid), key), queue, place, limiter);
         let first = self.reactors[usize::from(key.index) % self.reactors.len()];
         let handle = self
             .engine
@@ -251,6 +255,10 @@ impl Host for ExportHost {
 
     fn set_error(&self, key: QueueKey, error: Option<Event>) {
         self.on_ring(key, move |queue| queue.set_error(error.clone()));
+    }
+
+    fn begin_thread(&self) {
+        Duty::Export(self.uuid).begin();
     }
 
     fn event(&self, event: &SessionEvent) {

@@ -39,6 +39,12 @@ pub(super) enum Export {
         #[arg(long, value_name = "C")]
         core: u16,
     },
+    /// Serve an export again that is held back because its requests crashed the engine
+    Resume {
+        /// Name or uuid
+        #[arg(value_parser = super::key)]
+        name: String,
+    },
     /// End an export
     Remove {
         /// Name or uuid
@@ -172,6 +178,11 @@ impl Export {
                 let export: ExportView = session.put(&path, &QueueMoveBody { core })?;
                 let sentence = format!("queue {queue} of export {} is on core {core}", export.name);
                 session.done(&export, &sentence)
+            }
+            Export::Resume { name } => {
+                let path = format!("{}/resume", path(&name));
+                let export: ExportView = session.post(&path, &())?;
+                session.done(&export, &format!("export {} is served again", export.name))
             }
             Export::Remove { name, yes } => {
                 let export: ExportView = session.get(&path(&name))?;

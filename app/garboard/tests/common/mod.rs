@@ -2,8 +2,8 @@
 
 #![allow(dead_code, reason = "not every test uses all of it")]
 
-use std::io;
-use std::os::unix::net::UnixDatagram;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
@@ -25,12 +25,18 @@ pub(crate) struct Engine {
 impl Engine {
     /// Starts one in `folder` and waits until it says that it is ready.
     pub(crate) fn start(folder: &Path) -> Engine {
+        Engine::start_with(folder, &[])
+    }
+
+    /// The same, with more variables in its environment.
+    pub(crate) fn start_with(folder: &Path, variables: &[(&str, &str)]) -> Engine {
         let address = folder.join("notices.sock");
         let _ = std::fs::remove_file(&address);
         let notices = UnixDatagram::bind(&address).expect("bound");
         notices.set_read_timeout(Some(PATIENCE)).expect("not zero");
         let mut command = serve(&folder.join("state"), &folder.join("api.sock"));
         command.env("NOTIFY_SOCKET", &address);
+        command.envs(variables.iter().copied());
         let child = command.stderr(Stdio::null()).spawn().expect("it runs");
         let engine = Engine {
             folder: folder.to_owned(),
@@ -96,6 +102,26 @@ impl Engine {
             "array", "create", "a", "--level", "5", "--drives", &drives, "--wait",
         ]);
         self.json(&["volume", "create", "v", "--array", "a", "--size", "32MiB"]);
+    }
+
+    /// Where it was started.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// What it tells Prometheus.
+    pub(crate) fn metrics(&self) -> String {
+        let mut socket = UnixStream::connect(self.folder.join("api.sock")).expect("it listens");
+        let request = "GET /metrics HTTP/1.0\r\nhost: engine\r\n\r\n";
+        socket.write_all(request.as_bytes()).expect("sent");
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).expect("answered");
+        answer
+    }
+
+    /// Waits until it ends by itself.
+    pub(crate) fn wait(mut self) -> ExitStatus {
+        self.child.wait().expect("it ends")
     }
 
     /// The number of its process.

@@ -174,6 +174,7 @@ impl Host {
             suspects,
             log: assembly.superblock.log(),
             array: index,
+            uuid: assembly.array().into_bytes(),
             geometry,
             config: next.clone(),
             places: assembly.members.iter().map(place).collect(),

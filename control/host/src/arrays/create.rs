@@ -72,6 +72,7 @@ impl Host {
             log: superblock.log(),
             regions,
             array: index,
+            uuid: create.uuid.into_bytes(),
             geometry: superblock.geometry,
             config: next,
             places: places.collect(),

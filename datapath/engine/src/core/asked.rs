@@ -7,6 +7,7 @@ use std::sync::mpsc::Sender;
 use array::{ArrayMap, Refusal, Shard};
 use block::{Cookie, Full, Request, Status};
 use drive::Port;
+use reactor::Duty;
 use units::{ArrayIndex, Clock, MonotonicClock};
 
 use super::times::ReactorTimes;
@@ -40,8 +41,10 @@ impl Core {
         self.times.report(MonotonicClock.now())
     }
 
-    pub(crate) fn set_shard(&mut self, array: ArrayIndex, shard: Box<Shard>) {
+    /// A shard of the array with this uuid comes here.
+    pub(crate) fn set_shard(&mut self, array: ArrayIndex, uuid: [u8; 16], shard: Box<Shard>) {
         let before = self.shards[array.at()].replace(shard);
+        self.duties[array.at()] = Duty::Array(uuid);
         assert!(before.is_none(), "{array} is there already");
         self.shares.set(array, true);
         self.splits.set(array, true);

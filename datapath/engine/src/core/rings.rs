@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use array::Shard;
+use array::planted::{self, Fault};
 use block::{Completion, Cookie, Full, Operation, Request};
 use units::Instant;
 use vhost_user_blk::{Queue, QueueKey};
@@ -30,6 +31,9 @@ impl Road<'_> {
     pub(super) fn submit(&mut self, request: Request) -> Result<(), Full<Request>> {
         let high = u64::try_from(self.place).expect("few rings") << 32;
         let cookie = Cookie(high | request.cookie.0);
+        if planted::is(Fault::PoisonedRequest) && request.operation == Operation::Write {
+            assert_ne!(request.start, planted::POISON_SECTOR, "a planted panic");
+        }
         // Whether the guest's blocks are smaller than the array's, and by how much.
         let finer = self.shifts.1 - self.shifts.0;
         let inside = (1 << finer) - 1;
@@ -190,6 +194,7 @@ impl Core {
             let Some(ring) = &mut self.rings[place] else {
                 continue;
             };
+            ring.duty.begin();
             ring.queue.publish();
             if ring.stopping.is_some() && ring.queue.is_drained() {
                 self.finish_ring(place);

@@ -55,6 +55,9 @@ pub trait Host: Send + Sync + 'static {
     /// Replaces the error event of a running queue.
     fn set_error(&self, key: QueueKey, error: Option<Event>);
 
+    /// Comes first on every thread of the session, which works for nobody else.
+    fn begin_thread(&self) {}
+
     /// Takes note of something that happened; for the log. Must not wait.
     fn event(&self, event: &SessionEvent);
 }

@@ -277,6 +277,7 @@ struct Listening {
 
 impl Listening {
     fn run(mut self) {
+        self.common.host.begin_thread();
         while !self.common.is_stopping() {
             let ready = self.common.ready.load(Ordering::Acquire);
             let looking = ready && !self.exhausted;
@@ -434,6 +435,7 @@ struct Serving {
 
 impl Serving {
     fn run(mut self, stream: UnixStream, connection: Connection) {
+        self.common.host.begin_thread();
         let connection = Arc::new(Mutex::new(connection));
         let mut messages = BackendReqHandler::from_stream(stream, Arc::clone(&connection));
         // Foreign bytes are parsed by a foreign crate in there: a panic is this front-end's end,

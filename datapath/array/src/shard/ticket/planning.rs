@@ -41,6 +41,10 @@ impl Shard {
     pub(super) fn plan_ticket(&mut self, slot: u32) -> Result<(), Beyond> {
         let state = self.stripe_state(slot);
         let kind = self.tickets[slot].order.kind;
+        if planted::is(Fault::PoisonedTicket) && matches!(kind, Kind::Write(_)) {
+            let stripe = self.tickets[slot].order.stripe.0;
+            assert_ne!(stripe, planted::POISON_STRIPE, "a planted panic");
+        }
         let changes = !matches!(kind, Kind::Read { .. });
         let torn = self.map.is_torn(self.tickets[slot].order.stripe);
         if changes && (self.map.read_only || torn || self.is_region_lost(slot)) {
