@@ -1,5 +1,5 @@
-//! The workspace's own commands: `cargo xtask check | tidy | e2e | sim | planted | fuzz`. Only the
-//! command line is read here.
+//! The workspace's own commands: `cargo xtask check | tidy | e2e | power | sim | planted | fuzz`.
+//! Only the command line is read here.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::print_stdout,
@@ -8,7 +8,7 @@
 
 use std::process::ExitCode;
 
-use xtask::{Workspace, check, e2e, fuzz, tidy};
+use xtask::{Workspace, check, e2e, fuzz, power, tidy};
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
@@ -17,6 +17,8 @@ usage: cargo xtask COMMAND
   tidy             the rules of STYLE.md that a program can check
   tidy --bless     the same, and write the unsafe counts found to xtask/unsafe.txt
   e2e [NAME…]      the end-to-end tests test/e2e/*.test.sh, all or those whose name contains NAME
+  power [WORDS…]   power loss on a real kernel, each level optimal and degraded, 1000 cut points:
+                   power [--cuts N] [--seed S] [--planted FAULT] [LEVEL…]
   sim [WORDS…]     the simulator: sim [--seed S] [--seeds N] [--hours H]
   planted [WORDS…] breaks the array on purpose and shows that the simulator sees it:
                    planted [--seed S] [--seeds N] [FAULT…]
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(&workspace),
         ["tidy", "--bless"] => tidy::bless(&workspace).and_then(|()| tidy::run(&workspace)),
         ["e2e", names @ ..] => e2e::run(&workspace, names),
+        ["power", words @ ..] => power::run(&workspace, words),
         ["sim", words @ ..] => check::sim(&workspace, words),
         ["planted", words @ ..] => check::planted(&workspace, words),
         ["fuzz", words @ ..] => fuzz::run(&workspace, words),

@@ -22,6 +22,7 @@ pub(crate) fn until_a_signal(given: Given) -> Answer<()> {
     control::log::begin();
     plant();
     stop_on_panic();
+    memory::faults::tell_faults(note_fault).map_err(|error| internal(&error.to_string()))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(CONTROL_THREADS)
         .thread_name("garboard-control")
@@ -77,22 +78,34 @@ fn plant() {
         return;
     }
     let wanted = std::env::var("GARBOARD_PLANTED").unwrap_or_default();
-    let mut faults = Fault::CRASHES.iter();
+    let mut faults = Fault::CRASHES.iter().chain(Fault::ALL);
     let found = faults.find(|fault| format!("{fault:?}") == wanted);
     array::planted::switch_on(found.copied());
 }
 
 /// Tells the next start whose request this was, so that no guest brings the engine down for ever.
 fn note_crash(panic: &std::panic::PanicHookInfo<'_>) {
-    let suspect = match Duty::now() {
-        Duty::Nobody => return,
-        Duty::Export(uuid) => Suspect::Export(Uuid::from_bytes(uuid)),
-        Duty::Array(uuid) => Suspect::Array(Uuid::from_bytes(uuid)),
-    };
+    let Some(suspect) = suspect() else { return };
     let said = panic.payload_as_str().unwrap_or("it said nothing");
     match panic.location() {
         Some(place) => crashes::note(suspect, &format_args!("{said} ({place})")),
         None => crashes::note(suspect, &said),
+    }
+}
+
+/// The same for a fault. Runs in the handler of its signal: takes no lock, allocates nothing.
+fn note_fault(signal: i32) {
+    if let Some(suspect) = suspect() {
+        crashes::note(suspect, &format_args!("a fault: signal {signal}"));
+    }
+}
+
+/// For whom this thread works.
+fn suspect() -> Option<Suspect> {
+    match Duty::now() {
+        Duty::Nobody => None,
+        Duty::Export(uuid) => Some(Suspect::Export(Uuid::from_bytes(uuid))),
+        Duty::Array(uuid) => Some(Suspect::Array(Uuid::from_bytes(uuid))),
     }
 }
 

@@ -244,6 +244,21 @@ fn a_request_that_kills_the_engine_inside_the_array_holds_back_that_arrays_expor
 }
 
 #[test]
+fn a_request_that_is_a_fault_and_no_panic_holds_back_its_export_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let fault = "PoisonedStack";
+    let engine = Engine::start_with(folder.path(), &[("GARBOARD_PLANTED", fault)]);
+    prepare(&engine, folder.path());
+    let mut poison = Guest::new(&engine, "poison");
+    let engine = crash_three_times(engine, &mut poison, fault);
+    assert_eq!(state(&engine, "poison"), "held");
+    assert_eq!(state(&engine, "near"), "waiting");
+    let shown = engine.json(&["export", "show", "poison"]);
+    let cause = shown["cause"].as_str().expect("a cause");
+    assert!(cause.contains("a fault: signal 11"), "{cause}");
+}
+
+#[test]
 fn an_engine_that_is_killed_holds_nobody_back() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut engine = Engine::start(folder.path());

@@ -6,10 +6,12 @@
     reason = "an island: raw memory shared with guests and drives"
 )]
 
+pub mod faults;
 pub mod guest;
 mod map;
 pub mod pool;
 mod segment;
+mod signals;
 mod slots;
 
 pub use guest::{BadAddress, Mapping, Region, RegionTable};

@@ -120,6 +120,8 @@ pub enum Fault {
     PoisonedRequest,
     /// The engine panics when it plans a write to [`POISON_STRIPE`].
     PoisonedTicket,
+    /// The engine's stack is full when it takes a write to [`POISON_SECTOR`] from a ring.
+    PoisonedStack,
 }
 
 /// Of a volume, in units of 512 bytes: 2 MiB.
@@ -130,7 +132,11 @@ pub const POISON_STRIPE: u64 = 16;
 impl Fault {
     /// Those that end the whole process, for tests of the real program (its variable
     /// `GARBOARD_PLANTED` names one).
-    pub const CRASHES: &[Fault] = &[Fault::PoisonedRequest, Fault::PoisonedTicket];
+    pub const CRASHES: &[Fault] = &[
+        Fault::PoisonedRequest,
+        Fault::PoisonedTicket,
+        Fault::PoisonedStack,
+    ];
 
     /// All that the simulator must catch.
     pub const ALL: &[Fault] = &[
@@ -199,6 +205,16 @@ static SWITCHED_ON: AtomicU8 = AtomicU8::new(0);
 #[must_use]
 pub fn is(fault: Fault) -> bool {
     cfg!(feature = "planted") && SWITCHED_ON.load(Ordering::Relaxed) == fault as u8
+}
+
+/// Never comes back: its thread's stack is not endless.
+#[must_use]
+pub fn fill_the_stack(depth: u64) -> u64 {
+    let room = std::hint::black_box([depth; 64]);
+    match room[0] {
+        u64::MAX => 0,
+        depth => fill_the_stack(depth + 1) + room[1],
+    }
 }
 
 /// Switches one fault on for the whole process, or all off.

@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use libc::{c_int, c_void, siginfo_t};
 
+use crate::signals;
+
 /// Guest mappings that live at one time in this process.
 pub const MAPPINGS_MAX: usize = 16384;
 
@@ -105,32 +107,8 @@ pub fn survive_truncation() -> io::Result<()> {
 
 fn install() -> io::Result<()> {
     // The previous action is in place before the handler can run.
-    PREVIOUS.get_or_init(current_action);
-    // SAFETY: all zeroes is a `sigaction` without handler, flags and mask.
-    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    let handler: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) = on_bus_error;
-    action.sa_sigaction = handler as usize;
-    // On the alternate stack, where the standard library's own handler expects to be called.
-    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-    set_action(&action)
-}
-
-fn set_action(action: &libc::sigaction) -> io::Result<()> {
-    // SAFETY: `action` is a filled-in `sigaction`; its handler, if it has one, is async-signal-safe
-    // (`on_bus_error`, or what stood there before us).
-    match unsafe { libc::sigaction(libc::SIGBUS, action, ptr::null_mut()) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-fn current_action() -> libc::sigaction {
-    // SAFETY: all zeroes is a `sigaction`.
-    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: only writes the current action to `action`.
-    let result = unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut action) };
-    assert_eq!(result, 0, "asking for the action of a signal that exists");
-    action
+    PREVIOUS.get_or_init(|| signals::current_action(libc::SIGBUS));
+    signals::install(libc::SIGBUS, on_bus_error)
 }
 
 /// The handler. Only touches statics that are atomic or set before it is installed.
@@ -139,13 +117,10 @@ extern "C" fn on_bus_error(signal: c_int, information: *mut siginfo_t, _context:
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above; the address is valid for the life of the thread.
     let before = unsafe { errno.read() };
-    // SAFETY: the kernel hands a valid structure to a handler with SA_SIGINFO.
-    let code = unsafe { (*information).si_code };
-    // A code of the kernel's own is above zero. Else a process sent the signal and there is no
-    // address in it.
-    let is_fault = code > 0;
+    let is_fault = signals::is_fault(information);
     if !(is_fault && replace(fault_address(information))) {
-        give_back(signal, is_fault);
+        // PREVIOUS is set before the handler is installed.
+        signals::give_back(signal, PREVIOUS.get(), is_fault);
     }
     // SAFETY: as above.
     unsafe { errno.write(before) };
@@ -188,19 +163,4 @@ fn zeroes(start: usize, length: usize) -> bool {
     // with their true range), whose bytes nobody holds a Rust reference to (`Segment`).
     let mapped = unsafe { libc::mmap(address, length, access, flags, -1, 0) };
     mapped != libc::MAP_FAILED
-}
-
-/// Gives the signal back for good to whoever had it before us: a fault happens again as soon as the
-/// handler returns, a signal that was sent is sent again (and held back until then).
-fn give_back(signal: c_int, is_fault: bool) {
-    // PREVIOUS is set before the handler is installed.
-    let given = PREVIOUS.get().map(set_action);
-    if !matches!(given, Some(Ok(()))) {
-        // SAFETY: ends the process; async-signal-safe. Returning would fault for ever.
-        unsafe { libc::abort() };
-    }
-    if !is_fault {
-        // SAFETY: async-signal-safe.
-        unsafe { libc::raise(signal) };
-    }
 }

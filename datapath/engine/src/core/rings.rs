@@ -31,8 +31,11 @@ impl Road<'_> {
     pub(super) fn submit(&mut self, request: Request) -> Result<(), Full<Request>> {
         let high = u64::try_from(self.place).expect("few rings") << 32;
         let cookie = Cookie(high | request.cookie.0);
-        if planted::is(Fault::PoisonedRequest) && request.operation == Operation::Write {
-            assert_ne!(request.start, planted::POISON_SECTOR, "a planted panic");
+        if request.operation == Operation::Write && request.start == planted::POISON_SECTOR {
+            assert!(!planted::is(Fault::PoisonedRequest), "a planted panic");
+            if planted::is(Fault::PoisonedStack) {
+                assert_eq!(planted::fill_the_stack(0), 0);
+            }
         }
         // Whether the guest's blocks are smaller than the array's, and by how much.
         let finer = self.shifts.1 - self.shifts.0;

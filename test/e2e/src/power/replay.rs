@@ -1,0 +1,326 @@
+//! Runs on the host: power fails at many moments of a recording; each time the real program starts
+//! on what is left, and what it serves is judged.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use array::format::{SUPERBLOCK_BYTES, Superblock};
+use model::{Layout, MemberFile, Volume};
+use serde_json::json;
+
+use crate::device::Device;
+use crate::diary::{self, Entry, Oracle};
+use crate::engine::Engine;
+use crate::image::{Loss, Machine};
+use crate::random::Random;
+use crate::record::MARKER_SECTORS;
+use crate::trace::{Event, Recording, SECTOR};
+
+/// Where the first superblock of a member is.
+const FIRST_SUPERBLOCK: u64 = 1 << 20;
+/// A degraded array is rebuilt at every so many cuts, and then scrubbed.
+const REBUILD_EVERY: usize = 8;
+/// At every so many cuts all parity is checked by the definitions, which share no code with the
+/// scrub that looks at every cut.
+const PARITY_EVERY: usize = 12;
+
+/// What was recorded, and where.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    /// `trace`, `log.img` and `diary`, and place for everything that is made.
+    pub(crate) folder: PathBuf,
+    pub(crate) program: PathBuf,
+    pub(crate) members: usize,
+    pub(crate) member_bytes: u64,
+    /// The member that was failed before the recording began.
+    pub(crate) failed: Option<usize>,
+    pub(crate) cuts: usize,
+    pub(crate) seed: u64,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    cuts: usize,
+    unclean: usize,
+    with_losses: usize,
+    lost_writes: usize,
+    resyncs: usize,
+}
+
+impl std::fmt::Display for Tally {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{} cut points, {} of them with writes at risk ({} in all), {} resyncs: every byte \
+             right, every scrub finds nothing",
+            self.cuts, self.with_losses, self.lost_writes, self.resyncs
+        )?;
+        match self.unclean {
+            0 => Ok(()),
+            unclean => write!(f, "; {unclean} rebuilt afterwards"),
+        }
+    }
+}
+
+/// A moment of the recording.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    events: usize,
+    marker: u64,
+    loss: Loss,
+    number: usize,
+}
+
+struct Bench<'w> {
+    wanted: &'w Wanted,
+    paths: Vec<PathBuf>,
+    socket: PathBuf,
+    tally: Tally,
+}
+
+/// Fails the power `cuts` times.
+///
+/// # Errors
+/// The first wrong thing that is found, with the cut that shows it.
+pub(crate) fn replay(wanted: &Wanted) -> Result<Tally, String> {
+    let text = |name: &str| {
+        let path = wanted.folder.join(name);
+        std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
+    };
+    let sectors = wanted.member_bytes / units::bytes_u64(SECTOR);
+    let log = wanted.folder.join("log.img");
+    let recording = Recording::read(&text("trace")?, &log, sectors)?;
+    let diary = diary::read(&text("diary")?)?;
+    let cuts = cuts(&recording, wanted, last_marker(&diary))?;
+    let path = |member| wanted.folder.join(format!("d{member}.img"));
+    let mut bench = Bench {
+        wanted,
+        paths: (0..wanted.members).map(path).collect(),
+        socket: wanted.folder.join("vhost.sock"),
+        tally: Tally::default(),
+    };
+    let mut machine = Machine::new(&recording, wanted.members + 1);
+    machine.advance(recording.events.len());
+    let mut random = Random::new(wanted.seed);
+    bench.lose(&machine, (Loss::Unanswered, &mut random))?;
+    let bytes = bench.prepare()?;
+    let mut machine = Machine::new(&recording, wanted.members + 1);
+    let mut oracle = Oracle::new(&diary, bytes);
+    for cut in cuts {
+        machine.advance(cut.events);
+        oracle.advance(cut.marker);
+        let risk = machine.cached();
+        bench.tally.with_losses += usize::from(risk > 0);
+        bench.tally.lost_writes += risk;
+        let mut random = Random::new(wanted.seed ^ units::bytes_u64(cut.number) << 20);
+        let judged = bench
+            .lose(&machine, (cut.loss, &mut random))
+            .and_then(|()| bench.judge(oracle.after_power_loss(), cut.number));
+        judged.map_err(|error| format!("{cut:?}, seed {}: {error}", wanted.seed))?;
+        bench.tally.cuts += 1;
+    }
+    Ok(bench.tally)
+}
+
+fn last_marker(diary: &[Entry]) -> u64 {
+    let marker = |entry: &Entry| match entry {
+        Entry::Marker(number) => Some(*number),
+        Entry::Write { .. } | Entry::Flush(_) | Entry::Done(_) => None,
+    };
+    diary.iter().rev().find_map(marker).unwrap_or(0)
+}
+
+/// Moments from the first marker to the last, evenly spread, each with the marker before it.
+fn cuts(recording: &Recording, wanted: &Wanted, last: u64) -> Result<Vec<Cut>, String> {
+    let mut markers: BTreeMap<usize, u64> = BTreeMap::new();
+    for (position, event) in recording.events.iter().enumerate() {
+        if let Event::WriteDone { device, write } = *event
+            && device == wanted.members
+        {
+            markers.insert(
+                position + 1,
+                recording.writes[write].sector / MARKER_SECTORS,
+            );
+        }
+    }
+    let (Some((&first, 0)), Some((&end, &found))) =
+        (markers.first_key_value(), markers.last_key_value())
+    else {
+        return Err("the trace has no markers".to_owned());
+    };
+    if found != last {
+        return Err(format!(
+            "the trace ends at marker {found}, the diary at {last}"
+        ));
+    }
+    let cut = |number: usize| {
+        let events = first + (end - first) * number / wanted.cuts.max(1);
+        let before = markers.range(..=events).next_back();
+        let loss = [Loss::Chance, Loss::Unanswered, Loss::Chance, Loss::Cached][number % 4];
+        Cut {
+            events,
+            marker: *before.expect("from the first on").1,
+            loss,
+            number,
+        }
+    };
+    Ok((0..wanted.cuts).map(cut).collect())
+}
+
+impl Bench<'_> {
+    fn lose(&self, machine: &Machine<'_>, how: (Loss, &mut Random)) -> Result<(), String> {
+        let lost = machine.lose_power(&self.paths, self.wanted.member_bytes, how);
+        lost.map_err(|error| error.to_string())
+    }
+
+    fn state(&self) -> PathBuf {
+        self.wanted.folder.join("state")
+    }
+
+    fn template(&self) -> PathBuf {
+        self.wanted.folder.join("state.template")
+    }
+
+    /// Makes the state directory that every start begins with: the array imported, its volume
+    /// exported. Gives back the volume's size.
+    fn prepare(&self) -> Result<usize, String> {
+        for folder in [self.state(), self.template()] {
+            let _ = std::fs::remove_dir_all(folder);
+        }
+        let engine = Engine::start(&self.wanted.program, &self.wanted.folder)?;
+        let spec = |path: &PathBuf| format!("file:{}", path.display());
+        let specs: Vec<String> = self.paths.iter().map(spec).collect();
+        engine.post("/v1/import", &json!({ "array": "a", "specs": specs }))?;
+        engine.post(
+            "/v1/exports",
+            &json!({ "volume": "v", "socket": self.socket }),
+        )?;
+        let volume = engine.get("/v1/volumes/v")?;
+        engine.stop()?;
+        std::fs::rename(self.state(), self.template()).map_err(|error| error.to_string())?;
+        let bytes = volume["size_bytes"].as_u64().ok_or("a volume has a size")?;
+        Ok(units::bytes_usize(bytes))
+    }
+
+    /// Starts the engine on what is left, and looks at everything.
+    fn judge(&mut self, mut oracle: Volume, number: usize) -> Result<(), String> {
+        copy(&self.template(), &self.state()).map_err(|error| error.to_string())?;
+        let engine = Engine::start(&self.wanted.program, &self.wanted.folder)?;
+        let array = engine.get("/v1/arrays/a")?;
+        let wanted = if self.wanted.failed.is_some() {
+            "degraded"
+        } else {
+            "optimal"
+        };
+        if array["state"] != wanted {
+            return Err(format!("the array is not {wanted}: {array}"));
+        }
+        let io = |error: std::io::Error| error.to_string();
+        let read = |oracle: &mut Volume| -> Result<Vec<u8>, String> {
+            let token = oracle.begin_read(0);
+            let found = Device::connect(&self.socket).map_err(io)?;
+            let found = { found }.read_all().map_err(io)?;
+            let judged = oracle.finish_read(token, &found);
+            judged.map(|()| found).map_err(|wrong| wrong.to_string())
+        };
+        // At once, while the resync is under way; and after it.
+        read(&mut oracle)?;
+        engine.wait("/v1/status", |status| status["jobs_running"] == 0)?;
+        let jobs = engine.get("/v1/jobs")?;
+        let jobs = jobs.as_array().map_or(&[][..], Vec::as_slice);
+        self.tally.resyncs += jobs.iter().filter(|job| job["kind"] == "resync").count();
+        if let Some(failed) = self.wanted.failed {
+            // Every member's redundancy comes back from what the others and the log hold.
+            if number.is_multiple_of(REBUILD_EVERY) {
+                self.rebuild(&engine, failed)?;
+                self.tally.unclean += 1;
+                scrub(&engine)?;
+            }
+        } else {
+            scrub(&engine)?;
+        }
+        // What was read once stays.
+        read(&mut oracle)?;
+        engine.stop()?;
+        if number.is_multiple_of(PARITY_EVERY) {
+            let rebuilt = number.is_multiple_of(REBUILD_EVERY);
+            self.check_parity(self.wanted.failed.filter(|_| !rebuilt))?;
+        }
+        Ok(())
+    }
+
+    fn rebuild(&self, engine: &Engine, failed: usize) -> Result<(), String> {
+        let path = self.wanted.folder.join("spare.img");
+        let _ = std::fs::remove_file(&path);
+        let bytes = self.wanted.member_bytes;
+        let spec = format!("file:{},size={bytes},create", path.display());
+        engine.post("/v1/drives", &json!({ "spec": spec, "name": "spare" }))?;
+        let call = format!("/v1/arrays/a/members/{failed}/replace");
+        engine.post(&call, &json!({ "drive": "spare" }))?;
+        engine.wait("/v1/arrays/a", |array| array["state"] == "optimal")?;
+        engine.wait("/v1/status", |status| status["jobs_running"] == 0)?;
+        Ok(())
+    }
+
+    /// Checks all parity by the definitions; a member that is out is left out.
+    fn check_parity(&self, out: Option<usize>) -> Result<(), String> {
+        let mut members: Vec<Option<MemberFile>> = Vec::new();
+        let mut layout = None;
+        let mut paths = self.paths.clone();
+        if let (Some(failed), None) = (self.wanted.failed, out) {
+            paths[failed] = self.wanted.folder.join("spare.img");
+        }
+        for path in paths {
+            let mut bytes = [0; SUPERBLOCK_BYTES];
+            let file = std::fs::File::open(&path).map_err(|error| error.to_string())?;
+            std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, FIRST_SUPERBLOCK)
+                .map_err(|error| error.to_string())?;
+            let superblock = Superblock::decode(&bytes).map_err(|error| error.to_string())?;
+            let geometry = superblock.geometry;
+            members.resize_with(geometry.members(), || None);
+            let place = superblock.member.at();
+            if Some(place) != out {
+                members[place] = Some(MemberFile {
+                    path,
+                    data_offset_bytes: superblock.layout.data.offset,
+                });
+            }
+            layout = Some(Layout {
+                data: geometry.data(),
+                parity: geometry.parity(),
+                groups: geometry.groups(),
+                chunk_bytes: units::bytes_usize(geometry.chunk_bytes()),
+                rows: units::bytes_usize(geometry.rows()),
+            });
+        }
+        let bad = layout.ok_or("no members")?.check_files(&members);
+        match bad.map_err(|error| error.to_string())?.as_slice() {
+            [] => Ok(()),
+            [first, ..] => Err(format!("parity does not agree, first in stripe {first}")),
+        }
+    }
+}
+
+/// Scrubs everything, which must find nothing.
+fn scrub(engine: &Engine) -> Result<(), String> {
+    engine.post("/v1/arrays/a/scrub", &json!({ "from_beginning": true }))?;
+    engine.wait("/v1/status", |status| status["jobs_running"] == 0)?;
+    let found = engine.get("/v1/arrays/a/scrub")?;
+    let none = |name: &str| found[name] == 0;
+    if none("mismatched_blocks") && none("unreadable_blocks") && !found["finished_at_s"].is_null() {
+        Ok(())
+    } else {
+        Err(format!("the scrub has found something: {found}"))
+    }
+}
+
+fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
+    let _ = std::fs::remove_dir_all(to);
+    std::fs::create_dir(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        std::fs::copy(entry.path(), to.join(entry.file_name()))?;
+    }
+    Ok(())
+}
