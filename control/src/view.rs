@@ -133,7 +133,7 @@ pub struct MemberView {
     pub state: MemberState,
     /// The drive that fills it, if any.
     pub drive: Option<String>,
-    /// Why it is missing or failed.
+    /// Why it is missing or failed, or what it lacks while it is being filled.
     pub cause: Option<String>,
 }
 

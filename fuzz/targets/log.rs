@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 
 use array::format::{ArrayConfig, LOG_HEADER_BYTES, LogPiece, Superblock};
-use array::{Geometry, GeometryParameters, Level, Replay};
+use array::{Geometry, GeometryParameters, Level, RegionMap, Replay};
 use libfuzzer_sys::fuzz_target;
 use units::{BlockSize, MemberIndex, Role, RoleSet, StripeIndex, bytes_u64};
 use uuid::Uuid;
@@ -51,7 +51,8 @@ fuzz_target!(|data: &[u8]| {
     let _ = LogPiece::decode(data);
     let _ = LogPiece::decode(&fuzz::record(*b"GBLOGENT", data, 120));
     let (superblock, config) = &*ARRAY;
-    let mut replay = Replay::new(config, superblock, |_| true);
+    let regions = RegionMap::new(superblock.regions(), config.array);
+    let mut replay = Replay::new(config, superblock, &regions, |_| true);
     let mut numbers = Numbers(data);
     while !numbers.0.is_empty() {
         let small = numbers.next();

@@ -4,6 +4,7 @@ mod assemble;
 mod create;
 mod members;
 mod recover;
+mod returns;
 
 use std::sync::Arc;
 use std::time::SystemTime;

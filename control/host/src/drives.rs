@@ -89,11 +89,13 @@ impl Host {
             }
         }
         self.open(&add.name, add.uuid, &add.spec)?;
+        self.bring_back(&add.name);
         self.drive_view(&add.name)
     }
 
     pub(crate) fn do_open_drive(&self, known: &DriveKnown) -> Answer<DriveView> {
         self.open_known(known)?;
+        self.bring_back(&known.name);
         self.drive_view(&known.name)
     }
 
@@ -184,7 +186,7 @@ impl Host {
         handle.inject(Fault::Pulled);
         let failed = self
             .engine
-            .change(array_index, array::Command::Fail { member });
+            .change(array_index, array::Command::Remove { member });
         if let Err(refusal) = failed {
             // As long as the array uses the drive's number, no other drive may get it.
             let state = self.engine.array_state(array_index);

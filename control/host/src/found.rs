@@ -19,7 +19,7 @@ use crate::error::error;
 use crate::{Host, records};
 
 /// How long a drive that we closed a moment ago may stay locked.
-const CLOSE_WAIT: Duration = Duration::from_secs(1);
+pub(crate) const CLOSE_WAIT: Duration = Duration::from_secs(1);
 /// The most files of a folder that are looked into.
 const NEIGHBOURS_MAX: usize = 1024;
 /// Where the kernel's device manager keeps a link to each drive that has a number of its own.

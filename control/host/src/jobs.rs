@@ -45,8 +45,9 @@ impl Host {
             let job = open_job(&mut state, uuid, &name, kind);
             let now = MonotonicClock.now();
             let job = state.jobs.get_mut(&job).expect("opened just now");
-            job.view.total_bytes = geometry.stripes() * stripe;
-            let done = pass.done.0 * stripe;
+            // A rebuild of members that return visits what they have missed only.
+            job.view.total_bytes = pass.to_visit * stripe;
+            let done = (pass.to_visit - pass.left) * stripe;
             let elapsed = now.since(job.seen.0).as_secs_f64();
             if elapsed > 0.5 || done < job.seen.1 {
                 let bytes = done.saturating_sub(job.seen.1);
@@ -222,6 +223,15 @@ impl Host {
                 tracing::warn!(event = "member_excluded", array = name, member = member.0, status = ?status,
                     "the array goes on without it");
                 self.release_excluded(&name);
+            }
+            Event::MemberReturned { member, regions } => {
+                tracing::info!(
+                    event = "member_returned",
+                    array = name,
+                    member = member.0,
+                    regions,
+                    "what it has missed is being filled"
+                );
             }
             Event::BeyondRedundancy { member, status } => {
                 tracing::error!(event = "beyond_redundancy", array = name, member = member.0, status = ?status,

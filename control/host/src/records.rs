@@ -3,7 +3,7 @@
 
 use std::io;
 
-use array::assembly::Found;
+use array::assembly::{Found, areas_to_erase};
 use array::format::{
     Area, ArrayConfig, DriveIdentity, FormatError, LOG_HEADER_BYTES, Layout, MEMBER_BYTES_MIN,
     REGION_BLOCK_BYTES, RegionBlock, SUPERBLOCK_BYTES, Superblock,
@@ -131,16 +131,16 @@ pub(crate) fn format(drive: &Drive, superblock: &Superblock) -> io::Result<()> {
     write_superblocks(drive, superblock)
 }
 
-/// Erases the log of a drive: what a former member has there would be written over what came
-/// after it.
-pub(crate) fn erase_log(drive: &Drive, superblock: &Superblock) -> io::Result<()> {
-    let Area { offset, length } = superblock.layout.log;
-    let zeroes = vec![0; bytes_usize(ERASE_BYTES.min(length))];
-    let mut done = 0;
-    while done < length {
-        let bytes = ERASE_BYTES.min(length - done);
-        drive.write(offset + done, &zeroes[..bytes_usize(bytes)])?;
-        done += bytes;
+/// Erases what a drive that was a member before must not bring along: the pieces in its log, and
+/// its copies of the region map.
+pub(crate) fn erase(drive: &Drive, superblock: &Superblock) -> io::Result<()> {
+    for area in areas_to_erase(superblock) {
+        let mut offset = area.offset;
+        while offset < area.offset + area.length {
+            let bytes = ERASE_BYTES.min(area.offset + area.length - offset);
+            drive.write(offset, &vec![0; bytes_usize(bytes)])?;
+            offset += bytes;
+        }
     }
     drive.flush()
 }

@@ -142,7 +142,11 @@ pub(crate) fn array(
         .map(|volume| array::format::extents_of(&volume.extents))
         .sum();
     let members: Vec<MemberView> = (0..geometry.members())
-        .map(|position| member(state, entry, config, MemberIndex::from_at(position)))
+        .map(|position| {
+            let index = MemberIndex::from_at(position);
+            let returned = running.and_then(|running| returned(running, position));
+            member(state, entry, (config, returned), index)
+        })
         .collect();
     let jobs = state.jobs.values();
     let running_jobs =
@@ -217,10 +221,20 @@ fn array_state(entry: &ArrayEntry, running: Option<&engine::ArrayState>) -> Arra
     }
 }
 
+/// What a rebuilding member has missed that had been one before.
+fn returned(running: &engine::ArrayState, position: usize) -> Option<String> {
+    let MapState::Rebuilding { .. } = running.map.members[position].state else {
+        return None;
+    };
+    let missed = running.map.missed[position].as_ref()?;
+    let (lacks, all) = (missed.count(), missed.regions());
+    Some(format!("returned, {lacks} of {all} regions"))
+}
+
 fn member(
     state: &State,
     entry: &ArrayEntry,
-    config: &array::format::ArrayConfig,
+    (config, returned): (&array::format::ArrayConfig, Option<String>),
     index: MemberIndex,
 ) -> MemberView {
     use control::view::MemberState as Shown;
@@ -233,7 +247,7 @@ fn member(
             (Shown::Missing, Some(ExclusionCause::Absent.to_string()))
         }
         MemberState::InSync => (Shown::Online, None),
-        MemberState::Rebuilding { .. } => (Shown::Rebuilding, None),
+        MemberState::Rebuilding { .. } => (Shown::Rebuilding, returned),
         MemberState::Excluded {
             cause: ExclusionCause::Absent,
             ..

@@ -7,16 +7,18 @@
 mod choose;
 mod history;
 mod reason;
+mod returns;
 #[cfg(test)]
 mod tests;
 
 pub use reason::{LeftOut, Verdict};
+pub use returns::{NoReturn, Returning, areas_to_erase, may_return};
 
 use units::{DriveIndex, MemberIndex, Update};
 use uuid::Uuid;
 
 use crate::format::{
-    ArrayConfig, DriveIdentity, ExclusionCause, FormatError, MemberState, Superblock,
+    ArrayConfig, Before, DriveIdentity, ExclusionCause, FormatError, MemberState, Superblock,
 };
 
 /// A start has so many bits for the lives of the log that begin before the next one.
@@ -126,30 +128,63 @@ impl Assembly {
         // What the log held was done again before this. A start leaves room for the lives that an
         // engine begins, one after each rebuild.
         next.log_from = ((self.config.log_from >> LIVES_SHIFT) + 1) << LIVES_SHIFT;
-        for (record, drive) in next.members.iter_mut().zip(&self.members) {
-            let counted = match record.state {
-                MemberState::InSync | MemberState::Rebuilding { .. } => true,
-                MemberState::Excluded { .. } | MemberState::Missing => false,
-            };
-            if counted && drive.is_none() {
-                record.state = MemberState::Excluded {
-                    since: next.update,
-                    cause: self.cause_of_absence(record.uuid),
-                };
+        for (position, drive) in self.members.iter().enumerate() {
+            if drive.is_none() {
+                self.leave_out(&mut next, MemberIndex::from_at(position));
             }
         }
         Ok(next)
     }
 
-    fn cause_of_absence(&self, member_uuid: Uuid) -> ExclusionCause {
-        let stale = self.left_out.iter().any(|(_, reason)| {
-            matches!(reason, LeftOut::Stale { member_uuid: uuid, .. } if *uuid == member_uuid)
+    /// Calls a member excluded in the record that a start commits, unless it is out already.
+    fn leave_out(&self, next: &mut ArrayConfig, member: MemberIndex) {
+        let record = &next.members[member.at()];
+        let returning = match record.state {
+            MemberState::InSync => None,
+            MemberState::Rebuilding { missed, .. } => Some(missed),
+            MemberState::Excluded { .. } | MemberState::Missing => return,
+        };
+        let stale = self.left_out.iter().find_map(|(_, reason)| {
+            if let LeftOut::Stale {
+                member_uuid,
+                update,
+                ..
+            } = reason
+                && *member_uuid == record.uuid
+            {
+                Some(*update)
+            } else {
+                None
+            }
         });
-        if stale {
-            ExclusionCause::Stale
-        } else {
-            ExclusionCause::Absent
+        let mut name = self.config.name_of_update();
+        if let (Some(missed), Some(update)) = (returning, stale)
+            && missed.held.0 == update
+        {
+            // The record by which it came back has never reached it.
+            name = missed.held;
         }
+        let cause = match stale {
+            Some(_) => ExclusionCause::Stale,
+            None => ExclusionCause::Absent,
+        };
+        self.exclude(next, (member, cause), name);
+    }
+
+    /// As [`ArrayConfig::exclude`], in the record that a start commits: a member that the control
+    /// path cannot use after all.
+    pub fn exclude(
+        &self,
+        next: &mut ArrayConfig,
+        (member, cause): (MemberIndex, ExclusionCause),
+        name: (Update, u64),
+    ) {
+        let before = Before {
+            committed: &self.config,
+            name,
+            stripes: self.superblock.geometry.stripes(),
+        };
+        next.exclude(member, cause, &before);
     }
 }
 

@@ -9,12 +9,14 @@ use std::time::Duration;
 use block::Status;
 use memory::{Backing, Buffer, Pages, Pool, Segment};
 use units::{
-    ArrayIndex, DriveIndex, Instant, MemberIndex, ReactorIndex, StripeIndex, bytes_u64, bytes_usize,
+    ArrayIndex, DriveIndex, Instant, MemberIndex, ReactorIndex, StripeIndex, Update, bytes_u64,
+    bytes_usize,
 };
+use uuid::Uuid;
 
 use crate::format::{
-    ArrayConfig, ArrayOptions, ConfigTooLarge, ExclusionCause, ExtentRun, Layout, MemberRecord,
-    MemberState, VolumeRecord,
+    ArrayConfig, ArrayOptions, ConfigTooLarge, DriveIdentity, ExclusionCause, ExtentRun, Layout,
+    MemberRecord, MemberState, VolumeRecord,
 };
 use crate::geometry::Geometry;
 use crate::io::MemberFailure;
@@ -51,6 +53,25 @@ pub enum Command {
         place: MemberPlace,
         /// Its record; the state is set here.
         record: MemberRecord,
+    },
+    /// Takes a drive back that was this member when it was excluded; only what it has missed
+    /// since is filled. Its log and its copies of the region map are erased already.
+    Return {
+        /// Which.
+        member: MemberIndex,
+        /// Where it is.
+        place: MemberPlace,
+        /// The member's uuid, as the drive has it.
+        uuid: Uuid,
+        /// What names the drive now.
+        identity: DriveIdentity,
+    },
+    /// Nothing: answered when every change before it is through on every shard.
+    Settle,
+    /// Excludes a member whose drive is taken away; it may return by itself.
+    Remove {
+        /// Which.
+        member: MemberIndex,
     },
     /// Replaces the volume table.
     Volumes {
@@ -107,6 +128,10 @@ pub struct PassStatus {
     pub done: StripeIndex,
     /// Stripes in all.
     pub stripes: u64,
+    /// Stripes that the pass still has to visit, and those that it had to visit in all.
+    pub left: u64,
+    /// See `left`.
+    pub to_visit: u64,
     /// Whether it runs.
     pub state: PassState,
 }
@@ -133,7 +158,9 @@ pub(crate) struct Commit {
     pub(crate) pending: usize,
     /// Members excluded by it.
     pub(crate) excluded: Vec<(MemberIndex, Status)>,
+    /// Members that get a drive by it, and those of them that have returned.
     pub(crate) replaced: Vec<MemberIndex>,
+    pub(crate) returned: Vec<MemberIndex>,
     pub(crate) answers: Vec<u64>,
     /// Members whose flush or record failed in this phase.
     pub(crate) failed: Vec<(MemberIndex, Status)>,
@@ -187,9 +214,16 @@ impl Retire {
 
 /// A map on its way to all shards.
 #[derive(Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "how far it is, and what it holds up until then"
+)]
 pub(crate) struct Broadcast {
     pub(crate) serial: u64,
     pub(crate) effective: bool,
+    /// A member comes in with it that lacks some regions only: until every shard acts by it, no
+    /// other region becomes dirty, or a shard that knows nothing of the member writes there.
+    pub(crate) holds_regions: bool,
     pub(crate) todo: Vec<ReactorIndex>,
     pub(crate) pending: usize,
     pub(crate) answers: Vec<u64>,
@@ -393,9 +427,8 @@ pub(crate) fn can_exclude(geometry: &Geometry, config: &ArrayConfig, member: Mem
 }
 
 /// Why a member is excluded, as its record says.
-pub(crate) fn cause_of(status: Status, commanded: bool) -> ExclusionCause {
+pub(crate) fn cause_of(status: Status) -> ExclusionCause {
     match status {
-        _ if commanded => ExclusionCause::Command,
         Status::Gone => ExclusionCause::Gone,
         Status::Ok
         | Status::Media
@@ -418,11 +451,15 @@ pub(crate) fn due_pass(map: &ArrayMap) -> Option<(Pass, StripeIndex)> {
         let (start, _) = next.expect("the cursor is at the end when nothing is left");
         return Some((Pass::Resync, start));
     }
-    let untils = map.members.iter().filter_map(|member| match member.state {
-        MapState::Rebuilding { until } => Some(until),
-        MapState::InSync | MapState::Lost => None,
-    });
-    untils.min().map(|until| (Pass::Rebuild, until))
+    let rebuilds = |member: &MapMember| matches!(member.state, MapState::Rebuilding { .. });
+    let rebuilds = map.members.iter().any(rebuilds);
+    rebuilds.then(|| (Pass::Rebuild, lacking_from(map, StripeIndex(0))))
+}
+
+/// The first stripe from `from` on that some rebuilding member lacks; the end when there is none.
+pub(crate) fn lacking_from(map: &ArrayMap, from: StripeIndex) -> StripeIndex {
+    let end = StripeIndex(map.geometry.stripes());
+    map.first_lacking(from).unwrap_or(end)
 }
 
 /// What a scrub waits for.
@@ -459,8 +496,8 @@ pub(crate) fn record_bytes(record: Segment) -> u64 {
     bytes_u64(record.len())
 }
 
-/// The first map of an assembly: by the configuration that `Command::Start` will commit, and the
-/// regions whose parity is not trusted ([`RegionMap::suspects`]).
+/// The first map of an assembly: by the configuration that `Command::Start` will commit, the
+/// region map, and the regions whose parity is not trusted ([`RegionMap::suspects`]).
 ///
 /// # Panics
 /// When a member in sync or rebuilding has no place.
@@ -469,7 +506,7 @@ pub fn initial_map(
     identity: MapIdentity,
     config: &ArrayConfig,
     places: &[Option<MemberPlace>],
-    suspects: Suspects,
+    (regions, suspects): (&RegionMap, Suspects),
 ) -> ArrayMap {
     let MapIdentity {
         array,
@@ -480,7 +517,7 @@ pub fn initial_map(
     let member = |(record, place): (&MemberRecord, &Option<MemberPlace>)| {
         let state = match record.state {
             MemberState::InSync => MapState::InSync,
-            MemberState::Rebuilding { until } => MapState::Rebuilding { until },
+            MemberState::Rebuilding { until, .. } => MapState::Rebuilding { until },
             MemberState::Excluded { .. } | MemberState::Missing => MapState::Lost,
         };
         assert!(
@@ -501,6 +538,11 @@ pub fn initial_map(
         update: config.update,
         members: config.members.iter().zip(places).map(member).collect(),
         hopeless: vec![false; config.members.len()],
+        missed: config
+            .members
+            .iter()
+            .map(|record| missed_by(record, regions))
+            .collect(),
         trusted_until: if geometry.parity() == 0 {
             StripeIndex(geometry.stripes())
         } else {
@@ -516,6 +558,17 @@ pub fn initial_map(
         home,
         read_only: false,
     }
+}
+
+/// The regions that a member lacks at a start.
+fn missed_by(record: &MemberRecord, regions: &RegionMap) -> Option<Arc<Suspects>> {
+    let MemberState::Rebuilding { missed, .. } = record.state else {
+        return None;
+    };
+    if planted::is(Fault::MissedForgottenAtRestart) && missed.base > Update(0) {
+        return Some(Arc::new(Suspects::none(regions.space())));
+    }
+    regions.missed(missed.base).map(Arc::new)
 }
 
 /// Where a resync that has reached `cursor` stands: at the end when nothing more is suspect.

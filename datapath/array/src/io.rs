@@ -190,6 +190,13 @@ pub enum Event {
         /// What its drive said.
         status: Status,
     },
+    /// A member that was out is back: what it has missed is being filled.
+    MemberReturned {
+        /// Which member.
+        member: MemberIndex,
+        /// So many regions.
+        regions: usize,
+    },
     /// A member failed that the array cannot do without.
     BeyondRedundancy {
         /// Which member.

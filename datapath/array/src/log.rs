@@ -19,6 +19,7 @@ use uuid::Uuid;
 use crate::format::{ArrayConfig, LOG_HEADER_BYTES, LogPiece, MemberState, Superblock};
 use crate::geometry::Geometry;
 use crate::planted::{self, Fault};
+use crate::regions::{RegionMap, Suspects};
 
 /// Where the slots of the log lie; the same on all members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,8 +83,9 @@ type Pieces = BTreeMap<Role, (LogPiece, Vec<u8>)>;
 pub struct Replay {
     array: Uuid,
     from: u64,
-    /// By member: what it has of stripes below is relied on.
-    relied_on: Vec<StripeIndex>,
+    /// By member: what it has of stripes below is relied on, and what it has of others unless it
+    /// has missed them.
+    relied_on: Vec<(StripeIndex, Option<Suspects>)>,
     geometry: Geometry,
     /// By life, number and writer; then by role.
     writes: BTreeMap<(u64, u64, u16), Pieces>,
@@ -97,18 +99,22 @@ impl Replay {
     pub fn new(
         config: &ArrayConfig,
         superblock: &Superblock,
+        regions: &RegionMap,
         is_here: impl Fn(MemberIndex) -> bool,
     ) -> Replay {
+        let nothing = (StripeIndex(0), None);
         let relied_on =
             config
                 .members
                 .iter()
                 .enumerate()
                 .map(|(position, record)| match record.state {
-                    _ if !is_here(MemberIndex::from_at(position)) => StripeIndex(0),
-                    MemberState::InSync => StripeIndex(u64::MAX),
-                    MemberState::Rebuilding { until } => until,
-                    MemberState::Excluded { .. } | MemberState::Missing => StripeIndex(0),
+                    _ if !is_here(MemberIndex::from_at(position)) => nothing.clone(),
+                    MemberState::InSync => (StripeIndex(u64::MAX), None),
+                    MemberState::Rebuilding { until, missed } => {
+                        (until, regions.missed(missed.base))
+                    }
+                    MemberState::Excluded { .. } | MemberState::Missing => nothing.clone(),
                 });
         Replay {
             array: config.array,
@@ -182,7 +188,7 @@ impl Replay {
                 let there = pieces
                     .get(&role)
                     .is_some_and(|(piece, _)| piece.roles == first.roles);
-                first.stripe < self.relied_on[member.at()] && !there
+                self.relies_on(member, first.stripe) && !there
             });
             if missing && !planted::is(Fault::TornLogReplayed) {
                 continue;
@@ -192,6 +198,11 @@ impl Replay {
             }
         }
         redo
+    }
+
+    fn relies_on(&self, member: MemberIndex, stripe: StripeIndex) -> bool {
+        let (until, missed) = &self.relied_on[member.at()];
+        stripe < *until || missed.as_ref().is_some_and(|missed| !missed.has(stripe))
     }
 
     fn redo_piece(&self, piece: &LogPiece, payload: &[u8], redo: &mut Vec<Redo>) {

@@ -30,7 +30,8 @@ pub struct MapMember {
 pub enum MapState {
     /// Holds all its chunks.
     InSync,
-    /// Holds its chunks of stripes below `until`, and of cells of the open window that are done.
+    /// Holds its chunks of stripes below `until`, of regions that it has not missed
+    /// ([`ArrayMap::missed`]), and of cells of the open window that are done.
     Rebuilding {
         /// First stripe that is not filled.
         until: StripeIndex,
@@ -84,6 +85,8 @@ pub struct ArrayMap {
     pub trusted_until: StripeIndex,
     /// Parity of stripes outside of these regions agrees with data, too.
     pub suspects: Arc<Suspects>,
+    /// By `MemberIndex`: the regions that a rebuilding member lacks; all when there are none here.
+    pub missed: Vec<Option<Arc<Suspects>>>,
     /// The background pass at work.
     pub window: Option<Window>,
     /// The life of pieces of the log that are written now; what [`ArrayMap::log_from`] says is
@@ -130,8 +133,8 @@ impl ArrayMap {
     #[must_use]
     pub fn lost(&self, stripe: StripeIndex, filled: bool) -> RoleSet {
         let mut lost = RoleSet::EMPTY;
-        for (position, member) in self.members.iter().enumerate() {
-            if self.usable(member.state, stripe, filled) {
+        for position in 0..self.members.len() {
+            if self.usable(position, stripe, filled) {
                 continue;
             }
             if let Some(role) = self.geometry.role(stripe, MemberIndex::from_at(position)) {
@@ -141,14 +144,60 @@ impl ArrayMap {
         lost
     }
 
-    fn usable(&self, state: MapState, stripe: StripeIndex, filled: bool) -> bool {
-        match state {
+    fn usable(&self, position: usize, stripe: StripeIndex, filled: bool) -> bool {
+        match self.members[position].state {
             MapState::InSync => true,
-            MapState::Rebuilding { until } => {
-                stripe < until || (filled && self.in_window(Pass::Rebuild, stripe))
+            MapState::Rebuilding { .. } => {
+                !self.lacks(position, stripe) || (filled && self.in_window(Pass::Rebuild, stripe))
             }
             MapState::Lost => false,
         }
+    }
+
+    /// Whether a rebuilding member lacks its chunk of `stripe`, as far as closed windows tell.
+    fn lacks(&self, position: usize, stripe: StripeIndex) -> bool {
+        let MapState::Rebuilding { until } = self.members[position].state else {
+            return false;
+        };
+        let missed = self.missed[position].as_ref();
+        stripe >= until && missed.is_none_or(|missed| missed.has(stripe))
+    }
+
+    /// The first stripe from `from` on that some rebuilding member lacks.
+    #[must_use]
+    pub fn first_lacking(&self, from: StripeIndex) -> Option<StripeIndex> {
+        let end = StripeIndex(self.geometry.stripes());
+        let members = self.members.iter().zip(&self.missed);
+        let firsts = members.filter_map(|(member, missed)| {
+            let MapState::Rebuilding { until } = member.state else {
+                return None;
+            };
+            let next = until.max(from);
+            match missed {
+                None => (next < end).then_some(next),
+                Some(missed) => missed.run_from(next).map(|(first, _)| first),
+            }
+        });
+        firsts.min()
+    }
+
+    /// How many stripes rebuilding members lack, and how many they lacked when they came.
+    #[must_use]
+    pub fn lacking(&self) -> (u64, u64) {
+        let mut left = Suspects::none(self.suspects.space());
+        let mut all = left.clone();
+        let mut first = StripeIndex(self.geometry.stripes());
+        for (member, missed) in self.members.iter().zip(&self.missed) {
+            let MapState::Rebuilding { until } = member.state else {
+                continue;
+            };
+            let whole = || Arc::new(Suspects::all(self.suspects.space()));
+            let missed = missed.clone().unwrap_or_else(whole);
+            all.join(&missed, StripeIndex(0));
+            left.join(&missed, until);
+            first = first.min(until);
+        }
+        (left.stripes_from(first), all.stripes_from(StripeIndex(0)))
     }
 
     /// Whether parity of `stripe` agrees with data; `filled` as for [`ArrayMap::lost`].
@@ -169,11 +218,8 @@ impl ArrayMap {
     #[must_use]
     pub fn unfilled(&self, stripe: StripeIndex) -> RoleSet {
         let mut roles = RoleSet::EMPTY;
-        for (position, member) in self.members.iter().enumerate() {
-            let MapState::Rebuilding { until } = member.state else {
-                continue;
-            };
-            if stripe < until {
+        for position in 0..self.members.len() {
+            if !self.lacks(position, stripe) {
                 continue;
             }
             if let Some(role) = self.geometry.role(stripe, MemberIndex::from_at(position)) {

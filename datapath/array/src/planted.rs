@@ -112,6 +112,25 @@ pub enum Fault {
     ScrubRepairsTheNeighbour,
     /// A scrub changes a block although it cannot know which chunk is wrong.
     ScrubRepairsWhatItCannotLocate,
+    /// A returned member is not filled where regions were called clean by the update that
+    /// excluded it.
+    EpochOffByOne,
+    /// A returned member is not filled where regions are dirty.
+    DirtyRegionsNotMissed,
+    /// A returned member counts as whole at once.
+    ReturnedCountsAsWhole,
+    /// A returned member keeps the log of its former life.
+    LogOfAFormerLifeStays,
+    /// What a returned member had missed is forgotten at a restart.
+    MissedForgottenAtRestart,
+    /// A member that leaves again while it is filled has missed only what came after.
+    LeavesAgainAsWhole,
+    /// Regions become dirty while not every reactor knows of a returned member.
+    DirtyBeforeEveryReactor,
+    /// A write is logged before its region is dirty on the drives.
+    LoggedBeforeDirty,
+    /// What a resync changed while a member was out counts as known to it.
+    ResyncNotMissed,
     /// A new volume is not zeroed.
     NewVolumeNotZeroed,
     /// What a deleted volume held counts as zeroes.
@@ -192,6 +211,15 @@ impl Fault {
         Fault::ScrubTrustsUntrustedParity,
         Fault::ScrubRepairsTheNeighbour,
         Fault::ScrubRepairsWhatItCannotLocate,
+        Fault::EpochOffByOne,
+        Fault::DirtyRegionsNotMissed,
+        Fault::ReturnedCountsAsWhole,
+        Fault::LogOfAFormerLifeStays,
+        Fault::MissedForgottenAtRestart,
+        Fault::LeavesAgainAsWhole,
+        Fault::DirtyBeforeEveryReactor,
+        Fault::LoggedBeforeDirty,
+        Fault::ResyncNotMissed,
         Fault::NewVolumeNotZeroed,
         Fault::DeletedVolumeCountsAsZeroes,
     ];

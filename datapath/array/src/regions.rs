@@ -265,6 +265,14 @@ impl RegionMap {
         suspects
     }
 
+    /// The regions that a member lacks which has missed what was written from update `base` on:
+    /// `None` when that is everything.
+    #[must_use]
+    pub fn missed(&self, base: Update) -> Option<Suspects> {
+        let of = |region: usize| is_missed(self.entries[region], base);
+        (base > Update(0)).then(|| Suspects::of(&self.space, of))
+    }
+
     /// Calls all regions dirty, on all copies.
     #[must_use]
     pub fn all_dirty(mut self) -> RegionMap {
@@ -276,7 +284,8 @@ impl RegionMap {
     }
 }
 
-/// Regions whose parity is not trusted until a resync has been there.
+/// A set of regions: those whose parity is not trusted until a resync has been there, or those
+/// that a member has missed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Suspects {
     space: RegionSpace,
@@ -305,6 +314,37 @@ impl Suspects {
 
     pub(crate) fn space(&self) -> &RegionSpace {
         &self.space
+    }
+
+    /// Those of which `is` says so.
+    pub(crate) fn of(space: &RegionSpace, is: impl Fn(usize) -> bool) -> Suspects {
+        let mut suspects = Suspects::none(space);
+        for region in (0..space.count()).filter(|region| is(*region)) {
+            suspects.words[region / 64] |= 1 << (region % 64);
+        }
+        suspects
+    }
+
+    /// Adds those of `other` that end behind `from`.
+    pub(crate) fn join(&mut self, other: &Suspects, from: StripeIndex) {
+        for region in bytes_usize(from.0 >> self.space.shift)..self.space.count() {
+            if other.has_region(region) {
+                self.words[region / 64] |= 1 << (region % 64);
+            }
+        }
+    }
+
+    /// How many regions there are, whether or not they are in it.
+    #[must_use]
+    pub fn regions(&self) -> usize {
+        self.space.count()
+    }
+
+    /// How many.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        let ones = |word: &u64| bytes_usize(u64::from(word.count_ones()));
+        self.words.iter().map(ones).sum()
     }
 
     /// Whether the stripe lies in such a region.
@@ -425,6 +465,18 @@ impl RegionStates {
             word.compare_exchange(from as u8, to as u8, Ordering::SeqCst, Ordering::SeqCst);
         changed.is_ok()
     }
+}
+
+/// Whether a member that left by update `base` may lack what was written to a region. What was
+/// written before is dirty as long as that member has not flushed it; what was written after was
+/// called clean, if at all, at `base` or later.
+pub(crate) fn is_missed(entry: RegionEntry, base: Update) -> bool {
+    let later = if planted::is(Fault::EpochOffByOne) {
+        entry.epoch > base
+    } else {
+        entry.epoch >= base
+    };
+    later || (entry.dirty && !planted::is(Fault::DirtyRegionsNotMissed))
 }
 
 pub(crate) const fn entry(dirty: bool, epoch: Update) -> RegionEntry {

@@ -264,7 +264,12 @@ impl Engine {
             owners,
             home,
         };
-        let map = Arc::new(initial_map(identity, &config, &places, suspects));
+        let map = Arc::new(initial_map(
+            identity,
+            &config,
+            &places,
+            (&regions, suspects),
+        ));
         let shared = Shared::new(&map, &regions, (log, reactors.len()));
         let mut shards = Vec::with_capacity(reactors.len());
         for &reactor in &reactors {

@@ -232,6 +232,7 @@ fn device(guest_memory: &Arc<Memory>, driver: &Driver) -> Device {
         geometry,
         members: (0..5).map(member).collect(),
         hopeless: vec![false; 5],
+        missed: vec![None; 5],
         trusted_until: StripeIndex(geometry.stripes()),
         window: None,
         owners,

@@ -258,6 +258,12 @@ impl Client {
         Some((self.ask(volume, Operation::Write, start, 1), block))
     }
 
+    /// A write of something new to the same place.
+    pub fn write_again(&mut self, asked: &Asked) -> Asked {
+        let blocks = u64::from(asked.blocks);
+        self.ask(asked.volume, Operation::Write, asked.start, blocks)
+    }
+
     fn ask(&mut self, volume: Uuid, operation: Operation, start: u64, blocks: u64) -> Asked {
         let bytes = self.content(operation, bytes_usize(blocks) * BLOCK);
         Asked {

@@ -1,12 +1,12 @@
 //! What lies on the simulated drives besides data: superblocks and records, written when an array
 //! is made, and read again after a stop.
 
-use array::assembly::{Assembly, Found, assemble};
+use array::assembly::{Assembly, Found, areas_to_erase, assemble};
 use array::format::{
     ArrayConfig, Created, Features, LOG_HEADER_BYTES, Layout, MemberState, REGION_BLOCK_BYTES,
     RegionBlock, SUPERBLOCK_BYTES, Sectors, Superblock,
 };
-use array::{Geometry, MemberPlace, RegionMap, Replay};
+use array::{Geometry, MemberPlace, Redo, RegionMap, Replay};
 use block::Status;
 use units::{BlockSize, DriveIndex, MemberIndex, Update, bytes_u64, bytes_usize};
 use uuid::Uuid;
@@ -77,7 +77,16 @@ pub fn soil(drive: &mut SimDrive, layout: &Layout, random: &mut Random) {
     drive.put(layout.data.offset, &bytes);
 }
 
-fn read(index: usize, drive: &SimDrive) -> Option<Found> {
+/// The superblock on a drive, whether or not it answers now.
+#[must_use]
+pub fn owner(drive: &SimDrive) -> Option<Superblock> {
+    let offsets = Superblock::offsets(DRIVE_BYTES);
+    Superblock::decode(&drive.get(offsets[0], bytes_u64(SUPERBLOCK_BYTES))).ok()
+}
+
+/// What is on a drive that answers.
+#[must_use]
+pub fn read(index: usize, drive: &SimDrive) -> Option<Found> {
     if drive.gone {
         return None;
     }
@@ -156,18 +165,31 @@ pub fn regions(drives: &[SimDrive], assembly: &Assembly) -> RegionMap {
     map
 }
 
+/// Erases what must not be found on a drive that returns, as the control path does.
+pub fn erase(drive: &mut SimDrive, superblock: &Superblock) {
+    for area in areas_to_erase(superblock) {
+        drive.put(area.offset, &vec![0; bytes_usize(area.length)]);
+    }
+}
+
 /// Does again what the log says, as the control path does; not more than `most` parts of it.
+/// Gives all of them.
 ///
 /// # Panics
 /// When a part lies outside of its member.
-pub fn replay(drives: &mut [SimDrive], assembly: &Assembly, most: usize) {
+pub fn replay(
+    drives: &mut [SimDrive],
+    assembly: &Assembly,
+    regions: &RegionMap,
+    most: usize,
+) -> Vec<Redo> {
     let (superblock, config) = (&assembly.superblock, &assembly.config);
     if config.clean {
-        return;
+        return Vec::new();
     }
     let space = superblock.log();
     let is_here = |member: MemberIndex| assembly.members[member.at()].is_some();
-    let mut replay = Replay::new(config, superblock, is_here);
+    let mut replay = Replay::new(config, superblock, regions, is_here);
     for (position, drive) in assembly.members.iter().enumerate() {
         let Some(drive) = drive else { continue };
         let (member, drive) = (MemberIndex::from_at(position), &drives[drive.at()]);
@@ -180,12 +202,14 @@ pub fn replay(drives: &mut [SimDrive], assembly: &Assembly, most: usize) {
             }
         }
     }
-    for part in replay.redo().into_iter().take(most) {
+    let redo = replay.redo();
+    for part in redo.iter().take(most) {
         if let Some(drive) = assembly.members[part.member.at()] {
             let offset = superblock.layout.data.offset + part.offset;
             drives[drive.at()].put(offset, &part.bytes);
         }
     }
+    redo
 }
 
 /// By member: where it is.

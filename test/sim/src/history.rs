@@ -5,6 +5,7 @@ mod end;
 mod faults;
 mod logged;
 mod probe;
+mod returns;
 mod scrub;
 mod stop;
 mod volumes;
@@ -65,6 +66,12 @@ pub struct Outcome {
     pub logged: u64,
     /// Blocks that bits flipped in, and that a scrub found.
     pub rotten: u64,
+    /// Members that came back, and regions that they had missed of all that there are.
+    pub returned: u64,
+    /// See `returned`.
+    pub missed: (u64, u64),
+    /// Members that might not come back as they were.
+    pub refused: u64,
 }
 
 /// A command that was given and is not answered.
@@ -112,6 +119,8 @@ struct History {
     record_in_doubt: bool,
     /// The life ends now, and the power with it.
     power_is_due: bool,
+    /// And nothing is finished before; the log protects what is under way.
+    dies_at_once: bool,
     rounds_left: u64,
     /// A drive that hangs until another is in its place.
     swapped: Option<usize>,
@@ -181,6 +190,7 @@ pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
         forced: false,
         record_in_doubt: false,
         power_is_due: false,
+        dies_at_once: false,
         rounds_left: rounds_max,
         swapped: None,
         strict: false,
@@ -443,55 +453,6 @@ impl History {
         }
     }
 
-    fn restart(&mut self, mut drives: Vec<SimDrive>) -> World {
-        for drive in &mut drives {
-            if !self.forced && self.random.happens(300) {
-                drive.heal();
-            }
-        }
-        let mut assembly = disks::find(&mut drives);
-        if self.random.happens(300) {
-            // Killed while it caught up.
-            let reached = self.random.position(assembly.behind.len() + 1);
-            assembly.behind.truncate(reached);
-            disks::catch_up(&mut drives, &assembly);
-            assembly = disks::find(&mut drives);
-        }
-        disks::catch_up(&mut drives, &assembly);
-        match &assembly.verdict {
-            Verdict::Startable { .. } => {}
-            Verdict::NeedsForce { .. } => self.forced = true,
-            Verdict::Failed { explanation } | Verdict::Refused { explanation } => {
-                let drives: Vec<String> = drives
-                    .iter()
-                    .map(|drive| format!("gone {}, failing {:?}", drive.gone, drive.failing))
-                    .collect();
-                panic!("{explanation}; {:?}; {drives:#?}", assembly.config)
-            }
-        }
-        if self.random.happens(200) {
-            // Killed while it did again what was logged.
-            let most = self.random.position(20);
-            disks::replay(&mut drives, &assembly, most);
-        }
-        disks::replay(&mut drives, &assembly, usize::MAX);
-        let id = u128::from(self.random.next()) << 64 | u128::from(self.random.next());
-        let mut config = assembly.start(id, true).expect("startable").clone();
-        VolumeTable::new(&mut config, &assembly.superblock).recover();
-        let mut places = disks::places(&assembly);
-        for (place, record) in places.iter_mut().zip(&config.members) {
-            if !matches!(
-                record.state,
-                MemberState::InSync | MemberState::Rebuilding { .. }
-            ) {
-                *place = None;
-            }
-        }
-        let regions = disks::regions(&drives, &assembly);
-        let suspects = regions.suspects(assembly.config.clean, config.resynced_until);
-        self.world(config, places, (regions, suspects), drives)
-    }
-
     fn forget_deleted(&mut self, config: &ArrayConfig) {
         if let Some(uuid) = self.client.hidden.take()
             && !config.volumes.iter().any(|volume| volume.uuid == uuid)
@@ -526,6 +487,12 @@ impl History {
                     assert!(self.client.doomed || hurt, "{member} is well: {event:?}");
                 }
                 Event::Scrubbed(finding) => self.judge_finding(&finding),
+                Event::MemberReturned { regions, .. } => {
+                    let space = self.superblock(MemberIndex(0), Uuid::nil()).regions();
+                    self.outcome.returned += 1;
+                    self.outcome.missed.0 += bytes_u64(regions);
+                    self.outcome.missed.1 += bytes_u64(space.count());
+                }
                 Event::Pass { .. } => {}
             }
         }

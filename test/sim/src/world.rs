@@ -21,6 +21,8 @@ use crate::random::Random;
 
 /// Credits of each pair of reactors.
 const CREDITS: usize = 8;
+/// The reactor that decides.
+const HOME: usize = 0;
 /// Idle regions are clean after so long: often in a history, and not at once.
 const CLEAR_AFTER: Duration = Duration::from_millis(20);
 
@@ -221,16 +223,16 @@ impl World {
         } = setup;
         let mut random = Random::new(seed);
         let all: Vec<ReactorIndex> = (0..reactors).map(ReactorIndex::from_at).collect();
-        let mut owner = |_| all[random.position(reactors)];
-        let owners: Arc<[ReactorIndex]> = (0..BUCKETS).map(&mut owner).collect();
-        let home = 0;
+        let owner = |_| all[random.position(reactors)];
+        let owners: Arc<[ReactorIndex]> = (0..BUCKETS).map(owner).collect();
         let identity = MapIdentity {
             array: ArrayIndex(0),
             geometry,
             owners,
-            home: all[home],
+            home: all[HOME],
         };
-        let map = Arc::new(initial_map(identity, &config, &places, suspects));
+        let known = (&regions, suspects);
+        let map = Arc::new(initial_map(identity, &config, &places, known));
         let shared = Shared::new(&map, &regions, (log, reactors));
         let room = Room {
             requests: 16,
@@ -258,7 +260,7 @@ impl World {
             },
             created: 0,
         };
-        shards[home].set_coordinator(Coordinator::new(settings).expect("memory"));
+        shards[HOME].set_coordinator(Coordinator::new(settings).expect("memory"));
         let mail = |_| (0..reactors).map(|_| VecDeque::new()).collect();
         let outside = Outside {
             drives,
@@ -275,7 +277,7 @@ impl World {
             shards,
             outside,
             random,
-            home,
+            home: HOME,
         }
     }
 

@@ -150,7 +150,7 @@ impl Host {
                 Serving::Stopped(assembly) => (entry.index, assembly.clone()),
             }
         };
-        let (assembly, next) = self.first_update(name, *assembly, force)?;
+        let (assembly, mut next) = self.first_update(name, *assembly, force)?;
         let geometry = assembly.superblock.geometry;
         let place = |drive: &Option<DriveIndex>| {
             drive.map(|drive| MemberPlace {
@@ -158,8 +158,9 @@ impl Host {
                 layout: assembly.superblock.layout,
             })
         };
-        self.replay_log(&object, &assembly)?;
         let regions = self.read_regions(&assembly);
+        let redo = self.replay_log(&object, &assembly, &regions)?;
+        assembly.note_replay(&mut next, &regions, &redo);
         let suspects = regions.suspects(assembly.config.clean, next.resynced_until);
         tracing::info!(
             event = "regions_read",
@@ -202,6 +203,7 @@ impl Host {
             return Err(late(object));
         }
         self.release_excluded(name);
+        self.bring_back_all(assembly.array());
         tracing::info!(event = "array_started", array = name, verdict = %assembly.verdict, "started");
         self.array_view(name)
     }
@@ -220,10 +222,8 @@ impl Host {
         let next = assembly.start(Uuid::new_v4().as_u128(), force);
         let mut next = next.map_err(|verdict| of_verdict(&object, verdict))?;
         for member in unwritable {
-            next.members[member.at()].state = MemberState::Excluded {
-                since: next.update,
-                cause: ExclusionCause::WriteError,
-            };
+            let name = assembly.config.name_of_update();
+            assembly.exclude(&mut next, (member, ExclusionCause::WriteError), name);
         }
         let dropped = VolumeTable::new(&mut next, &assembly.superblock).recover();
         for volume in dropped {

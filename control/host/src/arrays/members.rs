@@ -1,6 +1,6 @@
 //! Members of a running array: failed by command, released, replaced.
 
-use array::format::{MemberRecord, MemberState, Superblock};
+use array::format::{MemberRecord, MemberState, Missed, Superblock};
 use array::{Command, MemberPlace};
 use control::request::MemberReplace;
 use control::view::ArrayView;
@@ -89,6 +89,9 @@ impl Host {
         self.release_excluded(name);
         let member = MemberIndex(replace.member);
         self.refuse_filled(name, uuid, member)?;
+        if !replace.force && self.return_to(member, uuid, &replace.drive)? {
+            return self.array_view(name);
+        }
         let (candidate, superblock) = self.fitting(&object, (name, uuid), replace)?;
         let running = self
             .engine
@@ -226,12 +229,13 @@ fn format_replacement(
         candidate.drive.wipe().map_err(io)?;
     }
     // It may have been a member before, with pieces in its log that are not dead yet.
-    records::erase_log(&candidate.drive, own).map_err(io)?;
+    records::erase(&candidate.drive, own).map_err(io)?;
     records::format(&candidate.drive, own).map_err(io)?;
     Ok(MemberRecord {
         uuid: own.member_uuid,
         state: MemberState::Rebuilding {
             until: StripeIndex(0),
+            missed: Missed::ALL,
         },
         drive_bytes: candidate.drive.info().size_bytes,
         identity: identity_of(&candidate.drive),

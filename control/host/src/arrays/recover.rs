@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use array::assembly::Assembly;
 use array::format::MemberState;
-use array::{RegionMap, Replay};
+use array::{Redo, RegionMap, Replay};
 use control::Answer;
 use drive::Drive;
 use units::MemberIndex;
@@ -16,13 +16,19 @@ use crate::{Host, records};
 impl Host {
     /// Does again the writes that were under way when the array was stopped uncleanly, as the log
     /// has them, and makes them durable.
-    pub(super) fn replay_log(&self, object: &str, assembly: &Assembly) -> Answer<()> {
+    /// Gives what was written.
+    pub(super) fn replay_log(
+        &self,
+        object: &str,
+        assembly: &Assembly,
+        regions: &RegionMap,
+    ) -> Answer<Vec<Redo>> {
         let (superblock, config) = (&assembly.superblock, &assembly.config);
         if config.clean || superblock.geometry.parity() == 0 {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let is_here = |member: MemberIndex| assembly.members[member.at()].is_some();
-        let mut replay = Replay::new(config, superblock, is_here);
+        let mut replay = Replay::new(config, superblock, regions, is_here);
         let drives: Vec<Option<(String, Arc<Drive>)>> = assembly
             .members
             .iter()
@@ -58,14 +64,14 @@ impl Host {
             }
         }
         if redo.is_empty() {
-            return Ok(());
+            return Ok(redo);
         }
         for (name, drive) in drives.iter().flatten() {
             drive
                 .flush()
                 .map_err(|source| io(name, "flushing it", source))?;
         }
-        Ok(())
+        Ok(redo)
     }
 
     /// The region map as the members in sync have it. What cannot be read counts as dirty.

@@ -45,7 +45,35 @@ impl Guest {
 
     /// Begins to write one block of 4 KiB.
     pub(super) fn write(&mut self, sector: u64) {
-        self.memory.write(self.header, &1u32.to_le_bytes());
+        self.ask(1, sector);
+    }
+
+    /// Writes a block full of one byte, and waits until that is answered.
+    pub(super) fn fill(&mut self, sector: u64, byte: u8) {
+        self.memory.write(self.data, &[byte; 4096]);
+        self.ask(1, sector);
+        self.wait();
+    }
+
+    /// What a block holds.
+    pub(super) fn read(&mut self, sector: u64) -> Vec<u8> {
+        self.memory.write(self.data, &[0xEE; 4096]);
+        self.ask(0, sector);
+        self.wait();
+        self.memory.read(self.data, 4096)
+    }
+
+    fn wait(&mut self) {
+        let guest = std::cell::RefCell::new(self);
+        super::wait_until("an answer", || {
+            let answer = guest.borrow_mut().answer();
+            assert!(answer.is_none_or(|status| status == 0), "{answer:?}");
+            answer.is_some()
+        });
+    }
+
+    fn ask(&mut self, operation: u32, sector: u64) {
+        self.memory.write(self.header, &operation.to_le_bytes());
         self.memory.write(self.header + 4, &[0; 4]);
         self.memory.write(self.header + 8, &sector.to_le_bytes());
         self.memory.write(self.header + 16, &[UNANSWERED]);
@@ -56,7 +84,7 @@ impl Guest {
         };
         let parts = [
             part(self.header, 16, false),
-            part(self.data, 4096, false),
+            part(self.data, 4096, operation == 0),
             part(self.header + 16, 1, true),
         ];
         self.driver.submit(&parts).expect("room");

@@ -16,6 +16,7 @@ mod hanging;
 mod limits;
 mod numbers;
 mod places;
+mod returns;
 mod scrub;
 mod spares;
 mod times;

@@ -94,7 +94,7 @@ fn left_out(
     }
     match record.state {
         MemberState::InSync | MemberState::Rebuilding { .. } => {}
-        MemberState::Excluded { since, cause } => {
+        MemberState::Excluded { since, cause, .. } => {
             return Some(LeftOut::Excluded {
                 member,
                 since,

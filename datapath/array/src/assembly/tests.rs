@@ -6,8 +6,8 @@ use units::{DriveIndex, MemberIndex, StripeIndex, Update};
 use uuid::Uuid;
 
 use super::*;
-use crate::format::ExclusionCause;
 use crate::format::tests::{config, level_superblock, superblock};
+use crate::format::{ExclusionCause, Missed};
 use crate::geometry::Level;
 
 const DRIVE_BYTES: u64 = 256 << 20;
@@ -67,6 +67,7 @@ fn excluding(config: &ArrayConfig, member: usize, id: u128) -> ArrayConfig {
     next.members[member].state = MemberState::Excluded {
         since: next.update,
         cause: ExclusionCause::WriteError,
+        missed: Missed::ALL,
     };
     next
 }
@@ -157,6 +158,11 @@ fn a_majority_starts_degraded_and_excludes_the_absent() {
     let absent = MemberState::Excluded {
         since: Update(2),
         cause: ExclusionCause::Absent,
+        // Not all parity was trusted, so the base tells nothing; the record does.
+        missed: Missed {
+            base: Update(0),
+            held: (Update(1), 0xF001),
+        },
     };
     assert_eq!(start.members[4].state, absent);
     assert_eq!(start.members[5].state, absent);
@@ -275,7 +281,11 @@ fn a_member_two_updates_behind_is_stale() {
         start.members[3].state,
         MemberState::Excluded {
             since: Update(4),
-            cause: ExclusionCause::Stale
+            cause: ExclusionCause::Stale,
+            missed: Missed {
+                base: Update(0),
+                held: (Update(3), 0xB001),
+            },
         }
     );
 }
@@ -619,6 +629,7 @@ fn a_rebuilding_member_is_used_but_does_not_count() {
     for member in [0, 1] {
         rebuilding.members[member].state = MemberState::Rebuilding {
             until: StripeIndex(5),
+            missed: Missed::ALL,
         };
     }
     let found = raid6(6, &rebuilding);
@@ -716,6 +727,7 @@ impl World {
                 member.state = MemberState::Excluded {
                     since: config.update,
                     cause: ExclusionCause::Gone,
+                    missed: Missed::ALL,
                 };
             }
         }
@@ -760,6 +772,7 @@ impl World {
         for state in [
             MemberState::Rebuilding {
                 until: StripeIndex(0),
+                missed: Missed::ALL,
             },
             MemberState::InSync,
         ] {

@@ -12,8 +12,9 @@ use super::config::{
 };
 use super::extent::{decode_runs, encode_runs, runs_bytes};
 use super::head::{
-    Features, FormatError, HEAD_BYTES, Head, RawFeatures, check_features, open, seal,
+    COMPAT_MISSED, Features, FormatError, HEAD_BYTES, Head, RawFeatures, check_features, open, seal,
 };
+use super::missed::Missed;
 use super::scrub::{COMPAT_SCRUB, RawScrub};
 use super::text::{DriveIdentity, IDENTITY_BYTES_MAX, decode_name, encode_name};
 
@@ -84,6 +85,9 @@ struct RawMember {
     identity_length: U16,
     reserved_too: [u8; 6],
     identity: [u8; IDENTITY_BYTES_MAX],
+    missed_base: U64,
+    held_update: U64,
+    held_id: U64,
 }
 
 const _: () = assert!(
@@ -190,6 +194,7 @@ impl ArrayConfig {
         check_features(features, head.array)?;
         let scrub = raw.scrub.known(features);
         features.compat &= !COMPAT_SCRUB;
+        let has_missed = features.take_missed();
         let tables = Tables::cut(&raw, record)?;
         let ancestors = raw
             .ancestors
@@ -209,7 +214,7 @@ impl ArrayConfig {
             clean: raw.flags.get() & FLAG_CLEAN != 0,
             resynced_until: StripeIndex(raw.resynced_until.get()),
             log_from: raw.log_from.get(),
-            members: tables.members()?,
+            members: tables.members(has_missed)?,
             volumes: tables.volumes()?,
             unzeroed: decode_runs(tables.unzeroed),
             options: raw.options(&scrub)?,
@@ -266,12 +271,13 @@ impl<'r> Tables<'r> {
             .ok_or(invalid("tables do not add up"))
     }
 
-    fn members(&self) -> Result<Vec<MemberRecord>, FormatError> {
+    fn members(&self, has_missed: bool) -> Result<Vec<MemberRecord>, FormatError> {
         self.members
             .chunks_exact(MEMBER_RECORD_BYTES)
             .map(|bytes| {
                 let raw = RawMember::read_from_bytes(bytes).expect("chunks of the right size");
-                raw.member().ok_or(FormatError::Invalid("a member"))
+                raw.member(has_missed)
+                    .ok_or(FormatError::Invalid("a member"))
             })
             .collect()
     }
@@ -310,7 +316,7 @@ impl From<&ArrayConfig> for RawConfig {
         }
         let options = &config.options;
         let features = Features {
-            compat: COMPAT_SCRUB,
+            compat: COMPAT_SCRUB | COMPAT_MISSED,
             ..config.features
         };
         RawConfig {
@@ -363,11 +369,15 @@ impl RawConfig {
 
 impl From<&MemberRecord> for RawMember {
     fn from(member: &MemberRecord) -> RawMember {
-        let (state, cause, position) = match member.state {
-            MemberState::Missing => (0, 0, 0),
-            MemberState::InSync => (1, 0, 0),
-            MemberState::Rebuilding { until } => (2, 0, until.0),
-            MemberState::Excluded { since, cause } => (3, cause_code(cause), since.0),
+        let (state, cause, position, missed) = match member.state {
+            MemberState::Missing => (0, 0, 0, Missed::ALL),
+            MemberState::InSync => (1, 0, 0, Missed::ALL),
+            MemberState::Rebuilding { until, missed } => (2, 0, until.0, missed),
+            MemberState::Excluded {
+                since,
+                cause,
+                missed,
+            } => (3, cause_code(cause), since.0, missed),
         };
         let text = member.identity.as_str().as_bytes();
         let mut identity = [0; IDENTITY_BYTES_MAX];
@@ -383,27 +393,45 @@ impl From<&MemberRecord> for RawMember {
             identity_length: identity_length.into(),
             reserved_too: [0; 6],
             identity,
+            missed_base: missed.base.0.into(),
+            held_update: missed.held.0.0.into(),
+            held_id: missed.held.1.into(),
         }
     }
 }
 
 impl RawMember {
-    fn member(&self) -> Option<MemberRecord> {
+    /// `has_missed`: the record says what members missed. In one that does not the identity is
+    /// longer, and who was out has missed everything.
+    fn member(&self, has_missed: bool) -> Option<MemberRecord> {
         let position = self.position.get();
+        let missed = if has_missed {
+            Missed {
+                base: Update(self.missed_base.get()),
+                held: (Update(self.held_update.get()), self.held_id.get()),
+            }
+        } else {
+            Missed::ALL
+        };
         let state = match self.state {
             0 => MemberState::Missing,
             1 => MemberState::InSync,
             2 => MemberState::Rebuilding {
                 until: StripeIndex(position),
+                missed,
             },
             3 => MemberState::Excluded {
                 since: Update(position),
                 cause: cause_of(self.cause)?,
+                missed,
             },
             _ => return None,
         };
         let length = usize::from(self.identity_length.get());
-        let identity = std::str::from_utf8(self.identity.get(..length)?).ok()?;
+        let most = std::mem::offset_of!(RawMember, identity)..MEMBER_RECORD_BYTES;
+        let text = &self.as_bytes()[most];
+        let text = if has_missed { &self.identity } else { text };
+        let identity = std::str::from_utf8(text.get(..length)?).ok()?;
         Some(MemberRecord {
             uuid: Uuid::from_bytes(self.uuid),
             state,

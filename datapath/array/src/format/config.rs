@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::extent::{ExtentRun, extents_of, join_runs};
 use super::head::{Features, FormatError};
+use super::missed::Missed;
 use super::superblock::Superblock;
 use super::text::DriveIdentity;
 use crate::planted::{self, Fault};
@@ -98,6 +99,8 @@ pub enum MemberState {
     Rebuilding {
         /// Chunks of stripes below are good.
         until: StripeIndex,
+        /// Of those from there on: what it may lack.
+        missed: Missed,
     },
     /// Holds nothing that may be used.
     Excluded {
@@ -105,6 +108,8 @@ pub enum MemberState {
         since: Update,
         /// Why.
         cause: ExclusionCause,
+        /// What it may lack when it returns.
+        missed: Missed,
     },
     /// The place was never filled.
     Missing,
@@ -333,6 +338,9 @@ impl ArrayConfig {
         if !newest_first || self.forced_at > self.update {
             return invalid("history");
         }
+        if !self.members.iter().all(|member| self.can_miss(member)) {
+            return invalid("what a member missed");
+        }
         Ok(())
     }
 
@@ -350,7 +358,7 @@ impl ArrayConfig {
             return invalid("number of members");
         }
         let beyond = |member: &MemberRecord| match member.state {
-            MemberState::Rebuilding { until } => until.0 > geometry.stripes(),
+            MemberState::Rebuilding { until, .. } => until.0 > geometry.stripes(),
             MemberState::InSync | MemberState::Excluded { .. } | MemberState::Missing => false,
         };
         let cursors = [self.resynced_until, self.scrub.next];

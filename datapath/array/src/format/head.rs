@@ -99,7 +99,17 @@ pub struct Features {
     pub incompat: u64,
 }
 
+/// Compat: the member table says what members missed that are out or rebuild.
+pub(super) const COMPAT_MISSED: u64 = 2;
+
 impl Features {
+    /// Whether the member table says what members missed; the bit belongs to the bytes only.
+    pub(super) fn take_missed(&mut self) -> bool {
+        let has_missed = self.compat & COMPAT_MISSED != 0;
+        self.compat &= !COMPAT_MISSED;
+        has_missed
+    }
+
     /// The read-only-compat bits that this engine does not know: with any, it must not write.
     #[must_use]
     pub fn unknown_read_only(self) -> u64 {

@@ -534,7 +534,10 @@ fn a_config_record_must_suit_the_superblock() {
     );
     let until = StripeIndex(u64::MAX);
     assert_eq!(
-        refused(&|c| c.members[1].state = MemberState::Rebuilding { until }),
+        refused(&|c| c.members[1].state = MemberState::Rebuilding {
+            until,
+            missed: Missed::ALL
+        }),
         invalid("a stripe beyond the end")
     );
     assert_eq!(
@@ -581,8 +584,82 @@ fn names_and_identities_are_bounded() {
         let said = check_name(bad).expect_err(bad).to_string();
         assert!(said.contains("is not a name"), "{said}");
     }
-    let long = DriveIdentity::new(&format!("ä{}", "x".repeat(143)));
-    assert_eq!(long.as_str().len(), 143, "half a character is not kept");
+    let long = DriveIdentity::new(&format!("ä{}", "x".repeat(119)));
+    assert_eq!(long.as_str().len(), 119, "half a character is not kept");
+}
+
+#[test]
+fn what_members_missed_lies_behind_the_identity() {
+    let mut one = config(4).next(7).next(8);
+    let missed = Missed {
+        base: Update(2),
+        held: (Update(1), 0xABCD),
+    };
+    one.members[1].state = MemberState::Excluded {
+        since: Update(3),
+        cause: ExclusionCause::Gone,
+        missed,
+    };
+    one.members[2].state = MemberState::Rebuilding {
+        until: StripeIndex(9),
+        missed,
+    };
+    let bytes = encoded(&one);
+    let at = CONFIG_FIXED_BYTES + MEMBER_RECORD_BYTES + 168;
+    assert_eq!(bytes[48], 3, "compat bits 0 and 1");
+    assert_eq!(&bytes[at..at + 8], &2_u64.to_le_bytes());
+    assert_eq!(&bytes[at + 8..at + 16], &1_u64.to_le_bytes());
+    assert_eq!(&bytes[at + 16..at + 24], &0xABCD_u64.to_le_bytes());
+    assert_eq!(ArrayConfig::decode(&bytes).expect("good").1, one);
+    // Nobody can have missed what is still to come.
+    for base in [4, u64::MAX] {
+        let mut wrong = one.clone();
+        wrong.members[1].state = MemberState::Excluded {
+            since: Update(3),
+            cause: ExclusionCause::Gone,
+            missed: Missed {
+                base: Update(base),
+                ..missed
+            },
+        };
+        let invalid = Err(FormatError::Invalid("what a member missed"));
+        assert_eq!(wrong.check(), invalid, "base {base}");
+    }
+}
+
+#[test]
+fn a_record_that_does_not_say_what_members_missed_means_everything() {
+    let mut one = config(4).next(7);
+    one.members[1].state = MemberState::Excluded {
+        since: Update(2),
+        cause: ExclusionCause::Gone,
+        missed: Missed {
+            base: Update(2),
+            held: (Update(1), 5),
+        },
+    };
+    // As engines wrote it before: without the bit, and with a longer identity.
+    let mut bytes = encoded(&one);
+    let length = 1024 + 4 * MEMBER_RECORD_BYTES;
+    let record = CONFIG_FIXED_BYTES + MEMBER_RECORD_BYTES;
+    bytes[48] = 0;
+    bytes[record + 40..record + 42].copy_from_slice(&144_u16.to_le_bytes());
+    bytes[record + 48..record + 192].fill(b'x');
+    bytes.truncate(length);
+    reseal(&mut bytes);
+    let (_, found) = ArrayConfig::decode(&bytes).expect("an older record");
+    assert_eq!(
+        found.members[1].identity.as_str(),
+        "x".repeat(IDENTITY_BYTES_MAX)
+    );
+    assert!(matches!(
+        found.members[1].state,
+        MemberState::Excluded {
+            missed: Missed::ALL,
+            since: Update(2),
+            ..
+        }
+    ));
 }
 
 fn any_name() -> impl Strategy<Value = String> {
@@ -595,19 +672,34 @@ fn any_name() -> impl Strategy<Value = String> {
     })
 }
 
+fn any_missed(base_max: u64) -> impl Strategy<Value = Missed> {
+    (0..=base_max, any::<u64>(), any::<u64>()).prop_map(|(base, update, id)| Missed {
+        base: Update(base),
+        held: (Update(update), id),
+    })
+}
+
 fn any_member() -> impl Strategy<Value = MemberRecord> {
     let state = prop_oneof![
         Just(MemberState::InSync),
         Just(MemberState::Missing),
-        any::<u64>().prop_map(|until| MemberState::Rebuilding {
-            until: StripeIndex(until)
+        (any::<u64>(), any_missed(1)).prop_map(|(until, missed)| MemberState::Rebuilding {
+            until: StripeIndex(until),
+            missed,
         }),
-        (any::<u64>(), 0..ExclusionCause::ALL.len()).prop_map(|(since, cause)| {
-            MemberState::Excluded {
-                since: Update(since),
-                cause: ExclusionCause::ALL[cause],
-            }
-        }),
+        (
+            any::<u64>(),
+            0..ExclusionCause::ALL.len(),
+            any_missed(u64::MAX)
+        )
+            .prop_map(|(since, cause, mut missed)| {
+                missed.base = missed.base.min(Update(since));
+                MemberState::Excluded {
+                    since: Update(since),
+                    cause: ExclusionCause::ALL[cause],
+                    missed,
+                }
+            }),
     ];
     (any::<u128>(), state, any::<u64>(), ".{0,200}").prop_map(
         |(uuid, state, drive_bytes, identity)| MemberRecord {

@@ -5,7 +5,7 @@ use std::fmt;
 use units::limits::NAME_BYTES_MAX;
 
 /// Bytes of a drive's identity in a member record; longer ones keep their end.
-pub const IDENTITY_BYTES_MAX: usize = 144;
+pub const IDENTITY_BYTES_MAX: usize = 120;
 
 /// Whatever names a drive outside of what is written on it (WWID, serial, path): a hint only.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

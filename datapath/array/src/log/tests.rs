@@ -5,7 +5,7 @@ use units::{MemberIndex, Role, RoleSet, StripeIndex};
 
 use super::*;
 use crate::format::tests::{config, superblock};
-use crate::format::{LOG_HEADER_BYTES, LogPiece};
+use crate::format::{LOG_HEADER_BYTES, LogPiece, Missed};
 
 const MIB: u64 = 1 << 20;
 const ARRAY: Uuid = Uuid::from_u128(0xA7);
@@ -46,7 +46,9 @@ fn encoded(mut piece: LogPiece, content: u8) -> (MemberIndex, Vec<u8>, Vec<u8>) 
 fn replay(is_here: impl Fn(MemberIndex) -> bool) -> Replay {
     let mut config = config(6);
     config.log_from = 5;
-    Replay::new(&config, &superblock(0, 6, 256 * MIB), is_here)
+    let superblock = superblock(0, 6, 256 * MIB);
+    let regions = RegionMap::new(superblock.regions(), superblock.array);
+    Replay::new(&config, &superblock, &regions, is_here)
 }
 
 fn take(replay: &mut Replay, piece: LogPiece, content: u8) {
@@ -108,8 +110,11 @@ fn a_write_is_done_again_when_all_its_pieces_are_there_and_not_otherwise() {
         let mut config = config(6);
         config.members[absent.at()].state = MemberState::Rebuilding {
             until: StripeIndex(until),
+            missed: Missed::ALL,
         };
-        let mut rebuilds = Replay::new(&config, &superblock(0, 6, 256 * MIB), |_| true);
+        let superblock = superblock(0, 6, 256 * MIB);
+        let regions = RegionMap::new(superblock.regions(), superblock.array);
+        let mut rebuilds = Replay::new(&config, &superblock, &regions, |_| true);
         take(&mut rebuilds, piece(3, 0, (5, 1)), 0xA0);
         assert_eq!(rebuilds.redo().len(), parts, "until {until}");
     }

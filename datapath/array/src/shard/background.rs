@@ -113,10 +113,17 @@ impl Shard {
     pub fn pass_status(&self) -> Option<PassStatus> {
         let coordinator = self.coordinator.as_deref()?;
         let (pass, done) = due_pass(&self.map)?;
+        let stripes = self.map.geometry.stripes();
+        let (left, to_visit) = match pass {
+            Pass::Resync | Pass::Scrub => (stripes - done.0, stripes),
+            Pass::Rebuild => self.map.lacking(),
+        };
         Some(PassStatus {
             pass,
             done,
-            stripes: self.map.geometry.stripes(),
+            stripes,
+            left,
+            to_visit,
             state: if coordinator.pass_stopped {
                 PassState::Stopped
             } else if coordinator.passes_run {

@@ -5,19 +5,20 @@
 //! to every shard. Acknowledgements that depend on it wait for that (architecture rule 3).
 
 mod commit;
+mod record;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use block::Status;
-use units::{MemberIndex, StripeIndex};
+use units::MemberIndex;
 
 use super::Shard;
 use crate::coordinator::{
     Broadcast, Command, Commit, CommitPhase, Coordinator, Ending, Refusal, WindowReports,
-    can_exclude, cause_of, due_pass, next_window, trusted_until,
+    can_exclude, cause_of, due_pass, lacking_from, next_window, trusted_until,
 };
-use crate::format::{ArrayConfig, MemberState};
+use crate::format::{ArrayConfig, ExclusionCause};
 use crate::io::{Event, Io, MemberFailure, Message, PassEvent};
 use crate::map::{ArrayMap, MapState, Pass, Window};
 use crate::planted::{self, Fault};
@@ -133,8 +134,7 @@ impl Shard {
         for failure in failures {
             let MemberFailure { member, status, .. } = failure;
             if can_exclude(&geometry, &next, member) {
-                let (since, cause) = (next.update, cause_of(status, false));
-                next.members[member.at()].state = MemberState::Excluded { since, cause };
+                self.exclude(&mut next, member, cause_of(status));
                 excluded.push((member, status));
                 excludable.push(failure);
             } else {
@@ -169,7 +169,11 @@ impl Shard {
         let needs_quiet = |command: &Command| {
             matches!(
                 command,
-                Command::Replace { .. } | Command::Stop | Command::Resync | Command::Scrub(_)
+                Command::Replace { .. }
+                    | Command::Return { .. }
+                    | Command::Stop
+                    | Command::Resync
+                    | Command::Scrub(_)
             )
         };
         let front = self.decider().commands.front().expect("looked at");
@@ -224,23 +228,15 @@ impl Shard {
                     commit.phase = CommitPhase::FlushData;
                 }
             }
-            Command::Fail { member } => self.prepare_fail(&mut commit, member)?,
-            Command::Replace {
-                member,
-                place,
-                record,
-            } => {
-                let state = self.map.members.get(member.at()).map(|member| member.state);
-                if state != Some(MapState::Lost) {
-                    let text = format!("{member} is still in use; fail it first");
-                    return Err(Refusal::Invalid(text));
-                }
-                commit.config.members[member.at()] = record;
-                commit.config.members[member.at()].state = MemberState::Rebuilding {
-                    until: StripeIndex(0),
-                };
-                commit.places[member.at()] = Some(place);
-                commit.replaced.push(member);
+            Command::Fail { member } => {
+                self.prepare_fail(&mut commit, member, ExclusionCause::Command)?;
+            }
+            Command::Settle => return Ok(None),
+            Command::Remove { member } => {
+                self.prepare_fail(&mut commit, member, ExclusionCause::Gone)?;
+            }
+            command @ (Command::Replace { .. } | Command::Return { .. }) => {
+                self.prepare_drive(&mut commit, command)?;
             }
             Command::Volumes { volumes, unzeroed } => {
                 commit.config.volumes = volumes;
@@ -256,7 +252,7 @@ impl Shard {
                 return Ok(None);
             }
             Command::Resync => {
-                commit.config.resynced_until = StripeIndex(0);
+                commit.config.untrust();
                 commit.ending = Ending::Untrusts;
             }
             Command::Scrub(order) => return self.prepare_scrub(commit, order),
@@ -272,7 +268,12 @@ impl Shard {
         Ok(Some(Box::new(commit)))
     }
 
-    fn prepare_fail(&mut self, commit: &mut Commit, member: MemberIndex) -> Result<(), Refusal> {
+    fn prepare_fail(
+        &mut self,
+        commit: &mut Commit,
+        member: MemberIndex,
+        cause: ExclusionCause,
+    ) -> Result<(), Refusal> {
         let Some(entry) = self.map.members.get(member.at()) else {
             return Err(Refusal::Invalid(format!("the array has no {member}")));
         };
@@ -283,31 +284,9 @@ impl Shard {
             let text = format!("without {member} data is lost; replace a member that is out first");
             return Err(Refusal::Unsafe(text));
         }
-        let (since, cause) = (commit.config.update, cause_of(Status::Ok, true));
-        commit.config.members[member.at()].state = MemberState::Excluded { since, cause };
+        self.exclude(&mut commit.config, member, cause);
         commit.excluded.push((member, Status::Ok));
         Ok(())
-    }
-
-    /// Writes into `config` how far the passes got. What it says is flushed before it is written.
-    fn claim_progress(&self, config: &mut ArrayConfig) {
-        if let Some(coordinator) = self.coordinator.as_deref() {
-            config.scrub = coordinator.scrub.record;
-        }
-        // A resync after an unclean stop begins below what an earlier one has done for good.
-        config.resynced_until = config.resynced_until.max(self.map.trusted_until);
-        for (record, member) in config.members.iter_mut().zip(&self.map.members) {
-            let (MemberState::Rebuilding { .. }, MapState::Rebuilding { until }) =
-                (record.state, member.state)
-            else {
-                continue;
-            };
-            record.state = if until.0 >= self.map.geometry.stripes() {
-                MemberState::InSync
-            } else {
-                MemberState::Rebuilding { until }
-            };
-        }
     }
 
     // ---- maps ----------------------------------------------------------------------------
@@ -316,47 +295,6 @@ impl Shard {
     pub(super) fn successor(&self) -> ArrayMap {
         let mut map = ArrayMap::clone(&self.map);
         map.serial += 1;
-        map
-    }
-
-    /// The map of the durable configuration. Passes may be further than it says.
-    fn map_of_config(&mut self, replaced: &[MemberIndex], excluded: bool) -> ArrayMap {
-        let mut map = self.successor();
-        let stripes = map.geometry.stripes();
-        let decider = self.decider();
-        map.update = decider.config.update;
-        map.log_from = decider.config.log_from;
-        map.log_life = map.log_life.max(map.log_from);
-        map.write_hole = decider.config.options.write_hole;
-        if excluded {
-            map.barrier = map.serial;
-        }
-        for (position, record) in decider.config.members.iter().enumerate() {
-            let member = &mut map.members[position];
-            let is_new = replaced.contains(&MemberIndex::from_at(position));
-            if is_new {
-                let place = decider.places[position]
-                    .as_ref()
-                    .expect("replaced by a drive");
-                member.drive = Some(place.drive);
-                member.data_offset = place.layout.data.offset;
-                member.incarnation += 1;
-                map.hopeless[position] = false;
-            }
-            member.state = match (record.state, member.state) {
-                (MemberState::InSync, _) => MapState::InSync,
-                (MemberState::Rebuilding { until }, MapState::Rebuilding { until: reached })
-                    if !is_new =>
-                {
-                    MapState::Rebuilding {
-                        until: until.max(reached),
-                    }
-                }
-                (MemberState::Rebuilding { until }, _) => MapState::Rebuilding { until },
-                (MemberState::Excluded { .. } | MemberState::Missing, _) => MapState::Lost,
-            };
-            assert!(map.trusted_until.0 <= stripes);
-        }
         map
     }
 
@@ -380,6 +318,7 @@ impl Shard {
         let broadcast = Broadcast {
             serial,
             effective: false,
+            holds_regions: false,
             todo,
             pending: 0,
             answers,
@@ -483,8 +422,9 @@ impl Shard {
         if reports.window.pass == Pass::Scrub {
             return self.close_scrub_window(io);
         }
-        let fills = reports.window.pass == Pass::Rebuild
-            && reports.window.end.0 >= self.map.geometry.stripes();
+        let stripes = self.map.geometry.stripes();
+        let rebuilt = lacking_from(&self.map, reports.window.end);
+        let fills = reports.window.pass == Pass::Rebuild && rebuilt.0 >= stripes;
         if fills && self.decider().keeper.owes_copies() {
             // A member in sync holds its copies of the region map.
             return 0;
@@ -506,7 +446,8 @@ impl Shard {
         advance_map(&mut map, window);
         let reached = match window.pass {
             Pass::Resync => map.trusted_until,
-            Pass::Rebuild | Pass::Scrub => window.end,
+            Pass::Rebuild => rebuilt,
+            Pass::Scrub => window.end,
         };
         let ended = reached.0 >= map.geometry.stripes();
         let due = io.now().since(self.decider().checkpoint) >= CHECKPOINT;
@@ -558,6 +499,7 @@ pub(super) fn commit_of(
         pending: 0,
         excluded: Vec::new(),
         replaced: Vec::new(),
+        returned: Vec::new(),
         answers: Vec::new(),
         failed: Vec::new(),
         finished: None,
@@ -578,9 +520,11 @@ fn advance_map(map: &mut ArrayMap, mut window: Window) {
         }
         Pass::Scrub => {}
         Pass::Rebuild => {
+            // What is between the window and what is lacking next, nobody lacks.
+            let reached = lacking_from(map, window.end);
             for member in &mut map.members {
                 if let MapState::Rebuilding { until } = &mut member.state {
-                    *until = (*until).max(window.end);
+                    *until = (*until).max(reached);
                 }
             }
         }

@@ -225,6 +225,13 @@ impl Shard {
             self.seek_room(slot, io);
             return true;
         }
+        // What is logged is written again by the next engine, in regions that must be dirty then:
+        // a member that is out lacks it.
+        if !self.is_region_ready(slot) && !planted::is(Fault::LoggedBeforeDirty) {
+            self.want_region(slot, io);
+            self.region_waiters.push(slot);
+            return true;
+        }
         if !self.can_issue(roles.len(), io) {
             return false;
         }

@@ -102,7 +102,8 @@ impl Shard {
             return;
         }
         for slot in self.tickets.used() {
-            if !self.tickets[slot].is_writing() {
+            // What is logged may be written again by the next engine.
+            if !self.tickets[slot].is_writing() && self.tickets[slot].log_slot.is_none() {
                 continue;
             }
             if let Some(region) = self.ticket_region(slot) {
@@ -129,7 +130,8 @@ impl Shard {
             return;
         }
         let now = io.now();
-        self.keeper().want(from, region, now);
+        let is_whole = self.map.is_whole();
+        self.keeper().want((from, region), now, is_whole);
     }
 
     fn answer_dirty(&mut self, to: ReactorIndex, region: u32, io: &mut impl Io) {
@@ -183,7 +185,13 @@ impl Shard {
     }
 
     fn begin_round(&mut self) -> usize {
-        if !self.keeper().has_work() {
+        let broadcast = self
+            .coordinator
+            .as_deref()
+            .and_then(|decider| decider.broadcast.as_ref());
+        let held = broadcast.is_some_and(|map| map.holds_regions && !map.effective);
+        let held = held && !planted::is(Fault::DirtyBeforeEveryReactor);
+        if held || !self.keeper().has_work() {
             return 0;
         }
         let usable: Vec<bool> = (0..self.map.members.len())

@@ -49,6 +49,10 @@ fn main() -> ExitCode {
             total.probed += outcome.probed;
             total.logged += outcome.logged;
             total.rotten += outcome.rotten;
+            total.returned += outcome.returned;
+            total.missed.0 += outcome.missed.0;
+            total.missed.1 += outcome.missed.1;
+            total.refused += outcome.refused;
             continue;
         }
         failed += 1;
@@ -64,11 +68,16 @@ fn main() -> ExitCode {
         probed,
         logged,
         rotten,
+        returned,
+        missed,
+        refused,
     } = total;
+    let permille = missed.0 * 1000 / missed.1.max(1);
     println!(
         "{run} seeds from {}: {failed} failed, {per_second:.1} seeds/s, {answered} requests, \
          {crashes} stops ({logged} on the log), {probed} torn blocks written, \
-         {rotten} rotten blocks scrubbed",
+         {rotten} rotten blocks scrubbed, {returned} members returned that lacked {permille} in \
+         1000 of their regions ({refused} might not)",
         wanted.first
     );
     if failed > 0 {

@@ -45,7 +45,8 @@ impl History {
             }
             return;
         }
-        match self.random.below(20) {
+        match self.random.below(23) {
+            20..23 => self.absence(world),
             18 | 19 => self.fail_a_flush(world),
             13..18 => self.swap(world),
             12 => {
@@ -224,6 +225,9 @@ impl History {
         };
         if !self.rot.is_empty() {
             // A rebuild would read it.
+            return;
+        }
+        if self.random.happens(600) && self.return_one(world, position) {
             return;
         }
         let member = MemberIndex::from_at(position);

@@ -230,10 +230,14 @@ impl History {
             let block = self.layout.data.offset / 512 + self.geometry.member_block(rot.stripe);
             for (role, (drive, rotten, right)) in rot.chunks.iter().enumerate() {
                 let (_, member) = map.member(rot.stripe, Role::from_at(role));
+                let found = world.outside.drives[drive.at()].block(block + rot.lane);
                 if member.drive != Some(*drive) || member.state != MapState::InSync {
+                    // Should it return, a later scrub would find what rotted on it before it left.
+                    if found == *rotten {
+                        world.outside.drives[drive.at()].put((block + rot.lane) * 512, right);
+                    }
                     continue;
                 }
-                let found = world.outside.drives[drive.at()].block(block + rot.lane);
                 let expected = if rot.located { right } else { rotten };
                 assert!(found == *expected, "role {role} after a scrub: {rot:?}");
             }

@@ -1,4 +1,5 @@
-//! How a life ends: at any moment, and at those that are hardest to survive.
+//! How a life ends: at any moment, and at those that are hardest to survive; and how the next one
+//! begins.
 
 #[allow(clippy::wildcard_imports, reason = "one type in several files")]
 use super::*;
@@ -24,11 +25,14 @@ impl History {
         self.power_is_due = false;
         self.record_in_doubt = is_killed;
         let is_protected = self.geometry.parity() > 0;
-        if self.rot.is_empty() && self.is_soundly_degraded(&world) && self.random.happens(300) {
+        let at_once = std::mem::take(&mut self.dies_at_once);
+        let may_fill = !at_once && self.rot.is_empty() && self.is_soundly_degraded(&world);
+        if may_fill && self.random.happens(300) {
             self.write_until_whole(&mut world);
         }
         let logs = is_protected && self.is_soundly_degraded(&world) && self.random.happens(700);
-        if logs {
+        let logs = logs || at_once;
+        if logs && !at_once {
             self.write_on_the_log(&mut world);
         }
         let logs = logs && self.is_soundly_degraded(&world);
@@ -38,6 +42,10 @@ impl History {
             self.quiesce(&mut world, power);
         }
         match ending {
+            _ if at_once => {
+                let steps = self.random.below(150);
+                (0..steps).for_each(|_| world.step());
+            }
             0 | KILLED_IN_A_COMMIT => self.await_metadata(&mut world, may_tear),
             1 if may_tear && power => self.rush(&mut world),
             2 if may_tear && power => self.flush_twice(&mut world),
@@ -71,6 +79,57 @@ impl History {
             self.again = left;
         }
         drives
+    }
+
+    /// The next engine finds the array again, and starts it.
+    pub(super) fn restart(&mut self, mut drives: Vec<SimDrive>) -> World {
+        for drive in &mut drives {
+            if !self.forced && self.random.happens(300) {
+                drive.heal();
+            }
+        }
+        let mut assembly = disks::find(&mut drives);
+        if self.random.happens(300) {
+            // Killed while it caught up.
+            let reached = self.random.position(assembly.behind.len() + 1);
+            assembly.behind.truncate(reached);
+            disks::catch_up(&mut drives, &assembly);
+            assembly = disks::find(&mut drives);
+        }
+        disks::catch_up(&mut drives, &assembly);
+        match &assembly.verdict {
+            Verdict::Startable { .. } => {}
+            Verdict::NeedsForce { .. } => self.forced = true,
+            Verdict::Failed { explanation } | Verdict::Refused { explanation } => {
+                let drives: Vec<String> = drives
+                    .iter()
+                    .map(|drive| format!("gone {}, failing {:?}", drive.gone, drive.failing))
+                    .collect();
+                panic!("{explanation}; {:?}; {drives:#?}", assembly.config)
+            }
+        }
+        let regions = disks::regions(&drives, &assembly);
+        if self.random.happens(200) {
+            // Killed while it did again what was logged.
+            let most = self.random.position(20);
+            let _ = disks::replay(&mut drives, &assembly, &regions, most);
+        }
+        let redo = disks::replay(&mut drives, &assembly, &regions, usize::MAX);
+        let id = u128::from(self.random.next()) << 64 | u128::from(self.random.next());
+        let mut config = assembly.start(id, true).expect("startable").clone();
+        assembly.note_replay(&mut config, &regions, &redo);
+        VolumeTable::new(&mut config, &assembly.superblock).recover();
+        let mut places = disks::places(&assembly);
+        for (place, record) in places.iter_mut().zip(&config.members) {
+            if !matches!(
+                record.state,
+                MemberState::InSync | MemberState::Rebuilding { .. }
+            ) {
+                *place = None;
+            }
+        }
+        let suspects = regions.suspects(assembly.config.clean, config.resynced_until);
+        self.world(config, places, (regions, suspects), drives)
     }
 
     /// The drive of a member that a strict array may lose together with the power.

@@ -171,11 +171,11 @@ impl Shard {
                 self.fail_metadata(commit.answers, io);
                 return;
             }
-            let (since, cause) = (next.update, cause_of(status, false));
-            next.members[member.at()].state = MemberState::Excluded { since, cause };
+            self.exclude(&mut next, member, cause_of(status));
             commit.excluded.push((member, status));
             if commit.replaced.contains(&member) {
                 commit.replaced.retain(|&other| other != member);
+                commit.returned.retain(|&other| other != member);
                 let text = format!("the new drive of {member} failed: {status:?}");
                 for id in commit.answers.drain(..) {
                     io.event(Event::CommandDone {
@@ -231,7 +231,15 @@ impl Shard {
             map.trusted_until = StripeIndex(0);
             map.suspects = Arc::new(Suspects::all(map.suspects.space()));
         }
+        for &member in &commit.returned {
+            let missed = map.missed[member.at()].as_ref();
+            let regions = missed.map_or(map.suspects.space().count(), |missed| missed.count());
+            io.event(Event::MemberReturned { member, regions });
+        }
         self.begin_broadcast(map, commit.answers, commit.excluded, io);
+        if let Some(broadcast) = &mut self.decider().broadcast {
+            broadcast.holds_regions = !commit.returned.is_empty();
+        }
         for member in commit.replaced {
             self.decider().keeper.owe(member);
         }

@@ -14,7 +14,9 @@ use uuid::Uuid;
 
 use crate::coordinator::MemberPlace;
 use crate::format::{REGION_BLOCK_BYTES, REGION_BLOCK_REGIONS, RegionBlock};
-use crate::regions::{RegionMap, RegionSpace, RegionState, RegionStates, entry};
+use crate::regions::{
+    RegionMap, RegionSpace, RegionState, RegionStates, Suspects, entry, is_missed,
+};
 
 /// Blocks that one round writes at most.
 const ROUND_BLOCKS: usize = 16;
@@ -191,6 +193,10 @@ impl RegionKeeper {
         Ok(keeper)
     }
 
+    pub(in crate::shard) fn space(&self) -> &RegionSpace {
+        &self.space
+    }
+
     fn enqueue(&mut self, block: u32) {
         let at = bytes_usize(u64::from(block));
         if !std::mem::replace(&mut self.queued[at], true) {
@@ -204,6 +210,13 @@ impl RegionKeeper {
             self.owed_total += 1;
         }
         self.enqueue(block);
+    }
+
+    /// The regions that a member lacks which has missed what was written from update `base` on:
+    /// `None` when that is everything.
+    pub(in crate::shard) fn missed(&self, base: Update) -> Option<Suspects> {
+        let of = |region: usize| is_missed(entry(self.dirty[region], self.epochs[region]), base);
+        (base > Update(0)).then(|| Suspects::of(&self.space, of))
     }
 
     /// `member` is filled by a new drive, which has no copies.
@@ -231,14 +244,21 @@ impl RegionKeeper {
     }
 
     /// `from` waits for a region to be dirty.
-    pub(super) fn want(&mut self, from: ReactorIndex, region: u32, now: Instant) {
+    /// With members out neighbours stay clean: each region that becomes dirty now is one that these
+    /// have missed.
+    pub(super) fn want(
+        &mut self,
+        (from, region): (ReactorIndex, u32),
+        now: Instant,
+        is_whole: bool,
+    ) {
         self.askers.push((from, region));
         let region = bytes_usize(u64::from(region));
         let at = region / REGION_BLOCK_REGIONS;
         let block = u32::try_from(at).expect("few blocks");
         if !self.dirty[region] {
             let before = self.asked[at].replace(now);
-            if before.is_some_and(|before| now.since(before) < STORM) {
+            if is_whole && before.is_some_and(|before| now.since(before) < STORM) {
                 for neighbour in self.space.regions(block) {
                     self.make_dirty(neighbour);
                 }

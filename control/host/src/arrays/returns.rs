@@ -1,0 +1,217 @@
+//! Members that return: drives that were one when they left are taken back, and only what they have
+//! missed is filled.
+
+use std::sync::Arc;
+
+use array::assembly::{NoReturn, Returning, may_return};
+use array::format::Superblock;
+use array::{Command, MemberPlace};
+use control::{Answer, ErrorKind};
+use engine::ChangeError;
+use units::{ArrayIndex, Clock, MemberIndex, MonotonicClock};
+use uuid::Uuid;
+
+use super::identity_of;
+use crate::drives::LOCK_PAUSE;
+use crate::error::{error, late, not_found, of_change, of_io, of_refusal, of_start};
+use crate::found::CLOSE_WAIT;
+use crate::state::{DriveRole, Serving};
+use crate::{Host, records};
+
+/// A running array that a drive may return to.
+struct Running {
+    name: String,
+    uuid: Uuid,
+    index: ArrayIndex,
+    superblock: Superblock,
+}
+
+impl Host {
+    /// Takes a drive back by itself if it was a member of a running array that has only been away.
+    pub(crate) fn bring_back(&self, drive: &str) {
+        let Some((array, returning)) = self.returning(drive) else {
+            return;
+        };
+        if !returning.by_itself() {
+            tracing::info!(event = "member_waits", array = array.name, member = returning.member.0, drive,
+                cause = %returning.cause, "it returns when it is asked to replace itself");
+            return;
+        }
+        if let Some(twin) = self.twin_of(drive) {
+            tracing::warn!(
+                event = "member_not_returned",
+                array = array.name,
+                member = returning.member.0,
+                drive,
+                twin,
+                "two drives claim the place"
+            );
+            return;
+        }
+        if let Err(refused) = self.give_back(&array, drive, &returning) {
+            tracing::warn!(event = "member_not_returned", array = array.name, member = returning.member.0, drive,
+                error = %refused, "it stays out");
+        }
+    }
+
+    /// Takes back what was left out of an array that has just started.
+    pub(super) fn bring_back_all(&self, uuid: Uuid) {
+        let left_out: Vec<String> = {
+            let state = self.state();
+            let drives = state.drives.values();
+            let drives = drives.filter(|drive| is_left_out(&drive.role, uuid));
+            drives.map(|drive| drive.name.clone()).collect()
+        };
+        for drive in left_out {
+            self.bring_back(&drive);
+        }
+    }
+
+    /// Takes a drive back as the member that it was, if it is one that left: whether it was.
+    pub(super) fn return_to(&self, member: MemberIndex, array: Uuid, drive: &str) -> Answer<bool> {
+        let Some((running, returning)) = self.returning(drive) else {
+            return Ok(false);
+        };
+        if returning.member != member || running.uuid != array {
+            return Ok(false);
+        }
+        if let Some(twin) = self.twin_of(drive) {
+            let text = format!("drive {twin} claims to be the same member");
+            return Err(error(ErrorKind::Invalid, format!("drive {drive}"), text)
+                .next("remove the copy, or say --force to fill it from end to end"));
+        }
+        self.give_back(&running, drive, &returning)?;
+        Ok(true)
+    }
+
+    /// The running array and the place that a drive which is nobody's now had there.
+    fn returning(&self, drive: &str) -> Option<(Running, Returning)> {
+        let (index, handle) = {
+            let state = self.state();
+            let entry = state.drives.get(drive)?;
+            if matches!(entry.role, DriveRole::Member { .. }) {
+                return None;
+            }
+            (entry.index, Arc::clone(&entry.drive))
+        };
+        let found = records::read(index, &handle).ok()?;
+        let uuid = found.superblock()?.array;
+        let running = {
+            let state = self.state();
+            let entry = state.array_by_uuid(uuid)?;
+            if !matches!(entry.serving, Serving::Running) {
+                return None;
+            }
+            Running {
+                name: entry.name.clone(),
+                uuid,
+                index: entry.index,
+                superblock: entry.superblock,
+            }
+        };
+        let config = self.engine.array_state(running.index)?.config;
+        match may_return(&found, &running.superblock, &config) {
+            Ok(returning) => Some((running, returning)),
+            Err(reason) => {
+                if !matches!(reason, NoReturn::NotOut(_)) {
+                    tracing::warn!(event = "member_not_returned", array = running.name, drive, %reason,
+                        "it can only be filled from end to end");
+                }
+                None
+            }
+        }
+    }
+
+    /// Another drive here with the same member's superblock.
+    fn twin_of(&self, drive: &str) -> Option<String> {
+        let state = self.state();
+        let mark = &state.drives.get(drive)?.mark;
+        let mut others = state.drives.values().filter(|other| other.name != drive);
+        others
+            .find(|other| other.mark == *mark)
+            .map(|other| other.name.clone())
+    }
+
+    fn give_back(&self, array: &Running, drive: &str, returning: &Returning) -> Answer<()> {
+        let object = format!("member {} of array {}", returning.member.0, array.name);
+        // Its exclusion is through on all reactors, and what it was asked before has landed:
+        // a write that lands later would undo what is filled now.
+        let settled = self.engine.change(array.index, Command::Settle);
+        settled.map_err(|change| of_change(object.clone(), &change))?;
+        self.let_go(drive)?;
+        let (index, handle) = {
+            let state = self.state();
+            let entry = state.drives.get(drive);
+            let entry = entry.ok_or_else(|| not_found("drive", drive))?;
+            (entry.index, Arc::clone(&entry.drive))
+        };
+        let io = |source| of_io(format!("drive {drive}"), "erasing its old log", &source);
+        records::erase(&handle, &array.superblock).map_err(io)?;
+        let member = returning.member;
+        let returned = self.engine.change(
+            array.index,
+            Command::Return {
+                member,
+                place: MemberPlace {
+                    drive: index,
+                    layout: array.superblock.layout,
+                },
+                uuid: returning.uuid,
+                identity: identity_of(&handle),
+            },
+        );
+        if let Err(ChangeError::Refused(refusal)) = &returned {
+            return Err(of_refusal(object, refusal));
+        }
+        if let Some(entry) = self.state().drives.get_mut(drive) {
+            entry.role = DriveRole::Member {
+                array: array.uuid,
+                member,
+            };
+        }
+        if returned.is_err() {
+            // The drive is taken all the same: it is a member once the others answer.
+            return Err(late(object));
+        }
+        // It may have failed already.
+        self.release_excluded(&array.name);
+        tracing::info!(event = "drive_returned", array = array.name, member = member.0, drive,
+            since = returning.since.0, cause = %returning.cause, "what it has missed is being filled");
+        Ok(())
+    }
+
+    /// Waits until nothing that a drive was asked is under way any more.
+    fn let_go(&self, name: &str) -> Answer<()> {
+        let object = format!("drive {name}");
+        let (index, handle) = {
+            let state = self.state();
+            let entry = state.drives.get(name);
+            let entry = entry.ok_or_else(|| not_found("drive", name))?;
+            (entry.index, Arc::clone(&entry.drive))
+        };
+        let start = |start| of_start(object.clone(), &start);
+        self.engine.detach_drive(index).map_err(start)?;
+        let asked = MonotonicClock.now();
+        // A reactor keeps its drive until the kernel has let go of the last request to it; the
+        // others that have it are the list of drives and this function.
+        let mut landed = Arc::strong_count(&handle) <= 2;
+        while !landed && MonotonicClock.now().since(asked) < CLOSE_WAIT {
+            std::thread::park_timeout(LOCK_PAUSE);
+            landed = Arc::strong_count(&handle) <= 2;
+        }
+        self.engine.attach_drive(index, &handle).map_err(start)?;
+        if landed {
+            return Ok(());
+        }
+        Err(error(
+            ErrorKind::Busy,
+            object,
+            "requests to it are still under way",
+        )
+        .next("wait until it answers, and try again"))
+    }
+}
+
+fn is_left_out(role: &DriveRole, of: Uuid) -> bool {
+    matches!(role, DriveRole::LeftOut { array, .. } if *array == of)
+}

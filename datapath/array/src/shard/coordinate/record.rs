@@ -1,0 +1,181 @@
+//! Between the record and the map: what a record says of members that leave, come and are being
+//! filled, and the map that follows from it.
+
+use std::sync::Arc;
+
+use units::{MemberIndex, StripeIndex, Update};
+use uuid::Uuid;
+
+use super::super::{RegionKeeper, Shard};
+use crate::coordinator::{Command, Commit, MemberPlace, Refusal};
+use crate::format::{ArrayConfig, Before, ExclusionCause, MemberRecord, MemberState, Missed};
+use crate::map::{ArrayMap, MapState};
+use crate::planted::{self, Fault};
+use crate::regions::Suspects;
+
+impl Shard {
+    /// Calls a member excluded by a record that is to be committed.
+    pub(super) fn exclude(
+        &mut self,
+        next: &mut ArrayConfig,
+        member: MemberIndex,
+        cause: ExclusionCause,
+    ) {
+        let stripes = self.map.geometry.stripes();
+        let decider = self.decider();
+        // What a start begins with is not committed yet.
+        let name = if decider.started {
+            decider.config.name_of_update()
+        } else {
+            decider.config.name_of_last_update()
+        };
+        let before = Before {
+            committed: &decider.config,
+            name,
+            stripes,
+        };
+        next.exclude(member, cause, &before);
+    }
+
+    /// Refuses a member that has a drive.
+    pub(super) fn refuse_in_use(&self, member: MemberIndex) -> Result<(), Refusal> {
+        let state = self.map.members.get(member.at()).map(|member| member.state);
+        if state == Some(MapState::Lost) {
+            return Ok(());
+        }
+        let text = format!("{member} is still in use; fail it first");
+        Err(Refusal::Invalid(text))
+    }
+
+    /// A new drive for a member that is out, or the one that it had.
+    pub(super) fn prepare_drive(
+        &mut self,
+        commit: &mut Commit,
+        command: Command,
+    ) -> Result<(), Refusal> {
+        if let Command::Replace {
+            member,
+            place,
+            record,
+        } = command
+        {
+            self.refuse_in_use(member)?;
+            commit.config.members[member.at()] = record;
+            put_in(commit, (member, place), Missed::ALL);
+        } else if let Command::Return {
+            member,
+            place,
+            uuid,
+            identity,
+        } = command
+        {
+            self.prepare_return(commit, (member, place), uuid)?;
+            commit.config.members[member.at()].identity = identity;
+        }
+        Ok(())
+    }
+
+    fn prepare_return(
+        &mut self,
+        commit: &mut Commit,
+        (member, place): (MemberIndex, MemberPlace),
+        uuid: Uuid,
+    ) -> Result<(), Refusal> {
+        self.refuse_in_use(member)?;
+        let record = &commit.config.members[member.at()];
+        let MemberState::Excluded { missed, .. } = record.state else {
+            return Err(Refusal::Invalid(format!("{member} was not excluded")));
+        };
+        if record.uuid != uuid {
+            let text = format!("another drive took the place of {member}");
+            return Err(Refusal::Invalid(text));
+        }
+        put_in(commit, (member, place), missed);
+        commit.returned.push(member);
+        Ok(())
+    }
+
+    /// Writes into `config` how far the passes got. What it says is flushed before it is written.
+    pub(super) fn claim_progress(&self, config: &mut ArrayConfig) {
+        if let Some(coordinator) = self.coordinator.as_deref() {
+            config.scrub = coordinator.scrub.record;
+        }
+        // A resync after an unclean stop begins below what an earlier one has done for good.
+        config.resynced_until = config.resynced_until.max(self.map.trusted_until);
+        for (record, member) in config.members.iter_mut().zip(&self.map.members) {
+            let (MemberState::Rebuilding { missed, .. }, MapState::Rebuilding { until }) =
+                (record.state, member.state)
+            else {
+                continue;
+            };
+            record.state = if until.0 >= self.map.geometry.stripes() {
+                MemberState::InSync
+            } else {
+                MemberState::Rebuilding { until, missed }
+            };
+        }
+    }
+
+    /// The map of the durable configuration. Passes may be further than it says.
+    pub(super) fn map_of_config(&mut self, replaced: &[MemberIndex], excluded: bool) -> ArrayMap {
+        let mut map = self.successor();
+        let stripes = map.geometry.stripes();
+        let decider = self.decider();
+        map.update = decider.config.update;
+        map.log_from = decider.config.log_from;
+        map.log_life = map.log_life.max(map.log_from);
+        map.write_hole = decider.config.options.write_hole;
+        if excluded {
+            map.barrier = map.serial;
+        }
+        for (position, record) in decider.config.members.iter().enumerate() {
+            let member = &mut map.members[position];
+            let is_new = replaced.contains(&MemberIndex::from_at(position));
+            if is_new {
+                let place = decider.places[position]
+                    .as_ref()
+                    .expect("replaced by a drive");
+                member.drive = Some(place.drive);
+                member.data_offset = place.layout.data.offset;
+                member.incarnation += 1;
+                map.hopeless[position] = false;
+                map.missed[position] = missed_by(record, &decider.keeper);
+            }
+            member.state = match (record.state, member.state) {
+                (MemberState::InSync, _) => MapState::InSync,
+                (
+                    MemberState::Rebuilding { until, .. },
+                    MapState::Rebuilding { until: reached },
+                ) if !is_new => MapState::Rebuilding {
+                    until: until.max(reached),
+                },
+                (MemberState::Rebuilding { until, .. }, _) => MapState::Rebuilding { until },
+                (MemberState::Excluded { .. } | MemberState::Missing, _) => MapState::Lost,
+            };
+            assert!(map.trusted_until.0 <= stripes);
+        }
+        map
+    }
+}
+
+/// Puts a drive in a member's place that lacks what `missed` says.
+fn put_in(commit: &mut Commit, (member, place): (MemberIndex, MemberPlace), missed: Missed) {
+    commit.config.members[member.at()].state = MemberState::Rebuilding {
+        until: StripeIndex(0),
+        missed,
+    };
+    commit.places[member.at()] = Some(place);
+    commit.replaced.push(member);
+}
+
+/// The regions that a member lacks which comes in now. From here until every shard acts by the map
+/// that says so, no other region becomes dirty.
+fn missed_by(record: &MemberRecord, keeper: &RegionKeeper) -> Option<Arc<Suspects>> {
+    let MemberState::Rebuilding { missed, .. } = record.state else {
+        return None;
+    };
+    if planted::is(Fault::ReturnedCountsAsWhole) && missed.base > Update(0) {
+        return Some(Arc::new(Suspects::none(keeper.space())));
+    }
+    keeper.missed(missed.base).map(Arc::new)
+}
