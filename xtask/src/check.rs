@@ -8,7 +8,7 @@ use crate::tidy;
 use crate::workspace::must;
 
 /// A slice of the faults: those that a few seeds catch, one of each kind.
-const PLANTED: [&str; 14] = [
+const PLANTED: [&str; 17] = [
     "--seeds",
     "500",
     "AnswerBeforeExclusion",
@@ -23,6 +23,9 @@ const PLANTED: [&str; 14] = [
     "ResyncSkipsAStripe",
     "WriteBeforeDirty",
     "LogSkipped",
+    "LogOfAFormerLifeStays",
+    "ClaimsOfTheCommitCount",
+    "DirtyBeforeEveryReactor",
 ];
 
 /// Runs all checks, one after another, and stops at the first that fails.

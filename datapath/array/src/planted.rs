@@ -125,6 +125,8 @@ pub enum Fault {
     MissedForgottenAtRestart,
     /// A member that leaves again while it is filled has missed only what came after.
     LeavesAgainAsWhole,
+    /// What a record claims of a pass counts for a member that it excludes, too.
+    ClaimsOfTheCommitCount,
     /// Regions become dirty while not every reactor knows of a returned member.
     DirtyBeforeEveryReactor,
     /// A write is logged before its region is dirty on the drives.
@@ -217,6 +219,7 @@ impl Fault {
         Fault::LogOfAFormerLifeStays,
         Fault::MissedForgottenAtRestart,
         Fault::LeavesAgainAsWhole,
+        Fault::ClaimsOfTheCommitCount,
         Fault::DirtyBeforeEveryReactor,
         Fault::LoggedBeforeDirty,
         Fault::ResyncNotMissed,

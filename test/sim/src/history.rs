@@ -3,6 +3,7 @@
 
 mod end;
 mod faults;
+mod leaving;
 mod logged;
 mod probe;
 mod returns;
@@ -364,7 +365,7 @@ impl History {
                 if self.random.happens(60) {
                     self.change_volumes(world);
                 }
-                if self.random.happens(60) {
+                if self.random.happens(75) {
                     self.disturb(world);
                 }
             }

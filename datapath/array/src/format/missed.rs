@@ -51,21 +51,34 @@ impl ArrayConfig {
             stripes,
         } = *before;
         let since = self.update;
-        let resynced = self.resynced_until.0 >= stripes;
+        let before = &committed.members[member.at()];
+        // What this record claims of passes was flushed before it is written, but perhaps not on a
+        // member that it excludes.
+        let claims = planted::is(Fault::ClaimsOfTheCommitCount);
+        let resynced = |config: &ArrayConfig| config.resynced_until.0 >= stripes;
+        let resynced = resynced(self) && (claims || resynced(committed));
         let settled = resynced || planted::is(Fault::ResyncNotMissed);
         let again = planted::is(Fault::LeavesAgainAsWhole);
         let record = &mut self.members[member.at()];
+        let known = match before.state {
+            MemberState::Rebuilding { missed, .. } if before.uuid == record.uuid && !claims => {
+                missed.base
+            }
+            MemberState::Rebuilding { .. }
+            | MemberState::InSync
+            | MemberState::Excluded { .. }
+            | MemberState::Missing => since,
+        };
         let base = match record.state {
             // A resync that goes on without it changes parity of regions that nobody writes.
             _ if !settled => Update(0),
-            MemberState::InSync => since,
+            MemberState::InSync => known,
             MemberState::Rebuilding { .. } if again => since,
             MemberState::Rebuilding { missed, .. } | MemberState::Excluded { missed, .. } => {
-                missed.base.min(since)
+                missed.base.min(known)
             }
             MemberState::Missing => Update(0),
         };
-        let before = &committed.members[member.at()];
         let held = match before.state {
             _ if before.uuid != record.uuid => Missed::ALL.held,
             MemberState::InSync | MemberState::Rebuilding { .. } => name,

@@ -624,6 +624,15 @@ fn what_members_missed_lies_behind_the_identity() {
         };
         let invalid = Err(FormatError::Invalid("what a member missed"));
         assert_eq!(wrong.check(), invalid, "base {base}");
+        let mut wrong = one.clone();
+        wrong.members[2].state = MemberState::Rebuilding {
+            until: StripeIndex(9),
+            missed: Missed {
+                base: Update(base),
+                ..missed
+            },
+        };
+        assert_eq!(wrong.check(), invalid, "base {base}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! The log's promises: a piece is read as it was written, a write is done again only when all its
 //! pieces are there that could be, in order, and nothing that is out of date.
 
-use units::{MemberIndex, Role, RoleSet, StripeIndex};
+use units::{MemberIndex, Role, RoleSet, StripeIndex, Update};
 
 use super::*;
 use crate::format::tests::{config, superblock};
@@ -117,6 +117,27 @@ fn a_write_is_done_again_when_all_its_pieces_are_there_and_not_otherwise() {
         let mut rebuilds = Replay::new(&config, &superblock, &regions, |_| true);
         take(&mut rebuilds, piece(3, 0, (5, 1)), 0xA0);
         assert_eq!(rebuilds.redo().len(), parts, "until {until}");
+    }
+    // It has returned, and lacks that region, or does not.
+    for (is_dirty, parts) in [(false, 0), (true, 1)] {
+        let mut config = config(6);
+        config.members[absent.at()].state = MemberState::Rebuilding {
+            until: StripeIndex(0),
+            missed: Missed {
+                base: Update(1),
+                ..Missed::ALL
+            },
+        };
+        let superblock = superblock(0, 6, 256 * MIB);
+        let regions = RegionMap::new(superblock.regions(), superblock.array);
+        let regions = if is_dirty {
+            regions.all_dirty()
+        } else {
+            regions
+        };
+        let mut returned = Replay::new(&config, &superblock, &regions, |_| true);
+        take(&mut returned, piece(3, 0, (5, 1)), 0xA0);
+        assert_eq!(returned.redo().len(), parts, "dirty: {is_dirty}");
     }
     // The content is torn.
     let mut torn = replay(|_| true);

@@ -45,8 +45,12 @@ impl History {
             }
             return;
         }
-        match self.random.below(23) {
-            20..23 => self.absence(world),
+        match self.random.below(29) {
+            20..25 if self.strict && self.random.happens(500) => self.stop_after_a_return(world),
+            20..25 => self.absence(world),
+            25 | 26 => self.write_while_not_all_know(world),
+            27 => self.leave_at_the_end_of_a_pass(world),
+            28 => self.die_while_logging(world),
             18 | 19 => self.fail_a_flush(world),
             13..18 => self.swap(world),
             12 => {

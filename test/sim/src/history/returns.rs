@@ -81,14 +81,15 @@ impl History {
         if lost && self.given.is_none() && self.return_one(world, position) {
             let writes = self.random.below(8);
             self.write_some(world, writes);
-            self.run_until(world, |history, _| history.given.is_none());
+            // A drive may hang, or a reactor starve, for longer than this.
+            self.wait(world, |history, _| history.given.is_none());
         }
         let writes = self.random.below(4);
         self.write_some(world, writes);
     }
 
     /// Nothing is written for long, and then the end comes in the middle of the first write.
-    fn die_writing(&mut self, world: &mut World) {
+    pub(super) fn die_writing(&mut self, world: &mut World) {
         if !self.is_soundly_degraded(world) || self.geometry.parity() == 0 || self.torn {
             return;
         }
@@ -102,14 +103,42 @@ impl History {
             self.run_until(world, |history, _| history.client.pending() == 0);
         }
         self.idle(world);
-        let stripe_blocks = u64::from(self.geometry.stripe_blocks());
-        let asked = self.client.draw(&mut self.random, stripe_blocks.min(8));
-        if let Some(asked) = asked {
+        // The log is written by who owns the stripe, the region map by the home, which hears late.
+        let members = &world.shards[world.home].map().members;
+        let lost = members
+            .iter()
+            .position(|member| member.state == MapState::Lost);
+        let home = world.home;
+        let asked = self.draw_where(world, |holder, owner| Some(holder) == lost && owner != home);
+        if let Some((asked, owner)) = asked {
+            world.outside.mail_is_slow[home] = self.random.happens(800);
+            let _ = self.client.submit_on(asked, world, owner);
+        } else if let Some((asked, _)) = self.client.draw_block(&mut self.random) {
             let _ = self.client.submit(asked, world);
         }
         self.client.advance(world);
+        if self.random.happens(300) {
+            let steps = self.random.below(150);
+            (0..steps).for_each(|_| world.step());
+        } else {
+            // What is written first is durable, and what depends on it has not begun.
+            self.step_until(world, true);
+            self.step_until(world, false);
+        }
         self.power_is_due = true;
         self.dies_at_once = self.is_soundly_degraded(world);
+    }
+
+    /// Goes on until some metadata is in doubt, or none is.
+    fn step_until(&mut self, world: &mut World, in_doubt: bool) {
+        let end = self.layout.data.offset;
+        for _ in 0..500 {
+            let drives = &world.outside.drives;
+            if drives.iter().any(|drive| drive.is_in_doubt_below(end)) == in_doubt {
+                return;
+            }
+            world.step();
+        }
     }
 
     fn write_at(&mut self, world: &mut World, spot: Option<&Asked>) {
@@ -137,7 +166,7 @@ impl History {
         Some(position)
     }
 
-    fn write_some(&mut self, world: &mut World, writes: u64) {
+    pub(super) fn write_some(&mut self, world: &mut World, writes: u64) {
         let stripe_blocks = u64::from(self.geometry.stripe_blocks());
         for _ in 0..writes {
             if let Some(asked) = self.client.draw(&mut self.random, stripe_blocks) {
@@ -149,7 +178,7 @@ impl History {
     }
 
     /// Nothing new is asked, for long enough.
-    fn idle(&mut self, world: &mut World) {
+    pub(super) fn idle(&mut self, world: &mut World) {
         for _ in 0..IDLE_ROUNDS {
             self.turn(world, 40);
         }
@@ -166,8 +195,13 @@ impl History {
             disks::owner(drive).is_some_and(|superblock| superblock.member_uuid == record.uuid)
         };
         let index = (0..world.outside.drives.len()).find(is_it);
-        // A drive is opened anew only when what it was asked before has landed.
-        let Some(index) = index.filter(|index| world.outside.drives[*index].pending() == 0) else {
+        // A drive is opened anew only when what it was asked before has landed, and asked again
+        // only when every reactor knows that it was out.
+        let landed = |index: &usize| world.outside.drives[*index].pending() == 0;
+        let Some(index) = index
+            .filter(landed)
+            .filter(|_| self.has_left(world, position))
+        else {
             return false;
         };
         let member = MemberIndex::from_at(position);

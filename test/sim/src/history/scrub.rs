@@ -203,17 +203,26 @@ impl History {
             .collect();
     }
 
-    /// What a resync would make parity of is put right before.
+    /// What a resync would make parity of is put right before, and what the log has written again
+    /// is not rotten any more.
     fn heal_suspects(&mut self, world: &mut World) {
         let suspects = std::sync::Arc::clone(&world.shards[world.home].map().suspects);
         let (healed, left) = std::mem::take(&mut self.rot)
             .into_iter()
-            .partition(|rot: &Rot| suspects.has(rot.stripe));
+            .partition(|rot: &Rot| suspects.has(rot.stripe) || !self.is_rotten(world, rot));
         self.rot = left;
         for rot in healed {
             self.put_right(world, &rot);
         }
         self.keep_off();
+    }
+
+    fn is_rotten(&self, world: &World, rot: &Rot) -> bool {
+        let block = self.layout.data.offset / 512 + self.geometry.member_block(rot.stripe);
+        let holds = |(drive, rotten, _): &(DriveIndex, [u8; 512], [u8; 512])| {
+            world.outside.drives[drive.at()].block(block + rot.lane) == *rotten
+        };
+        rot.chunks.iter().all(holds)
     }
 
     fn put_right(&self, world: &mut World, rot: &Rot) {

@@ -43,7 +43,7 @@ impl History {
         }
         match ending {
             _ if at_once => {
-                let steps = self.random.below(150);
+                let steps = self.random.below(8);
                 (0..steps).for_each(|_| world.step());
             }
             0 | KILLED_IN_A_COMMIT => self.await_metadata(&mut world, may_tear),
@@ -75,7 +75,7 @@ impl History {
         }
         let left = self.client.stop(power);
         self.again.clear();
-        if self.random.happens(700) {
+        if !at_once && self.random.happens(700) {
             self.again = left;
         }
         drives
@@ -152,9 +152,14 @@ impl History {
         // A pass records how far it got, when it gets there.
         let pass = world.shards[world.home].pass_status();
         let runs = pass.is_some_and(|pass| pass.state == PassState::Running);
-        // The first flush of a commit fails: it starts over.
-        let starts_over = may_tear && self.random.happens(300) && self.next_flush_fails(world);
+        // The first flush of a commit fails: it starts over. That costs a member, so that nothing
+        // may be torn.
+        let starts_over = may_tear && self.random.happens(300) && {
+            self.quiesce(world, true);
+            self.is_sound(world) && self.next_flush_fails(world)
+        };
         let end = if starts_over { ends[0] } else { end };
+        let changes = changes || starts_over;
         for _ in 0..if runs { 5000 } else { 500 } {
             let in_doubt = |drive: &SimDrive| drive.is_in_doubt_below(end);
             // The end of a rebuild is what nobody must believe too early.
@@ -175,6 +180,12 @@ impl History {
         }
         let steps = self.random.below(40);
         (0..steps).for_each(|_| world.step());
+        if starts_over {
+            for drive in &mut world.outside.drives {
+                // Or it fails in the next life, which may not lose a member.
+                drive.failing = drive.failing.filter(|failing| failing.count == 0);
+            }
+        }
     }
 
     /// Writes and flushes at once until a flush is answered, and not a moment more: what it

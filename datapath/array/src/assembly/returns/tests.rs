@@ -112,6 +112,8 @@ fn every_other_drive_is_refused() {
         forked.update_id = 0xA2;
         assert!(refused(&found(own, &forked), &now).contains("went on by itself"));
     }
+    // A member that is out never gets the record that says so.
+    assert!(refused(&found(own, &now), &now).contains("went on by itself"));
     let mut copy = found(own, &old);
     copy.identity = DriveIdentity::new("wwid:2");
     assert!(
@@ -182,6 +184,37 @@ fn who_leaves_again_has_missed_what_it_had_missed_before() {
     let mut untrusted = out.clone();
     untrusted.untrust();
     assert_eq!(missed_in(&untrusted).base, Update(0));
+}
+
+#[test]
+fn what_a_record_claims_of_passes_does_not_count_for_whom_it_excludes() {
+    // It was to be called filled, and the flush of what it was filled with failed.
+    let old = later(&resynced(), 4);
+    let out = excluding(&old, ExclusionCause::Gone);
+    let mut back = later(&out, 3);
+    back.members[3].state = MemberState::Rebuilding {
+        until: StripeIndex(5),
+        missed: missed_in(&out),
+    };
+    let mut filled = back.next(0xF0);
+    filled.members[3].state = MemberState::InSync;
+    let exclude = |next: &mut ArrayConfig, committed: &ArrayConfig| {
+        let before = Before {
+            committed,
+            name: committed.name_of_update(),
+            stripes: stripes(),
+        };
+        next.exclude(MEMBER, ExclusionCause::WriteError, &before);
+    };
+    exclude(&mut filled, &back);
+    assert_eq!(missed_in(&filled).base, Update(6));
+    // The same of a resync.
+    let mut resyncing = old.clone();
+    resyncing.resynced_until = StripeIndex(stripes() - 1);
+    let mut resynced = resyncing.next(0xF1);
+    resynced.resynced_until = StripeIndex(stripes());
+    exclude(&mut resynced, &resyncing);
+    assert_eq!(missed_in(&resynced).base, Update(0));
 }
 
 #[test]
