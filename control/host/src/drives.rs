@@ -206,6 +206,7 @@ impl Host {
 
     pub(crate) fn do_wipe_drive(&self, name: &str, force: bool) -> Answer<DriveView> {
         let object = format!("drive {name}");
+        self.await_idle([&name.to_owned()])?;
         let (role, drive) = {
             let state = self.state();
             let entry = state

@@ -10,7 +10,7 @@ use crate::{Host, views};
 const NS_PER_S: f64 = 1e9;
 
 /// Counters of an array, in the order in which they are gathered.
-const ARRAY_COUNTERS: [(&str, &str); 9] = [
+const ARRAY_COUNTERS: [(&str, &str); 12] = [
     ("array_direct_reads", "Reads that went straight to a drive"),
     (
         "array_reconstructed_reads",
@@ -34,6 +34,18 @@ const ARRAY_COUNTERS: [(&str, &str); 9] = [
     (
         "array_scrub_repaired_blocks",
         "Of these, those that scrubs have put right",
+    ),
+    (
+        "array_slow_spells",
+        "Times that a member did not answer for 30 ms and four times as long as its peers",
+    ),
+    (
+        "array_detours",
+        "Tickets that were planned around members that did not answer",
+    ),
+    (
+        "array_abandoned_requests",
+        "Requests to excluded members that were given up because they did not answer",
     ),
 ];
 
@@ -270,7 +282,7 @@ impl Host {
                 .map(|entry| (entry.name.clone(), entry.index))
                 .collect()
         };
-        let mut by_name: [Vec<(Labels, u64)>; 9] = Default::default();
+        let mut by_name: [Vec<(Labels, u64)>; 12] = Default::default();
         for (name, index) in indices {
             let Some(array) = self.engine.array_state(index) else {
                 continue;
@@ -288,6 +300,9 @@ impl Host {
                     counters.scrubbed_cells,
                     counters.scrub_found,
                     counters.scrub_repaired,
+                    counters.slow_spells,
+                    counters.detours,
+                    counters.abandoned,
                 ];
                 for (samples, value) in by_name.iter_mut().zip(values) {
                     samples.push((labels.clone(), value));

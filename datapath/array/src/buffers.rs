@@ -49,6 +49,24 @@ impl Default for TicketBuffers {
     }
 }
 
+impl TicketBuffers {
+    /// Takes the buffers of these roles out.
+    pub(crate) fn split_off(&mut self, roles: RoleSet) -> TicketBuffers {
+        let mut taken = TicketBuffers {
+            class: self.class,
+            ..TicketBuffers::default()
+        };
+        for side in 0..self.held.len() {
+            taken.held[side] = self.held[side].both(roles);
+            self.held[side] = self.held[side].without(roles);
+            for role in taken.held[side] {
+                taken.buffers[side][role.at()] = self.buffers[side][role.at()].take();
+            }
+        }
+        taken
+    }
+}
+
 impl Buffers {
     /// Room for `small` and `large` buffers.
     ///

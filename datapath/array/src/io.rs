@@ -178,6 +178,8 @@ pub struct MemberFailure {
     pub incarnation: u32,
     /// What its drive said.
     pub status: Status,
+    /// Nothing failed: its drive does not answer.
+    pub late: bool,
 }
 
 /// What the control path is told.

@@ -133,6 +133,14 @@ pub enum Fault {
     LoggedBeforeDirty,
     /// What a resync changed while a member was out counts as known to it.
     ResyncNotMissed,
+    /// What a drive does not answer is given up before its member is out.
+    AbandonedBeforeExclusion,
+    /// Memory that a drive may still write to is used again.
+    AbandonedMemoryReused,
+    /// A slow member is read around where parity or copies may be wrong.
+    DetourOverUntrusted,
+    /// A member that does not answer is excluded although stripes wait for their resync.
+    LateWhileTorn,
     /// A new volume is not zeroed.
     NewVolumeNotZeroed,
     /// What a deleted volume held counts as zeroes.
@@ -223,6 +231,10 @@ impl Fault {
         Fault::DirtyBeforeEveryReactor,
         Fault::LoggedBeforeDirty,
         Fault::ResyncNotMissed,
+        Fault::AbandonedBeforeExclusion,
+        Fault::AbandonedMemoryReused,
+        Fault::DetourOverUntrusted,
+        Fault::LateWhileTorn,
         Fault::NewVolumeNotZeroed,
         Fault::DeletedVolumeCountsAsZeroes,
     ];

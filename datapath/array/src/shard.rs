@@ -11,6 +11,7 @@ mod background;
 mod compute;
 mod coordinate;
 mod issue;
+mod late;
 mod log;
 mod regions;
 mod request;
@@ -33,6 +34,8 @@ use units::{MemberIndex, ReactorIndex, Role, StripeIndex, bytes_u64};
 
 use self::background::Background;
 use self::issue::{DriveIo, Order};
+use self::late::Late;
+pub use self::late::Patience;
 use self::log::Log;
 pub(crate) use self::regions::RegionKeeper;
 use self::request::RequestSlot;
@@ -72,6 +75,8 @@ pub struct Room {
     pub small_buffers: usize,
     /// Transfer buffers of 64 KiB.
     pub large_buffers: usize,
+    /// How long drives may take.
+    pub patience: Patience,
 }
 
 impl Default for Room {
@@ -85,6 +90,7 @@ impl Default for Room {
             drive_requests: ARRAY_DRIVE_REQUESTS_MAX,
             small_buffers: 4096,
             large_buffers: 512,
+            patience: Patience::default(),
         }
     }
 }
@@ -138,6 +144,12 @@ pub struct ShardCounters {
     pub scrub_found: u64,
     /// Of these, those that it has repaired.
     pub scrub_repaired: u64,
+    /// Times that a member became slow, as seen from this shard.
+    pub slow_spells: u64,
+    /// Tickets that were planned around slow members.
+    pub detours: u64,
+    /// Member requests that were given up because their drive did not answer.
+    pub abandoned: u64,
 }
 
 /// Who waits for a member request.
@@ -166,6 +178,8 @@ enum IoOwner {
     Region,
     /// Regions that are to be cleared.
     Clear,
+    /// Nobody any more; its memory is in this grave.
+    Abandoned { grave: Option<u32> },
 }
 
 /// See the module.
@@ -206,6 +220,7 @@ pub struct Shard {
     lists: SegmentSlots,
     buffers: Buffers,
     reports: Vec<MemberFailure>,
+    late: Late,
     background: Background,
     log: Log,
     coordinator: Option<Box<Coordinator>>,
@@ -255,6 +270,7 @@ impl Shard {
             buffers: Buffers::new(room.small_buffers, room.large_buffers)
                 .map_err(ShardError::Memory)?,
             reports: Vec::with_capacity(map.members.len()),
+            late: Late::new(room.patience, &map),
             background: Background::new(&map),
             log: Log::new(log, me.at(), writers).map_err(ShardError::Memory)?,
             coordinator: None,
@@ -357,8 +373,20 @@ impl Shard {
             self.lists.take_back(crate::slots::at(slot));
         }
         self.ios.release(slot);
+        self.late.heard[done.member.at()] = self.late.now;
+        if let IoOwner::Abandoned { grave } = done.owner {
+            self.abandoned_done(grave);
+            return;
+        }
+        self.deliver(done, status, io);
+    }
+
+    /// Hands the verdict on a member request to whoever waits for it.
+    fn deliver(&mut self, done: DriveIo, status: Status, io: &mut impl Io) {
         match done.owner {
-            IoOwner::Nobody => unreachable!("a completion without a member request"),
+            IoOwner::Nobody | IoOwner::Abandoned { .. } => {
+                unreachable!("a completion that nobody waits for")
+            }
             IoOwner::Direct {
                 request,
                 first,
@@ -381,7 +409,7 @@ impl Shard {
     /// Moves everything forward that waited for room, a message or a barrier. Called once a turn,
     /// after completions and messages. Returns how much moved.
     pub fn poll(&mut self, io: &mut impl Io) -> usize {
-        let mut moved = self.send_reports(io);
+        let mut moved = self.advance_late(io) + self.send_reports(io);
         moved += self.retry_reads(io);
         moved += self.advance_requests(io);
         moved += self.advance_works(io);
@@ -418,6 +446,7 @@ impl Shard {
         for slot in self.tickets.used() {
             self.buffers.release(&mut self.tickets[slot].buffers);
         }
+        self.open_graves();
         for slot in self.ios.used() {
             if self.ios[slot].listed {
                 self.lists.take_back(crate::slots::at(slot));
@@ -467,11 +496,14 @@ impl Shard {
 
     /// Notes that a member failed; its home is told at the next poll.
     fn report(&mut self, failure: MemberFailure) {
-        let same = |other: &MemberFailure| {
+        let same = |other: &&mut MemberFailure| {
             other.member == failure.member && other.incarnation == failure.incarnation
         };
-        if !self.reports.iter().any(same) && !self.map.settled(failure.member, failure.incarnation)
-        {
+        if let Some(told) = self.reports.iter_mut().find(same) {
+            if !failure.late {
+                *told = failure;
+            }
+        } else if !self.map.settled(failure.member, failure.incarnation) {
             self.reports.push(failure);
         }
     }

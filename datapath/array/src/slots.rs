@@ -40,6 +40,12 @@ impl<T: Default> Slots<T> {
         self.entries.len() - self.free.len()
     }
 
+    /// The first slot in use from `from` on.
+    pub(crate) fn used_from(&self, from: u32) -> Option<u32> {
+        let slots = from..u32::try_from(self.busy.len()).expect("limits.rs bounds every pool");
+        slots.into_iter().find(|&slot| self.busy[at(slot)])
+    }
+
     /// The slots in use. Allocates.
     pub(crate) fn used(&self) -> Vec<u32> {
         let slots = 0..u32::try_from(self.busy.len()).expect("limits.rs bounds every pool");

@@ -113,7 +113,7 @@ impl SimDrive {
     /// Whether nothing is wrong with it.
     #[must_use]
     pub fn is_well(&self) -> bool {
-        !self.gone && self.failing.is_none() && self.bad.is_empty()
+        !self.gone && !self.hung && self.failing.is_none() && self.bad.is_empty()
     }
 
     /// Nothing is wrong with it any more. What it lost stays lost.
@@ -192,9 +192,18 @@ impl SimDrive {
             request,
             bytes,
             began,
-        } = self.taken.swap_remove(random.position(self.taken.len()));
+        } = self.taken.remove(self.next_to_finish(random));
         let status = self.carry_out(&request, &bytes, began);
         Some((reactor, request, status))
+    }
+
+    /// Any request, and often the oldest: a drive that is well does not leave one for long.
+    fn next_to_finish(&self, random: &mut Random) -> usize {
+        if random.happens(500) {
+            0
+        } else {
+            random.position(self.taken.len())
+        }
     }
 
     fn carry_out(&mut self, request: &MemberRequest, bytes: &[u8], began: u64) -> Status {

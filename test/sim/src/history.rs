@@ -67,6 +67,8 @@ pub struct Outcome {
     pub logged: u64,
     /// Blocks that bits flipped in, and that a scrub found.
     pub rotten: u64,
+    /// Members left out because they did not answer.
+    pub late: u64,
     /// Members that came back, and regions that they had missed of all that there are.
     pub returned: u64,
     /// See `returned`.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use array::format::{ArrayConfig, ArrayOptions, Features, Layout, MemberRecord, MemberState};
 use array::{
     Command, Coordinator, CoordinatorSettings, Event, Geometry, Io, LogSpace, MapIdentity,
-    MemberPlace, MemberRequest, Message, Refusal, RegionMap, RegionSpace, Room, ScrubRecord, Shard,
-    Shared, Suspects, WallClock, initial_map,
+    MemberPlace, MemberRequest, Message, Patience, Refusal, RegionMap, RegionSpace, Room,
+    ScrubRecord, Shard, Shared, Suspects, WallClock, initial_map,
 };
 use block::{Completion, Full, Request, Status};
 use units::limits::BUCKETS;
@@ -234,16 +234,7 @@ impl World {
         let known = (&regions, suspects);
         let map = Arc::new(initial_map(identity, &config, &places, known));
         let shared = Shared::new(&map, &regions, (log, reactors));
-        let room = Room {
-            requests: 16,
-            works: 16,
-            foreign_works: CREDITS * reactors,
-            asked_works: CREDITS - 1,
-            tickets: 12,
-            drive_requests: 200,
-            small_buffers: 128,
-            large_buffers: 128,
-        };
+        let room = room(reactors);
         let shard = |&me| Shard::new(me, Arc::clone(&map), Arc::clone(&shared), room);
         let mut shards: Vec<Shard> = all.iter().map(|me| shard(me).expect("memory")).collect();
         let settings = CoordinatorSettings {
@@ -433,4 +424,23 @@ pub fn take_completion(world: &mut World, cookie: u64) -> Option<Status> {
         .iter()
         .position(|(_, completion)| completion.cookie.0 == cookie)?;
     Some(done.swap_remove(position).1.status)
+}
+
+fn room(reactors: usize) -> Room {
+    Room {
+        requests: 16,
+        works: 16,
+        foreign_works: CREDITS * reactors,
+        asked_works: CREDITS - 1,
+        tickets: 12,
+        drive_requests: 200,
+        small_buffers: 128,
+        large_buffers: 128,
+        // A look at each poll: a drive that is well has answered long before.
+        patience: Patience {
+            look: Duration::ZERO,
+            slow: 30,
+            late: 300,
+        },
+    }
 }

@@ -29,6 +29,7 @@ impl Host {
     pub(crate) fn do_create_array(&self, create: &ArrayCreate) -> Answer<ArrayView> {
         let object = format!("array {}", create.name);
         self.refuse_taken(&object, create)?;
+        self.await_idle(&create.drives)?;
         let candidates = self.candidates(&object, &create.drives)?;
         refuse_signatures(&object, &candidates, create.force)?;
         let (superblock, config) = describe(create, &candidates)?;

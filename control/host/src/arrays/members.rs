@@ -92,6 +92,9 @@ impl Host {
         if !replace.force && self.return_to(member, uuid, &replace.drive)? {
             return self.array_view(name);
         }
+        let settled = self.engine.change(index, Command::Settle);
+        settled.map_err(|change| of_change(object.clone(), &change))?;
+        self.await_idle([&replace.drive])?;
         let (candidate, superblock) = self.fitting(&object, (name, uuid), replace)?;
         let running = self
             .engine

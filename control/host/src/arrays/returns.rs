@@ -180,6 +180,25 @@ impl Host {
         Ok(())
     }
 
+    /// Waits until nothing that drives were asked which no array uses is under way any more: a
+    /// write that lands later would undo what is written to them now.
+    pub(crate) fn await_idle<'a>(
+        &self,
+        drives: impl IntoIterator<Item = &'a String>,
+    ) -> Answer<()> {
+        for name in drives {
+            let is_free = {
+                let state = self.state();
+                let role = state.drives.get(name).map(|drive| &drive.role);
+                role.is_some_and(|role| !matches!(role, DriveRole::Member { .. }))
+            };
+            if is_free {
+                self.let_go(name)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Waits until nothing that a drive was asked is under way any more.
     fn let_go(&self, name: &str) -> Answer<()> {
         let object = format!("drive {name}");

@@ -427,10 +427,10 @@ fn a_replacement_brings_no_log_of_an_earlier_life() {
     bench.memory("old");
     let slots = superblock.log();
     let headers = [slots.slot(0), slots.slot(slots.slots() - 1)];
-    let old = Arc::clone(&bench.host.state().drives["old"].drive);
+    let old = || Arc::clone(&bench.host.state().drives["old"].drive);
     for offset in headers {
         assert!((log.offset..log.offset + log.length).contains(&offset));
-        old.write(offset, &[0xa5; 4096]).expect("memory");
+        old().write(offset, &[0xa5; 4096]).expect("memory");
     }
     let replace = MemberReplace {
         member: 1,
@@ -440,7 +440,7 @@ fn a_replacement_brings_no_log_of_an_earlier_life() {
     bench.host.replace_member("tank", &replace).expect("free");
     for offset in headers {
         let mut header = [1; 4096];
-        old.read(offset, &mut header).expect("memory");
+        old().read(offset, &mut header).expect("memory");
         assert!(header.iter().all(|byte| *byte == 0), "at {offset}");
     }
 }

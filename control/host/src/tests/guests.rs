@@ -48,6 +48,11 @@ impl Guest {
         self.ask(1, sector);
     }
 
+    /// Begins to read one block.
+    pub(super) fn ask_read(&mut self, sector: u64) {
+        self.ask(0, sector);
+    }
+
     /// Writes a block full of one byte, and waits until that is answered.
     pub(super) fn fill(&mut self, sector: u64, byte: u8) {
         self.memory.write(self.data, &[byte; 4096]);

@@ -81,7 +81,7 @@ impl fmt::Display for ExclusionCause {
             ExclusionCause::ReadErrors => "read errors",
             ExclusionCause::WriteError => "write error",
             ExclusionCause::FlushFailed => "flush failed",
-            ExclusionCause::TooSlow => "too slow",
+            ExclusionCause::TooSlow => "did not answer in time",
             ExclusionCause::Command => "by command",
             ExclusionCause::Absent => "absent at assembly",
             ExclusionCause::Stale => "stale at assembly",

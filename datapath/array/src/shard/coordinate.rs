@@ -55,10 +55,14 @@ impl Shard {
     }
 
     pub(super) fn coordinate_failure(&mut self, failure: MemberFailure) {
-        let same = |other: &MemberFailure| {
+        let same = |other: &&mut MemberFailure| {
             other.member == failure.member && other.incarnation == failure.incarnation
         };
-        if !self.decider().failures.iter().any(same) {
+        if let Some(told) = self.decider().failures.iter_mut().find(same) {
+            if !failure.late {
+                *told = failure;
+            }
+        } else {
             self.decider().failures.push(failure);
         }
     }
@@ -124,22 +128,35 @@ impl Shard {
     fn begin_commit_excluding(
         &mut self,
         mut next: ArrayConfig,
-        failures: Vec<MemberFailure>,
+        mut failures: Vec<MemberFailure>,
         io: &mut impl Io,
     ) {
+        // Those that failed come first: the others are still there.
+        failures.sort_by_key(|failure| failure.late);
         let geometry = self.map.geometry;
         let mut excluded = Vec::new();
         let mut hopeless = Vec::new();
         let mut excludable = Vec::new();
         for failure in failures {
             let MemberFailure { member, status, .. } = failure;
+            if failure.late && !self.may_be_late(&next, member) {
+                continue;
+            }
             if can_exclude(&geometry, &next, member) {
-                self.exclude(&mut next, member, cause_of(status));
+                let cause = if failure.late {
+                    ExclusionCause::TooSlow
+                } else {
+                    cause_of(status)
+                };
+                self.exclude(&mut next, member, cause);
                 excluded.push((member, status));
                 excludable.push(failure);
             } else {
                 hopeless.push((member, status));
             }
+        }
+        if excluded.is_empty() && hopeless.is_empty() {
+            return;
         }
         if !hopeless.is_empty() {
             // Those that can be excluded are, in the next step.

@@ -24,6 +24,8 @@ pub(super) struct DriveIo {
     pub(super) member: MemberIndex,
     pub(super) incarnation: u32,
     pub(super) operation: Option<Operation>,
+    /// The look at which it was made.
+    pub(super) issued: u32,
     /// Its segments are in a list of ours; else they are the request's own.
     pub(super) listed: bool,
 }
@@ -82,6 +84,7 @@ impl Shard {
             member: order.member,
             incarnation: self.map.members[order.member.at()].incarnation,
             operation: Some(order.operation),
+            issued: self.late.now,
             listed,
         };
         slot

@@ -327,6 +327,7 @@ impl Shard {
                 member,
                 incarnation,
                 status,
+                late: false,
             });
         }
         let Some(well) = self.tickets[slot].piece_logged(status.is_ok()) else {
@@ -478,6 +479,7 @@ impl Shard {
                 } else {
                     status
                 },
+                late: false,
             });
         }
         if !flushed {

@@ -147,14 +147,18 @@ impl Shard {
         self.keeper().clear.answered();
     }
 
-    /// When the home wants to be woken although nothing happens.
+    /// When the shard wants to be woken although nothing happens.
     #[must_use]
     pub fn deadline(&self) -> Option<units::Instant> {
-        let coordinator = self.coordinator.as_deref()?;
+        let look = self.look_deadline();
+        let Some(coordinator) = self.coordinator.as_deref() else {
+            return look;
+        };
         let broken = self.map.read_only || self.map.hopeless.contains(&true);
         let runs = coordinator.started && !coordinator.stopped && !broken;
         let deadlines = [coordinator.keeper.deadline(), self.scrub_deadline()];
-        deadlines.into_iter().flatten().min().filter(|_| runs)
+        let deadlines = deadlines.into_iter().flatten().filter(|_| runs);
+        deadlines.chain(look).min()
     }
 
     pub(super) fn advance_regions(&mut self, io: &mut impl Io) -> usize {
@@ -305,6 +309,7 @@ impl Shard {
                 member,
                 incarnation,
                 status,
+                late: false,
             });
         }
     }

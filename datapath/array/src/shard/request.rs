@@ -176,7 +176,7 @@ impl Shard {
     pub(super) fn direct_role(&self, stripe: StripeIndex, role: Role) -> Option<Role> {
         let geometry = self.geometry();
         let mirrors = geometry.data() == 1 && geometry.parity() > 0;
-        if self.optimal && !mirrors {
+        if self.optimal && !mirrors && !self.late.any_slow {
             return Some(role);
         }
         let lost = self.to_avoid(stripe);
@@ -210,7 +210,7 @@ impl Shard {
                 lost = lost.without(RoleSet::one(role));
             }
         }
-        lost
+        lost.union(self.slow_roles(stripe, lost))
     }
 
     fn issue_direct(
@@ -353,6 +353,7 @@ impl Shard {
                 member,
                 incarnation,
                 status,
+                late: false,
             });
         }
         let in_parts = status == Status::Media && self.bytes(blocks) > PART_BYTES;
@@ -511,6 +512,7 @@ impl Shard {
                 member,
                 incarnation,
                 status,
+                late: false,
             });
             self.requests[slot].unsettled.push((member, incarnation));
         }

@@ -2,10 +2,10 @@
 //! takes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use block::Status;
-use units::MemberIndex;
+use units::{MemberIndex, ReactorIndex};
 use uuid::Uuid;
 
 use crate::log::LogSpace;
@@ -23,6 +23,10 @@ pub struct Shared {
     /// By member: one more than the incarnation whose flush failed last. A drive may tell of lost
     /// writes only once, so no later flush of the same drive proves anything.
     failed: Vec<AtomicU32>,
+    /// By member: the shards that find it slow, one bit for each.
+    slow: Vec<AtomicU64>,
+    /// By member: looks of shards that have heard from it.
+    heard: Vec<AtomicU32>,
     /// Which regions may be written.
     pub(super) regions: Arc<RegionStates>,
     pub(super) array: Uuid,
@@ -44,6 +48,8 @@ impl Shared {
             written: (0..members).map(|_| AtomicBool::new(true)).collect(),
             flushing: (0..members).map(|_| AtomicU32::new(0)).collect(),
             failed: (0..members).map(|_| AtomicU32::new(0)).collect(),
+            slow: (0..members).map(|_| AtomicU64::new(0)).collect(),
+            heard: (0..members).map(|_| AtomicU32::new(0)).collect(),
         })
     }
 
@@ -81,6 +87,33 @@ impl Shared {
         }
         let later = planted::is(Fault::LaterFlushCounts) && status.is_ok();
         failed.load(Ordering::SeqCst) != this || later
+    }
+
+    /// Says whether shard `me` finds a member slow.
+    pub(super) fn call_slow(&self, position: usize, me: ReactorIndex, slow: bool) {
+        // Reactors that share a bit agree soon enough.
+        let bit = 1 << (me.at() % 64);
+        if slow {
+            self.slow[position].fetch_or(bit, Ordering::Relaxed);
+        } else {
+            self.slow[position].fetch_and(!bit, Ordering::Relaxed);
+        }
+    }
+
+    /// A member has answered a shard.
+    pub(super) fn call_heard(&self, position: usize) {
+        self.heard[position].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Changes when a member has answered some shard.
+    pub(super) fn heard(&self, position: usize) -> u32 {
+        self.heard[position].load(Ordering::Relaxed)
+    }
+
+    /// Whether some shard finds a member slow. A hint: reading it is not wrong.
+    #[must_use]
+    pub fn is_slow(&self, position: usize) -> bool {
+        self.slow[position].load(Ordering::Relaxed) != 0
     }
 
     pub(super) fn finish_flush(&self, member: MemberIndex, ok: bool) {

@@ -123,6 +123,10 @@ pub(super) struct Ticket {
     log_failed: bool,
     pub(super) log_headers: Vec<u32>,
     pub(super) buffers: TicketBuffers,
+    /// Where they go when a drive may still use them.
+    pub(super) grave: Option<u32>,
+    /// It is planned around members that are slow.
+    avoids: bool,
 }
 
 impl Default for Ticket {
@@ -155,6 +159,8 @@ impl Default for Ticket {
             log_failed: false,
             log_headers: Vec::new(),
             buffers: TicketBuffers::default(),
+            grave: None,
+            avoids: false,
         }
     }
 }
@@ -273,7 +279,14 @@ impl Shard {
 
     /// Plans the ticket by what is known now, and takes its buffers.
     fn start_ticket(&mut self, slot: u32, io: &mut impl Io) {
+        let kind = self.tickets[slot].order.kind;
+        let asked = matches!(kind, Kind::Write(_) | Kind::Read { .. });
+        self.tickets[slot].avoids = self.late.any_slow && asked;
+        self.counters.detours += u64::from(self.tickets[slot].avoids);
         let mut planned = self.plan_ticket(slot);
+        if planned.is_err() && std::mem::take(&mut self.tickets[slot].avoids) {
+            planned = self.plan_ticket(slot);
+        }
         let ticket = &mut self.tickets[slot];
         if planned.is_err() && !ticket.media.is_empty() && !ticket.second_try {
             ticket.second_try = true;
@@ -407,6 +420,7 @@ impl Shard {
                     member,
                     incarnation,
                     status,
+                    late: false,
                 });
             }
             let ticket = &mut self.tickets[slot];
@@ -469,16 +483,15 @@ impl Shard {
     /// lacks only its rewrite goes on for that.
     pub(super) fn replan(&mut self, slot: u32) {
         self.end_log(slot);
-        let ticket = &mut self.tickets[slot];
-        self.buffers.release(&mut ticket.buffers);
+        self.release_buffers(slot);
         self.granted.push(slot);
     }
 
     /// All writes are in: the ticket is answered, or waits until what it depends on is durable
     /// and known to every shard.
     fn writes_done(&mut self, slot: u32, io: &mut impl Io) {
+        self.release_buffers(slot);
         let ticket = &mut self.tickets[slot];
-        self.buffers.release(&mut ticket.buffers);
         ticket.step = Step::Barrier;
         if planted::is(Fault::AnswerBeforeExclusion) {
             ticket.failures.clear();
@@ -566,14 +579,13 @@ impl Shard {
 
     fn end_ticket(&mut self, slot: u32) {
         self.end_log(slot);
+        self.release_buffers(slot);
         let Shard {
             tickets,
-            buffers,
             lanes,
             granted,
             ..
         } = self;
-        buffers.release(&mut tickets[slot].buffers);
         lanes.release(slot, |next| granted.push(next));
         tickets.release(slot);
     }

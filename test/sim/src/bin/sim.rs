@@ -49,6 +49,7 @@ fn main() -> ExitCode {
             total.probed += outcome.probed;
             total.logged += outcome.logged;
             total.rotten += outcome.rotten;
+            total.late += outcome.late;
             total.returned += outcome.returned;
             total.missed.0 += outcome.missed.0;
             total.missed.1 += outcome.missed.1;
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
         probed,
         logged,
         rotten,
+        late,
         returned,
         missed,
         refused,
@@ -76,7 +78,8 @@ fn main() -> ExitCode {
     println!(
         "{run} seeds from {}: {failed} failed, {per_second:.1} seeds/s, {answered} requests, \
          {crashes} stops ({logged} on the log), {probed} torn blocks written, \
-         {rotten} rotten blocks scrubbed, {returned} members returned that lacked {permille} in \
+         {rotten} rotten blocks scrubbed, {late} members late, \
+         {returned} members returned that lacked {permille} in \
          1000 of their regions ({refused} might not)",
         wanted.first
     );

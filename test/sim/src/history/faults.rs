@@ -58,10 +58,7 @@ impl History {
                 let starves = reactor != world.home && world.outside.starved.is_none();
                 world.outside.starved = starves.then_some(reactor);
             }
-            0 => {
-                let drive = self.random.position(world.outside.drives.len());
-                world.outside.drives[drive].hung = true;
-            }
+            0 => self.hang(world),
             1 => {
                 let to = self.random.position(world.shards.len());
                 world.outside.mail_is_slow[to] ^= true;
@@ -113,6 +110,70 @@ impl History {
             let member = MemberIndex::from_at(position);
             self.give(world, Given::Fail, Command::Fail { member });
         }
+    }
+
+    /// A drive does not answer for a while.
+    fn hang(&mut self, world: &mut World) {
+        let drive = self.random.position(world.outside.drives.len());
+        let map = world.shards[world.home].map().clone();
+        let fills = |member: &array::MapMember| {
+            let here = member.drive.is_some_and(|index| index.at() == drive);
+            here && member.state != MapState::Lost
+        };
+        let Some(position) = map.members.iter().position(fills) else {
+            // It may be about to fill a place.
+            world.outside.drives[drive].hurt = true;
+            world.outside.drives[drive].hung = true;
+            return;
+        };
+        let counts = map.members[position].state == MapState::InSync;
+        if counts && self.out(world, position) >= self.spare_parity(position) {
+            // It may be left out, and then none is left to fail.
+            return;
+        }
+        world.outside.drives[drive].hurt = true;
+        world.outside.drives[drive].hung = true;
+        if self.random.happens(500) {
+            self.await_late(world, position, drive);
+        }
+    }
+
+    /// A member that does not answer is left out, if it may be, and what is asked from then on is
+    /// answered without it.
+    fn await_late(&mut self, world: &mut World, position: usize, drive: usize) {
+        let stripe_blocks = u64::from(self.geometry.stripe_blocks());
+        for other in 0..world.outside.drives.len() {
+            world.outside.drives[other].hung &= other == drive;
+        }
+        world.outside.starved = None;
+        let is_out = |world: &World| {
+            world
+                .shards
+                .iter()
+                .all(|shard| shard.map().members[position].state == MapState::Lost)
+        };
+        for _ in 0..2000 {
+            if is_out(world) {
+                break;
+            }
+            if let Some(asked) = self.client.draw(&mut self.random, stripe_blocks) {
+                let _ = self.client.submit(asked, world);
+            }
+            self.turn(world, 20);
+        }
+        if !is_out(world) {
+            return;
+        }
+        self.outcome.late += 1;
+        // What it was asked to read into the guests' own memory is theirs only once it answers.
+        let stuck = world.outside.drives[drive].pending();
+        for _ in 0..6 {
+            if let Some(asked) = self.client.draw(&mut self.random, stripe_blocks) {
+                let _ = self.client.submit(asked, world);
+            }
+            self.turn(world, 20);
+        }
+        self.run_until(world, |history, _| history.client.pending() <= stuck);
     }
 
     /// One flush fails on one member, once, and soon after the power fails.

@@ -19,6 +19,8 @@ impl History {
         if !may || !self.rot.is_empty() || !world.shards[world.home].map().is_whole() {
             return;
         }
+        // A return waits for the window that is open, and so for every reactor.
+        world.outside.starved = None;
         self.idle(world);
         // The same place is met before, meanwhile and after.
         let stripe_blocks = u64::from(self.geometry.stripe_blocks());

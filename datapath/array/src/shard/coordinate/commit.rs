@@ -10,7 +10,7 @@ use super::super::{DriveIo, IoOwner, Order, Shard};
 use crate::coordinator::{
     Commit, CommitPhase, Ending, Refusal, can_exclude, cause_of, record_bytes,
 };
-use crate::format::{ArrayConfig, MemberState};
+use crate::format::{ArrayConfig, ExclusionCause, MemberState};
 use crate::io::{Event, Io, PassEvent};
 use crate::planted::{self, Fault};
 use crate::regions::Suspects;
@@ -171,7 +171,13 @@ impl Shard {
                 self.fail_metadata(commit.answers, io);
                 return;
             }
-            self.exclude(&mut next, member, cause_of(status));
+            let late = status == Status::Gone && self.is_silent(member);
+            let cause = if late {
+                ExclusionCause::TooSlow
+            } else {
+                cause_of(status)
+            };
+            self.exclude(&mut next, member, cause);
             commit.excluded.push((member, status));
             if commit.replaced.contains(&member) {
                 commit.replaced.retain(|&other| other != member);
@@ -212,6 +218,8 @@ impl Shard {
         let now = io.now();
         let decider = self.decider();
         decider.checkpoint = now;
+        // Who was late then may have answered by now; else it is told again.
+        decider.failures.retain(|failure| !failure.late);
         decider.started = true;
         decider.stopped |= commit.ending == Ending::Stops;
         decider.config = commit.config;

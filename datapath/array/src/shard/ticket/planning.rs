@@ -35,7 +35,14 @@ impl Shard {
         let trusted = self.optimal
             || self.map.parity_trusted(stripe, filled)
             || planted::is(Fault::DeltaAgainstUntrustedParity);
-        StripeState::new(lost, ticket.media.without(lost), trusted)
+        let unreadable = if ticket.avoids {
+            ticket
+                .media
+                .union(self.slow_roles(stripe, lost.union(ticket.media)))
+        } else {
+            ticket.media
+        };
+        StripeState::new(lost, unreadable.without(lost), trusted)
     }
 
     pub(super) fn plan_ticket(&mut self, slot: u32) -> Result<(), Beyond> {

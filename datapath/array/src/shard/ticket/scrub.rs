@@ -123,8 +123,8 @@ impl Shard {
         let errors = std::mem::take(&mut ticket.errors);
         if !ticket.failures.is_empty() {
             // A drive is gone: once its member is out, everything is looked at without it.
-            self.buffers.release(&mut ticket.buffers);
-            ticket.step = Step::Barrier;
+            self.release_buffers(slot);
+            self.tickets[slot].step = Step::Barrier;
             self.barrier_waiters.push(slot);
             return;
         }

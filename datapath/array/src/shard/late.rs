@@ -1,0 +1,438 @@
+//! Drives that take long. Time is counted in looks, one each 10 ms while member requests are under
+//! way: so a reactor that did not run for a while does not blame the drives for it.
+//!
+//! * A member is *slow* while a request to it is older than 30 ms and than four times what is usual
+//!   among its peers. Reads go around it: they are reconstructed, or another copy is read.
+//! * A member that was asked and has answered nothing for 3 s is *late*: its home excludes it, if
+//!   the array can do without it and no stripe waits for a resync. Else it is waited for. One that
+//!   answers something has a long queue.
+//! * What a member that is out was asked and has not answered is *abandoned*: whoever waits for it
+//!   is told that it is gone. Memory that the drive may write to stays the request's until it
+//!   answers after all. A read into a guest's own memory is not abandoned, for the same reason.
+//!   What an abandoned write takes to the drive does not matter: the drive counts for nothing, and
+//!   nobody uses it again before it has answered (`control/host`).
+
+use std::time::Duration;
+
+use block::{Operation, Status};
+use units::limits::GROUP_MEMBERS_MAX;
+use units::{Instant, MemberIndex, Role, RoleSet, StripeIndex};
+
+use super::{DriveIo, IoOwner, Shard};
+use crate::buffers::TicketBuffers;
+use crate::coordinator::can_exclude;
+use crate::format::{ArrayConfig, MemberState};
+use crate::io::{Io, MemberFailure};
+use crate::map::{ArrayMap, MapState};
+use crate::planted::{self, Fault};
+
+/// A slow member's oldest request is so many times as old as its peers'.
+const SLOWER: u32 = 4;
+
+/// How long drives may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// Between two looks.
+    pub look: Duration,
+    /// Looks after which a member that does not answer a request is read around.
+    pub slow: u32,
+    /// Looks after which a member that does not answer anything is excluded.
+    pub late: u32,
+}
+
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience {
+            look: Duration::from_millis(10),
+            slow: 3,
+            late: 300,
+        }
+    }
+}
+
+/// Buffers of a ticket that drives may still write to.
+#[derive(Debug, Default)]
+struct Grave {
+    /// Reads that are not answered.
+    pending: u32,
+    /// The roles that they read.
+    roles: RoleSet,
+    /// A ticket names it.
+    owned: bool,
+    /// Once the ticket does not need them any more.
+    buffers: Option<TicketBuffers>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Late {
+    patience: Patience,
+    /// Looks so far.
+    pub(super) now: u32,
+    next: Option<Instant>,
+    /// By member: the age of its oldest request, in looks.
+    oldest: Vec<u32>,
+    /// By member: the look before which it answered last.
+    pub(super) heard: Vec<u32>,
+    /// By member: what other shards had heard of it.
+    others: Vec<u32>,
+    /// By member: slow as seen from here.
+    slow: Vec<bool>,
+    /// Some member is slow, as seen from any shard.
+    pub(super) any_slow: bool,
+    graves: Vec<Grave>,
+}
+
+impl Late {
+    pub(super) fn new(patience: Patience, map: &ArrayMap) -> Late {
+        let members = map.members.len();
+        Late {
+            patience,
+            now: 0,
+            next: None,
+            oldest: vec![0; members],
+            heard: vec![0; members],
+            others: vec![0; members],
+            slow: vec![false; members],
+            any_slow: false,
+            graves: Vec::new(),
+        }
+    }
+}
+
+impl Shard {
+    /// When the drives are to be looked at again.
+    pub(super) fn look_deadline(&self) -> Option<Instant> {
+        let looks = self.ios.in_use() > 0 || self.late.slow.contains(&true);
+        self.late.next.filter(|_| looks)
+    }
+
+    /// Looks at what is under way, when it is time.
+    pub(super) fn advance_late(&mut self, io: &mut impl Io) -> usize {
+        if self.ios.in_use() == 0 && !self.late.any_slow {
+            self.late.next = None;
+            return 0;
+        }
+        let now = io.now();
+        let next = *self.late.next.get_or_insert(now + self.late.patience.look);
+        if now < next {
+            return 0;
+        }
+        self.late.next = Some(now + self.late.patience.look);
+        self.listen();
+        self.late.now = self.late.now.wrapping_add(1);
+        self.measure();
+        self.call_slow();
+        self.report_late();
+        self.abandon_what_is_out(io) + self.abandon_records(io)
+    }
+
+    /// Tells the other shards which members have answered since the last look, and hears from them.
+    fn listen(&mut self) {
+        for position in 0..self.map.members.len() {
+            if self.late.heard[position] == self.late.now {
+                self.shared.call_heard(position);
+            }
+            let others = self.shared.heard(position);
+            if others != self.late.others[position] {
+                self.late.others[position] = others;
+                self.late.heard[position] = self.late.now;
+            }
+        }
+    }
+
+    /// How old each member's oldest request is.
+    fn measure(&mut self) {
+        self.late.oldest.fill(0);
+        let mut from = 0;
+        while let Some(slot) = self.ios.used_from(from) {
+            from = slot + 1;
+            let under_way = &self.ios[slot];
+            let member = under_way.member.at();
+            let current = self.map.members[member].incarnation == under_way.incarnation;
+            if current && !matches!(under_way.owner, IoOwner::Abandoned { .. }) {
+                let age = self.late.now.wrapping_sub(under_way.issued);
+                self.late.oldest[member] = self.late.oldest[member].max(age);
+            }
+        }
+    }
+
+    /// Says which members are slow as seen from here, and hears which are as seen from anywhere.
+    fn call_slow(&mut self) {
+        self.late.any_slow = false;
+        for position in 0..self.map.members.len() {
+            let slow = self.is_slow_here(position);
+            if slow != self.late.slow[position] {
+                self.late.slow[position] = slow;
+                self.shared.call_slow(position, self.me, slow);
+                self.counters.slow_spells += u64::from(slow);
+            }
+            self.late.any_slow |= self.shared.is_slow(position);
+        }
+    }
+
+    fn is_slow_here(&self, position: usize) -> bool {
+        let age = self.late.oldest[position];
+        if age < self.late.patience.slow || self.map.members[position].state == MapState::Lost {
+            return false;
+        }
+        let group = self.map.geometry.group_members();
+        let first = position / group * group;
+        let mut peers = [0; GROUP_MEMBERS_MAX];
+        let mut count = 0;
+        for other in first..first + group {
+            if other != position && self.map.members[other].state != MapState::Lost {
+                peers[count] = self.late.oldest[other];
+                count += 1;
+            }
+        }
+        let peers = &mut peers[..count];
+        peers.sort_unstable();
+        // Of two the lesser: one that is stuck must not excuse the other.
+        let usual = peers.get(count.saturating_sub(1) / 2).copied();
+        usual.is_some_and(|usual| age > usual.saturating_mul(SLOWER))
+    }
+
+    /// Looks since a member that has something to answer has answered something.
+    fn silence(&self, position: usize) -> u32 {
+        let since = self.late.now.wrapping_sub(self.late.heard[position]);
+        since.min(self.late.oldest[position])
+    }
+
+    /// Whether what was given up on a member had waited for long.
+    pub(super) fn is_silent(&self, member: MemberIndex) -> bool {
+        let since = self.late.now.wrapping_sub(self.late.heard[member.at()]);
+        since >= self.late.patience.late
+    }
+
+    /// The roles of `stripe` that are slow and that it can be read without, besides those of
+    /// `lost`.
+    pub(super) fn slow_roles(&self, stripe: StripeIndex, lost: RoleSet) -> RoleSet {
+        let mut slow = RoleSet::EMPTY;
+        if !self.late.any_slow {
+            return slow;
+        }
+        // Where parity or copies may be wrong, the same chunk is read each time.
+        let may_differ = !self.map.parity_trusted(stripe, false)
+            || self.map.read_only
+            || self.map.is_torn(stripe);
+        if may_differ && !planted::is(Fault::DetourOverUntrusted) {
+            return slow;
+        }
+        for position in 0..self.map.members.len() {
+            if !self.shared.is_slow(position) {
+                continue;
+            }
+            let role = self.geometry().role(stripe, MemberIndex::from_at(position));
+            let Some(role) = role.filter(|role| !lost.has(*role)) else {
+                continue;
+            };
+            if lost.len() + slow.len() < self.geometry().parity() {
+                slow = slow.with(role);
+            }
+        }
+        slow
+    }
+
+    /// Tells the home of members that do not answer, again and again as long as they do not.
+    fn report_late(&mut self) {
+        let late = self.late.patience.late;
+        for position in 0..self.map.members.len() {
+            let age = self.silence(position);
+            let entry = self.map.members[position];
+            let is_due = age >= late && (age - late).is_multiple_of(late / 4 + 1);
+            if !is_due || entry.state == MapState::Lost || !self.others_answer(position) {
+                continue;
+            }
+            let member = MemberIndex::from_at(position);
+            let known = |told: &MemberFailure| told.member == member;
+            if !self.reports.iter().any(known) {
+                self.reports.push(MemberFailure {
+                    member,
+                    incarnation: entry.incarnation,
+                    status: Status::Gone,
+                    late: true,
+                });
+            }
+        }
+    }
+
+    // ---- abandoning ----------------------------------------------------------------------
+
+    /// Abandons what members that are out have not answered for long.
+    fn abandon_what_is_out(&mut self, io: &mut impl Io) -> usize {
+        let is_out = |shard: &Shard, done: &DriveIo| {
+            let entry = &shard.map.members[done.member.at()];
+            let out = entry.state == MapState::Lost || entry.incarnation != done.incarnation;
+            let early = shard.silence(done.member.at()) >= shard.late.patience.late;
+            let out = out || (early && planted::is(Fault::AbandonedBeforeExclusion));
+            let may = match done.owner {
+                // A guest's memory is not ours; records are written to members that the map does
+                // not have yet.
+                IoOwner::Nobody
+                | IoOwner::Abandoned { .. }
+                | IoOwner::Direct { .. }
+                | IoOwner::Metadata => false,
+                IoOwner::Flush { .. }
+                | IoOwner::Ticket { .. }
+                | IoOwner::Log { .. }
+                | IoOwner::LogFlush
+                | IoOwner::Region
+                | IoOwner::Clear => true,
+            };
+            may && out
+        };
+        self.abandon_where(is_out, io)
+    }
+
+    /// Abandons records that a member does not take which the array can do without: nobody is
+    /// excluded as long as another change is under way.
+    fn abandon_records(&mut self, io: &mut impl Io) -> usize {
+        let Some(commit) = self
+            .coordinator()
+            .and_then(|decider| decider.commit.as_ref())
+        else {
+            return 0;
+        };
+        // Those that failed already are out of what this becomes.
+        let mut config = commit.config.clone();
+        for &(member, _) in &commit.failed {
+            config.members[member.at()].state = MemberState::Missing;
+        }
+        let (mut moved, mut from) = (0, 0);
+        while let Some(slot) = self.ios.used_from(from) {
+            from = slot + 1;
+            let done = self.ios[slot];
+            let is_record = matches!(done.owner, IoOwner::Metadata);
+            let silence = self.silence(done.member.at());
+            let is_late = is_record && silence >= self.late.patience.late;
+            if is_late && self.may_be_late(&config, done.member) {
+                config.members[done.member.at()].state = MemberState::Missing;
+                self.give_up_on(slot, io);
+                moved += 1;
+            }
+        }
+        moved
+    }
+
+    /// Whether a member is excluded for not answering, if the configuration were this.
+    pub(super) fn may_be_late(&self, config: &ArrayConfig, member: MemberIndex) -> bool {
+        // Without it, stripes that wait for their resync would be lost.
+        let torn = self.map.trusted_until.0 < self.map.geometry.stripes();
+        let torn = torn && !planted::is(Fault::LateWhileTorn);
+        let can = can_exclude(&self.map.geometry, config, member);
+        !torn && can && self.others_answer(member.at())
+    }
+
+    /// Whether enough members of the group answer, as far as this shard knows: when none does, it
+    /// is not the drive that hangs.
+    fn others_answer(&self, position: usize) -> bool {
+        let group = self.map.geometry.group_members();
+        let first = position / group * group;
+        let answers = |other: &usize| {
+            let in_sync = self.map.members[*other].state == MapState::InSync;
+            in_sync && *other != position && self.silence(*other) < self.late.patience.late / 2
+        };
+        (first..first + group).filter(answers).count() >= self.map.geometry.data()
+    }
+
+    fn abandon_where(
+        &mut self,
+        which: impl Fn(&Shard, &DriveIo) -> bool,
+        io: &mut impl Io,
+    ) -> usize {
+        let mut moved = 0;
+        let mut from = 0;
+        while let Some(slot) = self.ios.used_from(from) {
+            from = slot + 1;
+            let done = self.ios[slot];
+            let age = self.late.now.wrapping_sub(done.issued);
+            if age < self.late.patience.slow || !which(self, &done) {
+                continue;
+            }
+            self.give_up_on(slot, io);
+            moved += 1;
+        }
+        moved
+    }
+
+    #[cold]
+    fn give_up_on(&mut self, slot: u32, io: &mut impl Io) {
+        let done = self.ios[slot];
+        let grave = match done.owner {
+            IoOwner::Ticket { ticket, role } => {
+                let reads = done.operation == Some(Operation::Read);
+                reads.then(|| self.bury(ticket, role))
+            }
+            IoOwner::Nobody
+            | IoOwner::Log { .. }
+            | IoOwner::Direct { .. }
+            | IoOwner::Flush { .. }
+            | IoOwner::LogFlush
+            | IoOwner::Metadata
+            | IoOwner::Region
+            | IoOwner::Clear
+            | IoOwner::Abandoned { .. } => None,
+        };
+        self.ios[slot].owner = IoOwner::Abandoned { grave };
+        self.counters.abandoned += 1;
+        self.deliver(done, Status::Gone, io);
+    }
+
+    /// One more read that keeps buffers of a ticket; their grave.
+    fn bury(&mut self, ticket: u32, role: Role) -> u32 {
+        let number = self.tickets[ticket].grave.unwrap_or_else(|| {
+            let graves = &mut self.late.graves;
+            let is_free =
+                |grave: &Grave| !grave.owned && grave.pending == 0 && grave.buffers.is_none();
+            let free = graves.iter().position(is_free).unwrap_or_else(|| {
+                graves.push(Grave::default());
+                graves.len() - 1
+            });
+            graves[free].roles = RoleSet::EMPTY;
+            u32::try_from(free).expect("no more than requests")
+        });
+        self.tickets[ticket].grave = Some(number);
+        let grave = &mut self.late.graves[crate::slots::at(number)];
+        grave.owned = true;
+        grave.pending += 1;
+        grave.roles = grave.roles.with(role);
+        number
+    }
+
+    /// A drive has answered what was abandoned.
+    pub(super) fn abandoned_done(&mut self, grave: Option<u32>) {
+        let Some(grave) = grave else {
+            return;
+        };
+        let grave = &mut self.late.graves[crate::slots::at(grave)];
+        grave.pending -= 1;
+        if grave.pending == 0
+            && let Some(mut buffers) = grave.buffers.take()
+        {
+            self.buffers.release(&mut buffers);
+        }
+    }
+
+    /// Gives a ticket's buffers back, but for those that drives may still write to.
+    pub(super) fn release_buffers(&mut self, slot: u32) {
+        let ticket = &mut self.tickets[slot];
+        if let Some(grave) = ticket.grave.take() {
+            let grave = &mut self.late.graves[crate::slots::at(grave)];
+            grave.owned = false;
+            if grave.pending > 0 && !planted::is(Fault::AbandonedMemoryReused) {
+                grave.buffers = Some(ticket.buffers.split_off(grave.roles));
+            }
+        }
+        self.buffers.release(&mut ticket.buffers);
+    }
+
+    /// Forgets what was abandoned, as the death of the process would.
+    pub(super) fn open_graves(&mut self) {
+        for mut grave in self.late.graves.drain(..) {
+            if let Some(buffers) = &mut grave.buffers {
+                self.buffers.release(buffers);
+            }
+        }
+    }
+}
