@@ -25,7 +25,7 @@ record() { # record FOLDER LEVEL MEMBERS FAILED
     truncate -s $(((MEMBER_BYTES * ($3 + 1)) * 2)) "$1/$name.img"
     disks+=(-drive "file=$1/$name.img,if=none,id=$name,format=raw,cache=unsafe" -device "virtio-blk-pci,drive=$name,discard=off,write-zeroes=off")
   done
-  "$HERE/vm.sh" run -q -t 400 -c 2 -m 1024 -f "$RECORDER:/usr/bin/garboard" -f "$POWER_LOSS:/usr/bin/power-loss" -o "$1" \
+  "$HERE/vm.sh" run -q -t 900 -c 2 -m 1024 -f "$RECORDER:/usr/bin/garboard" -f "$POWER_LOSS:/usr/bin/power-loss" -o "$1" \
     -e LEVEL="$2" -e MEMBERS="$3" -e FAILED="$4" -e MEMBER_BYTES=$MEMBER_BYTES -e VOLUME=16MiB -e SEED="$SEED" -e REQUESTS="$REQUESTS" \
     -e GARBOARD_PLANTED="${POWER_PLANTED:-}" "$HERE/power.guest" -- "${disks[@]}" >"$1/guest.log" 2>&1 || { cat "$1/guest.log"; fail "the recording"; }
   grep -h 'recorded:' "$1/guest.log" | tr -d '\r'

@@ -24,7 +24,11 @@ impl Engine {
         let socket = folder.join("api.sock");
         // One that was killed leaves it.
         let _ = std::fs::remove_file(&socket);
-        let log = std::fs::File::create(folder.join("engine.log"));
+        let mut options = std::fs::OpenOptions::new();
+        let log = options
+            .create(true)
+            .append(true)
+            .open(folder.join("engine.log"));
         let child = Command::new(program)
             .arg("serve")
             .arg("--state-dir")

@@ -20,6 +20,9 @@ const FLAGS: i32 = 0o40000 | 0o10000;
 pub(crate) const MARKER_SECTORS: u64 = 8;
 /// Longer than regions stay dirty that nobody writes to.
 const QUIET: Duration = Duration::from_secs(12);
+/// After a quiet spell half of the requests come so far apart that each makes only its own regions
+/// dirty; the others make all dirty at once (docs/on-disk.md, section 8).
+const GENTLE: Duration = Duration::from_millis(150);
 /// Quiet spells during a recording.
 const SPELLS: usize = 3;
 
@@ -52,12 +55,16 @@ pub(crate) fn record(
         asked: vec![None; crate::device::DEPTH],
     };
     recorder.mark()?;
+    let spell = (requests / SPELLS).max(1);
     for request in 0..requests {
-        if request > 0 && request % (requests / SPELLS).max(1) == 0 {
+        if request > 0 && request.is_multiple_of(spell) {
             recorder.drain()?;
             std::thread::park_timeout(QUIET);
         }
         recorder.ask()?;
+        if request > spell && request % spell < spell / 2 {
+            std::thread::park_timeout(GENTLE);
+        }
     }
     recorder.drain()?;
     std::fs::write(diary, recorder.diary)
