@@ -151,8 +151,10 @@ impl FrontEnd {
     /// # Errors
     /// When the back-end is gone.
     pub fn raw(&self, bytes: &[u8], descriptors: &[RawFd]) -> io::Result<()> {
-        let sent = self.stream.send_with_fds(&[bytes], descriptors);
-        let sent = sent.map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
+        let sent = uninterrupted(|| {
+            let sent = self.stream.send_with_fds(&[bytes], descriptors);
+            sent.map_err(|error| io::Error::from_raw_os_error(error.errno()))
+        })?;
         (&self.stream).write_all(&bytes[sent..])
     }
 
@@ -170,10 +172,10 @@ impl FrontEnd {
     /// When the back-end is gone, or what came is not a reply.
     pub fn reply(&self) -> io::Result<Reply> {
         let mut header = [0u8; 12];
-        let (length, file) = self
-            .stream
-            .recv_with_fd(&mut header)
-            .map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
+        let (length, file) = uninterrupted(|| {
+            let received = self.stream.recv_with_fd(&mut header);
+            received.map_err(|error| io::Error::from_raw_os_error(error.errno()))
+        })?;
         if length == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -468,4 +470,14 @@ fn region(memory: &Memory, guest_base: u64) -> Vec<u8> {
     let bytes = units::bytes_u64(memory.segment().len());
     let words = [guest_base, bytes, guest_base + USER_OFFSET, 0];
     words.into_iter().flat_map(u64::to_ne_bytes).collect()
+}
+
+/// Calls again what a signal has interrupted, as a fuzzer's own timer does.
+fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            answer => return answer,
+        }
+    }
 }
