@@ -373,7 +373,7 @@ impl Shard {
             self.lists.take_back(crate::slots::at(slot));
         }
         self.ios.release(slot);
-        self.late.heard[done.member.at()] = self.late.now;
+        self.hear(&done);
         if let IoOwner::Abandoned { grave } = done.owner {
             self.abandoned_done(grave);
             return;

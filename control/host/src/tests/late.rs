@@ -110,3 +110,26 @@ fn a_member_that_answers_nothing_is_out_and_what_waits_for_it_is_answered() {
     assert_eq!(first.read(0), [7; 4096]);
     assert_eq!(bench.array("tank").state, ArrayState::Degraded);
 }
+
+#[test]
+fn drives_that_are_all_slow_are_not_read_around() {
+    let bench = tank(u32::MAX, &["first"]);
+    let mut first = guest(&bench, "first");
+    for name in ["one", "two", "three"] {
+        bench.inject(name, Fault::Delay(Duration::from_millis(80)));
+    }
+    // One at a time: the others have nothing to do meanwhile.
+    let mut read_some = || {
+        for chunk in 0..9 {
+            first.read(chunk * SECTORS_PER_CHUNK);
+        }
+        slow_spells(&bench)
+    };
+    // Nobody knows at first what is usual for them.
+    let before = read_some();
+    assert!(before > 0);
+    assert_eq!(read_some(), before);
+    for name in ["one", "two", "three"] {
+        bench.host.state().drives[name].drive.clear_faults();
+    }
+}

@@ -28,6 +28,8 @@ use crate::planted::{self, Fault};
 
 /// A slow member's oldest request is so many times as old as its peers'.
 const SLOWER: u32 = 4;
+/// Looks after which what was usual counts for three quarters.
+const USUAL_FOR: u32 = 64;
 
 /// How long drives may take.
 #[derive(Clone, Copy, Debug)]
@@ -73,9 +75,11 @@ pub(super) struct Late {
     /// By member: the age of its oldest request, in looks.
     oldest: Vec<u32>,
     /// By member: the look before which it answered last.
-    pub(super) heard: Vec<u32>,
+    heard: Vec<u32>,
     /// By member: what other shards had heard of it.
     others: Vec<u32>,
+    /// By member: how old requests were lately when they were answered, in looks.
+    usual: Vec<u32>,
     /// By member: slow as seen from here.
     slow: Vec<bool>,
     /// Some member is slow, as seen from any shard.
@@ -93,6 +97,7 @@ impl Late {
             oldest: vec![0; members],
             heard: vec![0; members],
             others: vec![0; members],
+            usual: vec![0; members],
             slow: vec![false; members],
             any_slow: false,
             graves: Vec::new(),
@@ -121,10 +126,26 @@ impl Shard {
         self.late.next = Some(now + self.late.patience.look);
         self.listen();
         self.late.now = self.late.now.wrapping_add(1);
+        if self.late.now.is_multiple_of(USUAL_FOR) {
+            for usual in &mut self.late.usual {
+                *usual -= usual.div_ceil(4);
+            }
+        }
         self.measure();
         self.call_slow();
         self.report_late();
         self.abandon_what_is_out(io) + self.abandon_records(io)
+    }
+
+    /// A member has answered.
+    #[inline]
+    pub(super) fn hear(&mut self, done: &DriveIo) {
+        let Late {
+            now, heard, usual, ..
+        } = &mut self.late;
+        let member = done.member.at();
+        heard[member] = *now;
+        usual[member] = usual[member].max(now.wrapping_sub(done.issued));
     }
 
     /// Tells the other shards which members have answered since the last look, and hears from them.
@@ -182,7 +203,7 @@ impl Shard {
         let mut count = 0;
         for other in first..first + group {
             if other != position && self.map.members[other].state != MapState::Lost {
-                peers[count] = self.late.oldest[other];
+                peers[count] = self.late.oldest[other].max(self.late.usual[other]);
                 count += 1;
             }
         }
