@@ -406,6 +406,10 @@ impl Shard {
         }
         let may_run = decider.passes_run && !decider.pass_stopped;
         let scrubbed = self.open_scrub_window(io);
+        // Asked each turn; nothing is due in an array to which nothing has happened.
+        if self.optimal && scrubbed == 0 {
+            return 0;
+        }
         let Some((pass, start)) = due_pass(&self.map).filter(|_| may_run && scrubbed == 0) else {
             return scrubbed;
         };

@@ -60,6 +60,8 @@ pub(super) struct Log {
     space: LogSpace,
     first: u32,
     slots: Vec<Slot>,
+    /// Slots that ended and were not flushed.
+    ended: usize,
     next: usize,
     sequence: u64,
     /// By cell hash: slots that name such a cell.
@@ -97,6 +99,7 @@ impl Log {
             space,
             first: u32::try_from(writer * each).expect("below the slots"),
             slots: vec![Slot::default(); each],
+            ended: 0,
             next: 0,
             sequence: 0,
             cells: vec![0; CELLS],
@@ -144,10 +147,12 @@ impl Log {
     fn end(&mut self, slot: u32) {
         let state = &mut self.slots[crate::slots::at(slot)].state;
         assert_eq!(*state, Use::Busy, "a slot ends once");
-        *state = Use::Ended;
         if planted::is(Fault::LogSlotUsedAgainEarly) {
             *state = Use::Free;
+            return;
         }
+        *state = Use::Ended;
+        self.ended += 1;
     }
 
     /// Pieces of lives before `from` are dead.
@@ -168,11 +173,7 @@ impl Log {
     }
 
     fn is_short(&self) -> bool {
-        let ended = self
-            .slots
-            .iter()
-            .filter(|slot| slot.state == Use::Ended)
-            .count();
+        let ended = self.ended;
         ended > 0 && (!self.waiters.is_empty() || ended * 2 >= self.window())
     }
 }
@@ -403,6 +404,7 @@ impl Shard {
                 slot.state = Use::Flushing;
             }
         }
+        self.log.ended = 0;
         let members = (0..self.map.members.len()).map(MemberIndex::from_at);
         let todo = if planted::is(Fault::LogNotFlushed) {
             Vec::new()
@@ -448,6 +450,7 @@ impl Shard {
         for slot in &mut self.log.slots {
             if slot.state == Use::Flushing {
                 slot.state = if flush.ok { Use::Free } else { Use::Ended };
+                self.log.ended += usize::from(!flush.ok);
             }
         }
         for slot in flush.tickets {

@@ -155,6 +155,10 @@ impl Shard {
 
     /// Nothing else is due: the scrub's turn.
     pub(super) fn open_scrub_window(&mut self, io: &mut impl Io) -> usize {
+        // Asked each turn: no map is made before there is something to do.
+        if !self.is_scrub_due(&self.map, io) {
+            return 0;
+        }
         let map = self.successor();
         let Some(window) = self.next_scrub_window(&map, io) else {
             return 0;
@@ -168,17 +172,25 @@ impl Shard {
         1
     }
 
+    /// Whether a window of the scrub may be opened now.
+    fn is_scrub_due(&self, map: &ArrayMap, io: &mut impl Io) -> bool {
+        let decider = self.coordinator().expect("asked of the home shard");
+        let every = decider.config.options.scrub_every_seconds;
+        let due = decider.scrub.due_at(map, every);
+        due.is_some_and(|due| due <= io.now()) && goes_before_scrub(map).is_none()
+    }
+
     /// The window that may be opened now, in a map without one.
     fn next_scrub_window(&mut self, map: &ArrayMap, io: &mut impl Io) -> Option<Window> {
         let now = io.now();
         let array_bytes = map.geometry.blocks() << map.geometry.block_size().shift();
         let stripe_bytes = map.geometry.stripe_bytes();
+        if !self.is_scrub_due(map, io) {
+            return None;
+        }
         let decider = self.decider();
         let options = decider.config.options;
         let every = options.scrub_every_seconds;
-        if decider.scrub.due_at(map, every)? > now || goes_before_scrub(map).is_some() {
-            return None;
-        }
         let scrub = &mut decider.scrub;
         if !scrub.record.state.runs() {
             scrub.begin_scheduled();
