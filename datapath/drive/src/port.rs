@@ -102,6 +102,14 @@ struct Seat {
     counters: DriveCounters,
 }
 
+/// A request of a memory drive that waits for the next poll.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    seat: u16,
+    request: DriveRequest,
+    begun: Instant,
+}
+
 /// An answer that an ordered fault holds back, or the pace of a pretended drive.
 #[derive(Clone, Copy, Debug)]
 struct Delayed {
@@ -149,6 +157,9 @@ pub struct Port {
     ready: VecDeque<u32>,
     /// Tasks that need a bounce buffer first.
     starved: VecDeque<u32>,
+    /// What memory drives were asked since the last poll: the poll copies, when the first bytes of
+    /// all of them are on their way into the cache.
+    copies: Vec<Waiting>,
     /// Answers that the next poll gives out.
     finished: Vec<Completion>,
     /// The next one that is due on top.
@@ -160,6 +171,8 @@ pub struct Port {
     starved_times: u64,
     clock: MonotonicClock,
     now: Instant,
+    /// The caller said what time it is, since the last poll.
+    told: bool,
 }
 
 impl fmt::Debug for Port {
@@ -205,6 +218,7 @@ impl Port {
             seat_of: vec![None; limits::DRIVES_MAX],
             ready: VecDeque::with_capacity(requests),
             starved: VecDeque::with_capacity(requests),
+            copies: Vec::with_capacity(requests),
             finished: Vec::with_capacity(requests),
             delayed: BinaryHeap::with_capacity(requests),
             delayed_times: 0,
@@ -214,6 +228,7 @@ impl Port {
             starved_times: 0,
             clock: MonotonicClock,
             now: MonotonicClock.now(),
+            told: false,
         })
     }
 
@@ -249,6 +264,7 @@ impl Port {
         let Some(place) = self.seat_of.get_mut(index.at()).and_then(Option::take) else {
             return;
         };
+        self.copy_waiting();
         self.seat(place).leaving = true;
         let finished = &mut self.finished;
         self.delayed.retain(|Reverse(delayed)| {
@@ -280,7 +296,7 @@ impl Port {
     /// Requests taken and not yet answered.
     #[must_use]
     pub fn pending(&self) -> usize {
-        self.tasks.busy() + self.finished.len() + self.delayed.len()
+        self.tasks.busy() + self.copies.len() + self.finished.len() + self.delayed.len()
     }
 
     /// What was counted for an attached drive.
@@ -300,6 +316,18 @@ impl Port {
         }
     }
 
+    /// Spares the port a look at the clock: what is submitted until the next poll began now.
+    pub fn tell_time(&mut self, now: Instant) {
+        self.now = now;
+        self.told = true;
+    }
+
+    /// When the port looked at the clock last, or was told.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
     /// Takes a request; its answer comes from a later [`Port::poll`]. Never blocks.
     ///
     /// The asker keeps list and memory of the segments until then.
@@ -311,7 +339,7 @@ impl Port {
         if pending == self.tasks.capacity() {
             return Err(Full(request));
         }
-        if pending == 0 {
+        if pending == 0 && !self.told {
             // Later ones of a turn share the time of the last poll.
             self.now = self.clock.now();
         }
@@ -326,6 +354,11 @@ impl Port {
                 let begun = self.now;
                 self.answer(place, &request, begun, status);
             }
+            Begun::Copy => self.copies.push(Waiting {
+                seat: place,
+                request,
+                begun: self.now,
+            }),
             Begun::Kernel(method) => {
                 self.seat(place).busy += 1;
                 let slot = self.tasks.acquire(Task {
@@ -348,11 +381,13 @@ impl Port {
     /// is finished to `done`. Returns how many were appended. Never sleeps, and makes no system
     /// call when there is nothing to hand over and nothing to fetch.
     pub fn poll(&mut self, done: &mut Vec<Completion>) -> usize {
+        self.copy_waiting();
         self.start_ready();
         self.ring.turn();
         self.collect();
         let finished = self.finished.len();
         done.append(&mut self.finished);
+        self.told = false;
         finished
     }
 
@@ -378,6 +413,7 @@ impl Port {
     /// comes, or the limit is over; not at all when there is something to collect already. What
     /// happened is told by [`Port::poll`] and [`Port::fired`].
     pub fn wait(&mut self, limit: Option<Duration>) {
+        self.copy_waiting();
         if !self.finished.is_empty() || self.watches.any_fired() {
             return;
         }

@@ -107,6 +107,8 @@ pub struct Core {
     post: Post<Envelope>,
     wake: Arc<EventFd>,
     shards: Vec<Option<Box<Shard>>>,
+    /// Behind the last of them that is there.
+    shards_end: usize,
     /// By array: what this thread works for when it works for its shard.
     duties: Vec<Duty>,
     rings: Vec<Option<Ring>>,
@@ -142,6 +144,7 @@ impl Core {
             post,
             wake,
             shards: (0..ARRAYS_MAX).map(|_| None).collect(),
+            shards_end: 0,
             duties: vec![Duty::Nobody; ARRAYS_MAX],
             rings: Vec::new(),
             splits: Splits::new(),
@@ -162,7 +165,7 @@ impl Core {
     }
 
     fn receive(&mut self) -> usize {
-        let mut moved = 0;
+        let (mut moved, now) = (0, self.times.turn_began);
         while let Some((from, Envelope { array, message })) = self.post.receive() {
             if matches!(
                 message,
@@ -212,6 +215,7 @@ impl Core {
             };
             let mut ports = Ports {
                 array,
+                now,
                 port,
                 shares,
                 post,
@@ -267,6 +271,7 @@ impl Core {
             shard,
             ports: Ports {
                 array,
+                now,
                 port,
                 shares,
                 post,
@@ -293,8 +298,8 @@ impl Core {
     }
 
     fn poll_shards(&mut self) -> usize {
-        let mut moved = 0;
-        for position in 0..self.shards.len() {
+        let (mut moved, now) = (0, self.times.turn_began);
+        for position in 0..self.shards_end {
             let Core {
                 shards,
                 duties,
@@ -312,6 +317,7 @@ impl Core {
             let array = ArrayIndex::from_at(position);
             let mut ports = Ports {
                 array,
+                now,
                 port,
                 shares,
                 post,
@@ -329,7 +335,7 @@ impl Core {
         // Operations of all arrays go together.
         Duty::Nobody.begin();
         self.port.poll(&mut done);
-        let moved = done.len();
+        let (moved, now) = (done.len(), self.times.turn_began);
         for completion in done.drain(..) {
             let MemberCookie { array, slot } = MemberCookie::unpack(completion.cookie);
             self.shares.drives.answered(array);
@@ -348,6 +354,7 @@ impl Core {
                 .expect("arrays end when all is answered");
             let mut ports = Ports {
                 array,
+                now,
                 port,
                 shares,
                 post,
@@ -366,7 +373,8 @@ impl Core {
         if moved == 0 {
             return 0;
         }
-        let now = MonotonicClock.now();
+        // Later than the turn's begin, if drives answered.
+        let now = self.port.now().max(self.times.turn_began);
         let mut answers = std::mem::take(&mut self.answers);
         for Completion { cookie, status } in answers.drain(..) {
             if cookie.0 & SPLIT_BIT != 0 {
@@ -423,6 +431,7 @@ impl Core {
             return true;
         };
         let number = u64::try_from(slot).expect("few splits");
+        let now = self.times.turn_began;
         let Core {
             shards,
             port,
@@ -437,6 +446,7 @@ impl Core {
             .expect("arrays end when all is answered");
         let mut ports = Ports {
             array,
+            now,
             port,
             shares,
             post,
@@ -497,7 +507,9 @@ impl Core {
 impl reactor::Core for Core {
     fn turn(&mut self) -> usize {
         self.turns += 1;
-        self.times.turn(MonotonicClock.now());
+        let now = MonotonicClock.now();
+        self.times.turn(now);
+        self.port.tell_time(now);
         let mut moved = self.receive();
         Duty::Nobody.begin();
         if !self.waiting_controls.is_empty() {

@@ -44,6 +44,7 @@ impl Core {
     /// A shard of the array with this uuid comes here.
     pub(crate) fn set_shard(&mut self, array: ArrayIndex, uuid: [u8; 16], shard: Box<Shard>) {
         let before = self.shards[array.at()].replace(shard);
+        self.shards_end = self.shards_end.max(array.at() + 1);
         self.duties[array.at()] = Duty::Array(uuid);
         assert!(before.is_none(), "{array} is there already");
         self.shares.set(array, true);
@@ -148,6 +149,8 @@ impl Core {
         };
         let mut ports = Ports {
             array,
+            // Closures run between turns, perhaps long after the last one began.
+            now: MonotonicClock.now(),
             port,
             shares,
             post,
