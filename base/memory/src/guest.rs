@@ -210,6 +210,16 @@ impl RegionTable {
         self.translate_across(*last, BadAddress { address, length }, out)
     }
 
+    /// What is at guest address `address` and behind it in the region where the caller found an
+    /// address last, if it is there.
+    #[inline]
+    #[must_use]
+    pub fn peek(&self, address: u64, last: usize) -> Option<Segment> {
+        let span = self.spans.get(last)?;
+        let inside = span.inside(address)?;
+        Some(span.bytes.part(inside, span.bytes.len() - inside))
+    }
+
     /// The bytes are not where the last ones were.
     #[inline(never)]
     fn translate_elsewhere(

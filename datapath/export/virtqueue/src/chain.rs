@@ -122,7 +122,7 @@ impl Descriptor {
 #[derive(Debug)]
 pub(crate) struct Scratch {
     /// Where guest memory was found last.
-    hint: usize,
+    pub(crate) hint: usize,
     /// Whether indirect tables were negotiated.
     indirect: bool,
     /// Where an indirect table is.

@@ -49,6 +49,12 @@ pub trait GuestMemory {
         hint: &mut usize,
         out: &mut Vec<Segment>,
     ) -> Result<(), BadAddress>;
+
+    /// What is at `address` and behind it, if that is quickly found where `hint` says. Only for
+    /// bringing bytes nearer; nothing is decided by it.
+    fn peek(&self, _address: u64, _hint: usize) -> Option<Segment> {
+        None
+    }
 }
 
 impl GuestMemory for RegionTable {
@@ -61,6 +67,11 @@ impl GuestMemory for RegionTable {
         out: &mut Vec<Segment>,
     ) -> Result<(), BadAddress> {
         RegionTable::translate(self, address, length, hint, out)
+    }
+
+    #[inline]
+    fn peek(&self, address: u64, hint: usize) -> Option<Segment> {
+        RegionTable::peek(self, address, hint)
     }
 }
 

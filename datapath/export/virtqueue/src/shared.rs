@@ -115,6 +115,12 @@ impl Pairs {
         let first = self.0.load(2 * at, Ordering::Relaxed);
         [first, self.0.load(2 * at + 1, Ordering::Relaxed)]
     }
+
+    /// Starts to bring a pair into the cache.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, at: usize) {
+        self.0.memory.part(16 * at, 16).prefetch(1);
+    }
 }
 
 /// Calls `take` with each 16 bytes of `segments`, as two words, loading every byte once. They

@@ -17,6 +17,8 @@ const INDEX: usize = 1;
 const HEADS: usize = 2;
 /// Byte of the used ring where its elements begin.
 const USED_ELEMENTS: usize = 4;
+/// Requests whose memory is brought near at once.
+const AHEAD: u16 = 16;
 /// In either ring's flags: do not tell me.
 const SILENT: u16 = 1;
 
@@ -126,8 +128,11 @@ impl Split {
         if !self.recovered.is_empty() {
             return self.pop_recovered(memory, scratch, chain);
         }
-        if self.next_avail == self.seen_avail && !self.look()? {
-            return Ok(false);
+        if self.next_avail == self.seen_avail {
+            if !self.look()? {
+                return Ok(false);
+            }
+            self.bring(memory, scratch.hint);
         }
         let slot = usize::from(self.next_avail & (self.size - 1));
         let head = self.avail.load(HEADS + slot, Ordering::Relaxed);
@@ -171,8 +176,56 @@ impl Split {
                 to: index,
             });
         }
-        self.seen_avail = index;
-        Ok(index != self.next_avail)
+        let waiting = index.wrapping_sub(self.next_avail);
+        self.seen_avail = self.next_avail.wrapping_add(waiting.min(AHEAD));
+        Ok(waiting > 0)
+    }
+
+    /// Starts to bring what the guest wrote for all requests that were seen into this core's cache.
+    /// It was written on another core: one after the other, each would cost two or three times the
+    /// way there and back. Everything is read again, and judged, when its turn has come.
+    #[inline(always)]
+    fn bring<M: GuestMemory>(&self, memory: &M, hint: usize) {
+        let count = self.seen_avail.wrapping_sub(self.next_avail);
+        if count < 2 {
+            return;
+        }
+        let mask = self.size - 1;
+        let head = |ahead: u16| {
+            let slot = usize::from(self.next_avail.wrapping_add(ahead) & mask);
+            // Whatever the guest says, it is a place in the table.
+            self.avail.load(HEADS + slot, Ordering::Relaxed) & mask
+        };
+        for ahead in 0..count {
+            self.descriptors.prefetch(usize::from(head(ahead)));
+        }
+        // The header, or a table of descriptors.
+        let first = |ahead: u16| {
+            let descriptor = self.descriptor(head(ahead));
+            (descriptor, memory.peek(descriptor.address, hint))
+        };
+        let mut tables = false;
+        for ahead in 0..count {
+            let (descriptor, place) = first(ahead);
+            tables |= descriptor.has(INDIRECT);
+            if let Some(place) = place {
+                place.prefetch(1);
+            }
+        }
+        if !tables {
+            return;
+        }
+        for ahead in 0..count {
+            let (descriptor, place) = first(ahead);
+            let table = place
+                .filter(|place| descriptor.has(INDIRECT) && place.len() >= 16)
+                .and_then(|place| Pairs::new(place, 1));
+            if let Some(table) = table
+                && let Some(header) = memory.peek(table.pair(0)[0], hint)
+            {
+                header.prefetch(1);
+            }
+        }
     }
 
     /// Follows the chain from `head` on.

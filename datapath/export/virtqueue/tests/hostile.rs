@@ -514,6 +514,51 @@ fn any_part() -> impl Strategy<Value = Part> {
     })
 }
 
+/// Requests are brought near before their turn; a bad one behind good ones does them no harm.
+#[test]
+fn what_waits_behind_good_requests_is_judged_when_its_turn_has_come() {
+    for good in [1, 2, 15, 16, 17, 40] {
+        let memory = common::memory(1 << 20);
+        let mut driver = Driver::new(&memory, Options::new(Layout::Split, 64));
+        let mut vring = common::vring(&driver);
+        let (view, mut chain) = (View::new(&memory), Chain::default());
+        let address = memory.allocate(4096, 4096);
+        for number in 0..good {
+            let part = Part {
+                address,
+                length: 16 + number,
+                writable: false,
+            };
+            let submitted = if number % 3 == 0 {
+                driver.submit_indirect(&[part])
+            } else {
+                driver.submit(&[part])
+            };
+            assert!(submitted.is_some());
+        }
+        // Three more: tables nowhere and without their end, and a head that is none.
+        for place in [u64::MAX - 7, address + 4096 - 8] {
+            let part = Part {
+                address: place,
+                length: 16,
+                writable: false,
+            };
+            driver.raw_descriptor(63, part, INDIRECT, u16::MAX);
+        }
+        let end = u16::try_from(good).unwrap();
+        for (ahead, head) in [(0, 63), (1, u16::MAX), (2, 64)] {
+            driver.raw_driver(2 + u64::from(end + ahead), head);
+        }
+        driver.raw_driver(1, end + 3);
+        for number in 0..good {
+            assert_eq!(vring.pop(&view, &mut chain), Ok(true), "{number} of {good}");
+            assert_eq!(chain.readable_bytes, u64::from(16 + number));
+        }
+        let judged = vring.pop(&view, &mut chain);
+        assert!(judged.is_err(), "{judged:?} behind {good}");
+    }
+}
+
 proptest! {
     #![proptest_config(common::cases(1000))]
 

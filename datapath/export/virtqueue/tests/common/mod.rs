@@ -46,6 +46,13 @@ impl GuestMemory for View {
         }
         Ok(())
     }
+
+    fn peek(&self, address: u64, _hint: usize) -> Option<Segment> {
+        let bytes = [4096, 16, 1];
+        bytes
+            .iter()
+            .find_map(|&bytes| self.memory.find(address, bytes))
+    }
 }
 
 pub(crate) fn layout(driver: &Driver) -> Layout {
