@@ -102,7 +102,9 @@ pub enum ArrayState {
     Optimal,
     /// Serving, with members lost.
     Degraded,
-    /// Too many members lost: requests are held.
+    /// Waiting for members that it cannot do without: requests that need them wait, too.
+    Holding,
+    /// Too many members lost: requests that need them fail.
     Failed,
     /// Assembled, not serving.
     Stopped,
@@ -135,6 +137,30 @@ pub struct MemberView {
     pub drive: Option<String>,
     /// Why it is missing or failed, or what it lacks while it is being filled.
     pub cause: Option<String>,
+}
+
+/// Members that an array waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HoldView {
+    /// How long it has waited, in seconds.
+    pub waited_s: u64,
+    /// For how many more seconds requests wait; `null` when they fail.
+    pub left_s: Option<u64>,
+    /// Requests to drives that failed and are tried again.
+    pub requests: u64,
+    /// Who is waited for.
+    pub members: Vec<HeldMember>,
+}
+
+/// A member that its array waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldMember {
+    /// Its number.
+    pub member: u16,
+    /// Its drive.
+    pub drive: Option<String>,
+    /// What its drive said.
+    pub cause: String,
 }
 
 /// An array.
@@ -178,12 +204,16 @@ pub struct ArrayView {
     pub rebuild_floor_bytes_per_second: u64,
     /// Background work makes room when guests see more than this; `null`: no target.
     pub latency_target_us: Option<u64>,
-    /// How long requests beyond redundancy are held before they fail; `null`: for ever.
+    /// How long requests wait for members that the array cannot do without, before they fail; 0:
+    /// not at all; `null`: for ever.
     pub hold_timeout_ms: Option<u64>,
     /// The most that a scrub may take; `null`: as the background goes.
     pub scrub_rate_bytes_per_second: Option<u64>,
     /// A scrub begins by itself so long after the last; `null`: never.
     pub scrub_every_s: Option<u64>,
+    /// What the array waits for, when it does.
+    #[serde(default)]
+    pub hold: Option<HoldView>,
     /// Orders the configurations of this array.
     pub update: u64,
     /// How many volumes it has.

@@ -35,6 +35,12 @@ impl SegmentSlots {
         unsafe { SegmentList::new(list) }
     }
 
+    /// What list `slot` holds; until it is lent again, also after it was taken back.
+    #[must_use]
+    pub fn list(&self, slot: usize) -> &[Segment] {
+        &self.lists[slot]
+    }
+
     /// Takes list `slot` back; the request that carried it is completed.
     ///
     /// # Panics

@@ -4,12 +4,13 @@ use array::{Command, Event, Pass, PassEvent};
 use control::request::BackgroundKind;
 use control::view::{JobKind, JobState, JobView};
 use control::{Answer, ErrorKind};
-use units::{ArrayIndex, Clock, MonotonicClock};
+use units::{ArrayIndex, Clock, MemberIndex, MonotonicClock};
 use uuid::Uuid;
 
 use crate::Host;
 use crate::error::{error, not_found, of_change};
 use crate::state::{JobEntry, State};
+use crate::views::failure;
 
 /// Finished jobs that are kept for whoever waits for them.
 const FINISHED_MAX: usize = 100;
@@ -212,12 +213,13 @@ impl Host {
 
     /// Writes what arrays tell into the log, until the engine stops.
     pub(crate) fn log_event(&self, array: ArrayIndex, event: &Event) {
-        let entry = {
+        let (name, uuid) = {
             let state = self.state();
             let found = state.arrays.values().find(|entry| entry.index == array);
-            found.map(|entry| entry.name.clone())
+            found.map_or((array.to_string(), None), |entry| {
+                (entry.name.clone(), Some(entry.uuid))
+            })
         };
-        let name = entry.unwrap_or_else(|| array.to_string());
         match event {
             Event::MemberExcluded { member, status } => {
                 tracing::warn!(event = "member_excluded", array = name, member = member.0, status = ?status,
@@ -233,10 +235,11 @@ impl Host {
                     "what it has missed is being filled"
                 );
             }
-            Event::BeyondRedundancy { member, status } => {
-                tracing::error!(event = "beyond_redundancy", array = name, member = member.0, status = ?status,
-                    "requests that need it fail");
-            }
+            Event::BeyondRedundancy { .. }
+            | Event::Holds { .. }
+            | Event::HoldTimedOut { .. }
+            | Event::MemberWorks { .. }
+            | Event::Resumes { .. } => self.log_hold((&name, uuid), event),
             Event::Pass { pass, state } => {
                 tracing::info!(event = "background_pass", array = name, pass = ?pass, state = ?state, "pass");
                 if (*pass, *state) == (Pass::Scrub, PassEvent::Finished) {
@@ -255,6 +258,68 @@ impl Host {
                 );
             }
             Event::CommandDone { .. } => {}
+        }
+    }
+
+    /// Writes into the log what members are waited for, and how that ends.
+    fn log_hold(&self, (name, uuid): (&str, Option<Uuid>), event: &Event) {
+        let drive_of = |member: MemberIndex| {
+            let state = self.state();
+            let drive = uuid.and_then(|uuid| state.drive_of(uuid, member));
+            drive.map_or_else(|| "-".to_owned(), |drive| drive.name.clone())
+        };
+        match event {
+            Event::BeyondRedundancy { member, status } => {
+                tracing::error!(
+                    event = "beyond_redundancy",
+                    array = name,
+                    member = member.0,
+                    drive = drive_of(*member),
+                    cause = failure(*status),
+                    "may have lost what it was to keep: what needs it fails until the array is started anew"
+                );
+            }
+            Event::Holds { member, status } => {
+                tracing::error!(
+                    event = "array_holds",
+                    array = name,
+                    member = member.0,
+                    drive = drive_of(*member),
+                    cause = failure(*status),
+                    "requests that need it wait"
+                );
+            }
+            Event::HoldTimedOut { after } => {
+                tracing::error!(
+                    event = "hold_timed_out",
+                    array = name,
+                    seconds = after.as_secs(),
+                    "requests that need the members that are waited for fail until these work again"
+                );
+            }
+            Event::MemberWorks { member } => {
+                tracing::info!(
+                    event = "member_works",
+                    array = name,
+                    member = member.0,
+                    drive = drive_of(*member),
+                    "works again"
+                );
+            }
+            Event::Resumes { after } => {
+                tracing::info!(
+                    event = "array_resumes",
+                    array = name,
+                    seconds = after.as_secs(),
+                    "nothing is waited for any more"
+                );
+            }
+            Event::MemberExcluded { .. }
+            | Event::Pass { .. }
+            | Event::MetadataFailed
+            | Event::MemberReturned { .. }
+            | Event::Scrubbed(_)
+            | Event::CommandDone { .. } => {}
         }
     }
 }

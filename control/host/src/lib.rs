@@ -41,7 +41,7 @@ use reactor::Polling;
 use units::{ArrayIndex, Clock, Instant, MonotonicClock};
 use vhost_user_blk::SessionEvent;
 
-use crate::state::{Serving, State};
+use crate::state::{ArrayEntry, Serving, State};
 
 /// The engine of one process.
 pub struct Host {
@@ -63,6 +63,9 @@ struct Tuning {
     /// How long a command waits for drives before it says so.
     patience: Duration,
 }
+
+/// How long a shutdown waits for an array that waits for its members.
+const HOLD_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Default for Tuning {
     fn default() -> Tuning {
@@ -142,6 +145,29 @@ impl Host {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("nothing panics under this lock")
+    }
+
+    /// What arrays wait for, in sentences.
+    fn hold_warnings(&self) -> Vec<String> {
+        let arrays = self.do_arrays().into_iter();
+        let sentence = |array: ArrayView| {
+            let hold = array.hold?;
+            let member = |held: &control::view::HeldMember| {
+                let drive = held.drive.as_deref().unwrap_or("none");
+                format!("member {} (drive {drive}): {}", held.member, held.cause)
+            };
+            let members: Vec<String> = hold.members.iter().map(member).collect();
+            let what = match hold.left_s {
+                Some(left) => format!("holds requests, for {left} s more"),
+                None => "fails requests".to_owned(),
+            };
+            Some(format!(
+                "array {} {what}, and waits for {}",
+                array.name,
+                members.join(", ")
+            ))
+        };
+        arrays.filter_map(sentence).collect()
     }
 
     fn log_session_event(&self, export: u64, event: &SessionEvent) {
@@ -314,7 +340,7 @@ impl control::Engine for Host {
             }
             .to_owned(),
             parity_backend: format!("{:?}", parity::Backend::best()).to_lowercase(),
-            warnings: Vec::new(),
+            warnings: self.hold_warnings(),
         }
     }
 
@@ -325,16 +351,24 @@ impl control::Engine for Host {
     fn shutdown(&self) -> Answer<()> {
         let exports: Vec<String> = self.state().exports.keys().cloned().collect();
         let mut first = Ok(());
+        if self.do_arrays().iter().any(|array| array.hold.is_some()) {
+            // What waits for drives is left to the next engine, as after a kill.
+            self.engine
+                .set_patience(self.engine.patience().min(HOLD_PATIENCE));
+        }
         for export in exports {
             // An array whose export still waits for a drive comes up dirty; the others do not.
             first = first.and(self.do_remove_export(&export));
         }
         let arrays: Vec<(String, ArrayIndex)> = {
             let state = self.state();
+            // Requests that are not answered are left to the next engine, too. To stop an array
+            // that holds would answer them with an error.
+            let ends = |a: &ArrayEntry| state.ending.values().any(|ending| ending.array == a.uuid);
             let running = state
                 .arrays
                 .values()
-                .filter(|a| matches!(a.serving, Serving::Running));
+                .filter(|a| matches!(a.serving, Serving::Running) && !ends(a));
             running
                 .map(|array| (array.name.clone(), array.index))
                 .collect()

@@ -1,7 +1,7 @@
 //! All counters, gauges and histograms, gathered from the reactors when somebody asks.
 
 use control::metrics::{Histogram, Labels, Metric, Samples};
-use control::view::{ArrayState, VolumeView};
+use control::view::{ArrayState, ArrayView, HoldView, VolumeView};
 use units::bytes_usize;
 use vhost_user_blk::{LATENCY_BUCKETS, Latency};
 
@@ -265,15 +265,17 @@ impl Host {
                 ArrayState::Degraded => 1.0,
                 ArrayState::Failed => 2.0,
                 ArrayState::Stopped => 3.0,
+                ArrayState::Holding => 4.0,
             };
             (vec![("array", array.name.clone())], value)
         });
-        let help = "0 optimal, 1 degraded, 2 failed, 3 stopped";
+        let help = "0 optimal, 1 degraded, 2 failed, 3 stopped, 4 holding";
         let mut metrics = vec![metric(
             "array_state",
             help,
             Samples::Gauges(state.collect()),
         )];
+        metrics.extend(hold_metrics(&arrays));
         let indices: Vec<(String, units::ArrayIndex)> = {
             let state = self.state();
             state
@@ -282,7 +284,7 @@ impl Host {
                 .map(|entry| (entry.name.clone(), entry.index))
                 .collect()
         };
-        let mut by_name: [Vec<(Labels, u64)>; 12] = Default::default();
+        let mut by_name: [Vec<(Labels, u64)>; 13] = Default::default();
         for (name, index) in indices {
             let Some(array) = self.engine.array_state(index) else {
                 continue;
@@ -303,6 +305,7 @@ impl Host {
                     counters.slow_spells,
                     counters.detours,
                     counters.abandoned,
+                    counters.held,
                 ];
                 for (samples, value) in by_name.iter_mut().zip(values) {
                     samples.push((labels.clone(), value));
@@ -339,4 +342,28 @@ fn histogram(latency: &Latency) -> Histogram {
             .map(|bucket| (bound(bucket), count(bucket)))
             .collect(),
     }
+}
+
+/// How long arrays have waited for members that they cannot do without, and for how much.
+fn hold_metrics(arrays: &[ArrayView]) -> Vec<Metric> {
+    let by = |select: fn(&HoldView) -> u64| {
+        let sample = |array: &ArrayView| {
+            let seconds = array.hold.as_ref().map_or(0, select);
+            let value = f64::from(u32::try_from(seconds).unwrap_or(u32::MAX));
+            (vec![("array", array.name.clone())], value)
+        };
+        Samples::Gauges(arrays.iter().map(sample).collect())
+    };
+    vec![
+        metric(
+            "array_hold_seconds",
+            "How long the array has waited for members that it cannot do without",
+            by(|hold| hold.waited_s),
+        ),
+        metric(
+            "array_hold_requests",
+            "Requests to drives that failed and wait to be tried again",
+            by(|hold| hold.requests),
+        ),
+    ]
 }

@@ -2,15 +2,16 @@
 
 use array::format::{ExclusionCause, MemberState, VolumeRecord};
 use array::{Level, MapState};
+use block::Status;
 use control::request::WriteHole;
 use control::view::{
-    ArrayState, ArrayView, DriveState, DriveView, ExportState, ExportView, IoCounters, JobState,
-    MemberView, QueueView, VolumeView,
+    ArrayState, ArrayView, DriveState, DriveView, ExportState, ExportView, HeldMember, HoldView,
+    IoCounters, JobState, MemberView, QueueView, VolumeView,
 };
 use drive::DriveKind;
 use engine::ReactorReport;
 use std::time::Duration;
-use units::{MemberIndex, ReactorIndex};
+use units::{Clock, MemberIndex, MonotonicClock, ReactorIndex};
 use vhost_user_blk::{Counters, QueueKey, SessionStatus};
 
 use crate::found;
@@ -183,6 +184,7 @@ pub(crate) fn array(
             .then_some(options.scrub_rate_bytes_per_second),
         scrub_every_s: (options.scrub_every_seconds > 0)
             .then_some(options.scrub_every_seconds.into()),
+        hold: running.and_then(|running| hold(state, entry, running)),
         update: config.update.0,
         volumes: u32::try_from(config.volumes.len()).expect("limits.rs"),
         jobs: running_jobs.map(|job| job.view.id).collect(),
@@ -207,8 +209,11 @@ fn array_state(entry: &ArrayEntry, running: Option<&engine::ArrayState>) -> Arra
         .members
         .chunks(group)
         .any(|members| in_sync(members) < geometry.data());
-    if failed || map.read_only || map.hopeless.contains(&true) {
+    if failed || map.read_only || map.hopeless.contains(&true) || map.given_up {
         return ArrayState::Failed;
+    }
+    if map.is_holding() {
+        return ArrayState::Holding;
     }
     let all = map
         .members
@@ -229,6 +234,37 @@ fn returned(running: &engine::ArrayState, position: usize) -> Option<String> {
     let missed = running.map.missed[position].as_ref()?;
     let (lacks, all) = (missed.count(), missed.regions());
     Some(format!("returned, {lacks} of {all} regions"))
+}
+
+/// What an array waits for.
+fn hold(state: &State, entry: &ArrayEntry, running: &engine::ArrayState) -> Option<HoldView> {
+    let hold = running.hold.as_ref()?;
+    let now = MonotonicClock.now();
+    let member = |&(member, status): &(MemberIndex, Status)| HeldMember {
+        member: member.0,
+        drive: state
+            .drive_of(entry.uuid, member)
+            .map(|drive| drive.name.clone()),
+        cause: failure(status).to_owned(),
+    };
+    Some(HoldView {
+        waited_s: now.since(hold.since).as_secs(),
+        left_s: (!hold.given_up).then(|| hold.until.since(now).as_secs()),
+        requests: units::bytes_u64(running.held),
+        members: hold.members.iter().map(member).collect(),
+    })
+}
+
+/// What a drive said when it failed, for people.
+pub(crate) fn failure(status: Status) -> &'static str {
+    match status {
+        Status::Gone => "it is gone",
+        Status::NoSpace => "its host has no space left",
+        Status::Media => "an I/O error",
+        Status::ReadOnly => "it is read-only",
+        Status::Unsupported => "it refuses the operation",
+        Status::Ok | Status::OutOfRange | Status::Invalid => "it refuses the request",
+    }
 }
 
 fn member(

@@ -125,7 +125,7 @@ impl Control {
                 DriveState::Free | DriveState::Spare | DriveState::Member => false,
             }),
             arrays: count(&self.arrays(), |array| match array.state {
-                ArrayState::Degraded | ArrayState::Failed => true,
+                ArrayState::Degraded | ArrayState::Holding | ArrayState::Failed => true,
                 ArrayState::Optimal | ArrayState::Stopped => false,
             }),
             volumes: count(&self.volumes(), |_| false),

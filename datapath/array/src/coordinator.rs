@@ -24,7 +24,7 @@ use crate::map::{ArrayMap, MapMember, MapState, Pass, Window};
 use crate::planted::{self, Fault};
 use crate::regions::{RegionMap, Suspects};
 use crate::scrub::{Scrub, ScrubOrder, ScrubTally, WallClock};
-use crate::shard::RegionKeeper;
+use crate::shard::{HoldKeeper, RegionKeeper};
 
 /// The drive that fills a member's place, and where things are on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,7 +163,7 @@ pub(crate) struct Commit {
     pub(crate) returned: Vec<MemberIndex>,
     pub(crate) answers: Vec<u64>,
     /// Members whose flush or record failed in this phase.
-    pub(crate) failed: Vec<(MemberIndex, Status)>,
+    pub(crate) failed: Vec<MemberFailure>,
     /// Marks the end of a pass.
     pub(crate) finished: Option<Pass>,
     pub(crate) ending: Ending,
@@ -286,6 +286,7 @@ pub struct Coordinator {
     pub(crate) stopped: bool,
     pub(crate) metadata_failed: bool,
     pub(crate) keeper: RegionKeeper,
+    pub(crate) hold: HoldKeeper,
     /// Something may have been logged in this life of the log, and how far its end is.
     pub(crate) log_used: bool,
     pub(crate) retire: Retire,
@@ -315,6 +316,7 @@ impl Coordinator {
         } = settings;
         let scrub = Scrub::new(config.scrub, clock, created);
         let keeper = RegionKeeper::new(&regions, &places, clear_after)?;
+        let hold = HoldKeeper::new(config.members.len());
         let room = places
             .iter()
             .flatten()
@@ -342,6 +344,7 @@ impl Coordinator {
             stopped: false,
             metadata_failed: false,
             keeper,
+            hold,
             log_used: false,
             retire: Retire::Idle,
             scrub,
@@ -443,7 +446,7 @@ pub(crate) fn cause_of(status: Status) -> ExclusionCause {
 /// The pass that is due, and where it goes on.
 pub(crate) fn due_pass(map: &ArrayMap) -> Option<(Pass, StripeIndex)> {
     // A pass would spread what a torn stripe holds.
-    if map.read_only || map.hopeless.contains(&true) {
+    if map.is_broken() {
         return None;
     }
     if map.trusted_until.0 < map.geometry.stripes() && map.geometry.parity() > 0 {
@@ -543,6 +546,8 @@ pub fn initial_map(
             .iter()
             .map(|record| missed_by(record, regions))
             .collect(),
+        held: vec![false; config.members.len()],
+        given_up: false,
         trusted_until: if geometry.parity() == 0 {
             StripeIndex(geometry.stripes())
         } else {

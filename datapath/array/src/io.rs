@@ -113,6 +113,17 @@ pub enum Message {
     },
     /// The answer to `DrainLog`.
     LogDrained,
+    /// Asks whether requests to a member that is waited for have not gone well yet. Answered by
+    /// `HoldState`.
+    HoldCheck {
+        /// The member.
+        member: MemberIndex,
+    },
+    /// The answer to `HoldCheck`.
+    HoldState {
+        /// Whether some have not.
+        waits: bool,
+    },
     /// The answer to all that needs no other.
     Ack,
 }
@@ -137,6 +148,8 @@ impl fmt::Debug for Message {
             Message::Kept => write!(f, "Kept"),
             Message::DrainLog { life } => write!(f, "DrainLog({life:?})"),
             Message::LogDrained => write!(f, "LogDrained"),
+            Message::HoldCheck { member } => write!(f, "HoldCheck({member})"),
+            Message::HoldState { waits } => write!(f, "HoldState({waits})"),
             Message::Ack => write!(f, "Ack"),
         }
     }
@@ -171,6 +184,10 @@ pub struct WorkMessage {
 
 /// A member that failed a write or a flush, or is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "one says that nothing failed, the other that what failed may pass"
+)]
 pub struct MemberFailure {
     /// Which member.
     pub member: MemberIndex,
@@ -180,6 +197,19 @@ pub struct MemberFailure {
     pub status: Status,
     /// Nothing failed: its drive does not answer.
     pub late: bool,
+    /// What failed may go well another time, and nothing is lost meanwhile.
+    pub passing: bool,
+}
+
+impl MemberFailure {
+    /// The same member was told of once more.
+    pub(crate) fn take(&mut self, other: MemberFailure) {
+        if other.late {
+            return;
+        }
+        let passing = other.passing && (self.late || self.passing);
+        *self = MemberFailure { passing, ..other };
+    }
 }
 
 /// What the control path is told.
@@ -199,12 +229,34 @@ pub enum Event {
         /// So many regions.
         regions: usize,
     },
-    /// A member failed that the array cannot do without.
+    /// A member that the array cannot do without may have lost what it was to keep.
     BeyondRedundancy {
         /// Which member.
         member: MemberIndex,
         /// What its drive said.
         status: Status,
+    },
+    /// A member fails and is waited for; what needs it waits.
+    Holds {
+        /// Which member.
+        member: MemberIndex,
+        /// What its drive said.
+        status: Status,
+    },
+    /// Members were waited for in vain: what needs them fails until they work again.
+    HoldTimedOut {
+        /// For how long.
+        after: std::time::Duration,
+    },
+    /// A member that was waited for works again.
+    MemberWorks {
+        /// Which.
+        member: MemberIndex,
+    },
+    /// No member is waited for any more.
+    Resumes {
+        /// For how long some was.
+        after: std::time::Duration,
     },
     /// A background pass began, ended, or stopped at an error.
     Pass {

@@ -67,16 +67,20 @@ impl Lanes {
         granted
     }
 
-    /// Gives up the claim of `ticket` and calls `grant` with each ticket that may go now.
+    /// Whether `ticket` may go.
+    pub(crate) fn is_granted(&self, ticket: u32) -> bool {
+        self.claims[at(ticket)].granted
+    }
+
+    /// Gives up the claim of `ticket`, granted or not, and calls `grant` with each ticket that may
+    /// go now.
     pub(crate) fn release(&mut self, ticket: u32, mut grant: impl FnMut(u32)) {
         let Claim {
             cell,
             next,
             previous,
-            granted,
             ..
         } = self.claims[at(ticket)].clone();
-        assert!(granted, "ticket {ticket} ended without its lanes");
         let bucket = self.bucket(cell);
         if previous == NONE {
             self.first[bucket] = next;

@@ -37,4 +37,4 @@ pub use scrub::{
     ScrubCause, ScrubCourse, ScrubFinding, ScrubOrder, ScrubOutcome, ScrubRecord, ScrubState,
     ScrubStatus, ScrubTally, WallClock, WindowTally,
 };
-pub use shard::{Patience, Room, Shard, ShardCounters, ShardError, Shared};
+pub use shard::{HoldStatus, Patience, Room, Shard, ShardCounters, ShardError, Shared};

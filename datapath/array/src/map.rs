@@ -66,6 +66,10 @@ pub struct Window {
 
 /// See the module.
 #[derive(Clone, Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "a hold can be given up whether or not anything may be written"
+)]
 pub struct ArrayMap {
     /// Which array.
     pub array: ArrayIndex,
@@ -79,8 +83,13 @@ pub struct ArrayMap {
     pub geometry: Geometry,
     /// By `MemberIndex`.
     pub members: Vec<MapMember>,
-    /// Members that failed and that the array cannot do without, by `MemberIndex`.
+    /// Members of which nobody knows what they hold and that the array cannot do without, by
+    /// `MemberIndex`.
     pub hopeless: Vec<bool>,
+    /// Members that fail and that are waited for, by `MemberIndex`.
+    pub held: Vec<bool>,
+    /// They were waited for long enough: what needs them fails until they work again.
+    pub given_up: bool,
     /// Parity of stripes below agrees with data.
     pub trusted_until: StripeIndex,
     /// Parity of stripes outside of these regions agrees with data, too.
@@ -244,6 +253,30 @@ impl ArrayMap {
         let members = self.geometry.group_members();
         let first = self.geometry.group(stripe).at() * members;
         self.hopeless[first..first + members].contains(&true)
+    }
+
+    /// Whether nothing may begin that could as well be done later: members are waited for, or the
+    /// array takes no writes.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.read_only || self.hopeless.contains(&true) || self.is_holding()
+    }
+
+    /// Whether some member is waited for.
+    #[must_use]
+    pub fn is_holding(&self) -> bool {
+        self.held.contains(&true)
+    }
+
+    /// Whether what changes `stripe` fails because a member of its group was waited for in vain.
+    #[must_use]
+    pub fn is_given_up(&self, stripe: StripeIndex) -> bool {
+        if !self.given_up {
+            return false;
+        }
+        let members = self.geometry.group_members();
+        let first = self.geometry.group(stripe).at() * members;
+        self.held[first..first + members].contains(&true)
     }
 
     /// Whether the failure of `member`'s filling `incarnation` is dealt with: it is out, replaced,

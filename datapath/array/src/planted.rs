@@ -141,6 +141,20 @@ pub enum Fault {
     DetourOverUntrusted,
     /// A member that does not answer is excluded although stripes wait for their resync.
     LateWhileTorn,
+    /// A write that waits for a member is answered.
+    HeldWriteAnswered,
+    /// A write that waited for a member counts as done when the member works again.
+    HeldWriteNotRepeated,
+    /// A write that was given up is not carried out later.
+    GivenUpWriteForgotten,
+    /// A write that was logged and then given up is not carried out in its place later.
+    GivenUpLogForgotten,
+    /// A flush that waits for a member is answered.
+    HeldFlushAnswered,
+    /// A member whose host has no space left is left out.
+    FullMemberExcluded,
+    /// An I/O error of a drive that is not there counts as one of its blocks.
+    ErrorsBelieved,
     /// A new volume is not zeroed.
     NewVolumeNotZeroed,
     /// What a deleted volume held counts as zeroes.
@@ -235,6 +249,13 @@ impl Fault {
         Fault::AbandonedMemoryReused,
         Fault::DetourOverUntrusted,
         Fault::LateWhileTorn,
+        Fault::HeldWriteAnswered,
+        Fault::HeldWriteNotRepeated,
+        Fault::GivenUpWriteForgotten,
+        Fault::GivenUpLogForgotten,
+        Fault::HeldFlushAnswered,
+        Fault::FullMemberExcluded,
+        Fault::ErrorsBelieved,
         Fault::NewVolumeNotZeroed,
         Fault::DeletedVolumeCountsAsZeroes,
     ];

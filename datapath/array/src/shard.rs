@@ -10,7 +10,10 @@
 mod background;
 mod compute;
 mod coordinate;
+mod doubt;
+mod hold;
 mod issue;
+mod kept;
 mod late;
 mod log;
 mod regions;
@@ -33,6 +36,9 @@ use units::limits::{
 use units::{MemberIndex, ReactorIndex, Role, StripeIndex, bytes_u64};
 
 use self::background::Background;
+pub(crate) use self::coordinate::HoldKeeper;
+pub use self::coordinate::HoldStatus;
+use self::hold::Hold;
 use self::issue::{DriveIo, Order};
 use self::late::Late;
 pub use self::late::Patience;
@@ -150,6 +156,8 @@ pub struct ShardCounters {
     pub detours: u64,
     /// Member requests that were given up because their drive did not answer.
     pub abandoned: u64,
+    /// Member requests that failed and waited to be made again.
+    pub held: u64,
 }
 
 /// Who waits for a member request.
@@ -180,6 +188,12 @@ enum IoOwner {
     Clear,
     /// Nobody any more; its memory is in this grave.
     Abandoned { grave: Option<u32> },
+    /// Nobody but whoever waits for the member.
+    Probe,
+    /// Nobody but whoever asks which members are gone besides one.
+    RollCall { serial: u32 },
+    /// Requests of which it is not known what their errors mean.
+    Doubt,
 }
 
 /// See the module.
@@ -221,6 +235,7 @@ pub struct Shard {
     buffers: Buffers,
     reports: Vec<MemberFailure>,
     late: Late,
+    hold: Hold,
     background: Background,
     log: Log,
     coordinator: Option<Box<Coordinator>>,
@@ -271,6 +286,7 @@ impl Shard {
                 .map_err(ShardError::Memory)?,
             reports: Vec::with_capacity(map.members.len()),
             late: Late::new(room.patience, &map),
+            hold: Hold::new(room.tickets).map_err(ShardError::Memory)?,
             background: Background::new(&map),
             log: Log::new(log, me.at(), writers).map_err(ShardError::Memory)?,
             coordinator: None,
@@ -360,6 +376,11 @@ impl Shard {
             Message::Kept => self.kept_dirty(),
             Message::DrainLog { life } => self.drain_log(from, life),
             Message::LogDrained => self.log_drained(),
+            Message::HoldCheck { member } => {
+                let waits = self.is_waiting_for(member, io.now());
+                io.reply(from, Message::HoldState { waits });
+            }
+            Message::HoldState { waits } => self.hold_checked(waits),
             Message::Ack => {}
         }
     }
@@ -376,9 +397,11 @@ impl Shard {
         self.hear(&done);
         if let IoOwner::Abandoned { grave } = done.owner {
             self.abandoned_done(grave);
-            return;
+        } else if status.is_ok() {
+            self.deliver(done, status, io);
+        } else {
+            self.request_failed(slot, done, status, io);
         }
-        self.deliver(done, status, io);
     }
 
     /// Hands the verdict on a member request to whoever waits for it.
@@ -403,13 +426,16 @@ impl Shard {
             IoOwner::Metadata => self.metadata_done(done, status),
             IoOwner::Region => self.region_io_done(done, status),
             IoOwner::Clear => self.clear_io_done(done, status),
+            IoOwner::Probe | IoOwner::RollCall { .. } | IoOwner::Doubt => {
+                self.ping_done(done, status, io);
+            }
         }
     }
 
     /// Moves everything forward that waited for room, a message or a barrier. Called once a turn,
     /// after completions and messages. Returns how much moved.
     pub fn poll(&mut self, io: &mut impl Io) -> usize {
-        let mut moved = self.advance_late(io) + self.send_reports(io);
+        let mut moved = self.advance_late(io) + self.advance_hold(io) + self.send_reports(io);
         moved += self.retry_reads(io);
         moved += self.advance_requests(io);
         moved += self.advance_works(io);
@@ -429,6 +455,7 @@ impl Shard {
                 || decider.broadcast.is_some()
                 || !decider.keeper.is_idle()
                 || decider.retire.is_asking()
+                || decider.hold.is_asking()
         };
         !self.coordinator().is_some_and(changes)
             && self.requests.in_use() == 0
@@ -437,6 +464,7 @@ impl Shard {
             && self.ios.in_use() == 0
             && self.buffers.in_use() == 0
             && self.reports.is_empty()
+            && self.hold.is_empty()
             && self.asked_regions.is_empty()
     }
 
@@ -445,6 +473,7 @@ impl Shard {
     pub fn die(mut self) {
         for slot in self.tickets.used() {
             self.buffers.release(&mut self.tickets[slot].buffers);
+            self.forget_kept(slot);
         }
         self.open_graves();
         for slot in self.ios.used() {
@@ -466,6 +495,12 @@ impl Shard {
                 .all(|slot| self.tickets[slot].is_planned_since(barrier))
     }
 
+    /// Member requests that failed and wait to be made again.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.hold.len()
+    }
+
     /// Requests of this reactor that are not answered yet.
     #[must_use]
     pub fn pending(&self) -> usize {
@@ -478,6 +513,7 @@ impl Shard {
         self.optimal = map.is_optimal();
         self.map = map;
         self.background.follow(&self.map);
+        self.hold.follow();
         self.log.forget(self.map.log_from);
         self.reports
             .retain(|failure| !self.map.settled(failure.member, failure.incarnation));
@@ -492,41 +528,6 @@ impl Shard {
     /// Lets go of what waited for a membership change. Runs each turn while something waits.
     fn settle(&mut self, io: &mut impl Io) -> usize {
         self.settle_tickets(io) + self.settle_flushes(io)
-    }
-
-    /// Notes that a member failed; its home is told at the next poll.
-    fn report(&mut self, failure: MemberFailure) {
-        let same = |other: &&mut MemberFailure| {
-            other.member == failure.member && other.incarnation == failure.incarnation
-        };
-        if let Some(told) = self.reports.iter_mut().find(same) {
-            if !failure.late {
-                *told = failure;
-            }
-        } else if !self.map.settled(failure.member, failure.incarnation) {
-            self.reports.push(failure);
-        }
-    }
-
-    fn send_reports(&mut self, io: &mut impl Io) -> usize {
-        if self.reports.is_empty() {
-            return self.settle(io);
-        }
-        if self.map.home == self.me {
-            while let Some(failure) = self.reports.pop() {
-                self.coordinate_failure(failure);
-            }
-            return 1;
-        }
-        let home = self.map.home;
-        while let Some(failure) = self.reports.pop() {
-            if io.ask(home, Message::Report(failure)).is_err() {
-                self.reports.push(failure);
-                return 0;
-            }
-            self.counters.messages += 1;
-        }
-        1
     }
 
     fn geometry(&self) -> &Geometry {

@@ -9,9 +9,9 @@ use std::time::{Duration, SystemTime};
 
 use array::format::ArrayConfig;
 use array::{
-    ArrayMap, Command, Coordinator, CoordinatorSettings, Event, Geometry, LogSpace, MapIdentity,
-    MemberPlace, PassStatus, Refusal, RegionMap, Room, ScrubStatus, Shard, ShardCounters, Shared,
-    Suspects, WallClock, initial_map,
+    ArrayMap, Command, Coordinator, CoordinatorSettings, Event, Geometry, HoldStatus, LogSpace,
+    MapIdentity, MemberPlace, PassStatus, Refusal, RegionMap, Room, ScrubStatus, Shard,
+    ShardCounters, Shared, Suspects, WallClock, initial_map,
 };
 use block::{Cookie, Operation, Part, Request, Status};
 use drive::{Drive, DriveCounters, Port, PortCounters, PortOptions};
@@ -92,6 +92,10 @@ pub struct ArrayState {
     pub counters: Vec<ShardCounters>,
     /// Requests that are not answered yet, on all reactors.
     pub pending: usize,
+    /// Who is waited for.
+    pub hold: Option<HoldStatus>,
+    /// Member requests that failed and wait to be made again, on all reactors.
+    pub held: usize,
 }
 
 /// One reactor, for status and metrics.
@@ -406,28 +410,30 @@ impl Engine {
     #[must_use]
     pub fn array_state(&self, array: ArrayIndex) -> Option<ArrayState> {
         let home = self.handle(self.home(array));
-        let (config, map, pass, scrub) = home
+        let (config, map, pass, scrub, hold) = home
             .call(move |core| {
                 let shard = core.shard(array)?;
                 let config = shard.coordinator()?.config().clone();
                 let (pass, scrub) = (shard.pass_status(), shard.scrub_status()?);
-                Some((config, core.map(array)?, pass, scrub))
+                let hold = shard.hold_status();
+                Some((config, core.map(array)?, pass, scrub, hold))
             })
             .ok()??;
         let mut counters = Vec::with_capacity(self.handles.len());
-        let mut pending = 0;
+        let (mut pending, mut held) = (0, 0);
         let mut scrub_guilt = vec![0; map.members.len()];
         for handle in &self.handles {
             let count = move |core: &mut Core| {
                 let shard = core.shard(array);
                 shard.map_or_else(Default::default, |shard| {
                     let guilt = shard.scrub_guilt().to_vec();
-                    (shard.counters(), shard.pending(), guilt)
+                    (shard.counters(), shard.pending(), shard.held(), guilt)
                 })
             };
-            let (counts, requests, guilt) = handle.call(count).ok()?;
+            let (counts, requests, waiting, guilt) = handle.call(count).ok()?;
             counters.push(counts);
             pending += requests;
+            held += waiting;
             for (sum, blocks) in scrub_guilt.iter_mut().zip(guilt) {
                 *sum += blocks;
             }
@@ -440,6 +446,8 @@ impl Engine {
             scrub_guilt,
             counters,
             pending,
+            hold,
+            held,
         })
     }
 

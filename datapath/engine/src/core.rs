@@ -192,6 +192,7 @@ impl Core {
                     Message::Report(_) | Message::WindowDone { .. } => Message::Ack,
                     Message::KeepDirty => Message::Kept,
                     Message::DrainLog { .. } => Message::LogDrained,
+                    Message::HoldCheck { .. } => Message::HoldState { waits: false },
                     Message::Ack => continue,
                     // An array ends when all of these are answered.
                     Message::Work(_)
@@ -200,6 +201,7 @@ impl Core {
                     | Message::Dirty { .. }
                     | Message::DirtyDone { .. }
                     | Message::Kept
+                    | Message::HoldState { .. }
                     | Message::LogDrained => {
                         panic!("{message:?} for an array that has ended")
                     }

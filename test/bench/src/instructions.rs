@@ -233,6 +233,8 @@ fn device(guest_memory: &Arc<Memory>, driver: &Driver) -> Device {
         members: (0..5).map(member).collect(),
         hopeless: vec![false; 5],
         missed: vec![None; 5],
+        held: vec![false; 5],
+        given_up: false,
         trusted_until: StripeIndex(geometry.stripes()),
         window: None,
         owners,

@@ -28,6 +28,9 @@ struct Version {
     begun: u64,
     /// When its write was answered; it may land at any moment before.
     settled: Option<u64>,
+    /// When its write was answered with an error, although it may land yet: before a later write
+    /// of the same atom does.
+    failed: Option<u64>,
     /// When a later write was acknowledged, or a read has shown another version.
     superseded: Option<u64>,
     /// Superseded and flushed: not even a power loss brings it back.
@@ -81,6 +84,13 @@ impl fmt::Display for Mismatch {
     }
 }
 
+impl Version {
+    /// Whether its write was answered before then.
+    fn is_over(&self, then: u64) -> bool {
+        self.settled.or(self.failed).is_some_and(|when| when < then)
+    }
+}
+
 impl Volume {
     /// A volume of so many bytes, all zero.
     ///
@@ -93,6 +103,7 @@ impl Volume {
             bytes: vec![0; atom_bytes].into(),
             begun: 0,
             settled: Some(0),
+            failed: None,
             superseded: None,
             erased: false,
         };
@@ -115,6 +126,7 @@ impl Volume {
                 bytes: bytes.into(),
                 begun,
                 settled: None,
+                failed: None,
                 superseded: None,
                 erased: false,
             });
@@ -129,7 +141,8 @@ impl Volume {
             for version in &mut self.atoms[atom] {
                 if version.begun == write.begun {
                     version.settled = Some(now);
-                } else if version.settled.is_some_and(|settled| settled < write.begun) {
+                } else if version.is_over(write.begun) {
+                    version.settled.get_or_insert(now);
                     version.superseded.get_or_insert(now);
                 }
             }
@@ -143,6 +156,19 @@ impl Volume {
             for version in &mut self.atoms[atom] {
                 if version.begun == write.begun {
                     version.settled = Some(now);
+                }
+            }
+        }
+    }
+
+    /// The write is answered with an error and may be carried out later all the same, but not
+    /// after a later write of the same atoms.
+    pub fn fail_write(&mut self, write: Write) {
+        let now = self.tick();
+        for atom in write.atoms {
+            for version in &mut self.atoms[atom] {
+                if version.begun == write.begun {
+                    version.failed = Some(now);
                 }
             }
         }

@@ -53,6 +53,10 @@ pub struct SimDrive {
     taken: Vec<Taken>,
     /// The drive answers nothing but `Gone`.
     pub gone: bool,
+    /// It is not there, and everything is answered so; it comes back as it was.
+    pub away: Option<Status>,
+    /// Changes of every so many-th 32 KiB are answered so; it passes.
+    pub refuses: Option<(u64, Status)>,
     /// The drive answers nothing at all for now.
     pub hung: bool,
     /// What fails.
@@ -68,6 +72,8 @@ pub struct SimDrive {
 }
 
 const BLOCK: u64 = 512;
+/// What a full host has room for, or not.
+const SPELL_BYTES: u64 = 32 << 10;
 
 impl SimDrive {
     /// Takes a request.
@@ -113,12 +119,26 @@ impl SimDrive {
     /// Whether nothing is wrong with it.
     #[must_use]
     pub fn is_well(&self) -> bool {
-        !self.gone && !self.hung && self.failing.is_none() && self.bad.is_empty()
+        let here = !self.gone && !self.hung && !self.is_under_a_spell();
+        here && self.failing.is_none() && self.bad.is_empty()
+    }
+
+    /// Whether something is wrong with it that passes.
+    #[must_use]
+    pub fn is_under_a_spell(&self) -> bool {
+        self.away.is_some() || self.refuses.is_some()
+    }
+
+    /// What is wrong with it and passes has passed.
+    pub fn end_spell(&mut self) {
+        self.away = None;
+        self.refuses = None;
     }
 
     /// Nothing is wrong with it any more. What it lost stays lost.
     pub fn heal(&mut self) {
         self.gone = false;
+        self.end_spell();
         self.hung = false;
         self.failing = None;
         self.bad.clear();
@@ -156,6 +176,15 @@ impl SimDrive {
     fn failure(&mut self, request: &MemberRequest) -> Option<Status> {
         if self.gone {
             return Some(Status::Gone);
+        }
+        if self.away.is_some() {
+            return self.away;
+        }
+        if let Some((each, status)) = self.refuses
+            && request.operation.changes()
+            && (request.offset / SPELL_BYTES).is_multiple_of(each)
+        {
+            return Some(status);
         }
         let failing = self.failing.as_mut()?;
         let changes = request.operation.changes();
@@ -208,7 +237,9 @@ impl SimDrive {
 
     fn carry_out(&mut self, request: &MemberRequest, bytes: &[u8], began: u64) -> Status {
         if let Some(status) = self.failure(request) {
-            if request.operation == Operation::Flush {
+            // A flush of a drive that was not there was not begun.
+            let is_there = status != Status::Gone && self.away.is_none();
+            if request.operation == Operation::Flush && is_there {
                 self.store.flush_fails();
             }
             return status;

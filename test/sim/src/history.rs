@@ -8,8 +8,11 @@ mod logged;
 mod probe;
 mod returns;
 mod scrub;
+mod spells;
 mod stop;
 mod volumes;
+
+use std::time::Duration;
 
 use ::volume::{NewVolume, VolumeTable};
 use array::assembly::Verdict;
@@ -23,7 +26,7 @@ use array::{
 use block::{Cookie, Operation, Part, Request, Status};
 use memory::SegmentList;
 use units::{
-    BlockSize, DriveIndex, MemberIndex, ReactorIndex, Role, Size, StripeIndex, bytes_u64,
+    BlockSize, DriveIndex, Instant, MemberIndex, ReactorIndex, Role, Size, StripeIndex, bytes_u64,
     bytes_usize,
 };
 use uuid::Uuid;
@@ -75,6 +78,10 @@ pub struct Outcome {
     pub missed: (u64, u64),
     /// Members that might not come back as they were.
     pub refused: u64,
+    /// Spells.
+    pub spells: u64,
+    /// Holds that were given up.
+    pub given_up: u64,
 }
 
 /// A command that was given and is not answered.
@@ -99,6 +106,9 @@ struct Change {
     /// Parts of `zeroing` to be asked for, and how many are not answered.
     queue: Vec<(u64, u32)>,
     missing: usize,
+    /// All parts, and whether they are to be asked for again because one has failed.
+    parts: Vec<(u64, u32)>,
+    again: bool,
     finishing: bool,
 }
 
@@ -129,6 +139,10 @@ struct History {
     swapped: Option<usize>,
     /// Every write is logged: a stop and the loss of a member at once do no harm.
     strict: bool,
+    /// Drives that will work again.
+    spell: Option<spells::Spell>,
+    /// What a spell brought about is not over.
+    is_spelled: bool,
     again: Vec<Asked>,
     /// What a scrub is still to find.
     rot: Vec<scrub::Rot>,
@@ -197,6 +211,8 @@ pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
         rounds_left: rounds_max,
         swapped: None,
         strict: false,
+        spell: None,
+        is_spelled: false,
         again: Vec::new(),
         rot: Vec::new(),
         filled_by: Vec::new(),
@@ -267,6 +283,7 @@ impl History {
         let mut config = new_config(&self.geometry, !soiled);
         config.clean = false;
         self.strict = self.random.happens(150);
+        config.options.hold_timeout_seconds = [0, 6, 10][self.random.position(3)];
         if self.strict {
             config.options.write_hole = WriteHole::Strict;
         }
@@ -370,6 +387,9 @@ impl History {
                 if self.random.happens(75) {
                     self.disturb(world);
                 }
+                if self.random.happens(30) {
+                    self.begin_spell(world);
+                }
             }
             let steps = self.random.below(40);
             self.turn(world, steps);
@@ -399,6 +419,7 @@ impl History {
         for _ in 0..steps {
             world.step();
         }
+        self.follow_spell(world);
         self.collect_zeroing(world);
         self.client.collect(world);
         self.take_events(world);
@@ -496,7 +517,8 @@ impl History {
                     self.outcome.missed.0 += bytes_u64(regions);
                     self.outcome.missed.1 += bytes_u64(space.count());
                 }
-                Event::Pass { .. } => {}
+                // What holds do is looked at before (`follow_spell`).
+                _ => {}
             }
         }
     }

@@ -23,6 +23,8 @@ use crate::random::Random;
 const CREDITS: usize = 8;
 /// The reactor that decides.
 const HOME: usize = 0;
+/// The most that one event takes while members are waited for.
+const HOLD_NANOSECONDS: u64 = 3_000_000;
 /// Idle regions are clean after so long: often in a history, and not at once.
 const CLEAR_AFTER: Duration = Duration::from_millis(20);
 
@@ -31,7 +33,8 @@ const CLEAR_AFTER: Duration = Duration::from_millis(20);
 pub struct Outside {
     /// Drives by `DriveIndex`.
     pub drives: Vec<SimDrive>,
-    now: Instant,
+    /// The time.
+    pub now: Instant,
     /// The most that one event takes, in nanoseconds.
     pub step_nanoseconds: u64,
     /// By reactor: mail to it is late.
@@ -315,8 +318,13 @@ impl World {
 
     /// One event, by chance.
     pub fn step(&mut self) {
-        self.outside.now =
-            Instant(self.outside.now.0 + 1_000 + self.random.below(self.outside.step_nanoseconds));
+        // An array that waits is neither watched for long nor hurried.
+        let most = if self.shards[self.home].map().is_holding() {
+            HOLD_NANOSECONDS
+        } else {
+            self.outside.step_nanoseconds
+        };
+        self.outside.now = Instant(self.outside.now.0 + 1_000 + self.random.below(most));
         match self.random.below(10) {
             0..=2 => self.deliver_mail(),
             3..=6 => self.finish_drive(),
@@ -399,6 +407,12 @@ impl World {
             "drives {pending:?}, mail {:?}, {:#?}",
             self.outside.mail, self.shards
         )
+    }
+
+    /// Whether some failure of a member is not dealt with.
+    #[must_use]
+    pub fn is_in_trouble(&self) -> bool {
+        self.shards.iter().any(Shard::is_in_trouble)
     }
 
     /// Whether no shard has anything in flight and no pass is due.

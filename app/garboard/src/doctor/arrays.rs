@@ -102,6 +102,12 @@ fn state(array: &ArrayView) -> Finding {
         ArrayState::Degraded => finding(Severity::Warning, "degraded")
             .costs("it survives fewer losses or none, reads of lost chunks cost k drive reads")
             .fix(replace),
+        ArrayState::Holding => finding(Severity::Critical, "it waits for members")
+            .costs("requests that need them wait, and fail after the hold timeout")
+            .fix(format!(
+                "garboard array show {} says for which drives; bring them back, or make space",
+                array.name
+            )),
         ArrayState::Failed => finding(Severity::Critical, "too many members are lost")
             .costs("requests are not answered")
             .fix("bring lost drives back: garboard drive list says where they were"),

@@ -207,6 +207,7 @@ fn engine(cores: &[u16], drives: Vec<DriveView>) -> Known {
         rebuild_floor_bytes_per_second: 0,
         latency_target_us: None,
         hold_timeout_ms: None,
+        hold: None,
         scrub_every_s: None,
         scrub_rate_bytes_per_second: None,
         update: 1,

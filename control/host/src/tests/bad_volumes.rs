@@ -1,7 +1,7 @@
 //! Volumes: everything a user can get wrong is refused, said, and changes nothing.
 
-use control::request::Level;
 use control::request::VolumeLimit;
+use control::request::{ArrayModify, Level};
 use control::{Engine, ErrorKind};
 use drive::Fault;
 
@@ -159,7 +159,13 @@ fn used(bench: &Bench) {
     bench.host.delete_volume("old").expect("not exported");
 }
 
+/// Nobody waits for members that fail.
 fn both_data_members_fail(bench: &Bench, fault: Fault) {
+    let modify = ArrayModify {
+        hold_timeout_ms: Some(0),
+        ..ArrayModify::default()
+    };
+    bench.host.modify_array("tank", &modify).expect("it runs");
     for name in ["one", "two"] {
         bench.inject(name, fault);
     }

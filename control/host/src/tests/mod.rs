@@ -13,6 +13,7 @@ mod bad_exports;
 mod bad_volumes;
 mod guests;
 mod hanging;
+mod holding;
 mod late;
 mod limits;
 mod numbers;

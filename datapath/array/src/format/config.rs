@@ -173,7 +173,8 @@ pub enum WriteHole {
 pub struct ArrayOptions {
     /// What closes the write hole.
     pub write_hole: WriteHole,
-    /// How long requests wait for lost members before they fail.
+    /// How long requests wait for members that the array cannot do without, before they fail; 0:
+    /// not at all.
     pub hold_timeout_seconds: u32,
     /// A rebuild gets at least so much of each drive.
     pub rebuild_floor_bytes_per_second: u64,
@@ -189,7 +190,7 @@ impl Default for ArrayOptions {
     fn default() -> ArrayOptions {
         ArrayOptions {
             write_hole: WriteHole::Auto,
-            hold_timeout_seconds: 30,
+            hold_timeout_seconds: 60,
             rebuild_floor_bytes_per_second: 50_000_000,
             latency_target_us: 0,
             scrub_rate_bytes_per_second: 0,

@@ -203,6 +203,12 @@ impl Superblock {
         ]
     }
 
+    /// Where the copies near the start lie, which are at the same place on every member.
+    #[must_use]
+    pub fn head_offsets() -> [u64; 2] {
+        [FIRST_SUPERBLOCK, FIRST_SUPERBLOCK + SUPERBLOCK_DISTANCE]
+    }
+
     /// How the array is cut into extents.
     ///
     /// # Panics

@@ -5,6 +5,8 @@
 //! to every shard. Acknowledgements that depend on it wait for that (architecture rule 3).
 
 mod commit;
+mod exclude;
+mod hold;
 mod record;
 
 use std::sync::Arc;
@@ -13,10 +15,12 @@ use std::time::Duration;
 use block::Status;
 use units::MemberIndex;
 
+pub(crate) use self::hold::HoldKeeper;
+pub use self::hold::HoldStatus;
 use super::Shard;
 use crate::coordinator::{
     Broadcast, Command, Commit, CommitPhase, Coordinator, Ending, Refusal, WindowReports,
-    can_exclude, cause_of, due_pass, lacking_from, next_window, trusted_until,
+    can_exclude, due_pass, lacking_from, next_window, trusted_until,
 };
 use crate::format::{ArrayConfig, ExclusionCause};
 use crate::io::{Event, Io, MemberFailure, Message, PassEvent};
@@ -59,9 +63,7 @@ impl Shard {
             other.member == failure.member && other.incarnation == failure.incarnation
         };
         if let Some(told) = self.decider().failures.iter_mut().find(same) {
-            if !failure.late {
-                *told = failure;
-            }
+            told.take(failure);
         } else {
             self.decider().failures.push(failure);
         }
@@ -83,6 +85,11 @@ impl Shard {
         if coordinator.broadcast.is_some() {
             return self.advance_broadcast(io);
         }
+        let held = self.advance_holding(io);
+        let coordinator = self.coordinator.as_deref().expect("looked at");
+        if held > 0 || coordinator.broadcast.is_some() {
+            return held;
+        }
         if coordinator.commit.is_some() {
             return self.advance_commit(io);
         }
@@ -103,80 +110,6 @@ impl Shard {
             return retired;
         }
         self.open_window(io)
-    }
-
-    // ---- exclusion -----------------------------------------------------------------------
-
-    fn begin_exclusion(&mut self, io: &mut impl Io) -> usize {
-        let failures = std::mem::take(&mut self.decider().failures);
-        let live = |failure: &MemberFailure| !self.map.settled(failure.member, failure.incarnation);
-        let live: Vec<MemberFailure> = failures.into_iter().filter(live).collect();
-        if live.is_empty() {
-            return 1;
-        }
-        if self.decider().metadata_failed {
-            return 0;
-        }
-        let id = self.decider().draw_id();
-        let next = self.decider().config.next(id);
-        self.begin_commit_excluding(next, live, io);
-        1
-    }
-
-    /// Commits `next` without the members that failed. A member that cannot be done without is
-    /// not excluded: requests that need it fail instead.
-    fn begin_commit_excluding(
-        &mut self,
-        mut next: ArrayConfig,
-        mut failures: Vec<MemberFailure>,
-        io: &mut impl Io,
-    ) {
-        // Those that failed come first: the others are still there.
-        failures.sort_by_key(|failure| failure.late);
-        let geometry = self.map.geometry;
-        let mut excluded = Vec::new();
-        let mut hopeless = Vec::new();
-        let mut excludable = Vec::new();
-        for failure in failures {
-            let MemberFailure { member, status, .. } = failure;
-            if failure.late && !self.may_be_late(&next, member) {
-                continue;
-            }
-            if can_exclude(&geometry, &next, member) {
-                let cause = if failure.late {
-                    ExclusionCause::TooSlow
-                } else {
-                    cause_of(status)
-                };
-                self.exclude(&mut next, member, cause);
-                excluded.push((member, status));
-                excludable.push(failure);
-            } else {
-                hopeless.push((member, status));
-            }
-        }
-        if excluded.is_empty() && hopeless.is_empty() {
-            return;
-        }
-        if !hopeless.is_empty() {
-            // Those that can be excluded are, in the next step.
-            self.decider().failures = excludable;
-            let mut map = self.successor();
-            for &(member, status) in &hopeless {
-                map.hopeless[member.at()] = true;
-                io.event(Event::BeyondRedundancy { member, status });
-            }
-            map.barrier = map.serial;
-            self.begin_broadcast(map, Vec::new(), Vec::new(), io);
-            return;
-        }
-        let places = self.decider().places.clone();
-        let commit = commit_of(next, places, CommitPhase::FlushData);
-        self.begin_commit(Commit {
-            excluded,
-            phase: CommitPhase::Write,
-            ..commit
-        });
     }
 
     // ---- commands ------------------------------------------------------------------------
@@ -276,7 +209,7 @@ impl Shard {
             Command::Stop => {
                 // What a failed write left torn must be resynchronised.
                 let resynced = self.map.trusted_until.0 >= self.map.geometry.stripes();
-                commit.config.clean = resynced && !self.map.hopeless.contains(&true);
+                commit.config.clean = resynced && !self.map.is_broken();
                 commit.phase = CommitPhase::FlushData;
                 commit.ending = Ending::Stops;
                 self.claim_progress(&mut commit.config);
@@ -455,12 +388,15 @@ impl Shard {
         let ok = ok && !self.decider().metadata_failed;
         let mut map = self.successor();
         map.window = None;
+        let spoiled = std::mem::take(&mut self.decider().hold.window_spoiled);
         if !ok {
-            self.decider().pass_stopped = true;
-            io.event(Event::Pass {
-                pass: window.pass,
-                state: PassEvent::Stopped,
-            });
+            if !spoiled {
+                self.decider().pass_stopped = true;
+                io.event(Event::Pass {
+                    pass: window.pass,
+                    state: PassEvent::Stopped,
+                });
+            }
             self.begin_broadcast(map, Vec::new(), Vec::new(), io);
             return 1;
         }

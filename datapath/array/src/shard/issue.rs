@@ -18,7 +18,11 @@ pub(super) struct Order {
 }
 
 /// A member request under way.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "where its segments are has nothing to do with whether it failed before"
+)]
 pub(super) struct DriveIo {
     pub(super) owner: IoOwner,
     pub(super) member: MemberIndex,
@@ -26,8 +30,34 @@ pub(super) struct DriveIo {
     pub(super) operation: Option<Operation>,
     /// The look at which it was made.
     pub(super) issued: u32,
+    pub(super) drive: DriveIndex,
+    pub(super) offset: u64,
+    pub(super) length: u64,
+    pub(super) segments: SegmentList,
+    /// It failed before; and the drive was there when it was made again.
+    pub(super) again: bool,
+    pub(super) sure: bool,
     /// Its segments are in a list of ours; else they are the request's own.
     pub(super) listed: bool,
+}
+
+impl Default for DriveIo {
+    fn default() -> DriveIo {
+        DriveIo {
+            owner: IoOwner::Nobody,
+            member: MemberIndex(0),
+            incarnation: 0,
+            operation: None,
+            issued: 0,
+            drive: DriveIndex(0),
+            offset: 0,
+            length: 0,
+            segments: SegmentList::EMPTY,
+            again: false,
+            sure: false,
+            listed: false,
+        }
+    }
 }
 
 impl Shard {
@@ -68,6 +98,29 @@ impl Shard {
         self.send_io((slot, drive), order, segments, io);
     }
 
+    /// Makes a request again that failed. `sure`: its drive is there.
+    pub(super) fn issue_again(
+        &mut self,
+        done: &DriveIo,
+        sure: bool,
+        memory: &[Segment],
+        io: &mut impl Io,
+    ) {
+        let order = Order {
+            owner: done.owner,
+            member: done.member,
+            operation: done.operation.expect("it was made once"),
+            offset: done.offset,
+            length: done.length,
+        };
+        let slot = self.begin_io(&order, true);
+        (self.ios[slot].again, self.ios[slot].sure) = (true, sure);
+        let segments = self.lists.lend(crate::slots::at(slot), |list| {
+            list.extend_from_slice(memory);
+        });
+        self.send_io((slot, done.drive), order, segments, io);
+    }
+
     /// As `issue`, with segments that stay where they are until the request is answered.
     pub(super) fn issue_whole(&mut self, order: Order, segments: SegmentList, io: &mut impl Io) {
         let drive = self.map.members[order.member.at()].drive;
@@ -85,7 +138,10 @@ impl Shard {
             incarnation: self.map.members[order.member.at()].incarnation,
             operation: Some(order.operation),
             issued: self.late.now,
+            offset: order.offset,
+            length: order.length,
             listed,
+            ..DriveIo::default()
         };
         slot
     }
@@ -99,6 +155,8 @@ impl Shard {
         io: &mut impl Io,
     ) {
         self.counters.drive_requests += 1;
+        let under_way = &mut self.ios[slot];
+        (under_way.drive, under_way.segments) = (drive, segments);
         io.drive(MemberRequest {
             drive,
             operation: order.operation,

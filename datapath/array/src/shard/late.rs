@@ -273,6 +273,7 @@ impl Shard {
                     incarnation: entry.incarnation,
                     status: Status::Gone,
                     late: true,
+                    passing: false,
                 });
             }
         }
@@ -299,6 +300,9 @@ impl Shard {
                 | IoOwner::Log { .. }
                 | IoOwner::LogFlush
                 | IoOwner::Region
+                | IoOwner::Probe
+                | IoOwner::RollCall { .. }
+                | IoOwner::Doubt
                 | IoOwner::Clear => true,
             };
             may && out
@@ -317,8 +321,8 @@ impl Shard {
         };
         // Those that failed already are out of what this becomes.
         let mut config = commit.config.clone();
-        for &(member, _) in &commit.failed {
-            config.members[member.at()].state = MemberState::Missing;
+        for failed in &commit.failed {
+            config.members[failed.member.at()].state = MemberState::Missing;
         }
         let (mut moved, mut from) = (0, 0);
         while let Some(slot) = self.ios.used_from(from) {
@@ -393,6 +397,9 @@ impl Shard {
             | IoOwner::Metadata
             | IoOwner::Region
             | IoOwner::Clear
+            | IoOwner::Probe
+            | IoOwner::RollCall { .. }
+            | IoOwner::Doubt
             | IoOwner::Abandoned { .. } => None,
         };
         self.ios[slot].owner = IoOwner::Abandoned { grave };

@@ -16,7 +16,7 @@ use super::ticket::{Kind, TicketOrder};
 use super::{DriveIo, IoOwner, Order, Shard};
 use crate::coordinator::{CommitPhase, Retire};
 use crate::format::{LOG_HEADER_BYTES, LOG_RUNS, LogPiece, WriteHole};
-use crate::io::{Io, MemberFailure, Message};
+use crate::io::{Io, Message};
 use crate::log::{LogSpace, cell_hash};
 use crate::map::MapState;
 use crate::planted::{self, Fault};
@@ -178,6 +178,16 @@ impl Log {
     }
 }
 
+impl Log {
+    /// The ticket does not wait here any more; whether it did.
+    pub(super) fn leave(&mut self, slot: u32) -> bool {
+        let before = self.waiters.len() + self.flush_waiters.len();
+        self.waiters.retain(|&other| other != slot);
+        self.flush_waiters.retain(|&other| other != slot);
+        self.waiters.len() + self.flush_waiters.len() < before
+    }
+}
+
 impl Drop for Log {
     fn drop(&mut self) {
         for buffer in self.buffers.drain(..) {
@@ -318,18 +328,8 @@ impl Shard {
 
     /// A piece is written, or not.
     pub(super) fn log_io_done(&mut self, slot: u32, done: DriveIo, status: Status) {
-        let DriveIo {
-            member,
-            incarnation,
-            ..
-        } = done;
         if !status.is_ok() {
-            self.report(MemberFailure {
-                member,
-                incarnation,
-                status,
-                late: false,
-            });
+            self.report(done, status);
         }
         let Some(well) = self.tickets[slot].piece_logged(status.is_ok()) else {
             return;
@@ -363,7 +363,8 @@ impl Shard {
         let map = &self.map;
         let open = |&(member, incarnation): &(MemberIndex, u32)| !map.settled(member, incarnation);
         self.log.failed.retain(open);
-        let may_flush = self.log.failed.is_empty() && !self.map.read_only;
+        let in_vain = self.map.given_up && self.log.flush_waiters.is_empty();
+        let may_flush = self.log.failed.is_empty() && !self.map.read_only && !in_vain;
         if may_flush
             && self.log.flush.is_none()
             && (!self.log.flush_waiters.is_empty() || self.log.is_short())
@@ -474,19 +475,18 @@ impl Shard {
         } = done;
         let flushed = self.shared.is_flushed(member, incarnation, status);
         if !flushed {
-            self.report(MemberFailure {
-                member,
-                incarnation,
-                status: if status.is_ok() {
+            self.report(
+                done,
+                if status.is_ok() {
                     Status::Media
                 } else {
                     status
                 },
-                late: false,
-            });
-        }
-        if !flushed {
-            self.log.failed.push((member, incarnation));
+            );
+            // A drive that was not there may be flushed another time.
+            if status != Status::Gone {
+                self.log.failed.push((member, incarnation));
+            }
         }
         let flush = self.log.flush.as_mut().expect("a flush is under way");
         flush.pending -= 1;
@@ -512,7 +512,7 @@ impl Shard {
     pub(super) fn advance_retire(&mut self, io: &mut impl Io) -> usize {
         let me = self.me;
         let whole = self.map.is_whole() && self.map.write_hole != WriteHole::Strict;
-        let broken = self.map.read_only || self.map.hopeless.contains(&true);
+        let broken = self.map.is_broken();
         let runs = {
             let decider = self.coordinator.as_deref_mut().expect("the home");
             decider.log_used |= !whole;

@@ -18,7 +18,7 @@ use self::keeper::{Clear, Phase};
 use super::ticket::Kind;
 use super::{DriveIo, IoOwner, Order, Shard};
 use crate::format::REGION_BLOCK_BYTES;
-use crate::io::{Io, MemberFailure, Message};
+use crate::io::{Io, Message};
 use crate::map::MapState;
 use crate::planted::{self, Fault};
 use crate::regions::RegionState;
@@ -150,15 +150,15 @@ impl Shard {
     /// When the shard wants to be woken although nothing happens.
     #[must_use]
     pub fn deadline(&self) -> Option<units::Instant> {
-        let look = self.look_deadline();
+        let (hold, look) = (self.hold_deadline(), self.look_deadline());
+        let waits = hold.into_iter().chain(look);
         let Some(coordinator) = self.coordinator.as_deref() else {
-            return look;
+            return waits.min();
         };
-        let broken = self.map.read_only || self.map.hopeless.contains(&true);
-        let runs = coordinator.started && !coordinator.stopped && !broken;
-        let deadlines = [coordinator.keeper.deadline(), self.scrub_deadline()];
-        let deadlines = deadlines.into_iter().flatten().filter(|_| runs);
-        deadlines.chain(look).min()
+        let runs = coordinator.started && !coordinator.stopped && !self.map.is_broken();
+        let own = [coordinator.keeper.deadline(), self.scrub_deadline()];
+        let own = own.into_iter().flatten().filter(|_| runs);
+        own.chain(waits).chain(coordinator.hold.deadline()).min()
     }
 
     pub(super) fn advance_regions(&mut self, io: &mut impl Io) -> usize {
@@ -297,20 +297,10 @@ impl Shard {
     }
 
     fn report_if_failed(&mut self, done: DriveIo, status: Status) {
-        let DriveIo {
-            member,
-            incarnation,
-            ..
-        } = done;
         let forgotten =
             planted::is(Fault::RegionCopyForgotten) && matches!(done.owner, IoOwner::Region);
         if !status.is_ok() && !forgotten {
-            self.report(MemberFailure {
-                member,
-                incarnation,
-                status,
-                late: false,
-            });
+            self.report(done, status);
         }
     }
 
@@ -327,7 +317,7 @@ impl Shard {
     }
 
     fn advance_clear(&mut self, stopped: bool, io: &mut impl Io) -> usize {
-        let broken = self.map.read_only || self.map.hopeless.contains(&true);
+        let broken = self.map.is_broken();
         match self.keeper().clear.clone() {
             Clear::Waiting => {
                 if stopped || broken || self.keeper().is_all_clean() {

@@ -6,7 +6,7 @@ use memory::{Segment, SegmentList};
 use units::{MemberIndex, Role, RoleSet, StripeIndex, bytes_u64, bytes_usize};
 
 use super::{DriveIo, IoOwner, Order, Shard};
-use crate::io::{Io, MemberFailure, Message, WorkMessage};
+use crate::io::{Io, Message, WorkMessage};
 use crate::map::MapState;
 use crate::planted::{self, Fault};
 
@@ -26,6 +26,19 @@ pub(super) struct RequestSlot {
     status: Status,
     /// Members whose flush failed and whose exclusion is awaited.
     unsettled: Vec<(MemberIndex, u32)>,
+    /// Looks since it began to wait for room, after a hold was given up.
+    attempts: u8,
+}
+
+impl RequestSlot {
+    /// One more look at a request that waits for room: when it is old, what is left of it fails.
+    pub(super) fn age(&mut self, old: u8) {
+        self.attempts = self.attempts.saturating_add(1);
+        if self.attempts > old && self.issued < self.blocks {
+            self.issued = self.blocks;
+            self.status = self.status.and(Status::Media);
+        }
+    }
 }
 
 impl Default for RequestSlot {
@@ -41,6 +54,7 @@ impl Default for RequestSlot {
             pending: 0,
             status: Status::Ok,
             unsettled: Vec::new(),
+            attempts: 0,
         }
     }
 }
@@ -82,6 +96,7 @@ impl Shard {
         entry.pending = 0;
         entry.status = Status::Ok;
         entry.unsettled.clear();
+        entry.attempts = 0;
         if request.operation == Operation::Flush {
             entry.blocks = u32::try_from(self.map.members.len()).expect("limits.rs");
         }
@@ -344,17 +359,7 @@ impl Shard {
         }
         self.counters.media_errors += 1;
         if status == Status::Gone {
-            let DriveIo {
-                member,
-                incarnation,
-                ..
-            } = done;
-            self.report(MemberFailure {
-                member,
-                incarnation,
-                status,
-                late: false,
-            });
+            self.report(done, status);
         }
         let in_parts = status == Status::Media && self.bytes(blocks) > PART_BYTES;
         self.retries.push_back(Retry {
@@ -506,17 +511,20 @@ impl Shard {
         } = done;
         let flushed = self.shared.is_flushed(member, incarnation, status);
         self.shared.finish_flush(member, flushed);
-        if !flushed && !planted::is(Fault::FailedFlushForgotten) {
-            // What the drive still held is unknown now; it is no member any more.
-            self.report(MemberFailure {
-                member,
-                incarnation,
-                status,
-                late: false,
-            });
-            self.requests[slot].unsettled.push((member, incarnation));
+        let forgotten =
+            planted::is(Fault::FailedFlushForgotten) || planted::is(Fault::HeldFlushAnswered);
+        let mut verdict = Status::Ok;
+        if !flushed && !forgotten {
+            self.report(done, status);
+            if status == Status::Gone && self.map.given_up {
+                // A later flush may still keep everything.
+                verdict = Status::Media;
+            } else {
+                // What the drive still held is unknown now; it is no member any more.
+                self.requests[slot].unsettled.push((member, incarnation));
+            }
         }
-        self.piece_done(slot, Status::Ok, io);
+        self.piece_done(slot, verdict, io);
     }
 
     /// Answers flushes whose failed members are settled on every shard.
@@ -532,8 +540,9 @@ impl Shard {
             let settled = unsettled
                 .iter()
                 .all(|&(member, incarnation)| self.map.settled(member, incarnation));
-            // Nobody can be excluded any more once metadata cannot be written.
-            if !settled && !self.map.read_only {
+            // Nobody can be excluded any more once metadata cannot be written, and not soon once a
+            // hold was given up.
+            if !settled && !self.map.read_only && !self.map.given_up {
                 position += 1;
                 continue;
             }

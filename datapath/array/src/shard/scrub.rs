@@ -218,12 +218,16 @@ impl Shard {
         } = reports;
         let mut map = self.successor();
         map.window = None;
-        if !ok || self.decider().metadata_failed {
-            self.decider().scrub.failed = true;
-            io.event(Event::Pass {
-                pass: Pass::Scrub,
-                state: PassEvent::Stopped,
-            });
+        let spoiled = std::mem::take(&mut self.decider().hold.window_spoiled);
+        let failed = self.decider().metadata_failed;
+        if !ok || failed {
+            if !spoiled || failed {
+                self.decider().scrub.failed = true;
+                io.event(Event::Pass {
+                    pass: Pass::Scrub,
+                    state: PassEvent::Stopped,
+                });
+            }
             self.begin_broadcast(map, Vec::new(), Vec::new(), io);
             return 1;
         }

@@ -80,6 +80,10 @@ impl Shared {
     /// Whether a flush of `member` that ended so has made everything durable that was written
     /// before it: not when another flush of the same drive failed.
     pub(super) fn is_flushed(&self, member: MemberIndex, incarnation: u32, status: Status) -> bool {
+        if status == Status::Gone {
+            // The drive was not there to begin it; if it comes back, it may still have everything.
+            return false;
+        }
         let failed = &self.failed[member.at()];
         let this = incarnation.wrapping_add(1);
         if !status.is_ok() {

@@ -7,6 +7,7 @@
 //! A ticket whose map changed before it began to write is planned anew. All member writes of a
 //! ticket are submitted in one turn, so that a killed process has begun all of them or none.
 
+mod answer;
 mod planning;
 mod scrub;
 mod transfer;
@@ -18,9 +19,10 @@ use memory::SegmentList;
 use units::{MemberIndex, Role, RoleSet, StripeIndex, bytes_usize};
 
 pub(super) use self::scrub::Looking;
+use super::kept::Kept;
 use super::{DriveIo, Shard};
 use crate::buffers::TicketBuffers;
-use crate::io::{Io, MemberFailure};
+use crate::io::Io;
 use crate::map::Pass;
 use crate::plan::{Band, Method};
 use crate::planted::{self, Fault};
@@ -114,8 +116,20 @@ pub(super) struct Ticket {
     errors: RoleSet,
     /// What returned an error is tried once more, because nothing else is left.
     second_try: bool,
+    /// Roles whose members were gone when they were read, and the map's serial then.
+    pub(super) gone: RoleSet,
+    pub(super) gone_serial: u64,
     pending: u32,
     answered: bool,
+    /// It was answered because the hold was given up; and looks since it began.
+    pub(super) given_up: bool,
+    pub(super) attempts: u8,
+    /// Pieces of it were logged: the next engine may write them, and what is planned after it must
+    /// find them in their place.
+    pub(super) logged: bool,
+    /// It is carried out although it was answered, from a copy of what the guest wrote.
+    pub(super) keeps: bool,
+    pub(super) kept: Option<Kept>,
     failures: Vec<(MemberIndex, u32)>,
     pub(super) looking: Looking,
     /// The slot of the log that holds its pieces; some piece could not be written.
@@ -151,8 +165,15 @@ impl Default for Ticket {
             media: RoleSet::EMPTY,
             errors: RoleSet::EMPTY,
             second_try: false,
+            gone: RoleSet::EMPTY,
+            gone_serial: 0,
             pending: 0,
             answered: false,
+            given_up: false,
+            attempts: 0,
+            logged: false,
+            keeps: false,
+            kept: None,
             failures: Vec::new(),
             looking: Looking::default(),
             log_slot: None,
@@ -195,6 +216,7 @@ impl Ticket {
     /// Its pieces are on their way to a slot of the log.
     pub(super) fn begin_log(&mut self, slot: u32, pieces: usize) {
         self.step = Step::Logging;
+        self.logged = !planted::is(Fault::GivenUpLogForgotten);
         self.log_slot = Some(slot);
         self.log_failed = false;
         self.pending = u32::try_from(pieces).expect("at most 64 roles");
@@ -210,6 +232,28 @@ impl Ticket {
     /// Whether its memory is the guest's again.
     pub(super) fn is_answered(&self) -> bool {
         self.answered
+    }
+
+    /// Whether what it asked of drives is not answered.
+    pub(super) fn is_at_drives(&self) -> bool {
+        let asks = matches!(self.step, Step::Reading | Step::Logging | Step::Writing);
+        asks && self.pending > 0
+    }
+
+    /// Whether what it reads now is all that is left to try.
+    pub(super) fn is_second_try(&self) -> bool {
+        self.second_try
+    }
+
+    /// Whether all is written.
+    pub(super) fn is_at_barrier(&self) -> bool {
+        self.step == Step::Barrier
+    }
+
+    /// What returned an error is read again, for the last time.
+    pub(super) fn forget_errors(&mut self) {
+        self.media = RoleSet::EMPTY;
+        self.second_try = true;
     }
 
     /// It may write in place.
@@ -242,7 +286,11 @@ impl Shard {
         ticket.step = Step::Claiming;
         ticket.media = RoleSet::EMPTY;
         ticket.second_try = false;
+        ticket.gone = RoleSet::EMPTY;
         ticket.answered = false;
+        ticket.given_up = false;
+        ticket.attempts = 0;
+        (ticket.logged, ticket.keeps) = (false, false);
         ticket.failures.clear();
         let lanes = ticket.lanes.clone();
         if self.lanes.claim(slot, cell, lanes) {
@@ -279,6 +327,10 @@ impl Shard {
 
     /// Plans the ticket by what is known now, and takes its buffers.
     fn start_ticket(&mut self, slot: u32, io: &mut impl Io) {
+        if self.tickets[slot].given_up && !self.tickets[slot].keeps {
+            self.end_ticket(slot);
+            return;
+        }
         let kind = self.tickets[slot].order.kind;
         let asked = matches!(kind, Kind::Write(_) | Kind::Read { .. });
         self.tickets[slot].avoids = self.late.any_slow && asked;
@@ -289,9 +341,24 @@ impl Shard {
         }
         let ticket = &mut self.tickets[slot];
         if planned.is_err() && !ticket.media.is_empty() && !ticket.second_try {
-            ticket.second_try = true;
-            ticket.media = RoleSet::EMPTY;
+            ticket.forget_errors();
             planned = self.plan_ticket(slot);
+        }
+        if planned.is_err() && self.is_decided_since(slot) {
+            self.wake_ticket(slot);
+            return;
+        }
+        if planned.is_err() && self.awaits_decision(slot) {
+            self.hold.push_ticket(slot);
+            return;
+        }
+        if planned.is_err() && self.must_be_carried_out(slot) {
+            if self.keep(slot) {
+                self.tickets[slot].given_up = true;
+                self.answer_ticket(slot, Status::Media, io);
+            }
+            self.hold.push_ticket(slot);
+            return;
         }
         if planned.is_err() {
             self.answer_ticket(slot, Status::Media, io);
@@ -356,6 +423,10 @@ impl Shard {
     /// Issues the reads or writes that a ticket waits to issue, all or none. A ticket whose map
     /// changed is planned anew instead.
     fn try_issue(&mut self, slot: u32, io: &mut impl Io) -> bool {
+        if self.tickets[slot].given_up && !self.tickets[slot].keeps {
+            self.end_ticket(slot);
+            return true;
+        }
         if self.is_stale(slot) && !planted::is(Fault::PlanOfAnOldMap) {
             self.replan(slot);
             return true;
@@ -416,20 +487,19 @@ impl Shard {
         let forgotten = !reading && planted::is(Fault::FailedWriteForgotten);
         if !status.is_ok() && !forgotten {
             if !reading || status == Status::Gone {
-                self.report(MemberFailure {
-                    member,
-                    incarnation,
-                    status,
-                    late: false,
-                });
+                self.report(done, status);
             }
             let ticket = &mut self.tickets[slot];
-            let scrubs = ticket.order.kind == Kind::Repair(Pass::Scrub);
             if reading {
                 ticket.errors = ticket.errors.with(role);
+                if status == Status::Gone {
+                    if ticket.gone.is_empty() {
+                        ticket.gone_serial = self.map.serial;
+                    }
+                    ticket.gone = ticket.gone.with(role);
+                }
                 self.counters.media_errors += 1;
-            }
-            if !reading || (scrubs && status == Status::Gone) {
+            } else {
                 ticket.failures.push((member, incarnation));
             }
         } else if !reading {
@@ -493,7 +563,7 @@ impl Shard {
         self.release_buffers(slot);
         let ticket = &mut self.tickets[slot];
         ticket.step = Step::Barrier;
-        if planted::is(Fault::AnswerBeforeExclusion) {
+        if planted::is(Fault::AnswerBeforeExclusion) || planted::is(Fault::HeldWriteAnswered) {
             ticket.failures.clear();
         }
         if ticket.failures.is_empty() && ticket.barrier <= self.effective {
@@ -501,92 +571,5 @@ impl Shard {
         } else {
             self.barrier_waiters.push(slot);
         }
-    }
-
-    /// Answers tickets whose membership change is effective.
-    pub(super) fn settle_tickets(&mut self, io: &mut impl Io) -> usize {
-        let mut moved = 0;
-        let mut position = 0;
-        while position < self.barrier_waiters.len() {
-            let slot = self.barrier_waiters[position];
-            match self.ticket_verdict(slot) {
-                None => position += 1,
-                Some(status) => {
-                    self.barrier_waiters.swap_remove(position);
-                    self.finish_ticket(slot, status, io);
-                    moved += 1;
-                }
-            }
-        }
-        moved
-    }
-
-    fn ticket_verdict(&self, slot: u32) -> Option<Status> {
-        let Ticket {
-            barrier, failures, ..
-        } = &self.tickets[slot];
-        if self.map.read_only && !failures.is_empty() {
-            return Some(Status::Media);
-        }
-        let depends_on = if planted::is(Fault::AnswerBeforeEveryReactor) {
-            0
-        } else if failures.is_empty() {
-            *barrier
-        } else {
-            self.map.barrier.max(*barrier)
-        };
-        let settled = failures
-            .iter()
-            .all(|&(member, incarnation)| self.map.settled(member, incarnation));
-        if self.effective < depends_on || !settled {
-            return None;
-        }
-        let beyond = failures
-            .iter()
-            .any(|&(member, _)| self.map.hopeless[member.at()]);
-        Some(if beyond { Status::Media } else { Status::Ok })
-    }
-
-    fn finish_ticket(&mut self, slot: u32, status: Status, io: &mut impl Io) {
-        if status.is_ok() && self.looks_again(slot) {
-            self.replan(slot);
-            return;
-        }
-        self.answer_ticket(slot, status, io);
-        self.end_ticket(slot);
-    }
-
-    fn answer_ticket(&mut self, slot: u32, status: Status, io: &mut impl Io) {
-        let ticket = &mut self.tickets[slot];
-        if std::mem::replace(&mut ticket.answered, true) {
-            return;
-        }
-        let TicketOrder {
-            kind,
-            work,
-            stripe,
-            cell,
-            ..
-        } = ticket.order;
-        match kind {
-            Kind::Repair(Pass::Scrub) => self.answer_scrub(slot, status, io),
-            Kind::Repair(_) => self.background.ticket_done(stripe, cell, status),
-            Kind::Write(_) | Kind::Clear | Kind::Read { .. } => {
-                self.work_ticket_done(work, status, io);
-            }
-        }
-    }
-
-    fn end_ticket(&mut self, slot: u32) {
-        self.end_log(slot);
-        self.release_buffers(slot);
-        let Shard {
-            tickets,
-            lanes,
-            granted,
-            ..
-        } = self;
-        lanes.release(slot, |next| granted.push(next));
-        tickets.release(slot);
     }
 }

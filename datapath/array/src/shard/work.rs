@@ -30,6 +30,19 @@ pub(super) struct Work {
     /// Tickets under way.
     pending: u32,
     status: Status,
+    /// Looks since it began to wait.
+    attempts: u8,
+}
+
+impl Work {
+    /// One more look at a piece that is not cut: when it is old, what is left of it fails.
+    pub(super) fn age(&mut self, old: u8) {
+        self.attempts = self.attempts.saturating_add(1);
+        if self.attempts > old && self.cut < self.blocks {
+            self.cut = self.blocks;
+            self.status = self.status.and(Status::Media);
+        }
+    }
 }
 
 impl Default for Work {
@@ -48,6 +61,7 @@ impl Default for Work {
             cell: 0,
             pending: 0,
             status: Status::Ok,
+            attempts: 0,
         }
     }
 }
@@ -94,6 +108,7 @@ impl Shard {
             cell: 0,
             pending: 0,
             status: Status::Ok,
+            attempts: 0,
         };
         self.waiting_works.push_back(slot);
         true
@@ -131,7 +146,10 @@ impl Shard {
                 start,
                 blocks,
             };
-            if !self.is_skipped(work, piece) {
+            if work.operation.changes() && self.map.is_given_up(stripe) {
+                let work = &mut self.works[slot];
+                work.status = work.status.and(Status::Media);
+            } else if !self.is_skipped(work, piece) {
                 let (count, all) = self.cut_stripe(slot, piece, io);
                 made += count;
                 if !all {

@@ -54,6 +54,8 @@ fn main() -> ExitCode {
             total.missed.0 += outcome.missed.0;
             total.missed.1 += outcome.missed.1;
             total.refused += outcome.refused;
+            total.spells += outcome.spells;
+            total.given_up += outcome.given_up;
             continue;
         }
         failed += 1;
@@ -73,6 +75,8 @@ fn main() -> ExitCode {
         returned,
         missed,
         refused,
+        spells,
+        given_up,
     } = total;
     let permille = missed.0 * 1000 / missed.1.max(1);
     println!(
@@ -80,7 +84,8 @@ fn main() -> ExitCode {
          {crashes} stops ({logged} on the log), {probed} torn blocks written, \
          {rotten} rotten blocks scrubbed, {late} members late, \
          {returned} members returned that lacked {permille} in \
-         1000 of their regions ({refused} might not)",
+         1000 of their regions ({refused} might not), \
+         {spells} spells ({given_up} given up)",
         wanted.first
     );
     if failed > 0 {

@@ -32,8 +32,10 @@ impl History {
             self.turn(&mut world, 20);
         }
         self.calm(&mut world);
-        self.run_until(&mut world, |history, _| {
-            history.client.pending() == 0 && history.given.is_none()
+        self.run_until(&mut world, |history, world| {
+            // A command waits for as long as the array does.
+            let holds = world.shards[world.home].map().is_holding();
+            history.client.pending() == 0 && (history.given.is_none() || holds)
         });
         drop(world.die());
     }
@@ -43,6 +45,8 @@ impl History {
         let (data, parity) = (self.geometry.data(), self.geometry.parity());
         self.run_until(world, |history, world| {
             let waits = history.change.is_some() || history.client.pending() > 0;
+            // What was given up need not be rewritten.
+            let waits = waits || world.is_in_trouble();
             history.started && history.given.is_none() && !waits && world.is_quiet()
         });
         if data == 1 || parity == 0 || !self.is_sound(world) || self.torn {
@@ -76,6 +80,10 @@ impl History {
     /// Faults stop; everything is answered, filled again and consistent.
     pub(super) fn settle(&mut self, world: &mut World) {
         self.calm(world);
+        if self.spell.is_some() {
+            self.explain(world);
+            self.end_spell(world);
+        }
         if self.random.happens(400) {
             self.check_rewrites(world);
         }
@@ -95,7 +103,8 @@ impl History {
                 .members
                 .iter()
                 .any(|member| member.state == MapState::Lost);
-            if self.geometry.parity() == 0 || (!lost && map.is_optimal()) {
+            let well = self.geometry.parity() == 0 || (!lost && map.is_optimal());
+            if well && !world.is_in_trouble() {
                 break;
             }
             self.replace_one(world);

@@ -37,6 +37,10 @@ impl History {
             };
             drive.hung &= self.random.happens(stays);
         }
+        if self.is_spelled {
+            // One thing at a time: some member may be about to be left out.
+            return;
+        }
         // What a starved reactor has planned should be out of date when it gets room.
         if world.outside.starved.is_some() && self.random.happens(700) {
             self.replace_one(world);

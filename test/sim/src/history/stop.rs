@@ -13,8 +13,9 @@ impl History {
     /// The process is killed or the power fails.
     pub(super) fn crash(&mut self, mut world: World) -> Vec<SimDrive> {
         self.outcome.crashes += 1;
+        let in_a_spell = self.leave_spell(&mut world);
         // A record that is only in the caches, and the next stop before the next record counts.
-        let ending = if self.record_in_doubt {
+        let ending = if self.record_in_doubt || in_a_spell {
             STEPS
         } else {
             self.random.below(7)
@@ -26,18 +27,19 @@ impl History {
         self.record_in_doubt = is_killed;
         let is_protected = self.geometry.parity() > 0;
         let at_once = std::mem::take(&mut self.dies_at_once);
-        let may_fill = !at_once && self.rot.is_empty() && self.is_soundly_degraded(&world);
+        let calm = !at_once && !in_a_spell;
+        let may_fill = calm && self.rot.is_empty() && self.is_soundly_degraded(&world);
         if may_fill && self.random.happens(300) {
             self.write_until_whole(&mut world);
         }
-        let logs = is_protected && self.is_soundly_degraded(&world) && self.random.happens(700);
-        let logs = logs || at_once;
+        let may_log = calm && is_protected && self.is_soundly_degraded(&world);
+        let logs = at_once || (may_log && self.random.happens(700));
         if logs && !at_once {
             self.write_on_the_log(&mut world);
         }
         let logs = logs && self.is_soundly_degraded(&world);
         self.outcome.logged += u64::from(logs);
-        let may_tear = !is_protected || self.is_sound(&world) || logs;
+        let may_tear = in_a_spell || !is_protected || self.is_sound(&world) || logs;
         if !may_tear {
             self.quiesce(&mut world, power);
         }
@@ -57,7 +59,7 @@ impl History {
         }
         let victim = self
             .victim(&world)
-            .filter(|_| !self.record_in_doubt && may_tear);
+            .filter(|_| !self.record_in_doubt && may_tear && !in_a_spell);
         self.torn |= is_protected && may_tear;
         let mut drives = world.die();
         for drive in &mut drives {
@@ -83,7 +85,10 @@ impl History {
 
     /// The next engine finds the array again, and starts it.
     pub(super) fn restart(&mut self, mut drives: Vec<SimDrive>) -> World {
+        self.spell = None;
+        self.is_spelled = false;
         for drive in &mut drives {
+            drive.end_spell();
             if !self.forced && self.random.happens(300) {
                 drive.heal();
             }

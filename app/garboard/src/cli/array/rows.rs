@@ -1,6 +1,6 @@
 //! How arrays look in a table.
 
-use control::view::{ArrayView, FoundArray};
+use control::view::{ArrayView, FoundArray, HeldMember, HoldView};
 
 use crate::cli::drive::place;
 use crate::output::{Row, or_dash, size, word};
@@ -64,6 +64,7 @@ impl Row for ArrayView {
                 or_dash((!self.spares.is_empty()).then(|| self.spares.join(", "))),
             ),
             ("pool", or_dash(self.pool.as_ref())),
+            ("hold", or_dash(self.hold.as_ref().map(held))),
             ("update", self.update.to_string()),
             (
                 "jobs",
@@ -87,6 +88,24 @@ impl Row for ArrayView {
         );
         details
     }
+}
+
+/// What an array waits for, in a sentence.
+fn held(hold: &HoldView) -> String {
+    let member = |held: &HeldMember| {
+        let drive = held.drive.as_deref().unwrap_or("no drive");
+        format!("member {} on {drive}: {}", held.member, held.cause)
+    };
+    let members: Vec<String> = hold.members.iter().map(member).collect();
+    let left = match hold.left_s {
+        Some(left) => format!("requests fail in {}", progress::duration(left)),
+        None => "requests fail".to_owned(),
+    };
+    format!(
+        "for {}, {left}; {}",
+        progress::duration(hold.waited_s),
+        members.join(", ")
+    )
 }
 
 impl Row for FoundArray {

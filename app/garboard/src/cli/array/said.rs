@@ -168,7 +168,8 @@ pub(crate) struct Modify {
     /// Background work makes room when guests see more than this
     #[arg(long, value_name = "MICROSECONDS")]
     pub(super) latency_target: Option<u64>,
-    /// How long requests beyond redundancy are held before they fail
+    /// How long requests wait for members that the array cannot do without; whole seconds, 0: not
+    /// at all
     #[arg(long, value_name = "MILLISECONDS")]
     pub(super) hold_timeout: Option<u64>,
     /// A scrub takes at most so many user bytes per second; 0: as the background goes

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use block::{Operation, Status};
 use units::{MemberIndex, StripeIndex};
 
+use super::super::hold::may_pass;
 use super::super::{DriveIo, IoOwner, Order, Shard};
-use crate::coordinator::{
-    Commit, CommitPhase, Ending, Refusal, can_exclude, cause_of, record_bytes,
-};
+use super::exclude::Fate;
+use crate::coordinator::{Commit, CommitPhase, Ending, Refusal, cause_of, record_bytes};
 use crate::format::{ArrayConfig, ExclusionCause, MemberState};
-use crate::io::{Event, Io, PassEvent};
+use crate::io::{Event, Io, MemberFailure, PassEvent};
 use crate::planted::{self, Fault};
 use crate::regions::Suspects;
 
@@ -76,7 +76,7 @@ impl Shard {
         }
         commit.todo = self.phase_members(&commit);
         let failed = &commit.failed;
-        let went_well = |member: &MemberIndex| failed.iter().all(|(other, _)| other != member);
+        let went_well = |member: &MemberIndex| failed.iter().all(|other| other.member != *member);
         commit.todo.retain(went_well);
         self.decider().commit = Some(commit);
         1
@@ -147,7 +147,13 @@ impl Shard {
             status = status.and(Status::Media);
         }
         if !status.is_ok() {
-            commit.failed.push((member, status));
+            commit.failed.push(MemberFailure {
+                member,
+                incarnation,
+                status,
+                late: false,
+                passing: may_pass(operation, status),
+            });
         }
         if commit.phase == CommitPhase::FlushData {
             self.shared.finish_flush(member, status.is_ok());
@@ -156,6 +162,8 @@ impl Shard {
 
     /// Some members failed while a record went out: a later record without them goes out next.
     /// Each record that was written is an update of its own: a part of the members may hold it.
+    /// Only when a member is waited for the same record goes out again, because a member in sync
+    /// must not be two updates behind.
     pub(super) fn recommit(&mut self, mut commit: Commit, io: &mut impl Io) {
         let failed = std::mem::take(&mut commit.failed);
         let id = self.decider().draw_id();
@@ -166,11 +174,30 @@ impl Shard {
         } else {
             commit.config.next(id)
         };
-        for (member, status) in failed {
-            if !can_exclude(&self.map.geometry, &next, member) {
+        let mut trial = commit.config.clone();
+        let mut waits = false;
+        for failure in &failed {
+            let fate = self.fate(&trial, failure);
+            if fate == Fate::Hopeless || self.map.read_only {
                 self.fail_metadata(commit.answers, io);
                 return;
             }
+            waits |= fate == Fate::Held;
+            if fate == Fate::Excluded {
+                self.exclude(&mut trial, failure.member, cause_of(failure.status));
+            }
+        }
+        if waits {
+            // One of which nobody knows what it holds is not waited for, nor are others with it.
+            let hopeless = |failure: &MemberFailure| self.map.hopeless[failure.member.at()];
+            if failed.iter().any(hopeless) {
+                self.fail_metadata(commit.answers, io);
+            } else {
+                self.commit_waits(commit, failed, io);
+            }
+            return;
+        }
+        for MemberFailure { member, status, .. } in failed {
             let late = status == Status::Gone && self.is_silent(member);
             let cause = if late {
                 ExclusionCause::TooSlow
@@ -198,6 +225,28 @@ impl Shard {
         self.begin_commit(commit);
     }
 
+    /// Members that failed are waited for: this phase goes on with them.
+    fn commit_waits(
+        &mut self,
+        mut commit: Commit,
+        mut failed: Vec<MemberFailure>,
+        io: &mut impl Io,
+    ) {
+        let config = &commit.config;
+        let in_sync = |failure: &MemberFailure| {
+            config.members[failure.member.at()].state == MemberState::InSync
+        };
+        let waiting = failed.extract_if(.., |failure| failure.passing && in_sync(failure));
+        let waiting: Vec<MemberFailure> = waiting.collect();
+        commit.failed = failed;
+        commit.todo = waiting.iter().map(|failure| failure.member).collect();
+        if commit.phase == CommitPhase::FlushRecord {
+            commit.phase = CommitPhase::Write;
+        }
+        self.decider().commit = Some(commit);
+        self.hold(&waiting, &[], io);
+    }
+
     /// The array takes no more writes: it does not guess what is on its members.
     pub(super) fn fail_metadata(&mut self, answers: Vec<u64>, io: &mut impl Io) {
         self.decider().metadata_failed = true;
@@ -211,6 +260,8 @@ impl Shard {
         }
         let mut map = self.successor();
         map.read_only = true;
+        map.held.fill(false);
+        map.given_up = false;
         self.begin_broadcast(map, Vec::new(), Vec::new(), io);
     }
 

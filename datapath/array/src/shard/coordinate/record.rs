@@ -139,6 +139,7 @@ impl Shard {
                 member.data_offset = place.layout.data.offset;
                 member.incarnation += 1;
                 map.hopeless[position] = false;
+                decider.hold.is_replaced(MemberIndex::from_at(position));
                 map.missed[position] = missed_by(record, &decider.keeper);
             }
             member.state = match (record.state, member.state) {
@@ -152,6 +153,7 @@ impl Shard {
                 (MemberState::Rebuilding { until, .. }, _) => MapState::Rebuilding { until },
                 (MemberState::Excluded { .. } | MemberState::Missing, _) => MapState::Lost,
             };
+            map.held[position] &= member.state == MapState::InSync;
             assert!(map.trusted_until.0 <= stripes);
         }
         map

@@ -53,7 +53,8 @@ impl Shard {
             assert_ne!(stripe, planted::POISON_STRIPE, "a planted panic");
         }
         let changes = !matches!(kind, Kind::Read { .. });
-        let torn = self.map.is_torn(self.tickets[slot].order.stripe);
+        let stripe = self.tickets[slot].order.stripe;
+        let torn = self.map.is_torn(stripe) || self.map.is_given_up(stripe);
         if changes && (self.map.read_only || torn || self.is_region_lost(slot)) {
             return Err(Beyond);
         }

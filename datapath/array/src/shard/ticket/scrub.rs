@@ -121,11 +121,19 @@ impl Shard {
     pub(super) fn scrub_reads_done(&mut self, slot: u32, io: &mut impl Io) {
         let ticket = &mut self.tickets[slot];
         let errors = std::mem::take(&mut ticket.errors);
-        if !ticket.failures.is_empty() {
-            // A drive is gone: once its member is out, everything is looked at without it.
+        if !ticket.gone.is_empty() {
+            // A drive is gone: once its member is out, or back, everything is looked at anew.
             self.release_buffers(slot);
-            self.tickets[slot].step = Step::Barrier;
-            self.barrier_waiters.push(slot);
+            if self.is_decided_since(slot) {
+                self.wake_ticket(slot);
+            } else if self.awaits_decision(slot) {
+                self.hold.push_ticket(slot);
+            } else if self.map.is_broken() {
+                self.answer_ticket(slot, Status::Media, io);
+                self.end_ticket(slot);
+            } else {
+                self.wake_ticket(slot);
+            }
             return;
         }
         match ticket.looking.look {
@@ -214,10 +222,24 @@ impl Shard {
         true
     }
 
+    /// Begins to look anew, if it is a scrub's: drives that were gone are there again, or out.
+    pub(in crate::shard) fn forget_look(&mut self, slot: u32) {
+        if !self.is_scrub(slot) {
+            return;
+        }
+        let ticket = &mut self.tickets[slot];
+        ticket.looking.look = match ticket.looking.look {
+            Look::Cell => Look::Cell,
+            Look::Block | Look::Writing | Look::Verify => Look::Block,
+        };
+        ticket.failures.clear();
+        ticket.second_try = false;
+    }
+
     /// The ticket ends without having looked: its stripe cannot be read any more.
     pub(super) fn answer_scrub(&mut self, slot: u32, status: Status, io: &mut impl Io) {
         let TicketOrder { stripe, cell, .. } = self.tickets[slot].order;
-        let broken = self.map.read_only || self.map.is_torn(stripe);
+        let broken = self.map.is_broken() || self.map.is_torn(stripe);
         let mut verdict = status;
         if !status.is_ok() && !broken {
             self.find(slot, ScrubOutcome::Lost, io);

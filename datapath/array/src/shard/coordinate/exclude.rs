@@ -1,0 +1,206 @@
+//! What becomes of members that failed: left out, waited for, or beyond help.
+
+use std::time::Duration;
+
+use block::Status;
+use units::MemberIndex;
+
+use super::super::{DriveIo, IoOwner, Shard};
+use super::commit_of;
+use super::hold::RollCall;
+use crate::coordinator::{Commit, CommitPhase, cause_of};
+use crate::format::{ArrayConfig, ExclusionCause, MemberState};
+use crate::io::{Io, MemberFailure};
+use crate::map::MapState;
+use crate::planted::{self, Fault};
+
+/// How long an exclusion waits to hear which members are gone besides.
+const ROLL_CALL: Duration = Duration::from_millis(50);
+
+/// What shall become of a member that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// The array goes on without it.
+    Excluded,
+    /// The array waits for it.
+    Held,
+    /// The array cannot do without it, and it may have lost something.
+    Hopeless,
+}
+
+impl Shard {
+    pub(super) fn begin_exclusion(&mut self, io: &mut impl Io) -> usize {
+        if let Some(moved) = self.call_roll(io) {
+            return moved;
+        }
+        let failures = std::mem::take(&mut self.decider().failures);
+        let live = |failure: &MemberFailure| !self.map.settled(failure.member, failure.incarnation);
+        let live: Vec<MemberFailure> = failures.into_iter().filter(live).collect();
+        if live.is_empty() {
+            return 1;
+        }
+        if self.decider().metadata_failed {
+            return 0;
+        }
+        let id = self.decider().draw_id();
+        let next = self.decider().config.next(id);
+        self.begin_commit_excluding(next, live, io);
+        1
+    }
+
+    /// When a member is gone, asks the others whether they are there: what takes some members away
+    /// often takes all, and then none is left out. `None` once that is known.
+    fn call_roll(&mut self, io: &mut impl Io) -> Option<usize> {
+        let now = io.now();
+        if let Some(call) = self.decider().hold.call {
+            if call.pending > 0 && now < call.until {
+                return Some(0);
+            }
+            self.decider().hold.call = None;
+            return None;
+        }
+        let failures = &self.coordinator.as_deref().expect("the home").failures;
+        let is_gone = |failure: &MemberFailure| {
+            let settled = self.map.settled(failure.member, failure.incarnation);
+            let may_be = matches!(failure.status, Status::Gone | Status::Media);
+            may_be && failure.passing && !failure.late && !settled
+        };
+        if !failures.iter().any(is_gone) {
+            return None;
+        }
+        let asked = (0..self.map.members.len()).map(MemberIndex::from_at);
+        let asked = asked.filter(|&member| {
+            let in_sync = self.map.members[member.at()].state == MapState::InSync;
+            let told = failures.iter().any(|failure| failure.member == member);
+            in_sync && !told && !self.map.held[member.at()]
+        });
+        let asked: Vec<MemberIndex> = asked.collect();
+        if asked.is_empty() {
+            return None;
+        }
+        if !self.can_issue(asked.len(), io) {
+            return Some(0);
+        }
+        let keeper = &mut self.decider().hold;
+        keeper.calls = keeper.calls.wrapping_add(1);
+        let serial = keeper.calls;
+        keeper.call = Some(RollCall {
+            serial,
+            until: now + ROLL_CALL,
+            pending: asked.len(),
+        });
+        for &member in &asked {
+            self.ping(member, IoOwner::RollCall { serial }, io);
+        }
+        Some(asked.len())
+    }
+
+    /// A member was asked whether it is there.
+    pub(in crate::shard) fn roll_answered(&mut self, serial: u32, done: DriveIo, status: Status) {
+        let call = self.decider().hold.call.as_mut();
+        if let Some(call) = call.filter(|call| call.serial == serial) {
+            call.pending -= 1;
+        }
+        if !status.is_ok() {
+            self.report(done, Status::Gone);
+        }
+    }
+
+    /// Commits `next` without the members that failed. A member that cannot be done without is
+    /// not excluded but waited for, and so are those that failed together with it: perhaps all
+    /// come back.
+    fn begin_commit_excluding(
+        &mut self,
+        mut next: ArrayConfig,
+        mut failures: Vec<MemberFailure>,
+        io: &mut impl Io,
+    ) {
+        // Those that failed come first: the others are still there.
+        failures.sort_by_key(|failure| failure.late);
+        let mut excluded = Vec::new();
+        let mut hopeless = Vec::new();
+        let mut held = Vec::new();
+        let mut excludable = Vec::new();
+        for failure in failures {
+            let MemberFailure {
+                member,
+                status,
+                late,
+                ..
+            } = failure;
+            let fate = self.fate(&next, &failure);
+            if late && !(fate == Fate::Excluded && self.may_be_late(&next, member)) {
+                continue;
+            }
+            match fate {
+                Fate::Excluded => {
+                    let cause = if late {
+                        ExclusionCause::TooSlow
+                    } else {
+                        cause_of(status)
+                    };
+                    self.exclude(&mut next, member, cause);
+                    excluded.push((member, status));
+                    excludable.push(failure);
+                }
+                Fate::Held => held.push(failure),
+                Fate::Hopeless => hopeless.push(failure),
+            }
+        }
+        if !hopeless.is_empty() || !held.is_empty() {
+            if !held.is_empty() {
+                held.extend(excludable.extract_if(.., |failure| failure.passing));
+            }
+            // Those that can be excluded are, in the next step.
+            self.decider().failures = excludable;
+            self.hold(&held, &hopeless, io);
+            return;
+        }
+        if excluded.is_empty() {
+            return;
+        }
+        let places = self.decider().places.clone();
+        let commit = commit_of(next, places, CommitPhase::FlushData);
+        self.begin_commit(Commit {
+            excluded,
+            phase: CommitPhase::Write,
+            ..commit
+        });
+    }
+
+    /// What shall become of a member, if the configuration were this.
+    pub(super) fn fate(&self, config: &ArrayConfig, failure: &MemberFailure) -> Fate {
+        let MemberFailure {
+            member,
+            status,
+            passing,
+            ..
+        } = *failure;
+        if config.members[member.at()].state != MemberState::InSync {
+            return Fate::Excluded;
+        }
+        let keeper = &self.coordinator.as_deref().expect("the home").hold;
+        let full = status == Status::NoSpace && passing && !keeper.tired[member.at()];
+        if full && !planted::is(Fault::FullMemberExcluded) {
+            return Fate::Held;
+        }
+        let is_gone = |other: usize| {
+            let full =
+                |held: &(MemberIndex, Status)| held.0.at() == other && held.1 == Status::NoSpace;
+            let holding = keeper.holding.as_ref();
+            let full = holding.is_some_and(|holding| holding.members.iter().any(full));
+            self.map.held[other] && !full
+        };
+        let group = self.map.geometry.group_members();
+        let first = member.at() / group * group;
+        let left = (first..first + group).filter(|&other| {
+            let in_sync = config.members[other].state == MemberState::InSync;
+            other != member.at() && in_sync && !is_gone(other)
+        });
+        match (left.count() >= self.map.geometry.data(), passing) {
+            (true, _) => Fate::Excluded,
+            (false, true) if !self.map.hopeless[member.at()] => Fate::Held,
+            (false, _) => Fate::Hopeless,
+        }
+    }
+}

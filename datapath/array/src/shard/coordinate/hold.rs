@@ -1,0 +1,477 @@
+//! Members that fail and that the array waits for, on the home shard: when the hold begins, who is
+//! in it, when it is given up, and when a member works again.
+//!
+//! A member is held when the array cannot do without it and what failed may pass, and when its
+//! host has no space left, because all drives of one host fill up together. From time to time the
+//! home reads from it. Once that goes well, and no shard has a request to it that has not gone
+//! well, it is a member as before. After the hold timeout those that can be left out are, and the
+//! others are given up: requests fail, and the home goes on looking.
+
+use std::time::Duration;
+
+use block::Status;
+use units::{Instant, MemberIndex, ReactorIndex};
+
+use super::super::{DriveIo, IoOwner, Shard};
+use super::exclude::Fate;
+use crate::coordinator::{Command, Coordinator};
+use crate::format::MemberState;
+use crate::io::{Event, Io, MemberFailure, Message};
+use crate::map::ArrayMap;
+
+/// Between two looks at all members that are held.
+const LOOK_PAUSE: Duration = Duration::from_millis(200);
+/// When some members work again, so long is waited for the others before they are left out.
+const STRAGGLERS: Duration = Duration::from_secs(2);
+/// A hold that begins so soon after one that was given up is the same.
+const RELAPSE: Duration = Duration::from_secs(10);
+
+/// Members that are waited for.
+#[derive(Clone, Debug)]
+pub(crate) struct Holding {
+    since: Instant,
+    pub(super) members: Vec<(MemberIndex, Status)>,
+    given_up: bool,
+    /// When one of them worked again.
+    eased: Option<Instant>,
+    look_at: Instant,
+}
+
+/// How far the look at the members that are held is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Look {
+    #[default]
+    Waiting,
+    /// The next member is to be read from.
+    Next { position: usize },
+    /// A member is read from.
+    Reading { position: usize },
+    /// Shards are asked whether their requests to it have gone well.
+    Asking {
+        position: usize,
+        member: MemberIndex,
+        todo: Vec<ReactorIndex>,
+        pending: usize,
+        waits: bool,
+    },
+}
+
+/// What the home keeps for holds.
+#[derive(Debug)]
+pub(crate) struct HoldKeeper {
+    pub(super) holding: Option<Holding>,
+    look: Look,
+    /// By member: it was waited for long enough and is left out now.
+    pub(super) tired: Vec<bool>,
+    /// When the last hold that was given up began and ended.
+    last: Option<(Instant, Instant)>,
+    /// A pass was given up in the window that is open.
+    pub(in crate::shard) window_spoiled: bool,
+    /// Who is asked whether more members are gone than one.
+    pub(super) call: Option<RollCall>,
+    pub(super) calls: u32,
+}
+
+/// All members that count are read from, because one is gone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RollCall {
+    pub(super) serial: u32,
+    pub(super) until: Instant,
+    pub(super) pending: usize,
+}
+
+/// A hold, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HoldStatus {
+    /// When it began.
+    pub since: Instant,
+    /// When it is given up, or was.
+    pub until: Instant,
+    /// Whether it was given up.
+    pub given_up: bool,
+    /// Who is waited for, and what their drives said.
+    pub members: Vec<(MemberIndex, Status)>,
+}
+
+impl HoldKeeper {
+    /// For so many members.
+    pub(crate) fn new(members: usize) -> HoldKeeper {
+        HoldKeeper {
+            holding: None,
+            look: Look::Waiting,
+            tired: vec![false; members],
+            last: None,
+            window_spoiled: false,
+            call: None,
+            calls: 0,
+        }
+    }
+
+    /// Another drive is in a member's place.
+    pub(super) fn is_replaced(&mut self, member: MemberIndex) {
+        self.tired[member.at()] = false;
+    }
+
+    /// Whether answers of other shards are still to come.
+    pub(crate) fn is_asking(&self) -> bool {
+        matches!(self.look, Look::Asking { pending, .. } if pending > 0)
+    }
+
+    /// When the home is to go on although nobody answers.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let call = self.call.map(|call| call.until);
+        let waiting = self.look == Look::Waiting;
+        let holding = self.holding.as_ref().filter(|_| waiting);
+        let look = holding.map(|holding| holding.look_at);
+        call.into_iter().chain(look).min()
+    }
+}
+
+impl Shard {
+    /// What is waited for, on the home shard.
+    #[must_use]
+    pub fn hold_status(&self) -> Option<HoldStatus> {
+        let coordinator = self.coordinator.as_deref()?;
+        let holding = coordinator.hold.holding.as_ref()?;
+        Some(HoldStatus {
+            since: holding.since,
+            until: holding.since + timeout(coordinator),
+            given_up: holding.given_up,
+            members: holding.members.clone(),
+        })
+    }
+
+    /// One step of what holds ask for; nothing while a map is on its way.
+    pub(super) fn advance_holding(&mut self, io: &mut impl Io) -> usize {
+        let moved = self.hold_failures(io);
+        if moved > 0 {
+            return moved;
+        }
+        let decider = self.decider();
+        if decider.hold.holding.is_none() {
+            return self.advance_look(io);
+        }
+        let stops = |(_, command): &(u64, Command)| matches!(command, Command::Stop);
+        if decider.commands.iter().any(stops) {
+            self.abandon(io);
+            return 1;
+        }
+        if self.forget_settled(io) {
+            return 1;
+        }
+        let now = io.now();
+        let decider = self.decider();
+        let limit = timeout(decider);
+        let holding = decider.hold.holding.as_ref().expect("looked at");
+        let late = !holding.given_up && now.since(holding.since) >= limit;
+        let eased = holding.eased;
+        let straggles = eased.is_some_and(|eased| now.since(eased) >= STRAGGLERS);
+        if late || straggles {
+            return self.time_out(late, now, io);
+        }
+        self.advance_look(io)
+    }
+
+    // ---- beginning -----------------------------------------------------------------------
+
+    /// Takes from the failures that were told those that need no commit.
+    fn hold_failures(&mut self, io: &mut impl Io) -> usize {
+        let decider = self.coordinator.as_deref_mut().expect("the home");
+        if decider.failures.is_empty() || !decider.started || decider.metadata_failed {
+            return 0;
+        }
+        let failures = std::mem::take(&mut decider.failures);
+        let decider = self.coordinator.as_deref().expect("the home");
+        let config = decider.commit.as_ref().map(|commit| &commit.config);
+        let config = config.unwrap_or(&decider.config);
+        let (mut held, mut hopeless, mut rest) = (Vec::new(), Vec::new(), Vec::new());
+        for failure in failures {
+            let MemberFailure {
+                member,
+                incarnation,
+                ..
+            } = failure;
+            let known = failure.passing && self.map.held[member.at()];
+            if known || self.map.settled(member, incarnation) {
+                continue;
+            }
+            if failure.late {
+                // Nothing failed: it is left out, or it is not.
+                rest.push(failure);
+                continue;
+            }
+            match self.fate(config, &failure) {
+                Fate::Excluded => rest.push(failure),
+                Fate::Held => held.push(failure),
+                Fate::Hopeless => hopeless.push(failure),
+            }
+        }
+        self.decider().failures = rest;
+        if held.is_empty() && hopeless.is_empty() {
+            return 0;
+        }
+        self.hold(&held, &hopeless, io);
+        1
+    }
+
+    /// Waits for members from now on, and calls others hopeless.
+    pub(super) fn hold(
+        &mut self,
+        held: &[MemberFailure],
+        hopeless: &[MemberFailure],
+        io: &mut impl Io,
+    ) {
+        let mut map = self.successor();
+        let now = io.now();
+        let keeper = &mut self.decider().hold;
+        for &MemberFailure { member, status, .. } in held {
+            if std::mem::replace(&mut map.held[member.at()], true) {
+                continue;
+            }
+            let relapse = keeper.last.filter(|last| now.since(last.1) < RELAPSE);
+            let holding = keeper.holding.get_or_insert_with(|| Holding {
+                since: relapse.map_or(now, |last| last.0),
+                members: Vec::new(),
+                given_up: false,
+                eased: None,
+                look_at: now + LOOK_PAUSE,
+            });
+            holding.members.push((member, status));
+            io.event(Event::Holds { member, status });
+        }
+        for &MemberFailure { member, status, .. } in hopeless {
+            map.held[member.at()] = false;
+            map.hopeless[member.at()] = true;
+            io.event(Event::BeyondRedundancy { member, status });
+        }
+        map.barrier = map.serial;
+        self.begin_broadcast(map, Vec::new(), Vec::new(), io);
+    }
+
+    // ---- ending --------------------------------------------------------------------------
+
+    /// Members that are out, or hopeless, are not waited for; whether that changed the map.
+    fn forget_settled(&mut self, io: &mut impl Io) -> bool {
+        let held = self.map.held.clone();
+        let keeper = &mut self.decider().hold;
+        let holding = keeper.holding.as_mut().expect("looked at");
+        holding.members.retain(|(member, _)| held[member.at()]);
+        if !holding.members.is_empty() {
+            return false;
+        }
+        let mut map = self.successor();
+        self.end_if_empty(&mut map, io);
+        self.begin_broadcast(map, Vec::new(), Vec::new(), io);
+        true
+    }
+
+    /// Ends the hold when nobody is waited for any more.
+    fn end_if_empty(&mut self, map: &mut ArrayMap, io: &mut impl Io) {
+        let now = io.now();
+        let decider = self.decider();
+        let Some(holding) = decider
+            .hold
+            .holding
+            .take_if(|holding| holding.members.is_empty())
+        else {
+            return;
+        };
+        map.given_up = false;
+        decider.hold.last = holding.given_up.then_some((holding.since, now));
+        let after = now.since(holding.since);
+        io.event(Event::Resumes { after });
+    }
+
+    /// Leaves out whom the array can do without now, and gives up the others when it is `late`.
+    fn time_out(&mut self, late: bool, now: Instant, io: &mut impl Io) -> usize {
+        let leaving = self.dispensable(late);
+        let mut map = self.successor();
+        let decider = self.coordinator.as_deref_mut().expect("the home");
+        let limit = timeout(decider);
+        let holding = decider.hold.holding.as_mut().expect("looked at");
+        holding.eased = None;
+        for &(member, status) in &leaving {
+            map.held[member.at()] = false;
+            decider.hold.tired[member.at()] = true;
+            decider.failures.push(MemberFailure {
+                member,
+                incarnation: map.members[member.at()].incarnation,
+                status,
+                late: false,
+                passing: true,
+            });
+        }
+        holding.members.retain(|held| !leaving.contains(held));
+        if late && !holding.members.is_empty() {
+            holding.given_up = true;
+            map.given_up = true;
+            // What a pass cannot do now it may do later.
+            decider.hold.window_spoiled = decider.window.is_some();
+            io.event(Event::HoldTimedOut { after: limit });
+        } else if leaving.is_empty() {
+            return 0;
+        }
+        assert!(now >= holding.since, "time does not go back");
+        self.end_if_empty(&mut map, io);
+        self.begin_broadcast(map, Vec::new(), Vec::new(), io);
+        1
+    }
+
+    /// Members that are held and without which, all of them, their groups still have their data.
+    /// Those without space only when they are not to be waited for any longer.
+    fn dispensable(&self, late: bool) -> Vec<(MemberIndex, Status)> {
+        let decider = self.coordinator.as_deref().expect("the home");
+        let config = decider.commit.as_ref().map(|commit| &commit.config);
+        let config = config.unwrap_or(&decider.config);
+        let group = self.map.geometry.group_members();
+        let stays = |&(member, status): &(MemberIndex, Status)| {
+            let first = member.at() / group * group;
+            let works = (first..first + group).filter(|&other| {
+                config.members[other].state == MemberState::InSync && !self.map.held[other]
+            });
+            let waits = status == Status::NoSpace && !late;
+            works.count() < self.map.geometry.data() || waits
+        };
+        let holding = decider.hold.holding.as_ref().expect("looked at");
+        let mut members = holding.members.clone();
+        members.retain(|held| !stays(held));
+        members
+    }
+
+    /// The array is to stop while members are waited for: nothing is written any more, so that it
+    /// can. It comes up as after an unclean stop.
+    fn abandon(&mut self, io: &mut impl Io) {
+        let decider = self.decider();
+        decider.metadata_failed = true;
+        decider.hold.holding = None;
+        let mut map = self.successor();
+        map.held.fill(false);
+        map.given_up = false;
+        map.read_only = true;
+        io.event(Event::MetadataFailed);
+        self.begin_broadcast(map, Vec::new(), Vec::new(), io);
+    }
+
+    // ---- looking -------------------------------------------------------------------------
+
+    fn advance_look(&mut self, io: &mut impl Io) -> usize {
+        match self.decider().hold.look.clone() {
+            Look::Waiting => {
+                let now = io.now();
+                let holding = self.decider().hold.holding.as_mut();
+                let Some(holding) = holding.filter(|holding| now >= holding.look_at) else {
+                    return 0;
+                };
+                holding.look_at = now + LOOK_PAUSE;
+                self.decider().hold.look = Look::Next { position: 0 };
+                1
+            }
+            Look::Next { position } => self.begin_look(position, io),
+            Look::Reading { .. } => 0,
+            Look::Asking {
+                position,
+                member,
+                mut todo,
+                mut pending,
+                waits,
+            } => {
+                let mut moved = 0;
+                while let Some(&reactor) = todo.last() {
+                    if io.ask(reactor, Message::HoldCheck { member }).is_err() {
+                        break;
+                    }
+                    self.counters.messages += 1;
+                    todo.pop();
+                    pending += 1;
+                    moved += 1;
+                }
+                if !todo.is_empty() || pending > 0 {
+                    self.decider().hold.look = Look::Asking {
+                        position,
+                        member,
+                        todo,
+                        pending,
+                        waits,
+                    };
+                    return moved;
+                }
+                self.decider().hold.look = Look::Next {
+                    position: position + usize::from(waits),
+                };
+                if !waits {
+                    self.release(member, io);
+                }
+                moved + 1
+            }
+        }
+    }
+
+    fn begin_look(&mut self, position: usize, io: &mut impl Io) -> usize {
+        let holding = self.decider().hold.holding.as_ref();
+        let held = holding.and_then(|holding| holding.members.get(position));
+        let Some(&(member, _)) = held else {
+            self.decider().hold.look = Look::Waiting;
+            return 1;
+        };
+        if !self.can_issue(1, io) {
+            return 0;
+        }
+        self.decider().hold.look = Look::Reading { position };
+        self.ping(member, IoOwner::Probe, io);
+        1
+    }
+
+    /// A member that is held has answered.
+    pub(in crate::shard) fn probe_done(&mut self, done: DriveIo, status: Status, now: Instant) {
+        let Look::Reading { position } = self.decider().hold.look else {
+            unreachable!("one look at a time");
+        };
+        if !status.is_ok() {
+            self.decider().hold.look = Look::Next {
+                position: position + 1,
+            };
+            return;
+        }
+        let waits = self.is_waiting_for(done.member, now);
+        let me = self.me;
+        let decider = self.decider();
+        let reactors = decider.reactors.iter().copied();
+        decider.hold.look = Look::Asking {
+            position,
+            member: done.member,
+            todo: reactors.filter(|&reactor| reactor != me).collect(),
+            pending: 0,
+            waits,
+        };
+    }
+
+    /// Another shard has said whether its requests to the member have gone well.
+    pub(in crate::shard) fn hold_checked(&mut self, waiting: bool) {
+        if let Look::Asking { pending, waits, .. } = &mut self.decider().hold.look {
+            *pending -= 1;
+            *waits |= waiting;
+        }
+    }
+
+    /// A member works again.
+    fn release(&mut self, member: MemberIndex, io: &mut impl Io) {
+        let now = io.now();
+        let held = self.map.held[member.at()];
+        let holding = self.decider().hold.holding.as_mut();
+        let Some(holding) = holding.filter(|_| held) else {
+            return;
+        };
+        holding.members.retain(|(other, _)| *other != member);
+        holding.eased = Some(now);
+        io.event(Event::MemberWorks { member });
+        let mut map = self.successor();
+        map.held[member.at()] = false;
+        self.end_if_empty(&mut map, io);
+        self.begin_broadcast(map, Vec::new(), Vec::new(), io);
+    }
+}
+
+/// How long members are waited for.
+fn timeout(coordinator: &Coordinator) -> Duration {
+    Duration::from_secs(coordinator.config.options.hold_timeout_seconds.into())
+}

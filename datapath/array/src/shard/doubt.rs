@@ -1,0 +1,198 @@
+//! What an error means. For a drive that is not there any more, operating systems often answer with
+//! plain I/O errors, as for blocks that cannot be read. Where nothing else is left, that difference
+//! decides: one is waited for, the other is told to the guest.
+//!
+//! So a read that failed for good, and every flush that failed, is set aside, and the member is
+//! *pinged*: its superblock is read, one copy after the other. If neither can be read, the drive is
+//! gone, and the request ends as one to a drive that is gone. If the drive is there, a read is
+//! made again, and fails when the drive is there afterwards, too. A flush is not: what it should
+//! have kept may be lost already. So one that waits for a drive that is gone is made again only
+//! just after the drive has answered a ping. A drive that is gone for less than a ping takes, and
+//! for which a flush is answered with an error meanwhile, counts as one that lost something.
+
+use block::{Operation, Status};
+use units::{MemberIndex, bytes_u64};
+
+use super::hold::Parked;
+use super::{DriveIo, IoOwner, Order, Shard};
+use crate::format::{SUPERBLOCK_BYTES, Superblock};
+use crate::io::Io;
+use crate::planted::{self, Fault};
+
+/// A member request of which it is not known what its error means.
+#[derive(Debug)]
+pub(super) struct Doubted {
+    pub(super) parked: Parked,
+    step: Step,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// It failed after its member was pinged last.
+    New,
+    /// Its member is pinged.
+    Pinged,
+    /// The drive is there: the request is to be made again.
+    Again,
+}
+
+impl Shard {
+    /// Whether it is not clear what this error means, and matters.
+    pub(super) fn doubts(&self, done: &DriveIo, status: Status) -> bool {
+        let settled = self.map.settled(done.member, done.incarnation);
+        if status != Status::Media || settled || self.map.read_only {
+            return false;
+        }
+        if planted::is(Fault::ErrorsBelieved) {
+            return false;
+        }
+        match (done.operation, done.owner) {
+            // Nothing reads what a flush was for from elsewhere.
+            (Some(Operation::Flush), _) => true,
+            (Some(Operation::Read), IoOwner::Direct { .. }) => self.geometry().parity() == 0,
+            (Some(Operation::Read), IoOwner::Ticket { ticket, .. }) => {
+                self.tickets[ticket].is_second_try()
+            }
+            (_, _) => false,
+        }
+    }
+
+    /// Sets a member request aside until it is known whether its drive is there.
+    pub(super) fn doubt(&mut self, parked: Parked) {
+        let step = Step::New;
+        self.hold.doubted.push(Doubted { parked, step });
+    }
+
+    /// Pings members, and makes requests again.
+    pub(super) fn advance_doubts(&mut self, io: &mut impl Io) -> usize {
+        if self.hold.doubted.is_empty() {
+            return 0;
+        }
+        let mut moved = 0;
+        let mut begun = Vec::new();
+        for Doubted { parked, step } in std::mem::take(&mut self.hold.doubted) {
+            let member = parked.done.member;
+            let gone = self.map.settled(member, parked.done.incarnation);
+            if gone && step != Step::Pinged {
+                moved += 1;
+                self.deliver(parked.done, Status::Gone, io);
+                continue;
+            }
+            let step = match step {
+                Step::Again if self.can_issue(1, io) => {
+                    moved += 1;
+                    self.issue_again(&parked.done, true, &parked.segments, io);
+                    continue;
+                }
+                Step::New if self.hold.pinged.contains(&member) => Step::New,
+                Step::New if self.can_issue(1, io) => {
+                    moved += 1;
+                    self.hold.pinged.push(member);
+                    begun.push(member);
+                    self.ping(member, IoOwner::Doubt, io);
+                    Step::Pinged
+                }
+                Step::New | Step::Pinged | Step::Again => step,
+            };
+            self.hold.doubted.push(Doubted { parked, step });
+        }
+        // One ping is for all that failed before it.
+        for doubted in &mut self.hold.doubted {
+            let is_pinged = begun.contains(&doubted.parked.done.member);
+            if is_pinged && doubted.step == Step::New {
+                doubted.step = Step::Pinged;
+            }
+        }
+        moved
+    }
+
+    /// A ping has said whether a member is there.
+    fn doubt_answered(&mut self, done: DriveIo, status: Status, io: &mut impl Io) {
+        self.hold.pinged.retain(|&member| member != done.member);
+        for Doubted { mut parked, step } in std::mem::take(&mut self.hold.doubted) {
+            let was_asked = step == Step::Pinged || !status.is_ok();
+            if parked.done.member != done.member || !was_asked {
+                self.hold.doubted.push(Doubted { parked, step });
+                continue;
+            }
+            let reads = parked.done.operation == Some(Operation::Read);
+            let waits = parked.status == Status::Gone;
+            if !status.is_ok() {
+                parked.status = Status::Gone;
+                self.park_or_deliver(parked, io);
+            } else if waits || (reads && !parked.done.sure) {
+                let step = Step::Again;
+                self.hold.doubted.push(Doubted { parked, step });
+            } else {
+                self.deliver(parked.done, parked.status, io);
+            }
+        }
+    }
+
+    /// Whether it is not known yet what some error means. For simulators.
+    #[must_use]
+    pub fn is_in_doubt(&self) -> bool {
+        !self.hold.doubted.is_empty()
+    }
+
+    // ---- pings ---------------------------------------------------------------------------
+
+    /// Reads the superblock of a member that has a drive. There is room.
+    pub(super) fn ping(&mut self, member: MemberIndex, owner: IoOwner, io: &mut impl Io) {
+        let drive = self.map.members[member.at()].drive;
+        let drive = drive.expect("a member without a drive is not asked");
+        self.read_superblock(
+            DriveIo {
+                owner,
+                member,
+                drive,
+                offset: Superblock::head_offsets()[0],
+                ..DriveIo::default()
+            },
+            io,
+        );
+    }
+
+    /// A ping is answered.
+    pub(super) fn ping_done(&mut self, done: DriveIo, status: Status, io: &mut impl Io) {
+        if self.pings_again(done, status, io) {
+            return;
+        }
+        if let IoOwner::RollCall { serial } = done.owner {
+            self.roll_answered(serial, done, status);
+        } else if matches!(done.owner, IoOwner::Probe) {
+            self.probe_done(done, status, io.now());
+        } else {
+            self.doubt_answered(done, status, io);
+        }
+    }
+
+    /// After a ping that failed, whether the other copy is read: one may lie on a bad block.
+    fn pings_again(&mut self, done: DriveIo, status: Status, io: &mut impl Io) -> bool {
+        let [first, second] = Superblock::head_offsets();
+        if status.is_ok() || done.offset != first || !self.can_issue(1, io) {
+            return false;
+        }
+        self.read_superblock(
+            DriveIo {
+                offset: second,
+                ..done
+            },
+            io,
+        );
+        true
+    }
+
+    fn read_superblock(&mut self, ping: DriveIo, io: &mut impl Io) {
+        // What it finds does not matter.
+        let memory = self.hold.memory();
+        let order = Order {
+            owner: ping.owner,
+            member: ping.member,
+            operation: Operation::Read,
+            offset: ping.offset,
+            length: bytes_u64(SUPERBLOCK_BYTES),
+        };
+        self.issue_to(ping.drive, order, |list| list.push(memory), io);
+    }
+}

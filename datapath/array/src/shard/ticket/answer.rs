@@ -1,0 +1,99 @@
+//! The end of a ticket: when it may be answered, and what becomes of what it held.
+
+use block::Status;
+
+use super::super::Shard;
+use super::{Kind, Ticket, TicketOrder};
+use crate::io::Io;
+use crate::map::Pass;
+use crate::planted::{self, Fault};
+
+impl Shard {
+    /// Answers tickets whose membership change is effective.
+    pub(in crate::shard) fn settle_tickets(&mut self, io: &mut impl Io) -> usize {
+        let mut moved = 0;
+        let mut position = 0;
+        while position < self.barrier_waiters.len() {
+            let slot = self.barrier_waiters[position];
+            match self.ticket_verdict(slot) {
+                None => position += 1,
+                Some(status) => {
+                    self.barrier_waiters.swap_remove(position);
+                    self.finish_ticket(slot, status, io);
+                    moved += 1;
+                }
+            }
+        }
+        moved
+    }
+
+    fn ticket_verdict(&self, slot: u32) -> Option<Status> {
+        let Ticket {
+            barrier, failures, ..
+        } = &self.tickets[slot];
+        if self.map.read_only && !failures.is_empty() {
+            return Some(Status::Media);
+        }
+        let depends_on = if planted::is(Fault::AnswerBeforeEveryReactor) {
+            0
+        } else if failures.is_empty() {
+            *barrier
+        } else {
+            self.map.barrier.max(*barrier)
+        };
+        let settled = failures
+            .iter()
+            .all(|&(member, incarnation)| self.map.settled(member, incarnation));
+        if self.effective < depends_on || !settled {
+            return None;
+        }
+        let beyond = failures
+            .iter()
+            .any(|&(member, _)| self.map.hopeless[member.at()]);
+        Some(if beyond { Status::Media } else { Status::Ok })
+    }
+
+    pub(in crate::shard) fn finish_ticket(&mut self, slot: u32, status: Status, io: &mut impl Io) {
+        if status.is_ok() && self.looks_again(slot) {
+            self.replan(slot);
+            return;
+        }
+        self.answer_ticket(slot, status, io);
+        self.end_ticket(slot);
+    }
+
+    pub(in crate::shard) fn answer_ticket(&mut self, slot: u32, status: Status, io: &mut impl Io) {
+        let ticket = &mut self.tickets[slot];
+        if std::mem::replace(&mut ticket.answered, true) {
+            return;
+        }
+        let TicketOrder {
+            kind,
+            work,
+            stripe,
+            cell,
+            ..
+        } = ticket.order;
+        match kind {
+            Kind::Repair(Pass::Scrub) => self.answer_scrub(slot, status, io),
+            Kind::Repair(_) => self.background.ticket_done(stripe, cell, status),
+            Kind::Write(_) | Kind::Clear | Kind::Read { .. } => {
+                self.work_ticket_done(work, status, io);
+            }
+        }
+    }
+
+    pub(in crate::shard) fn end_ticket(&mut self, slot: u32) {
+        self.end_log(slot);
+        self.release_buffers(slot);
+        self.forget_kept(slot);
+        let Shard {
+            tickets,
+            lanes,
+            granted,
+            ..
+        } = self;
+        lanes.release(slot, |next| granted.push(next));
+        tickets.release(slot);
+    }
+}

@@ -1,0 +1,155 @@
+//! Spells: some drives at once are not there, or take no writes, and then work again as they were.
+//! The array waits for those that it cannot do without. As long as it has not waited for too long,
+//! nobody is told of an error.
+
+#[allow(clippy::wildcard_imports, reason = "one type in several files")]
+use super::*;
+
+/// What passes by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Spell {
+    kind: Kind,
+    ends: Instant,
+    /// It lasts longer than anybody waits.
+    is_long: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// An enclosure blinks, and its drives are answered for so.
+    Blink(Status),
+    /// The file system behind drives is full.
+    Full,
+    /// Writes fail.
+    Refusing,
+}
+
+impl History {
+    /// A spell begins, if every member that counts is well.
+    pub(super) fn begin_spell(&mut self, world: &mut World) {
+        let map = world.shards[world.home].map().clone();
+        let is_doubtful = |member: &array::MapMember| {
+            let well = |drive: DriveIndex| {
+                let drive = &world.outside.drives[drive.at()];
+                drive.is_well() && !self.client.has_pending(drive.met_bad)
+            };
+            member.state != MapState::Lost && !member.drive.is_some_and(well)
+        };
+        let may_leave_out = self.geometry.parity() > 0 && self.torn;
+        let busy = self.given.is_some()
+            || !self.rot.is_empty()
+            || self.spell.is_some()
+            || map.is_holding();
+        if busy || may_leave_out || map.members.iter().any(is_doubtful) {
+            return;
+        }
+        let kind = match self.random.below(5) {
+            0 | 1 => Kind::Blink(Status::Gone),
+            2 => Kind::Blink(Status::Media),
+            3 => Kind::Full,
+            _ => Kind::Refusing,
+        };
+        let limit = self.hold_seconds(world);
+        let is_long = limit == 0 || self.random.happens(300);
+        let most = if is_long {
+            limit * 2000 + 3000
+        } else {
+            (limit * 1000).saturating_sub(4000).max(1)
+        };
+        let lasts = Duration::from_millis(self.random.below(most));
+        let is_long = is_long || lasts.as_secs() + 4 > limit;
+        let now = world.outside.now;
+        self.spell = Some(Spell {
+            kind,
+            ends: now + lasts,
+            is_long,
+        });
+        self.is_spelled = true;
+        self.outcome.spells += 1;
+        let all = self.random.happens(400);
+        let each = 1 + self.random.below(4);
+        let mut chosen = false;
+        for (position, member) in map.members.iter().enumerate() {
+            let Some(drive) = member.drive.filter(|_| member.state != MapState::Lost) else {
+                continue;
+            };
+            let last = position + 1 == map.members.len();
+            if !(all || self.random.happens(500) || (last && !chosen)) {
+                continue;
+            }
+            chosen = true;
+            let drive = &mut world.outside.drives[drive.at()];
+            match kind {
+                Kind::Blink(status) => drive.away = Some(status),
+                Kind::Full => drive.refuses = Some((each, Status::NoSpace)),
+                Kind::Refusing => drive.refuses = Some((each, Status::Media)),
+            }
+            // One that is filled is left out rather than waited for.
+            let fills = member.state != MapState::InSync;
+            drive.hurt |= kind != Kind::Full || is_long || fills;
+        }
+    }
+
+    fn hold_seconds(&self, world: &World) -> u64 {
+        let coordinator = world.shards[world.home].coordinator().expect("home");
+        coordinator.config().options.hold_timeout_seconds.into()
+    }
+
+    /// Ends a spell that is over, and notes whether errors are to be expected.
+    pub(super) fn follow_spell(&mut self, world: &mut World) {
+        let now = world.outside.now;
+        if self.spell.is_some_and(|spell| now >= spell.ends) && !is_unexplained(world) {
+            self.end_spell(world);
+        }
+        for event in &world.outside.events {
+            if let Event::HoldTimedOut { .. } = event {
+                self.client.lenient = u64::MAX;
+                self.outcome.given_up += 1;
+            }
+        }
+        self.is_spelled &= self.spell.is_some() || world.is_in_trouble();
+        let given_up = |shard: &Shard| shard.map().given_up;
+        if self.client.lenient == u64::MAX && !world.shards.iter().any(given_up) {
+            self.client.lenient = self.client.begun;
+        }
+    }
+
+    /// Lets the array find out that drives are away.
+    pub(super) fn explain(&mut self, world: &mut World) {
+        self.run_until(world, |_, world| !is_unexplained(world));
+    }
+
+    pub(super) fn end_spell(&mut self, world: &mut World) {
+        self.spell = None;
+        for drive in &mut world.outside.drives {
+            drive.end_spell();
+        }
+    }
+
+    /// The end of a spell before what follows needs drives that are well, or a stop in the middle
+    /// of it, where that tears no more than any other stop.
+    pub(super) fn leave_spell(&mut self, world: &mut World) -> bool {
+        if !self.is_spelled {
+            return false;
+        }
+        let map = world.shards[world.home].map();
+        let whole = map.is_whole() && world.outside.drives.iter().all(|drive| !drive.gone);
+        let harmless = |spell: Spell| spell.kind == Kind::Full && !spell.is_long;
+        let no_exclusion = whole && self.spell.is_some_and(harmless);
+        let may = self.geometry.parity() == 0 || no_exclusion;
+        if may && self.given.is_none() && self.random.happens(700) {
+            return true;
+        }
+        self.calm(world);
+        self.explain(world);
+        self.end_spell(world);
+        self.run_until(world, |history, _| !history.is_spelled);
+        false
+    }
+}
+
+/// Whether a drive failed and nobody knows yet whether it is away: one that came back now would
+/// count as one that has lost what a flush should have kept.
+fn is_unexplained(world: &World) -> bool {
+    world.shards.iter().any(Shard::is_in_doubt)
+}
