@@ -15,6 +15,7 @@ use std::time::Duration;
 use block::Status;
 use units::MemberIndex;
 
+pub(super) use self::exclude::Fate;
 pub(crate) use self::hold::HoldKeeper;
 pub use self::hold::HoldStatus;
 use super::Shard;
@@ -209,7 +210,9 @@ impl Shard {
             Command::Stop => {
                 // What a failed write left torn must be resynchronised.
                 let resynced = self.map.trusted_until.0 >= self.map.geometry.stripes();
-                commit.config.clean = resynced && !self.map.is_broken();
+                // And what was given up may be half written until it is carried out.
+                let whole = !self.map.is_broken() && !self.shared.owes();
+                commit.config.clean = resynced && whole;
                 commit.phase = CommitPhase::FlushData;
                 commit.ending = Ending::Stops;
                 self.claim_progress(&mut commit.config);

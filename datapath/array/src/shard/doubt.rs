@@ -170,7 +170,8 @@ impl Shard {
     /// After a ping that failed, whether the other copy is read: one may lie on a bad block.
     fn pings_again(&mut self, done: DriveIo, status: Status, io: &mut impl Io) -> bool {
         let [first, second] = Superblock::head_offsets();
-        if status.is_ok() || done.offset != first || !self.can_issue(1, io) {
+        let settled = self.map.settled(done.member, done.incarnation);
+        if status.is_ok() || done.offset != first || settled || !self.can_issue(1, io) {
             return false;
         }
         self.read_superblock(

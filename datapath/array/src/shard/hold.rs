@@ -29,7 +29,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 const PAUSE_GIVEN_UP: Duration = Duration::from_millis(500);
 /// What is older than so many attempts is answered with an error once the hold is given up.
-const OLD: u8 = 2;
+pub(super) const OLD: u8 = 2;
 
 /// A member request that failed and is to be made again.
 #[derive(Debug)]
@@ -461,8 +461,7 @@ impl Shard {
         if logged && !self.keep(slot) {
             return false;
         }
-        self.tickets[slot].given_up = true;
-        self.answer_ticket(slot, Status::Media, io);
+        self.answer_given_up(slot, io);
         if logged {
             return true;
         }
@@ -493,7 +492,7 @@ impl Shard {
     fn age_works(&mut self) {
         for position in 0..self.waiting_requests.len() {
             let slot = self.waiting_requests[position];
-            self.requests[slot].age(OLD);
+            self.requests[slot].age();
         }
         for position in 0..self.waiting_works.len() {
             let slot = self.waiting_works[position];
@@ -531,6 +530,8 @@ impl Shard {
             .coordinator()
             .and_then(|decider| decider.commit.as_ref());
         let again = again || commit.is_some_and(|commit| commit.todo.contains(&member));
+        // Told after the member is released, a failure from before would count as a new one.
+        let again = again || self.reports.iter().any(|told| told.member == member);
         if waits {
             self.hold.next = Some(now);
         }

@@ -18,6 +18,7 @@ use block::{Operation, Status};
 use units::limits::GROUP_MEMBERS_MAX;
 use units::{Instant, MemberIndex, Role, RoleSet, StripeIndex};
 
+use super::coordinate::Fate;
 use super::{DriveIo, IoOwner, Shard};
 use crate::buffers::TicketBuffers;
 use crate::coordinator::can_exclude;
@@ -331,6 +332,16 @@ impl Shard {
             let is_record = matches!(done.owner, IoOwner::Metadata);
             let silence = self.silence(done.member.at());
             let is_late = is_record && silence >= self.late.patience.late;
+            // One that would be waited for answers in its own time: what becomes of a flush that is
+            // given up nobody hears.
+            let failure = MemberFailure {
+                member: done.member,
+                incarnation: done.incarnation,
+                status: Status::Gone,
+                late: true,
+                passing: true,
+            };
+            let is_late = is_late && self.fate(&config, &failure) == Fate::Excluded;
             if is_late && self.may_be_late(&config, done.member) {
                 config.members[done.member.at()].state = MemberState::Missing;
                 self.give_up_on(slot, io);

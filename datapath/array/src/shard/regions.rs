@@ -103,7 +103,8 @@ impl Shard {
         }
         for slot in self.tickets.used() {
             // What is logged may be written again by the next engine.
-            if !self.tickets[slot].is_writing() && self.tickets[slot].log_slot.is_none() {
+            let ticket = &self.tickets[slot];
+            if !ticket.is_writing() && ticket.log_slot.is_none() && !ticket.logged {
                 continue;
             }
             if let Some(region) = self.ticket_region(slot) {

@@ -5,6 +5,7 @@ use block::{Completion, Cookie, Operation, Part, Request, Status};
 use memory::{Segment, SegmentList};
 use units::{MemberIndex, Role, RoleSet, StripeIndex, bytes_u64, bytes_usize};
 
+use super::hold::OLD;
 use super::{DriveIo, IoOwner, Order, Shard};
 use crate::io::{Io, Message, WorkMessage};
 use crate::map::MapState;
@@ -31,10 +32,14 @@ pub(super) struct RequestSlot {
 }
 
 impl RequestSlot {
-    /// One more look at a request that waits for room: when it is old, what is left of it fails.
-    pub(super) fn age(&mut self, old: u8) {
+    /// One more look at a request that waits for room.
+    pub(super) fn age(&mut self) {
         self.attempts = self.attempts.saturating_add(1);
-        if self.attempts > old && self.issued < self.blocks {
+    }
+
+    /// What is left of one that is old fails.
+    fn end_if_old(&mut self) {
+        if self.attempts > OLD && self.issued < self.blocks {
             self.issued = self.blocks;
             self.status = self.status.and(Status::Media);
         }
@@ -111,6 +116,9 @@ impl Shard {
     fn advance_request(&mut self, slot: u32, io: &mut impl Io) -> bool {
         // The request must not be answered by a piece that completes while others are cut.
         self.requests[slot].pending += 1;
+        // Here and nowhere else: a request that waits in the queue has pieces to be cut, or the
+        // answer to its last one would end it there.
+        self.requests[slot].end_if_old();
         let mut all = true;
         while self.requests[slot].issued < self.requests[slot].blocks {
             if self.issue_next_piece(slot, io) == Advance::Stuck {

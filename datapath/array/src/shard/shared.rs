@@ -2,7 +2,7 @@
 //! takes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use block::Status;
 use units::{MemberIndex, ReactorIndex};
@@ -25,6 +25,8 @@ pub struct Shared {
     failed: Vec<AtomicU32>,
     /// By member: the shards that find it slow, one bit for each.
     slow: Vec<AtomicU64>,
+    /// Tickets that were answered with an error and are carried out all the same.
+    owed: AtomicUsize,
     /// By member: looks of shards that have heard from it.
     heard: Vec<AtomicU32>,
     /// Which regions may be written.
@@ -49,6 +51,7 @@ impl Shared {
             flushing: (0..members).map(|_| AtomicU32::new(0)).collect(),
             failed: (0..members).map(|_| AtomicU32::new(0)).collect(),
             slow: (0..members).map(|_| AtomicU64::new(0)).collect(),
+            owed: AtomicUsize::new(0),
             heard: (0..members).map(|_| AtomicU32::new(0)).collect(),
         })
     }
@@ -91,6 +94,22 @@ impl Shared {
         }
         let later = planted::is(Fault::LaterFlushCounts) && status.is_ok();
         failed.load(Ordering::SeqCst) != this || later
+    }
+
+    /// A ticket is carried out although it was answered; or that one has ended.
+    pub(super) fn owe(&self) {
+        self.owed.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// See `owe`.
+    pub(super) fn carry_out(&self) {
+        let before = self.owed.fetch_sub(1, Ordering::SeqCst);
+        assert!(before > 0, "a ticket ends once");
+    }
+
+    /// Whether some ticket is still to be carried out although it was answered.
+    pub(super) fn owes(&self) -> bool {
+        self.owed.load(Ordering::SeqCst) > 0
     }
 
     /// Says whether shard `me` finds a member slow.

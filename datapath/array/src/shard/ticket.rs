@@ -354,8 +354,7 @@ impl Shard {
         }
         if planned.is_err() && self.must_be_carried_out(slot) {
             if self.keep(slot) {
-                self.tickets[slot].given_up = true;
-                self.answer_ticket(slot, Status::Media, io);
+                self.answer_given_up(slot, io);
             }
             self.hold.push_ticket(slot);
             return;

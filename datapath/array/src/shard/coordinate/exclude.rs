@@ -19,7 +19,7 @@ const ROLL_CALL: Duration = Duration::from_millis(50);
 
 /// What shall become of a member that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(in crate::shard) enum Fate {
     /// The array goes on without it.
     Excluded,
     /// The array waits for it.
@@ -169,7 +169,7 @@ impl Shard {
     }
 
     /// What shall become of a member, if the configuration were this.
-    pub(super) fn fate(&self, config: &ArrayConfig, failure: &MemberFailure) -> Fate {
+    pub(in crate::shard) fn fate(&self, config: &ArrayConfig, failure: &MemberFailure) -> Fate {
         let MemberFailure {
             member,
             status,
@@ -184,13 +184,8 @@ impl Shard {
         if full && !planted::is(Fault::FullMemberExcluded) {
             return Fate::Held;
         }
-        let is_gone = |other: usize| {
-            let full =
-                |held: &(MemberIndex, Status)| held.0.at() == other && held.1 == Status::NoSpace;
-            let holding = keeper.holding.as_ref();
-            let full = holding.is_some_and(|holding| holding.members.iter().any(full));
-            self.map.held[other] && !full
-        };
+        let is_gone =
+            |other: usize| self.map.held[other] && !keeper.is_full(MemberIndex::from_at(other));
         let group = self.map.geometry.group_members();
         let first = member.at() / group * group;
         let left = (first..first + group).filter(|&other| {

@@ -23,6 +23,8 @@ use crate::map::ArrayMap;
 const LOOK_PAUSE: Duration = Duration::from_millis(200);
 /// When some members work again, so long is waited for the others before they are left out.
 const STRAGGLERS: Duration = Duration::from_secs(2);
+/// So long is waited for the answer of one member before the next one is looked at.
+const PROBE: Duration = Duration::from_millis(500);
 /// A hold that begins so soon after one that was given up is the same.
 const RELAPSE: Duration = Duration::from_secs(10);
 
@@ -45,7 +47,11 @@ enum Look {
     /// The next member is to be read from.
     Next { position: usize },
     /// A member is read from.
-    Reading { position: usize },
+    Reading {
+        position: usize,
+        member: MemberIndex,
+        until: Instant,
+    },
     /// Shards are asked whether their requests to it have gone well.
     Asking {
         position: usize,
@@ -61,6 +67,10 @@ enum Look {
 pub(crate) struct HoldKeeper {
     pub(super) holding: Option<Holding>,
     look: Look,
+    /// By member: it is read from and has not answered.
+    probing: Vec<bool>,
+    /// By member: it was not there when it was read from last.
+    absent: Vec<bool>,
     /// By member: it was waited for long enough and is left out now.
     pub(super) tired: Vec<bool>,
     /// When the last hold that was given up began and ended.
@@ -99,12 +109,23 @@ impl HoldKeeper {
         HoldKeeper {
             holding: None,
             look: Look::Waiting,
+            probing: vec![false; members],
+            absent: vec![false; members],
             tired: vec![false; members],
             last: None,
             window_spoiled: false,
             call: None,
             calls: 0,
         }
+    }
+
+    /// Whether a member is waited for only because its host has no space left: what it has can be
+    /// read.
+    pub(super) fn is_full(&self, member: MemberIndex) -> bool {
+        let full = |held: &(MemberIndex, Status)| *held == (member, Status::NoSpace);
+        let holding = self.holding.as_ref();
+        let full = holding.is_some_and(|holding| holding.members.iter().any(full));
+        full && !self.absent[member.at()]
     }
 
     /// Another drive is in a member's place.
@@ -120,9 +141,12 @@ impl HoldKeeper {
     /// When the home is to go on although nobody answers.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let call = self.call.map(|call| call.until);
-        let waiting = self.look == Look::Waiting;
-        let holding = self.holding.as_ref().filter(|_| waiting);
-        let look = holding.map(|holding| holding.look_at);
+        let holding = self.holding.as_ref();
+        let look = match self.look {
+            Look::Waiting => holding.map(|holding| holding.look_at),
+            Look::Reading { until, .. } => Some(until),
+            Look::Next { .. } | Look::Asking { .. } => None,
+        };
         call.into_iter().chain(look).min()
     }
 }
@@ -237,6 +261,7 @@ impl Shard {
                 look_at: now + LOOK_PAUSE,
             });
             holding.members.push((member, status));
+            keeper.absent[member.at()] = false;
             io.event(Event::Holds { member, status });
         }
         for &MemberFailure { member, status, .. } in hopeless {
@@ -324,12 +349,12 @@ impl Shard {
         let config = decider.commit.as_ref().map(|commit| &commit.config);
         let config = config.unwrap_or(&decider.config);
         let group = self.map.geometry.group_members();
-        let stays = |&(member, status): &(MemberIndex, Status)| {
+        let stays = |&(member, _): &(MemberIndex, Status)| {
             let first = member.at() / group * group;
             let works = (first..first + group).filter(|&other| {
                 config.members[other].state == MemberState::InSync && !self.map.held[other]
             });
-            let waits = status == Status::NoSpace && !late;
+            let waits = decider.hold.is_full(member) && !late;
             works.count() < self.map.geometry.data() || waits
         };
         let holding = decider.hold.holding.as_ref().expect("looked at");
@@ -367,7 +392,18 @@ impl Shard {
                 1
             }
             Look::Next { position } => self.begin_look(position, io),
-            Look::Reading { .. } => 0,
+            Look::Reading {
+                position, until, ..
+            } => {
+                if io.now() < until {
+                    return 0;
+                }
+                // It hangs; others may work again.
+                self.decider().hold.look = Look::Next {
+                    position: position + 1,
+                };
+                1
+            }
             Look::Asking {
                 position,
                 member,
@@ -413,18 +449,40 @@ impl Shard {
             self.decider().hold.look = Look::Waiting;
             return 1;
         };
+        if self.decider().hold.probing[member.at()] {
+            self.decider().hold.look = Look::Next {
+                position: position + 1,
+            };
+            return 1;
+        }
         if !self.can_issue(1, io) {
             return 0;
         }
-        self.decider().hold.look = Look::Reading { position };
+        let until = io.now() + PROBE;
+        let keeper = &mut self.decider().hold;
+        keeper.probing[member.at()] = true;
+        keeper.look = Look::Reading {
+            position,
+            member,
+            until,
+        };
         self.ping(member, IoOwner::Probe, io);
         1
     }
 
     /// A member that is held has answered.
     pub(in crate::shard) fn probe_done(&mut self, done: DriveIo, status: Status, now: Instant) {
-        let Look::Reading { position } = self.decider().hold.look else {
-            unreachable!("one look at a time");
+        let keeper = &mut self.decider().hold;
+        keeper.probing[done.member.at()] = false;
+        keeper.absent[done.member.at()] = !status.is_ok();
+        let position = match keeper.look {
+            Look::Reading {
+                position, member, ..
+            } if member == done.member => position,
+            // Too late for that look; the next one asks it again.
+            Look::Waiting | Look::Next { .. } | Look::Reading { .. } | Look::Asking { .. } => {
+                return;
+            }
         };
         if !status.is_ok() {
             self.decider().hold.look = Look::Next {
@@ -463,6 +521,7 @@ impl Shard {
         };
         holding.members.retain(|(other, _)| *other != member);
         holding.eased = Some(now);
+        self.decider().hold.tired[member.at()] = false;
         io.event(Event::MemberWorks { member });
         let mut map = self.successor();
         map.held[member.at()] = false;

@@ -83,7 +83,19 @@ impl Shard {
         }
     }
 
+    /// Answers a ticket because the hold was given up. It ends when it is carried out, or at its
+    /// next step if it has not begun to write.
+    pub(in crate::shard) fn answer_given_up(&mut self, slot: u32, io: &mut impl Io) {
+        if !std::mem::replace(&mut self.tickets[slot].given_up, true) {
+            self.shared.owe();
+        }
+        self.answer_ticket(slot, Status::Media, io);
+    }
+
     pub(in crate::shard) fn end_ticket(&mut self, slot: u32) {
+        if std::mem::take(&mut self.tickets[slot].given_up) {
+            self.shared.carry_out();
+        }
         self.end_log(slot);
         self.release_buffers(slot);
         self.forget_kept(slot);
