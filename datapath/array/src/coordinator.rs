@@ -24,7 +24,7 @@ use crate::map::{ArrayMap, MapMember, MapState, Pass, Window};
 use crate::planted::{self, Fault};
 use crate::regions::{RegionMap, Suspects};
 use crate::scrub::{Scrub, ScrubOrder, ScrubTally, WallClock};
-use crate::shard::{HoldKeeper, RegionKeeper};
+use crate::shard::{HoldKeeper, RegionKeeper, Retire};
 
 /// The drive that fills a member's place, and where things are on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -191,27 +191,6 @@ pub(crate) enum CommitPhase {
     FlushRecord,
 }
 
-/// How far the end of a life of the log is: once nothing more is logged.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Retire {
-    /// Nothing to do.
-    Idle,
-    /// A map with the next life was installed; shards are asked to finish what they have begun in
-    /// the lives before.
-    Asking {
-        life: u64,
-        todo: Vec<ReactorIndex>,
-        pending: usize,
-    },
-}
-
-impl Retire {
-    /// Whether answers are still to come.
-    pub(crate) fn is_asking(&self) -> bool {
-        matches!(self, Retire::Asking { pending, .. } if *pending > 0)
-    }
-}
-
 /// A map on its way to all shards.
 #[derive(Debug)]
 #[allow(
@@ -287,8 +266,6 @@ pub struct Coordinator {
     pub(crate) metadata_failed: bool,
     pub(crate) keeper: RegionKeeper,
     pub(crate) hold: HoldKeeper,
-    /// Something may have been logged in this life of the log, and how far its end is.
-    pub(crate) log_used: bool,
     pub(crate) retire: Retire,
     pub(crate) scrub: Scrub,
     seed: u64,
@@ -345,8 +322,7 @@ impl Coordinator {
             metadata_failed: false,
             keeper,
             hold,
-            log_used: false,
-            retire: Retire::Idle,
+            retire: Retire::default(),
             scrub,
             seed,
             records,

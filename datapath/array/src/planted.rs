@@ -155,6 +155,8 @@ pub enum Fault {
     FullMemberExcluded,
     /// An I/O error of a drive that is not there counts as one of its blocks.
     ErrorsBelieved,
+    /// A drive comes into a member's place while what is logged still names the one before it.
+    DriveBeforeLogRetired,
     /// A new volume is not zeroed.
     NewVolumeNotZeroed,
     /// What a deleted volume held counts as zeroes.
@@ -256,6 +258,7 @@ impl Fault {
         Fault::HeldFlushAnswered,
         Fault::FullMemberExcluded,
         Fault::ErrorsBelieved,
+        Fault::DriveBeforeLogRetired,
         Fault::NewVolumeNotZeroed,
         Fault::DeletedVolumeCountsAsZeroes,
     ];

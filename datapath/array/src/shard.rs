@@ -43,6 +43,7 @@ use self::issue::{DriveIo, Order};
 use self::late::Late;
 pub use self::late::Patience;
 use self::log::Log;
+pub(crate) use self::log::Retire;
 pub(crate) use self::regions::RegionKeeper;
 use self::request::RequestSlot;
 pub use self::shared::Shared;

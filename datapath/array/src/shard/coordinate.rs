@@ -131,6 +131,11 @@ impl Shard {
         if window_open && needs_quiet(&front.1) {
             return 0;
         }
+        let brings_drive = matches!(front.1, Command::Replace { .. } | Command::Return { .. });
+        let front = front.0;
+        if brings_drive && let Some(moved) = self.retire_for(front, io) {
+            return moved;
+        }
         let (id, command) = self.decider().commands.pop_front().expect("looked at");
         match self.prepare(command) {
             Err(refusal) => io.event(Event::CommandDone {

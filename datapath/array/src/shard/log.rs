@@ -6,15 +6,17 @@
 //! ended and was flushed in its place. A write to a cell that some slot still names is logged
 //! whatever the state of its members, or that slot would undo it after a stop.
 
+mod retire;
+
 use std::collections::VecDeque;
 
 use block::{Operation, Status};
 use memory::{Backing, Buffer, Pages, Pool, Segment};
 use units::{MemberIndex, ReactorIndex, Role, bytes_u64, bytes_usize};
 
+pub(crate) use self::retire::Retire;
 use super::ticket::{Kind, TicketOrder};
 use super::{DriveIo, IoOwner, Order, Shard};
-use crate::coordinator::{CommitPhase, Retire};
 use crate::format::{LOG_HEADER_BYTES, LOG_RUNS, LogPiece, WriteHole};
 use crate::io::{Io, Message};
 use crate::log::{LogSpace, cell_hash};
@@ -498,79 +500,5 @@ impl Shard {
     /// A shard is asked to finish what it logged in lives before `life`.
     pub(super) fn drain_log(&mut self, from: ReactorIndex, life: u64) {
         self.log.drain = Some((from, life));
-    }
-
-    pub(super) fn log_drained(&mut self) {
-        let decider = self.coordinator.as_deref_mut().expect("the home asked");
-        if let Retire::Asking { pending, .. } = &mut decider.retire {
-            *pending -= 1;
-        }
-    }
-
-    /// On the home: once all members are in sync again, what the log holds is made dead, so that
-    /// writes need it no more.
-    pub(super) fn advance_retire(&mut self, io: &mut impl Io) -> usize {
-        let me = self.me;
-        let whole = self.map.is_whole() && self.map.write_hole != WriteHole::Strict;
-        let broken = self.map.is_broken();
-        let runs = {
-            let decider = self.coordinator.as_deref_mut().expect("the home");
-            decider.log_used |= !whole;
-            decider.started && !decider.stopped
-        };
-        let decider = self.coordinator.as_deref_mut().expect("the home");
-        match &mut decider.retire {
-            Retire::Idle => {
-                if !whole || broken || !runs || !decider.log_used || self.geometry().data() == 1 {
-                    return 0;
-                }
-                let decider = self.coordinator.as_deref_mut().expect("the home");
-                let life = self.map.log_life + 1;
-                let others = decider.reactors.iter().copied();
-                decider.retire = Retire::Asking {
-                    life,
-                    todo: others.filter(|&reactor| reactor != me).collect(),
-                    pending: 0,
-                };
-                let mut map = self.successor();
-                map.log_life = life;
-                self.begin_broadcast(map, Vec::new(), Vec::new(), io);
-                1
-            }
-            Retire::Asking {
-                life,
-                todo,
-                pending,
-            } => {
-                let life = *life;
-                let mut moved = 0;
-                while let Some(&reactor) = todo.last() {
-                    if io.ask(reactor, Message::DrainLog { life }).is_err() {
-                        break;
-                    }
-                    todo.pop();
-                    *pending += 1;
-                    moved += 1;
-                }
-                if !todo.is_empty() || *pending > 0 || !self.log.is_drained(life) {
-                    return moved;
-                }
-                decider.retire = Retire::Idle;
-                if !whole || broken || !runs {
-                    return moved + 1;
-                }
-                decider.log_used = false;
-                let id = decider.draw_id();
-                let mut next = decider.config.next(id);
-                next.log_from = life;
-                let places = decider.places.clone();
-                self.begin_commit(super::coordinate::commit_of(
-                    next,
-                    places,
-                    CommitPhase::FlushData,
-                ));
-                moved + 1
-            }
-        }
     }
 }

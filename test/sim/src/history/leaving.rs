@@ -55,10 +55,21 @@ impl History {
         if !self.may_leave(world) || !self.write_and_wait(world, asked.clone()) {
             return;
         }
+        // Or it is written once more together with a block of another member, and that one leaves:
+        // its part of the second write is erased, and the first one must not come back.
+        let more = u64::from(self.geometry.chunk_blocks());
+        let more = self.client.write_more(&asked, more);
+        let more = more.filter(|_| self.random.happens(500));
+        let is_more = more.is_some();
+        let (again, block) = more.unwrap_or_else(|| (self.client.write_again(&asked), block));
+        if is_more && !self.write_and_wait(world, again.clone()) {
+            return;
+        }
         let position = self.holder(world, block);
         self.take_away(world, position);
-        let again = self.client.write_again(&asked);
-        if !self.write_and_wait(world, again) {
+        if is_more {
+            self.write_some(world, 1);
+        } else if !self.write_and_wait(world, again) {
             return;
         }
         self.wait(world, |history, world| history.has_left(world, position));

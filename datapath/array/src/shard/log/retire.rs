@@ -1,0 +1,163 @@
+//! The end of a life of the log, on the home: what older lives hold is brought to its end and made
+//! dead. Once all members are in sync again, so that writes need the log no more; and before
+//! another drive, or the one that was there, comes into a member's place.
+//!
+//! That drive does not have the pieces of its member: it never had them, or they were erased,
+//! because what came after them was written without it. As soon as its member is in sync, a write
+//! whose pieces are not all there would count as one that was not begun, and what is older would
+//! be done again over it.
+
+use units::ReactorIndex;
+
+use super::super::Shard;
+use super::super::coordinate::commit_of;
+use crate::coordinator::CommitPhase;
+use crate::format::WriteHole;
+use crate::io::{Io, Message};
+use crate::planted::{self, Fault};
+
+/// What the home keeps for it.
+#[derive(Debug, Default)]
+pub(crate) struct Retire {
+    /// Something may have been logged in this life.
+    used: bool,
+    step: Step,
+    /// The command that needed it and may go on.
+    done_for: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+enum Step {
+    #[default]
+    Idle,
+    /// Shards are told of the life that pieces belong to from now on, and asked to finish those of
+    /// the lives before.
+    Asking {
+        life: u64,
+        todo: Vec<ReactorIndex>,
+        pending: usize,
+        /// The command that needs it.
+        whom: Option<u64>,
+    },
+}
+
+impl Retire {
+    /// Whether answers are still to come.
+    pub(crate) fn is_asking(&self) -> bool {
+        matches!(self.step, Step::Asking { pending, .. } if pending > 0)
+    }
+}
+
+impl Shard {
+    fn retire(&mut self) -> &mut Retire {
+        &mut self.decider().retire
+    }
+
+    pub(in crate::shard) fn log_drained(&mut self) {
+        if let Step::Asking { pending, .. } = &mut self.retire().step {
+            *pending -= 1;
+        }
+    }
+
+    /// Once all members are in sync again, what the log holds is made dead, so that writes need it
+    /// no more.
+    pub(in crate::shard) fn advance_retire(&mut self, io: &mut impl Io) -> usize {
+        let due = self.is_log_over();
+        let whole = self.is_whole_without_log();
+        self.retire().used |= !whole;
+        if matches!(self.retire().step, Step::Asking { .. }) {
+            return self.drain(io);
+        }
+        if !due || !self.retire().used {
+            return 0;
+        }
+        self.begin_retire(None, io);
+        1
+    }
+
+    /// Before a drive comes into a member's place: `None` once nothing that is logged names the
+    /// drive before it.
+    pub(in crate::shard) fn retire_for(&mut self, command: u64, io: &mut impl Io) -> Option<usize> {
+        let decider = self.coordinator.as_deref().expect("the home");
+        let runs = decider.started && !decider.stopped && !decider.metadata_failed;
+        let logs = self.geometry().parity() > 0 && self.geometry().data() > 1;
+        if !runs || !logs || planted::is(Fault::DriveBeforeLogRetired) {
+            return None;
+        }
+        if self.retire().done_for == Some(command) {
+            return None;
+        }
+        if matches!(self.retire().step, Step::Asking { .. }) {
+            return Some(self.drain(io));
+        }
+        self.begin_retire(Some(command), io);
+        Some(1)
+    }
+
+    fn is_whole_without_log(&self) -> bool {
+        self.map.is_whole() && self.map.write_hole != WriteHole::Strict
+    }
+
+    /// Whether nothing needs the log any more.
+    fn is_log_over(&self) -> bool {
+        let decider = self.coordinator.as_deref().expect("the home");
+        let runs = decider.started && !decider.stopped;
+        let needs = self.map.is_broken() || self.geometry().data() == 1;
+        self.is_whole_without_log() && runs && !needs
+    }
+
+    fn begin_retire(&mut self, whom: Option<u64>, io: &mut impl Io) {
+        let (me, life) = (self.me, self.map.log_life + 1);
+        let others = self.decider().reactors.iter().copied();
+        let todo = others.filter(|&reactor| reactor != me).collect();
+        self.retire().step = Step::Asking {
+            life,
+            todo,
+            pending: 0,
+            whom,
+        };
+        let mut map = self.successor();
+        map.log_life = life;
+        self.begin_broadcast(map, Vec::new(), Vec::new(), io);
+    }
+
+    /// Asks the shards, and commits what follows when all have finished.
+    fn drain(&mut self, io: &mut impl Io) -> usize {
+        let decider = self.coordinator.as_deref_mut().expect("the home");
+        let Step::Asking {
+            life,
+            todo,
+            pending,
+            whom,
+        } = &mut decider.retire.step
+        else {
+            return 0;
+        };
+        let (life, whom) = (*life, *whom);
+        let mut moved = 0;
+        while let Some(&reactor) = todo.last() {
+            if io.ask(reactor, Message::DrainLog { life }).is_err() {
+                break;
+            }
+            todo.pop();
+            *pending += 1;
+            moved += 1;
+        }
+        if !todo.is_empty() || *pending > 0 || !self.log.is_drained(life) {
+            return moved;
+        }
+        self.retire().step = Step::Idle;
+        if whom.is_none() && !self.is_log_over() {
+            return moved + 1;
+        }
+        let decider = self.decider();
+        decider.retire.used = whom.is_some();
+        decider.retire.done_for = whom;
+        let id = decider.draw_id();
+        let mut next = decider.config.next(id);
+        next.log_from = life;
+        let places = decider.places.clone();
+        self.begin_commit(commit_of(next, places, CommitPhase::FlushData));
+        moved + 1
+    }
+}

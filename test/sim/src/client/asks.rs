@@ -1,0 +1,140 @@
+//! What clients ask for.
+
+#[allow(clippy::wildcard_imports, reason = "one type in two files")]
+use super::*;
+
+impl Client {
+    /// Something at random.
+    pub fn draw(&mut self, random: &mut Random, stripe_blocks: u64) -> Option<Asked> {
+        if self.pending.len() >= IN_FLIGHT - KEPT {
+            return None;
+        }
+        let volumes = self.disks.keys().copied();
+        let volumes: Vec<Uuid> = volumes.filter(|uuid| self.hidden != Some(*uuid)).collect();
+        let volume = *volumes.get(random.position(volumes.len().max(1)))?;
+        let total = self.disks[&volume].blocks;
+        let most = if random.happens(300) {
+            stripe_blocks * 3
+        } else {
+            24
+        };
+        let blocks = 1 + random.below(most.min(total).min(bytes_u64(BUFFER_BYTES / BLOCK)));
+        // Some places are met again and again.
+        let area = if random.happens(500) {
+            total.min(200)
+        } else {
+            total
+        };
+        let start = random.below(area).min(total - blocks);
+        let operation = match random.below(20) {
+            0..=8 => Operation::Write,
+            9..=16 => Operation::Read,
+            17 => Operation::WriteZeroes,
+            18 => Operation::Discard,
+            _ => Operation::Flush,
+        };
+        let partly = self.atom < BLOCK && random.happens(400);
+        if partly && !matches!(operation, Operation::Flush | Operation::Discard) {
+            let atoms = bytes_u64(BLOCK / self.atom);
+            let first = random.below(atoms);
+            let count = 1 + random.below((atoms - first).min(atoms - 1));
+            let bytes = |atoms: u64| u16::try_from(atoms).expect("few") * 128;
+            let part = Part {
+                offset: bytes(first),
+                bytes: bytes(count),
+            };
+            return Some(self.ask_part(volume, operation, start, part));
+        }
+        Some(self.ask(volume, operation, start, blocks))
+    }
+
+    /// A write of one block at random, and the block of the array that it is.
+    ///
+    /// # Panics
+    /// Never: the block is inside the volume.
+    pub fn draw_block(&mut self, random: &mut Random) -> Option<(Asked, u64)> {
+        let volumes: Vec<Uuid> = self.disks.keys().copied().collect();
+        let volume = *volumes.get(random.position(volumes.len().max(1)))?;
+        let total = self.disks[&volume].blocks;
+        // Most of what is torn is in the places that are met again and again.
+        let often = random.happens(500);
+        let start = random.below(if often { total.min(200) } else { total });
+        let (block, _) = self.disks[&volume].map.locate(start, 1).expect("inside");
+        Some((self.ask(volume, Operation::Write, start, 1), block))
+    }
+
+    /// A write of something new to the same place.
+    pub fn write_again(&mut self, asked: &Asked) -> Asked {
+        let blocks = u64::from(asked.blocks);
+        self.ask(asked.volume, Operation::Write, asked.start, blocks)
+    }
+
+    /// A write of so many blocks more from the same place on, and the block of the array that is
+    /// its last; `None` at the end of the volume.
+    ///
+    /// # Panics
+    /// Never: the blocks are inside the volume.
+    pub fn write_more(&mut self, asked: &Asked, more: u64) -> Option<(Asked, u64)> {
+        let disk = &self.disks[&asked.volume];
+        let last = asked.start + u64::from(asked.blocks) - 1 + more;
+        if last >= disk.blocks {
+            return None;
+        }
+        let (block, _) = disk.map.locate(last, 1).expect("inside");
+        let blocks = last + 1 - asked.start;
+        let more = self.ask(asked.volume, Operation::Write, asked.start, blocks);
+        Some((more, block))
+    }
+
+    pub(super) fn ask(
+        &mut self,
+        volume: Uuid,
+        operation: Operation,
+        start: u64,
+        blocks: u64,
+    ) -> Asked {
+        let bytes = self.content(operation, bytes_usize(blocks) * BLOCK);
+        Asked {
+            volume,
+            operation,
+            start,
+            blocks: u32::try_from(blocks).expect("few"),
+            part: Part::WHOLE,
+            bytes,
+        }
+    }
+
+    pub(super) fn ask_part(
+        &mut self,
+        volume: Uuid,
+        operation: Operation,
+        start: u64,
+        part: Part,
+    ) -> Asked {
+        let bytes = self.content(operation, usize::from(part.bytes));
+        Asked {
+            volume,
+            operation,
+            start,
+            blocks: 1,
+            part,
+            bytes,
+        }
+    }
+
+    /// What is written: bytes that are never written again, or zeroes.
+    fn content(&mut self, operation: Operation, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        if operation == Operation::Write {
+            for (position, atom) in bytes.chunks_exact_mut(self.atom).enumerate() {
+                self.writes += 1;
+                let mut content = Random::new(self.writes << 20 | bytes_u64(position));
+                for word in atom.chunks_exact_mut(8) {
+                    word.copy_from_slice(&content.next().to_le_bytes());
+                }
+                atom[..8].copy_from_slice(&self.writes.to_le_bytes());
+            }
+        }
+        bytes
+    }
+}
