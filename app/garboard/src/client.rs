@@ -58,6 +58,19 @@ impl Client {
         }
     }
 
+    /// Asks for a text that is no JSON: the metrics.
+    pub(crate) fn text(&self, path: &str) -> Answer<String> {
+        let (status, bytes) =
+            self.runtime
+                .block_on(exchange(&self.socket, Method::GET, path, Vec::new()))?;
+        if status.is_success() {
+            return Ok(String::from_utf8_lossy(&bytes).into_owned());
+        }
+        let object = format!("engine at {}", self.socket.display());
+        let message = format!("it does not give {path}: {status}");
+        Err(EngineError::new(ErrorKind::Internal, object, message))
+    }
+
     /// Lets time pass.
     pub(crate) fn pause(&self, duration: Duration) {
         // Made inside: a sleep belongs to the runtime it is made in.

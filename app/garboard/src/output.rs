@@ -122,6 +122,41 @@ pub(crate) fn size(bytes: u64) -> String {
     Size(bytes).to_string()
 }
 
+/// Three significant digits with a decimal prefix: `64.8 M IOPS`, `149 GB/s`, never `0.148 TB/s`.
+pub(crate) fn amount(value: f64, unit: &str) -> String {
+    let prefixes = ["", "k", "M", "G", "T", "P"];
+    let mut scaled = value;
+    let mut prefix = 0;
+    while scaled >= 999.5 && prefix + 1 < prefixes.len() {
+        scaled /= 1000.0;
+        prefix += 1;
+    }
+    let digits: i32 = match scaled {
+        scaled if scaled >= 99.95 || prefix == 0 && scaled.fract() == 0.0 => 0,
+        scaled if scaled >= 9.995 => 1,
+        _ => 2,
+    };
+    // Half rounds up, as people do it; the formatter would round to even.
+    let power = 10f64.powi(digits);
+    let scaled = (scaled * power).round() / power;
+    let digits = usize::try_from(digits).expect("at most two");
+    // `MB/s` and `TB` are one word, `M IOPS` is two.
+    let gap = if unit.starts_with('B') { "" } else { " " };
+    match prefixes[prefix] {
+        "" => format!("{scaled:.digits$} {unit}"),
+        prefix => format!("{scaled:.digits$} {prefix}{gap}{unit}"),
+    }
+}
+
+/// A latency for people.
+pub(crate) fn micros(value: f64) -> String {
+    if value >= 10_000.0 {
+        format!("{:.1} ms", value / 1000.0)
+    } else {
+        format!("{value:.1} us")
+    }
+}
+
 /// A text that may be missing.
 pub(crate) fn or_dash(text: Option<impl ToString>) -> String {
     text.map_or_else(|| "-".to_owned(), |text| text.to_string())

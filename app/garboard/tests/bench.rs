@@ -6,6 +6,9 @@ mod common;
 use common::Engine;
 use serde_json::Value;
 
+/// Options of short measurements.
+const SHORT: [&str; 7] = ["--yes", "--seconds", "0.2", "--jobs", "2", "--depth", "4"];
+
 /// An engine with a RAID 5 of five drives of `spec`, and exports `e0`… of volumes of 32 MiB.
 fn engine(folder: &std::path::Path, spec: &str, exports: usize) -> Engine {
     let engine = Engine::start(folder);
@@ -110,12 +113,13 @@ fn everything_is_verified_when_that_is_asked() {
     ]);
     assert_eq!(report["verified"], true);
     assert_eq!(report["errors"], 0);
-    assert_eq!(
-        report["skipped"].as_array().expect("a list").len(),
-        0,
-        "{report}"
+    let skipped = report["skipped"].as_array().expect("a list");
+    let burst = |text: &Value| text.as_str().expect("said").starts_with("burst_");
+    assert!(
+        skipped.len() == 4 && skipped.iter().all(burst),
+        "bursts are longer than the volume: {skipped:?}"
     );
-    assert_eq!(points(&report).len(), 9);
+    assert_eq!(points(&report).len(), 11);
     for point in points(&report) {
         let name = point["workload"].as_str().expect("a name");
         let reads = name.ends_with("_read") || name == "random_mixed";
@@ -223,6 +227,184 @@ fn a_rival_gets_the_same_load_pair_by_pair() {
         }
         assert!(against["theirs"]["iops"].as_f64().expect("a rate") > 0.0);
     }
+}
+
+#[test]
+fn what_the_engine_spends_is_told_per_request_and_byte() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = engine(folder.path(), "mem:64MiB", 1);
+    let list = ["--workloads", "random_read,random_write,stripe_write"];
+    let report = engine.json(&[&["bench", "e0"][..], &SHORT[..], &list[..]].concat());
+    let number = |value: &Value| value.as_f64().expect("a number");
+    // A small write reads old data and parity and writes both; a full stripe only writes.
+    for (point, (requests, read, written, copied)) in points(&report).iter().zip([
+        (1.0, 1.0, 0.0, 0.0),
+        (4.0, 2.0, 2.0, 1.0),
+        (20.0, 0.0, 1.25, 1.0),
+    ]) {
+        let cost = &point["cost"];
+        // The array's own records come on top, and few requests that end outside the window.
+        let near = |name: &str, value: f64| {
+            let found = number(&cost[name]);
+            assert!(
+                (found - value).abs() <= 0.1 * value + 0.05,
+                "{name}: {point}"
+            );
+        };
+        near("drive_requests_per_request", requests);
+        near("drive_read_bytes_per_byte", read);
+        near("drive_written_bytes_per_byte", written);
+        near("copied_bytes_per_byte", copied);
+        assert_eq!(number(&cost["messages_per_request"]), 0.0, "one reactor");
+        let drives = cost["drives"].as_array().expect("a list");
+        assert_eq!(drives.len(), 5, "the members");
+        assert_eq!(cost["cores_used"], point["cores_used"]);
+    }
+}
+
+#[test]
+fn bursts_and_interleaved_streams_write_what_they_should() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = engine(folder.path(), "mem:64MiB", 0);
+    engine.json(&["volume", "create", "w", "--array", "a", "--size", "96MiB"]);
+    engine.json(&["export", "vhost", "w", "--name", "f", "--queues", "2"]);
+    let list = [
+        "burst_write_64m,burst_read_64m,interleaved_write",
+        "--verify",
+    ];
+    let report =
+        engine.json(&[&["bench", "f"][..], &SHORT[..], &["--workloads"], &list[..]].concat());
+    assert_eq!(report["errors"], 0, "{report}");
+    let [write, read, interleaved] = points(&report).as_slice() else {
+        panic!("three points: {report}");
+    };
+    for point in [write, read] {
+        let bursts = &point["bursts"];
+        let count = bursts["count"].as_u64().expect("a number");
+        assert!(count > 0);
+        assert_eq!(point["requests"].as_u64(), Some(64 * count), "whole bursts");
+        let number = |name: &str| bursts[name].as_f64().expect("a number");
+        assert!(number("first_done_us_p50") <= number("last_done_us_p50"));
+        assert!(number("last_done_bytes_per_second") > 0.0);
+    }
+    assert!(interleaved["bursts"].is_null());
+    assert_eq!(interleaved["request_bytes"], 48 << 10);
+}
+
+#[test]
+fn several_exports_are_loaded_at_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = engine(folder.path(), "mem:64MiB", 2);
+    let list = ["--workloads", "random_write", "--precondition", "1"];
+    let report = engine.json(&[&["bench", "e0", "e1"][..], &SHORT[..], &list[..]].concat());
+    assert_eq!(report["sockets"].as_array().expect("a list").len(), 2);
+    let drives = engine.json(&["drive", "list"]);
+    let drives = drives.as_array().expect("a list").iter();
+    let written = drives.map(|drive| drive["counters"]["written_bytes_total"].as_u64());
+    let written: u64 = written.map(|bytes| bytes.expect("a number")).sum();
+    // Two volumes of 32 MiB, with their parity.
+    assert!(written > 80 << 20, "all was written beforehand: {written}");
+    let cost = &points(&report)[0]["cost"];
+    let each = cost["drive_requests_per_request"]
+        .as_f64()
+        .expect("a number");
+    assert!((each - 4.0).abs() < 0.5, "both are counted: {each}");
+    let twice = engine.refused(&["bench", "e0", "e0", "--yes", "--seconds", "0.1"]);
+    assert_eq!(twice["message"], "it is named twice");
+}
+
+#[test]
+fn an_array_is_measured_degraded_and_while_it_is_filled() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // The member takes seconds to be filled.
+    let engine = engine(folder.path(), "paced:hdd-7200,size=64MiB", 1);
+    let list = [
+        "--workloads",
+        "random_read",
+        "--states",
+        "as_found,degraded,rebuilding",
+    ];
+    let report = engine.json(&[&["bench", "e0"][..], &SHORT[..], &list[..]].concat());
+    assert!(report["ended_early"].is_null(), "{report}");
+    let states: Vec<&str> = points(&report)
+        .iter()
+        .filter_map(|point| point["state"].as_str())
+        .collect();
+    assert_eq!(states, ["as_found", "degraded", "rebuilding"]);
+    let reads = |point: usize| {
+        let cost = &points(&report)[point]["cost"];
+        cost["drive_requests_per_request"]
+            .as_f64()
+            .expect("a number")
+    };
+    assert!(reads(0) < 1.3 && reads(1) > 1.2, "{report}");
+    let members = engine.json(&["array", "show", "a"])["members"].clone();
+    assert_ne!(members[0]["state"], "failed", "it is filled again");
+}
+
+#[test]
+fn what_was_measured_is_kept_when_a_run_ends_early() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = engine(folder.path(), "mem:64MiB", 1);
+    engine.json(&["array", "fail", "a", "--member", "0", "--yes"]);
+    let page = folder.path().join("page.html");
+    let list = [
+        "--workloads",
+        "random_read",
+        "--states",
+        "as_found,degraded",
+        "--output",
+        "json",
+        "--html",
+        page.to_str().expect("UTF-8"),
+    ];
+    let output = engine.command(&[&["bench", "e0"][..], &SHORT[..], &list[..]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(points(&report).len(), 1);
+    let why = report["ended_early"].as_str().expect("said");
+    assert!(why.contains("only an optimal array"), "{why}");
+    let error: Value = serde_json::from_slice(&output.stderr).expect("JSON");
+    let message = error["message"].as_str().expect("text");
+    assert!(
+        message.starts_with("it ended early, after 1 points"),
+        "{message}"
+    );
+    let page = std::fs::read_to_string(page).expect("written");
+    assert!(page.contains("The run ended early"), "{page}");
+}
+
+#[test]
+fn the_page_needs_nothing_but_itself() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = engine(folder.path(), "mem:64MiB", 1);
+    let path = folder.path().join("page.html");
+    let list = [
+        "--workloads",
+        "random_read,stripe_write",
+        "--html",
+        path.to_str().expect("UTF-8"),
+    ];
+    let report = engine.json(&[&["bench", "e0"][..], &SHORT[..], &list[..]].concat());
+    let page = std::fs::read_to_string(&path).expect("written");
+    for outside in ["http:", "https:", "src=", "href=", "<script", "url("] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    for text in [
+        "random read",
+        "stripe write",
+        "Bytes of drives",
+        "All points",
+    ] {
+        assert!(page.contains(text), "{text}");
+    }
+    assert!(page.matches("<svg").count() >= 6, "its plots");
+    assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
+    let note = report["assumptions"][1].as_str().expect("text");
+    assert!(page.contains(note), "{note}");
+    // Where it cannot be written is told before anything is measured.
+    let nowhere = engine.refused(&["bench", "e0", "--yes", "--html", "/nonexistent/page.html"]);
+    assert_eq!(nowhere["object"], "file /nonexistent/page.html");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::{Host, views};
 const NS_PER_S: f64 = 1e9;
 
 /// Counters of an array, in the order in which they are gathered.
-const ARRAY_COUNTERS: [(&str, &str); 12] = [
+const ARRAY_COUNTERS: [(&str, &str); 15] = [
     ("array_direct_reads", "Reads that went straight to a drive"),
     (
         "array_reconstructed_reads",
@@ -22,6 +22,11 @@ const ARRAY_COUNTERS: [(&str, &str); 12] = [
     (
         "array_copied_bytes",
         "Bytes copied so that parity agrees with what drives get",
+    ),
+    ("array_messages", "Messages from one reactor to another"),
+    (
+        "array_drive_requests",
+        "Requests to members, with those for the array's own records",
     ),
     (
         "array_scrubbed_cells",
@@ -284,7 +289,7 @@ impl Host {
                 .map(|entry| (entry.name.clone(), entry.index))
                 .collect()
         };
-        let mut by_name: [Vec<(Labels, u64)>; 13] = Default::default();
+        let mut by_name: [Vec<(Labels, u64)>; 15] = Default::default();
         for (name, index) in indices {
             let Some(array) = self.engine.array_state(index) else {
                 continue;
@@ -299,6 +304,8 @@ impl Host {
                     counters.read_modify_writes,
                     counters.reconstruct_writes,
                     counters.bytes_copied,
+                    counters.messages,
+                    counters.drive_requests,
                     counters.scrubbed_cells,
                     counters.scrub_found,
                     counters.scrub_repaired,

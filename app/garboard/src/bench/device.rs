@@ -85,6 +85,17 @@ impl Facts {
         self.features & READ_ONLY != 0
     }
 
+    /// What both of two devices have.
+    pub(super) fn common(self, other: &Facts) -> Facts {
+        Facts {
+            size_bytes: self.size_bytes.min(other.size_bytes),
+            queues: self.queues.min(other.queues),
+            optimal_bytes: self.optimal_bytes,
+            features: (self.features & other.features)
+                | ((self.features | other.features) & READ_ONLY),
+        }
+    }
+
     pub(super) fn can_flush(&self) -> bool {
         self.features & FLUSH != 0
     }

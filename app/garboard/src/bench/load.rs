@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use units::{Clock, Instant, MonotonicClock, bytes_u64, bytes_usize};
 
+use super::bursts::{Burst, BurstTimes};
 use super::device::{Device, Kind, Request, Room};
 use super::histogram::Histogram;
+use super::pattern::{Pattern, With, Work};
 use super::verify::Book;
 
 /// Longest silence that is taken for a slow device and not for a dead one.
@@ -18,28 +20,6 @@ const POLL: Duration = Duration::from_micros(100);
 const SLEEP: Duration = Duration::from_millis(20);
 /// The least and the most that the time before the counting lasts.
 const WARM_UP: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
-
-/// Where requests go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
-    /// Anywhere, at multiples of their length.
-    Random,
-    /// One after the other, each job in its own part of the range.
-    Sequential,
-    /// One after the other, beginning 4 KiB off a multiple of their length.
-    SequentialOdd,
-}
-
-/// What the requests are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Work {
-    pub(super) order: Order,
-    pub(super) bytes: u64,
-    /// Reads of each hundred requests.
-    pub(super) read_percent: u8,
-    /// Whether each write is followed by a flush, and counted when that is answered.
-    pub(super) flush: bool,
-}
 
 /// A measurement that is to be made.
 #[derive(Clone, Copy, Debug)]
@@ -67,11 +47,63 @@ pub(super) struct Measured {
     pub(super) requests: u64,
     pub(super) bytes: u64,
     pub(super) seconds: f64,
+    /// With those of the time before the counting.
+    pub(super) all_requests: u64,
+    pub(super) all_bytes: u64,
     pub(super) latency: Histogram,
+    /// Of a load of bursts.
+    pub(super) bursts: Option<BurstTimes>,
     /// Requests that failed, and blocks that held something else than was written.
     pub(super) errors: u64,
     pub(super) first_error: Option<String>,
     pub(super) verified_bytes: u64,
+}
+
+impl Measured {
+    pub(super) fn nothing() -> Measured {
+        Measured {
+            requests: 0,
+            bytes: 0,
+            seconds: 0.0,
+            all_requests: 0,
+            all_bytes: 0,
+            latency: Histogram::new(),
+            bursts: None,
+            errors: 0,
+            first_error: None,
+            verified_bytes: 0,
+        }
+    }
+
+    /// Takes over the counts of another one, but not its time.
+    pub(super) fn add(&mut self, other: &Measured) {
+        self.requests += other.requests;
+        self.bytes += other.bytes;
+        self.all_requests += other.all_requests;
+        self.all_bytes += other.all_bytes;
+        self.latency.merge(&other.latency);
+        match (&mut self.bursts, &other.bursts) {
+            (Some(own), Some(theirs)) => own.add(theirs),
+            (own, theirs) => *own = own.take().or_else(|| theirs.clone()),
+        }
+        self.errors += other.errors;
+        if self.first_error.is_none() {
+            self.first_error.clone_from(&other.first_error);
+        }
+        self.verified_bytes += other.verified_bytes;
+    }
+
+    pub(super) fn fault(&mut self, text: String) {
+        self.errors += 1;
+        self.first_error.get_or_insert(text);
+    }
+}
+
+/// A device to be loaded, and what is known of its content.
+#[derive(Debug)]
+pub(super) struct Target<'a> {
+    pub(super) socket: &'a Path,
+    pub(super) book: Option<&'a mut Book>,
 }
 
 /// A slot's request.
@@ -82,131 +114,198 @@ struct Flying {
     begun: Instant,
 }
 
-/// Connects, measures, and leaves.
+/// Connects to all targets, loads them at once, each with the whole of `order`, and leaves.
 ///
 /// # Errors
-/// When the back-end cannot be used, or answers nothing for a minute.
-pub(super) fn measure(socket: &Path, order: &Run, book: Option<&mut Book>) -> io::Result<Measured> {
-    let room = Room {
-        slots: order.jobs * order.depth,
-        bytes: bytes_usize(order.work.bytes),
-        queues: order.jobs,
-        own_data: book.is_some(),
-    };
-    let device = Device::connect(socket, &room)?;
-    let mut worker = Worker::new(device, order, book);
-    worker.run()?;
-    let Worker {
-        device, measured, ..
-    } = worker;
-    device.leave()?;
-    Ok(measured)
+/// When a back-end cannot be used, or none answers for a minute; with the socket of which.
+pub(super) fn measure<'a>(
+    targets: Vec<Target<'a>>,
+    order: &'a Run,
+) -> Result<Measured, (&'a Path, io::Error)> {
+    let mut workers = Vec::new();
+    for (target, seed) in targets.into_iter().zip(0..) {
+        let socket = target.socket;
+        let room = Room {
+            slots: order.jobs * order.depth,
+            bytes: bytes_usize(order.work.bytes),
+            queues: order.jobs,
+            own_data: target.book.is_some(),
+        };
+        let device = Device::connect(socket, &room).map_err(|error| (socket, error))?;
+        workers.push(Worker::new(device, order, target, seed));
+    }
+    let times = Times::new(order.limit);
+    let seconds = run(&mut workers, times)?;
+    let mut all = Measured::nothing();
+    for worker in workers {
+        let Worker {
+            device,
+            measured,
+            socket,
+            ..
+        } = worker;
+        all.add(&measured);
+        device.leave().map_err(|error| (socket, error))?;
+    }
+    // Between bursts nothing is asked: only their own time counts.
+    let of_bursts = all.bursts.as_ref().map(BurstTimes::seconds);
+    all.seconds = of_bursts.unwrap_or(seconds);
+    Ok(all)
+}
+
+/// When answers count.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    pub(super) from: Instant,
+    /// None: until so many requests were made.
+    pub(super) until: Option<Instant>,
+}
+
+impl Times {
+    pub(super) fn new(limit: Limit) -> Times {
+        let now = MonotonicClock.now();
+        match limit {
+            Limit::Time(time) => {
+                let warm = (time / 10).clamp(WARM_UP.0, WARM_UP.1);
+                Times {
+                    from: now + warm,
+                    until: Some(now + warm + time),
+                }
+            }
+            Limit::Requests(_) => Times {
+                from: now,
+                until: None,
+            },
+        }
+    }
+
+    pub(super) fn counts(&self, now: Instant) -> bool {
+        now >= self.from && self.until.is_none_or(|end| now <= end)
+    }
+}
+
+/// Keeps all workers busy until they have done theirs; says how many seconds counted.
+fn run<'a>(workers: &mut [Worker<'a>], times: Times) -> Result<f64, (&'a Path, io::Error)> {
+    let mut last_answer = MonotonicClock.now();
+    loop {
+        let mut answered = 0;
+        let mut at_work = false;
+        for worker in workers.iter_mut() {
+            let turn = worker.turn(&times);
+            let (count, busy) = turn.map_err(|error| (worker.socket, error))?;
+            answered += count;
+            at_work |= busy;
+        }
+        if !at_work {
+            break;
+        }
+        let now = MonotonicClock.now();
+        if answered > 0 {
+            last_answer = now;
+            continue;
+        }
+        let silence = now.since(last_answer);
+        let [first, others @ ..] = &mut *workers else {
+            unreachable!("nobody would be at work");
+        };
+        if silence > SILENCE_MAX {
+            let text = format!("no answer for {SILENCE_MAX:?}");
+            return Err((first.socket, io::Error::new(io::ErrorKind::TimedOut, text)));
+        }
+        // Several cannot be waited for at once: they are polled all the time.
+        if silence > POLL && others.is_empty() {
+            let waited = first.device.wait(SLEEP);
+            waited.map_err(|error| (first.socket, error))?;
+        }
+    }
+    let end = times.until.unwrap_or_else(|| MonotonicClock.now());
+    Ok(end.since(times.from).as_secs_f64())
 }
 
 struct Worker<'a> {
     device: Device,
+    socket: &'a Path,
     order: &'a Run,
     book: Option<&'a mut Book>,
+    pattern: Pattern,
+    burst: Option<Burst>,
     /// By slot; slot s belongs to job s mod jobs.
     flying: Vec<Option<Flying>>,
     free: Vec<usize>,
-    /// By job: requests begun.
-    begun: Vec<u64>,
     submitted: u64,
-    chance: u64,
     buffer: Vec<u8>,
     measured: Measured,
-    /// Answers count from here on.
-    counts_from: Instant,
-    ends: Option<Instant>,
 }
 
 impl<'a> Worker<'a> {
-    fn new(device: Device, order: &'a Run, book: Option<&'a mut Book>) -> Worker<'a> {
+    fn new(device: Device, order: &'a Run, target: Target<'a>, seed: u64) -> Worker<'a> {
         let slots = order.jobs * order.depth;
-        let now = MonotonicClock.now();
-        let (counts_from, ends) = match order.limit {
-            Limit::Time(time) => {
-                let warm = (time / 10).clamp(WARM_UP.0, WARM_UP.1);
-                (now + warm, Some(now + warm + time))
-            }
-            Limit::Requests(_) => (now, None),
+        let burst = match order.work.with {
+            With::Burst(bytes) => Some(Burst::new(bytes / order.work.bytes, order.jobs)),
+            With::Nothing | With::Flush => None,
         };
+        let mut measured = Measured::nothing();
+        measured.bursts = burst.as_ref().map(|_| BurstTimes::default());
         Worker {
             device,
+            socket: target.socket,
             order,
-            book,
+            book: target.book,
+            pattern: Pattern::new(order.work, order.jobs, order.range, seed),
+            burst,
             flying: vec![None; slots],
             free: (0..slots).rev().collect(),
-            begun: vec![0; order.jobs],
             submitted: 0,
-            chance: 0x9E37_79B9_7F4A_7C15,
             buffer: vec![0; bytes_usize(order.work.bytes)],
-            measured: Measured {
-                requests: 0,
-                bytes: 0,
-                seconds: 0.0,
-                latency: Histogram::new(),
-                errors: 0,
-                first_error: None,
-                verified_bytes: 0,
-            },
-            counts_from,
-            ends,
+            measured,
         }
     }
 
-    fn run(&mut self) -> io::Result<()> {
-        let mut last_answer = MonotonicClock.now();
-        loop {
-            let now = MonotonicClock.now();
-            if !self.is_over(now) {
-                self.refill(now);
-            }
-            self.device.kick()?;
-            let mut answered = 0;
-            while let Some((slot, status)) = self.device.reap() {
-                self.take(slot, status);
-                answered += 1;
-            }
-            let now = MonotonicClock.now();
-            if self.is_over(now) && self.free.len() == self.flying.len() {
-                break;
-            }
-            if answered > 0 {
-                last_answer = now;
-                continue;
-            }
-            let silence = now.since(last_answer);
-            if silence > SILENCE_MAX {
-                let text = format!("no answer for {SILENCE_MAX:?}");
-                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
-            }
-            if silence > POLL {
-                self.device.wait(SLEEP)?;
-            }
+    /// Submits what there is to submit and takes what is answered: how many answers, and whether
+    /// there is more to do.
+    fn turn(&mut self, times: &Times) -> io::Result<(usize, bool)> {
+        let now = MonotonicClock.now();
+        if !self.is_over(times, now) {
+            self.refill(times, now);
         }
-        let end = self.ends.unwrap_or_else(|| MonotonicClock.now());
-        self.measured.seconds = end.since(self.counts_from).as_secs_f64();
-        Ok(())
+        self.device.kick()?;
+        let mut answered = 0;
+        while let Some((slot, status)) = self.device.reap() {
+            self.take(slot, status, times);
+            answered += 1;
+        }
+        let busy = self.free.len() < self.flying.len();
+        Ok((answered, busy || !self.is_over(times, MonotonicClock.now())))
     }
 
     /// Whether nothing more is to be submitted.
-    fn is_over(&self, now: Instant) -> bool {
+    fn is_over(&self, times: &Times, now: Instant) -> bool {
+        if let Some(burst) = &self.burst {
+            let counted = self.measured.bursts.as_ref().map_or(0, |found| found.count);
+            // One has to count, however long it takes.
+            if burst.is_running() || counted == 0 && self.measured.errors == 0 {
+                return false;
+            }
+        }
         match self.order.limit {
-            Limit::Time(_) => self.ends.is_some_and(|end| now >= end),
+            Limit::Time(_) => times.until.is_some_and(|end| now >= end),
             Limit::Requests(count) => self.submitted >= count,
         }
     }
 
-    fn refill(&mut self, now: Instant) {
+    fn refill(&mut self, times: &Times, now: Instant) {
+        if let Some(burst) = &mut self.burst
+            && !burst.is_running()
+        {
+            burst.begin(now);
+        }
         for _ in 0..self.free.len() {
-            if self.is_over(now) {
+            if self.is_over(times, now) {
                 return;
             }
             let slot = self.free.pop().expect("counted");
-            let Some(request) = self.choose(slot) else {
-                // Others work on those blocks: later.
+            let Some(request) = self.choose(slot % self.order.jobs) else {
+                // Others work on those blocks, or the job has no more to do: later.
                 self.free.insert(0, slot);
                 continue;
             };
@@ -226,55 +325,33 @@ impl<'a> Worker<'a> {
         self.flying[slot] = Some(Flying { request, begun });
     }
 
-    /// The next request of the slot's job; none when verification has to wait for others.
-    fn choose(&mut self, slot: usize) -> Option<Request> {
-        let work = &self.order.work;
-        let kind = if self.random(100) < u64::from(work.read_percent) {
-            Kind::Read
-        } else {
-            Kind::Write
-        };
-        let tries = if work.order == Order::Random { 16 } else { 1 };
-        for _ in 0..tries {
-            let request = Request {
-                kind,
-                offset: self.place(slot),
-                bytes: bytes_usize(work.bytes),
-            };
+    /// The next request of the job; none when it has to wait.
+    fn choose(&mut self, job: usize) -> Option<Request> {
+        if self.burst.as_ref().is_some_and(|burst| !burst.wants(job)) {
+            return None;
+        }
+        for _ in 0..self.pattern.tries() {
+            let request = self.pattern.next(job);
             if self.book.as_ref().is_none_or(|book| book.is_free(&request)) {
-                self.begun[slot % self.order.jobs] += 1;
+                self.pattern.took(job);
+                if let Some(burst) = &mut self.burst {
+                    burst.submitted(job);
+                }
                 return Some(request);
             }
         }
         None
     }
 
-    /// Where the next request of the slot's job goes.
-    fn place(&mut self, slot: usize) -> u64 {
-        let Run {
-            work, jobs, range, ..
-        } = *self.order;
-        let begin = match work.order {
-            Order::Random => return self.random(range / work.bytes) * work.bytes,
-            Order::Sequential => 0,
-            Order::SequentialOdd => 4096,
-        };
-        let job = slot % jobs;
-        let part = (range - begin) / bytes_u64(jobs) / work.bytes;
-        let part = part.max(1);
-        let own = bytes_u64(job) * part % ((range - begin) / work.bytes);
-        begin + (own + self.begun[job] % part) * work.bytes
-    }
-
-    fn take(&mut self, slot: usize, status: u8) {
-        let Flying { request, begun } = self.flying[slot].take().expect("it was submitted");
-        let now = MonotonicClock.now();
+    fn take(&mut self, slot: usize, status: u8, times: &Times) {
+        let flying = self.flying[slot].take().expect("it was submitted");
+        let Flying { request, begun } = flying;
         if status != 0 {
-            self.fault(format!(
+            self.measured.fault(format!(
                 "{:?} of {} bytes at {} ended with status {status}",
                 request.kind, request.bytes, request.offset
             ));
-        } else if request.kind == Kind::Write && self.order.work.flush {
+        } else if request.kind == Kind::Write && self.order.work.with == With::Flush {
             let flush = Request {
                 kind: Kind::Flush,
                 ..request
@@ -286,12 +363,21 @@ impl<'a> Worker<'a> {
             self.check(slot, &request, status);
         }
         self.free.push(slot);
-        let counted = status == 0 && now >= self.counts_from;
-        if counted && self.ends.is_none_or(|end| now <= end) {
-            let latency = now.since(begun).as_nanos();
+        self.count(slot % self.order.jobs, &flying, status, times);
+    }
+
+    fn count(&mut self, job: usize, flying: &Flying, status: u8, times: &Times) {
+        let (bytes, now) = (bytes_u64(flying.request.bytes), MonotonicClock.now());
+        self.measured.all_requests += 1;
+        self.measured.all_bytes += bytes;
+        let counts = match (&mut self.burst, &mut self.measured.bursts) {
+            (Some(burst), Some(found)) => burst.answered(job, bytes, now, (times.from, found)),
+            _ => times.counts(now),
+        };
+        if counts && status == 0 {
+            let latency = u64::try_from(now.since(flying.begun).as_nanos()).unwrap_or(u64::MAX);
             self.measured.requests += 1;
-            self.measured.bytes += bytes_u64(request.bytes);
-            let latency = u64::try_from(latency).unwrap_or(u64::MAX);
+            self.measured.bytes += bytes;
             self.measured.latency.add(latency);
         }
     }
@@ -306,20 +392,7 @@ impl<'a> Worker<'a> {
         self.device.get(slot, &mut self.buffer);
         match book.check(request, &self.buffer) {
             Ok(()) => self.measured.verified_bytes += bytes_u64(request.bytes),
-            Err(wrong) => self.fault(wrong),
+            Err(wrong) => self.measured.fault(wrong),
         }
-    }
-
-    fn fault(&mut self, text: String) {
-        self.measured.errors += 1;
-        self.measured.first_error.get_or_insert(text);
-    }
-
-    /// A random number below `end` (xorshift; good enough to choose blocks).
-    fn random(&mut self, end: u64) -> u64 {
-        self.chance ^= self.chance << 13;
-        self.chance ^= self.chance >> 7;
-        self.chance ^= self.chance << 17;
-        (self.chance >> 11) % end
     }
 }

@@ -1,18 +1,29 @@
 //! What is told of measurements: the JSON, and what the table is made of.
 
 use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
 
 use models::Model;
 use serde::Serialize;
 
+use super::Point;
+use super::bursts::BurstTimes;
 use super::load::Measured;
 use super::theory::Theory;
+use crate::expect::{Unit, float};
+
+/// Said of every report.
+pub(super) const LATENCY_STEPS: &str = "latencies are counted in steps of 3 %";
 
 /// Everything that was found.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) layer: &'static str,
-    pub(crate) socket: PathBuf,
+    /// When it was begun: seconds since 1970 UTC.
+    pub(crate) begun_s: u64,
+    pub(crate) host: Host,
+    /// Of the devices that were measured; none where the layer has no sockets.
+    pub(crate) sockets: Vec<PathBuf>,
     pub(crate) against: Option<PathBuf>,
     pub(crate) size_bytes: u64,
     pub(crate) range_bytes: u64,
@@ -27,6 +38,61 @@ pub(crate) struct Report {
     pub(crate) skipped: Vec<String>,
     pub(crate) errors: u64,
     pub(crate) first_error: Option<String>,
+    /// Why not all points were measured; none when they were.
+    pub(crate) ended_early: Option<String>,
+}
+
+/// Where it was measured.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Host {
+    pub(crate) processor: Option<String>,
+    pub(crate) cpus: usize,
+    pub(crate) kernel: Option<String>,
+}
+
+impl Host {
+    fn here() -> Host {
+        let tree = crate::doctor::Tree::new("/".into());
+        let (processor, kernel) = tree.names_of_host();
+        Host {
+            processor,
+            cpus: std::thread::available_parallelism().map_or(0, usize::from),
+            kernel,
+        }
+    }
+}
+
+impl Report {
+    pub(super) fn new(layer: &'static str, time: Duration) -> Report {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        Report {
+            layer,
+            begun_s: now.map_or(0, |since| since.as_secs()),
+            host: Host::here(),
+            sockets: Vec::new(),
+            against: None,
+            size_bytes: 0,
+            range_bytes: 0,
+            queues: 0,
+            seconds_per_point: time.as_secs_f64(),
+            verified: false,
+            assumptions: Vec::new(),
+            drive_model: None,
+            slower: 1,
+            points: Vec::new(),
+            skipped: Vec::new(),
+            errors: 0,
+            first_error: None,
+            ended_early: None,
+        }
+    }
+
+    /// Adds to what was taken for granted, once.
+    pub(super) fn note(&mut self, text: String) {
+        if !self.assumptions.contains(&text) {
+            self.assumptions.push(text);
+        }
+    }
 }
 
 /// One line of the table.
@@ -35,11 +101,14 @@ pub(crate) struct PointReport {
     pub(crate) workload: &'static str,
     /// What its requests are.
     pub(crate) about: &'static str,
+    /// `as_found`, `degraded` or `rebuilding`.
+    pub(crate) state: &'static str,
     pub(crate) request_bytes: u64,
     pub(crate) jobs: usize,
     pub(crate) depth: usize,
     #[serde(flatten)]
     pub(crate) measured: Figures,
+    pub(crate) bursts: Option<Bursts>,
     pub(crate) theoretical: Option<Theory>,
     /// Measured of theoretical, in percent.
     pub(crate) efficiency_percent: Option<f64>,
@@ -49,7 +118,121 @@ pub(crate) struct PointReport {
     /// Reactors that were busy, on average over the measurement with its warm-up; none when there
     /// is no engine to ask, or a rival was measured in between.
     pub(crate) cores_used: Option<f64>,
+    /// What the engine spent; none as for `cores_used`.
+    pub(crate) cost: Option<Cost>,
     pub(crate) against: Option<Against>,
+}
+
+impl PointReport {
+    pub(super) fn new(point: &Point, measured: &Measured, theory: Option<Theory>) -> PointReport {
+        let figures = Figures::of(measured);
+        let efficiency = theory.as_ref().map(|theory| {
+            let value = match theory.unit {
+                Unit::Iops => figures.iops,
+                Unit::BytesPerSecond | Unit::Seconds => figures.bytes_per_second,
+            };
+            100.0 * value / theory.value
+        });
+        let counted = float(measured.requests.max(1));
+        let in_flight = super::float_of(point.jobs * point.depth);
+        let bursts = measured.bursts.as_ref().map(Bursts::of);
+        PointReport {
+            workload: point.name,
+            about: point.about,
+            state: super::State::AsFound.word(),
+            request_bytes: point.work.bytes,
+            jobs: point.jobs,
+            depth: point.depth,
+            measured: figures,
+            theoretical: theory,
+            efficiency_percent: efficiency,
+            // Bursts are counted whole.
+            window_error_percent: match bursts {
+                Some(_) => 0.0,
+                None => 100.0 * in_flight / counted,
+            },
+            bursts,
+            cores_used: None,
+            cost: None,
+            against: None,
+        }
+    }
+
+    /// Whether bytes say more of it than requests.
+    pub(crate) fn in_bytes(&self) -> bool {
+        match &self.theoretical {
+            Some(theory) => theory.unit != Unit::Iops,
+            None => self.request_bytes > 16 << 10,
+        }
+    }
+
+    /// Its name with the state of the array.
+    pub(crate) fn title(&self) -> String {
+        if self.state == super::State::AsFound.word() {
+            self.workload.to_owned()
+        } else {
+            format!("{}, {}", self.workload, self.state)
+        }
+    }
+}
+
+/// How bursts went.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Bursts {
+    pub(crate) count: u64,
+    /// From the begin of a burst until the first job was done with its share.
+    pub(crate) first_done_us_p50: f64,
+    /// Until the last was.
+    pub(crate) last_done_us_p50: f64,
+    pub(crate) last_done_us_max: f64,
+    /// Bytes of all jobs until the first was done.
+    pub(crate) first_done_bytes_per_second: f64,
+    pub(crate) last_done_bytes_per_second: f64,
+}
+
+impl Bursts {
+    fn of(times: &BurstTimes) -> Bursts {
+        let (first, last) = times.rates();
+        Bursts {
+            count: times.count,
+            first_done_us_p50: micros(times.first.per_mille(500)),
+            last_done_us_p50: micros(times.last.per_mille(500)),
+            last_done_us_max: micros(times.last.max_ns()),
+            first_done_bytes_per_second: first,
+            last_done_bytes_per_second: last,
+        }
+    }
+}
+
+/// What the engine spent on a point, per request and byte of its clients. All figures are of the
+/// whole measurement with its warm-up, and hold what else the engine did meanwhile.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Cost {
+    pub(crate) cores_used: f64,
+    pub(crate) core_us_per_request: f64,
+    /// Reads and writes, without flushes.
+    pub(crate) drive_requests_per_request: f64,
+    pub(crate) drive_flushes_per_request: f64,
+    pub(crate) drive_read_bytes_per_byte: f64,
+    pub(crate) drive_written_bytes_per_byte: f64,
+    pub(crate) copied_bytes_per_byte: f64,
+    /// Between reactors.
+    pub(crate) messages_per_request: f64,
+    pub(crate) system_calls_per_request: f64,
+    pub(crate) drives: Vec<DriveShare>,
+}
+
+/// What a drive did meanwhile.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct DriveShare {
+    pub(crate) drive: String,
+    pub(crate) reads: u64,
+    pub(crate) writes: u64,
+    pub(crate) read_bytes: u64,
+    pub(crate) written_bytes: u64,
+    pub(crate) latency_us_mean: f64,
+    /// Whether it is far slower than the others.
+    pub(crate) outlier: bool,
 }
 
 /// What was measured of one device.
@@ -88,12 +271,11 @@ pub(crate) struct Pair {
 
 impl Figures {
     pub(super) fn of(measured: &Measured) -> Figures {
-        let micros = |ns: u64| crate::expect::float(ns.min(1 << 52)) / 1000.0;
         let latency = &measured.latency;
         let seconds = measured.seconds.max(1e-9);
         Figures {
-            iops: crate::expect::float(measured.requests) / seconds,
-            bytes_per_second: crate::expect::float(measured.bytes) / seconds,
+            iops: float(measured.requests) / seconds,
+            bytes_per_second: float(measured.bytes) / seconds,
             latency_us_mean: micros(latency.mean_ns()),
             latency_us_p50: micros(latency.per_mille(500)),
             latency_us_p99: micros(latency.per_mille(990)),
@@ -104,4 +286,8 @@ impl Figures {
             verified_bytes: measured.verified_bytes,
         }
     }
+}
+
+fn micros(ns: u64) -> f64 {
+    float(ns.min(1 << 52)) / 1000.0
 }

@@ -8,7 +8,7 @@ use models::Model;
 use serde::Serialize;
 
 use super::Point;
-use super::load::Order;
+use super::pattern::{Order, With};
 use crate::expect::{self, Asked, Expectation, Limits, Unit};
 
 /// The array and the drives that theory is calculated for.
@@ -81,8 +81,9 @@ impl Basis {
         })
     }
 
-    /// The theory of one point, if there is a formula for its workload.
-    pub(super) fn of_point(&self, point: &Point) -> Option<Theory> {
+    /// The theory of one point on so many devices of the array at once, if there is a formula for
+    /// its workload.
+    pub(super) fn of_point(&self, point: &Point, devices: usize) -> Option<Theory> {
         let name = self.workload(point)?;
         let mut workloads = self.expected.workloads.iter();
         let workload = workloads.find(|workload| workload.name == name)?;
@@ -95,7 +96,7 @@ impl Basis {
             bound: binding.bound.to_owned(),
         };
         let least_seconds = self.least_seconds(point)? * slower;
-        let requests = super::float_of(point.jobs * point.depth) / least_seconds;
+        let requests = super::float_of(point.jobs * point.depth * devices) / least_seconds;
         let in_flight = match workload.unit {
             Unit::Iops => requests,
             Unit::BytesPerSecond | Unit::Seconds => requests * expect::float(point.work.bytes),
@@ -117,7 +118,7 @@ impl Basis {
         let degraded = self.expected.shape.lost > 0;
         let stripe = self.expected.shape.stripe_bytes;
         Some(match (work.order, work.read_percent, degraded) {
-            _ if work.flush => return None,
+            _ if work.with == With::Flush => return None,
             (Order::Random, 100, false) if work.bytes == 4096 => "random_read",
             (Order::Random, 100, true) if work.bytes == 4096 => "degraded_random_read",
             (Order::Random, 0, false) if work.bytes == 4096 => "random_write",

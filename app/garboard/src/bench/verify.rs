@@ -6,6 +6,7 @@ use super::device::{Kind, Request};
 use crate::demo::content::{BLOCK_BYTES, Content};
 
 /// Versions of the blocks of a range that this bench has written.
+#[derive(Debug)]
 pub(super) struct Book {
     content: Content,
     /// By block: the version that it holds, or will when its write is answered; 0 is unknown.

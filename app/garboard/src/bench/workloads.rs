@@ -1,6 +1,6 @@
 //! The workloads: what each asks, and at which jobs and depths it is measured.
 
-use super::load::{Order, Work};
+use super::pattern::{Order, With, Work};
 
 pub(super) const KIB: u64 = 1 << 10;
 pub(super) const MIB: u64 = 1 << 20;
@@ -21,18 +21,27 @@ pub(super) const fn work(order: Order, bytes: u64, read_percent: u8) -> Work {
         order,
         bytes,
         read_percent,
-        flush: false,
+        with: With::Nothing,
     }
 }
 
+const fn burst(bytes: u64, read_percent: u8) -> Work {
+    Work {
+        with: With::Burst(bytes),
+        ..work(Order::Sequential, MIB, read_percent)
+    }
+}
+
+const BURST_JOBS: &[usize] = &[8];
+const BURST_DEPTHS: &[usize] = &[32];
 const ONE_AND_MANY: &[usize] = &[1, 32];
-const DEPTHS: &[usize] = &[1, 4, 16, 32];
+const DEPTHS: &[usize] = &[1, 2, 4, 8, 16, 32];
 const STREAMS: &[usize] = &[1, 8];
 const SHALLOW_AND_DEEP: &[usize] = &[1, 32];
 
 /// All workloads, in the order in which they are measured. A length of zero is a full stripe, as
 /// the device tells it, made at least 1 MiB.
-pub(crate) const WORKLOADS: [Workload; 9] = [
+pub(crate) const WORKLOADS: [Workload; 15] = [
     Workload {
         name: "random_read",
         about: "4 KiB anywhere",
@@ -90,13 +99,55 @@ pub(crate) const WORKLOADS: [Workload; 9] = [
         depths: SHALLOW_AND_DEEP,
     },
     Workload {
+        name: "interleaved_write",
+        about: "48 KiB, two streams that take turns in one run, beginning at 4 KiB",
+        work: work(Order::InterleavedOdd, 48 * KIB, 0),
+        jobs: &[2],
+        depths: SHALLOW_AND_DEEP,
+    },
+    Workload {
+        name: "even_write",
+        about: "48 KiB, one after the other, beginning at 0; two streams",
+        work: work(Order::Sequential, 48 * KIB, 0),
+        jobs: &[2],
+        depths: SHALLOW_AND_DEEP,
+    },
+    Workload {
+        name: "burst_write_64m",
+        about: "64 MiB begun together in pieces of 1 MiB, nothing else before all are done",
+        work: burst(64 * MIB, 0),
+        jobs: BURST_JOBS,
+        depths: BURST_DEPTHS,
+    },
+    Workload {
+        name: "burst_write_256m",
+        about: "256 MiB begun together in pieces of 1 MiB, nothing else before all are done",
+        work: burst(256 * MIB, 0),
+        jobs: BURST_JOBS,
+        depths: BURST_DEPTHS,
+    },
+    Workload {
+        name: "burst_read_64m",
+        about: "64 MiB begun together in pieces of 1 MiB, nothing else before all are done",
+        work: burst(64 * MIB, 100),
+        jobs: BURST_JOBS,
+        depths: BURST_DEPTHS,
+    },
+    Workload {
+        name: "burst_read_256m",
+        about: "256 MiB begun together in pieces of 1 MiB, nothing else before all are done",
+        work: burst(256 * MIB, 100),
+        jobs: BURST_JOBS,
+        depths: BURST_DEPTHS,
+    },
+    Workload {
         name: "write_flush",
         about: "4 KiB and a flush, as journals commit",
         work: Work {
             order: Order::Random,
             bytes: 4 * KIB,
             read_percent: 0,
-            flush: true,
+            with: With::Flush,
         },
         jobs: &[1],
         depths: SHALLOW_AND_DEEP,
@@ -104,6 +155,15 @@ pub(crate) const WORKLOADS: [Workload; 9] = [
 ];
 
 impl Workload {
+    /// Bytes of its requests on a device with stripes of so many bytes (0: not known).
+    pub(super) fn bytes(&self, stripe: u64) -> u64 {
+        if self.work.bytes > 0 {
+            return self.work.bytes;
+        }
+        let stripe = stripe.max(4 * KIB);
+        stripe * MIB.div_ceil(stripe)
+    }
+
     pub(crate) fn writes(&self) -> bool {
         self.work.read_percent < 100
     }

@@ -1,28 +1,29 @@
-//! `garboard bench`.
+//! `garboard bench`: what is asked for, and how it is told.
 
-use std::path::PathBuf;
+mod table;
+mod watch;
+
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use control::view::{
-    ArrayView, DriveView, ExportState, ExportView, Sharing, StatusView, VolumeView,
-};
+use control::view::{ArrayView, ExportState, ExportView, Sharing, VolumeView};
 use control::{Answer, EngineError, ErrorKind};
 use models::Model;
 use units::Size;
 
-use super::{Yes, expect::amount, export};
-use crate::bench::{self, Behind, Onlooker, PointReport, Report, WORKLOADS, Wishes, Workload};
-use crate::expect::Unit;
+use self::watch::Watch;
+use super::{Yes, export};
+use crate::bench::{self, Behind, Report, State, WORKLOADS, Wishes, Workload};
 use crate::output::{self, Output};
 use crate::session::{Question, Session};
 
-/// Measure what an export answers, beside theory and a rival.
+/// Measure what exports answer, beside theory and a rival.
 #[derive(Debug, Args)]
 pub(super) struct Bench {
-    /// The export, by name or uuid; no guest may be connected
+    /// The exports, by name or uuid, all loaded at once; no guest may be connected
     #[arg(value_parser = super::key, required_unless_present = "target", conflicts_with = "target")]
-    export: Option<String>,
+    exports: Vec<String>,
     /// The socket of any vhost-user-blk back-end, instead of an export of the engine
     #[arg(long, value_name = "SOCKET")]
     target: Option<PathBuf>,
@@ -34,7 +35,8 @@ pub(super) struct Bench {
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     pairs: u16,
     /// Which: random_read, random_write, random_mixed, sequential_read, sequential_write,
-    /// stripe_write, stripe_read, odd_write, write_flush, or all
+    /// stripe_write, stripe_read, odd_write, interleaved_write, even_write, burst_write_64m,
+    /// burst_write_256m, burst_read_64m, burst_read_256m, write_flush, or all
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = workload,
           default_value = "random_read,random_write,sequential_read,stripe_write")]
     workloads: Vec<Vec<Workload>>,
@@ -46,6 +48,9 @@ pub(super) struct Bench {
     #[arg(long, value_name = "LIST", value_delimiter = ',',
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     depth: Vec<u16>,
+    /// Lengths of the requests of sequential workloads, instead of their own: 1024KiB,1472KiB
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = length)]
+    length: Vec<u64>,
     #[command(flatten)]
     how: How,
     #[command(flatten)]
@@ -63,31 +68,24 @@ struct How {
     /// Write all of the range first, and compare every block that is read
     #[arg(long)]
     verify: bool,
+    /// Write all of the range so many times before anything is measured
+    #[arg(long, value_name = "PASSES", default_value = "0",
+          value_parser = clap::value_parser!(u8).range(0..=10))]
+    precondition: u8,
+    /// Measure everything in each: as_found; degraded (member 0 is failed); rebuilding (it is
+    /// filled again)
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = state,
+          default_value = "as_found")]
+    states: Vec<State>,
+    /// The drive that is filled while `rebuilding`; member 0's own where nothing is said
+    #[arg(long, value_name = "DRIVE", value_parser = super::key)]
+    replacement: Option<String>,
     /// The members' model, for theory; paced drives say theirs themselves
     #[arg(long, value_name = "NAME|FILE", value_parser = super::expect::model)]
     drive_model: Option<Model>,
-}
-
-/// Tells the person at the console how far it is, and asks the engine how busy it was.
-struct Watch<'a, 'b, 'c> {
-    session: &'a mut Session<'b, 'c>,
-    asks: bool,
-}
-
-impl Onlooker for Watch<'_, '_, '_> {
-    fn say(&mut self, text: &str) {
-        self.session.remark(text);
-    }
-
-    fn busy_us(&mut self) -> Option<u64> {
-        if !self.asks {
-            return None;
-        }
-        // A figure less is no reason to stop.
-        let status: StatusView = self.session.get("/v1/status").ok()?;
-        let reactors = status.engine.reactors.iter();
-        Some(reactors.map(|reactor| reactor.busy_time_us_total).sum())
-    }
+    /// Write a page with plots, too, that needs nothing but a browser
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 fn workload(text: &str) -> Result<Vec<Workload>, String> {
@@ -101,6 +99,20 @@ fn workload(text: &str) -> Result<Vec<Workload>, String> {
     })
 }
 
+fn state(text: &str) -> Result<State, String> {
+    let found = State::ALL.into_iter().find(|state| state.word() == text);
+    found.ok_or_else(|| "there are as_found, degraded and rebuilding".to_owned())
+}
+
+fn length(text: &str) -> Result<u64, String> {
+    let Size(bytes) = super::size(text)?;
+    if bytes.is_multiple_of(4096) && (4096..=16 << 20).contains(&bytes) {
+        Ok(bytes)
+    } else {
+        Err("a request is a multiple of 4KiB, at most 16MiB".to_owned())
+    }
+}
+
 fn seconds(text: &str) -> Result<Duration, String> {
     let wrong = || format!("`{text}` is not a time in seconds from 0.1 to 3600");
     let number: f64 = text.parse().map_err(|_| wrong())?;
@@ -111,211 +123,170 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// What is measured: the devices, what is on them, what lies behind.
+struct Found {
+    sockets: Vec<PathBuf>,
+    what: Vec<String>,
+    behind: Behind,
+    /// Names of the arrays.
+    arrays: Vec<String>,
+}
+
 impl Bench {
     pub(super) fn run(self, session: &mut Session<'_, '_>) -> Answer<()> {
-        let (socket, what, mut behind) = match (&self.export, &self.target) {
-            (Some(key), _) => of_engine(session, key)?,
-            (None, Some(socket)) => (
-                socket.clone(),
-                format!("the device behind {}", socket.display()),
-                Behind::default(),
-            ),
-            (None, None) => unreachable!("clap wants one of them"),
+        let mut found = self.find(session)?;
+        found.behind.model = self.how.drive_model.clone();
+        let wishes = self.wishes(found.sockets.clone());
+        confirm(session, &wishes, found.what, self.yes)?;
+        let html = self.how.html.as_deref();
+        if let Some(path) = html {
+            // Better told now than after all the measuring.
+            write_page(path, "")?;
+        }
+        let mut watch = Watch {
+            arrays: found.arrays,
+            model: self.how.drive_model.clone(),
+            replacement: self.how.replacement.clone(),
+            failed: None,
+            session,
         };
-        behind.model = self.how.drive_model;
+        let report = bench::run(&wishes, found.behind, &mut watch)?;
+        tell(session, &report, html)
+    }
+
+    fn find(&self, session: &Session<'_, '_>) -> Answer<Found> {
+        if let Some(socket) = &self.target {
+            return Ok(Found {
+                sockets: vec![socket.clone()],
+                what: vec![format!("the device behind {}", socket.display())],
+                behind: Behind::default(),
+                arrays: Vec::new(),
+            });
+        }
+        let mut found = Found {
+            sockets: Vec::new(),
+            what: Vec::new(),
+            behind: Behind::default(),
+            arrays: Vec::new(),
+        };
+        for key in &self.exports {
+            found.add(session, key)?;
+        }
+        Ok(found)
+    }
+
+    fn wishes(&self, sockets: Vec<PathBuf>) -> Wishes {
         let numbers = |list: &[u16]| list.iter().map(|number| usize::from(*number)).collect();
-        let wishes = Wishes {
-            socket,
-            against: self.against,
+        Wishes {
+            sockets,
+            against: self.against.clone(),
             pairs: usize::from(self.pairs),
             workloads: self.workloads.concat(),
             jobs: numbers(&self.jobs),
             depths: numbers(&self.depth),
+            lengths: self.length.clone(),
             time: self.how.seconds,
             range: self.how.range.map(|range| range.0),
             verify: self.how.verify,
-        };
-        confirm(session, &wishes, what, self.yes)?;
-        let asks = self.export.is_some();
-        let report = bench::run(&wishes, behind, &mut Watch { session, asks })?;
-        match session.output {
-            Output::Json => session.json(&report)?,
-            Output::Table => session.line(&text(&report))?,
-        }
-        match report.first_error {
-            None => Ok(()),
-            Some(first) => {
-                let object = format!("device {}", report.socket.display());
-                let message = format!("{} errors, the first: {first}", report.errors);
-                Err(EngineError::new(ErrorKind::Internal, object, message))
-            }
+            precondition: usize::from(self.how.precondition),
+            states: self.how.states.clone(),
         }
     }
 }
 
-/// The socket of an export, what would be overwritten, and what lies behind.
-fn of_engine(session: &Session<'_, '_>, key: &str) -> Answer<(PathBuf, String, Behind)> {
-    let export: ExportView = session.get(&export::path(key))?;
-    if export.state == ExportState::Connected && export.sharing == Sharing::Exclusive {
+impl Found {
+    /// Adds an export of the engine: its socket, what would be overwritten, and what lies behind.
+    fn add(&mut self, session: &Session<'_, '_>, key: &str) -> Answer<()> {
+        let export: ExportView = session.get(&export::path(key))?;
         let object = format!("export {}", export.name);
-        return Err(
-            EngineError::new(ErrorKind::Busy, object, "a guest is connected")
-                .next("shut the guest down, or measure an export of another volume"),
-        );
+        if export.state == ExportState::Connected && export.sharing == Sharing::Exclusive {
+            return Err(
+                EngineError::new(ErrorKind::Busy, object, "a guest is connected")
+                    .next("shut the guest down, or measure an export of another volume"),
+            );
+        }
+        if self.sockets.contains(&export.socket) {
+            return Err(EngineError::new(
+                ErrorKind::Invalid,
+                object,
+                "it is named twice",
+            ));
+        }
+        let volume: VolumeView = session.get(&format!("/v1/volumes/{}", export.volume))?;
+        self.what.push(format!(
+            "volume {}, {}",
+            volume.name,
+            output::size(volume.size_bytes)
+        ));
+        self.sockets.push(export.socket);
+        if !self.arrays.contains(&volume.array) {
+            self.arrays.push(volume.array.clone());
+        }
+        let array: ArrayView = session.get(&format!("/v1/arrays/{}", volume.array))?;
+        // Theory is that of one array.
+        self.behind.array = Some(array).filter(|_| self.arrays.len() == 1);
+        self.behind.drives = session.get("/v1/drives")?;
+        Ok(())
     }
-    let volume: VolumeView = session.get(&format!("/v1/volumes/{}", export.volume))?;
-    let array: ArrayView = session.get(&format!("/v1/arrays/{}", volume.array))?;
-    let drives: Vec<DriveView> = session.get("/v1/drives")?;
-    let what = format!(
-        "volume {}, {}",
-        volume.name,
-        output::size(volume.size_bytes)
-    );
-    let behind = Behind {
-        array: Some(array),
-        drives,
-        model: None,
-    };
-    Ok((export.socket, what, behind))
 }
 
-/// Asks before anything is overwritten.
-fn confirm(session: &mut Session<'_, '_>, wishes: &Wishes, what: String, yes: Yes) -> Answer<()> {
-    if !wishes.verify && !wishes.workloads.iter().any(Workload::writes) {
-        return Ok(());
-    }
-    let mut touched = vec![what];
+/// Asks before anything is overwritten, or an array is made degraded.
+fn confirm(
+    session: &mut Session<'_, '_>,
+    wishes: &Wishes,
+    touched: Vec<String>,
+    yes: Yes,
+) -> Answer<()> {
+    let changes = wishes.states.iter().any(|state| *state != State::AsFound);
+    let what = match (wishes.writes(), changes) {
+        (false, false) => return Ok(()),
+        (true, false) => "this overwrites what is on the volume",
+        (false, true) => "this fails a member of the array, and fills it again where asked",
+        (true, true) => {
+            "this overwrites what is on the volume, fails a member of the array, and fills it \
+             again where asked"
+        }
+    };
+    let mut touched = touched;
     if let Some(against) = &wishes.against {
         touched.push(format!("the device behind {}", against.display()));
     }
     let question = Question {
         object: "bench".into(),
-        what: "this overwrites what is on the volume".into(),
+        what: what.into(),
         touched,
     };
     session.confirm(&question, yes.yes)
 }
 
-/// The report for people.
-fn text(report: &Report) -> String {
-    let mut lines = vec![format!(
-        "{} layer, {} of {}, {} queues, {} s each{}",
-        report.layer,
-        output::size(report.range_bytes),
-        output::size(report.size_bytes),
-        report.queues,
-        report.seconds_per_point,
-        if report.verified { ", verified" } else { "" },
-    )];
-    let mut table = output::table(&[
-        "WORKLOAD",
-        "BYTES",
-        "JOBSxDEPTH",
-        "MEASURED",
-        "THEORY",
-        "EFFICIENCY",
-        "P50",
-        "P99",
-        "P99.9",
-        "CORES",
-        "BOUND BY",
-    ]);
-    for point in &report.points {
-        table.add_row(row(point));
+/// Tells everything, and ends with what went wrong, if anything.
+fn tell(session: &mut Session<'_, '_>, report: &Report, html: Option<&Path>) -> Answer<()> {
+    match session.output {
+        Output::Json => session.json(report)?,
+        Output::Table => session.line(&table::text(report))?,
     }
-    lines.push(table.to_string());
-    for point in &report.points {
-        if let Some(against) = &point.against {
-            lines.push(format!(
-                "{} {}x{}: {:.2} x the rival (median of {} pairs, {:.2} to {:.2}); theirs {}, p50 \
-                 {}, p99 {}, p99.9 {}",
-                point.workload,
-                point.jobs,
-                point.depth,
-                against.ratio_median,
-                against.pairs.len(),
-                against.ratio_min,
-                against.ratio_max,
-                amount(against.theirs.iops, "IOPS"),
-                micros(against.theirs.latency_us_p50),
-                micros(against.theirs.latency_us_p99),
-                micros(against.theirs.latency_us_p999),
-            ));
-        }
+    if let Some(path) = html {
+        write_page(path, &bench::html::page(&[report]))?;
+        session.remark(&format!("the page is {}", path.display()));
     }
-    lines.extend(
-        report
-            .skipped
-            .iter()
-            .map(|skipped| format!("skipped: {skipped}")),
-    );
-    lines.extend(
-        report
-            .assumptions
-            .iter()
-            .map(|text| format!("note: {text}")),
-    );
-    if report.verified && report.errors == 0 {
-        let bytes: u64 = report
-            .points
-            .iter()
-            .map(|point| point.measured.verified_bytes)
-            .sum();
-        lines.push(format!(
-            "verified: every block of the range, and {} read under load, held what was written",
-            output::size(bytes)
-        ));
-    }
-    lines.join("\n")
-}
-
-fn row(point: &PointReport) -> Vec<String> {
-    let measured = &point.measured;
-    let unit = point.theoretical.as_ref().map(|theory| theory.unit);
-    let in_bytes = unit.map_or(point.request_bytes > 64 << 10, |unit| unit != Unit::Iops);
-    let figure = if in_bytes {
-        amount(measured.bytes_per_second, "B/s")
-    } else {
-        amount(measured.iops, "IOPS")
+    let object = || match report.sockets.as_slice() {
+        [socket] => format!("device {}", socket.display()),
+        _ => "bench".to_owned(),
     };
-    let theory = point.theoretical.as_ref();
-    let theory_text = theory.map(|theory| match theory.unit {
-        Unit::Iops => amount(theory.value, "IOPS"),
-        Unit::BytesPerSecond | Unit::Seconds => amount(theory.value, "B/s"),
-    });
-    vec![
-        point.workload.to_owned(),
-        output::size(point.request_bytes),
-        format!("{}x{}", point.jobs, point.depth),
-        figure,
-        output::or_dash(theory_text),
-        output::or_dash(
-            point
-                .efficiency_percent
-                .map(|percent| efficiency(point, percent)),
+    let message = match (&report.ended_early, &report.first_error) {
+        (Some(why), _) => format!(
+            "it ended early, after {} points: {why}",
+            report.points.len()
         ),
-        micros(measured.latency_us_p50),
-        micros(measured.latency_us_p99),
-        micros(measured.latency_us_p999),
-        output::or_dash(point.cores_used.map(|cores| format!("{cores:.2}"))),
-        output::or_dash(theory.map(|theory| format!("{} ({})", theory.bound, theory.formula))),
-    ]
+        (None, Some(first)) => format!("{} errors, the first: {first}", report.errors),
+        (None, None) => return Ok(()),
+    };
+    Err(EngineError::new(ErrorKind::Internal, object(), message))
 }
 
-/// Measured of theoretical, with how far off it may be where that is more than the digits say.
-fn efficiency(point: &PointReport, percent: f64) -> String {
-    if point.window_error_percent < 0.5 {
-        format!("{percent:.1} %")
-    } else {
-        format!("{percent:.1} ±{:.0} %", point.window_error_percent.ceil())
-    }
-}
-
-/// A latency for people.
-fn micros(value: f64) -> String {
-    if value >= 10_000.0 {
-        format!("{:.1} ms", value / 1000.0)
-    } else {
-        format!("{value:.1} us")
-    }
+fn write_page(path: &Path, page: &str) -> Answer<()> {
+    std::fs::write(path, page).map_err(|error| {
+        let object = format!("file {}", path.display());
+        EngineError::new(ErrorKind::Invalid, object, error.to_string())
+    })
 }

@@ -8,7 +8,7 @@ use units::Size;
 
 use crate::Console;
 use crate::expect::{self, Asked, Expectation, Limits, Unit, Workload};
-use crate::output::{self, Output};
+use crate::output::{self, Output, amount};
 
 /// What an array of given drives can do at most, and what binds it.
 #[derive(Debug, Args)]
@@ -232,32 +232,6 @@ fn figure_of_other(workload: &Workload, value: f64) -> String {
         Unit::Iops => amount(value, "IOPS"),
         Unit::BytesPerSecond => amount(value, "B/s"),
         Unit::Seconds => seconds(value),
-    }
-}
-
-/// Three significant digits with a decimal prefix: `64.8 M IOPS`, `149 GB/s`, never `0.148 TB/s`.
-pub(super) fn amount(value: f64, unit: &str) -> String {
-    let prefixes = ["", "k", "M", "G", "T", "P"];
-    let mut scaled = value;
-    let mut prefix = 0;
-    while scaled >= 999.5 && prefix + 1 < prefixes.len() {
-        scaled /= 1000.0;
-        prefix += 1;
-    }
-    let digits: i32 = match scaled {
-        scaled if scaled >= 99.95 || prefix == 0 && scaled.fract() == 0.0 => 0,
-        scaled if scaled >= 9.995 => 1,
-        _ => 2,
-    };
-    // Half rounds up, as people do it; the formatter would round to even.
-    let power = 10f64.powi(digits);
-    let scaled = (scaled * power).round() / power;
-    let digits = usize::try_from(digits).expect("at most two");
-    // `MB/s` and `TB` are one word, `M IOPS` is two.
-    let gap = if unit.starts_with('B') { "" } else { " " };
-    match prefixes[prefix] {
-        "" => format!("{scaled:.digits$} {unit}"),
-        prefix => format!("{scaled:.digits$} {prefix}{gap}{unit}"),
     }
 }
 

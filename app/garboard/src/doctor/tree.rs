@@ -26,6 +26,17 @@ impl Tree {
         self.root == Path::new("/")
     }
 
+    /// What its processor and its kernel are called.
+    pub(crate) fn names_of_host(&self) -> (Option<String>, Option<String>) {
+        let info = self.text("/proc/cpuinfo");
+        let processor = info.and_then(|text| {
+            let line = text.lines().find(|line| line.starts_with("model name"))?;
+            Some(line.split_once(':')?.1.trim().to_owned())
+        });
+        let release = self.text("/proc/sys/kernel/osrelease");
+        (processor, release.map(|release| format!("Linux {release}")))
+    }
+
     fn at(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }

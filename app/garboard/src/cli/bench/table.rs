@@ -1,0 +1,148 @@
+//! The report as a table for people.
+
+use crate::bench::{PointReport, Report};
+use crate::expect::Unit;
+use crate::output::{self, amount, micros};
+
+/// The report for people.
+pub(super) fn text(report: &Report) -> String {
+    let mut lines = vec![head(report)];
+    lines.push(points(report));
+    for point in &report.points {
+        lines.extend(details(point));
+    }
+    let more = [("skipped", &report.skipped), ("note", &report.assumptions)];
+    for (word, texts) in more {
+        lines.extend(texts.iter().map(|text| format!("{word}: {text}")));
+    }
+    if report.verified && report.errors == 0 && report.ended_early.is_none() {
+        let points = report.points.iter();
+        let bytes: u64 = points.map(|point| point.measured.verified_bytes).sum();
+        lines.push(format!(
+            "verified: every block of the range, and {} read under load, held what was written",
+            output::size(bytes)
+        ));
+    }
+    lines.join("\n")
+}
+
+fn head(report: &Report) -> String {
+    format!(
+        "{} layer, {} of {}, {} queues, {} s each{}",
+        report.layer,
+        output::size(report.range_bytes),
+        output::size(report.size_bytes),
+        report.queues,
+        report.seconds_per_point,
+        if report.verified { ", verified" } else { "" },
+    )
+}
+
+fn points(report: &Report) -> String {
+    let mut table = output::table(&[
+        "WORKLOAD",
+        "BYTES",
+        "JOBSxDEPTH",
+        "MEASURED",
+        "THEORY",
+        "EFFICIENCY",
+        "P50",
+        "P99",
+        "P99.9",
+        "CORES",
+        "DRIVE BYTES",
+        "COPIED",
+        "MESSAGES",
+        "BOUND BY",
+    ]);
+    for point in &report.points {
+        table.add_row(row(point));
+    }
+    table.to_string()
+}
+
+/// What does not fit into the line of a point.
+fn details(point: &PointReport) -> Vec<String> {
+    let name = format!("{} {}x{}", point.title(), point.jobs, point.depth);
+    let mut lines = Vec::new();
+    if let Some(bursts) = &point.bursts {
+        lines.push(format!(
+            "{name}: {} bursts; first job done after {}, last after {} (p50; {} at the most): {} \
+             and {}",
+            bursts.count,
+            micros(bursts.first_done_us_p50),
+            micros(bursts.last_done_us_p50),
+            micros(bursts.last_done_us_max),
+            amount(bursts.first_done_bytes_per_second, "B/s"),
+            amount(bursts.last_done_bytes_per_second, "B/s"),
+        ));
+    }
+    let drives = point.cost.iter().flat_map(|cost| &cost.drives);
+    for drive in drives.filter(|drive| drive.outlier) {
+        lines.push(format!(
+            "{name}: drive {} is slower than the others: {} a request",
+            drive.drive,
+            micros(drive.latency_us_mean)
+        ));
+    }
+    if let Some(against) = &point.against {
+        lines.push(format!(
+            "{name}: {:.2} x the rival (median of {} pairs, {:.2} to {:.2}); theirs {}, p50 {}, \
+             p99 {}, p99.9 {}",
+            against.ratio_median,
+            against.pairs.len(),
+            against.ratio_min,
+            against.ratio_max,
+            amount(against.theirs.iops, "IOPS"),
+            micros(against.theirs.latency_us_p50),
+            micros(against.theirs.latency_us_p99),
+            micros(against.theirs.latency_us_p999),
+        ));
+    }
+    lines
+}
+
+fn row(point: &PointReport) -> Vec<String> {
+    let measured = &point.measured;
+    let figure = if point.in_bytes() {
+        amount(measured.bytes_per_second, "B/s")
+    } else {
+        amount(measured.iops, "IOPS")
+    };
+    let theory = point.theoretical.as_ref();
+    let theory_text = theory.map(|theory| match theory.unit {
+        Unit::Iops => amount(theory.value, "IOPS"),
+        Unit::BytesPerSecond | Unit::Seconds => amount(theory.value, "B/s"),
+    });
+    let efficiency = point.efficiency_percent;
+    let cost = point.cost.as_ref();
+    let drive_bytes = cost.map(|cost| {
+        let all = cost.drive_read_bytes_per_byte + cost.drive_written_bytes_per_byte;
+        format!("{all:.2} x")
+    });
+    vec![
+        point.title(),
+        output::size(point.request_bytes),
+        format!("{}x{}", point.jobs, point.depth),
+        figure,
+        output::or_dash(theory_text),
+        output::or_dash(efficiency.map(|percent| efficiency_text(point, percent))),
+        micros(measured.latency_us_p50),
+        micros(measured.latency_us_p99),
+        micros(measured.latency_us_p999),
+        output::or_dash(point.cores_used.map(|cores| format!("{cores:.2}"))),
+        output::or_dash(drive_bytes),
+        output::or_dash(cost.map(|cost| format!("{:.2} x", cost.copied_bytes_per_byte))),
+        output::or_dash(cost.map(|cost| format!("{:.2}", cost.messages_per_request))),
+        output::or_dash(theory.map(|theory| format!("{} ({})", theory.bound, theory.formula))),
+    ]
+}
+
+/// Measured of theoretical, with how far off it may be where that is more than the digits say.
+fn efficiency_text(point: &PointReport, percent: f64) -> String {
+    if point.window_error_percent < 0.5 {
+        format!("{percent:.1} %")
+    } else {
+        format!("{percent:.1} ±{:.0} %", point.window_error_percent.ceil())
+    }
+}
