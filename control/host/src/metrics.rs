@@ -52,6 +52,10 @@ const ARRAY_COUNTERS: [(&str, &str); 15] = [
         "array_abandoned_requests",
         "Requests to excluded members that were given up because they did not answer",
     ),
+    (
+        "array_held_requests",
+        "Requests to drives that waited to be tried again because the array could not do without",
+    ),
 ];
 
 impl Host {
