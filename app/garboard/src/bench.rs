@@ -65,9 +65,11 @@ impl Wishes {
         let mut points = Vec::new();
         for workload in &self.workloads {
             let own = workload.bytes(stripe);
-            let lengths = match workload.work.order {
-                Order::Sequential if !self.lengths.is_empty() => self.lengths.clone(),
-                _ => vec![own],
+            let one_after_the_other = workload.work.order == Order::Sequential;
+            let lengths = if one_after_the_other && !self.lengths.is_empty() {
+                self.lengths.clone()
+            } else {
+                vec![own]
             };
             let or = |given: &[usize], own: &[usize]| match given {
                 [] => own.to_vec(),
