@@ -19,6 +19,7 @@ mod regions;
 mod scrub;
 mod shard;
 mod slots;
+mod throttle;
 
 pub use coordinator::{
     Command, Coordinator, CoordinatorSettings, MapIdentity, MemberPlace, PassState, PassStatus,
@@ -38,3 +39,4 @@ pub use scrub::{
     ScrubStatus, ScrubTally, WallClock, WindowTally,
 };
 pub use shard::{HoldStatus, Patience, Room, Shard, ShardCounters, ShardError, Shared};
+pub use throttle::Yield;

@@ -20,6 +20,7 @@ mod regions;
 mod request;
 mod scrub;
 mod shared;
+mod throttle;
 mod ticket;
 mod work;
 
@@ -47,6 +48,7 @@ pub(crate) use self::log::Retire;
 pub(crate) use self::regions::RegionKeeper;
 use self::request::RequestSlot;
 pub use self::shared::Shared;
+use self::throttle::Throttle;
 use self::ticket::Ticket;
 use self::work::Work;
 use crate::buffers::Buffers;
@@ -57,6 +59,7 @@ use crate::lanes::Lanes;
 use crate::map::ArrayMap;
 use crate::planted::{self, Fault};
 use crate::slots::Slots;
+use crate::throttle::Yield;
 
 /// Decoders that a shard keeps: a rotation of a group has at most 64 places, and few patterns of
 /// loss are met at a time.
@@ -84,6 +87,8 @@ pub struct Room {
     pub large_buffers: usize,
     /// How long drives may take.
     pub patience: Patience,
+    /// How a background pass makes way for requests.
+    pub makes_way: Yield,
 }
 
 impl Default for Room {
@@ -98,6 +103,7 @@ impl Default for Room {
             small_buffers: 4096,
             large_buffers: 512,
             patience: Patience::default(),
+            makes_way: Yield::default(),
         }
     }
 }
@@ -238,6 +244,7 @@ pub struct Shard {
     late: Late,
     hold: Hold,
     background: Background,
+    throttle: Throttle,
     log: Log,
     coordinator: Option<Box<Coordinator>>,
     counters: ShardCounters,
@@ -289,6 +296,7 @@ impl Shard {
             late: Late::new(room.patience, &map),
             hold: Hold::new(room.tickets).map_err(ShardError::Memory)?,
             background: Background::new(&map),
+            throttle: Throttle::new(room.makes_way),
             log: Log::new(log, me.at(), writers).map_err(ShardError::Memory)?,
             coordinator: None,
             counters: ShardCounters::default(),
@@ -515,6 +523,7 @@ impl Shard {
         self.map = map;
         self.background.follow(&self.map);
         self.hold.follow();
+        self.throttle.follow(&self.map);
         self.log.forget(self.map.log_from);
         self.reports
             .retain(|failure| !self.map.settled(failure.member, failure.incarnation));

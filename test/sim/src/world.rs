@@ -8,7 +8,7 @@ use array::format::{ArrayConfig, ArrayOptions, Features, Layout, MemberRecord, M
 use array::{
     Command, Coordinator, CoordinatorSettings, Event, Geometry, Io, LogSpace, MapIdentity,
     MemberPlace, MemberRequest, Message, Patience, Refusal, RegionMap, RegionSpace, Room,
-    ScrubRecord, Shard, Shared, Suspects, WallClock, initial_map,
+    ScrubRecord, Shard, Shared, Suspects, WallClock, Yield, initial_map,
 };
 use block::{Completion, Full, Request, Status};
 use units::limits::BUCKETS;
@@ -455,6 +455,11 @@ fn room(reactors: usize) -> Room {
             look: Duration::ZERO,
             slow: 30,
             late: 300,
+        },
+        // A history is short: decisions at every few requests.
+        makes_way: Yield {
+            window: Duration::from_millis(8),
+            requests: 1,
         },
     }
 }

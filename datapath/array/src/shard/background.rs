@@ -139,6 +139,8 @@ impl Shard {
         let Some(window) = self.background.window else {
             return 0;
         };
+        let now = io.now();
+        self.advance_throttle(now);
         if self.background.reported {
             return 0;
         }
@@ -153,10 +155,15 @@ impl Shard {
             if self.tickets.free() == 0 {
                 break;
             }
+            let before = self.background.next;
             let Some(position) = self.next_owned_cell(window) else {
                 break;
             };
             let stripe = StripeIndex(window.start.0 + position / self.background.cells_per_stripe);
+            if !self.take_allowance(stripe, now) {
+                self.background.next = before;
+                break;
+            }
             let cell =
                 u32::try_from(position % self.background.cells_per_stripe).expect("few cells");
             let slot = self.tickets.acquire().expect("one is free");

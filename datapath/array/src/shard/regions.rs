@@ -152,7 +152,7 @@ impl Shard {
     #[must_use]
     pub fn deadline(&self) -> Option<units::Instant> {
         let (hold, look) = (self.hold_deadline(), self.look_deadline());
-        let waits = hold.into_iter().chain(look);
+        let waits = hold.into_iter().chain(look).chain(self.throttle.wake);
         let Some(coordinator) = self.coordinator.as_deref() else {
             return waits.min();
         };

@@ -3,7 +3,7 @@
 
 use block::{Completion, Cookie, Operation, Part, Request, Status};
 use memory::{Segment, SegmentList};
-use units::{MemberIndex, Role, RoleSet, StripeIndex, bytes_u64, bytes_usize};
+use units::{Instant, MemberIndex, Role, RoleSet, StripeIndex, bytes_u64, bytes_usize};
 
 use super::hold::OLD;
 use super::{DriveIo, IoOwner, Order, Shard};
@@ -25,6 +25,7 @@ pub(super) struct RequestSlot {
     /// Pieces on their way.
     pending: u32,
     status: Status,
+    begun: Instant,
     /// Members whose flush failed and whose exclusion is awaited.
     unsettled: Vec<(MemberIndex, u32)>,
     /// Looks since it began to wait for room, after a hold was given up.
@@ -58,6 +59,7 @@ impl Default for RequestSlot {
             issued: 0,
             pending: 0,
             status: Status::Ok,
+            begun: Instant(0),
             unsettled: Vec::new(),
             attempts: 0,
         }
@@ -100,6 +102,7 @@ impl Shard {
         entry.issued = 0;
         entry.pending = 0;
         entry.status = Status::Ok;
+        entry.begun = io.now();
         entry.unsettled.clear();
         entry.attempts = 0;
         if request.operation == Operation::Flush {
@@ -471,6 +474,9 @@ impl Shard {
             cookie: request.cookie,
             status: request.status,
         };
+        if request.operation != Operation::Flush {
+            self.throttle.heard(io.now().since(request.begun));
+        }
         self.requests.release(slot);
         io.complete(completion);
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use block::Status;
+use units::limits::REACTORS_MAX;
 use units::{MemberIndex, ReactorIndex};
 use uuid::Uuid;
 
@@ -12,6 +13,7 @@ use crate::log::LogSpace;
 use crate::map::{ArrayMap, MapState};
 use crate::planted::{self, Fault};
 use crate::regions::{RegionMap, RegionStates};
+use crate::throttle::UNLIMITED;
 
 /// What all shards of one array share: words that a writer sets and a flusher takes.
 #[derive(Debug)]
@@ -29,6 +31,11 @@ pub struct Shared {
     owed: AtomicUsize,
     /// By member: looks of shards that have heard from it.
     heard: Vec<AtomicU32>,
+    /// By shard: the window that it spoke of last, and how long its requests took then; 0 in the
+    /// low half when there were few.
+    latencies: Vec<AtomicU64>,
+    /// How fast the open pass may go: bytes per second and drive.
+    rate: AtomicU64,
     /// Which regions may be written.
     pub(super) regions: Arc<RegionStates>,
     pub(super) array: Uuid,
@@ -53,6 +60,8 @@ impl Shared {
             slow: (0..members).map(|_| AtomicU64::new(0)).collect(),
             owed: AtomicUsize::new(0),
             heard: (0..members).map(|_| AtomicU32::new(0)).collect(),
+            latencies: (0..REACTORS_MAX).map(|_| AtomicU64::new(0)).collect(),
+            rate: AtomicU64::new(UNLIMITED),
         })
     }
 
@@ -137,6 +146,34 @@ impl Shared {
     #[must_use]
     pub fn is_slow(&self, position: usize) -> bool {
         self.slow[position].load(Ordering::Relaxed) != 0
+    }
+
+    /// Says how long requests of shard `me` took in the window before this one; they were few when
+    /// it says nothing.
+    pub(super) fn tell_latency(&self, me: ReactorIndex, (window, p99): (u64, Option<u32>)) {
+        let word = window << 32 | u64::from(p99.unwrap_or(0));
+        self.latencies[me.at()].store(word, Ordering::Relaxed);
+    }
+
+    /// The longest that a shard told of in this window or the one before.
+    pub(super) fn worst_latency(&self, window: u64) -> Option<u32> {
+        let mask = u64::from(u32::MAX);
+        let recent = [window & mask, window.wrapping_sub(1) & mask];
+        let words = self
+            .latencies
+            .iter()
+            .map(|word| word.load(Ordering::Relaxed));
+        let recent = words.filter(|word| recent.contains(&(word >> 32)));
+        let told = recent.filter_map(|word| u32::try_from(word & mask).ok());
+        told.max().filter(|&worst| worst > 0)
+    }
+
+    pub(super) fn set_rate(&self, rate: u64) {
+        self.rate.store(rate, Ordering::Relaxed);
+    }
+
+    pub(super) fn rate(&self) -> u64 {
+        self.rate.load(Ordering::Relaxed)
     }
 
     pub(super) fn finish_flush(&self, member: MemberIndex, ok: bool) {

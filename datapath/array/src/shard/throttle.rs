@@ -1,0 +1,191 @@
+//! A shard's part in holding a background pass back for the sake of requests (`crate::throttle`).
+//!
+//! Rebuilds are held back, and passes that go over all of an array. A resync of what was in use at
+//! an unclean stop is not: until it is done, parity there protects nothing.
+
+use std::time::Duration;
+
+use units::{Instant, StripeIndex, bytes_u64};
+
+use super::{Shard, cell_lanes};
+use crate::map::{ArrayMap, MapState, Pass};
+use crate::throttle::{Governor, Latencies, UNLIMITED, Wish, Yield};
+
+/// What was allowed and not used is kept for so long.
+const KEPT: Duration = Duration::from_millis(20);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Throttle {
+    /// The open pass is one that is held back.
+    applies: bool,
+    windows: Yield,
+    latencies: Latencies,
+    /// The window in which it looked last.
+    window: u64,
+    /// Bytes that may be rebuilt now.
+    allowed: u64,
+    allowed_at: Instant,
+    /// When there will be more to do.
+    pub(super) wake: Option<Instant>,
+    governor: Governor,
+}
+
+impl Throttle {
+    pub(super) fn new(windows: Yield) -> Throttle {
+        Throttle {
+            applies: false,
+            windows,
+            latencies: Latencies::new(),
+            window: 0,
+            allowed: 0,
+            allowed_at: Instant(0),
+            wake: None,
+            governor: Governor::new(),
+        }
+    }
+
+    /// A request of this shard was answered.
+    #[inline]
+    pub(super) fn heard(&mut self, took: Duration) {
+        if self.applies {
+            self.latencies.record(took);
+        }
+    }
+
+    /// Acts by a new map.
+    pub(super) fn follow(&mut self, map: &ArrayMap) {
+        self.wake = None;
+        self.applies = match map.window.map(|window| window.pass) {
+            Some(Pass::Rebuild) => true,
+            Some(Pass::Resync) => map.suspects.count() == map.suspects.regions(),
+            Some(Pass::Scrub) | None => false,
+        };
+    }
+}
+
+impl Shard {
+    /// Looks at what requests took, once a window, and sees what may be rebuilt now.
+    pub(super) fn advance_throttle(&mut self, now: Instant) {
+        self.throttle.wake = None;
+        if !self.throttle.applies {
+            return;
+        }
+        let window = self.throttle.windows.window_of(now);
+        if window != self.throttle.window {
+            self.throttle.window = window;
+            let p99 = &mut self.throttle.latencies;
+            let p99 = p99.take_p99(self.throttle.windows.requests);
+            self.shared.tell_latency(self.me, (window, p99));
+            self.govern(window);
+        }
+        if self.coordinator.is_some() {
+            // It decides for others too, when its own part is done.
+            self.throttle.wake = Some(self.throttle.windows.begin_of(window + 1));
+        }
+        let (share, cell) = (self.rate_share(), self.cell_bytes());
+        let throttle = &mut self.throttle;
+        let passed = now.since(throttle.allowed_at);
+        throttle.allowed_at = now;
+        if share == UNLIMITED {
+            throttle.allowed = UNLIMITED;
+            return;
+        }
+        let most = bytes_in(share, KEPT).max(cell);
+        let more = bytes_in(share, passed);
+        throttle.allowed = throttle.allowed.saturating_add(more).min(most);
+    }
+
+    /// The home decides for all shards.
+    fn govern(&mut self, window: u64) {
+        let Some(coordinator) = self.coordinator.as_deref() else {
+            return;
+        };
+        let options = coordinator.config.options;
+        let target = options.latency_target_us;
+        let wish = Wish {
+            // Microseconds as units of 1024 ns, for which they are a little too many.
+            target: (target > 0).then_some(target),
+            floor: options.rebuild_floor_bytes_per_second,
+        };
+        let worst = self.shared.worst_latency(window);
+        let rate = self.throttle.governor.decide(worst, wish);
+        self.shared.set_rate(rate);
+    }
+
+    /// Bytes per second that this shard may take: all shards and groups share in the work.
+    fn rate_share(&self) -> u64 {
+        match self.shared.rate() {
+            UNLIMITED => UNLIMITED,
+            rate => {
+                let shards = bytes_u64(self.shared.log.1).max(1);
+                rate.saturating_mul(self.groups_at_work()) / shards
+            }
+        }
+    }
+
+    /// Groups whose drives the open pass writes.
+    fn groups_at_work(&self) -> u64 {
+        let geometry = self.geometry();
+        let pass = self.map.window.map(|window| window.pass);
+        let filled = |group: &[crate::map::MapMember]| {
+            let fills = |state| matches!(state, MapState::Rebuilding { .. });
+            pass != Some(Pass::Rebuild) || group.iter().any(|member| fills(member.state))
+        };
+        let groups = self.map.members.chunks(geometry.group_members());
+        bytes_u64(groups.filter(|group| filled(group)).count()).max(1)
+    }
+
+    /// Bytes of a cell on each drive.
+    fn cell_bytes(&self) -> u64 {
+        self.bytes(cell_lanes(self.geometry()))
+    }
+
+    /// Whether a cell of `stripe` may be rebuilt now; if so, that is counted.
+    pub(super) fn take_allowance(&mut self, stripe: StripeIndex, now: Instant) -> bool {
+        if !self.throttle.applies || self.throttle.allowed == UNLIMITED {
+            return true;
+        }
+        let pass = self.map.window.map(|window| window.pass);
+        if pass == Some(Pass::Rebuild) && self.map.unfilled(stripe).is_empty() {
+            return true;
+        }
+        let cell = self.cell_bytes();
+        if let Some(left) = self.throttle.allowed.checked_sub(cell) {
+            self.throttle.allowed = left;
+            return true;
+        }
+        let lacks = cell - self.throttle.allowed;
+        let windows = self.throttle.windows;
+        let next = windows.begin_of(windows.window_of(now) + 1);
+        let share = self.rate_share();
+        let until = if share == 0 || share == UNLIMITED {
+            next
+        } else {
+            let nanoseconds = u128::from(lacks) * 1_000_000_000 / u128::from(share) + 1;
+            let until = Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX));
+            next.min(now + until.min(windows.window))
+        };
+        let before = self.throttle.wake;
+        self.throttle.wake = Some(before.map_or(until, |before| before.min(until)));
+        false
+    }
+}
+
+/// Bytes in a time at a rate per second.
+fn bytes_in(rate: u64, time: Duration) -> u64 {
+    let bytes = u128::from(rate).saturating_mul(time.as_nanos()) / 1_000_000_000;
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_a_time_do_not_overflow() {
+        assert_eq!(bytes_in(1_000_000, Duration::from_millis(5)), 5_000);
+        assert_eq!(bytes_in(u64::MAX, Duration::MAX), u64::MAX);
+        assert_eq!(bytes_in(0, Duration::MAX), 0);
+    }
+}
