@@ -155,6 +155,8 @@ pub enum Fault {
     FullMemberExcluded,
     /// An I/O error of a drive that is not there counts as one of its blocks.
     ErrorsBelieved,
+    /// A flush that goes well counts while it is open what another one has lost.
+    FlushCountsBesideADoubt,
     /// A drive comes into a member's place while what is logged still names the one before it.
     DriveBeforeLogRetired,
     /// A new volume is not zeroed.
@@ -258,6 +260,7 @@ impl Fault {
         Fault::HeldFlushAnswered,
         Fault::FullMemberExcluded,
         Fault::ErrorsBelieved,
+        Fault::FlushCountsBesideADoubt,
         Fault::DriveBeforeLogRetired,
         Fault::NewVolumeNotZeroed,
         Fault::DeletedVolumeCountsAsZeroes,

@@ -406,6 +406,8 @@ impl Shard {
         self.hear(&done);
         if let IoOwner::Abandoned { grave } = done.owner {
             self.abandoned_done(grave);
+        } else if status.is_ok() && self.is_overtaken(&done) {
+            self.hold.overtaken.push(done);
         } else if status.is_ok() {
             self.deliver(done, status, io);
         } else {

@@ -4,11 +4,15 @@
 //!
 //! So a read that failed for good, and every flush that failed, is set aside, and the member is
 //! *pinged*: its superblock is read, one copy after the other. If neither can be read, the drive is
-//! gone, and the request ends as one to a drive that is gone. If the drive is there, a read is
-//! made again, and fails when the drive is there afterwards, too. A flush is not: what it should
-//! have kept may be lost already. So one that waits for a drive that is gone is made again only
-//! just after the drive has answered a ping. A drive that is gone for less than a ping takes, and
-//! for which a flush is answered with an error meanwhile, counts as one that lost something.
+//! gone, and the request ends as one to a drive that is gone. If the drive is there, a read is made
+//! again, and fails when the drive is there afterwards, too. A flush is not: what it should have
+//! kept may be lost already. So one that waits for a drive that is gone is made again only just
+//! after the drive has answered a ping. A drive that is gone for less than a ping takes, and for
+//! which a flush is answered with an error meanwhile, counts as one that lost something. As long as
+//! that is open, a later flush of the same drive that goes well is not handed on: a drive may tell
+//! of what it lost only once.
+
+use std::time::Duration;
 
 use block::{Operation, Status};
 use units::{MemberIndex, bytes_u64};
@@ -18,6 +22,9 @@ use super::{DriveIo, IoOwner, Order, Shard};
 use crate::format::{SUPERBLOCK_BYTES, Superblock};
 use crate::io::Io;
 use crate::planted::{self, Fault};
+
+/// Between two looks of a flush that waits for what another shard doubts.
+const OVERTAKEN: Duration = Duration::from_millis(10);
 
 /// A member request of which it is not known what its error means.
 #[derive(Debug)]
@@ -60,22 +67,56 @@ impl Shard {
     /// Sets a member request aside until it is known whether its drive is there.
     pub(super) fn doubt(&mut self, parked: Parked) {
         let step = Step::New;
+        if parked.is_failed_flush() {
+            self.shared.begin_doubt(parked.done.member);
+        }
         self.hold.doubted.push(Doubted { parked, step });
+    }
+
+    /// What the error of a request means is known: it ends so, or waits.
+    fn believe(&mut self, parked: Parked, status: Status, io: &mut impl Io) {
+        let (member, counted) = (parked.done.member, parked.is_failed_flush());
+        self.park_or_deliver(Parked { status, ..parked }, io);
+        if counted {
+            self.shared.finish_doubt(member);
+        }
+    }
+
+    /// A flush went well beside one of which it is open what it has lost.
+    pub(super) fn is_overtaken(&self, done: &DriveIo) -> bool {
+        let settled = self.map.settled(done.member, done.incarnation);
+        done.operation == Some(Operation::Flush) && !settled && self.shared.is_doubted(done.member)
+    }
+
+    /// Hands on flushes that went well, now that it is known what others have lost.
+    fn release_overtaken(&mut self, io: &mut impl Io) -> usize {
+        let overtaken = std::mem::take(&mut self.hold.overtaken);
+        let mut moved = 0;
+        for done in overtaken {
+            if self.is_overtaken(&done) {
+                self.hold.overtaken.push(done);
+            } else {
+                self.deliver(done, Status::Ok, io);
+                moved += 1;
+            }
+        }
+        self.hold.overtaken_at = (!self.hold.overtaken.is_empty()).then(|| io.now() + OVERTAKEN);
+        moved
     }
 
     /// Pings members, and makes requests again.
     pub(super) fn advance_doubts(&mut self, io: &mut impl Io) -> usize {
+        let mut moved = self.release_overtaken(io);
         if self.hold.doubted.is_empty() {
-            return 0;
+            return moved;
         }
-        let mut moved = 0;
         let mut begun = Vec::new();
         for Doubted { parked, step } in std::mem::take(&mut self.hold.doubted) {
             let member = parked.done.member;
             let gone = self.map.settled(member, parked.done.incarnation);
             if gone && step != Step::Pinged {
                 moved += 1;
-                self.deliver(parked.done, Status::Gone, io);
+                self.believe(parked, Status::Gone, io);
                 continue;
             }
             let step = match step {
@@ -109,7 +150,7 @@ impl Shard {
     /// A ping has said whether a member is there.
     fn doubt_answered(&mut self, done: DriveIo, status: Status, io: &mut impl Io) {
         self.hold.pinged.retain(|&member| member != done.member);
-        for Doubted { mut parked, step } in std::mem::take(&mut self.hold.doubted) {
+        for Doubted { parked, step } in std::mem::take(&mut self.hold.doubted) {
             let was_asked = step == Step::Pinged || !status.is_ok();
             if parked.done.member != done.member || !was_asked {
                 self.hold.doubted.push(Doubted { parked, step });
@@ -118,13 +159,13 @@ impl Shard {
             let reads = parked.done.operation == Some(Operation::Read);
             let waits = parked.status == Status::Gone;
             if !status.is_ok() {
-                parked.status = Status::Gone;
-                self.park_or_deliver(parked, io);
+                self.believe(parked, Status::Gone, io);
             } else if waits || (reads && !parked.done.sure) {
                 let step = Step::Again;
                 self.hold.doubted.push(Doubted { parked, step });
             } else {
-                self.deliver(parked.done, parked.status, io);
+                let status = parked.status;
+                self.believe(parked, status, io);
             }
         }
     }
@@ -132,7 +173,7 @@ impl Shard {
     /// Whether it is not known yet what some error means. For simulators.
     #[must_use]
     pub fn is_in_doubt(&self) -> bool {
-        !self.hold.doubted.is_empty()
+        !self.hold.doubted.is_empty() || !self.hold.overtaken.is_empty()
     }
 
     // ---- pings ---------------------------------------------------------------------------

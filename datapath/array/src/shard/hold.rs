@@ -39,6 +39,13 @@ pub(super) struct Parked {
     pub(super) segments: Vec<Segment>,
 }
 
+impl Parked {
+    /// Whether it is a flush that a drive answered with an error.
+    pub(super) fn is_failed_flush(&self) -> bool {
+        self.done.operation == Some(Operation::Flush) && self.status == Status::Media
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Hold {
@@ -47,6 +54,10 @@ pub(super) struct Hold {
     /// because of them.
     pub(super) doubted: Vec<Doubted>,
     pub(super) pinged: Vec<MemberIndex>,
+    /// Flushes that went well, while it is open what others of the same drive have lost; and when
+    /// they are looked at again.
+    pub(super) overtaken: Vec<DriveIo>,
+    pub(super) overtaken_at: Option<Instant>,
     /// Tickets that can go on only with a member whose fate is not decided.
     tickets: Vec<u32>,
     /// The map is another one.
@@ -71,6 +82,8 @@ impl Hold {
             parked: Vec::new(),
             doubted: Vec::new(),
             pinged: Vec::new(),
+            overtaken: Vec::new(),
+            overtaken_at: None,
             tickets: Vec::new(),
             changed: false,
             next: None,
@@ -89,7 +102,8 @@ impl Hold {
 
     /// Whether nothing waits.
     pub(super) fn is_empty(&self) -> bool {
-        self.parked.is_empty() && self.tickets.is_empty() && self.doubted.is_empty()
+        let asks = !self.doubted.is_empty() || !self.overtaken.is_empty();
+        self.parked.is_empty() && self.tickets.is_empty() && !asks
     }
 
     /// The map is another one: what waits is looked at in the next turn.
@@ -325,7 +339,8 @@ impl Shard {
     /// When something that waits is to be tried again.
     pub(super) fn hold_deadline(&self) -> Option<Instant> {
         let waits = !self.hold.parked.is_empty() || self.map.is_holding();
-        self.hold.next.filter(|_| waits)
+        let next = self.hold.next.filter(|_| waits);
+        next.into_iter().chain(self.hold.overtaken_at).min()
     }
 
     /// The map is another one: what failed on a member that is out now has failed, and what

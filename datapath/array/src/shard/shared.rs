@@ -27,6 +27,8 @@ pub struct Shared {
     failed: Vec<AtomicU32>,
     /// By member: the shards that find it slow, one bit for each.
     slow: Vec<AtomicU64>,
+    /// By member: flushes that failed and of which it is not known yet what that means.
+    doubted: Vec<AtomicU32>,
     /// Tickets that were answered with an error and are carried out all the same.
     owed: AtomicUsize,
     /// By member: looks of shards that have heard from it.
@@ -58,6 +60,7 @@ impl Shared {
             flushing: (0..members).map(|_| AtomicU32::new(0)).collect(),
             failed: (0..members).map(|_| AtomicU32::new(0)).collect(),
             slow: (0..members).map(|_| AtomicU64::new(0)).collect(),
+            doubted: (0..members).map(|_| AtomicU32::new(0)).collect(),
             owed: AtomicUsize::new(0),
             heard: (0..members).map(|_| AtomicU32::new(0)).collect(),
             latencies: (0..REACTORS_MAX).map(|_| AtomicU64::new(0)).collect(),
@@ -103,6 +106,24 @@ impl Shared {
         }
         let later = planted::is(Fault::LaterFlushCounts) && status.is_ok();
         failed.load(Ordering::SeqCst) != this || later
+    }
+
+    /// A flush of a member failed, and it is asked whether its drive was there.
+    pub(super) fn begin_doubt(&self, member: MemberIndex) {
+        self.doubted[member.at()].fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// What that flush has lost is known to [`Shared::is_flushed`].
+    pub(super) fn finish_doubt(&self, member: MemberIndex) {
+        let before = self.doubted[member.at()].fetch_sub(1, Ordering::SeqCst);
+        assert!(before > 0, "a doubt ends once");
+    }
+
+    /// Whether it is open what a flush of a member has lost: a later one that went well proves
+    /// nothing meanwhile.
+    pub(super) fn is_doubted(&self, member: MemberIndex) -> bool {
+        let open = self.doubted[member.at()].load(Ordering::SeqCst) > 0;
+        open && !planted::is(Fault::FlushCountsBesideADoubt)
     }
 
     /// A ticket is carried out although it was answered; or that one has ended.

@@ -57,7 +57,9 @@ impl History {
             (limit * 1000).saturating_sub(4000).max(1)
         };
         let lasts = Duration::from_millis(self.random.below(most));
-        let is_long = is_long || lasts.as_secs() + 4 > limit;
+        // Members come back one after another, half a second each at this pace.
+        let back = 4 + bytes_u64(map.members.len()) / 2;
+        let is_long = is_long || lasts.as_secs() + back > limit;
         let now = world.outside.now;
         self.spell = Some(Spell {
             kind,
