@@ -2,16 +2,20 @@
 //! does.
 //!
 //! Here is what the layers have in common. `export.rs` measures exports: the client is a
-//! vhost-user front-end in this process (`device.rs`, `load.rs`).
+//! vhost-user front-end in this process (`device.rs`, `load.rs`). `raw.rs` measures drives by
+//! themselves, with the same load or with fio's (`fio.rs`), and an array of them (`local.rs`).
 
 mod account;
 mod bursts;
 mod device;
 mod export;
+mod fio;
 mod histogram;
 pub(crate) mod html;
 mod load;
+mod local;
 mod pattern;
+pub(crate) mod raw;
 mod report;
 mod theory;
 mod verify;
@@ -29,7 +33,7 @@ use pattern::{Order, Work};
 
 pub(crate) use account::Counted;
 pub(crate) use export::run;
-pub(crate) use report::{PointReport, Report};
+pub(crate) use report::{Figures, PointReport, Report};
 pub(crate) use workloads::{WORKLOADS, Workload};
 
 /// What is to be measured.
@@ -181,6 +185,40 @@ pub(crate) trait Onlooker {
 
 fn invalid(message: &str) -> EngineError {
     EngineError::new(ErrorKind::Invalid, "bench", message)
+}
+
+/// fio's job files of all points: name and text. Of drives, or for a guest that has the volume.
+///
+/// # Errors
+/// When a drive is nothing that fio could open, or the range is not known.
+pub(crate) fn fio_files(wishes: &Wishes, raw: Option<&raw::Raw>) -> Answer<Vec<(String, String)>> {
+    let targets = match raw {
+        Some(raw) => fio::targets(raw)?,
+        None => fio::guest(),
+    };
+    let drives = raw.into_iter().flat_map(|raw| &raw.drives);
+    let smallest = drives.map(|(_, drive)| drive.info().size_bytes).min();
+    let range = match (wishes.range, smallest) {
+        (Some(range), Some(size)) => range.min(size),
+        (Some(range), None) => range,
+        (None, Some(size)) => size,
+        (None, None) => return Err(invalid("say with --range how much of the volume is used")),
+    };
+    let mut files = Vec::new();
+    for point in wishes.points(0) {
+        let run = load::Run {
+            work: point.work,
+            jobs: point.jobs,
+            depth: point.depth,
+            range,
+            limit: load::Limit::Time(wishes.time),
+        };
+        if let Some(text) = fio::jobs(&targets, &run, wishes.time) {
+            let (bytes, jobs, depth) = (point.work.bytes, point.jobs, point.depth);
+            files.push((format!("{}-{bytes}-{jobs}x{depth}.fio", point.name), text));
+        }
+    }
+    Ok(files)
 }
 
 /// The middle of a sorted list, which is not empty.

@@ -8,6 +8,7 @@ mod arrays;
 mod cpus;
 mod drives;
 mod host;
+mod kernel;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -129,6 +130,7 @@ pub(crate) struct Known {
 /// Looks at everything; the worst first.
 pub(crate) fn examine(tree: &Tree, ring: &RingAnswer, known: Option<&Known>) -> Vec<Finding> {
     let mut findings = host::findings(tree, ring);
+    findings.extend(kernel::findings(tree));
     findings.extend(cpus::findings(tree, known.map(|known| &known.status)));
     let devices = drives::devices(tree, known);
     findings.extend(drives::findings(tree, &devices, known));

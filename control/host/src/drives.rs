@@ -302,7 +302,11 @@ pub(crate) fn open_spec(name: &str, spec: &DriveSpec) -> Answer<Arc<Drive>> {
 
 /// The same drive, as the data path names it; `Invalid` when there is no drive model of the name
 /// that a paced drive gives.
-fn spec_of(name: &str, spec: &DriveSpec) -> Answer<drive::DriveSpec> {
+/// A drive's spec of the API as the data path takes it; `name` is for errors.
+///
+/// # Errors
+/// When it paces itself by a model that is not to be found.
+pub fn spec_of(name: &str, spec: &DriveSpec) -> Answer<drive::DriveSpec> {
     Ok(match spec {
         DriveSpec::File {
             path,

@@ -19,6 +19,8 @@ mod tests;
 mod views;
 mod volumes;
 
+pub use drives::spec_of as drive_spec;
+
 use std::fmt;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};

@@ -84,6 +84,29 @@ impl Drive {
         }))
     }
 
+    /// Opens a drive to read it only, without the lock: also one that somebody else uses, who may
+    /// change what is read at any time. The kernel refuses writes to it. A drive without a path
+    /// cannot be in use, and is opened as [`Drive::open`] does.
+    ///
+    /// # Errors
+    /// When the drive is not there, not ours to read, or of a kind that is not served.
+    pub fn open_to_look(spec: &DriveSpec) -> Result<Arc<Drive>, OpenError> {
+        let (path, size) = match spec {
+            DriveSpec::File { path, size, .. } => (path, *size),
+            DriveSpec::BlockDevice { path } => (path, None),
+            DriveSpec::Memory { .. } | DriveSpec::Paced { .. } | DriveSpec::Null { .. } => {
+                return Drive::open(spec);
+            }
+        };
+        let (file, info) = open::open_to_look(path, size)?;
+        Ok(Arc::new(Drive {
+            info,
+            backing: Backing::Kernel(file),
+            pacer: None,
+            faults: FaultBook::default(),
+        }))
+    }
+
     /// What is known of the drive.
     #[must_use]
     pub fn info(&self) -> &DriveInfo {

@@ -71,7 +71,8 @@ pub(crate) fn open_file(
     if !create {
         check_is_file(path)?;
     }
-    let (file, buffered) = open_direct(path, create)?;
+    let purpose = if create { Purpose::Make } else { Purpose::Use };
+    let (file, buffered) = open_direct(path, purpose)?;
     let opened = lock_file(path, &file, GONE_WAIT).and_then(|()| {
         if create {
             let size = size.unwrap_or_default();
@@ -94,6 +95,37 @@ pub(crate) fn open_file(
     }
 }
 
+/// What a file is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// To be made, read and written.
+    Make,
+    /// To be read and written.
+    Use,
+    /// To be read, whoever else has it.
+    Look,
+}
+
+/// Opens a file or a block device that may be in use, without a lock: the kernel refuses writes.
+pub(crate) fn open_to_look(
+    path: &Path,
+    size: Option<Size>,
+) -> Result<(File, DriveInfo), OpenError> {
+    let facts = fs::metadata(path).map_err(|error| OpenError::io(path, "look", error))?;
+    if facts.file_type().is_block_device() {
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(libc::O_DIRECT);
+        let opened = options.open(path);
+        let file = opened.map_err(|error| OpenError::io(path, "open", error))?;
+        let info = block_info(path, &file, &sysfs::folder(facts.rdev()))?;
+        return Ok((file, info));
+    }
+    check_is_file(path)?;
+    let (file, buffered) = open_direct(path, Purpose::Look)?;
+    let info = file_info(path, &file, size, buffered)?;
+    Ok((file, info))
+}
+
 fn check_is_file(path: &Path) -> Result<(), OpenError> {
     let facts = fs::metadata(path).map_err(|error| OpenError::io(path, "look", error))?;
     if facts.is_file() {
@@ -111,9 +143,11 @@ fn check_is_file(path: &Path) -> Result<(), OpenError> {
 }
 
 /// Opens past the page cache if the file system lets us; else says why not.
-fn open_direct(path: &Path, create: bool) -> Result<(File, Option<String>), OpenError> {
+fn open_direct(path: &Path, purpose: Purpose) -> Result<(File, Option<String>), OpenError> {
+    let create = purpose == Purpose::Make;
     let mut options = OpenOptions::new();
-    options.read(true).write(true).mode(0o600);
+    options.read(true).mode(0o600);
+    options.write(purpose != Purpose::Look);
     let direct = options
         .clone()
         .create_new(create)

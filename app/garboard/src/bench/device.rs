@@ -11,6 +11,8 @@ use guest::{Driver, Layout, Memory, Options, Part};
 use units::{bytes_u64, bytes_usize};
 use vmm_sys_util::poll::PollContext;
 
+use super::load::Lane;
+
 /// `VIRTIO_BLK_F_*` and `VIRTIO_F_*` that are used when they are offered.
 const SIZE_MAX: u64 = 1 << 1;
 const READ_ONLY: u64 = 1 << 5;
@@ -233,8 +235,18 @@ impl Device {
         })
     }
 
+    /// Stops all rings, so that nothing is written to our memory any more.
+    pub(super) fn leave(self) -> io::Result<()> {
+        for index in 0..u32::try_from(self.rings.len()).expect("a device has few rings") {
+            self.front_end.stop_ring(index)?;
+        }
+        Ok(())
+    }
+}
+
+impl Lane for Device {
     /// Makes a request available in a slot that has none.
-    pub(super) fn submit(&mut self, slot: usize, request: Request) {
+    fn submit(&mut self, slot: usize, request: Request) {
         let place = &self.slots[slot];
         let kind: u32 = match request.kind {
             Kind::Read => 0,
@@ -273,7 +285,7 @@ impl Device {
     }
 
     /// Tells the back-end of what was submitted, where it wants to be told.
-    pub(super) fn kick(&mut self) -> io::Result<()> {
+    fn kick(&mut self) -> io::Result<()> {
         for ring in &mut self.rings {
             if ring.driver.kick_wanted() {
                 ring.bells.kick.write(1)?;
@@ -283,7 +295,7 @@ impl Device {
     }
 
     /// Takes an answer: the slot, and whether it went well.
-    pub(super) fn reap(&mut self) -> Option<(usize, u8)> {
+    fn reap(&mut self) -> Option<(usize, u8)> {
         for ring in &mut self.rings {
             if let Some(used) = ring.driver.reap() {
                 let slot = ring.of_token[usize::from(used.token.0)].take();
@@ -296,19 +308,19 @@ impl Device {
     }
 
     /// Puts bytes into a slot's data.
-    pub(super) fn put(&self, slot: usize, bytes: &[u8]) {
+    fn put(&self, slot: usize, bytes: &[u8]) {
         self.memory.write(self.slots[slot].data, bytes);
     }
 
     /// Copies from a slot's data.
-    pub(super) fn get(&self, slot: usize, target: &mut [u8]) {
+    fn get(&self, slot: usize, target: &mut [u8]) {
         let length = bytes_u64(target.len());
         let segment = self.memory.find(self.slots[slot].data, length);
         segment.expect("a slot's data").copy_to_slice(target);
     }
 
     /// Sleeps until an answer is there, at most `longest`.
-    pub(super) fn wait(&mut self, longest: Duration) -> io::Result<()> {
+    fn wait(&mut self, longest: Duration) -> io::Result<()> {
         let mut ready = false;
         for ring in &mut self.rings {
             let _ = ring.bells.call.read();
@@ -319,14 +331,6 @@ impl Device {
         }
         for ring in &mut self.rings {
             ring.driver.disable_calls();
-        }
-        Ok(())
-    }
-
-    /// Stops all rings, so that nothing is written to our memory any more.
-    pub(super) fn leave(self) -> io::Result<()> {
-        for index in 0..u32::try_from(self.rings.len()).expect("a device has few rings") {
-            self.front_end.stop_ring(index)?;
         }
         Ok(())
     }

@@ -25,10 +25,16 @@ impl Histogram {
     }
 
     pub(super) fn add(&mut self, ns: u64) {
-        self.buckets[bucket_of(ns)] += 1;
-        self.count += 1;
-        self.sum_ns += u128::from(ns);
-        self.max_ns = self.max_ns.max(ns);
+        self.add_many(ns, 1);
+    }
+
+    pub(super) fn add_many(&mut self, ns: u64, count: u64) {
+        self.buckets[bucket_of(ns)] += count;
+        self.count += count;
+        self.sum_ns += u128::from(ns) * u128::from(count);
+        if count > 0 {
+            self.max_ns = self.max_ns.max(ns);
+        }
     }
 
     /// Takes over what another one counted.

@@ -22,8 +22,15 @@ type Group<'a> = Vec<&'a PointReport>;
 /// The page of one or several layers.
 pub(crate) fn page(reports: &[&Report]) -> String {
     let mut body = String::new();
-    for report in reports {
+    for (number, report) in reports.iter().enumerate() {
+        if number > 0 {
+            body.push_str("<hr>\n");
+        }
         layer(&mut body, report);
+    }
+    if reports.len() > 1 {
+        body.push_str("<hr>\n<h1>Layer by layer</h1>\n");
+        body.push_str(&cards::ladder(reports));
     }
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta \
@@ -114,6 +121,7 @@ fn head(body: &mut String, report: &Report) {
         what.push("verified".to_owned());
     }
     let mut targets: Vec<String> = sockets.collect();
+    targets.extend(report.drives.iter().cloned());
     if let Some(against) = &report.against {
         targets.push(format!("against {}", against.display()));
     }

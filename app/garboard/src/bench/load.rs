@@ -114,43 +114,78 @@ struct Flying {
     begun: Instant,
 }
 
+/// A way to something that answers requests: slots are numbered, each has one request at a time.
+pub(super) trait Lane {
+    /// Begins a request in a slot that has none.
+    fn submit(&mut self, slot: usize, request: Request);
+    /// Hands over what was submitted.
+    fn kick(&mut self) -> io::Result<()>;
+    /// Takes an answer: the slot, and 0 when it went well.
+    fn reap(&mut self) -> Option<(usize, u8)>;
+    /// Sleeps until an answer is there, at most `longest`.
+    fn wait(&mut self, longest: Duration) -> io::Result<()>;
+    /// Puts bytes into a slot's data.
+    fn put(&self, slot: usize, bytes: &[u8]);
+    /// Copies from a slot's data.
+    fn get(&self, slot: usize, target: &mut [u8]);
+}
+
 /// Connects to all targets, loads them at once, each with the whole of `order`, and leaves.
 ///
 /// # Errors
 /// When a back-end cannot be used, or none answers for a minute; with the socket of which.
 pub(super) fn measure<'a>(
     targets: Vec<Target<'a>>,
-    order: &'a Run,
+    order: &Run,
 ) -> Result<Measured, (&'a Path, io::Error)> {
-    let mut workers = Vec::new();
-    for (target, seed) in targets.into_iter().zip(0..) {
-        let socket = target.socket;
+    let mut sockets = Vec::new();
+    let mut lanes = Vec::new();
+    for Target { socket, book } in targets {
         let room = Room {
             slots: order.jobs * order.depth,
             bytes: bytes_usize(order.work.bytes),
             queues: order.jobs,
-            own_data: target.book.is_some(),
+            own_data: book.is_some(),
         };
         let device = Device::connect(socket, &room).map_err(|error| (socket, error))?;
-        workers.push(Worker::new(device, order, target, seed));
+        sockets.push(socket);
+        lanes.push((device, book));
     }
-    let times = Times::new(order.limit);
-    let seconds = run(&mut workers, times)?;
+    let measured = measure_lanes(lanes, order);
+    let measured = measured.map_err(|(number, error)| (sockets[number], error))?;
     let mut all = Measured::nothing();
-    for worker in workers {
-        let Worker {
-            device,
-            measured,
-            socket,
-            ..
-        } = worker;
+    for ((device, measured), socket) in measured.into_iter().zip(sockets) {
         all.add(&measured);
+        all.seconds = measured.seconds;
         device.leave().map_err(|error| (socket, error))?;
     }
-    // Between bursts nothing is asked: only their own time counts.
-    let of_bursts = all.bursts.as_ref().map(BurstTimes::seconds);
-    all.seconds = of_bursts.unwrap_or(seconds);
+    if let Some(bursts) = &all.bursts {
+        // Between bursts nothing is asked: only their own time counts.
+        all.seconds = bursts.seconds();
+    }
     Ok(all)
+}
+
+/// Loads all lanes at once, each with the whole of `order`, and gives them back with what came of
+/// each.
+///
+/// # Errors
+/// When one cannot be used, or none answers for a minute; with its number.
+pub(super) fn measure_lanes<L: Lane>(
+    lanes: Vec<(L, Option<&mut Book>)>,
+    order: &Run,
+) -> Result<Vec<(L, Measured)>, (usize, io::Error)> {
+    let mut workers = Vec::new();
+    for ((lane, book), seed) in lanes.into_iter().zip(0..) {
+        workers.push(Worker::new(lane, order, book, seed));
+    }
+    let seconds = run(&mut workers, Times::new(order.limit))?;
+    let done = workers.into_iter().map(|mut worker| {
+        let of_bursts = worker.measured.bursts.as_ref().map(BurstTimes::seconds);
+        worker.measured.seconds = of_bursts.unwrap_or(seconds);
+        (worker.device, worker.measured)
+    });
+    Ok(done.collect())
 }
 
 /// When answers count.
@@ -185,14 +220,14 @@ impl Times {
 }
 
 /// Keeps all workers busy until they have done theirs; says how many seconds counted.
-fn run<'a>(workers: &mut [Worker<'a>], times: Times) -> Result<f64, (&'a Path, io::Error)> {
+fn run<L: Lane>(workers: &mut [Worker<'_, L>], times: Times) -> Result<f64, (usize, io::Error)> {
     let mut last_answer = MonotonicClock.now();
     loop {
         let mut answered = 0;
         let mut at_work = false;
-        for worker in workers.iter_mut() {
+        for (number, worker) in workers.iter_mut().enumerate() {
             let turn = worker.turn(&times);
-            let (count, busy) = turn.map_err(|error| (worker.socket, error))?;
+            let (count, busy) = turn.map_err(|error| (number, error))?;
             answered += count;
             at_work |= busy;
         }
@@ -210,21 +245,20 @@ fn run<'a>(workers: &mut [Worker<'a>], times: Times) -> Result<f64, (&'a Path, i
         };
         if silence > SILENCE_MAX {
             let text = format!("no answer for {SILENCE_MAX:?}");
-            return Err((first.socket, io::Error::new(io::ErrorKind::TimedOut, text)));
+            return Err((0, io::Error::new(io::ErrorKind::TimedOut, text)));
         }
         // Several cannot be waited for at once: they are polled all the time.
         if silence > POLL && others.is_empty() {
             let waited = first.device.wait(SLEEP);
-            waited.map_err(|error| (first.socket, error))?;
+            waited.map_err(|error| (0, error))?;
         }
     }
     let end = times.until.unwrap_or_else(|| MonotonicClock.now());
     Ok(end.since(times.from).as_secs_f64())
 }
 
-struct Worker<'a> {
-    device: Device,
-    socket: &'a Path,
+struct Worker<'a, L> {
+    device: L,
     order: &'a Run,
     book: Option<&'a mut Book>,
     pattern: Pattern,
@@ -237,8 +271,8 @@ struct Worker<'a> {
     measured: Measured,
 }
 
-impl<'a> Worker<'a> {
-    fn new(device: Device, order: &'a Run, target: Target<'a>, seed: u64) -> Worker<'a> {
+impl<'a, L: Lane> Worker<'a, L> {
+    fn new(device: L, order: &'a Run, book: Option<&'a mut Book>, seed: u64) -> Worker<'a, L> {
         let slots = order.jobs * order.depth;
         let burst = match order.work.with {
             With::Burst(bytes) => Some(Burst::new(bytes / order.work.bytes, order.jobs)),
@@ -248,9 +282,8 @@ impl<'a> Worker<'a> {
         measured.bursts = burst.as_ref().map(|_| BurstTimes::default());
         Worker {
             device,
-            socket: target.socket,
             order,
-            book: target.book,
+            book,
             pattern: Pattern::new(order.work, order.jobs, order.range, seed),
             burst,
             flying: vec![None; slots],

@@ -24,6 +24,8 @@ pub(crate) struct Report {
     pub(crate) host: Host,
     /// Of the devices that were measured; none where the layer has no sockets.
     pub(crate) sockets: Vec<PathBuf>,
+    /// Names of the drives that were measured by themselves; none of other layers.
+    pub(crate) drives: Vec<String>,
     pub(crate) against: Option<PathBuf>,
     pub(crate) size_bytes: u64,
     pub(crate) range_bytes: u64,
@@ -70,6 +72,7 @@ impl Report {
             begun_s: now.map_or(0, |since| since.as_secs()),
             host: Host::here(),
             sockets: Vec::new(),
+            drives: Vec::new(),
             against: None,
             size_bytes: 0,
             range_bytes: 0,
@@ -121,6 +124,20 @@ pub(crate) struct PointReport {
     /// What the engine spent; none as for `cores_used`.
     pub(crate) cost: Option<Cost>,
     pub(crate) against: Option<Against>,
+    /// Drive by drive, where drives were measured by themselves.
+    pub(crate) drives: Option<Vec<DriveRate>>,
+}
+
+/// What one of several drives did that were measured at once.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct DriveRate {
+    pub(crate) drive: String,
+    #[serde(flatten)]
+    pub(crate) measured: Figures,
+    /// By how much its rate is below that of the one in the middle; negative when above.
+    pub(crate) below_median_percent: f64,
+    /// Whether that is worth a look.
+    pub(crate) outlier: bool,
 }
 
 impl PointReport {
@@ -155,6 +172,7 @@ impl PointReport {
             cores_used: None,
             cost: None,
             against: None,
+            drives: None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! `garboard bench`: what is asked for, and how it is told.
 
+mod drives;
 mod table;
 mod watch;
 
@@ -10,25 +11,30 @@ use clap::Args;
 use control::view::{ArrayView, ExportState, ExportView, Sharing, VolumeView};
 use control::{Answer, EngineError, ErrorKind};
 use models::Model;
+use serde::Serialize;
 use units::Size;
 
+use self::drives::Drives;
 use self::watch::Watch;
 use super::{Yes, export};
 use crate::bench::{self, Behind, Report, State, WORKLOADS, Wishes, Workload};
 use crate::output::{self, Output};
 use crate::session::{Question, Session};
 
-/// Measure what exports answer, beside theory and a rival.
+/// Measure what exports answer, or drives by themselves, beside theory and a rival.
 #[derive(Debug, Args)]
 pub(super) struct Bench {
     /// The exports, by name or uuid, all loaded at once; no guest may be connected
-    #[arg(value_parser = super::key, required_unless_present = "target", conflicts_with = "target")]
+    #[arg(value_parser = super::key, conflicts_with_all = ["target", "drive", "members"],
+          required_unless_present_any = ["target", "drive", "members"])]
     exports: Vec<String>,
     /// The socket of any vhost-user-blk back-end, instead of an export of the engine
-    #[arg(long, value_name = "SOCKET")]
+    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["drive", "members"])]
     target: Option<PathBuf>,
+    #[command(flatten)]
+    drives: Drives,
     /// The socket of a rival that is already running: the same load on both, pair by pair
-    #[arg(long, value_name = "SOCKET")]
+    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["drive", "members"])]
     against: Option<PathBuf>,
     /// How many pairs
     #[arg(long, value_name = "N", default_value = "7", requires = "against",
@@ -65,17 +71,17 @@ struct How {
     /// Use only so much of the volume, from its start
     #[arg(long, value_name = "SIZE", value_parser = super::size)]
     range: Option<Size>,
-    /// Write all of the range first, and compare every block that is read
-    #[arg(long)]
+    /// Write all of the range first, and compare every block that is read; of exports
+    #[arg(long, conflicts_with_all = ["drive", "members"])]
     verify: bool,
     /// Write all of the range so many times before anything is measured
     #[arg(long, value_name = "PASSES", default_value = "0",
           value_parser = clap::value_parser!(u8).range(0..=10))]
     precondition: u8,
     /// Measure everything in each: as_found; degraded (member 0 is failed); rebuilding (it is
-    /// filled again)
+    /// filled again); of exports
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = state,
-          default_value = "as_found")]
+          default_value = "as_found", conflicts_with_all = ["drive", "members"])]
     states: Vec<State>,
     /// The drive that is filled while `rebuilding`; member 0's own where nothing is said
     #[arg(long, value_name = "DRIVE", value_parser = super::key)]
@@ -134,6 +140,12 @@ struct Found {
 
 impl Bench {
     pub(super) fn run(self, session: &mut Session<'_, '_>) -> Answer<()> {
+        if let Some(folder) = &self.drives.fio.fio_jobs {
+            return self.write_fio_jobs(session, folder);
+        }
+        if self.drives.is_meant() {
+            return self.measure_drives(session);
+        }
         let mut found = self.find(session)?;
         found.behind.model = self.how.drive_model.clone();
         let wishes = self.wishes(found.sockets.clone());
@@ -151,7 +163,62 @@ impl Bench {
             session,
         };
         let report = bench::run(&wishes, found.behind, &mut watch)?;
-        tell(session, &report, html)
+        tell(session, &[report], html)
+    }
+
+    /// The layer of drives.
+    fn measure_drives(self, session: &mut Session<'_, '_>) -> Answer<()> {
+        let (raw, touched) = self.drives.open(session, self.how.drive_model.clone())?;
+        let mut wishes = self.wishes(Vec::new());
+        let mut skipped = Vec::new();
+        if !self.drives.writes() {
+            wishes.workloads.retain(|workload| {
+                if workload.writes() {
+                    skipped.push(format!("{}: writing needs --write", workload.name));
+                }
+                !workload.writes()
+            });
+            if wishes.precondition > 0 {
+                let message = "--precondition writes: it needs --write";
+                return Err(EngineError::new(ErrorKind::Invalid, "bench", message));
+            }
+        }
+        confirm(session, &wishes, touched, self.yes)?;
+        let html = self.how.html.as_deref();
+        if let Some(path) = html {
+            write_page(path, "")?;
+        }
+        let mut watch = Watch {
+            arrays: Vec::new(),
+            model: None,
+            replacement: None,
+            failed: None,
+            session,
+        };
+        let mut reports = bench::raw::run(&wishes, &raw, &mut watch)?;
+        reports[0].skipped.extend(skipped);
+        tell(session, &reports, html)
+    }
+
+    /// fio's job files of all points, and nothing else.
+    fn write_fio_jobs(&self, session: &mut Session<'_, '_>, folder: &Path) -> Answer<()> {
+        let wishes = self.wishes(Vec::new());
+        let wrong = |error: std::io::Error| {
+            let object = format!("folder {}", folder.display());
+            EngineError::new(ErrorKind::Invalid, object, error.to_string())
+        };
+        let raw = if self.drives.is_meant() {
+            Some(self.drives.open(session, None)?.0)
+        } else {
+            None
+        };
+        let files = bench::fio_files(&wishes, raw.as_ref())?;
+        std::fs::create_dir(folder).map_err(wrong)?;
+        for (name, text) in &files {
+            std::fs::write(folder.join(name), text).map_err(wrong)?;
+        }
+        let count = files.len();
+        session.line(&format!("{count} job files are in {}", folder.display()))
     }
 
     fn find(&self, session: &Session<'_, '_>) -> Answer<Found> {
@@ -240,6 +307,7 @@ fn confirm(
     let changes = wishes.states.iter().any(|state| *state != State::AsFound);
     let what = match (wishes.writes(), changes) {
         (false, false) => return Ok(()),
+        (true, false) if wishes.sockets.is_empty() => "this overwrites drives",
         (true, false) => "this overwrites what is on the volume",
         (false, true) => "this fails a member of the array, and fills it again where asked",
         (true, true) => {
@@ -259,18 +327,36 @@ fn confirm(
     session.confirm(&question, yes.yes)
 }
 
+/// The reports of several layers, the lowest first.
+#[derive(Debug, Serialize)]
+struct Layers<'a> {
+    layers: &'a [Report],
+}
+
 /// Tells everything, and ends with what went wrong, if anything.
-fn tell(session: &mut Session<'_, '_>, report: &Report, html: Option<&Path>) -> Answer<()> {
-    match session.output {
-        Output::Json => session.json(report)?,
-        Output::Table => session.line(&table::text(report))?,
+fn tell(session: &mut Session<'_, '_>, reports: &[Report], html: Option<&Path>) -> Answer<()> {
+    match (session.output, reports) {
+        (Output::Json, [report]) => session.json(report)?,
+        (Output::Json, layers) => session.json(&Layers { layers })?,
+        (Output::Table, reports) => {
+            for report in reports {
+                session.line(&table::text(report))?;
+            }
+        }
     }
     if let Some(path) = html {
-        write_page(path, &bench::html::page(&[report]))?;
+        let reports: Vec<&Report> = reports.iter().collect();
+        write_page(path, &bench::html::page(&reports))?;
         session.remark(&format!("the page is {}", path.display()));
     }
+    reports.iter().try_for_each(verdict)
+}
+
+/// What went wrong in a layer.
+fn verdict(report: &Report) -> Answer<()> {
     let object = || match report.sockets.as_slice() {
         [socket] => format!("device {}", socket.display()),
+        [] => format!("drives {}", report.drives.join(", ")),
         _ => "bench".to_owned(),
     };
     let message = match (&report.ended_early, &report.first_error) {

@@ -16,6 +16,9 @@ const NO_DRIVES: [&str; 9] = [
 /// Requests longer than this are not worth splitting: the engine's longest transfer is a chunk.
 const REQUEST_KIB: u64 = 256;
 
+/// A flash drive that takes longer than this is not going to answer.
+const TIMEOUT_MS: u64 = 10_000;
+
 /// A block device.
 #[derive(Clone, Debug)]
 pub(super) struct Device {
@@ -152,6 +155,7 @@ pub(super) fn findings(tree: &Tree, devices: &[Device], known: Option<&Known>) -
         findings.extend(write_cache(device));
         findings.extend(blocks(device));
         findings.extend(request_size(device));
+        findings.extend(timeout(device));
         findings.extend(link(device));
         findings.extend(reactor_node(tree, device, known));
     }
@@ -264,6 +268,34 @@ fn request_size(device: &Device) -> Option<Finding> {
             .fix(format!(
                 "echo {} > /sys/block/{}/queue/max_sectors_kb",
                 could.min(1024),
+                device.name
+            )),
+    )
+}
+
+/// How long the kernel waits for a drive that does not answer.
+fn timeout(device: &Device) -> Option<Finding> {
+    let milliseconds = device.number("queue/io_timeout")?;
+    let found = format!(
+        "the kernel gives a request up after {} s",
+        milliseconds / 1000
+    );
+    if milliseconds <= TIMEOUT_MS || device.rotational() {
+        return Some(Finding::good(&device.subject(), "timeout", found));
+    }
+    let boot = if device.name.starts_with("nvme") {
+        "; for NVMe at boot: nvme_core.io_timeout=10"
+    } else {
+        ""
+    };
+    Some(
+        device
+            .bad(Severity::Notice, "timeout", found)
+            .costs(
+                "an array goes around a drive that hangs, but requests that the drive had taken                  already, and their guests, wait so long",
+            )
+            .fix(format!(
+                "echo 10000 > /sys/block/{}/queue/io_timeout, not less than the drive's own                  recovery takes{boot}",
                 device.name
             )),
     )

@@ -48,6 +48,9 @@ impl Host {
             ("dev/kvm", "x"),
             ("sys/devices/system/cpu/online", "0-7\n"),
             ("sys/devices/system/cpu/isolated", "2-7\n"),
+            ("sys/devices/system/cpu/nohz_full", "2-7\n"),
+            ("proc/sys/kernel/numa_balancing", "0\n"),
+            ("sys/kernel/mm/ksm/run", "0\n"),
             ("sys/devices/system/node/online", "0\n"),
             ("sys/devices/system/node/node0/cpulist", "0-7\n"),
             (
@@ -96,6 +99,7 @@ impl Host {
             ("queue/physical_block_size", "4096\n"),
             ("queue/max_sectors_kb", "1024\n"),
             ("queue/max_hw_sectors_kb", "2048\n"),
+            ("queue/io_timeout", "10000\n"),
         ] {
             self.write(&format!("{drive}/{name}"), text);
         }
@@ -653,6 +657,45 @@ fn arrays_say_what_they_would_lose() {
     assert_eq!(after(&buffered, "access").subject, "drive d0");
     let warned = |known: &mut Known| known.arrays[0].warnings.push("look".into());
     assert_eq!(after(&warned, "engine").found, "look");
+}
+
+#[test]
+fn a_long_timeout_says_who_waits_for_it() {
+    let host = Host::sound();
+    host.nvme(0, "0\n");
+    assert_eq!(host.complaints(None), [""; 0]);
+    host.nvme_has(0, "queue/io_timeout", "30000\n");
+    let found = host.finds("timeout", None);
+    assert_eq!(found.found, "the kernel gives a request up after 30 s");
+    let fix = found.fix.expect("one");
+    assert!(fix.contains("/sys/block/nvme0n1/queue/io_timeout"), "{fix}");
+    assert!(fix.contains("nvme_core.io_timeout"), "{fix}");
+    // A disk may well take so long.
+    host.nvme_has(0, "queue/rotational", "1\n");
+    assert!(!host.complaints(None).contains(&"timeout"));
+}
+
+#[test]
+fn what_the_kernel_does_with_pages_and_ticks_is_seen() {
+    let host = Host::sound();
+    host.write("proc/sys/kernel/numa_balancing", "1\n");
+    assert!(
+        !host.complaints(None).contains(&"numa_balancing"),
+        "one node"
+    );
+    host.write("sys/devices/system/node/online", "0-1\n");
+    assert_eq!(
+        host.finds("numa_balancing", None).severity,
+        Severity::Notice
+    );
+    host.write("sys/kernel/mm/ksm/run", "1\n");
+    assert!(host.finds("ksm", None).found.contains("KSM"));
+    host.write("sys/devices/system/cpu/nohz_full", "4-7\n");
+    let ticks = host.finds("ticks", None);
+    assert!(ticks.found.starts_with("CPUs 2-3 "), "{}", ticks.found);
+    host.write("sys/devices/system/cpu/nohz_full", "(null)\n");
+    let fix = host.finds("ticks", None).fix.expect("one");
+    assert!(fix.contains("nohz_full=2-7"), "{fix}");
 }
 
 #[test]

@@ -301,7 +301,7 @@ fn a_drive_waits_for_the_requests_of_an_engine_that_is_gone() {
     rest.wait().expect("it has ended");
 
     let mut rest = left_behind(&path, "30");
-    let (file, _) = open_direct(&path, false).expect("it is there");
+    let (file, _) = open_direct(&path, Purpose::Use).expect("it is there");
     let refusal = lock_file(&path, &file, Duration::from_millis(50)).expect_err("not in time");
     assert_eq!(refusal.kind, OpenErrorKind::InUse);
     assert!(refusal.to_string().contains("which has ended"), "{refusal}");
@@ -319,4 +319,33 @@ fn nobody_waits_for_an_engine_that_lives() {
     assert!(MonotonicClock.now().since(begun) < GONE_WAIT);
     assert!(refusal.to_string().contains("another engine"), "{refusal}");
     drop(first);
+}
+
+#[test]
+fn a_drive_in_use_is_looked_at_without_its_lock_and_takes_no_write() {
+    let folder = disk();
+    let path = folder.path().join("d");
+    let create: DriveSpec = format!("file:{},size=8MiB,create", path.display())
+        .parse()
+        .unwrap();
+    let owner = Drive::open(&create).unwrap();
+    owner.write(4096, &[7; 4096]).unwrap();
+    owner.flush().unwrap();
+    let spec = create.reopened();
+    assert_eq!(
+        Drive::open(&spec).unwrap_err().kind,
+        OpenErrorKind::InUse,
+        "the owner has it"
+    );
+    let looker = Drive::open_to_look(&spec).unwrap();
+    assert_eq!(looker.info().size_bytes, 8 << 20);
+    let mut found = vec![0; 4096];
+    looker.read(4096, &mut found).unwrap();
+    assert_eq!(found, [7; 4096]);
+    looker.write(4096, &[8; 4096]).unwrap_err();
+    owner.read(4096, &mut found).unwrap();
+    assert_eq!(found, [7; 4096]);
+    // Who looks keeps nobody out.
+    drop(owner);
+    Drive::open(&spec).unwrap();
 }

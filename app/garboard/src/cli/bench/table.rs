@@ -1,6 +1,6 @@
 //! The report as a table for people.
 
-use crate::bench::{PointReport, Report};
+use crate::bench::{Figures, PointReport, Report};
 use crate::expect::Unit;
 use crate::output::{self, amount, micros};
 
@@ -27,12 +27,15 @@ pub(super) fn text(report: &Report) -> String {
 }
 
 fn head(report: &Report) -> String {
+    let what = match report.drives.len() {
+        0 => format!("{} queues", report.queues),
+        drives => format!("{drives} drives"),
+    };
     format!(
-        "{} layer, {} of {}, {} queues, {} s each{}",
+        "{} layer, {} of {}, {what}, {} s each{}",
         report.layer,
         output::size(report.range_bytes),
         output::size(report.size_bytes),
-        report.queues,
         report.seconds_per_point,
         if report.verified { ", verified" } else { "" },
     )
@@ -85,6 +88,28 @@ fn details(point: &PointReport) -> Vec<String> {
             micros(drive.latency_us_mean)
         ));
     }
+    for drive in point.drives.iter().flatten().filter(|drive| drive.outlier) {
+        lines.push(format!(
+            "{name}: drive {} is slower than the others: {}, {:.1} % below the one in the middle",
+            drive.drive,
+            figure(point, &drive.measured),
+            drive.below_median_percent,
+        ));
+    }
+    if let Some(drives) = &point.drives
+        && drives.len() > 1
+    {
+        let rates = drives.iter().map(|drive| drive.measured.iops);
+        let (least, most) = rates.fold((f64::MAX, 0.0_f64), |(least, most), rate| {
+            (least.min(rate), most.max(rate))
+        });
+        lines.push(format!(
+            "{name}: {} drives, {} to {} each",
+            drives.len(),
+            amount(least, "IOPS"),
+            amount(most, "IOPS"),
+        ));
+    }
     if let Some(against) = &point.against {
         lines.push(format!(
             "{name}: {:.2} x the rival (median of {} pairs, {:.2} to {:.2}); theirs {}, p50 {}, \
@@ -102,13 +127,17 @@ fn details(point: &PointReport) -> Vec<String> {
     lines
 }
 
-fn row(point: &PointReport) -> Vec<String> {
-    let measured = &point.measured;
-    let figure = if point.in_bytes() {
+/// A rate in what says more of the point.
+fn figure(point: &PointReport, measured: &Figures) -> String {
+    if point.in_bytes() {
         amount(measured.bytes_per_second, "B/s")
     } else {
         amount(measured.iops, "IOPS")
-    };
+    }
+}
+
+fn row(point: &PointReport) -> Vec<String> {
+    let measured = &point.measured;
     let theory = point.theoretical.as_ref();
     let theory_text = theory.map(|theory| match theory.unit {
         Unit::Iops => amount(theory.value, "IOPS"),
@@ -124,7 +153,7 @@ fn row(point: &PointReport) -> Vec<String> {
         point.title(),
         output::size(point.request_bytes),
         format!("{}x{}", point.jobs, point.depth),
-        figure,
+        figure(point, measured),
         output::or_dash(theory_text),
         output::or_dash(efficiency.map(|percent| efficiency_text(point, percent))),
         micros(measured.latency_us_p50),

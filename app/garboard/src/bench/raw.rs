@@ -1,0 +1,503 @@
+//! The layers below the engine: drives, all of them under load at once, each with a ring of its
+//! own; and the array of them (`local.rs`). What a drive does alone says little of what it does beside the others: they share links,
+//! controllers and the power that cools them.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use array::Geometry;
+use array::format::Layout;
+use block::{Completion, Cookie, Operation, Status};
+use control::{Answer, EngineError, ErrorKind};
+use drive::{Drive, DriveRequest, Port, PortOptions};
+use guest::Memory;
+use memory::SegmentSlots;
+use models::Model;
+use units::{DriveIndex, bytes_u64, bytes_usize};
+
+use super::device::{Kind, Request};
+use super::load::{self, Lane, Limit, Measured, Run};
+use super::local::{self, ArrayLane};
+use super::pattern::{Order, With};
+use super::report::{self, DriveRate, Figures};
+use super::theory::{Basis, Theory};
+use super::workloads::{MIB, work};
+use super::{Onlooker, Point, PointReport, Report, Wishes, fio, float_of, invalid, median};
+use crate::expect::{self, Asked, Limits, Unit, float};
+
+/// A drive that answers so much less than the one in the middle is told apart.
+const OUTLIER_PERCENT: f64 = 5.0;
+/// Bytes of data that the slots of a drive share at the most.
+const DATA_BYTES_MAX: u64 = 16 * MIB;
+/// Requests of the pass that writes everything.
+const PASS_DEPTH: usize = 8;
+
+/// The drives, and how they are to be loaded.
+pub(crate) struct Raw {
+    /// Name and drive, all open; for reading only where nothing is to be written.
+    pub(crate) drives: Vec<(String, Arc<Drive>)>,
+    /// What they are, and how many times slower.
+    pub(crate) model: Option<(Model, u32)>,
+    pub(crate) by: Loader,
+    /// The array that they are made, and measured as, too.
+    pub(crate) array: Option<Asked>,
+}
+
+/// Who makes the load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loader {
+    /// This program, as the engine reaches its drives.
+    Own,
+    /// fio, which has to be installed.
+    Fio,
+}
+
+/// Measures all drives at once, and then the array of them. What ends a run early is in its report,
+/// the last one then.
+///
+/// # Errors
+/// When nothing can be measured from the start.
+pub(crate) fn run(wishes: &Wishes, raw: &Raw, onlooker: &mut dyn Onlooker) -> Answer<Vec<Report>> {
+    let sizes = raw.drives.iter().map(|(_, drive)| drive.info().size_bytes);
+    let size = sizes.min().ok_or_else(|| invalid("there is no drive"))?;
+    let array = raw.array.as_ref().map(|asked| {
+        let shape = local::shape(asked, size);
+        shape.map(|(geometry, layout)| (*asked, geometry, layout))
+    });
+    let array = array.transpose().map_err(|wrong| invalid(&wrong))?;
+    let mut reports = vec![layer(wishes, raw, size, onlooker)?];
+    if let Some(array) = array
+        && reports[0].ended_early.is_none()
+    {
+        onlooker.say("the array of these drives");
+        reports.push(layer_of_array(wishes, raw, array, onlooker)?);
+    }
+    Ok(reports)
+}
+
+/// The drives.
+fn layer(wishes: &Wishes, raw: &Raw, size: u64, onlooker: &mut dyn Onlooker) -> Answer<Report> {
+    let range = wishes.range.unwrap_or(size).min(size) / MIB * MIB;
+    if range == 0 {
+        return Err(invalid("the range to measure is shorter than 1 MiB"));
+    }
+    if raw.by == Loader::Fio {
+        fio::check(raw)?;
+    }
+    let mut report = Report::new("drives", wishes.time);
+    report.size_bytes = size;
+    report.range_bytes = range;
+    report.drives = raw.drives.iter().map(|(name, _)| name.clone()).collect();
+    assume(&mut report, raw, wishes);
+    if let Some((model, slower)) = &raw.model {
+        report.drive_model = Some(model.clone());
+        report.slower = *slower;
+    }
+    let bench = Bench {
+        wishes,
+        raw,
+        report,
+        array: None,
+        basis: None,
+    };
+    Ok(bench.finish(onlooker))
+}
+
+/// The array of the drives.
+fn layer_of_array(
+    wishes: &Wishes,
+    raw: &Raw,
+    (asked, geometry, layout): (Asked, Geometry, Layout),
+    onlooker: &mut dyn Onlooker,
+) -> Answer<Report> {
+    let mut report = Report::new("array", wishes.time);
+    report.size_bytes = geometry.blocks() * local::BLOCK.bytes();
+    let range = wishes.range.unwrap_or(report.size_bytes);
+    report.range_bytes = range.min(report.size_bytes) / MIB * MIB;
+    if report.range_bytes == 0 {
+        return Err(invalid("the range to measure is shorter than 1 MiB"));
+    }
+    report.drives = raw.drives.iter().map(|(name, _)| name.clone()).collect();
+    report.note(format!(
+        "level {} of {} members, chunks of {} KiB: one reactor's share of an array on the thread \
+         that makes the load, without rings, sockets and volumes; its regions are dirty already",
+        asked.level.name(),
+        asked.drives,
+        asked.chunk_bytes >> 10
+    ));
+    report.note(report::LATENCY_STEPS.to_owned());
+    let mut basis = None;
+    if let Some((model, slower)) = &raw.model {
+        report.drive_model = Some(model.clone());
+        report.slower = *slower;
+        let expected = expect::expect(&asked, model, &Limits::default());
+        basis = Some(Basis {
+            expected: expected.map_err(|wrong| invalid(&wrong))?,
+            slower: *slower,
+            notes: Vec::new(),
+        });
+    }
+    let bench = Bench {
+        wishes,
+        raw,
+        report,
+        array: Some((geometry, layout)),
+        basis,
+    };
+    Ok(bench.finish(onlooker))
+}
+
+fn assume(report: &mut Report, raw: &Raw, wishes: &Wishes) {
+    report.note(match raw.by {
+        Loader::Own => {
+            "all drives are loaded at once by one thread of this process, each through a ring of \
+             its own, as reactors do; with several drives it never sleeps"
+                .to_owned()
+        }
+        Loader::Fio => "all drives are loaded at once by fio, one thread for each job of each \
+                        drive; its latencies are from submission to answer (clat)"
+            .to_owned(),
+    });
+    report.note(report::LATENCY_STEPS.to_owned());
+    report.note("jobs and depth are of each drive, figures of all together".to_owned());
+    report.note(format!(
+        "a drive is told apart when it answers {OUTLIER_PERCENT} % less than the one in the middle: \
+         an array is as fast as its slowest member"
+    ));
+    if wishes.precondition == 0 {
+        report.note(
+            "nothing was written beforehand: what was never written may be answered faster"
+                .to_owned(),
+        );
+    }
+    if raw.model.is_none() {
+        report.note("no theory: give --drive-model, or use paced drives".to_owned());
+    }
+    let buffered = raw
+        .drives
+        .iter()
+        .filter(|(_, drive)| !drive.info().direct_io);
+    let buffered: Vec<&str> = buffered
+        .filter(|(_, drive)| drive.info().buffered_reason.is_some())
+        .map(|(name, _)| name.as_str())
+        .collect();
+    if !buffered.is_empty() {
+        report.note(format!(
+            "{}: the page cache answers, not a drive",
+            buffered.join(", ")
+        ));
+    }
+}
+
+struct Bench<'a> {
+    wishes: &'a Wishes,
+    raw: &'a Raw,
+    report: Report,
+    /// None: the drives by themselves.
+    array: Option<(Geometry, Layout)>,
+    /// Of an array.
+    basis: Option<Basis>,
+}
+
+impl Bench<'_> {
+    fn finish(mut self, onlooker: &mut dyn Onlooker) -> Report {
+        if let Err(error) = self.run(onlooker) {
+            // What was measured until then is kept.
+            self.report.ended_early = Some(error.to_string());
+        }
+        self.report
+    }
+
+    fn run(&mut self, onlooker: &mut dyn Onlooker) -> Answer<()> {
+        for pass in 0..self.wishes.precondition {
+            onlooker.say(&format!("writing all of the range, pass {}", pass + 1));
+            let range = self.report.range_bytes;
+            let run = Run {
+                work: work(Order::Sequential, MIB, 0),
+                jobs: 1,
+                depth: PASS_DEPTH,
+                range,
+                limit: Limit::Requests(range / MIB),
+            };
+            self.own(&run)?;
+        }
+        let stripe = self.array.as_ref();
+        let stripe = stripe.map_or(0, |(geometry, _)| geometry.stripe_bytes());
+        for point in self.wishes.points(stripe) {
+            let text = format!("{} {}x{}", point.name, point.jobs, point.depth);
+            if let Some(why) = self.obstacle(&point) {
+                self.report.skipped.push(format!("{text}: {why}"));
+                continue;
+            }
+            onlooker.say(&text);
+            self.point(&point)?;
+        }
+        Ok(())
+    }
+
+    fn obstacle(&self, point: &Point) -> Option<String> {
+        let slots = point.jobs * point.depth;
+        if slots > 1024 {
+            return Some(format!(
+                "{slots} requests in flight of a drive are too many"
+            ));
+        }
+        if point.work.bytes.saturating_mul(2 * bytes_u64(point.jobs)) > self.report.range_bytes {
+            return Some("the range is too short for so many jobs".to_owned());
+        }
+        match (point.work.with, self.raw.by) {
+            (With::Burst(_), Loader::Fio) if self.array.is_none() => {
+                Some("fio does not tell when the first and the last job are done".to_owned())
+            }
+            (With::Burst(bytes), _) if bytes > self.report.range_bytes => {
+                Some("the range is shorter than a burst".to_owned())
+            }
+            _ => None,
+        }
+    }
+
+    fn point(&mut self, point: &Point) -> Answer<()> {
+        let run = Run {
+            work: point.work,
+            jobs: point.jobs,
+            depth: point.depth,
+            range: self.report.range_bytes,
+            limit: Limit::Time(self.wishes.time),
+        };
+        let each = match (self.raw.by, &self.array) {
+            (Loader::Fio, None) => fio::run(self.raw, &run, self.wishes.time)?,
+            (Loader::Own | Loader::Fio, _) => self.own(&run)?,
+        };
+        let mut all = Measured::nothing();
+        for measured in &each {
+            all.add(measured);
+            all.seconds = all.seconds.max(measured.seconds);
+        }
+        if let Some(bursts) = &all.bursts {
+            all.seconds = bursts.seconds() / float_of(each.len());
+        }
+        self.report.errors += all.errors;
+        if self.report.first_error.is_none() {
+            self.report.first_error.clone_from(&all.first_error);
+        }
+        let (theory, drives) = match &self.array {
+            None => (self.theory(point), Some(rates(&self.raw.drives, &each))),
+            Some(_) => {
+                let basis = self.basis.as_ref();
+                (basis.and_then(|basis| basis.of_point(point, 1)), None)
+            }
+        };
+        let report = PointReport::new(point, &all, theory);
+        self.report.points.push(PointReport {
+            window_error_percent: report.window_error_percent * float_of(each.len()),
+            drives,
+            ..report
+        });
+        Ok(())
+    }
+
+    /// Loads all drives ourselves; what came of each.
+    fn own(&self, run: &Run) -> Answer<Vec<Measured>> {
+        if let Some(shape) = &self.array {
+            let lane = ArrayLane::new(&self.raw.drives, shape, run);
+            let lane = lane.map_err(|error| of_array(&error))?;
+            let measured = load::measure_lanes(vec![(lane, None)], run);
+            let measured = measured.map_err(|(_, error)| of_array(&error))?;
+            return Ok(measured.into_iter().map(|(_, measured)| measured).collect());
+        }
+        let mut lanes = Vec::new();
+        for (name, drive) in &self.raw.drives {
+            let lane = DriveLane::new(drive, run);
+            lanes.push((lane.map_err(|error| of_drive(name, &error))?, None));
+        }
+        let measured = load::measure_lanes(lanes, run);
+        let measured =
+            measured.map_err(|(number, error)| of_drive(&self.raw.drives[number].0, &error))?;
+        Ok(measured.into_iter().map(|(_, measured)| measured).collect())
+    }
+
+    /// What so many drives of the model can do.
+    fn theory(&self, point: &Point) -> Option<Theory> {
+        let (model, slower) = self.raw.model.as_ref()?;
+        let random = point.work.order == Order::Random && point.work.bytes == 4096;
+        let (figure, letter, latency) = match (random, point.work.read_percent) {
+            _ if point.work.with != With::Nothing => return None,
+            (true, 100) => (&model.read_iops, "N·R", &model.read_latency_us),
+            (true, 0) => (&model.write_iops, "N·W", &model.write_latency_us),
+            (false, 100) if point.work.bytes >= 64 << 10 => {
+                (&model.read_bytes_per_second, "N·SR", &model.read_latency_us)
+            }
+            (false, 0) if point.work.bytes >= 64 << 10 => (
+                &model.write_bytes_per_second,
+                "N·SW",
+                &model.write_latency_us,
+            ),
+            _ => return None,
+        };
+        let (drives, slower) = (float_of(self.raw.drives.len()), f64::from(*slower));
+        let most = drives * float(figure.value) / slower;
+        let bytes = float(point.work.bytes);
+        let alone = if random { 1.0 } else { bytes };
+        // A long request takes its own bytes' time, too.
+        let moved = if random {
+            0.0
+        } else {
+            bytes / float(figure.value)
+        };
+        let one = slower * (float(latency.value) / 1e6).max(moved);
+        let in_flight = drives * float_of(point.jobs * point.depth) * alone / one;
+        let (value, formula, bound) = if in_flight < most {
+            (
+                in_flight,
+                "requests in flight/time of one on idle drives",
+                "the requests in flight",
+            )
+        } else {
+            (most, letter, "the drives")
+        };
+        Some(Theory {
+            value,
+            unit: if random {
+                Unit::Iops
+            } else {
+                Unit::BytesPerSecond
+            },
+            formula: formula.to_owned(),
+            bound: bound.to_owned(),
+        })
+    }
+}
+
+fn of_drive(name: &str, error: &io::Error) -> EngineError {
+    EngineError::new(
+        ErrorKind::Internal,
+        format!("drive {name}"),
+        error.to_string(),
+    )
+}
+
+fn of_array(error: &io::Error) -> EngineError {
+    EngineError::new(ErrorKind::Internal, "array", error.to_string())
+}
+
+/// Drive by drive, and who is slower than the one in the middle.
+fn rates(drives: &[(String, Arc<Drive>)], each: &[Measured]) -> Vec<DriveRate> {
+    let figures: Vec<Figures> = each.iter().map(Figures::of).collect();
+    let mut sorted: Vec<f64> = figures.iter().map(|figures| figures.iops).collect();
+    sorted.sort_by(f64::total_cmp);
+    let middle = median(&sorted);
+    let rate = |((name, _), measured): (&(String, Arc<Drive>), Figures)| {
+        let below = 100.0 * (1.0 - measured.iops / middle.max(1e-9));
+        DriveRate {
+            drive: name.clone(),
+            below_median_percent: below,
+            outlier: below > OUTLIER_PERCENT,
+            measured,
+        }
+    };
+    drives.iter().zip(figures).map(rate).collect()
+}
+
+/// One drive, through a ring of its own.
+struct DriveLane {
+    port: Port,
+    memory: Arc<Memory>,
+    lists: SegmentSlots,
+    /// By slot: where its data is.
+    data: Vec<u64>,
+    done: Vec<Completion>,
+}
+
+/// The number of the only drive of a port.
+const ONLY: DriveIndex = DriveIndex(0);
+
+impl DriveLane {
+    fn new(drive: &Arc<Drive>, run: &Run) -> io::Result<DriveLane> {
+        let slots = run.jobs * run.depth;
+        let bytes = bytes_usize(run.work.bytes);
+        let buffers = bytes_usize(DATA_BYTES_MAX / run.work.bytes).clamp(1, slots);
+        let memory = Arc::new(Memory::new(buffers * (bytes + 4096) + (1 << 20))?);
+        let places: Vec<u64> = (0..buffers).map(|_| memory.allocate(bytes, 4096)).collect();
+        // Some drives make less of zeroes.
+        let mut chance = 0x2545_F491_4F6C_DD1D_u64;
+        let mut noise = vec![0; bytes];
+        for place in &places {
+            for word in noise.chunks_exact_mut(8) {
+                chance ^= chance << 13;
+                chance ^= chance >> 7;
+                chance ^= chance << 17;
+                word.copy_from_slice(&chance.to_le_bytes());
+            }
+            memory.write(*place, &noise);
+        }
+        let requests = u32::try_from(slots).unwrap_or(u32::MAX);
+        let options = PortOptions {
+            requests,
+            ..PortOptions::default()
+        };
+        let mut port = Port::new(options).map_err(io::Error::other)?;
+        port.attach(ONLY, Arc::clone(drive));
+        Ok(DriveLane {
+            port,
+            memory,
+            lists: SegmentSlots::new(slots, 1),
+            data: (0..slots).map(|slot| places[slot % buffers]).collect(),
+            done: Vec::with_capacity(slots),
+        })
+    }
+}
+
+impl Lane for DriveLane {
+    fn submit(&mut self, slot: usize, request: Request) {
+        let (operation, length) = match request.kind {
+            Kind::Read => (Operation::Read, bytes_u64(request.bytes)),
+            Kind::Write => (Operation::Write, bytes_u64(request.bytes)),
+            Kind::Flush => (Operation::Flush, 0),
+        };
+        let segment = self.memory.find(self.data[slot], bytes_u64(request.bytes));
+        let segment = segment.expect("a slot's data");
+        let segments = self.lists.lend(slot, |list| {
+            if length > 0 {
+                list.push(segment);
+            }
+        });
+        let request = DriveRequest {
+            drive: ONLY,
+            operation,
+            offset: request.offset,
+            length,
+            segments,
+            cookie: Cookie(bytes_u64(slot)),
+        };
+        self.port
+            .submit(request)
+            .expect("it has room for all slots");
+    }
+
+    fn kick(&mut self) -> io::Result<()> {
+        self.port.poll(&mut self.done);
+        Ok(())
+    }
+
+    fn reap(&mut self) -> Option<(usize, u8)> {
+        let Completion { cookie, status } = self.done.pop()?;
+        let slot = bytes_usize(cookie.0);
+        self.lists.take_back(slot);
+        Some((slot, u8::from(status != Status::Ok)))
+    }
+
+    fn wait(&mut self, longest: Duration) -> io::Result<()> {
+        self.port.wait(Some(longest));
+        Ok(())
+    }
+
+    fn put(&self, slot: usize, bytes: &[u8]) {
+        self.memory.write(self.data[slot], bytes);
+    }
+
+    fn get(&self, slot: usize, target: &mut [u8]) {
+        let segment = self.memory.find(self.data[slot], bytes_u64(target.len()));
+        segment.expect("a slot's data").copy_to_slice(target);
+    }
+}

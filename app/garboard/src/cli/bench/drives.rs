@@ -1,0 +1,203 @@
+//! The drives that are measured by themselves: found, opened, and never written when somebody
+//! needs what is on them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use array::Level;
+use clap::Args;
+use control::request::DriveSpec;
+use control::view::{ArrayView, DriveView};
+use control::{Answer, EngineError, ErrorKind};
+use drive::Drive;
+use models::Model;
+use units::Size;
+
+use crate::bench::raw::{Loader, Raw};
+use crate::cli::spec;
+use crate::expect::Asked;
+use crate::output;
+use crate::session::Session;
+
+/// Which drives, and how.
+#[derive(Debug, Args)]
+pub(super) struct Drives {
+    /// A drive to be measured by itself, without the engine: file:PATH, a block device, paced:MODEL
+    /// and so on, or the name of a drive of the engine; repeat it, all are loaded at once
+    #[arg(long, value_name = "SPEC|NAME")]
+    drive: Vec<String>,
+    /// All drives of an array of the engine, to be read only
+    #[arg(long, value_name = "ARRAY", value_parser = super::super::key)]
+    members: Option<String>,
+    /// Measure writes, too; only drives that nobody uses and that hold nothing known
+    #[arg(long, conflicts_with_all = ["members", "exports", "target"])]
+    write: bool,
+    /// Measure the array of the drives, too: 0, 1, 10, 5, 6, 7, nm, 50, 60 or 70
+    #[arg(long, requires = "write", value_parser = str::parse::<Level>)]
+    level: Option<Level>,
+    /// Members of a group of that array, for levels 10, 50, 60 and 70
+    #[arg(long, value_name = "N", requires = "level")]
+    group_size: Option<u16>,
+    /// Parity chunks of a stripe of that array, for level nm
+    #[arg(long, value_name = "M", requires = "level")]
+    parity: Option<u16>,
+    /// Bytes of a chunk of that array, 4KiB to 1MiB
+    #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = super::super::size)]
+    chunk: Size,
+    #[command(flatten)]
+    pub(super) fio: Fio,
+}
+
+/// What fio is to do.
+#[derive(Debug, Args)]
+pub(super) struct Fio {
+    /// Let fio make the load of drives
+    #[arg(long, conflicts_with_all = ["exports", "target"])]
+    fio: bool,
+    /// Write fio's job files into a new folder, and measure nothing; of exports they are for a
+    /// guest, with the volume as $DEVICE
+    #[arg(long, value_name = "FOLDER")]
+    pub(super) fio_jobs: Option<PathBuf>,
+}
+
+impl Drives {
+    /// Whether drives are meant, not exports.
+    pub(super) fn is_meant(&self) -> bool {
+        !self.drive.is_empty() || self.members.is_some()
+    }
+
+    pub(super) fn writes(&self) -> bool {
+        self.write
+    }
+
+    /// The array that is to be measured, too.
+    fn asked(&self, drives: usize) -> Option<Asked> {
+        Some(Asked {
+            level: self.level?,
+            drives,
+            spares: 0,
+            group_size: self.group_size.map(usize::from),
+            parity: self.parity.map(usize::from),
+            chunk_bytes: self.chunk.0,
+            lost: Some(0),
+        })
+    }
+
+    /// Opens them. With what would be overwritten, a line each.
+    pub(super) fn open(
+        &self,
+        session: &Session<'_, '_>,
+        model: Option<Model>,
+    ) -> Answer<(Raw, Vec<String>)> {
+        let mut found: Vec<(String, DriveSpec)> = Vec::new();
+        for text in &self.drive {
+            found.push(named(session, text)?);
+        }
+        if let Some(array) = &self.members {
+            let array: ArrayView = session.get(&format!("/v1/arrays/{array}"))?;
+            for name in array
+                .members
+                .iter()
+                .filter_map(|member| member.drive.as_ref())
+            {
+                found.push(named(session, name)?);
+            }
+        }
+        let model = model.map_or_else(|| paced(&found), |model| Some((model, 1)));
+        let mut raw = Raw {
+            drives: Vec::new(),
+            model,
+            by: if self.fio.fio {
+                Loader::Fio
+            } else {
+                Loader::Own
+            },
+            array: self.asked(found.len()),
+        };
+        let mut touched = Vec::new();
+        for (number, (mut name, spec)) in found.into_iter().enumerate() {
+            let there = raw.drives.iter().any(|(other, _)| *other == name);
+            match (there, &spec) {
+                (false, _) => {}
+                (true, DriveSpec::File { .. } | DriveSpec::Block { .. }) => {
+                    return Err(invalid(&name, "it is named twice"));
+                }
+                // Each is another one.
+                (true, _) => name = format!("{name} #{}", number + 1),
+            }
+            let spec = host::drive_spec(&name, &spec)?.reopened();
+            let drive = if self.write {
+                open_to_write(&name, &spec)?
+            } else {
+                let opened = Drive::open_to_look(&spec);
+                opened.map_err(|error| invalid(&name, &error.to_string()))?
+            };
+            touched.push(format!("{name}, {}", output::size(drive.info().size_bytes)));
+            raw.drives.push((name, drive));
+        }
+        Ok((raw, touched))
+    }
+}
+
+fn invalid(name: &str, message: &str) -> EngineError {
+    EngineError::new(ErrorKind::Invalid, format!("drive {name}"), message)
+}
+
+/// A drive by its spec, or by its name in the engine.
+fn named(session: &Session<'_, '_>, text: &str) -> Answer<(String, DriveSpec)> {
+    if text.contains([':', '/']) {
+        let spec = spec(text).map_err(|wrong| invalid(text, &wrong))?;
+        if matches!(spec, DriveSpec::File { create: true, .. }) {
+            return Err(invalid(text, "only drives that are there are measured")
+                .next("truncate -s SIZE PATH makes a file; leave create away"));
+        }
+        return Ok((text.to_owned(), spec));
+    }
+    let drive: DriveView = session.get(&format!("/v1/drives/{text}"))?;
+    match drive.spec {
+        DriveSpec::File { .. } | DriveSpec::Block { .. } => Ok((drive.name, drive.spec)),
+        DriveSpec::Memory { .. } | DriveSpec::Paced { .. } | DriveSpec::Null { .. } => {
+            Err(invalid(
+                text,
+                "it is memory of the engine, which only the engine reaches",
+            )
+            .next("measure one of its own kind: --drive paced:MODEL,size=1GiB"))
+        }
+    }
+}
+
+/// Opens a drive to overwrite it: nobody may have it, and nothing known may be on it.
+fn open_to_write(name: &str, spec: &drive::DriveSpec) -> Answer<Arc<Drive>> {
+    let drive = Drive::open(spec).map_err(|error| {
+        EngineError::new(ErrorKind::Busy, format!("drive {name}"), error.to_string())
+            .next("only drives that nobody uses are written; without --write it is read only")
+    })?;
+    let found = drive.signature();
+    let found = found.map_err(|error| invalid(name, &error.to_string()))?;
+    match found {
+        None => Ok(drive),
+        Some(signature) => Err(EngineError::new(
+            ErrorKind::Unsafe,
+            format!("drive {name}"),
+            format!("it is not empty: {signature}"),
+        )
+        .next("without --write it is read only; `garboard drive wipe` makes a drive empty")),
+    }
+}
+
+/// The model of drives that are all paced alike.
+fn paced(found: &[(String, DriveSpec)]) -> Option<(Model, u32)> {
+    let mut common: Option<(&str, u32)> = None;
+    for (_, spec) in found {
+        let DriveSpec::Paced { model, slower, .. } = spec else {
+            return None;
+        };
+        let own = (model.as_str(), (*slower).max(1));
+        if common.is_some_and(|common| common != own) {
+            return None;
+        }
+        common = Some(own);
+    }
+    let (model, slower) = common?;
+    Some((Model::find(model).ok()?, slower))
+}

@@ -1,0 +1,255 @@
+//! `garboard bench` on drives by themselves: what is measured, and what is never written.
+
+mod common;
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use common::Engine;
+use rustix::process::Signal;
+use serde_json::Value;
+
+const SHORT: [&str; 6] = ["--seconds", "0.3", "--jobs", "1", "--depth", "8"];
+
+/// Runs `garboard bench` where no engine is.
+fn bench(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_garboard"))
+        .args([
+            "--socket",
+            "/nonexistent/api.sock",
+            "--output",
+            "json",
+            "bench",
+        ])
+        .args(SHORT)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .expect("it runs")
+}
+
+fn report(output: &Output) -> Value {
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+fn refused(output: &Output) -> Value {
+    assert_eq!(output.status.code(), Some(1));
+    serde_json::from_slice(&output.stderr).expect("JSON")
+}
+
+fn points(report: &Value) -> &Vec<Value> {
+    report["points"].as_array().expect("a list")
+}
+
+/// A file of 64 MiB in which every byte is 0xA5, so that any write shows.
+fn marked(folder: &Path) -> (String, String) {
+    let path = folder.join("drive.img");
+    std::fs::write(&path, vec![0xA5; 64 << 20]).expect("written");
+    let path = path.to_str().expect("UTF-8").to_owned();
+    (format!("file:{path}"), path)
+}
+
+fn is_untouched(path: &str) -> bool {
+    let bytes = std::fs::read(path).expect("read");
+    bytes.iter().all(|byte| *byte == 0xA5)
+}
+
+#[test]
+fn all_drives_are_loaded_at_once_and_the_slow_one_is_named() {
+    let fast = "paced:kioxia-cm7,scale=1/200,size=64MiB";
+    let slow = "paced:kioxia-cm7,scale=1/800,size=64MiB";
+    let drives = ["--drive", fast, "--drive", fast, "--drive", slow];
+    let list = ["--workloads", "random_read,sequential_read,random_write"];
+    let found = report(&bench(&[&drives[..], &list[..]].concat()));
+    assert_eq!(found["layer"], "drives");
+    assert_eq!(found["drives"].as_array().expect("a list").len(), 3);
+    let skipped = found["skipped"].as_array().expect("a list");
+    assert_eq!(skipped, &["random_write: writing needs --write"]);
+    assert_eq!(points(&found).len(), 2);
+    for point in points(&found) {
+        let drives = point["drives"].as_array().expect("a list");
+        let number = |drive: &Value, name: &str| drive[name].as_f64().expect("a number");
+        let sum: f64 = drives.iter().map(|drive| number(drive, "iops")).sum();
+        assert!((sum - number(point, "iops")).abs() < 1e-6 * sum, "{point}");
+        assert_eq!(drives[2]["drive"], slow);
+        assert_eq!(drives[2]["outlier"], true, "{point}");
+        assert!(number(&drives[2], "below_median_percent") > 50.0, "{point}");
+        assert!(point["theoretical"].is_null(), "they are not all alike");
+    }
+}
+
+#[test]
+fn drives_that_are_alike_have_a_theory() {
+    let spec = "paced:kioxia-cm7,scale=1/200,size=64MiB";
+    let drives = ["--drive", spec, "--drive", spec, "--write", "--yes"];
+    let list = ["--workloads", "random_read,random_write"];
+    let found = report(&bench(&[&drives[..], &list[..]].concat()));
+    // Sixteen in flight, each 75 us (14 us to write) at 1/200, are less than the drives could.
+    for (point, theory) in points(&found).iter().zip([1066.7, 5714.3]) {
+        let value = point["theoretical"]["value"].as_f64().expect("a number");
+        assert!((value - theory).abs() < 0.1, "{point}");
+        assert_eq!(point["theoretical"]["bound"], "the requests in flight");
+        let off = 101.0 + point["window_error_percent"].as_f64().expect("a number");
+        let efficiency = point["efficiency_percent"].as_f64().expect("a number");
+        assert!(efficiency > 0.0 && efficiency <= off, "{point}");
+    }
+}
+
+#[test]
+fn the_array_of_the_drives_is_measured_above_them() {
+    let spec = "paced:kioxia-cm7,scale=1/200,size=64MiB";
+    let drives = ["--drive", spec].repeat(5);
+    let list = ["--workloads", "random_read,random_write,stripe_write"];
+    let level = ["--level", "5", "--write", "--yes"];
+    let found = report(&bench(&[&drives[..], &list[..], &level[..]].concat()));
+    let layers = found["layers"].as_array().expect("a list");
+    let names: Vec<&str> = layers.iter().filter_map(|l| l["layer"].as_str()).collect();
+    assert_eq!(names, ["drives", "array"]);
+    for layer in layers {
+        assert_eq!(layer["errors"], 0, "{layer}");
+        assert!(layer["ended_early"].is_null(), "{layer}");
+        for point in points(layer) {
+            assert!(point["requests"].as_u64().expect("a number") > 0, "{point}");
+            let off = 101.0 + point["window_error_percent"].as_f64().expect("a number");
+            let efficiency = point["efficiency_percent"].as_f64().expect("a number");
+            assert!(efficiency > 0.0 && efficiency <= off, "{point}");
+        }
+    }
+    // A small write reads before it writes: its theory says so, and that it is of one array.
+    let write = &points(&layers[1])[1]["theoretical"]["value"];
+    let expected = 8.0 * 1e6 / ((75.0 + 14.0) * 200.0);
+    assert!(
+        (write.as_f64().expect("a number") - expected).abs() < 0.1,
+        "{write}"
+    );
+    assert_eq!(
+        bench(&[&drives[..], &["--level", "5"]].concat())
+            .status
+            .code(),
+        Some(2)
+    );
+    let short = [&drives[..4], &["--level", "6"][..], &level[2..]].concat();
+    let wrong = refused(&bench(&short));
+    assert_eq!(wrong["code"], "invalid", "{wrong}");
+}
+
+#[test]
+fn nothing_is_written_that_somebody_needs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (spec, path) = marked(folder.path());
+    let writes = ["--workloads", "random_write,random_read"];
+    // Without --write it is only read.
+    let read = bench(&[&["--drive", &spec][..], &writes[..]].concat());
+    assert_eq!(points(&report(&read)).len(), 1);
+    assert!(is_untouched(&path));
+    let reads = ["--drive", &spec, "--workloads", "random_read"];
+    let wrong = refused(&bench(&[&reads[..], &["--precondition", "1"]].concat()));
+    assert!(wrong["message"].as_str().expect("text").contains("--write"));
+    // What drives are not measured by is not ignored.
+    for other in ["--verify", "--states=degraded", "--against=/x"] {
+        let usage = bench(&[&reads[..], &[other]].concat());
+        assert_eq!(usage.status.code(), Some(2), "{other}");
+    }
+    // Nobody is there to be asked.
+    let unsure = refused(&bench(
+        &[&["--drive", &spec, "--write"][..], &writes[..]].concat(),
+    ));
+    assert_eq!(unsure["code"], "unsafe");
+    assert!(is_untouched(&path));
+    let sure = [&["--drive", &spec, "--write", "--yes"][..], &writes[..]].concat();
+    assert_eq!(points(&report(&bench(&sure))).len(), 2);
+    assert!(!is_untouched(&path));
+}
+
+#[test]
+fn members_are_read_while_they_serve_and_never_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = Engine::start(folder.path());
+    engine.fill(&common::files(folder.path(), 3));
+    let found = engine.json(
+        &[
+            &["bench", "--members", "a", "--workloads", "random_read"][..],
+            &SHORT[..],
+        ]
+        .concat(),
+    );
+    let drives = points(&found)[0]["drives"].as_array().expect("a list");
+    assert_eq!(drives.len(), 3);
+    let usage = engine.command(&["bench", "--members", "a", "--write"]);
+    assert_eq!(usage.status.code(), Some(2));
+    let member = format!("file:{}", folder.path().join("d1.img").display());
+    let write = ["--drive", &member, "--write", "--yes"];
+    let busy = refused(&bench(&write));
+    assert_eq!(busy["code"], "busy", "{busy}");
+    // The engine goes, the array stays.
+    assert!(engine.end(Signal::TERM).success());
+    let kept = refused(&bench(&write));
+    assert_eq!(kept["code"], "unsafe", "{kept}");
+    let message = kept["message"].as_str().expect("text");
+    assert!(message.contains("garboard"), "{message}");
+    let engine = Engine::start(folder.path());
+    assert_eq!(engine.json(&["array", "show", "a"])["state"], "optimal");
+}
+
+#[test]
+fn fio_gets_the_same_load() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (spec, path) = marked(folder.path());
+    let jobs = folder.path().join("jobs");
+    let list = [
+        "--workloads",
+        "random_read,burst_read_64m,interleaved_write",
+    ];
+    let write = [
+        "--drive",
+        &spec,
+        "--fio-jobs",
+        jobs.to_str().expect("UTF-8"),
+    ];
+    let written = bench(&[&write[..], &list[..]].concat());
+    assert!(written.status.success());
+    let mut names: Vec<String> = std::fs::read_dir(&jobs)
+        .expect("a folder")
+        .map(|entry| {
+            entry
+                .expect("one")
+                .file_name()
+                .into_string()
+                .expect("UTF-8")
+        })
+        .collect();
+    names.sort_unstable();
+    // fio has no bursts.
+    assert_eq!(
+        names,
+        [
+            "interleaved_write-49152-1x8.fio",
+            "random_read-4096-1x8.fio"
+        ]
+    );
+    let job = std::fs::read_to_string(jobs.join(&names[1])).expect("read");
+    assert!(job.contains(&format!("filename={path}\n")), "{job}");
+    let found = bench(&["--drive", &spec, "--fio", "--workloads", "random_read"]);
+    let is_there = Command::new("fio").arg("--version").output().is_ok();
+    if is_there {
+        let found = report(&found);
+        let point = &points(&found)[0];
+        assert!(point["requests"].as_u64().expect("a number") > 0, "{point}");
+        assert!(point["latency_us_p50"].as_f64().expect("a number") > 0.0);
+        assert_eq!(point["errors"], 0);
+        assert!(is_untouched(&path));
+    } else {
+        let message = refused(&found)["message"].to_string();
+        assert!(message.contains("cannot be started"), "{message}");
+    }
+    let memory = refused(&bench(&[
+        "--drive",
+        "mem:64MiB",
+        "--fio",
+        "--workloads",
+        "random_read",
+    ]));
+    assert_eq!(memory["message"], "fio cannot open it");
+}
