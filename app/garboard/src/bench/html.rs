@@ -4,6 +4,7 @@
 //! is plotted. Here is the page around it.
 
 mod cards;
+mod layers;
 mod lines;
 mod rows;
 mod svg;
@@ -30,7 +31,7 @@ pub(crate) fn page(reports: &[&Report]) -> String {
     }
     if reports.len() > 1 {
         body.push_str("<hr>\n<h1>Layer by layer</h1>\n");
-        body.push_str(&cards::ladder(reports));
+        body.push_str(&layers::ladder(reports));
     }
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta \

@@ -1,6 +1,6 @@
 //! The layers below the engine: drives, all of them under load at once, each with a ring of its
-//! own; and the array of them (`local.rs`). What a drive does alone says little of what it does beside the others: they share links,
-//! controllers and the power that cools them.
+//! own; and the array of them (`local.rs`). What a drive does alone says little of what it does
+//! beside the others: they share links, controllers and the power that cools them.
 
 use std::io;
 use std::sync::Arc;
@@ -388,7 +388,12 @@ fn rates(drives: &[(String, Arc<Drive>)], each: &[Measured]) -> Vec<DriveRate> {
     sorted.sort_by(f64::total_cmp);
     let middle = median(&sorted);
     let rate = |((name, _), measured): (&(String, Arc<Drive>), Figures)| {
-        let below = 100.0 * (1.0 - measured.iops / middle.max(1e-9));
+        // Where nobody answered, nobody is slower.
+        let below = if middle > 0.0 {
+            100.0 * (1.0 - measured.iops / middle)
+        } else {
+            0.0
+        };
         DriveRate {
             drive: name.clone(),
             below_median_percent: below,
