@@ -10,7 +10,7 @@ use crate::{Host, views};
 const NS_PER_S: f64 = 1e9;
 
 /// Counters of an array, in the order in which they are gathered.
-const ARRAY_COUNTERS: [(&str, &str); 15] = [
+const ARRAY_COUNTERS: [(&str, &str); 16] = [
     ("array_direct_reads", "Reads that went straight to a drive"),
     (
         "array_reconstructed_reads",
@@ -19,6 +19,10 @@ const ARRAY_COUNTERS: [(&str, &str); 15] = [
     ("array_full_stripe_writes", "Writes of whole stripes"),
     ("array_read_modify_writes", "Writes by read-modify-write"),
     ("array_reconstruct_writes", "Writes by reconstruct-write"),
+    (
+        "array_joined_writes",
+        "Writes carried out together with others of their stripe",
+    ),
     (
         "array_copied_bytes",
         "Bytes copied so that parity agrees with what drives get",
@@ -307,6 +311,7 @@ impl Host {
                     counters.full_writes,
                     counters.read_modify_writes,
                     counters.reconstruct_writes,
+                    counters.joined_writes,
                     counters.bytes_copied,
                     counters.messages,
                     counters.drive_requests,

@@ -106,6 +106,20 @@ impl Lanes {
         }
     }
 
+    /// The next ticket behind `after` that waits for lanes which `ticket` holds.
+    pub(crate) fn next_waiting(&self, ticket: u32, after: u32) -> Option<u32> {
+        let held = &self.claims[at(ticket)];
+        let mut later = self.claims[at(after)].next;
+        while later != NONE {
+            let claim = &self.claims[at(later)];
+            if claim.cell == held.cell && overlaps(claim, held) {
+                return Some(later);
+            }
+            later = claim.next;
+        }
+        None
+    }
+
     /// Whether another ticket holds or waits for lanes of `cell`.
     #[cfg(test)]
     fn is_busy(&self, cell: u64) -> bool {
@@ -125,8 +139,7 @@ impl Lanes {
         let mut earlier = mine.previous;
         while earlier != NONE {
             let other = &self.claims[at(earlier)];
-            let overlap = other.lanes.start < mine.lanes.end && mine.lanes.start < other.lanes.end;
-            if other.cell == mine.cell && overlap {
+            if other.cell == mine.cell && overlaps(other, mine) {
                 return false;
             }
             earlier = other.previous;
@@ -140,9 +153,30 @@ impl Lanes {
     }
 }
 
+fn overlaps(one: &Claim, other: &Claim) -> bool {
+    other.lanes.start < one.lanes.end && one.lanes.start < other.lanes.end
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn those_that_wait_for_a_lane_are_found_in_order() {
+        let mut lanes = Lanes::new(8);
+        assert!(lanes.claim(0, 7, 0..4));
+        assert!(lanes.claim(1, 7, 4..8));
+        assert!(!lanes.claim(2, 7, 0..8));
+        assert!(lanes.claim(3, 8, 0..4));
+        assert!(!lanes.claim(4, 7, 3..4));
+        let waiting = |ticket| {
+            let next = |after: &u32| lanes.next_waiting(ticket, *after);
+            std::iter::successors(next(&ticket), next).collect::<Vec<u32>>()
+        };
+        assert_eq!(waiting(0), [2, 4]);
+        assert_eq!(waiting(1), [2]);
+        assert_eq!(waiting(3), []);
+    }
 
     #[test]
     fn overlapping_claims_go_in_order_of_arrival() {

@@ -149,6 +149,10 @@ pub enum Fault {
     GivenUpWriteForgotten,
     /// A write that was logged and then given up is not carried out in its place later.
     GivenUpLogForgotten,
+    /// A write that joined another of its stripe is not copied with it.
+    JoinedNotCopied,
+    /// A write that joined another is answered before they are written.
+    JoinedAnsweredEarly,
     /// A flush that waits for a member is answered.
     HeldFlushAnswered,
     /// A member whose host has no space left is left out.
@@ -257,6 +261,8 @@ impl Fault {
         Fault::HeldWriteNotRepeated,
         Fault::GivenUpWriteForgotten,
         Fault::GivenUpLogForgotten,
+        Fault::JoinedNotCopied,
+        Fault::JoinedAnsweredEarly,
         Fault::HeldFlushAnswered,
         Fault::FullMemberExcluded,
         Fault::ErrorsBelieved,

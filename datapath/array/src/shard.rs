@@ -141,6 +141,8 @@ pub struct ShardCounters {
     pub read_modify_writes: u64,
     /// See `full_writes`.
     pub reconstruct_writes: u64,
+    /// Tickets whose write was carried out together with that of another of the same stripe.
+    pub joined_writes: u64,
     /// Member requests submitted.
     pub drive_requests: u64,
     /// Messages sent to other reactors.
@@ -229,6 +231,8 @@ pub struct Shard {
     lanes: Lanes,
     /// Tickets whose lanes were granted and that were not begun yet.
     granted: Vec<u32>,
+    /// Filled and emptied within a turn.
+    starting: Vec<u32>,
     buffer_waiters: VecDeque<u32>,
     room_waiters: VecDeque<u32>,
     /// Tickets whose region is not dirty on the drives yet, and the regions that were asked for.
@@ -282,6 +286,7 @@ impl Shard {
             tickets: Slots::new(room.tickets),
             lanes: Lanes::new(room.tickets),
             granted: Vec::with_capacity(room.tickets),
+            starting: Vec::with_capacity(room.tickets),
             buffer_waiters: VecDeque::with_capacity(room.tickets),
             room_waiters: VecDeque::with_capacity(room.tickets),
             region_waiters: Vec::with_capacity(room.tickets),

@@ -32,6 +32,11 @@ impl<T: Default> Slots<T> {
         self.free.push(slot);
     }
 
+    /// Whether the slot is in use.
+    pub(crate) fn is_busy(&self, slot: u32) -> bool {
+        self.busy[at(slot)]
+    }
+
     pub(crate) fn free(&self) -> usize {
         self.free.len()
     }

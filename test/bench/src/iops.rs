@@ -21,12 +21,31 @@ use units::{Clock, MonotonicClock};
 use uuid::Uuid;
 use vhost_user_blk::feature;
 
+/// What is asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Write,
+    /// Writes, one after the other and not at random.
+    Stream,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Read => "read",
+            Kind::Write => "write",
+            Kind::Stream => "stream",
+        }
+    }
+}
+
 /// What one line measures.
 #[derive(Clone, Copy)]
 struct Case {
     drives: &'static str,
     level: Level,
-    write: bool,
+    kind: Kind,
     bytes: usize,
     depth: usize,
 }
@@ -39,7 +58,7 @@ fn main() {
     let case = |drives, level, write, bytes, depth| Case {
         drives,
         level,
-        write,
+        kind: if write { Kind::Write } else { Kind::Read },
         bytes,
         depth,
     };
@@ -63,7 +82,7 @@ fn main() {
     };
     for case in asked {
         let (rate, core) = measure(&case);
-        let kind = if case.write { "write" } else { "read" };
+        let kind = case.kind.name();
         println!(
             "{:<8} {:<6} {:<6} {:>9} {:>6} {:>10.1} {:>8.0}",
             case.drives,
@@ -77,7 +96,8 @@ fn main() {
     }
 }
 
-/// A case by its name: drives, level, kind, bytes and depth with colons between.
+/// A case by its name: drives, level, kind, bytes and depth with colons between; the kind
+/// `stream` writes in order.
 fn parse(name: &str) -> Case {
     let words: Vec<&str> = name.split(':').collect();
     let [drives, level, kind, bytes, depth] = words.as_slice() else {
@@ -86,7 +106,12 @@ fn parse(name: &str) -> Case {
     Case {
         drives: if *drives == "null" { "null" } else { "memory" },
         level: level.parse().expect("a level"),
-        write: *kind == "write",
+        kind: match *kind {
+            "read" => Kind::Read,
+            "write" => Kind::Write,
+            "stream" => Kind::Stream,
+            other => panic!("{other}: read, write or stream"),
+        },
         bytes: bytes.parse().expect("bytes"),
         depth: depth.parse().expect("a depth"),
     }
@@ -108,7 +133,7 @@ fn measure(case: &Case) -> (f64, f64) {
     export(&*engine, case, &socket);
     // Memory that was never touched costs a page fault for each first use.
     let fill = Case {
-        write: true,
+        kind: Kind::Write,
         bytes: 262_144,
         depth: 8,
         ..*case
@@ -238,8 +263,12 @@ fn drive(
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1);
             let (header, data, status) = places[slot];
-            memory.store_u32(header, u32::from(case.write));
-            let place = if count.is_some() { sent } else { chance >> 20 };
+            memory.store_u32(header, u32::from(case.kind != Kind::Read));
+            let place = if count.is_some() || case.kind == Kind::Stream {
+                sent
+            } else {
+                chance >> 20
+            };
             sent += 1;
             memory.store_u64(header + 8, place % (sectors / unit) * unit);
             let length = u32::try_from(case.bytes).expect("small");
@@ -252,7 +281,7 @@ fn drive(
                 Part {
                     address: data,
                     length,
-                    writable: !case.write,
+                    writable: case.kind == Kind::Read,
                 },
                 Part {
                     address: status,

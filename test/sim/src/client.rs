@@ -73,6 +73,16 @@ pub struct Disk {
     blocks: u64,
 }
 
+/// Writes to the same place of one chunk after another.
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    volume: Uuid,
+    next: u64,
+    step: u64,
+    blocks: u64,
+    left: u64,
+}
+
 /// All guests.
 #[derive(Debug)]
 pub struct Client {
@@ -99,6 +109,10 @@ pub struct Client {
     pub answered: u64,
     /// Reads of what was written since they were taken last.
     written: Vec<Asked>,
+    /// Of the array.
+    chunk_blocks: u64,
+    /// A stream of writes that goes on.
+    stream: Option<Stream>,
     /// Bytes of the blocks that guests address: those of the array, or smaller ones.
     atom: usize,
 }
@@ -109,7 +123,7 @@ impl Client {
     /// # Panics
     /// When there is no memory.
     #[must_use]
-    pub fn new(parts: bool) -> Client {
+    pub fn new(parts: bool, chunk_blocks: u64) -> Client {
         let pool = Pool::new(IN_FLIGHT, BUFFER_BYTES, Backing::Anonymous(Pages::Plain));
         Client {
             pool: pool.expect("memory"),
@@ -125,6 +139,8 @@ impl Client {
             begun: 0,
             answered: 0,
             written: Vec::new(),
+            chunk_blocks,
+            stream: None,
             atom: if parts { PART } else { BLOCK },
         }
     }

@@ -82,6 +82,8 @@ pub struct Outcome {
     pub spells: u64,
     /// Holds that were given up.
     pub given_up: u64,
+    /// Writes that the last engine carried out with others of their stripe.
+    pub joined: u64,
 }
 
 /// A command that was given and is not answered.
@@ -197,7 +199,7 @@ pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
         geometry,
         layout,
         extent_stripes,
-        client: Client::new(parts),
+        client: Client::new(parts, u64::from(geometry.chunk_blocks())),
         spare: members,
         command: 100,
         given: None,
@@ -255,6 +257,8 @@ impl History {
         }
         self.scrub_finds_nothing(&mut world);
         self.check(&mut world);
+        let joined = |shard: &array::Shard| shard.counters().joined_writes;
+        self.outcome.joined = world.shards.iter().map(joined).sum();
         self.give(&mut world, Given::Stop, Command::Stop);
         self.run_until(&mut world, |history, _| history.given.is_none());
         self.client.stopped_cleanly();

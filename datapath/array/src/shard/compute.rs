@@ -30,7 +30,13 @@ impl Shard {
     /// Copies what the guest wants written. From here on its memory is not looked at again, so
     /// that parity is computed from the very bytes that the drives get.
     pub(super) fn fill_payload(&mut self, slot: u32) {
-        let ticket = &self.tickets[slot];
+        self.fill_from(slot, slot);
+        self.fill_joined(slot);
+    }
+
+    /// Copies what the guest wants written in ticket `source` to the buffers of `slot`.
+    pub(super) fn fill_from(&mut self, slot: u32, source: u32) {
+        let ticket = &self.tickets[source];
         let Kind::Write(payload) = ticket.order.kind else {
             return;
         };
@@ -41,7 +47,7 @@ impl Shard {
         let chunk = self.geometry().chunk_blocks();
         let mut copied = 0;
         for band in ticket.bands() {
-            for role in band.asked.written {
+            for role in band.asked.written.both(ticket.own_roles()) {
                 let target = self.part(slot, Side::New, role, &band.asked.lanes);
                 match payload {
                     Payload::Zeroes => target.fill(0),

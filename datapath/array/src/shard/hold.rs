@@ -437,7 +437,10 @@ impl Shard {
             moved += 1;
         }
         for slot in self.tickets.used() {
-            moved += usize::from(self.give_up_ticket(slot, io));
+            // One that ends takes those with it whose work it does.
+            if self.tickets.is_busy(slot) {
+                moved += usize::from(self.give_up_ticket(slot, io));
+            }
         }
         self.age_works();
         moved
@@ -465,6 +468,10 @@ impl Shard {
             });
         let ticket = &mut self.tickets[slot];
         ticket.attempts = ticket.attempts.saturating_add(1);
+        if ticket.follows() {
+            // It shares the fate of the one that does its work.
+            return false;
+        }
         if ticket.given_up || !(parked || ticket.attempts > OLD) || ticket.is_at_barrier() {
             return false;
         }

@@ -8,6 +8,7 @@
 //! ticket are submitted in one turn, so that a killed process has begun all of them or none.
 
 mod answer;
+mod join;
 mod planning;
 mod scrub;
 mod transfer;
@@ -106,6 +107,12 @@ pub(super) struct Ticket {
     pub(super) lanes: Range<u32>,
     bands: [PlannedBand; 3],
     band_count: usize,
+    /// The roles that its own request asks for; its band names more when it does others' work.
+    own: RoleSet,
+    /// The next of the tickets whose work is done with that of the first (`join`).
+    joined: Option<u32>,
+    /// Another ticket does its work.
+    follows: bool,
     step: Step,
     /// Serial of the map it was planned by, and of the map that must be effective before it is
     /// answered.
@@ -159,6 +166,9 @@ impl Default for Ticket {
             lanes: 0..0,
             bands: Default::default(),
             band_count: 0,
+            own: RoleSet::EMPTY,
+            joined: None,
+            follows: false,
             step: Step::Claiming,
             serial: 0,
             barrier: 0,
@@ -215,6 +225,7 @@ impl Ticket {
 
     /// Its pieces are on their way to a slot of the log.
     pub(super) fn begin_log(&mut self, slot: u32, pieces: usize) {
+        assert!(self.joined.is_none(), "what is logged stands for itself");
         self.step = Step::Logging;
         self.logged = !planted::is(Fault::GivenUpLogForgotten);
         self.log_slot = Some(slot);
@@ -282,6 +293,7 @@ impl Shard {
         for (band, asked) in ticket.bands.iter_mut().zip(asked) {
             band.asked = asked.clone();
         }
+        ticket.own = ticket.roles(|band| band.asked.written);
         ticket.lanes = asked[0].lanes.start..asked[asked.len() - 1].lanes.end;
         ticket.step = Step::Claiming;
         ticket.media = RoleSet::EMPTY;
@@ -291,19 +303,31 @@ impl Shard {
         ticket.given_up = false;
         ticket.attempts = 0;
         (ticket.logged, ticket.keeps) = (false, false);
+        (ticket.joined, ticket.follows) = (None, false);
         ticket.failures.clear();
         let lanes = ticket.lanes.clone();
+        let may_lead = ticket.may_join();
         if self.lanes.claim(slot, cell, lanes) {
-            self.start_ticket(slot, io);
+            if may_lead {
+                // Later in this turn, when what else the turn brings is known.
+                self.granted.push(slot);
+            } else {
+                self.start_ticket(slot, io);
+            }
         }
     }
 
     /// Moves tickets forward that waited for lanes, buffers or room.
     pub(super) fn advance_tickets(&mut self, io: &mut impl Io) -> usize {
         let mut moved = 0;
-        while let Some(slot) = self.granted.pop() {
-            self.start_ticket(slot, io);
-            moved += 1;
+        while !self.granted.is_empty() {
+            // In the order in which they came.
+            std::mem::swap(&mut self.granted, &mut self.starting);
+            for position in 0..self.starting.len() {
+                self.start_ticket(self.starting[position], io);
+                moved += 1;
+            }
+            self.starting.clear();
         }
         while let Some(&slot) = self.buffer_waiters.front() {
             if !self.take_buffers(slot) {
@@ -331,6 +355,8 @@ impl Shard {
             self.end_ticket(slot);
             return;
         }
+        self.part_again(slot);
+        self.join_those_that_wait(slot);
         let kind = self.tickets[slot].order.kind;
         let asked = matches!(kind, Kind::Write(_) | Kind::Read { .. });
         self.tickets[slot].avoids = self.late.any_slow && asked;
@@ -405,6 +431,9 @@ impl Shard {
     /// Brings the new content into the buffers and starts the reads, if there are any.
     fn fill_and_read(&mut self, slot: u32, io: &mut impl Io) {
         self.fill_payload(slot);
+        if planted::is(Fault::JoinedAnsweredEarly) {
+            self.answer_joined(self.tickets[slot].joined, Status::Ok, io);
+        }
         if self.tickets[slot].roles(|band| band.read).is_empty() {
             self.reads_done(slot, io);
             return;
@@ -540,7 +569,13 @@ impl Shard {
             }
             self.counters.rewrites += 1;
         }
-        self.tickets[slot].step = if self.must_log(slot) {
+        let must_log = self.must_log(slot);
+        if must_log && self.tickets[slot].joined.is_some() {
+            // Since it was planned.
+            self.replan(slot);
+            return;
+        }
+        self.tickets[slot].step = if must_log {
             Step::LogRoom
         } else {
             Step::WriteRoom
@@ -554,21 +589,5 @@ impl Shard {
         self.end_log(slot);
         self.release_buffers(slot);
         self.granted.push(slot);
-    }
-
-    /// All writes are in: the ticket is answered, or waits until what it depends on is durable
-    /// and known to every shard.
-    fn writes_done(&mut self, slot: u32, io: &mut impl Io) {
-        self.release_buffers(slot);
-        let ticket = &mut self.tickets[slot];
-        ticket.step = Step::Barrier;
-        if planted::is(Fault::AnswerBeforeExclusion) || planted::is(Fault::HeldWriteAnswered) {
-            ticket.failures.clear();
-        }
-        if ticket.failures.is_empty() && ticket.barrier <= self.effective {
-            self.finish_ticket(slot, Status::Ok, io);
-        } else {
-            self.barrier_waiters.push(slot);
-        }
     }
 }

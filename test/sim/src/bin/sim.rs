@@ -56,6 +56,7 @@ fn main() -> ExitCode {
             total.refused += outcome.refused;
             total.spells += outcome.spells;
             total.given_up += outcome.given_up;
+            total.joined += outcome.joined;
             continue;
         }
         failed += 1;
@@ -77,6 +78,7 @@ fn main() -> ExitCode {
         refused,
         spells,
         given_up,
+        joined,
     } = total;
     let permille = missed.0 * 1000 / missed.1.max(1);
     println!(
@@ -85,7 +87,7 @@ fn main() -> ExitCode {
          {rotten} rotten blocks scrubbed, {late} members late, \
          {returned} members returned that lacked {permille} in \
          1000 of their regions ({refused} might not), \
-         {spells} spells ({given_up} given up)",
+         {spells} spells ({given_up} given up), {joined} writes joined",
         wanted.first
     );
     if failed > 0 {

@@ -9,6 +9,9 @@ impl Client {
         if self.pending.len() >= IN_FLIGHT - KEPT {
             return None;
         }
+        if let Some(asked) = self.stream_on(random) {
+            return Some(asked);
+        }
         let volumes = self.disks.keys().copied();
         let volumes: Vec<Uuid> = volumes.filter(|uuid| self.hidden != Some(*uuid)).collect();
         let volume = *volumes.get(random.position(volumes.len().max(1)))?;
@@ -33,6 +36,16 @@ impl Client {
             18 => Operation::Discard,
             _ => Operation::Flush,
         };
+        if operation == Operation::Write && random.happens(150) {
+            let step = self.chunk_blocks;
+            self.stream = Some(Stream {
+                volume,
+                next: start + step,
+                step,
+                blocks: blocks.min(step),
+                left: 2 + random.below(8),
+            });
+        }
         let partly = self.atom < BLOCK && random.happens(400);
         if partly && !matches!(operation, Operation::Flush | Operation::Discard) {
             let atoms = bytes_u64(BLOCK / self.atom);
@@ -46,6 +59,20 @@ impl Client {
             return Some(self.ask_part(volume, operation, start, part));
         }
         Some(self.ask(volume, operation, start, blocks))
+    }
+
+    /// The next write of a stream, if one goes on: the same place in the next chunk.
+    fn stream_on(&mut self, random: &mut Random) -> Option<Asked> {
+        let stream = self.stream.as_mut()?;
+        let (volume, start, blocks) = (stream.volume, stream.next, stream.blocks);
+        stream.next += stream.step;
+        stream.left -= 1;
+        let total = self.disks.get(&volume).map_or(0, |disk| disk.blocks);
+        let goes_on = start + blocks <= total && self.hidden != Some(volume);
+        if stream.left == 0 || !goes_on {
+            self.stream = None;
+        }
+        (goes_on && random.happens(900)).then(|| self.ask(volume, Operation::Write, start, blocks))
     }
 
     /// A write of one block at random, and the block of the array that it is.

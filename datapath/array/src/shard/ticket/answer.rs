@@ -3,12 +3,28 @@
 use block::Status;
 
 use super::super::Shard;
-use super::{Kind, Ticket, TicketOrder};
+use super::{Kind, Step, Ticket, TicketOrder};
 use crate::io::Io;
 use crate::map::Pass;
 use crate::planted::{self, Fault};
 
 impl Shard {
+    /// All writes are in: the ticket is answered, or waits until what it depends on is durable
+    /// and known to every shard.
+    pub(super) fn writes_done(&mut self, slot: u32, io: &mut impl Io) {
+        self.release_buffers(slot);
+        let ticket = &mut self.tickets[slot];
+        ticket.step = Step::Barrier;
+        if planted::is(Fault::AnswerBeforeExclusion) || planted::is(Fault::HeldWriteAnswered) {
+            ticket.failures.clear();
+        }
+        if ticket.failures.is_empty() && ticket.barrier <= self.effective {
+            self.finish_ticket(slot, Status::Ok, io);
+        } else {
+            self.barrier_waiters.push(slot);
+        }
+    }
+
     /// Answers tickets whose membership change is effective.
     pub(in crate::shard) fn settle_tickets(&mut self, io: &mut impl Io) -> usize {
         let mut moved = 0;
@@ -67,6 +83,7 @@ impl Shard {
         if std::mem::replace(&mut ticket.answered, true) {
             return;
         }
+        let joined = ticket.joined;
         let TicketOrder {
             kind,
             work,
@@ -81,6 +98,7 @@ impl Shard {
                 self.work_ticket_done(work, status, io);
             }
         }
+        self.answer_joined(joined, status, io);
     }
 
     /// Answers a ticket because the hold was given up. It ends when it is carried out, or at its
@@ -96,6 +114,7 @@ impl Shard {
         if std::mem::take(&mut self.tickets[slot].given_up) {
             self.shared.carry_out();
         }
+        self.end_joined(slot);
         self.end_log(slot);
         self.release_buffers(slot);
         self.forget_kept(slot);
