@@ -257,10 +257,10 @@ impl TestHost {
             if worked {
                 continue;
             }
-            let serving = state.mode == Mode::Serve;
             let mut waiting = false;
             for queue in state.queues.values_mut() {
-                waiting |= queue.enable_kicks() && serving;
+                // What the volume handed back waits for the test, not for a kick.
+                waiting |= queue.enable_kicks() && !queue.is_held();
             }
             state.turns_idle += 1;
             self.changed.notify_all();
