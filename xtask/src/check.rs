@@ -24,7 +24,7 @@ const PLANTED: [&str; 17] = [
     "ResyncSkipsAStripe",
     "WriteBeforeDirty",
     "LogSkipped",
-    "LogOfAFormerLifeStays",
+    "DriveBeforeLogRetired",
     "ClaimsOfTheCommitCount",
     "DirtyBeforeEveryReactor",
 ];
