@@ -486,7 +486,12 @@ impl Shard {
 
     /// Ends the shard as the death of its process would: whatever was in flight is forgotten.
     /// For simulators; nobody may use its memory any more.
-    pub fn die(mut self) {
+    pub fn die(self) {
+        drop(self);
+    }
+
+    /// Gives back the memory of what is in flight, which nobody uses any more.
+    fn forget_all(&mut self) {
         for slot in self.tickets.used() {
             self.buffers.release(&mut self.tickets[slot].buffers);
             self.forget_kept(slot);
@@ -562,6 +567,14 @@ impl Shard {
         let block = self.map.geometry.member_block(stripe) + u64::from(lane);
         let offset = member.data_offset + (block << self.map.geometry.block_size().shift());
         (index, offset)
+    }
+}
+
+/// A reactor that stops while drives do not answer, or while its array waits for members, drops
+/// shards that are not idle, after the port through which drives use their memory.
+impl Drop for Shard {
+    fn drop(&mut self) {
+        self.forget_all();
     }
 }
 
