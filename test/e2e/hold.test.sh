@@ -17,7 +17,10 @@ wait_state() { # wait_state STATE SECONDS
 say "the host's file system is full"
 # A mount of its own: the engine lives there, and we look in through /proc.
 mkdir "$WORK/drives"
-run_engine() { exec unshare --user --map-root-user --mount sh -c 'mount -t tmpfs -o size=96m none "$1" && shift && exec "$@"' sh "$WORK/drives" "$@"; }
+OWN_MOUNTS=(unshare --mount)
+"${OWN_MOUNTS[@]}" true 2>/dev/null || OWN_MOUNTS=(unshare --user --map-root-user --mount)
+"${OWN_MOUNTS[@]}" true || fail "no mount namespace to be had: run as root, or allow user namespaces"
+run_engine() { exec "${OWN_MOUNTS[@]}" sh -c 'mount -t tmpfs -o size=96m none "$1" && shift && exec "$@"' sh "$WORK/drives" "$@"; }
 run_engine "$GARBOARD" serve --state-dir "$WORK/state" --socket "$GARBOARD_SOCKET" --cores "${CORES:-0,1}" >>"$WORK/engine.log" 2>&1 &
 ENGINE=$!
 for ((tries = 0; tries < 300; tries++)); do g status >/dev/null 2>&1 && break; sleep 0.1; done
