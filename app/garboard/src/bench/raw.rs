@@ -162,8 +162,9 @@ fn assume(report: &mut Report, raw: &Raw, wishes: &Wishes) {
     report.note(report::LATENCY_STEPS.to_owned());
     report.note("jobs and depth are of each drive, figures of all together".to_owned());
     report.note(format!(
-        "a drive is told apart when it answers {OUTLIER_PERCENT} % less than the one in the middle: \
-         an array is as fast as its slowest member"
+        "a drive is told apart when it answers {OUTLIER_PERCENT} % less than the one in the middle, \
+         and more than the requests in flight may make of it: an array is as fast as its slowest \
+         member"
     ));
     if wishes.precondition == 0 {
         report.note(
@@ -282,7 +283,10 @@ impl Bench<'_> {
             self.report.first_error.clone_from(&all.first_error);
         }
         let (theory, drives) = match &self.array {
-            None => (self.theory(point), Some(rates(&self.raw.drives, &each))),
+            None => (
+                self.theory(point),
+                Some(rates(&self.raw.drives, &each, point.jobs * point.depth)),
+            ),
             Some(_) => {
                 let basis = self.basis.as_ref();
                 (basis.and_then(|basis| basis.of_point(point, 1)), None)
@@ -382,11 +386,15 @@ fn of_array(error: &io::Error) -> EngineError {
 }
 
 /// Drive by drive, and who is slower than the one in the middle.
-fn rates(drives: &[(String, Arc<Drive>)], each: &[Measured]) -> Vec<DriveRate> {
+fn rates(drives: &[(String, Arc<Drive>)], each: &[Measured], in_flight: usize) -> Vec<DriveRate> {
     let figures: Vec<Figures> = each.iter().map(Figures::of).collect();
     let mut sorted: Vec<f64> = figures.iter().map(|figures| figures.iops).collect();
     sorted.sort_by(f64::total_cmp);
     let middle = median(&sorted);
+    let mut counts: Vec<f64> = each.iter().map(|found| float(found.requests)).collect();
+    counts.sort_by(f64::total_cmp);
+    // What the window cuts off of each drive is no difference between them.
+    let cut = 100.0 * float_of(in_flight) / median(&counts).max(1.0);
     let rate = |((name, _), measured): (&(String, Arc<Drive>), Figures)| {
         // Where nobody answered, nobody is slower.
         let below = if middle > 0.0 {
@@ -397,7 +405,7 @@ fn rates(drives: &[(String, Arc<Drive>)], each: &[Measured]) -> Vec<DriveRate> {
         DriveRate {
             drive: name.clone(),
             below_median_percent: below,
-            outlier: below > OUTLIER_PERCENT,
+            outlier: below > OUTLIER_PERCENT + cut,
             measured,
         }
     };

@@ -336,7 +336,11 @@ fn latencies(group: &Group<'_>) -> String {
             } else {
                 Vec::new()
             },
-            note: format!("p99 {}", Measure::Micros.text(measured.latency_us_p99)),
+            note: if measured.requests > 0 {
+                format!("p99 {}", Measure::Micros.text(measured.latency_us_p99))
+            } else {
+                "no answer".to_owned()
+            },
             hint: format!(
                 "p50 {}, p99 {}, p99.9 {}, longest {}",
                 Measure::Micros.text(measured.latency_us_p50),

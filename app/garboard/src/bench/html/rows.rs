@@ -67,9 +67,15 @@ impl Rows {
         let scale = self.scale((left, right));
         let bottom = TOP + super::super::float_of(self.rows.len()) * ROW;
         let mut drawing = Drawing::default();
+        let mut end = f64::MIN;
         for (x, text) in scale.ticks() {
             drawing.line("grid", (x, TOP), (x, bottom));
-            drawing.text("", (x, bottom + 16.0), "middle", &text);
+            let half = width_of(&text) / 2.0;
+            // Texts that would meet are left out; their lines say where they are.
+            if x - half > end + 4.0 {
+                drawing.text("", (x, bottom + 16.0), "middle", &text);
+                end = x + half;
+            }
         }
         drawing.line("axis", (left, TOP), (left, bottom));
         if let Some(line) = self.line {
