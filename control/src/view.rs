@@ -522,7 +522,7 @@ pub struct StatusView {
     pub uptime_s: u64,
     /// Drives; failed and missing need attention.
     pub drives: Count,
-    /// Arrays; degraded and failed need attention.
+    /// Arrays; degraded and failed need attention, and those that nobody stopped and do not run.
     pub arrays: Count,
     /// Volumes.
     pub volumes: Count,

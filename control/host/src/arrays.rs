@@ -2,6 +2,7 @@
 
 mod assemble;
 mod create;
+mod import;
 mod members;
 mod recover;
 mod returns;
@@ -29,6 +30,8 @@ pub(crate) struct Candidate {
     name: String,
     index: DriveIndex,
     pub(crate) drive: Arc<Drive>,
+    /// Why it is not the member that it was, if it was one: what is on it may be wanted.
+    left_out: Option<String>,
 }
 
 impl Host {
@@ -191,6 +194,10 @@ impl Host {
                 name: name.clone(),
                 index: entry.index,
                 drive: Arc::clone(&entry.drive),
+                left_out: match &entry.role {
+                    DriveRole::LeftOut { cause, .. } => Some(cause.clone()),
+                    DriveRole::Free | DriveRole::Member { .. } => None,
+                },
             });
         }
         Ok(candidates)
@@ -267,6 +274,8 @@ fn refuse_signatures(object: &str, candidates: &[Candidate], force: bool) -> Ans
                 "drive {} carries {}",
                 candidate.name, signature.kind
             ));
+        } else if let Some(cause) = &candidate.left_out {
+            found.push(format!("drive {} was left out: {cause}", candidate.name));
         }
     }
     if found.is_empty() || force {

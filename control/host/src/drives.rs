@@ -89,6 +89,7 @@ impl Host {
             }
         }
         self.open(&add.name, add.uuid, &add.spec)?;
+        self.note_twin(&add.name);
         self.bring_back(&add.name);
         self.drive_view(&add.name)
     }
@@ -131,6 +132,20 @@ impl Host {
             .collect()
     }
 
+    /// A drive of the array is gone: what was assembled may have failed for its sake only, and
+    /// names it by its number, which the next drive gets.
+    fn reassemble_stopped(&self, array: Uuid) {
+        let stopped = {
+            let state = self.state();
+            let entry = state.array_by_uuid(array);
+            let stopped = entry.filter(|entry| self.engine.array_state(entry.index).is_none());
+            stopped.map(|entry| entry.name.clone())
+        };
+        if let Some(stopped) = stopped {
+            self.reassemble(&stopped, array);
+        }
+    }
+
     pub(crate) fn do_remove_drive(&self, name: &str, force: bool) -> Answer<()> {
         let object = format!("drive {name}");
         let (role, handle, index) = {
@@ -141,8 +156,13 @@ impl Host {
                 .ok_or_else(|| not_found("drive", name))?;
             (entry.role.clone(), Arc::clone(&entry.drive), entry.index)
         };
-        let DriveRole::Member { array, member } = role else {
+        let (DriveRole::Member { array, .. } | DriveRole::LeftOut { array, .. }) = role else {
             self.close(name);
+            return Ok(());
+        };
+        let DriveRole::Member { member, .. } = role else {
+            self.close(name);
+            self.reassemble_stopped(array);
             return Ok(());
         };
         let (array_name, running) = {
@@ -156,11 +176,7 @@ impl Host {
         let Some(array_index) = running else {
             if force {
                 self.close(name);
-                // What was assembled names the drive by its number, and the next drive gets that.
-                let stopped = self.state().array_by_uuid(array).map(|e| e.name.clone());
-                if let Some(stopped) = stopped {
-                    self.reassemble(&stopped, array);
-                }
+                self.reassemble_stopped(array);
                 return Ok(());
             }
             let text = format!("it is {member} of array {array_name}, which is not started");

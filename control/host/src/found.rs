@@ -10,12 +10,14 @@ use std::time::Duration;
 use control::request::{DriveKnown, DriveSpec};
 use control::{Answer, EngineError, ErrorKind};
 use drive::Drive;
-use units::{Clock, DriveIndex, MonotonicClock};
+use units::{Clock, DriveIndex, MemberIndex, MonotonicClock};
+use uuid::Uuid;
 
 use array::format::{MEMBER_BYTES_MIN, Superblock};
 
 use crate::drives::{LOCK_PAUSE, LOCK_WAIT, open_spec, path_of, same_file};
 use crate::error::error;
+use crate::state::DriveRole;
 use crate::{Host, records};
 
 /// How long a drive that we closed a moment ago may stay locked.
@@ -66,11 +68,12 @@ impl Host {
         let (hint, refusal) = match hint {
             Ok(drive) => {
                 let seen = identity(&drive, &mark_on(&drive));
-                if known.identity.is_empty() || seen.is_empty() || seen == known.identity {
+                if known.identity.is_empty() || seen == known.identity {
                     return self.adopt(&known.name, known.uuid, &known.spec, drive);
                 }
                 let refusal = is_another(known, &seen);
-                (is_of_same_array(known, &seen).then_some(drive), refusal)
+                let may_be = seen.is_empty() || is_of_same_array(known, &seen);
+                (may_be.then_some(drive), refusal)
             }
             Err(refusal) if refusal.kind == ErrorKind::Busy && !self.holds(known) => {
                 return Err(refusal);
@@ -85,9 +88,44 @@ impl Host {
         match hint {
             // The array it belongs to knows what to make of it: it may have changed its place
             // there just before the engine was killed.
-            Some(drive) => self.adopt(&known.name, known.uuid, &known.spec, drive),
+            Some(drive) => {
+                self.adopt(&known.name, known.uuid, &known.spec, drive)?;
+                self.note_erased(known);
+                Ok(())
+            }
             None => Err(refusal),
         }
+    }
+
+    /// Says of a drive that was a member, and on which nothing says so any more, that it was one.
+    fn note_erased(&self, known: &DriveKnown) {
+        let Some((array, member)) = member_of(&known.identity) else {
+            return;
+        };
+        let mut state = self.state();
+        let name = state.array_by_uuid(array).map(|array| array.name.clone());
+        let Some(entry) = state.drives.get_mut(&known.name) else {
+            return;
+        };
+        if !entry.mark.is_empty() {
+            return;
+        }
+        let of = name.map_or_else(|| format!("array {array}"), |name| format!("array {name}"));
+        let cause = format!(
+            "it was {member} of {of}, and no superblock says so any more: blank, or overwritten; \
+             `garboard array replace` fills it anew"
+        );
+        tracing::warn!(
+            event = "drive_left_out",
+            drive = known.name,
+            reason = cause,
+            "left out"
+        );
+        entry.role = DriveRole::LeftOut {
+            array,
+            member: Some(member),
+            cause,
+        };
     }
 
     /// Opens what is at the path, which may still be locked by the engine before us: after a kill,
@@ -112,7 +150,7 @@ impl Host {
         path_of(&known.spec).is_some_and(|path| self.is_open(path))
     }
 
-    fn is_open(&self, path: &Path) -> bool {
+    pub(crate) fn is_open(&self, path: &Path) -> bool {
         let state = self.state();
         let mut paths = state
             .drives
@@ -155,6 +193,13 @@ fn is_another(known: &DriveKnown, seen: &str) -> EngineError {
     );
     error(ErrorKind::NotFound, format!("drive {}", known.name), text)
         .next("give the place of the right one with `garboard drive add`")
+}
+
+/// The array and the place that a mark names.
+fn member_of(mark: &str) -> Option<(Uuid, MemberIndex)> {
+    let mut parts = mark.strip_prefix("member:")?.split(':');
+    let array = parts.next()?.parse().ok()?;
+    Some((array, MemberIndex(parts.next()?.parse().ok()?)))
 }
 
 fn is_of_same_array(known: &DriveKnown, seen: &str) -> bool {

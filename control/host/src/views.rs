@@ -12,6 +12,7 @@ use drive::DriveKind;
 use engine::ReactorReport;
 use std::time::Duration;
 use units::{Clock, MemberIndex, MonotonicClock, ReactorIndex};
+use uuid::Uuid;
 use vhost_user_blk::{Counters, QueueKey, SessionStatus};
 
 use crate::found;
@@ -280,14 +281,20 @@ fn member(
     let stopped = matches!(entry.serving, Serving::Stopped(_));
     let (shown, cause) = match config.members[index.at()].state {
         MemberState::InSync | MemberState::Rebuilding { .. } if stopped && drive.is_none() => {
-            (Shown::Missing, Some(ExclusionCause::Absent.to_string()))
+            let left_out = why_left_out(state, entry.uuid, index);
+            let cause = left_out.unwrap_or_else(|| ExclusionCause::Absent.to_string());
+            (Shown::Missing, Some(cause))
         }
         MemberState::InSync => (Shown::Online, None),
         MemberState::Rebuilding { .. } => (Shown::Rebuilding, returned),
         MemberState::Excluded {
             cause: ExclusionCause::Absent,
             ..
-        } => (Shown::Missing, Some(ExclusionCause::Absent.to_string())),
+        } => {
+            let left_out = why_left_out(state, entry.uuid, index);
+            let cause = left_out.unwrap_or_else(|| ExclusionCause::Absent.to_string());
+            (Shown::Missing, Some(cause))
+        }
         MemberState::Excluded { cause, .. } => (Shown::Failed, Some(cause.to_string())),
         MemberState::Missing => (Shown::Missing, None),
     };
@@ -304,6 +311,18 @@ fn member(
         drive,
         cause,
     }
+}
+
+/// Why a drive that says that it is this member does not fill its place.
+fn why_left_out(state: &State, array: Uuid, index: MemberIndex) -> Option<String> {
+    state.drives.values().find_map(|drive| match &drive.role {
+        DriveRole::LeftOut {
+            array: of,
+            member: Some(member),
+            ..
+        } if *of == array && *member == index => Some(format!("drive {} is left out", drive.name)),
+        DriveRole::LeftOut { .. } | DriveRole::Member { .. } | DriveRole::Free => None,
+    })
 }
 
 type Rings = [(ReactorIndex, QueueKey, Counters)];

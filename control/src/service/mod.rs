@@ -114,6 +114,7 @@ impl Control {
         let uptime = MonotonicClock.now().since(self.begun);
         let jobs = self.engine.jobs();
         let exports = self.exports()?;
+        let stopped = self.wanted.state()?.stopped;
         let mut engine = self.engine.status();
         engine.warnings.extend(Control::held_warnings(&exports));
         Ok(StatusView {
@@ -126,7 +127,9 @@ impl Control {
             }),
             arrays: count(&self.arrays(), |array| match array.state {
                 ArrayState::Degraded | ArrayState::Holding | ArrayState::Failed => true,
-                ArrayState::Optimal | ArrayState::Stopped => false,
+                // Nobody has stopped it: it cannot start.
+                ArrayState::Stopped => !stopped.contains(&array.uuid),
+                ArrayState::Optimal => false,
             }),
             volumes: count(&self.volumes(), |_| false),
             exports: count(&exports, |export| match export.state {

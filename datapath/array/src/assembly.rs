@@ -213,6 +213,12 @@ impl Claim<'_> {
 /// Sorts out what was found on all drives.
 #[must_use]
 pub fn assemble(found: &[Found]) -> Assembled {
+    assemble_named(found, &|drive| drive.to_string())
+}
+
+/// [`assemble`], in whose sentences drives are called as `name` does.
+#[must_use]
+pub fn assemble_named(found: &[Found], name: &dyn Fn(DriveIndex) -> String) -> Assembled {
     let mut claims: Vec<Claim> = Vec::new();
     let mut strays: Vec<(Option<Uuid>, DriveIndex, LeftOut)> = Vec::new();
     for one in found {
@@ -241,7 +247,9 @@ pub fn assemble(found: &[Found]) -> Assembled {
         strays = others;
         let mine: Vec<(Option<Uuid>, DriveIndex, LeftOut)> = mine;
         let useless = mine.into_iter().map(|(_, drive, reason)| (drive, reason));
-        assembled.arrays.push(choose::array(own, useless.collect()));
+        assembled
+            .arrays
+            .push(choose::array(own, useless.collect(), name));
     }
     assembled.strays = strays
         .into_iter()

@@ -246,7 +246,7 @@ pub struct CoordinatorSettings {
 #[derive(Debug)]
 #[allow(
     clippy::struct_excessive_bools,
-    reason = "five facts of which none follows from another"
+    reason = "facts of which none follows from another"
 )]
 pub struct Coordinator {
     pub(crate) config: ArrayConfig,
@@ -262,6 +262,8 @@ pub struct Coordinator {
     pub(crate) passes_run: bool,
     pub(crate) pass_stopped: bool,
     pub(crate) started: bool,
+    /// The first of the two records of a stop has begun.
+    pub(crate) stops: bool,
     pub(crate) stopped: bool,
     pub(crate) metadata_failed: bool,
     pub(crate) keeper: RegionKeeper,
@@ -318,6 +320,7 @@ impl Coordinator {
             passes_run: true,
             pass_stopped: false,
             started: false,
+            stops: false,
             stopped: false,
             metadata_failed: false,
             keeper,

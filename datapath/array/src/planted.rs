@@ -50,6 +50,10 @@ pub enum Fault {
     StartBeforeFlush,
     /// The array is marked clean while it is in use.
     CleanWhileInUse,
+    /// A start commits one record.
+    OneRecordAtStart,
+    /// A stop commits one record.
+    OneRecordAtStop,
     /// One member is not flushed.
     MemberForgottenInFlush,
     /// A flush that failed on a member is answered, and nobody is told.
@@ -212,6 +216,8 @@ impl Fault {
         Fault::ProgressBeforeFlush,
         Fault::StartBeforeFlush,
         Fault::CleanWhileInUse,
+        Fault::OneRecordAtStart,
+        Fault::OneRecordAtStop,
         Fault::MemberForgottenInFlush,
         Fault::FailedFlushForgotten,
         Fault::LaterFlushCounts,

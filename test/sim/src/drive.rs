@@ -157,6 +157,15 @@ impl SimDrive {
         }
     }
 
+    /// Another drive with what a read of this one finds now.
+    #[must_use]
+    pub fn copy(&self) -> SimDrive {
+        SimDrive {
+            store: self.store.copy(),
+            ..SimDrive::default()
+        }
+    }
+
     /// What a read of so many bytes finds now.
     #[must_use]
     pub fn get(&self, offset: u64, length: u64) -> Vec<u8> {

@@ -1,6 +1,7 @@
 //! One seed's history: an array is made, lives several lives with faults, and must have kept
 //! everything at its end. See the crate's head for what is promised.
 
+mod copies;
 mod end;
 mod faults;
 mod leaving;
@@ -82,6 +83,8 @@ pub struct Outcome {
     pub spells: u64,
     /// Holds that were given up.
     pub given_up: u64,
+    /// Copies of members that were told apart.
+    pub copies: u64,
     /// Writes that the last engine carried out with others of their stripe.
     pub joined: u64,
 }
@@ -259,23 +262,7 @@ impl History {
         self.check(&mut world);
         let joined = |shard: &array::Shard| shard.counters().joined_writes;
         self.outcome.joined = world.shards.iter().map(joined).sum();
-        self.give(&mut world, Given::Stop, Command::Stop);
-        self.run_until(&mut world, |history, _| history.given.is_none());
-        self.client.stopped_cleanly();
-        let mut drives = world.die();
-        for drive in &mut drives {
-            drive.power_fails(&mut self.random);
-        }
-        let _ = self.client.stop(true);
-        let mut world = self.restart(drives);
-        self.run_until(&mut world, |history, _| history.started);
-        assert!(
-            world.shards[world.home].map().is_optimal(),
-            "stopped cleanly"
-        );
-        self.check(&mut world);
-        let drives = world.die();
-        assert!(drives.iter().all(|drive| drive.pending() == 0));
+        self.last_lives(world);
     }
 
     // ---- lives ---------------------------------------------------------------------------

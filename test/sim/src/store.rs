@@ -57,6 +57,25 @@ impl Store {
         }
     }
 
+    /// What a read finds, on another drive, where it is durable.
+    pub(crate) fn copy(&self) -> Store {
+        let page = |page: &Option<Box<Page>>| {
+            page.as_ref().map(|page| {
+                Box::new(Page {
+                    now: page.now,
+                    durable: page.now,
+                    cached: 0,
+                    is_dirty: false,
+                    written: 0,
+                })
+            })
+        };
+        Store {
+            pages: self.pages.iter().map(page).collect(),
+            ..Store::default()
+        }
+    }
+
     fn page(&mut self, page: usize) -> &mut Page {
         if self.pages.len() <= page {
             self.pages.resize_with(page + 1, || None);

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "not every test uses all of it")]
 
+use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
@@ -37,7 +38,15 @@ impl Engine {
         let mut command = serve(&folder.join("state"), &folder.join("api.sock"));
         command.env("NOTIFY_SOCKET", &address);
         command.envs(variables.iter().copied());
-        let child = command.stderr(Stdio::null()).spawn().expect("it runs");
+        let mut log = File::options();
+        let log = log
+            .create(true)
+            .append(true)
+            .open(folder.join("engine.log"));
+        let child = command
+            .stderr(log.expect("a file"))
+            .spawn()
+            .expect("it runs");
         let engine = Engine {
             folder: folder.to_owned(),
             child,

@@ -4,10 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use array::MemberPlace;
-use array::assembly::{Assembly, LeftOut, Verdict, assemble};
+use array::assembly::{Assembled, Assembly, LeftOut, Verdict, assemble_named};
 use array::format::{ArrayConfig, ExclusionCause, MemberState};
-use control::request::{ArrayImport, DriveSpec};
-use control::view::{ArrayView, FoundArray, FoundDrive};
+use control::view::ArrayView;
 use control::{Answer, EngineError, ErrorKind};
 use drive::Drive;
 use engine::{ArrayStart, StartError};
@@ -15,19 +14,25 @@ use units::{DriveIndex, MemberIndex, StripeIndex};
 use uuid::Uuid;
 use volume::VolumeTable;
 
-use crate::error::{error, late, not_found, of_io, of_start};
+use crate::error::{error, late, not_found, of_start};
 use crate::state::{ArrayEntry, DriveEntry, DriveRole, Serving, State};
-use crate::{Host, drives, records, views};
+use crate::{Host, records};
 
 impl Host {
     pub(crate) fn do_assemble(&self) -> Vec<ArrayView> {
-        let assembled = assemble(&self.read_free_drives());
+        let assembled = self.assembled();
         for (drive, reason) in &assembled.strays {
-            let name = self
-                .state()
-                .drive_at(*drive)
-                .map(|entry| entry.name.clone());
-            tracing::warn!(event = "drive_left_out", drive = name, reason = %reason, "left out");
+            let mut state = self.state();
+            let Some(entry) = by_index(&mut state, *drive) else {
+                continue;
+            };
+            tracing::warn!(event = "drive_left_out", drive = entry.name, reason = %reason, "left out");
+            // It was a member of an array that cannot be told any more.
+            entry.role = DriveRole::LeftOut {
+                array: Uuid::nil(),
+                member: None,
+                cause: reason.to_string(),
+            };
         }
         let mut names = Vec::new();
         for assembly in assembled.arrays {
@@ -63,6 +68,22 @@ impl Host {
             .collect()
     }
 
+    /// What lies on the drives that no array uses.
+    fn assembled(&self) -> Assembled {
+        let found = self.read_free_drives();
+        let names: Vec<(DriveIndex, String)> = {
+            let state = self.state();
+            let drives = state.drives.values();
+            drives
+                .map(|entry| (entry.index, entry.name.clone()))
+                .collect()
+        };
+        assemble_named(&found, &|drive| {
+            let known = names.iter().find(|(index, _)| *index == drive);
+            known.map_or_else(|| drive.to_string(), |(_, name)| format!("drive {name}"))
+        })
+    }
+
     /// Notes an assembled array and whose its drives are. It does not serve yet.
     fn register(&self, assembly: Assembly) -> Answer<String> {
         let mut state = self.state();
@@ -80,7 +101,7 @@ impl Host {
             )
         })?;
         let uuid = assembly.array();
-        let mut warnings = Vec::new();
+        let mut warnings: Vec<String> = Vec::new();
         for (position, drive) in assembly.members.iter().enumerate() {
             let member = MemberIndex::from_at(position);
             let Some(entry) = drive.and_then(|drive| by_index(&mut state, drive)) else {
@@ -91,25 +112,7 @@ impl Host {
                 member,
             };
         }
-        for (drive, reason) in &assembly.left_out {
-            let Some(entry) = by_index(&mut state, *drive) else {
-                continue;
-            };
-            warnings.push(format!("drive {} is left out: {reason}", entry.name));
-            tracing::warn!(
-                event = "drive_left_out",
-                drive = entry.name,
-                array = name,
-                reason = %reason,
-                "left out"
-            );
-            let member = member_of(reason);
-            entry.role = DriveRole::LeftOut {
-                array: uuid,
-                member,
-                cause: reason.to_string(),
-            };
-        }
+        warnings.extend(note_left_out(&mut state, &assembly, &name));
         if !matches!(
             assembly.verdict,
             Verdict::Startable {
@@ -202,10 +205,34 @@ impl Host {
             // It serves once its drives answer.
             return Err(late(object));
         }
+        self.say_forced(name, &assembly);
         self.release_excluded(name);
         self.bring_back_all(assembly.array());
         tracing::info!(event = "array_started", array = name, verdict = %assembly.verdict, "started");
         self.array_view(name)
+    }
+
+    /// What is said of an array that a minority of its members was made to start.
+    fn say_forced(&self, name: &str, assembly: &Assembly) {
+        if !matches!(assembly.verdict, Verdict::NeedsForce { .. }) {
+            return;
+        }
+        let needed = assembly.verdict.to_string();
+        let in_sync: Vec<MemberIndex> = assembly.config.in_sync().collect();
+        let here = in_sync
+            .iter()
+            .filter(|member| assembly.members[member.at()].is_some());
+        let said = format!(
+            "started by force with {} of the {} members in sync at {}: what the others \
+             acknowledged since is lost",
+            here.count(),
+            in_sync.len(),
+            assembly.config.update
+        );
+        if let Some(entry) = self.state().arrays.get_mut(name) {
+            entry.warnings.retain(|warning| *warning != needed);
+            entry.warnings.push(said);
+        }
     }
 
     /// Mends what has to be mended on the members, and says what may start with which update.
@@ -293,8 +320,8 @@ impl Host {
             let mut state = self.state();
             forget(&mut state, name, uuid);
         }
-        let assembled = assemble(&self.read_free_drives());
-        for assembly in assembled
+        for assembly in self
+            .assembled()
             .arrays
             .into_iter()
             .filter(|array| array.array() == uuid)
@@ -304,121 +331,37 @@ impl Host {
             }
         }
     }
+}
 
-    pub(crate) fn do_find_arrays(&self, specs: &[DriveSpec]) -> Answer<Vec<FoundArray>> {
-        let known: Vec<Uuid> = self
-            .state()
-            .arrays
-            .values()
-            .map(|array| array.uuid)
-            .collect();
-        let mut found = self.read_free_drives();
-        let mut names: Vec<(DriveIndex, DriveSpec, Option<String>)> = {
-            let state = self.state();
-            state
-                .drives
-                .values()
-                .map(|e| (e.index, e.spec.clone(), Some(e.name.clone())))
-                .collect()
+/// Notes of the drives of an array that are left out why they are; and says so.
+fn note_left_out(state: &mut State, assembly: &Assembly, array: &str) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (drive, reason) in &assembly.left_out {
+        let told = reason.told(&|drive| {
+            let entry = state.drive_at(drive);
+            entry.map_or_else(
+                || drive.to_string(),
+                |entry| format!("drive {}", entry.name),
+            )
+        });
+        let Some(entry) = by_index(state, *drive) else {
+            continue;
         };
-        // Drives that are only looked at get numbers that no open drive has.
-        let mut next = u16::MAX;
-        let everywhere = specs.is_empty();
-        let specs = if everywhere {
-            block_devices()
-        } else {
-            specs.to_vec()
+        let way_out = way_out(reason, array, &entry.name);
+        let text = format!("drive {} is left out: {told}{way_out}", entry.name);
+        tracing::warn!(event = "drive_left_out", array, reason = text, "left out");
+        warnings.push(text);
+        entry.role = DriveRole::LeftOut {
+            array: assembly.array(),
+            member: reason.member(),
+            cause: format!("{told}{way_out}"),
         };
-        for spec in specs {
-            let label = spec.to_string();
-            let read = drives::open_spec(&label, &spec).and_then(|opened| {
-                let io = |source| of_io(format!("drive {label}"), "reading it", &source);
-                records::read(DriveIndex(next), &opened).map_err(io)
-            });
-            match read {
-                Ok(one) => found.push(one),
-                // A device that is mounted or cannot be read holds no array that is free.
-                Err(_) if everywhere => continue,
-                Err(refused) => return Err(refused),
-            }
-            names.push((DriveIndex(next), spec, None));
-            next -= 1;
-        }
-        let arrays = assemble(&found).arrays;
-        let arrays = arrays
-            .iter()
-            .filter(|assembly| !known.contains(&assembly.array()));
-        Ok(arrays
-            .map(|assembly| found_array(assembly, &names))
-            .collect())
     }
-
-    pub(crate) fn do_import_array(&self, import: &ArrayImport) -> Answer<ArrayView> {
-        let object = format!("array {}", import.array);
-        let found = self.do_find_arrays(&import.specs)?;
-        let wanted = |array: &&FoundArray| {
-            array.name == import.array || array.uuid.to_string() == import.array
-        };
-        let matching: Vec<&FoundArray> = found.iter().filter(wanted).collect();
-        let array = match matching.as_slice() {
-            [] => return Err(not_found("array", &import.array)),
-            [array] => *array,
-            several => {
-                let text = format!("{} arrays have this name", several.len());
-                return Err(error(ErrorKind::Invalid, object, text).next("name it by its uuid"));
-            }
-        };
-        if self.state().arrays.contains_key(&array.name) {
-            let text = "an array of this name is known already";
-            return Err(error(ErrorKind::Exists, object, text).next("name it by its uuid"));
-        }
-        let mut opened = Vec::new();
-        let taken = self.take_over(array, import.force, &mut opened);
-        let runs = {
-            let state = self.state();
-            let entry = state.array_by_uuid(array.uuid);
-            entry.is_some_and(|entry| matches!(entry.serving, Serving::Running))
-        };
-        // One that is only late runs all the same.
-        if taken.is_err() && !runs {
-            // Refused means that nothing has changed.
-            if let Ok(name) = self.name_of(array) {
-                forget(&mut self.state(), &name, array.uuid);
-            }
-            for name in opened {
-                self.close(&name);
-            }
-        }
-        taken
-    }
-
-    /// Opens the drives of a found array, and starts it.
-    fn take_over(
-        &self,
-        array: &FoundArray,
-        force: bool,
-        opened: &mut Vec<String>,
-    ) -> Answer<ArrayView> {
-        for drive in array.drives.iter().filter(|drive| drive.name.is_none()) {
-            let name = format!("{}-{}", array.name, drive.member);
-            self.open(&name, Uuid::new_v4(), &drive.spec)?;
-            opened.push(name);
-        }
-        self.do_assemble();
-        self.do_start_array(&self.name_of(array)?, force)
-    }
-
-    fn name_of(&self, array: &FoundArray) -> Answer<String> {
-        let state = self.state();
-        let entry = state.array_by_uuid(array.uuid);
-        entry
-            .map(|entry| entry.name.clone())
-            .ok_or_else(|| not_found("array", &array.name))
-    }
+    warnings
 }
 
 /// Forgets a stopped array; its drives are free.
-fn forget(state: &mut State, name: &str, uuid: Uuid) {
+pub(super) fn forget(state: &mut State, name: &str, uuid: Uuid) {
     for drive in state.drives.values_mut() {
         if matches!(drive.role, DriveRole::Member { array, .. } if array == uuid) {
             drive.role = DriveRole::Free;
@@ -461,20 +404,26 @@ fn by_index(state: &mut State, drive: DriveIndex) -> Option<&mut DriveEntry> {
     state.drives.values_mut().find(|entry| entry.index == drive)
 }
 
-fn member_of(reason: &LeftOut) -> Option<MemberIndex> {
+/// What to do about a drive that is left out, as the end of the sentence that says so.
+fn way_out(reason: &LeftOut, array: &str, drive: &str) -> String {
     match reason {
-        LeftOut::Stale { member, .. } => Some(*member),
-        LeftOut::Damaged(_)
-        | LeftOut::Future(_)
-        | LeftOut::Shrunk { .. }
-        | LeftOut::NoConfig { .. }
-        | LeftOut::OtherLayout { .. }
-        | LeftOut::OlderClone { .. }
-        | LeftOut::Clone { .. }
-        | LeftOut::Replaced { .. }
-        | LeftOut::Excluded { .. }
-        | LeftOut::Abandoned { .. }
-        | LeftOut::SplitBrain { .. } => None,
+        LeftOut::NoConfig { member }
+        | LeftOut::OtherLayout { member }
+        | LeftOut::Stale { member, .. }
+        | LeftOut::Abandoned { member, .. } => format!(
+            "; `garboard array replace {array} --member {} --drive {drive}` fills it anew",
+            member.0
+        ),
+        LeftOut::Shrunk { .. } => "; give it its size back, or replace it by another".to_owned(),
+        LeftOut::OlderClone { .. } => format!("; `garboard drive remove {drive}` forgets the copy"),
+        LeftOut::Clone { .. } => {
+            format!("; `garboard drive remove {drive} --force` if this is the copy, then start it")
+        }
+        LeftOut::Damaged(_) | LeftOut::Replaced { .. } => {
+            format!("; `garboard drive wipe {drive} --force` makes it free")
+        }
+        // The verdict says what to do, or it returns as a command says.
+        LeftOut::Future(_) | LeftOut::Excluded { .. } | LeftOut::SplitBrain { .. } => String::new(),
     }
 }
 
@@ -491,63 +440,9 @@ fn of_verdict(object: &str, verdict: &Verdict) -> EngineError {
         Verdict::Failed { .. } | Verdict::Startable { .. } => {
             "bring more of its drives with `garboard drive add`"
         }
-        Verdict::Refused { .. } => "bring all of its drives, or remove those to give up",
+        Verdict::Refused { .. } => {
+            "`garboard drive remove DRIVE --force` takes a drive away, and leaves what is on it"
+        }
     };
     error(kind, object, verdict.to_string()).next(next)
-}
-
-fn found_array(
-    assembly: &Assembly,
-    names: &[(DriveIndex, DriveSpec, Option<String>)],
-) -> FoundArray {
-    let geometry = assembly.superblock.geometry;
-    let drives = assembly
-        .members
-        .iter()
-        .enumerate()
-        .filter_map(|(position, drive)| {
-            let (_, spec, name) = names.iter().find(|(index, _, _)| Some(*index) == *drive)?;
-            let member = MemberIndex::from_at(position).0;
-            Some(FoundDrive {
-                spec: spec.clone(),
-                name: name.clone(),
-                member,
-            })
-        });
-    FoundArray {
-        name: assembly.config.name.clone(),
-        uuid: assembly.array(),
-        level: views::level(geometry.level()),
-        members: u16::try_from(geometry.members()).expect("limits.rs"),
-        drives: drives.collect(),
-        size_bytes: geometry.blocks() << geometry.block_size().shift(),
-        update: assembly.config.update.0,
-        cause: match assembly.verdict {
-            Verdict::Startable { .. } => None,
-            Verdict::NeedsForce { .. } | Verdict::Failed { .. } | Verdict::Refused { .. } => {
-                Some(assembly.verdict.to_string())
-            }
-        },
-    }
-}
-
-/// All block devices of this host that are not made of memory or files.
-fn block_devices() -> Vec<DriveSpec> {
-    let Ok(entries) = std::fs::read_dir("/sys/class/block") else {
-        return Vec::new();
-    };
-    let names = entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().into_string().ok());
-    let pretended = |name: &String| {
-        ["loop", "ram", "zram", "fd", "sr"]
-            .iter()
-            .any(|p| name.starts_with(p))
-    };
-    let mut names: Vec<String> = names.filter(|name| !pretended(name)).collect();
-    names.sort_unstable();
-    let spec = |name: String| DriveSpec::Block {
-        path: std::path::Path::new("/dev").join(name),
-    };
-    names.into_iter().map(spec).collect()
 }

@@ -122,13 +122,40 @@ impl Host {
         }
     }
 
+    /// Says of a drive that it is a copy of another one here.
+    pub(crate) fn note_twin(&self, drive: &str) {
+        let Some(twin) = self.twin_of(drive) else {
+            return;
+        };
+        let mut state = self.state();
+        let Some((array, member)) = state.drives.get(&twin).and_then(|twin| match twin.role {
+            DriveRole::Member { array, member } => Some((array, member)),
+            DriveRole::LeftOut { .. } | DriveRole::Free => None,
+        }) else {
+            return;
+        };
+        let name = state.array_by_uuid(array).map(|array| array.name.clone());
+        let of = name.unwrap_or_else(|| array.to_string());
+        if let Some(entry) = state.drives.get_mut(drive) {
+            let cause = format!(
+                "it says that it is {member} of array {of}, which is drive {twin}: a copy; \
+                 `garboard drive wipe {drive} --force` makes it free"
+            );
+            entry.role = DriveRole::LeftOut {
+                array,
+                member: Some(member),
+                cause,
+            };
+        }
+    }
+
     /// Another drive here with the same member's superblock.
     fn twin_of(&self, drive: &str) -> Option<String> {
         let state = self.state();
         let mark = &state.drives.get(drive)?.mark;
         let mut others = state.drives.values().filter(|other| other.name != drive);
         others
-            .find(|other| other.mark == *mark)
+            .find(|other| other.mark == *mark && !mark.is_empty())
             .map(|other| other.name.clone())
     }
 

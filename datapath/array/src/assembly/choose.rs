@@ -9,8 +9,15 @@ use super::history::{History, Relation, judge};
 use super::{Assembly, Claim, LeftOut, Verdict};
 use crate::format::{ArrayConfig, MemberRecord, MemberState, Superblock};
 
+/// What users call a drive.
+type Name<'n> = &'n dyn Fn(DriveIndex) -> String;
+
 /// Makes an array of the claims to it. `useless` are drives that belong to it and claim nothing.
-pub(super) fn array(claims: Vec<Claim>, useless: Vec<(DriveIndex, LeftOut)>) -> Assembly {
+pub(super) fn array(
+    claims: Vec<Claim>,
+    useless: Vec<(DriveIndex, LeftOut)>,
+    name: Name,
+) -> Assembly {
     let history = judge(&claims);
     let decides = &claims[history.newest];
     let (config, superblock) = (decides.config, decides.superblock);
@@ -35,7 +42,7 @@ pub(super) fn array(claims: Vec<Claim>, useless: Vec<(DriveIndex, LeftOut)>) -> 
     assembly.left_out.sort_by_key(|(drive, _)| *drive);
     assembly.behind.sort_unstable();
     assembly.damaged.sort_unstable();
-    assembly.verdict = verdict(&assembly, &history);
+    assembly.verdict = verdict(&assembly, (&history, &claims), name);
     assembly
 }
 
@@ -159,28 +166,28 @@ fn as_clone(claim: &Claim, record: &MemberRecord, claims: &[Claim]) -> Option<Le
 }
 
 /// Whether the members that may be used are enough, and may start by themselves.
-fn verdict(assembly: &Assembly, history: &History) -> Verdict {
+fn verdict(assembly: &Assembly, from: (&History, &[Claim]), name: Name) -> Verdict {
     let config = &assembly.config;
-    if let Some(explanation) = why_refused(assembly, history) {
+    if let Some(explanation) = why_refused(assembly, from, name) {
         return Verdict::Refused { explanation };
     }
     let in_sync: Vec<MemberIndex> = config.in_sync().collect();
     let here = |member: &&MemberIndex| assembly.members[member.at()].is_some();
     let usable: Vec<MemberIndex> = in_sync.iter().filter(here).copied().collect();
     if let Some(mut explanation) = why_failed(&assembly.superblock, &usable) {
-        explain_left_out(&mut explanation, assembly);
+        explain_left_out(&mut explanation, assembly, name);
         return Verdict::Failed { explanation };
     }
     let tie_won = 2 * usable.len() == in_sync.len() && usable.first() == in_sync.first();
     if 2 * usable.len() <= in_sync.len() && !tie_won {
         let mut explanation = format!(
-            "only {} of the {} members in sync at {} are usable, and the others may have gone on \
-             without them",
+            "only {} of the {} members in sync at {} are usable; the others may have gone on \
+             without them, and all that they acknowledged since would be lost",
             usable.len(),
             in_sync.len(),
             config.update
         );
-        explain_left_out(&mut explanation, assembly);
+        explain_left_out(&mut explanation, assembly, name);
         return Verdict::NeedsForce { explanation };
     }
     Verdict::Startable {
@@ -189,19 +196,31 @@ fn verdict(assembly: &Assembly, history: &History) -> Verdict {
     }
 }
 
-fn why_refused(assembly: &Assembly, history: &History) -> Option<String> {
+fn why_refused(
+    assembly: &Assembly,
+    (history, claims): (&History, &[Claim]),
+    name: Name,
+) -> Option<String> {
     let config = &assembly.config;
     let future = |(_, reason): &&(DriveIndex, LeftOut)| matches!(reason, LeftOut::Future(_));
     if let Some((drive, reason)) = assembly.left_out.iter().find(future) {
-        return Some(format!("{drive} is {reason}"));
-    }
-    let features = [assembly.superblock.features, config.features];
-    let unknown = features.map(|features| features.unknown_read_only());
-    if unknown != [0, 0] {
-        let bits = unknown[0] | unknown[1];
         return Some(format!(
-            "array {} uses features from the future (read-only-compat bits {bits:#x}) and must \
-             not be written",
+            "{}: {reason}; start it with the version that wrote this, or take that drive away",
+            name(*drive)
+        ));
+    }
+    // Whoever set such a bit may have reached some of the members only.
+    let used = |claim: &&Claim| assembly.members.contains(&Some(claim.drive()));
+    let unknown = claims.iter().filter(used).find_map(|claim| {
+        let features = [claim.superblock.features, claim.config.features];
+        let bits = features.map(|features| features.unknown_read_only());
+        (bits != [0, 0]).then_some((claim.drive(), bits[0] | bits[1]))
+    });
+    if let Some((drive, bits)) = unknown {
+        return Some(format!(
+            "{}: array {} uses features from the future (read-only-compat bits {bits:#x}) and \
+             must not be written; start it with the version that wrote this",
+            name(drive),
             config.array
         ));
     }
@@ -241,7 +260,7 @@ fn why_failed(superblock: &Superblock, usable: &[MemberIndex]) -> Option<String>
     })
 }
 
-fn explain_left_out(explanation: &mut String, assembly: &Assembly) {
+fn explain_left_out(explanation: &mut String, assembly: &Assembly, name: Name) {
     let uuids: Vec<Uuid> = assembly.config.members.iter().map(|m| m.uuid).collect();
     for (position, drive) in assembly.members.iter().enumerate() {
         if drive.is_none() {
@@ -255,6 +274,7 @@ fn explain_left_out(explanation: &mut String, assembly: &Assembly) {
         }
     }
     for (drive, reason) in &assembly.left_out {
+        let (drive, reason) = (name(*drive), reason.told(name));
         write!(explanation, "; {drive} left out: {reason}").expect("memory");
     }
 }

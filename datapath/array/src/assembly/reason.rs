@@ -100,11 +100,64 @@ pub enum LeftOut {
     },
 }
 
+impl LeftOut {
+    /// The place that the drive claims, as far as it can be read.
+    #[must_use]
+    pub fn member(&self) -> Option<MemberIndex> {
+        match self {
+            LeftOut::Damaged(_) | LeftOut::Future(_) => None,
+            LeftOut::Shrunk { member, .. }
+            | LeftOut::NoConfig { member }
+            | LeftOut::OtherLayout { member }
+            | LeftOut::OlderClone { member, .. }
+            | LeftOut::Clone { member, .. }
+            | LeftOut::Replaced { member, .. }
+            | LeftOut::Excluded { member, .. }
+            | LeftOut::Stale { member, .. }
+            | LeftOut::Abandoned { member, .. }
+            | LeftOut::SplitBrain { member, .. } => Some(*member),
+        }
+    }
+
+    /// As a sentence that calls drives as `name` does.
+    #[must_use]
+    pub fn told(&self, name: &dyn Fn(DriveIndex) -> String) -> String {
+        match self {
+            LeftOut::OlderClone {
+                member,
+                used,
+                update,
+            } => {
+                let used = name(*used);
+                format!("{member}: copy with {update}; {used} is used instead")
+            }
+            LeftOut::Clone {
+                member,
+                other,
+                update,
+            } => {
+                let other = name(*other);
+                format!("{member}: {other} claims to be the same member with the same {update}")
+            }
+            LeftOut::Damaged(_)
+            | LeftOut::Future(_)
+            | LeftOut::Shrunk { .. }
+            | LeftOut::NoConfig { .. }
+            | LeftOut::OtherLayout { .. }
+            | LeftOut::Replaced { .. }
+            | LeftOut::Excluded { .. }
+            | LeftOut::Stale { .. }
+            | LeftOut::Abandoned { .. }
+            | LeftOut::SplitBrain { .. } => self.to_string(),
+        }
+    }
+}
+
 impl fmt::Display for LeftOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LeftOut::Damaged(error) => write!(f, "no copy of the superblock is good: {error}"),
-            LeftOut::Future(error) => write!(f, "from the future: {error}"),
+            LeftOut::Future(error) => write!(f, "{error}"),
             LeftOut::Shrunk {
                 member,
                 drive_bytes,
@@ -118,20 +171,9 @@ impl fmt::Display for LeftOut {
                 f,
                 "{member}: superblock describes another layout than that of the other members"
             ),
-            LeftOut::OlderClone {
-                member,
-                used,
-                update,
-            } => write!(f, "{member}: copy with {update}; {used} is used instead"),
-            LeftOut::Clone {
-                member,
-                other,
-                update,
-            } => write!(
-                f,
-                "{member}: {other} claims to be the same member with the same {update}; \
-                 remove the copy"
-            ),
+            LeftOut::OlderClone { .. } | LeftOut::Clone { .. } => {
+                f.write_str(&self.told(&|drive| drive.to_string()))
+            }
             LeftOut::Replaced {
                 member,
                 update,

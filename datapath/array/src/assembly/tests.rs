@@ -437,8 +437,7 @@ fn equal_clones_that_nothing_tells_apart_are_both_refused() {
         assert_eq!(assembly.members[0], None);
         assert_eq!(
             reason_for(&assembly, 0),
-            "member 0: drive 9 claims to be the same member with the same update 1; \
-             remove the copy"
+            "member 0: drive 9 claims to be the same member with the same update 1"
         );
         assert!(reason_for(&assembly, 9).contains("drive 0 claims"));
     }
@@ -588,7 +587,7 @@ fn an_array_written_by_a_newer_engine_is_refused() {
     found[4].superblocks = vec![Err(newer.clone()); 4];
     let said = explanation(&one(&found));
     assert!(
-        said.starts_with("refused: drive 4 is from the future: format 7"),
+        said.starts_with("refused: drive 4: format 7 of array"),
         "{said}"
     );
 
@@ -610,6 +609,18 @@ fn an_array_written_by_a_newer_engine_is_refused() {
     read_only.features.read_only_compat = 8;
     let said = explanation(&one(&raid6(6, &read_only)));
     assert!(said.contains("read-only-compat bits 0x8"), "{said}");
+
+    // On one member only, in its superblock or its record.
+    let mut found = raid6(6, &config(6));
+    let mut marked = superblock(3, 6, DRIVE_BYTES);
+    marked.features.read_only_compat = 16;
+    found[3].superblocks = vec![Ok(marked); 4];
+    let said = explanation(&one(&found));
+    assert!(said.starts_with("refused: drive 3: array"), "{said}");
+    let mut found = raid6(6, &config(6));
+    set(&mut found[5], &read_only);
+    let said = explanation(&one(&found));
+    assert!(said.starts_with("refused: drive 5: array"), "{said}");
 }
 
 #[test]

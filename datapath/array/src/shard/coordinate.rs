@@ -137,24 +137,50 @@ impl Shard {
             return moved;
         }
         let (id, command) = self.decider().commands.pop_front().expect("looked at");
+        let second = self.second_record(&command);
         match self.prepare(command) {
             Err(refusal) => io.event(Event::CommandDone {
                 id,
                 result: Err(refusal),
             }),
             Ok(None) => io.event(Event::CommandDone { id, result: Ok(()) }),
-            Ok(Some(mut commit)) => {
-                commit.answers.push(id);
-                match self.decider().fits(&commit.config) {
-                    Ok(()) => self.begin_commit(*commit),
-                    Err(large) => {
-                        let result = Err(Refusal::Full(large.to_string()));
-                        io.event(Event::CommandDone { id, result });
+            Ok(Some(mut commit)) => match self.decider().fits(&commit.config) {
+                Ok(()) => {
+                    match second {
+                        Some(second) => self.decider().commands.push_front((id, second)),
+                        None => commit.answers.push(id),
                     }
+                    self.begin_commit(*commit);
                 }
-            }
+                Err(large) => {
+                    let result = Err(Refusal::Full(large.to_string()));
+                    io.event(Event::CommandDone { id, result });
+                }
+            },
         }
         1
+    }
+
+    /// A start and a stop commit two records, so that a copy of a member made before is two behind
+    /// and known for what it is: with one, it would pass for the member of an engine that was
+    /// stopped in the middle of it. This is the command again when its first is to be prepared.
+    fn second_record(&mut self, command: &Command) -> Option<Command> {
+        let decider = self.decider();
+        let is_first = match command {
+            Command::Start => !decider.started && !planted::is(Fault::OneRecordAtStart),
+            Command::Stop => !decider.stops && !planted::is(Fault::OneRecordAtStop),
+            Command::Fail { .. }
+            | Command::Replace { .. }
+            | Command::Return { .. }
+            | Command::Settle
+            | Command::Remove { .. }
+            | Command::Volumes { .. }
+            | Command::Options(_)
+            | Command::Passes { .. }
+            | Command::Resync
+            | Command::Scrub(_) => false,
+        };
+        is_first.then(|| command.clone())
     }
 
     /// What a command changes; `None` when nothing durable.
@@ -174,6 +200,8 @@ impl Shard {
         let places = self.decider().places.clone();
         let mut commit = commit_of(next, places, CommitPhase::Write);
         match command {
+            // Its second record changes nothing; see `second_record`.
+            Command::Start if started => {}
             // The configuration that it was made with is the one to commit.
             Command::Start => {
                 commit.config = self.decider().config.clone();
@@ -212,18 +240,25 @@ impl Shard {
                 commit.ending = Ending::Untrusts;
             }
             Command::Scrub(order) => return self.prepare_scrub(commit, order),
-            Command::Stop => {
-                // What a failed write left torn must be resynchronised.
-                let resynced = self.map.trusted_until.0 >= self.map.geometry.stripes();
-                // And what was given up may be half written until it is carried out.
-                let whole = !self.map.is_broken() && !self.shared.owes();
-                commit.config.clean = resynced && whole;
-                commit.phase = CommitPhase::FlushData;
-                commit.ending = Ending::Stops;
-                self.claim_progress(&mut commit.config);
-            }
+            Command::Stop => self.prepare_stop(&mut commit),
         }
         Ok(Some(Box::new(commit)))
+    }
+
+    fn prepare_stop(&mut self, commit: &mut Commit) {
+        let is_first = !std::mem::replace(&mut self.decider().stops, true);
+        if is_first && !planted::is(Fault::OneRecordAtStop) {
+            // It changes nothing; see `second_record`.
+            return;
+        }
+        // What a failed write left torn must be resynchronised.
+        let resynced = self.map.trusted_until.0 >= self.map.geometry.stripes();
+        // And what was given up may be half written until it is carried out.
+        let whole = !self.map.is_broken() && !self.shared.owes();
+        commit.config.clean = resynced && whole;
+        commit.phase = CommitPhase::FlushData;
+        commit.ending = Ending::Stops;
+        self.claim_progress(&mut commit.config);
     }
 
     fn prepare_fail(

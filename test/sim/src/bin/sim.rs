@@ -56,6 +56,7 @@ fn main() -> ExitCode {
             total.refused += outcome.refused;
             total.spells += outcome.spells;
             total.given_up += outcome.given_up;
+            total.copies += outcome.copies;
             total.joined += outcome.joined;
             continue;
         }
@@ -78,6 +79,7 @@ fn main() -> ExitCode {
         refused,
         spells,
         given_up,
+        copies,
         joined,
     } = total;
     let permille = missed.0 * 1000 / missed.1.max(1);
@@ -87,7 +89,8 @@ fn main() -> ExitCode {
          {rotten} rotten blocks scrubbed, {late} members late, \
          {returned} members returned that lacked {permille} in \
          1000 of their regions ({refused} might not), \
-         {spells} spells ({given_up} given up), {joined} writes joined",
+         {spells} spells ({given_up} given up), {joined} writes joined, \
+         {copies} copies told apart",
         wanted.first
     );
     if failed > 0 {

@@ -1,0 +1,196 @@
+//! Arrays that this engine does not know: looked for on drives, and taken over.
+
+use array::assembly::{Assembly, Verdict, assemble_named};
+use control::request::{ArrayImport, DriveSpec};
+use control::view::{ArrayView, FoundArray, FoundDrive};
+use control::{Answer, ErrorKind};
+use units::{DriveIndex, MemberIndex};
+use uuid::Uuid;
+
+use super::assemble::forget;
+use crate::error::{error, not_found, of_io};
+use crate::state::Serving;
+use crate::{Host, drives, records, views};
+
+impl Host {
+    pub(crate) fn do_find_arrays(&self, specs: &[DriveSpec]) -> Answer<Vec<FoundArray>> {
+        let known: Vec<Uuid> = self
+            .state()
+            .arrays
+            .values()
+            .map(|array| array.uuid)
+            .collect();
+        let mut found = self.read_free_drives();
+        let mut names: Vec<(DriveIndex, DriveSpec, Option<String>)> = {
+            let state = self.state();
+            state
+                .drives
+                .values()
+                .map(|e| (e.index, e.spec.clone(), Some(e.name.clone())))
+                .collect()
+        };
+        // Drives that are only looked at get numbers that no open drive has.
+        let mut next = u16::MAX;
+        let everywhere = specs.is_empty();
+        let specs = if everywhere {
+            block_devices()
+        } else {
+            specs.to_vec()
+        };
+        for spec in specs {
+            // What is open here is looked at already, or belongs to an array that runs.
+            if drives::path_of(&spec).is_some_and(|path| self.is_open(path)) {
+                continue;
+            }
+            let label = spec.to_string();
+            let read = drives::open_spec(&label, &spec).and_then(|opened| {
+                let io = |source| of_io(format!("drive {label}"), "reading it", &source);
+                records::read(DriveIndex(next), &opened).map_err(io)
+            });
+            match read {
+                Ok(one) => found.push(one),
+                // A device that is mounted or cannot be read holds no array that is free.
+                Err(_) if everywhere => continue,
+                Err(refused) => return Err(refused),
+            }
+            names.push((DriveIndex(next), spec, None));
+            next -= 1;
+        }
+        let name = |drive| {
+            let known = names.iter().find(|(index, _, _)| *index == drive);
+            known.map_or_else(
+                || drive.to_string(),
+                |(_, spec, name)| match name {
+                    Some(name) => format!("drive {name}"),
+                    None => spec.to_string(),
+                },
+            )
+        };
+        let arrays = assemble_named(&found, &name).arrays;
+        let arrays = arrays
+            .iter()
+            .filter(|assembly| !known.contains(&assembly.array()));
+        Ok(arrays
+            .map(|assembly| found_array(assembly, &names))
+            .collect())
+    }
+
+    pub(crate) fn do_import_array(&self, import: &ArrayImport) -> Answer<ArrayView> {
+        let object = format!("array {}", import.array);
+        let found = self.do_find_arrays(&import.specs)?;
+        let wanted = |array: &&FoundArray| {
+            array.name == import.array || array.uuid.to_string() == import.array
+        };
+        let matching: Vec<&FoundArray> = found.iter().filter(wanted).collect();
+        let array = match matching.as_slice() {
+            [] => return Err(not_found("array", &import.array)),
+            [array] => *array,
+            several => {
+                let text = format!("{} arrays have this name", several.len());
+                return Err(error(ErrorKind::Invalid, object, text).next("name it by its uuid"));
+            }
+        };
+        if import.array == array.name && self.state().arrays.contains_key(&array.name) {
+            let text = "an array of this name is known already";
+            return Err(error(ErrorKind::Exists, object, text).next("name it by its uuid"));
+        }
+        let mut opened = Vec::new();
+        let taken = self.take_over(array, import.force, &mut opened);
+        let runs = {
+            let state = self.state();
+            let entry = state.array_by_uuid(array.uuid);
+            entry.is_some_and(|entry| matches!(entry.serving, Serving::Running))
+        };
+        // One that is only late runs all the same.
+        if taken.is_err() && !runs {
+            // Refused means that nothing has changed.
+            if let Ok(name) = self.name_of(array) {
+                forget(&mut self.state(), &name, array.uuid);
+            }
+            for name in opened {
+                self.close(&name);
+            }
+        }
+        taken
+    }
+
+    /// Opens the drives of a found array, and starts it.
+    fn take_over(
+        &self,
+        array: &FoundArray,
+        force: bool,
+        opened: &mut Vec<String>,
+    ) -> Answer<ArrayView> {
+        for drive in array.drives.iter().filter(|drive| drive.name.is_none()) {
+            let name = format!("{}-{}", array.name, drive.member);
+            self.open(&name, Uuid::new_v4(), &drive.spec)?;
+            opened.push(name);
+        }
+        self.do_assemble();
+        self.do_start_array(&self.name_of(array)?, force)
+    }
+
+    fn name_of(&self, array: &FoundArray) -> Answer<String> {
+        let state = self.state();
+        let entry = state.array_by_uuid(array.uuid);
+        entry
+            .map(|entry| entry.name.clone())
+            .ok_or_else(|| not_found("array", &array.name))
+    }
+}
+
+fn found_array(
+    assembly: &Assembly,
+    names: &[(DriveIndex, DriveSpec, Option<String>)],
+) -> FoundArray {
+    let geometry = assembly.superblock.geometry;
+    let drives = assembly
+        .members
+        .iter()
+        .enumerate()
+        .filter_map(|(position, drive)| {
+            let (_, spec, name) = names.iter().find(|(index, _, _)| Some(*index) == *drive)?;
+            let member = MemberIndex::from_at(position).0;
+            Some(FoundDrive {
+                spec: spec.clone(),
+                name: name.clone(),
+                member,
+            })
+        });
+    FoundArray {
+        name: assembly.config.name.clone(),
+        uuid: assembly.array(),
+        level: views::level(geometry.level()),
+        members: u16::try_from(geometry.members()).expect("limits.rs"),
+        drives: drives.collect(),
+        size_bytes: geometry.blocks() << geometry.block_size().shift(),
+        update: assembly.config.update.0,
+        cause: match assembly.verdict {
+            Verdict::Startable { .. } => None,
+            Verdict::NeedsForce { .. } | Verdict::Failed { .. } | Verdict::Refused { .. } => {
+                Some(assembly.verdict.to_string())
+            }
+        },
+    }
+}
+
+/// All block devices of this host that are not made of memory or files.
+fn block_devices() -> Vec<DriveSpec> {
+    let Ok(entries) = std::fs::read_dir("/sys/class/block") else {
+        return Vec::new();
+    };
+    let names = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok());
+    let pretended = |name: &String| {
+        ["loop", "ram", "zram", "fd", "sr"]
+            .iter()
+            .any(|p| name.starts_with(p))
+    };
+    let mut names: Vec<String> = names.filter(|name| !pretended(name)).collect();
+    names.sort_unstable();
+    let spec = |name: String| DriveSpec::Block {
+        path: std::path::Path::new("/dev").join(name),
+    };
+    names.into_iter().map(spec).collect()
+}

@@ -1,0 +1,83 @@
+//! The last lives, in which nothing fails: a clean stop, and copies of members that come into the
+//! places of the originals. They are told apart by their records, and not used.
+
+#[allow(clippy::wildcard_imports, reason = "one type in several files")]
+use super::*;
+
+/// A member, and its drive.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    position: usize,
+    drive: usize,
+}
+
+impl History {
+    /// From an array in order to the end of the history.
+    pub(super) fn last_lives(&mut self, mut world: World) {
+        let place = self.choose(&world);
+        let while_it_runs = place.is_some() && self.random.happens(500);
+        let mut copy = place.map(|place| world.outside.drives[place.drive].copy());
+        if place.is_some() {
+            let writes = self.random.below(20);
+            self.write_some(&mut world, writes);
+            self.run_until(&mut world, |history, _| history.client.pending() == 0);
+        }
+        self.give(&mut world, Given::Stop, Command::Stop);
+        self.run_until(&mut world, |history, _| history.given.is_none());
+        self.client.stopped_cleanly();
+        let mut drives = world.die();
+        for drive in &mut drives {
+            drive.power_fails(&mut self.random);
+        }
+        let _ = self.client.stop(true);
+        if !while_it_runs {
+            copy = place.map(|place| drives[place.drive].copy());
+            drives = self.one_more_life(drives);
+        }
+        if let (Some(place), Some(copy)) = (place, copy) {
+            drives[place.drive] = copy;
+            self.tell_apart(drives, place);
+        }
+    }
+
+    /// The place of a member of an array in order that can do without it; often none.
+    fn choose(&mut self, world: &World) -> Option<Place> {
+        if self.geometry.parity() == 0 || !self.random.happens(600) {
+            return None;
+        }
+        let position = self.random.position(self.geometry.members());
+        let member = &world.shards[world.home].map().members[position];
+        let drive = member.drive.expect("optimal").at();
+        Some(Place { position, drive })
+    }
+
+    /// What was stopped cleanly is in order; it ends by a kill.
+    fn one_more_life(&mut self, drives: Vec<SimDrive>) -> Vec<SimDrive> {
+        let mut world = self.restart(drives);
+        self.run_until(&mut world, |history, _| history.started);
+        assert!(
+            world.shards[world.home].map().is_optimal(),
+            "stopped cleanly"
+        );
+        self.check(&mut world);
+        let mut drives = world.die();
+        assert!(drives.iter().all(|drive| drive.pending() == 0));
+        for drive in &mut drives {
+            drive.process_dies(&mut self.random);
+        }
+        let _ = self.client.stop(false);
+        drives
+    }
+
+    /// An engine that finds a copy in the place of a member leaves it out, and has everything.
+    fn tell_apart(&mut self, drives: Vec<SimDrive>, place: Place) {
+        let mut world = self.restart(drives);
+        self.run_until(&mut world, |history, _| history.started);
+        let member = &world.shards[world.home].map().members[place.position];
+        assert_eq!(member.state, MapState::Lost, "a copy is not the member");
+        self.settle(&mut world);
+        self.check(&mut world);
+        self.outcome.copies += 1;
+        drop(world.die());
+    }
+}
