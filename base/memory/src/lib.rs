@@ -13,8 +13,10 @@ pub mod pool;
 mod segment;
 mod signals;
 mod slots;
+pub mod words;
 
 pub use guest::{BadAddress, Mapping, Region, RegionTable};
 pub use pool::{Backing, Buffer, Pages, Pool};
 pub use segment::{Segment, SegmentList};
 pub use slots::SegmentSlots;
+pub use words::Words;

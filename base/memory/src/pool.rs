@@ -84,9 +84,8 @@ impl Pool {
             let text = format!("a pool of {buffers} buffers of {bytes_each} bytes is too large");
             io::Error::new(io::ErrorKind::InvalidInput, text)
         };
-        let count = u32::try_from(buffers).map_err(|_| too_large())?;
         let length = buffers.checked_mul(bytes_each).ok_or_else(too_large)?;
-        let (map, file, pages) = match backing {
+        let memory = match backing {
             Backing::Anonymous(Pages::Plain) => anonymous(length, Pages::Plain)?,
             Backing::Shared(Pages::Plain) => shared(length, Pages::Plain)?,
             Backing::Anonymous(Pages::Huge) => {
@@ -96,8 +95,38 @@ impl Pool {
                 shared(length, Pages::Huge).or_else(|_| shared(length, Pages::Plain))?
             }
         };
+        Pool::of(buffers, bytes_each, memory).ok_or_else(too_large)
+    }
+
+    /// `buffers` buffers of `bytes_each` bytes in a file in memory from `offset` on: what they hold
+    /// stays there when this process is gone.
+    ///
+    /// # Errors
+    /// What the kernel says when it does not map the file there.
+    ///
+    /// # Panics
+    /// When `bytes_each` is zero or no multiple of [`BUFFER_ALIGNMENT`].
+    pub fn in_file(
+        buffers: usize,
+        bytes_each: usize,
+        file: BorrowedFd<'_>,
+        offset: u64,
+    ) -> io::Result<Pool> {
+        assert!(
+            bytes_each > 0 && bytes_each.is_multiple_of(BUFFER_ALIGNMENT),
+            "buffers of {bytes_each} bytes"
+        );
+        let too_large = || io::Error::from(io::ErrorKind::InvalidInput);
+        let length = buffers.checked_mul(bytes_each).ok_or_else(too_large)?;
+        let length = rounded(length, Pages::Plain)?;
+        let map = Map::shared(file, offset, length, 0)?;
+        Pool::of(buffers, bytes_each, (map, None, Pages::Plain)).ok_or_else(too_large)
+    }
+
+    fn of(buffers: usize, bytes_each: usize, (map, file, pages): Memory) -> Option<Pool> {
         static POOLS: AtomicU32 = AtomicU32::new(0);
-        Ok(Pool {
+        let count = u32::try_from(buffers).ok()?;
+        Some(Pool {
             map,
             file,
             pages,

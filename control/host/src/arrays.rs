@@ -46,6 +46,7 @@ impl Host {
         // Without the clean mark it is stopped too, and comes up dirty.
         self.reassemble(name, uuid);
         stopped.map_err(|start| of_start(object, &start))?;
+        self.end_begun(uuid, None);
         tracing::info!(event = "array_stopped", array = name, "clean");
         self.array_view(name)
     }
@@ -81,6 +82,7 @@ impl Host {
                 return Err(late(object));
             }
         }
+        self.end_begun(uuid, None);
         let members: Vec<(String, Arc<Drive>)> = {
             let state = self.state();
             let own = |role: &DriveRole| match role {

@@ -5,6 +5,7 @@
 //! request (the crates below `datapath`).
 
 mod arrays;
+mod begun;
 mod drives;
 mod error;
 mod exports;
@@ -41,8 +42,10 @@ use control::{Answer, ErrorKind};
 use engine::{Engine, EngineSettings};
 use reactor::Polling;
 use units::{ArrayIndex, Clock, Instant, MonotonicClock};
+use uuid::Uuid;
 use vhost_user_blk::SessionEvent;
 
+use crate::begun::Lasting;
 use crate::state::{ArrayEntry, Serving, State};
 
 /// The engine of one process.
@@ -51,6 +54,8 @@ pub struct Host {
     cores: Vec<Option<usize>>,
     poll: Poll,
     memory_bytes: u64,
+    /// Where the next engine finds what this one has begun.
+    lasting: Option<Lasting>,
     begun: Instant,
     state: Mutex<State>,
     session_events: Sender<(u64, SessionEvent)>,
@@ -59,11 +64,12 @@ pub struct Host {
 }
 
 /// What nobody sets but tests.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Tuning {
     room: Room,
     /// How long a command waits for drives before it says so.
     patience: Duration,
+    lasting: Option<Lasting>,
 }
 
 /// How long a shutdown waits for an array that waits for its members.
@@ -74,6 +80,7 @@ impl Default for Tuning {
         Tuning {
             room: Room::default(),
             patience: Duration::from_secs(30),
+            lasting: None,
         }
     }
 }
@@ -92,7 +99,13 @@ impl Host {
     /// # Errors
     /// When io_uring is refused, or a CPU, thread or memory is; the text says what to do.
     pub fn start(settings: &control::settings::EngineSettings) -> Answer<Arc<Host>> {
-        Host::start_tuned(settings, Tuning::default())
+        let lasting = Lasting::usual(&settings.state_dir);
+        lasting.sweep();
+        let tuning = Tuning {
+            lasting: Some(lasting),
+            ..Tuning::default()
+        };
+        Host::start_tuned(settings, tuning)
     }
 
     fn start_tuned(
@@ -132,6 +145,7 @@ impl Host {
             cores,
             poll: settings.poll,
             memory_bytes: settings.memory_bytes.unwrap_or(0),
+            lasting: tuning.lasting,
             begun: MonotonicClock.now(),
             state: Mutex::default(),
             session_events,
@@ -362,7 +376,7 @@ impl control::Engine for Host {
             // An array whose export still waits for a drive comes up dirty; the others do not.
             first = first.and(self.do_remove_export(&export));
         }
-        let arrays: Vec<(String, ArrayIndex)> = {
+        let arrays: Vec<(String, ArrayIndex, Uuid)> = {
             let state = self.state();
             // Requests that are not answered are left to the next engine, too. To stop an array
             // that holds would answer them with an error.
@@ -372,13 +386,16 @@ impl control::Engine for Host {
                 .values()
                 .filter(|a| matches!(a.serving, Serving::Running) && !ends(a));
             running
-                .map(|array| (array.name.clone(), array.index))
+                .map(|array| (array.name.clone(), array.index, array.uuid))
                 .collect()
         };
-        for (name, index) in arrays {
-            if let Err(start) = self.engine.stop_array(index) {
-                tracing::error!(event = "array_not_clean", array = name, error = %start, "comes up dirty");
-                first = first.and(Err(error::of_start(format!("array {name}"), &start)));
+        for (name, index, uuid) in arrays {
+            match self.engine.stop_array(index) {
+                Ok(()) => self.end_begun(uuid, None),
+                Err(start) => {
+                    tracing::error!(event = "array_not_clean", array = name, error = %start, "comes up dirty");
+                    first = first.and(Err(error::of_start(format!("array {name}"), &start)));
+                }
             }
         }
         self.state().drives.clear();

@@ -99,6 +99,14 @@ pub struct Assembly {
     pub verdict: Verdict,
 }
 
+impl ArrayConfig {
+    /// Which start of the array it is of: every start has its own.
+    #[must_use]
+    pub fn life(&self) -> u64 {
+        self.log_from >> LIVES_SHIFT
+    }
+}
+
 impl Assembly {
     /// The array.
     #[must_use]

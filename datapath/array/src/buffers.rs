@@ -1,6 +1,8 @@
 //! Transfer buffers of one shard, in two sizes: 4 KiB for small writes, so that hundreds of them
 //! stay in cache side by side, and 64 KiB for all else.
 
+use std::os::fd::BorrowedFd;
+
 use memory::{Backing, Buffer, Pages, Pool, Segment};
 use units::RoleSet;
 use units::limits::{GROUP_MEMBERS_MAX, LARGE_BUFFER_BYTES, SMALL_BUFFER_BYTES};
@@ -18,6 +20,8 @@ enum Class {
 pub(crate) struct Buffers {
     small: Pool,
     large: Pool,
+    /// Where they begin in their file, if they are in one.
+    in_file: [u64; 2],
 }
 
 /// The buffers of one ticket: at most one per role for what was on the drive and one for what
@@ -68,11 +72,16 @@ impl TicketBuffers {
 }
 
 impl Buffers {
-    /// Room for `small` and `large` buffers.
+    /// Room for `small` and `large` buffers, in memory of this process or in a file from these
+    /// offsets on.
     ///
     /// # Errors
     /// When the host refuses the memory.
-    pub(crate) fn new(small: usize, large: usize) -> std::io::Result<Buffers> {
+    pub(crate) fn new(
+        small: usize,
+        large: usize,
+        file: Option<(BorrowedFd<'_>, [u64; 2])>,
+    ) -> std::io::Result<Buffers> {
         assert!(
             large >= 2 * GROUP_MEMBERS_MAX,
             "the widest ticket must fit an idle pool"
@@ -81,9 +90,14 @@ impl Buffers {
             small >= 2 * GROUP_MEMBERS_MAX,
             "the widest ticket must fit an idle pool"
         );
+        let pool = |count, bytes, at: usize| match file {
+            Some((file, offsets)) => Pool::in_file(count, bytes, file, offsets[at]),
+            None => Pool::new(count, bytes, Backing::Anonymous(Pages::Plain)),
+        };
         Ok(Buffers {
-            small: Pool::new(small, SMALL_BUFFER_BYTES, Backing::Anonymous(Pages::Plain))?,
-            large: Pool::new(large, LARGE_BUFFER_BYTES, Backing::Anonymous(Pages::Plain))?,
+            small: pool(small, SMALL_BUFFER_BYTES, 0)?,
+            large: pool(large, LARGE_BUFFER_BYTES, 1)?,
+            in_file: file.map_or([0; 2], |(_, offsets)| offsets),
         })
     }
 
@@ -138,6 +152,16 @@ impl Buffers {
         match ticket.class {
             Class::Small => self.small.segment(buffer),
             Class::Large => self.large.segment(buffer),
+        }
+    }
+
+    /// Where one buffer of a ticket begins in the file, in bytes.
+    pub(crate) fn offset(&self, ticket: &TicketBuffers, side: Side, role: units::Role) -> u64 {
+        let buffer = ticket.buffers[side as usize][role.at()].as_ref();
+        let buffer = buffer.expect("the plan named this role");
+        match ticket.class {
+            Class::Small => self.in_file[0] + self.small.offset(buffer),
+            Class::Large => self.in_file[1] + self.large.offset(buffer),
         }
     }
 

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod assembly;
+mod begun;
 mod buffers;
 mod coordinator;
 pub mod format;
@@ -21,6 +22,7 @@ mod shard;
 mod slots;
 mod throttle;
 
+pub use begun::{Begun, BegunOf, BegunSpace, BegunWrites, Unusable};
 pub use coordinator::{
     Command, Coordinator, CoordinatorSettings, MapIdentity, MemberPlace, PassState, PassStatus,
     Refusal, initial_map,

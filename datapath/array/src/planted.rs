@@ -167,6 +167,14 @@ pub enum Fault {
     FlushCountsBesideADoubt,
     /// A drive comes into a member's place while what is logged still names the one before it.
     DriveBeforeLogRetired,
+    /// The next engine does not write again what the killed one had begun.
+    BegunNotRedone,
+    /// The next engine is not told of writes any more while they are under way.
+    BegunForgottenEarly,
+    /// The next engine is told of writes before their bytes are complete.
+    BegunBeforeComputed,
+    /// What an engine before the last one had begun is written again.
+    BegunOfAnotherLife,
     /// A new volume is not zeroed.
     NewVolumeNotZeroed,
     /// What a deleted volume held counts as zeroes.
@@ -274,6 +282,10 @@ impl Fault {
         Fault::ErrorsBelieved,
         Fault::FlushCountsBesideADoubt,
         Fault::DriveBeforeLogRetired,
+        Fault::BegunNotRedone,
+        Fault::BegunForgottenEarly,
+        Fault::BegunBeforeComputed,
+        Fault::BegunOfAnotherLife,
         Fault::NewVolumeNotZeroed,
         Fault::DeletedVolumeCountsAsZeroes,
     ];

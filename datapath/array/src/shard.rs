@@ -8,6 +8,7 @@
 //! (`background`). Metadata and membership are decided on the array's home reactor (`coordinate`).
 
 mod background;
+mod begun;
 mod compute;
 mod coordinate;
 mod doubt;
@@ -51,6 +52,7 @@ pub use self::shared::Shared;
 use self::throttle::Throttle;
 use self::ticket::Ticket;
 use self::work::Work;
+use crate::begun::Table;
 use crate::buffers::Buffers;
 use crate::coordinator::Coordinator;
 use crate::geometry::Geometry;
@@ -250,6 +252,8 @@ pub struct Shard {
     background: Background,
     throttle: Throttle,
     log: Log,
+    /// What the next engine is to know of the tickets.
+    begun: Option<Table>,
     coordinator: Option<Box<Coordinator>>,
     counters: ShardCounters,
 }
@@ -268,6 +272,10 @@ impl Shard {
         let (log, writers) = shared.log;
         let geometry = &map.geometry;
         let code = Code::new(geometry.data(), geometry.parity()).map_err(ShardError::Code)?;
+        let begun = shared.begun.clone();
+        let table = begun.as_deref().map(|begun| begun.table(me.at(), &room));
+        let in_file = begun.as_deref().map(|begun| begun.buffers(me.at()));
+        let buffers = Buffers::new(room.small_buffers, room.large_buffers, in_file);
         Ok(Shard {
             me,
             optimal: map.is_optimal(),
@@ -295,8 +303,8 @@ impl Shard {
             unsettled_flushes: Vec::with_capacity(room.requests),
             ios: Slots::new(room.drive_requests),
             lists: SegmentSlots::new(room.drive_requests, 4),
-            buffers: Buffers::new(room.small_buffers, room.large_buffers)
-                .map_err(ShardError::Memory)?,
+            buffers: buffers.map_err(ShardError::Memory)?,
+            begun: table.transpose().map_err(ShardError::Memory)?,
             reports: Vec::with_capacity(map.members.len()),
             late: Late::new(room.patience, &map),
             hold: Hold::new(room.tickets).map_err(ShardError::Memory)?,

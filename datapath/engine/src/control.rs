@@ -9,9 +9,9 @@ use std::time::{Duration, SystemTime};
 
 use array::format::ArrayConfig;
 use array::{
-    ArrayMap, Command, Coordinator, CoordinatorSettings, Event, Geometry, HoldStatus, LogSpace,
-    MapIdentity, MemberPlace, PassStatus, Refusal, RegionMap, Room, ScrubStatus, Shard,
-    ShardCounters, Shared, Suspects, WallClock, initial_map,
+    ArrayMap, Begun, BegunSpace, Command, Coordinator, CoordinatorSettings, Event, Geometry,
+    HoldStatus, LogSpace, MapIdentity, MemberPlace, PassStatus, Refusal, RegionMap, Room,
+    ScrubStatus, Shard, ShardCounters, Shared, Suspects, WallClock, initial_map,
 };
 use block::{Cookie, Operation, Part, Request, Status};
 use drive::{Drive, DriveCounters, Port, PortCounters, PortOptions};
@@ -73,6 +73,8 @@ pub struct ArrayStart {
     pub log: LogSpace,
     /// When the array was created: seconds since 1970 UTC.
     pub created: u64,
+    /// Where the next engine finds what this one has begun ([`Engine::begun_space`]).
+    pub begun: Option<Arc<Begun>>,
 }
 
 /// An array as it is now.
@@ -200,6 +202,12 @@ impl Engine {
         self.handles.len()
     }
 
+    /// How the file is cut in which the next engine finds what this one has begun, for each array.
+    #[must_use]
+    pub fn begun_space(&self) -> BegunSpace {
+        BegunSpace::new(self.handles.len(), &self.room)
+    }
+
     /// The reactor that is pinned to `core`.
     #[must_use]
     pub fn reactor_on(&self, core: usize) -> Option<ReactorIndex> {
@@ -256,6 +264,7 @@ impl Engine {
             suspects,
             log,
             created,
+            begun,
         } = start;
         let reactors: Vec<ReactorIndex> =
             (0..self.handles.len()).map(ReactorIndex::from_at).collect();
@@ -274,7 +283,7 @@ impl Engine {
             &places,
             (&regions, suspects),
         ));
-        let shared = Shared::new(&map, &regions, (log, reactors.len()));
+        let shared = Shared::new(&map, &regions, (log, reactors.len()), begun);
         let mut shards = Vec::with_capacity(reactors.len());
         for &reactor in &reactors {
             let (map, shared) = (Arc::clone(&map), Arc::clone(&shared));

@@ -20,8 +20,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use array::format::{Layout as MemberLayout, WriteHole};
 use array::{
-    ArrayMap, Event, Geometry, GeometryParameters, Io, Level, LogSpace, MapMember, MapState,
-    MemberRequest, Message, RegionMap, RegionSpace, Room, Shard, Shared, Suspects,
+    ArrayMap, Begun, BegunOf, BegunSpace, Event, Geometry, GeometryParameters, Io, Level, LogSpace,
+    MapMember, MapState, MemberRequest, Message, RegionMap, RegionSpace, Room, Shard, Shared,
+    Suspects,
 };
 use block::{Completion, Cookie, Full, Request, Status};
 use guest::{Driver, Layout, Memory, Options, Part};
@@ -245,11 +246,21 @@ fn device(guest_memory: &Arc<Memory>, driver: &Driver) -> Device {
         log_from: 1,
         write_hole: WriteHole::Auto,
     };
+    let room = BegunSpace::new(1, &Room::default());
+    let length = usize::try_from(room.bytes()).expect("some MiB");
+    let file = memory::words::unnamed_file(length).expect("memory");
+    let whose = BegunOf {
+        array: uuid::Uuid::nil(),
+        boot: uuid::Uuid::nil(),
+        life: 1,
+    };
+    let begun = Some(Begun::create(file, room, &whose).expect("memory"));
     // Where writes go again and again, regions are dirty.
     let shared = Shared::new(
         &map,
         &RegionMap::new(space, uuid::Uuid::nil()).all_dirty(),
         (log, 1),
+        begun,
     );
     let shard =
         Shard::new(ReactorIndex(0), Arc::new(map), shared, Room::default()).expect("memory");

@@ -116,6 +116,14 @@ impl SimDrive {
         self.taken.iter().any(writes) || self.store.has_cached_below(byte / BLOCK)
     }
 
+    /// Whether a write from this byte on is under way.
+    #[must_use]
+    pub fn is_writing_from(&self, byte: u64) -> bool {
+        let writes =
+            |taken: &Taken| taken.request.operation.changes() && taken.request.offset >= byte;
+        self.taken.iter().any(writes)
+    }
+
     /// Whether nothing is wrong with it.
     #[must_use]
     pub fn is_well(&self) -> bool {

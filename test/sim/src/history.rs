@@ -1,6 +1,7 @@
 //! One seed's history: an array is made, lives several lives with faults, and must have kept
 //! everything at its end. See the crate's head for what is promised.
 
+mod begun;
 mod copies;
 mod end;
 mod faults;
@@ -13,6 +14,8 @@ mod spells;
 mod stop;
 mod volumes;
 
+use std::fs::File;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::volume::{NewVolume, VolumeTable};
@@ -69,6 +72,8 @@ pub struct Outcome {
     pub probed: u64,
     /// Crashes while members were out and writes under way.
     pub logged: u64,
+    /// Kills together with the loss of a member, while writes were under way that were told of.
+    pub begun: u64,
     /// Blocks that bits flipped in, and that a scrub found.
     pub rotten: u64,
     /// Members left out because they did not answer.
@@ -153,6 +158,11 @@ struct History {
     rot: Vec<scrub::Rot>,
     /// By member: its drive when the last events had been looked at.
     filled_by: Vec<Option<DriveIndex>>,
+    /// What engines had begun, one file for each that had memory for it, and whether this one has;
+    /// and how often the power has failed.
+    begun: Vec<File>,
+    is_told: bool,
+    boot: u64,
     outcome: Outcome,
 }
 
@@ -221,6 +231,9 @@ pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
         again: Vec::new(),
         rot: Vec::new(),
         filled_by: Vec::new(),
+        begun: Vec::new(),
+        is_told: false,
+        boot: 0,
         outcome: Outcome::default(),
     };
     history.live();
@@ -324,6 +337,8 @@ impl History {
         drives: Vec<SimDrive>,
     ) -> World {
         let windows = 1 + self.random.below(20);
+        let reactors = 1 + self.random.position(3);
+        let begun = self.begun_file(&config, reactors);
         let mut world = World::new(Setup {
             geometry: self.geometry,
             config,
@@ -332,7 +347,8 @@ impl History {
             regions,
             suspects,
             log: self.superblock(MemberIndex(0), Uuid::nil()).log(),
-            reactors: 1 + self.random.position(3),
+            begun,
+            reactors,
             window_bytes: windows * self.geometry.stripe_bytes(),
             seed: self.random.next(),
         });

@@ -7,7 +7,8 @@
 //!
 //! Promise of the faults. At most as many members of a group are out, or damaged, at a time as it
 //! has parity. A stop (death or power loss) while no member is out or about to be may tear
-//! stripes; then no member is lost until the resync has ended. A stop while a member is out finds
+//! stripes; then no member is lost until the resync has ended, but for one at the very moment of a
+//! kill, when the engine had memory that outlives it (`history/begun.rs`). A stop while a member is out finds
 //! no write under way and, when the power fails, everything flushed: what a torn stripe of a
 //! degraded array loses besides (the write hole) is not closed in this version. In a spell more
 //! members fail than the array survives, or have no space left, and work again later as they were:

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use array::format::{ArrayConfig, ArrayOptions, Features, Layout, MemberRecord, MemberState};
 use array::{
-    Command, Coordinator, CoordinatorSettings, Event, Geometry, Io, LogSpace, MapIdentity,
+    Begun, Command, Coordinator, CoordinatorSettings, Event, Geometry, Io, LogSpace, MapIdentity,
     MemberPlace, MemberRequest, Message, Patience, Refusal, RegionMap, RegionSpace, Room,
     ScrubRecord, Shard, Shared, Suspects, WallClock, Yield, initial_map,
 };
@@ -124,6 +124,8 @@ pub struct Setup {
     pub suspects: Suspects,
     /// Where the log lies.
     pub log: LogSpace,
+    /// Where the next engine finds what this one has begun.
+    pub begun: Option<Arc<Begun>>,
     /// Where chance comes from.
     pub seed: u64,
 }
@@ -194,6 +196,7 @@ impl World {
             regions,
             suspects,
             log: superblock.log(),
+            begun: None,
             geometry,
             config,
             places,
@@ -222,6 +225,7 @@ impl World {
             regions,
             suspects,
             log,
+            begun,
             seed,
         } = setup;
         let mut random = Random::new(seed);
@@ -236,7 +240,7 @@ impl World {
         };
         let known = (&regions, suspects);
         let map = Arc::new(initial_map(identity, &config, &places, known));
-        let shared = Shared::new(&map, &regions, (log, reactors));
+        let shared = Shared::new(&map, &regions, (log, reactors), begun);
         let room = room(reactors);
         let shard = |&me| Shard::new(me, Arc::clone(&map), Arc::clone(&shared), room);
         let mut shards: Vec<Shard> = all.iter().map(|me| shard(me).expect("memory")).collect();
@@ -440,7 +444,9 @@ pub fn take_completion(world: &mut World, cookie: u64) -> Option<Status> {
     Some(done.swap_remove(position).1.status)
 }
 
-fn room(reactors: usize) -> Room {
+/// The room of each shard.
+#[must_use]
+pub fn room(reactors: usize) -> Room {
     Room {
         requests: 16,
         works: 16,

@@ -201,7 +201,7 @@ fn shard(geometry: Geometry, layout: &Layout) -> io::Result<Shard> {
         write_hole: WriteHole::Auto,
     };
     let regions = RegionMap::new(space, Uuid::nil()).all_dirty();
-    let shared = Shared::new(&map, &regions, (log, 1));
+    let shared = Shared::new(&map, &regions, (log, 1), None);
     Shard::new(HERE, Arc::new(map), shared, Room::default()).map_err(io::Error::other)
 }
 

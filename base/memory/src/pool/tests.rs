@@ -47,7 +47,7 @@ fn buffers_are_aligned_apart_and_keep_their_bytes() {
 }
 
 #[test]
-fn the_buffer_released_last_is_acquired_first() {
+fn the_buffer_released_last_is_acquiredfirst() {
     let mut pool = Pool::new(3, 4096, PLAIN).unwrap();
     let (first, second) = (pool.acquire().unwrap(), pool.acquire().unwrap());
     let offset = pool.offset(&first);
@@ -138,4 +138,24 @@ fn a_pool_outlives_its_buffers() {
     let buffer = pool.acquire().unwrap();
     std::mem::forget(buffer);
     drop(pool);
+}
+
+#[test]
+fn what_a_buffer_in_a_file_holds_outlives_the_pool() {
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::FileExt;
+
+    let at = 64 << 10;
+    let file = crate::words::unnamed_file(at + 8 * 4096).expect("memory");
+    let mut pool = Pool::in_file(8, 4096, file.as_fd(), bytes_u64(at)).expect("mapped");
+    assert_eq!((pool.len(), pool.free(), pool.bytes_each()), (8, 8, 4096));
+    let (first, second) = (pool.acquire().expect("free"), pool.acquire().expect("free"));
+    pool.segment(&second).fill(7);
+    let offset = bytes_u64(at) + pool.offset(&second);
+    pool.release(second);
+    pool.release(first);
+    drop(pool);
+    let mut found = [0; 4096];
+    file.read_exact_at(&mut found, offset).expect("read");
+    assert_eq!(found, [7; 4096]);
 }

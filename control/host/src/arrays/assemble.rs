@@ -162,7 +162,8 @@ impl Host {
             })
         };
         let regions = self.read_regions(&assembly);
-        let redo = self.replay_log(&object, &assembly, &regions)?;
+        let mut redo = self.replay_log(&object, &assembly, &regions)?;
+        redo.append(&mut self.redo_begun(&object, &assembly)?);
         assembly.note_replay(&mut next, &regions, &redo);
         let suspects = regions.suspects(assembly.config.clean, next.resynced_until);
         tracing::info!(
@@ -184,6 +185,7 @@ impl Host {
             places: assembly.members.iter().map(place).collect(),
             seed: Uuid::new_v4().as_u64_pair().0,
             created: assembly.superblock.created.seconds,
+            begun: self.begin_begun(name, &next, &geometry),
         };
         let started = self.engine.start_array(start);
         let is_late = matches!(started, Err(StartError::Late));
@@ -195,6 +197,8 @@ impl Host {
             self.reassemble(name, assembly.array());
             return Err(of_start(object, &start));
         }
+        // What was begun before is done, and this life's writes are newer.
+        self.end_begun(assembly.array(), Some(next.life()));
         {
             let mut state = self.state();
             let entry = state.arrays.get_mut(name).expect("started just now");

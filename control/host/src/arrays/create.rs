@@ -68,6 +68,7 @@ impl Host {
             })
         });
         let regions = RegionMap::new(superblock.regions(), create.uuid);
+        let begun = self.begin_begun(&create.name, &next, &superblock.geometry);
         let start = ArrayStart {
             suspects: regions.suspects(true, next.resynced_until),
             log: superblock.log(),
@@ -79,6 +80,7 @@ impl Host {
             places: places.collect(),
             seed: Uuid::new_v4().as_u64_pair().0,
             created: superblock.created.seconds,
+            begun,
         };
         let started = self.engine.start_array(start);
         if matches!(started, Err(StartError::Late)) {
@@ -88,6 +90,7 @@ impl Host {
         if let Err(start) = started {
             forget_members(&candidates, &superblock);
             self.forget_array(&create.name);
+            self.end_begun(create.uuid, None);
             return Err(of_start(object, &start));
         }
         tracing::info!(event = "array_created", array = create.name, uuid = %create.uuid, "created");

@@ -7,7 +7,6 @@ use array::assembly::Assembly;
 use array::format::MemberState;
 use array::{Redo, RegionMap, Replay};
 use control::Answer;
-use drive::Drive;
 use units::MemberIndex;
 
 use crate::error::of_io;
@@ -29,15 +28,7 @@ impl Host {
         }
         let is_here = |member: MemberIndex| assembly.members[member.at()].is_some();
         let mut replay = Replay::new(config, superblock, regions, is_here);
-        let drives: Vec<Option<(String, Arc<Drive>)>> = assembly
-            .members
-            .iter()
-            .map(|drive| {
-                let state = self.state();
-                let entry = state.drive_at((*drive)?)?;
-                Some((entry.name.clone(), Arc::clone(&entry.drive)))
-            })
-            .collect();
+        let drives = self.member_drives(assembly);
         let io = |name: &str, what: &str, source| {
             of_io(format!("{object}, drive {name}"), what, &source)
                 .next("take that drive out, or see what it needs, and start the array again")

@@ -32,6 +32,9 @@ impl Shard {
     pub(super) fn fill_payload(&mut self, slot: u32) {
         self.fill_from(slot, slot);
         self.fill_joined(slot);
+        if planted::is(Fault::BegunBeforeComputed) {
+            self.tell_begun(slot);
+        }
     }
 
     /// Copies what the guest wants written in ticket `source` to the buffers of `slot`.

@@ -455,6 +455,7 @@ impl Shard {
 
     /// Gives a ticket's buffers back, but for those that drives may still write to.
     pub(super) fn release_buffers(&mut self, slot: u32) {
+        self.forget_begun(slot);
         let ticket = &mut self.tickets[slot];
         if let Some(grave) = ticket.grave.take() {
             let grave = &mut self.late.graves[crate::slots::at(grave)];

@@ -9,6 +9,7 @@ use units::limits::REACTORS_MAX;
 use units::{MemberIndex, ReactorIndex};
 use uuid::Uuid;
 
+use crate::begun::Begun;
 use crate::log::LogSpace;
 use crate::map::{ArrayMap, MapState};
 use crate::planted::{self, Fault};
@@ -43,19 +44,27 @@ pub struct Shared {
     pub(super) array: Uuid,
     /// Where the log lies, and how many shards write it.
     pub(super) log: (LogSpace, usize),
+    /// Where the next engine finds what was begun.
+    pub(super) begun: Option<Arc<Begun>>,
 }
 
 impl Shared {
-    /// For the members of `map`, with the region map as the drives have it, and where the log lies
-    /// and how many shards there are.
+    /// For the members of `map`, with the region map as the drives have it, where the log lies and
+    /// how many shards there are, and where the next engine finds what these have begun.
     #[must_use]
-    pub fn new(map: &ArrayMap, regions: &RegionMap, log: (LogSpace, usize)) -> Arc<Shared> {
+    pub fn new(
+        map: &ArrayMap,
+        regions: &RegionMap,
+        log: (LogSpace, usize),
+        begun: Option<Arc<Begun>>,
+    ) -> Arc<Shared> {
         let members = map.members.len();
         let usable = |member: MemberIndex| map.members[member.at()].state != MapState::Lost;
         Arc::new(Shared {
             regions: Arc::new(RegionStates::new(regions, usable)),
             array: regions.array(),
             log,
+            begun,
             written: (0..members).map(|_| AtomicBool::new(true)).collect(),
             flushing: (0..members).map(|_| AtomicU32::new(0)).collect(),
             failed: (0..members).map(|_| AtomicU32::new(0)).collect(),

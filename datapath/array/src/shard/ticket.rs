@@ -148,6 +148,8 @@ pub(super) struct Ticket {
     pub(super) grave: Option<u32>,
     /// It is planned around members that are slow.
     avoids: bool,
+    /// The next engine knows of its writes.
+    pub(super) is_begun: bool,
 }
 
 impl Default for Ticket {
@@ -192,6 +194,7 @@ impl Default for Ticket {
             buffers: TicketBuffers::default(),
             grave: None,
             avoids: false,
+            is_begun: false,
         }
     }
 }
@@ -477,6 +480,9 @@ impl Shard {
         let count = self.each_transfer(slot, operation, |_, _| {});
         if !self.can_issue(count, io) {
             return false;
+        }
+        if next == Step::Writing {
+            self.tell_begun(slot);
         }
         let ticket = &mut self.tickets[slot];
         ticket.step = next;

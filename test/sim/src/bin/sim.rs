@@ -48,6 +48,7 @@ fn main() -> ExitCode {
             total.crashes += outcome.crashes;
             total.probed += outcome.probed;
             total.logged += outcome.logged;
+            total.begun += outcome.begun;
             total.rotten += outcome.rotten;
             total.late += outcome.late;
             total.returned += outcome.returned;
@@ -72,6 +73,7 @@ fn main() -> ExitCode {
         crashes,
         probed,
         logged,
+        begun,
         rotten,
         late,
         returned,
@@ -85,7 +87,7 @@ fn main() -> ExitCode {
     let permille = missed.0 * 1000 / missed.1.max(1);
     println!(
         "{run} seeds from {}: {failed} failed, {per_second:.1} seeds/s, {answered} requests, \
-         {crashes} stops ({logged} on the log), {probed} torn blocks written, \
+         {crashes} stops ({logged} on the log, {begun} kills with the loss of a member), {probed} torn blocks written, \
          {rotten} rotten blocks scrubbed, {late} members late, \
          {returned} members returned that lacked {permille} in \
          1000 of their regions ({refused} might not), \

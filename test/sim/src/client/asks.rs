@@ -3,6 +3,14 @@
 #[allow(clippy::wildcard_imports, reason = "one type in two files")]
 use super::*;
 
+impl Asked {
+    /// Whether blocks may differ when it is done.
+    #[must_use]
+    pub fn changes(&self) -> bool {
+        self.operation.changes()
+    }
+}
+
 impl Client {
     /// Something at random.
     pub fn draw(&mut self, random: &mut Random, stripe_blocks: u64) -> Option<Asked> {

@@ -30,6 +30,7 @@ impl History {
             drive.power_fails(&mut self.random);
         }
         let _ = self.client.stop(true);
+        self.leave_begun(true);
         if !while_it_runs {
             copy = place.map(|place| drives[place.drive].copy());
             drives = self.one_more_life(drives);

@@ -19,7 +19,7 @@ impl History {
     }
 
     /// Goes on until a member may leave, if that can be; nothing is hurt any more.
-    fn become_sound(&mut self, world: &mut World) -> bool {
+    pub(super) fn become_sound(&mut self, world: &mut World) -> bool {
         if !self.rot.is_empty() || self.power_is_due || self.geometry.parity() == 0 {
             return false;
         }

@@ -43,10 +43,15 @@ impl History {
         if !may_tear {
             self.quiesce(&mut world, power);
         }
+        let writes = calm && may_tear && !power;
+        let is_ready = writes && self.random.happens(400) && self.become_sound(&mut world);
         match ending {
             _ if at_once => {
                 let steps = self.random.below(8);
                 (0..steps).for_each(|_| world.step());
+            }
+            _ if is_ready || (writes && self.random.happens(300)) => {
+                self.write_at_once(&mut world);
             }
             0 | KILLED_IN_A_COMMIT => self.await_metadata(&mut world, may_tear),
             1 if may_tear && power => self.rush(&mut world),
@@ -58,9 +63,26 @@ impl History {
             _ => {}
         }
         let victim = self
-            .victim(&world)
+            .victim(&world, power)
             .filter(|_| !self.record_in_doubt && may_tear && !in_a_spell);
         self.torn |= is_protected && may_tear;
+        let mut drives = self.end_all(world, power);
+        if let Some(victim) = victim {
+            drives[victim.at()].gone = true;
+            drives[victim.at()].hurt = true;
+            self.outcome.logged += u64::from(power);
+            self.outcome.begun += u64::from(!power);
+        }
+        let left = self.client.stop(power);
+        self.again.clear();
+        if !at_once && self.random.happens(700) {
+            self.again = left;
+        }
+        drives
+    }
+
+    /// Nothing runs any more: what is left on the drives, and in memory.
+    fn end_all(&mut self, world: World, power: bool) -> Vec<SimDrive> {
         let mut drives = world.die();
         for drive in &mut drives {
             drive.hung = false;
@@ -70,16 +92,7 @@ impl History {
                 drive.process_dies(&mut self.random);
             }
         }
-        if let Some(victim) = victim {
-            drives[victim.at()].gone = true;
-            drives[victim.at()].hurt = true;
-            self.outcome.logged += 1;
-        }
-        let left = self.client.stop(power);
-        self.again.clear();
-        if !at_once && self.random.happens(700) {
-            self.again = left;
-        }
+        self.leave_begun(power);
         drives
     }
 
@@ -119,7 +132,12 @@ impl History {
             let most = self.random.position(20);
             let _ = disks::replay(&mut drives, &assembly, &regions, most);
         }
-        let redo = disks::replay(&mut drives, &assembly, &regions, usize::MAX);
+        let mut redo = disks::replay(&mut drives, &assembly, &regions, usize::MAX);
+        if self.random.happens(200) {
+            let most = self.random.position(20);
+            let _ = self.redo_begun(&mut drives, &assembly, most);
+        }
+        redo.append(&mut self.redo_begun(&mut drives, &assembly, usize::MAX));
         let id = u128::from(self.random.next()) << 64 | u128::from(self.random.next());
         let mut config = assembly.start(id, true).expect("startable").clone();
         assembly.note_replay(&mut config, &regions, &redo);
@@ -137,12 +155,16 @@ impl History {
         self.world(config, places, (regions, suspects), drives)
     }
 
-    /// The drive of a member that a strict array may lose together with the power.
-    fn victim(&mut self, world: &World) -> Option<DriveIndex> {
+    /// The drive of a member that the array may lose at the same moment: a strict array together
+    /// with the power, and any array when the process is killed, if the next one can know what it
+    /// had begun.
+    fn victim(&mut self, world: &World, power: bool) -> Option<DriveIndex> {
         let map = world.shards[world.home].map();
         let resynced = map.trusted_until.0 >= self.geometry.stripes();
-        let logged = self.strict && resynced && self.geometry.parity() > 0;
-        if !self.rot.is_empty() || !logged || self.geometry.data() == 1 || !self.is_sound(world) {
+        let logged = self.strict && self.geometry.data() > 1;
+        let told = !power && self.is_told && self.started && self.random.happens(800);
+        let may = (logged || told) && resynced && self.geometry.parity() > 0;
+        if !self.rot.is_empty() || !may || !self.is_sound(world) {
             return None;
         }
         let member = self.random.position(self.geometry.members());

@@ -275,6 +275,11 @@ impl Shard {
         decider.stopped |= commit.ending == Ending::Stops;
         decider.config = commit.config;
         decider.places = commit.places;
+        let (update, id) = (decider.config.update, decider.config.update_id);
+        if let Some(begun) = &self.shared.begun {
+            begun.note_update(update, id);
+        }
+        let decider = self.decider();
         if !commit.replaced.is_empty() || !commit.excluded.is_empty() {
             decider.pass_stopped = false;
             decider.scrub.failed = false;

@@ -12,13 +12,17 @@ impl Shard {
     /// All writes are in: the ticket is answered, or waits until what it depends on is durable
     /// and known to every shard.
     pub(super) fn writes_done(&mut self, slot: u32, io: &mut impl Io) {
-        self.release_buffers(slot);
         let ticket = &mut self.tickets[slot];
         ticket.step = Step::Barrier;
         if planted::is(Fault::AnswerBeforeExclusion) || planted::is(Fault::HeldWriteAnswered) {
             ticket.failures.clear();
         }
-        if ticket.failures.is_empty() && ticket.barrier <= self.effective {
+        let (well, known) = (ticket.failures.is_empty(), ticket.barrier <= self.effective);
+        if well {
+            // Else the next engine may have to write it again, until the members are out.
+            self.release_buffers(slot);
+        }
+        if well && known {
             self.finish_ticket(slot, Status::Ok, io);
         } else {
             self.barrier_waiters.push(slot);

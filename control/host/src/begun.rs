@@ -1,0 +1,298 @@
+//! Where engines leave to the next one what they have begun: files in memory, one for each start of
+//! an array. See docs/design/003-begun-writes.md.
+//!
+//! ```text
+//! /dev/shm/garboard-UID/ARRAY.LIFE    what array::begun describes
+//! /dev/shm/garboard-UID/ARRAY.of      a link to the state directory of the engine that made it
+//! ```
+//! Files of an engine whose state directory is gone are removed by the next engine that starts.
+
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use array::assembly::Assembly;
+use array::format::ArrayConfig;
+use array::planted::{self, Fault};
+use array::{Begun, BegunOf, BegunSpace, BegunWrites, Geometry, Redo};
+use control::Answer;
+use rustix::fs::{FallocateFlags, OFlags};
+use units::MemberIndex;
+use uuid::Uuid;
+
+use crate::Host;
+use crate::error::of_io;
+
+/// The most of what the file system has free that one array takes, as its n-th part.
+const SHARE: u64 = 8;
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// The folder of the files, and whose engine this is.
+#[derive(Clone, Debug)]
+pub(crate) struct Lasting {
+    pub(crate) folder: PathBuf,
+    pub(crate) state_dir: PathBuf,
+}
+
+impl Lasting {
+    /// Where a real engine keeps them.
+    pub(crate) fn usual(state_dir: &Path) -> Lasting {
+        let user = rustix::process::geteuid().as_raw();
+        Lasting {
+            folder: format!("/dev/shm/garboard-{user}").into(),
+            state_dir: state_dir.to_owned(),
+        }
+    }
+
+    /// Makes the folder unless it is there. One that somebody else can write to is not used.
+    fn claim(&self) -> io::Result<()> {
+        match DirBuilder::new().mode(0o700).create(&self.folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        let found = std::fs::symlink_metadata(&self.folder)?;
+        if !found.is_dir() || !is_ours(&found) {
+            return Err(io::Error::other("it is somebody else's, or not a folder"));
+        }
+        Ok(())
+    }
+
+    fn path(&self, array: Uuid, suffix: &str) -> PathBuf {
+        self.folder.join(format!("{array}.{suffix}"))
+    }
+
+    /// A new file for this life, all of whose memory is there.
+    fn create(&self, whose: &BegunOf, space: BegunSpace) -> io::Result<Arc<Begun>> {
+        self.claim()?;
+        let life = whose.life.to_string();
+        for suffix in ["of", &life] {
+            // There from an attempt that failed.
+            let _ = std::fs::remove_file(self.path(whose.array, suffix));
+        }
+        std::os::unix::fs::symlink(&self.state_dir, self.path(whose.array, "of"))?;
+        let path = self.path(whose.array, &life);
+        let made = make(&path, space, whose);
+        if made.is_err() {
+            let _ = std::fs::remove_file(&path);
+        }
+        made
+    }
+
+    /// The file of a life, if it is there and nobody else made it.
+    fn open(&self, whose: &BegunOf) -> io::Result<File> {
+        self.claim()?;
+        let path = self.path(whose.array, &whose.life.to_string());
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let mut options = OpenOptions::new();
+        options.read(true);
+        options.custom_flags(flags.bits().cast_signed());
+        let file = options.open(path)?;
+        let found = file.metadata()?;
+        if !found.is_file() || !is_ours(&found) {
+            return Err(io::Error::other("it is somebody else's, or not a file"));
+        }
+        Ok(file)
+    }
+
+    /// Removes all files of an array but that of one life.
+    fn remove(&self, array: Uuid, but: Option<u64>) {
+        let prefix = format!("{array}.");
+        let keeps = |suffix: &str| match but {
+            Some(life) => suffix == "of" || suffix == life.to_string(),
+            None => false,
+        };
+        for name in self.names() {
+            if name
+                .strip_prefix(&prefix)
+                .is_some_and(|suffix| !keeps(suffix))
+            {
+                // Gone already is as good; what stays counts for no other start.
+                let _ = std::fs::remove_file(self.folder.join(name));
+            }
+        }
+    }
+
+    /// Removes what engines left whose state directory is gone.
+    pub(crate) fn sweep(&self) {
+        if self.claim().is_err() {
+            return;
+        }
+        for name in self.names() {
+            let array = name.strip_suffix(".of");
+            let array = array.and_then(|array| array.parse().ok());
+            let whose = std::fs::read_link(self.folder.join(&name));
+            if let (Some(array), Ok(state_dir)) = (array, whose)
+                && matches!(state_dir.try_exists(), Ok(false))
+            {
+                self.remove(array, None);
+            }
+        }
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.folder);
+        let entries = entries.into_iter().flatten().flatten();
+        entries
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect()
+    }
+}
+
+/// Whether nobody but this user can change it.
+fn is_ours(found: &Metadata) -> bool {
+    found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o077 == 0
+}
+
+fn make(path: &Path, space: BegunSpace, whose: &BegunOf) -> io::Result<Arc<Begun>> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o600);
+    let file = options.open(path)?;
+    let there = rustix::fs::fstatvfs(&file)?;
+    let free = there.f_bavail.saturating_mul(there.f_frsize);
+    let wanted = space.bytes();
+    if wanted > free / SHARE {
+        let text = format!(
+            "{} MiB are wanted, which is more than an {SHARE}th of the {} MiB that are free",
+            wanted >> 20,
+            free >> 20
+        );
+        return Err(io::Error::new(io::ErrorKind::StorageFull, text));
+    }
+    // A store to a page that is not there would be a signal when nothing is left.
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, wanted)?;
+    Begun::create(file, space, whose)
+}
+
+fn boot() -> io::Result<Uuid> {
+    let text = std::fs::read_to_string(BOOT_ID)?;
+    text.trim().parse().map_err(io::Error::other)
+}
+
+fn begun_of(config: &ArrayConfig) -> io::Result<BegunOf> {
+    Ok(BegunOf {
+        array: config.array,
+        boot: boot()?,
+        life: config.life(),
+    })
+}
+
+impl Host {
+    /// Where the next engine will find what this one begins; `None` where it cannot be.
+    pub(crate) fn begin_begun(
+        &self,
+        name: &str,
+        config: &ArrayConfig,
+        geometry: &Geometry,
+    ) -> Option<Arc<Begun>> {
+        let lasting = self.lasting.as_ref()?;
+        if geometry.parity() == 0 {
+            // Nothing of it can be torn apart.
+            return None;
+        }
+        let made = begun_of(config);
+        let made = made.and_then(|whose| lasting.create(&whose, self.engine.begun_space()));
+        let say = |error: &io::Error| {
+            tracing::warn!(event = "begun_not_kept", array = name, error = %error,
+                folder = %lasting.folder.display(),
+                "the next engine will not know what this one had begun if it is killed: a member \
+                 that is lost at the same time may take blocks along that nobody was writing");
+        };
+        made.inspect_err(say).ok()
+    }
+
+    /// The array is stopped, or has started: then only what this life begins is left.
+    pub(crate) fn end_begun(&self, array: Uuid, but: Option<u64>) {
+        if let Some(lasting) = &self.lasting {
+            lasting.remove(array, but);
+        }
+    }
+
+    /// Writes again what the last engine had begun when it was killed, and makes it durable. Gives
+    /// what was written, without the bytes.
+    ///
+    /// A drive that does not take it is left to the resync of the regions that were in use, and an
+    /// error only when a member is not here: what that one held there needs all the others.
+    pub(crate) fn redo_begun(&self, object: &str, assembly: &Assembly) -> Answer<Vec<Redo>> {
+        let Some((file, writes)) = self.find_begun(object, assembly) else {
+            return Ok(Vec::new());
+        };
+        let read = |offset, bytes: &mut [u8]| file.read_exact_at(bytes, offset);
+        let drives = self.member_drives(assembly);
+        let is_whole = drives.iter().all(Option::is_some);
+        let judge = |name: &str, what: &str, source: &io::Error| {
+            if is_whole {
+                tracing::warn!(event = "begun_not_redone", object, drive = name, error = %source,
+                    "it does not take what the last engine had begun");
+                return Ok(());
+            }
+            let failed = of_io(format!("{object}, drive {name}"), what, source);
+            Err(failed.next("bring its missing drives, or take this one out, and start it again"))
+        };
+        let mut done = Vec::new();
+        for position in 0..writes.len() {
+            let redo = writes.redo(position, read);
+            let what = "reading what the last engine had begun";
+            let redo = redo.map_err(|source| of_io(object.to_owned(), what, &source))?;
+            for mut part in redo {
+                if let Some((name, drive)) = &drives[part.member.at()] {
+                    let offset = assembly.superblock.layout.data.offset + part.offset;
+                    let written = drive.write(offset, &part.bytes);
+                    let what = "writing what the last engine had begun";
+                    written.or_else(|source| judge(name, what, &source))?;
+                }
+                part.bytes = Vec::new();
+                done.push(part);
+            }
+        }
+        for (name, drive) in drives.iter().flatten().filter(|_| !done.is_empty()) {
+            let flushed = drive.flush();
+            flushed.or_else(|source| judge(name, "flushing it", &source))?;
+        }
+        tracing::info!(
+            event = "begun_redone",
+            object,
+            tickets = writes.len(),
+            bytes = writes.bytes(),
+            "what the last engine had begun is written again"
+        );
+        Ok(done)
+    }
+
+    fn find_begun(&self, object: &str, assembly: &Assembly) -> Option<(File, BegunWrites)> {
+        let config = &assembly.config;
+        if config.clean || planted::is(Fault::BegunNotRedone) {
+            return None;
+        }
+        let lasting = self.lasting.as_ref()?;
+        let whose = begun_of(config).ok()?;
+        let file = lasting.open(&whose).ok()?;
+        let length = file.metadata().ok()?.len();
+        let read = |offset, bytes: &mut [u8]| file.read_exact_at(bytes, offset);
+        let known = (config, &assembly.superblock.geometry);
+        match BegunWrites::read(read, length, &whose, known) {
+            Ok(writes) => Some((file, writes)),
+            Err(unusable) => {
+                tracing::warn!(event = "begun_unusable", object, error = %unusable,
+                    "what the last engine had begun is not known: as after a power failure");
+                None
+            }
+        }
+    }
+
+    /// By member: its drive, if it is here.
+    pub(crate) fn member_drives(
+        &self,
+        assembly: &Assembly,
+    ) -> Vec<Option<(String, Arc<drive::Drive>)>> {
+        let members = 0..assembly.members.len();
+        let drive = |position: usize| {
+            let member = MemberIndex::from_at(position);
+            let state = self.state();
+            let entry = state.drive_at(assembly.members[member.at()]?)?;
+            Some((entry.name.clone(), Arc::clone(&entry.drive)))
+        };
+        members.map(drive).collect()
+    }
+}

@@ -1,0 +1,282 @@
+//! Writes that have begun, as memory that outlives the process tells the next engine.
+//!
+//! The transfer buffers of all shards lie in a file in memory, and beside them one entry for each
+//! ticket, which says what it is about to write and in which buffers that is. After the process was
+//! killed, the next engine carries out again whatever has an entry, so that no stripe is torn, even
+//! when a member is gone by then. After a power failure nothing of this is left. The choice and its
+//! proof are in docs/design/003-begun-writes.md.
+//!
+//! What does not live here: when an entry begins and ends (`shard/begun.rs`), and where the file is
+//! (the control path).
+
+mod read;
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use memory::Words;
+use units::limits::{GROUP_MEMBERS_MAX, LARGE_BUFFER_BYTES, SMALL_BUFFER_BYTES};
+use units::{RoleSet, StripeIndex, Update, bytes_u64, bytes_usize};
+use uuid::Uuid;
+
+pub use self::read::{BegunWrites, Unusable};
+use crate::shard::Room;
+
+/// Parts of the file begin on a multiple of so many bytes, the largest page of any machine.
+const ALIGNMENT: u64 = 64 << 10;
+/// Buffers are named in units of so many bytes from the start of the file.
+const UNIT: u64 = 4096;
+
+/// What the first word of the file says: kind and version.
+const MAGIC: u64 = u64::from_le_bytes(*b"GBBEGUN1");
+/// Words of the head: those that never change, the checksum over them, and which of the two notes
+/// of the last update counts.
+const HEAD_FIXED: usize = 8;
+const HEAD_CHECKSUM: usize = 8;
+const HEAD_NOTE: usize = 16;
+const HEAD_NOTES: [usize; 2] = [17, 20];
+const HEAD_WORDS: usize = 24;
+
+/// Words of an entry, five cache lines; a ticket of one band and up to eight roles fills the first.
+const ENTRY_WORDS: usize = 40;
+/// Of an entry: its state, its stripe, its first band, the places of its buffers, two of them in a
+/// word, and its other bands.
+const STATE: usize = 0;
+const STRIPE: usize = 1;
+const BANDS: [usize; 3] = [2, 36, 38];
+const PLACES: usize = 4;
+const _: () = assert!(PLACES + GROUP_MEMBERS_MAX / 2 == BANDS[1]);
+
+/// Of a state: the entry counts; zeroes are written. Bits 8 to 15 are the number of bands, the upper
+/// half is the lane at which its buffers begin.
+const COUNTS: u64 = 1;
+const ZEROES: u64 = 2;
+
+/// How the file is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BegunSpace {
+    shards: u32,
+    tickets: u32,
+    small: u32,
+    large: u32,
+}
+
+impl BegunSpace {
+    /// For so many shards with this room each.
+    ///
+    /// # Panics
+    /// When that is beyond all bounds.
+    #[must_use]
+    pub fn new(shards: usize, room: &Room) -> BegunSpace {
+        let few = |count: usize| u32::try_from(count).expect("limits.rs bounds every pool");
+        BegunSpace {
+            shards: few(shards),
+            tickets: few(room.tickets),
+            small: few(room.small_buffers),
+            large: few(room.large_buffers),
+        }
+    }
+
+    /// Bytes of the file.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.table(u64::from(self.shards))
+    }
+
+    fn table_bytes(&self) -> u64 {
+        aligned(u64::from(self.tickets) * bytes_u64(ENTRY_WORDS * size_of::<u64>()))
+    }
+
+    fn small_bytes(&self) -> u64 {
+        aligned(u64::from(self.small) * bytes_u64(SMALL_BUFFER_BYTES))
+    }
+
+    fn large_bytes(&self) -> u64 {
+        aligned(u64::from(self.large) * bytes_u64(LARGE_BUFFER_BYTES))
+    }
+
+    /// Where the share of a shard begins, with its table.
+    fn table(&self, shard: u64) -> u64 {
+        let share = self.table_bytes() + self.small_bytes() + self.large_bytes();
+        ALIGNMENT + shard * share
+    }
+
+    /// Where its buffers are, small ones first.
+    fn buffers(&self, shard: u64) -> Range<u64> {
+        self.table(shard) + self.table_bytes()..self.table(shard + 1)
+    }
+}
+
+fn aligned(bytes: u64) -> u64 {
+    bytes.next_multiple_of(ALIGNMENT)
+}
+
+/// Whose writes they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BegunOf {
+    /// The array.
+    pub array: Uuid,
+    /// When the machine was started, in its own words.
+    pub boot: Uuid,
+    /// Which start of the array ([`crate::format::ArrayConfig::life`]).
+    pub life: u64,
+}
+
+/// The file, for those who write into it.
+#[derive(Debug)]
+pub struct Begun {
+    space: BegunSpace,
+    file: File,
+    head: Words,
+}
+
+impl Begun {
+    /// Makes a new file ready: zeroes of at least [`BegunSpace::bytes`], which nobody makes shorter.
+    ///
+    /// # Errors
+    /// What the kernel says when it does not map it.
+    pub fn create(file: File, space: BegunSpace, whose: &BegunOf) -> io::Result<Arc<Begun>> {
+        if file.metadata()?.len() < space.bytes() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let head = Words::in_file(&file, 0, HEAD_WORDS)?;
+        let fixed = fixed(&space, whose);
+        let words = head.as_slice();
+        for (word, value) in words.iter().zip(fixed).skip(1) {
+            word.store(value, Ordering::Relaxed);
+        }
+        words[HEAD_CHECKSUM].store(checksum(&fixed), Ordering::Relaxed);
+        words[0].store(fixed[0], Ordering::Release);
+        Ok(Arc::new(Begun { space, file, head }))
+    }
+
+    /// An update of this life is durable. Entries count from the first one on, and only for records
+    /// that descend from the last.
+    pub(crate) fn note_update(&self, update: Update, id: u128) {
+        let words = self.head.as_slice();
+        // Which of the two is not the one that counts.
+        let free = usize::from(words[HEAD_NOTE].load(Ordering::Relaxed) == 1);
+        let (high, low) = Uuid::from_u128(id).as_u64_pair();
+        for (position, value) in [update.0, high, low].into_iter().enumerate() {
+            words[HEAD_NOTES[free] + position].store(value, Ordering::Relaxed);
+        }
+        words[HEAD_NOTE].store(bytes_u64(free + 1), Ordering::Release);
+    }
+
+    /// The entries of one shard, which has this room.
+    ///
+    /// # Errors
+    /// What the kernel says when it does not map them.
+    pub(crate) fn table(&self, shard: usize, room: &Room) -> io::Result<Table> {
+        let shards = bytes_usize(self.space.shards.into());
+        let fits = shard < shards && self.space == BegunSpace::new(shards, room);
+        assert!(fits, "the file was made for shards like this");
+        let tickets = bytes_usize(self.space.tickets.into());
+        let at = self.space.table(bytes_u64(shard));
+        let words = Words::in_file(&self.file, at, tickets * ENTRY_WORDS)?;
+        Ok(Table { words })
+    }
+
+    /// The file, and where in it the small and the large buffers of a shard are.
+    pub(crate) fn buffers(&self, shard: usize) -> (BorrowedFd<'_>, [u64; 2]) {
+        let first = self.space.buffers(bytes_u64(shard)).start;
+        (self.file.as_fd(), [first, first + self.space.small_bytes()])
+    }
+}
+
+/// Words of the head that never change.
+fn fixed(space: &BegunSpace, whose: &BegunOf) -> [u64; HEAD_FIXED] {
+    let (array, boot) = (whose.array.as_u64_pair(), whose.boot.as_u64_pair());
+    let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+    let counts = pair(space.shards, space.tickets);
+    let buffers = pair(space.small, space.large);
+    [
+        MAGIC, array.0, array.1, boot.0, boot.1, whose.life, counts, buffers,
+    ]
+}
+
+fn checksum(words: &[u64]) -> u64 {
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    for word in words {
+        digest.update(&word.to_ne_bytes());
+    }
+    digest.finalize()
+}
+
+/// Where a ticket writes, and what.
+#[derive(Clone, Debug)]
+pub(crate) struct Order {
+    pub(crate) stripe: StripeIndex,
+    /// The lane at which its buffers begin.
+    pub(crate) first: u32,
+    pub(crate) zeroes: bool,
+}
+
+/// The entries of one shard, by ticket slot.
+#[derive(Debug)]
+pub(crate) struct Table {
+    words: Words,
+}
+
+impl Table {
+    fn entry(&self, slot: u32) -> &[AtomicU64] {
+        let at = crate::slots::at(slot) * ENTRY_WORDS;
+        &self.words.as_slice()[at..at + ENTRY_WORDS]
+    }
+
+    /// A ticket is about to write `bands`, from buffers at `places`, role by role of all that the
+    /// bands name. From here on the next engine does it.
+    pub(crate) fn begin(
+        &self,
+        slot: u32,
+        order: &Order,
+        bands: impl Iterator<Item = (Range<u32>, RoleSet)>,
+        places: impl Iterator<Item = u32>,
+    ) {
+        let entry = self.entry(slot);
+        entry[STRIPE].store(order.stripe.0, Ordering::Relaxed);
+        let mut count = 0;
+        for (at, (lanes, roles)) in BANDS.into_iter().zip(bands) {
+            let length = lanes.end - lanes.start;
+            let run = u64::from(lanes.start) << 32 | u64::from(length);
+            entry[at].store(run, Ordering::Relaxed);
+            entry[at + 1].store(roles.0, Ordering::Relaxed);
+            count += 1;
+        }
+        let (mut at, mut half) = (PLACES, None);
+        for place in places {
+            let Some(low) = half.take() else {
+                half = Some(place);
+                continue;
+            };
+            let both = u64::from(place) << 32 | u64::from(low);
+            entry[at].store(both, Ordering::Relaxed);
+            at += 1;
+        }
+        if let Some(low) = half {
+            entry[at].store(low.into(), Ordering::Relaxed);
+        }
+        let zeroes = if order.zeroes { ZEROES } else { 0 };
+        let state = u64::from(order.first) << 32 | count << 8 | zeroes | COUNTS;
+        // Whoever sees this sees all of the above, and the bytes in the buffers.
+        entry[STATE].store(state, Ordering::Release);
+    }
+
+    /// What it wrote is there, or missed only by members that are out.
+    pub(crate) fn end(&self, slot: u32) {
+        self.entry(slot)[STATE].store(0, Ordering::Relaxed);
+        // Nothing that the shard stores from here on, its buffers among it, is seen before this.
+        fence(Ordering::Release);
+    }
+}
+
+/// Where a buffer lies that begins so many bytes after the start of the file.
+pub(crate) fn place(offset: u64) -> u32 {
+    u32::try_from(offset / UNIT).expect("the file has less than 16 TiB")
+}

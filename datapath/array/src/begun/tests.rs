@@ -1,0 +1,336 @@
+//! What is told is read again as it was, and nothing that is wrong is believed.
+
+use std::os::unix::fs::FileExt;
+
+use units::{BlockSize, Role};
+
+use super::*;
+use crate::format::ArrayConfig;
+use crate::geometry::{Geometry, GeometryParameters, Level};
+use crate::log::Redo;
+
+const ARRAY: Uuid = Uuid::from_u128(7);
+const BOOT: Uuid = Uuid::from_u128(8);
+const LIFE: u64 = 5;
+const UPDATE: (Update, u128) = (Update(40), 0x1234_5678_9ABC_DEF0_1111_2222_3333_4444);
+
+/// A file of two shards, and what reads it.
+struct Setting {
+    file: File,
+    begun: Arc<Begun>,
+    tables: Vec<Table>,
+}
+
+fn geometry() -> Geometry {
+    Geometry::new(GeometryParameters {
+        level: Level::L5,
+        members: 4,
+        parity: None,
+        group_size: None,
+        chunk_bytes: 64 << 10,
+        block: BlockSize::B4096,
+        member_data_blocks: 16 * 32,
+    })
+    .expect("a good shape")
+}
+
+fn config() -> ArrayConfig {
+    let mut config = crate::format::tests::config(4);
+    config.array = ARRAY;
+    (config.update, config.update_id) = UPDATE;
+    config.log_from = LIFE << crate::assembly::LIVES_SHIFT | 3;
+    config
+}
+
+fn whose() -> BegunOf {
+    BegunOf {
+        array: ARRAY,
+        boot: BOOT,
+        life: LIFE,
+    }
+}
+
+impl Setting {
+    fn new() -> Setting {
+        let room = Room {
+            tickets: 6,
+            small_buffers: 128,
+            large_buffers: 128,
+            ..Room::default()
+        };
+        let space = BegunSpace::new(2, &room);
+        let file = memory::words::unnamed_file(bytes_usize(space.bytes())).expect("memory");
+        let copy = file.try_clone().expect("a descriptor");
+        let begun = Begun::create(copy, space, &whose()).expect("memory");
+        let tables = (0..2).map(|shard| begun.table(shard, &room).expect("memory"));
+        let tables = tables.collect();
+        Setting {
+            file,
+            begun,
+            tables,
+        }
+    }
+
+    /// As it is when a start is durable.
+    fn started() -> Setting {
+        let setting = Setting::new();
+        setting.begun.note_update(UPDATE.0, UPDATE.1);
+        setting
+    }
+
+    /// The place of a large buffer of a shard, filled with a byte.
+    fn buffer(&self, shard: usize, number: u64, byte: u8) -> u32 {
+        let (_, [_, large]) = self.begun.buffers(shard);
+        let at = large + number * bytes_u64(LARGE_BUFFER_BYTES);
+        let bytes = vec![byte; LARGE_BUFFER_BYTES];
+        self.file.write_all_at(&bytes, at).expect("memory");
+        place(at)
+    }
+
+    /// Shard 1, ticket 3 writes lanes 2 and 3 of roles 0 and 3 in stripe 9, and lanes 4 to 6 of role
+    /// 3.
+    fn tell(&self) {
+        let order = Order {
+            stripe: StripeIndex(9),
+            first: 2,
+            zeroes: false,
+        };
+        let both = RoleSet::one(Role(0)).with(Role(3));
+        let bands = [(2..4, both), (4..7, RoleSet::one(Role(3)))];
+        let places = [self.buffer(1, 5, 0xA5), self.buffer(1, 9, 0x5A)];
+        self.tables[1].begin(3, &order, bands.into_iter(), places.into_iter());
+    }
+
+    fn read_by(&self, whose: &BegunOf, config: &ArrayConfig) -> Result<BegunWrites, Unusable> {
+        let length = self.file.metadata().expect("a file").len();
+        let read = |offset, bytes: &mut [u8]| self.file.read_exact_at(bytes, offset);
+        BegunWrites::read(read, length, whose, (config, &geometry()))
+    }
+
+    fn read(&self) -> Result<BegunWrites, Unusable> {
+        self.read_by(&whose(), &config())
+    }
+
+    fn redo(&self, writes: &BegunWrites, position: usize) -> Vec<Redo> {
+        let read = |offset, bytes: &mut [u8]| self.file.read_exact_at(bytes, offset);
+        writes.redo(position, read).expect("memory")
+    }
+
+    /// Puts a word of the file another way; gives what was there.
+    fn set(&self, offset: u64, word: u64) -> u64 {
+        let mut before = [0; 8];
+        self.file
+            .read_exact_at(&mut before, offset)
+            .expect("memory");
+        let written = self.file.write_all_at(&word.to_ne_bytes(), offset);
+        written.expect("memory");
+        u64::from_ne_bytes(before)
+    }
+}
+
+#[test]
+fn what_was_begun_is_read_again_until_it_has_ended() {
+    let setting = Setting::started();
+    assert!(setting.read().expect("good").is_empty());
+    setting.tell();
+    let zeroes = Order {
+        stripe: StripeIndex(0),
+        first: 0,
+        zeroes: true,
+    };
+    let all = RoleSet::range(0, 4);
+    setting.tables[0].begin(0, &zeroes, [(0..16, all)].into_iter(), [].into_iter());
+    let writes = setting.read().expect("good");
+    assert_eq!(
+        (writes.len(), writes.bytes()),
+        (2, (16 * 4 + 2 * 2 + 3) * 4096)
+    );
+    let zeroed = setting.redo(&writes, 0);
+    assert_eq!(zeroed.len(), 4);
+    assert!(zeroed.iter().all(|part| part.bytes == vec![0; 16 * 4096]));
+    let geometry = geometry();
+    let part = |role, lane: u64, lanes: usize, byte| Redo {
+        member: geometry.member(StripeIndex(9), Role(role)),
+        offset: (geometry.member_block(StripeIndex(9)) + lane) * 4096,
+        bytes: vec![byte; lanes * 4096],
+    };
+    let expected = [
+        part(0, 2, 2, 0xA5),
+        part(3, 2, 2, 0x5A),
+        part(3, 4, 3, 0x5A),
+    ];
+    assert_eq!(setting.redo(&writes, 1), expected);
+    setting.tables[0].end(0);
+    assert_eq!(setting.read().expect("good").len(), 1);
+    setting.tables[1].end(3);
+    assert!(setting.read().expect("good").is_empty());
+}
+
+#[test]
+fn a_wide_ticket_names_all_its_buffers() {
+    let geometry = Geometry::new(GeometryParameters {
+        level: Level::Nm,
+        members: 64,
+        parity: Some(4),
+        group_size: None,
+        chunk_bytes: 64 << 10,
+        block: BlockSize::B4096,
+        member_data_blocks: 16 * 32,
+    })
+    .expect("a good shape");
+    let setting = Setting::started();
+    let order = Order {
+        stripe: StripeIndex(1),
+        first: 0,
+        zeroes: false,
+    };
+    let places = (0..64).map(|role| {
+        let byte = u8::try_from(role).expect("few");
+        setting.buffer(0, role, byte)
+    });
+    let bands = [
+        (0..1, RoleSet::range(0, 64)),
+        (1..2, RoleSet::range(63, 64)),
+    ];
+    setting.tables[0].begin(5, &order, bands.into_iter(), places);
+    let length = setting.file.metadata().expect("a file").len();
+    let read = |offset, bytes: &mut [u8]| setting.file.read_exact_at(bytes, offset);
+    let writes = BegunWrites::read(read, length, &whose(), (&config(), &geometry));
+    let redo = setting.redo(&writes.expect("good"), 0);
+    let found: Vec<u8> = redo.iter().map(|part| part.bytes[0]).collect();
+    let expected: Vec<u8> = (0..64).chain([63]).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn it_counts_for_its_own_array_boot_and_life_only() {
+    let setting = Setting::new();
+    setting.tell();
+    let refused = setting.read().expect_err("no start is durable");
+    assert!(matches!(refused, Unusable::Other(_)), "{refused}");
+    setting.begun.note_update(UPDATE.0, UPDATE.1);
+    assert_eq!(setting.read().expect("good").len(), 1);
+    let other = Uuid::from_u128(99);
+    for whose in [
+        BegunOf {
+            array: other,
+            ..whose()
+        },
+        BegunOf {
+            boot: other,
+            ..whose()
+        },
+        BegunOf {
+            life: LIFE + 1,
+            ..whose()
+        },
+        BegunOf {
+            life: LIFE - 1,
+            ..whose()
+        },
+    ] {
+        let refused = setting.read_by(&whose, &config());
+        let refused = refused.expect_err("somebody else's");
+        assert!(matches!(refused, Unusable::Other(_)), "{refused}");
+    }
+}
+
+#[test]
+fn it_counts_for_records_that_descend_from_the_last_update_only() {
+    let setting = Setting::started();
+    let next = config().next(77);
+    assert!(setting.read_by(&whose(), &next).is_ok(), "its child");
+    let mut fork = config();
+    fork.update_id ^= 1;
+    assert!(
+        setting.read_by(&whose(), &fork).is_err(),
+        "of the same number"
+    );
+    assert!(
+        setting.read_by(&whose(), &fork.next(77)).is_err(),
+        "its child"
+    );
+    for (number, id) in [(41, 77), (42, 78), (43, 79)] {
+        setting.begun.note_update(Update(number), id);
+    }
+    assert!(setting.read().is_err(), "an ancestor");
+    assert!(
+        setting.read_by(&whose(), &next).is_err(),
+        "another ancestor"
+    );
+    let last = next.next(78).next(79);
+    assert!(setting.read_by(&whose(), &last).is_ok(), "the last one");
+}
+
+/// Every word of the head and of the entry is turned into others: nothing panics, and whatever is
+/// still believed lies inside.
+#[test]
+fn nothing_that_is_wrong_is_believed() {
+    let setting = Setting::started();
+    setting.tell();
+    let entry = setting.begun.space.table(1) + bytes_u64(3 * ENTRY_WORDS * 8);
+    let head = (0..bytes_u64(HEAD_FIXED + 1)).map(|word| word * 8);
+    for offset in head {
+        for bit in 0..64 {
+            let before = setting.set(offset, 0);
+            setting.set(offset, before ^ 1 << bit);
+            assert!(setting.read().is_err(), "bit {bit} at {offset}");
+            setting.set(offset, before);
+        }
+    }
+    let inside = |writes: &BegunWrites| {
+        for position in 0..writes.len() {
+            for part in setting.redo(writes, position) {
+                assert!(part.member.at() < 4);
+                let end = part.offset + bytes_u64(part.bytes.len());
+                assert!(end <= geometry().member_blocks() * 4096);
+            }
+        }
+    };
+    let mut refused = 0;
+    for word in 0..bytes_u64(ENTRY_WORDS) {
+        for value in (0..64)
+            .map(|bit| 1 << bit)
+            .chain([u64::MAX, u64::MAX >> 32, 0])
+        {
+            let before = setting.set(entry + word * 8, 0);
+            setting.set(entry + word * 8, before ^ value);
+            match setting.read() {
+                Ok(writes) => inside(&writes),
+                Err(Unusable::Damaged(_)) => refused += 1,
+                Err(other) => panic!("{other}"),
+            }
+            setting.set(entry + word * 8, before);
+        }
+    }
+    assert!(refused > 300, "{refused} of {ENTRY_WORDS} × 67");
+    assert_eq!(setting.read().expect("as it was").len(), 1);
+    setting
+        .file
+        .set_len(setting.begun.space.bytes() - 1)
+        .expect("shorter");
+    assert!(setting.read().is_err(), "a part is missing");
+}
+
+#[test]
+fn two_tickets_of_the_same_lanes_are_not_believed() {
+    let setting = Setting::started();
+    setting.tell();
+    let order = Order {
+        stripe: StripeIndex(9),
+        first: 7,
+        zeroes: true,
+    };
+    let bands = |lanes| [(lanes, RoleSet::one(Role(1)))].into_iter();
+    setting.tables[0].begin(1, &order, bands(7..8), [].into_iter());
+    assert_eq!(setting.read().expect("side by side").len(), 2);
+    let order = Order { first: 6, ..order };
+    setting.tables[0].begin(1, &order, bands(6..8), [].into_iter());
+    assert!(setting.read().is_err());
+    let order = Order {
+        stripe: StripeIndex(8),
+        ..order
+    };
+    setting.tables[0].begin(1, &order, bands(6..8), [].into_iter());
+    assert_eq!(setting.read().expect("another stripe").len(), 2);
+}

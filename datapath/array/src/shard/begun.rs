@@ -1,0 +1,60 @@
+//! What the next engine is told of a ticket: that it has begun to write, and when that is over.
+//!
+//! An entry begins right before the first member write is submitted, when all bytes are computed,
+//! and ends before the ticket's buffers are given back, so before it is answered and before its
+//! lanes are let go. While a member write has failed and its member is not out yet, it stays.
+
+use units::{Role, RoleSet};
+
+use super::Shard;
+use super::ticket::Kind;
+use crate::begun::{Order, place};
+use crate::buffers::Side;
+use crate::planted::{self, Fault};
+
+impl Shard {
+    /// The ticket is about to write. Reads that rewrite, and passes, bring nothing new.
+    pub(super) fn tell_begun(&mut self, slot: u32) {
+        let Some(table) = &self.begun else {
+            return;
+        };
+        let ticket = &self.tickets[slot];
+        let changes = match ticket.order.kind {
+            Kind::Write(_) | Kind::Clear => self.geometry().parity() > 0,
+            Kind::Read { .. } | Kind::Repair(_) => false,
+        };
+        let roles = ticket.write_roles();
+        if !changes || roles.is_empty() || ticket.is_begun {
+            return;
+        }
+        let zeroes = ticket.order.kind == Kind::Clear;
+        let order = Order {
+            stripe: ticket.order.stripe,
+            first: ticket.lanes.start,
+            zeroes,
+        };
+        let mirrors = self.geometry().data() == 1;
+        let from = if zeroes { RoleSet::EMPTY } else { roles };
+        let places = from.iter().map(|role| {
+            let source = if mirrors { Role(0) } else { role };
+            place(self.buffers.offset(&ticket.buffers, Side::New, source))
+        });
+        let bands = ticket.bands().iter();
+        let bands = bands.filter(|band| !band.write.is_empty());
+        let bands = bands.map(|band| (band.asked.lanes.clone(), band.write));
+        table.begin(slot, &order, bands, places);
+        self.tickets[slot].is_begun = true;
+        if planted::is(Fault::BegunForgottenEarly) {
+            self.forget_begun(slot);
+        }
+    }
+
+    /// Its writes are over, or never began.
+    pub(super) fn forget_begun(&mut self, slot: u32) {
+        if std::mem::take(&mut self.tickets[slot].is_begun)
+            && let Some(table) = &self.begun
+        {
+            table.end(slot);
+        }
+    }
+}
