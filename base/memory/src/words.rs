@@ -17,8 +17,8 @@ pub struct Words {
 }
 
 impl Words {
-    /// `count` words of `file` from byte `offset` on, a multiple of the page. The file is that long,
-    /// and nobody makes it shorter.
+    /// `count` words of `file` from byte `offset` on, a multiple of the page. The file is that
+    /// long, and nobody makes it shorter.
     ///
     /// # Errors
     /// What the kernel says when it does not map the file there; `InvalidInput` when the file ends
@@ -44,9 +44,9 @@ impl Words {
     #[must_use]
     pub fn as_slice(&self) -> &[AtomicU64] {
         let first: *const AtomicU64 = self.map.base().cast();
-        // SAFETY: `in_file` has mapped at least `count` words at a page's start, which is aligned for
-        // them, until `self` is dropped; any bits are a value, and who else stores here is another
-        // process or another such slice, so all of it is atomic.
+        // SAFETY: `in_file` has mapped at least `count` words at a page's start, which is aligned
+        // for them, until `self` is dropped; any bits are a value, and who else stores here is
+        // another process or another such slice, so all of it is atomic.
         unsafe { std::slice::from_raw_parts(first, self.count) }
     }
 }

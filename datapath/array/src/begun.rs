@@ -53,8 +53,8 @@ const BANDS: [usize; 3] = [2, 36, 38];
 const PLACES: usize = 4;
 const _: () = assert!(PLACES + GROUP_MEMBERS_MAX / 2 == BANDS[1]);
 
-/// Of a state: the entry counts; zeroes are written. Bits 8 to 15 are the number of bands, the upper
-/// half is the lane at which its buffers begin.
+/// Of a state: the entry counts; zeroes are written. Bits 8 to 15 are the number of bands, the
+/// upper half is the lane at which its buffers begin.
 const COUNTS: u64 = 1;
 const ZEROES: u64 = 2;
 
@@ -137,7 +137,7 @@ pub struct Begun {
 }
 
 impl Begun {
-    /// Makes a new file ready: zeroes of at least [`BegunSpace::bytes`], which nobody makes shorter.
+    /// Makes a new file ready: zeroes, [`BegunSpace::bytes`] at least, which nobody makes shorter.
     ///
     /// # Errors
     /// What the kernel says when it does not map it.

@@ -162,8 +162,7 @@ impl Host {
             })
         };
         let regions = self.read_regions(&assembly);
-        let mut redo = self.replay_log(&object, &assembly, &regions)?;
-        redo.append(&mut self.redo_begun(&object, &assembly)?);
+        let redo = self.redo(&object, &assembly, &regions)?;
         assembly.note_replay(&mut next, &regions, &redo);
         let suspects = regions.suspects(assembly.config.clean, next.resynced_until);
         tracing::info!(

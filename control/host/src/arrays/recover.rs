@@ -13,10 +13,23 @@ use crate::error::of_io;
 use crate::{Host, records};
 
 impl Host {
+    /// Does again what is known of the writes that were under way at an unclean stop.
+    /// Gives what was written.
+    pub(super) fn redo(
+        &self,
+        object: &str,
+        assembly: &Assembly,
+        regions: &RegionMap,
+    ) -> Answer<Vec<Redo>> {
+        let mut redo = self.replay_log(object, assembly, regions)?;
+        redo.append(&mut self.redo_begun(object, assembly)?);
+        Ok(redo)
+    }
+
     /// Does again the writes that were under way when the array was stopped uncleanly, as the log
     /// has them, and makes them durable.
     /// Gives what was written.
-    pub(super) fn replay_log(
+    fn replay_log(
         &self,
         object: &str,
         assembly: &Assembly,

@@ -72,11 +72,11 @@ fn file(folder: &TempDir) -> File {
 /// first stripe.
 fn begin(file: &File) {
     let words = [
-        1 << 8 | 1,
+        (1 << 8) | 1,
         0,
         1,
         0b101,
-        (BUFFERS >> 12) + 1 << 32 | BUFFERS >> 12,
+        (((BUFFERS >> 12) + 1) << 32) | (BUFFERS >> 12),
     ];
     file.write_all_at(&[0xD0; BLOCK], BUFFERS).expect("room");
     let second = BUFFERS + units::bytes_u64(BLOCK);

@@ -117,7 +117,8 @@ impl BegunWrites {
         self.entries.is_empty()
     }
 
-    /// What one of them was writing: to be written again, all of it, to whichever members are there.
+    /// What one of them was writing: to be written again, all of it, to those members that are
+    /// there.
     ///
     /// # Errors
     /// When the file cannot be read.

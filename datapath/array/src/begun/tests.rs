@@ -87,8 +87,8 @@ impl Setting {
         place(at)
     }
 
-    /// Shard 1, ticket 3 writes lanes 2 and 3 of roles 0 and 3 in stripe 9, and lanes 4 to 6 of role
-    /// 3.
+    /// Shard 1, ticket 3 writes lanes 2 and 3 of roles 0 and 3 in stripe 9, and lanes 4 to 6 of
+    /// role 3.
     fn tell(&self) {
         let order = Order {
             stripe: StripeIndex(9),

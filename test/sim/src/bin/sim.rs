@@ -87,7 +87,8 @@ fn main() -> ExitCode {
     let permille = missed.0 * 1000 / missed.1.max(1);
     println!(
         "{run} seeds from {}: {failed} failed, {per_second:.1} seeds/s, {answered} requests, \
-         {crashes} stops ({logged} on the log, {begun} kills with the loss of a member), {probed} torn blocks written, \
+         {crashes} stops ({logged} on the log, \
+         {begun} kills with the loss of a member), {probed} torn blocks written, \
          {rotten} rotten blocks scrubbed, {late} members late, \
          {returned} members returned that lacked {permille} in \
          1000 of their regions ({refused} might not), \
