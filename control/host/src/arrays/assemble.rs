@@ -196,14 +196,7 @@ impl Host {
             self.reassemble(name, assembly.array());
             return Err(of_start(object, &start));
         }
-        // What was begun before is done, and this life's writes are newer.
-        self.end_begun(assembly.array(), Some(next.life()));
-        {
-            let mut state = self.state();
-            let entry = state.arrays.get_mut(name).expect("started just now");
-            entry.serving = Serving::Running;
-            entry.config = next;
-        }
+        self.note_running(name, next);
         if is_late {
             // It serves once its drives answer.
             return Err(late(object));
@@ -213,6 +206,16 @@ impl Host {
         self.bring_back_all(assembly.array());
         tracing::info!(event = "array_started", array = name, verdict = %assembly.verdict, "started");
         self.array_view(name)
+    }
+
+    /// An array serves, or will once its drives answer: what was begun before is done, and what
+    /// this life writes is newer.
+    fn note_running(&self, name: &str, config: ArrayConfig) {
+        self.end_begun(config.array, Some(config.life()));
+        let mut state = self.state();
+        let entry = state.arrays.get_mut(name).expect("started just now");
+        entry.serving = Serving::Running;
+        entry.config = config;
     }
 
     /// What is said of an array that a minority of its members was made to start.

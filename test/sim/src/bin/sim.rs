@@ -44,21 +44,7 @@ fn main() -> ExitCode {
         }
         run += 1;
         if let Ok(outcome) = attempt(seed, wanted.rounds) {
-            total.answered += outcome.answered;
-            total.crashes += outcome.crashes;
-            total.probed += outcome.probed;
-            total.logged += outcome.logged;
-            total.begun += outcome.begun;
-            total.rotten += outcome.rotten;
-            total.late += outcome.late;
-            total.returned += outcome.returned;
-            total.missed.0 += outcome.missed.0;
-            total.missed.1 += outcome.missed.1;
-            total.refused += outcome.refused;
-            total.spells += outcome.spells;
-            total.given_up += outcome.given_up;
-            total.copies += outcome.copies;
-            total.joined += outcome.joined;
+            add(&mut total, &outcome);
             continue;
         }
         failed += 1;
@@ -101,6 +87,24 @@ fn main() -> ExitCode {
     } else {
         ExitCode::SUCCESS
     }
+}
+
+fn add(total: &mut Outcome, outcome: &Outcome) {
+    total.answered += outcome.answered;
+    total.crashes += outcome.crashes;
+    total.probed += outcome.probed;
+    total.logged += outcome.logged;
+    total.begun += outcome.begun;
+    total.rotten += outcome.rotten;
+    total.late += outcome.late;
+    total.returned += outcome.returned;
+    total.missed.0 += outcome.missed.0;
+    total.missed.1 += outcome.missed.1;
+    total.refused += outcome.refused;
+    total.spells += outcome.spells;
+    total.given_up += outcome.given_up;
+    total.copies += outcome.copies;
+    total.joined += outcome.joined;
 }
 
 fn parse(arguments: &[String]) -> Option<Wanted> {
