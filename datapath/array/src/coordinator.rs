@@ -24,7 +24,7 @@ use crate::map::{ArrayMap, MapMember, MapState, Pass, Window};
 use crate::planted::{self, Fault};
 use crate::regions::{RegionMap, Suspects};
 use crate::scrub::{Scrub, ScrubOrder, ScrubTally, WallClock};
-use crate::shard::{HoldKeeper, RegionKeeper, Retire};
+use crate::shard::{HoldKeeper, RegionKeeper, Renewal, Retire};
 
 /// The drive that fills a member's place, and where things are on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -236,6 +236,8 @@ pub struct CoordinatorSettings {
     pub regions: RegionMap,
     /// A region that nobody wrote for once or twice this long is clean again.
     pub clear_after: Duration,
+    /// While the array is written to, its record is renewed so often.
+    pub renew_after: Duration,
     /// The time of day.
     pub clock: WallClock,
     /// When the array was created: seconds since 1970 UTC. Its schedules count from there.
@@ -269,6 +271,7 @@ pub struct Coordinator {
     pub(crate) keeper: RegionKeeper,
     pub(crate) hold: HoldKeeper,
     pub(crate) retire: Retire,
+    pub(crate) renewal: Renewal,
     pub(crate) scrub: Scrub,
     seed: u64,
     records: Pool,
@@ -290,6 +293,7 @@ impl Coordinator {
             window_bytes,
             regions,
             clear_after,
+            renew_after,
             clock,
             created,
         } = settings;
@@ -326,6 +330,7 @@ impl Coordinator {
             keeper,
             hold,
             retire: Retire::default(),
+            renewal: Renewal::new(renew_after),
             scrub,
             seed,
             records,

@@ -54,6 +54,8 @@ pub enum Fault {
     OneRecordAtStart,
     /// A stop commits one record.
     OneRecordAtStop,
+    /// An array that is written to for long keeps its record.
+    RecordNotRenewed,
     /// One member is not flushed.
     MemberForgottenInFlush,
     /// A flush that failed on a member is answered, and nobody is told.
@@ -226,6 +228,7 @@ impl Fault {
         Fault::CleanWhileInUse,
         Fault::OneRecordAtStart,
         Fault::OneRecordAtStop,
+        Fault::RecordNotRenewed,
         Fault::MemberForgottenInFlush,
         Fault::FailedFlushForgotten,
         Fault::LaterFlushCounts,

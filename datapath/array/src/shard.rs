@@ -38,8 +38,8 @@ use units::limits::{
 use units::{MemberIndex, ReactorIndex, Role, StripeIndex, bytes_u64};
 
 use self::background::Background;
-pub(crate) use self::coordinate::HoldKeeper;
 pub use self::coordinate::HoldStatus;
+pub(crate) use self::coordinate::{HoldKeeper, Renewal};
 use self::hold::Hold;
 use self::issue::{DriveIo, Order};
 use self::late::Late;

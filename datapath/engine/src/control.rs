@@ -31,6 +31,8 @@ const SPIN: Duration = Duration::from_micros(50);
 const WINDOW_BYTES: u64 = 64 << 20;
 /// A region that nobody wrote for once or twice this long is clean again.
 const CLEAR_AFTER: Duration = Duration::from_secs(5);
+/// While an array is written to, its record is renewed so often.
+const RENEW_AFTER: Duration = Duration::from_secs(60);
 /// Between two looks at something that ends by itself.
 const LOOK_PAUSE: Duration = Duration::from_millis(1);
 /// The most blocks of one zeroing request of the control path.
@@ -299,6 +301,7 @@ impl Engine {
             window_bytes,
             regions,
             clear_after: CLEAR_AFTER,
+            renew_after: RENEW_AFTER,
             clock: wall_clock(),
             created,
         };

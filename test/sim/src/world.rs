@@ -27,6 +27,8 @@ const HOME: usize = 0;
 const HOLD_NANOSECONDS: u64 = 3_000_000;
 /// Idle regions are clean after so long: often in a history, and not at once.
 const CLEAR_AFTER: Duration = Duration::from_millis(20);
+/// Often in a history in which time goes fast.
+const RENEW_AFTER: Duration = Duration::from_secs(20);
 
 /// Everything outside the shards.
 #[derive(Debug)]
@@ -252,6 +254,7 @@ impl World {
             window_bytes,
             regions,
             clear_after: CLEAR_AFTER,
+            renew_after: RENEW_AFTER,
             clock: WallClock {
                 at: Instant(0),
                 seconds: 0,

@@ -8,6 +8,7 @@ mod commit;
 mod exclude;
 mod hold;
 mod record;
+mod renew;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use units::MemberIndex;
 pub(super) use self::exclude::Fate;
 pub(crate) use self::hold::HoldKeeper;
 pub use self::hold::HoldStatus;
+pub(crate) use self::renew::Renewal;
 use super::Shard;
 use crate::coordinator::{
     Broadcast, Command, Commit, CommitPhase, Coordinator, Ending, Refusal, WindowReports,
@@ -105,6 +107,9 @@ impl Shard {
         }
         if !coordinator.commands.is_empty() {
             return self.begin_command(io);
+        }
+        if self.renew(io) > 0 {
+            return 1;
         }
         let retired = self.advance_retire(io);
         if retired > 0 {

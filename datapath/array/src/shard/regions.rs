@@ -159,6 +159,7 @@ impl Shard {
         let runs = coordinator.started && !coordinator.stopped && !self.map.is_broken();
         let own = [coordinator.keeper.deadline(), self.scrub_deadline()];
         let own = own.into_iter().flatten().filter(|_| runs);
+        let own = own.chain(self.renewal_deadline());
         own.chain(waits).chain(coordinator.hold.deadline()).min()
     }
 

@@ -11,17 +11,74 @@ struct Place {
     drive: usize,
 }
 
+/// When a copy is made, and how the life ends before it comes into the place of the original.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Made {
+    /// While the array ran, which was stopped cleanly.
+    RunningThenStopped,
+    /// While the array ran, which was killed, but not at once.
+    RunningThenKilled,
+    /// While it was stopped; then it was started and killed.
+    Stopped,
+}
+
 impl History {
     /// From an array in order to the end of the history.
     pub(super) fn last_lives(&mut self, mut world: World) {
         let place = self.choose(&world);
-        let while_it_runs = place.is_some() && self.random.happens(500);
+        let mut made = [
+            Made::RunningThenStopped,
+            Made::RunningThenKilled,
+            Made::Stopped,
+        ][self.random.position(3)];
+        if place.is_none() || self.client.disks.is_empty() {
+            // Where nothing is written, no copy is old.
+            made = Made::Stopped;
+        }
         let mut copy = place.map(|place| world.outside.drives[place.drive].copy());
         if place.is_some() {
             let writes = self.random.below(20);
             self.write_some(&mut world, writes);
+            if made == Made::RunningThenKilled {
+                self.write_for_long(&mut world);
+            }
             self.run_until(&mut world, |history, _| history.client.pending() == 0);
         }
+        let mut drives = if made == Made::RunningThenKilled {
+            self.kill(world)
+        } else {
+            self.stop(world)
+        };
+        if made == Made::Stopped {
+            copy = place.map(|place| drives[place.drive].copy());
+            drives = self.one_more_life(drives);
+        }
+        if let (Some(place), Some(copy)) = (place, copy) {
+            drives[place.drive] = copy;
+            self.tell_apart(drives, place);
+        }
+    }
+
+    /// Guests write until the record has been renewed.
+    fn write_for_long(&mut self, world: &mut World) {
+        // Time goes fast.
+        world.outside.step_nanoseconds = 20_000_000;
+        let update = |world: &World| {
+            let coordinator = world.shards[world.home].coordinator();
+            coordinator.expect("home").config().update.0
+        };
+        let before = update(world);
+        for _ in 0..1000 {
+            if update(world) >= before + 2 {
+                return;
+            }
+            self.write_some(world, 1);
+            self.turn(world, 20);
+        }
+        panic!("the record is never renewed");
+    }
+
+    fn stop(&mut self, mut world: World) -> Vec<SimDrive> {
         self.give(&mut world, Given::Stop, Command::Stop);
         self.run_until(&mut world, |history, _| history.given.is_none());
         self.client.stopped_cleanly();
@@ -31,14 +88,17 @@ impl History {
         }
         let _ = self.client.stop(true);
         self.leave_begun(true);
-        if !while_it_runs {
-            copy = place.map(|place| drives[place.drive].copy());
-            drives = self.one_more_life(drives);
+        drives
+    }
+
+    fn kill(&mut self, world: World) -> Vec<SimDrive> {
+        let mut drives = world.die();
+        for drive in &mut drives {
+            drive.process_dies(&mut self.random);
         }
-        if let (Some(place), Some(copy)) = (place, copy) {
-            drives[place.drive] = copy;
-            self.tell_apart(drives, place);
-        }
+        let _ = self.client.stop(false);
+        self.leave_begun(false);
+        drives
     }
 
     /// The place of a member of an array in order that can do without it; often none.
@@ -61,13 +121,16 @@ impl History {
             "stopped cleanly"
         );
         self.check(&mut world);
-        let mut drives = world.die();
-        assert!(drives.iter().all(|drive| drive.pending() == 0));
-        for drive in &mut drives {
-            drive.process_dies(&mut self.random);
-        }
-        let _ = self.client.stop(false);
-        drives
+        let pending = |drive: &SimDrive| drive.pending();
+        assert!(
+            world
+                .outside
+                .drives
+                .iter()
+                .map(pending)
+                .all(|pending| pending == 0)
+        );
+        self.kill(world)
     }
 
     /// An engine that finds a copy in the place of a member leaves it out, and has everything.

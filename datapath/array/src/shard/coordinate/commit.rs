@@ -271,6 +271,9 @@ impl Shard {
         decider.checkpoint = now;
         // Who was late then may have answered by now; else it is told again.
         decider.failures.retain(|failure| !failure.late);
+        if !decider.started {
+            decider.renewal.started(now);
+        }
         decider.started = true;
         decider.stopped |= commit.ending == Ending::Stops;
         decider.config = commit.config;

@@ -47,6 +47,8 @@ pub(crate) struct RegionKeeper {
     pub(super) clear: Clear,
     clear_after: Duration,
     clear_at: Option<Instant>,
+    /// Writes of blocks that were begun.
+    written: u64,
     /// The last sweep left regions that are about to be clean.
     marked: bool,
     records: Pool,
@@ -176,6 +178,7 @@ impl RegionKeeper {
             clear: Clear::Waiting,
             clear_after,
             clear_at: None,
+            written: 0,
             marked: false,
             records,
             buffers,
@@ -315,6 +318,7 @@ impl RegionKeeper {
     }
 
     fn encode(&mut self, position: usize, number: u32) -> [u64; REGION_BLOCK_REGIONS.div_ceil(64)] {
+        self.written += 1;
         let at = bytes_usize(u64::from(number));
         self.sequences[at] += 1;
         let regions = self.space.regions(number);
@@ -385,6 +389,17 @@ impl RegionKeeper {
     }
 
     // ---- clearing ------------------------------------------------------------------------
+
+    /// How many writes of blocks were begun.
+    pub(in crate::shard) fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Whether guests may have written since `written` was asked: what is dirty is written as
+    /// clean only after the last write to it.
+    pub(in crate::shard) fn is_used_since(&self, written: u64) -> bool {
+        self.written != written || self.dirty_total > 0
+    }
 
     pub(super) fn is_all_clean(&self) -> bool {
         self.dirty_total == 0
