@@ -137,6 +137,23 @@ pub struct MemberView {
     pub drive: Option<String>,
     /// Why it is missing or failed, or what it lacks while it is being filled.
     pub cause: Option<String>,
+    /// How it keeps up with its peers, as far as that is known.
+    pub pace: Option<PaceView>,
+}
+
+/// How a member keeps up with the other members of its group.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PaceView {
+    /// What all but a hundredth of its reads took at the most, in the last second with enough of
+    /// them.
+    pub read_p99_us: Option<u64>,
+    /// The same of its writes.
+    pub write_p99_us: Option<u64>,
+    /// Seconds in which it took more than four times as long as its peers, of the last 300 in which
+    /// there was work.
+    pub slow_seconds: u32,
+    /// It did so for long enough to be read around.
+    pub lags: bool,
 }
 
 /// Members that an array waits for.

@@ -4,7 +4,11 @@
 //! `submit`, which may hand the request back as [`Full`], and a way to collect completions.
 #![forbid(unsafe_code)]
 
+mod histogram;
+
 use memory::SegmentList;
+
+pub use histogram::{Histogram, LATENCY_BUCKETS};
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,6 +1,6 @@
 //! Jobs: the background passes of arrays, as somebody who waits for one sees them.
 
-use array::{Command, Event, Pass, PassEvent};
+use array::{Command, Event, MemberPace, Pass, PassEvent};
 use control::request::BackgroundKind;
 use control::view::{JobKind, JobState, JobView};
 use control::{Answer, ErrorKind};
@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::Host;
 use crate::error::{error, not_found, of_change};
 use crate::state::{JobEntry, State};
-use crate::views::failure;
+use crate::views::{failure, microseconds};
 
 /// Finished jobs that are kept for whoever waits for them.
 const FINISHED_MAX: usize = 100;
@@ -235,6 +235,9 @@ impl Host {
                     "what it has missed is being filled"
                 );
             }
+            Event::MemberLags { .. }
+            | Event::MemberKeepsUp { .. }
+            | Event::MemberLeftBehind { .. } => self.log_pace((&name, uuid), event),
             Event::BeyondRedundancy { .. }
             | Event::Holds { .. }
             | Event::HoldTimedOut { .. }
@@ -258,6 +261,59 @@ impl Host {
                 );
             }
             Event::CommandDone { .. } => {}
+        }
+    }
+
+    /// Writes into the log which members take longer than their peers, and what becomes of them.
+    fn log_pace(&self, (name, uuid): (&str, Option<Uuid>), event: &Event) {
+        let drive_of = |member: MemberIndex| {
+            let state = self.state();
+            let drive = uuid.and_then(|uuid| state.drive_of(uuid, member));
+            drive.map_or_else(|| "-".to_owned(), |drive| drive.name.clone())
+        };
+        let p99 = |pace: &MemberPace| pace.p99.into_iter().flatten().max().map(microseconds);
+        match event {
+            Event::MemberLags { member, pace } => {
+                tracing::warn!(
+                    event = "member_lags",
+                    array = name,
+                    member = member.0,
+                    drive = drive_of(*member),
+                    p99_us = p99(pace),
+                    "takes more than four times as long as its peers: it is read around where possible"
+                );
+            }
+            Event::MemberKeepsUp { member } => {
+                tracing::info!(
+                    event = "member_keeps_up",
+                    array = name,
+                    member = member.0,
+                    drive = drive_of(*member),
+                    "keeps up with its peers again, or another drive is in its place"
+                );
+            }
+            Event::MemberLeftBehind { member, pace } => {
+                tracing::error!(
+                    event = "member_left_behind",
+                    array = name,
+                    member = member.0,
+                    drive = drive_of(*member),
+                    p99_us = p99(pace),
+                    slow_seconds = pace.slow_windows,
+                    "has been slow for so long that the array goes on without it"
+                );
+            }
+            Event::MemberExcluded { .. }
+            | Event::MemberReturned { .. }
+            | Event::BeyondRedundancy { .. }
+            | Event::Holds { .. }
+            | Event::HoldTimedOut { .. }
+            | Event::MemberWorks { .. }
+            | Event::Resumes { .. }
+            | Event::Pass { .. }
+            | Event::Scrubbed(_)
+            | Event::MetadataFailed
+            | Event::CommandDone { .. } => {}
         }
     }
 
@@ -315,6 +371,9 @@ impl Host {
                 );
             }
             Event::MemberExcluded { .. }
+            | Event::MemberLags { .. }
+            | Event::MemberKeepsUp { .. }
+            | Event::MemberLeftBehind { .. }
             | Event::Pass { .. }
             | Event::MetadataFailed
             | Event::MemberReturned { .. }

@@ -2,15 +2,14 @@
 
 use control::metrics::{Histogram, Labels, Metric, Samples};
 use control::view::{ArrayState, ArrayView, HoldView, VolumeView};
-use units::bytes_usize;
-use vhost_user_blk::{LATENCY_BUCKETS, Latency};
+use vhost_user_blk::Latency;
 
 use crate::{Host, views};
 
 const NS_PER_S: f64 = 1e9;
 
 /// Counters of an array, in the order in which they are gathered.
-const ARRAY_COUNTERS: [(&str, &str); 16] = [
+const ARRAY_COUNTERS: [(&str, &str); 18] = [
     ("array_direct_reads", "Reads that went straight to a drive"),
     (
         "array_reconstructed_reads",
@@ -60,12 +59,21 @@ const ARRAY_COUNTERS: [(&str, &str); 16] = [
         "array_held_requests",
         "Requests to drives that waited to be tried again because the array could not do without",
     ),
+    (
+        "array_laggard_trials",
+        "Reads of members that lag behind their peers, to see whether they still do",
+    ),
+    (
+        "array_left_behind",
+        "Members left out because they were slower than their peers for long",
+    ),
 ];
 
 impl Host {
     pub(crate) fn all_metrics(&self) -> Vec<Metric> {
         let mut metrics = self.reactor_metrics();
         metrics.extend(self.drive_metrics());
+        metrics.extend(self.drive_times());
         metrics.extend(self.volume_metrics());
         metrics.extend(self.queue_metrics());
         metrics.extend(self.array_metrics());
@@ -155,6 +163,51 @@ impl Host {
                 "drive_errors",
                 "Requests that the drive failed",
                 by(|counters| counters.errors_total),
+            ),
+        ]
+    }
+
+    /// How long drives took over reads and writes, on all reactors together.
+    fn drive_times(&self) -> Vec<Metric> {
+        let reports = self.engine.reports(&[]);
+        let drives: Vec<(String, units::DriveIndex)> = {
+            let state = self.state();
+            let drives = state.drives.values();
+            drives
+                .map(|drive| (drive.name.clone(), drive.index))
+                .collect()
+        };
+        let mut samples = [Vec::new(), Vec::new()];
+        for (name, index) in drives {
+            let mut counts = [[0; block::LATENCY_BUCKETS]; 2];
+            let mut sums = [0_u64; 2];
+            let all = reports.iter().flat_map(|report| &report.drives);
+            for (_, counters) in all.filter(|(drive, _)| *drive == index) {
+                let times = [&counters.read_times, &counters.write_times];
+                sums[0] = sums[0].saturating_add(counters.reads.latency_ns);
+                sums[1] = sums[1].saturating_add(counters.writes.latency_ns);
+                for (counts, times) in counts.iter_mut().zip(times) {
+                    for (count, more) in counts.iter_mut().zip(times.buckets) {
+                        *count += more;
+                    }
+                }
+            }
+            for kind in [0, 1] {
+                let labels: Labels = vec![("drive", name.clone())];
+                samples[kind].push((labels, histogram_of(&counts[kind], sums[kind])));
+            }
+        }
+        let [reads, writes] = samples;
+        vec![
+            metric(
+                "drive_read_latency_seconds",
+                "From the submission of a read to its answer",
+                Samples::Histograms(reads),
+            ),
+            metric(
+                "drive_write_latency_seconds",
+                "From the submission of a write to its answer",
+                Samples::Histograms(writes),
             ),
         ]
     }
@@ -297,7 +350,7 @@ impl Host {
                 .map(|entry| (entry.name.clone(), entry.index))
                 .collect()
         };
-        let mut by_name: [Vec<(Labels, u64)>; 15] = Default::default();
+        let mut by_name: [Vec<(Labels, u64)>; ARRAY_COUNTERS.len()] = Default::default();
         for (name, index) in indices {
             let Some(array) = self.engine.array_state(index) else {
                 continue;
@@ -322,6 +375,8 @@ impl Host {
                     counters.detours,
                     counters.abandoned,
                     counters.held,
+                    counters.trials,
+                    counters.left_behind,
                 ];
                 for (samples, value) in by_name.iter_mut().zip(values) {
                     samples.push((labels.clone(), value));
@@ -343,19 +398,24 @@ fn metric(name: &'static str, help: &'static str, samples: Samples) -> Metric {
     }
 }
 
+fn histogram(latency: &Latency) -> Histogram {
+    histogram_of(&latency.buckets, latency.sum_ns)
+}
+
 #[allow(
     clippy::cast_precision_loss,
     reason = "seconds for people; 53 bits are 104 days in ns"
 )]
-fn histogram(latency: &Latency) -> Histogram {
+fn histogram_of(counts: &[u64], sum_ns: u64) -> Histogram {
     let bound = |bucket: usize| {
-        Latency::end_of_bucket(bucket).map_or(f64::MAX, |end| end as f64 / NS_PER_S)
+        block::Histogram::end_of_bucket(bucket).map_or(f64::MAX, |end| end as f64 / NS_PER_S)
     };
-    let count = |bucket: usize| latency.buckets[bytes_usize(units::bytes_u64(bucket))];
     Histogram {
-        sum: latency.sum_ns as f64 / NS_PER_S,
-        buckets: (0..LATENCY_BUCKETS)
-            .map(|bucket| (bound(bucket), count(bucket)))
+        sum: sum_ns as f64 / NS_PER_S,
+        buckets: counts
+            .iter()
+            .enumerate()
+            .map(|(bucket, &count)| (bound(bucket), count))
             .collect(),
     }
 }

@@ -6,7 +6,7 @@ use block::Status;
 use control::request::WriteHole;
 use control::view::{
     ArrayState, ArrayView, DriveState, DriveView, ExportState, ExportView, HeldMember, HoldView,
-    IoCounters, JobState, MemberView, QueueView, VolumeView,
+    IoCounters, JobState, MemberView, PaceView, QueueView, VolumeView,
 };
 use drive::DriveKind;
 use engine::ReactorReport;
@@ -147,7 +147,10 @@ pub(crate) fn array(
         .map(|position| {
             let index = MemberIndex::from_at(position);
             let returned = running.and_then(|running| returned(running, position));
-            member(state, entry, (config, returned), index)
+            let pace = running.and_then(|running| running.paces.get(position));
+            let view = member(state, entry, (config, returned), index);
+            let pace = pace.filter(|_| view.drive.is_some()).map(pace_of);
+            MemberView { pace, ..view }
         })
         .collect();
     let jobs = state.jobs.values();
@@ -310,6 +313,18 @@ fn member(
         state: shown,
         drive,
         cause,
+        pace: None,
+    }
+}
+
+/// How a member keeps up with its peers.
+fn pace_of(pace: &array::MemberPace) -> PaceView {
+    let [read_p99_us, write_p99_us] = pace.p99.map(|p99| p99.map(microseconds));
+    PaceView {
+        read_p99_us,
+        write_p99_us,
+        slow_seconds: pace.slow_windows,
+        lags: pace.lags,
     }
 }
 

@@ -276,6 +276,7 @@ fn members(drives: &[String]) -> Vec<MemberView> {
         state: MemberState::Online,
         drive: Some(drive.clone()),
         cause: None,
+        pace: None,
     };
     drives.iter().enumerate().map(place).collect()
 }

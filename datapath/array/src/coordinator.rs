@@ -24,7 +24,7 @@ use crate::map::{ArrayMap, MapMember, MapState, Pass, Window};
 use crate::planted::{self, Fault};
 use crate::regions::{RegionMap, Suspects};
 use crate::scrub::{Scrub, ScrubOrder, ScrubTally, WallClock};
-use crate::shard::{HoldKeeper, RegionKeeper, Renewal, Retire};
+use crate::shard::{HoldKeeper, LaggardKeeper, RegionKeeper, Renewal, Retire};
 
 /// The drive that fills a member's place, and where things are on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -273,6 +273,7 @@ pub struct Coordinator {
     pub(crate) retire: Retire,
     pub(crate) renewal: Renewal,
     pub(crate) scrub: Scrub,
+    pub(crate) laggards: Option<LaggardKeeper>,
     seed: u64,
     records: Pool,
     buffers: Vec<Buffer>,
@@ -332,6 +333,7 @@ impl Coordinator {
             retire: Retire::default(),
             renewal: Renewal::new(renew_after),
             scrub,
+            laggards: None,
             seed,
             records,
             buffers,

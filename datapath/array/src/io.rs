@@ -6,10 +6,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use block::{Completion, Cookie, Full, Operation, Part, Status};
+use block::{Completion, Cookie, Full, Histogram, Operation, Part, Status};
 use memory::SegmentList;
 use units::{DriveIndex, Instant, MemberIndex, ReactorIndex, Role};
 
+use crate::laggards::MemberPace;
 use crate::map::ArrayMap;
 use crate::scrub::{ScrubFinding, WindowTally};
 
@@ -41,6 +42,9 @@ pub trait Io {
     /// # Panics
     /// May panic when there was no room; the caller looks first.
     fn drive(&mut self, request: MemberRequest);
+    /// How long reads and writes of a drive took that were asked for here, as long as this reactor
+    /// has had the drive; `None` when nobody counts.
+    fn times(&self, drive: DriveIndex) -> Option<[&Histogram; 2]>;
     /// Sends a request to the shard of this array on another reactor; it answers with exactly one
     /// reply. Hands the message back when there is no room for it or for its reply.
     ///
@@ -228,6 +232,25 @@ pub enum Event {
         member: MemberIndex,
         /// So many regions.
         regions: usize,
+    },
+    /// A member has taken longer than its peers for a while: it is read around.
+    MemberLags {
+        /// Which member.
+        member: MemberIndex,
+        /// How it keeps up.
+        pace: MemberPace,
+    },
+    /// A member that lagged does not any more, or is another drive.
+    MemberKeepsUp {
+        /// Which member.
+        member: MemberIndex,
+    },
+    /// A member has taken longer than its peers for so long that it is being left out.
+    MemberLeftBehind {
+        /// Which member.
+        member: MemberIndex,
+        /// How it kept up.
+        pace: MemberPace,
     },
     /// A member that the array cannot do without may have lost what it was to keep.
     BeyondRedundancy {

@@ -11,6 +11,7 @@ mod coordinator;
 pub mod format;
 mod geometry;
 mod io;
+mod laggards;
 mod lanes;
 mod log;
 mod map;
@@ -29,6 +30,7 @@ pub use coordinator::{
 };
 pub use geometry::{Geometry, GeometryError, GeometryParameters, Level, ParseLevelError, Place};
 pub use io::{Event, Io, MemberFailure, MemberRequest, Message, PassEvent, WorkMessage};
+pub use laggards::MemberPace;
 pub use log::{LogSpace, Redo, Replay};
 pub use map::{ArrayMap, MapMember, MapState, Pass, Window};
 pub use plan::{

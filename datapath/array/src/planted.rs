@@ -147,6 +147,8 @@ pub enum Fault {
     DetourOverUntrusted,
     /// A member that does not answer is excluded although stripes wait for their resync.
     LateWhileTorn,
+    /// A member that lags is left out although it is the last that may be lost.
+    LaggardWasTheLastSpare,
     /// A write that waits for a member is answered.
     HeldWriteAnswered,
     /// A write that waited for a member counts as done when the member works again.
@@ -274,6 +276,7 @@ impl Fault {
         Fault::AbandonedMemoryReused,
         Fault::DetourOverUntrusted,
         Fault::LateWhileTorn,
+        Fault::LaggardWasTheLastSpare,
         Fault::HeldWriteAnswered,
         Fault::HeldWriteNotRepeated,
         Fault::GivenUpWriteForgotten,

@@ -11,10 +11,12 @@ mod background;
 mod begun;
 mod compute;
 mod coordinate;
+mod counters;
 mod doubt;
 mod hold;
 mod issue;
 mod kept;
+mod laggards;
 mod late;
 mod log;
 mod regions;
@@ -40,8 +42,11 @@ use units::{MemberIndex, ReactorIndex, Role, StripeIndex, bytes_u64};
 use self::background::Background;
 pub use self::coordinate::HoldStatus;
 pub(crate) use self::coordinate::{HoldKeeper, Renewal};
+pub use self::counters::ShardCounters;
 use self::hold::Hold;
 use self::issue::{DriveIo, Order};
+pub(crate) use self::laggards::LaggardKeeper;
+use self::laggards::Pacing;
 use self::late::Late;
 pub use self::late::Patience;
 use self::log::Log;
@@ -130,47 +135,6 @@ impl std::fmt::Display for ShardError {
 
 impl std::error::Error for ShardError {}
 
-/// Counts of one shard since it began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ShardCounters {
-    /// Pieces of reads that went straight to a drive.
-    pub direct_reads: u64,
-    /// Tickets that reconstructed what was asked.
-    pub reconstructed_reads: u64,
-    /// Tickets by write method.
-    pub full_writes: u64,
-    /// See `full_writes`.
-    pub read_modify_writes: u64,
-    /// See `full_writes`.
-    pub reconstruct_writes: u64,
-    /// Tickets whose write was carried out together with that of another of the same stripe.
-    pub joined_writes: u64,
-    /// Member requests submitted.
-    pub drive_requests: u64,
-    /// Messages sent to other reactors.
-    pub messages: u64,
-    /// User bytes copied.
-    pub bytes_copied: u64,
-    /// Media errors that were answered from redundancy.
-    pub media_errors: u64,
-    /// Blocks rewritten after a media error.
-    pub rewrites: u64,
-    /// Cells that a scrub has looked at.
-    pub scrubbed_cells: u64,
-    /// Blocks at which a scrub found something.
-    pub scrub_found: u64,
-    /// Of these, those that it has repaired.
-    pub scrub_repaired: u64,
-    /// Times that a member became slow, as seen from this shard.
-    pub slow_spells: u64,
-    /// Tickets that were planned around slow members.
-    pub detours: u64,
-    /// Member requests that were given up because their drive did not answer.
-    pub abandoned: u64,
-    /// Member requests that failed and waited to be made again.
-    pub held: u64,
-}
-
 /// Who waits for a member request.
 #[derive(Clone, Copy, Debug, Default)]
 enum IoOwner {
@@ -201,6 +165,8 @@ enum IoOwner {
     Abandoned { grave: Option<u32> },
     /// Nobody but whoever waits for the member.
     Probe,
+    /// Nobody: how long the drive takes is of interest.
+    Trial,
     /// Nobody but whoever asks which members are gone besides one.
     RollCall { serial: u32 },
     /// Requests of which it is not known what their errors mean.
@@ -248,6 +214,7 @@ pub struct Shard {
     buffers: Buffers,
     reports: Vec<MemberFailure>,
     late: Late,
+    pacing: Pacing,
     hold: Hold,
     background: Background,
     throttle: Throttle,
@@ -307,6 +274,7 @@ impl Shard {
             begun: table.transpose().map_err(ShardError::Memory)?,
             reports: Vec::with_capacity(map.members.len()),
             late: Late::new(room.patience, &map),
+            pacing: Pacing::new(&map),
             hold: Hold::new(room.tickets).map_err(ShardError::Memory)?,
             background: Background::new(&map),
             throttle: Throttle::new(room.makes_way),
@@ -453,6 +421,7 @@ impl Shard {
             IoOwner::Probe | IoOwner::RollCall { .. } | IoOwner::Doubt => {
                 self.ping_done(done, status, io);
             }
+            IoOwner::Trial => self.trial_done(done.member),
         }
     }
 
@@ -466,6 +435,7 @@ impl Shard {
         moved += self.advance_tickets(io);
         moved += self.advance_background(io);
         moved += self.advance_regions(io);
+        self.advance_paces(io);
         moved += self.coordinate(io);
         moved
     }

@@ -25,7 +25,7 @@ mod spec;
 mod sysfs;
 mod uring;
 
-pub use counters::{DriveCounters, LATENCY_BUCKETS, OperationCounters, PortCounters};
+pub use counters::{DriveCounters, OperationCounters, PortCounters};
 pub use drive::Drive;
 pub use error::{OpenError, OpenErrorKind, PortError, PortErrorKind};
 pub use fault::Fault;

@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 use array::format::ArrayConfig;
 use array::{
     ArrayMap, Begun, BegunSpace, Command, Coordinator, CoordinatorSettings, Event, Geometry,
-    HoldStatus, LogSpace, MapIdentity, MemberPlace, PassStatus, Refusal, RegionMap, Room,
-    ScrubStatus, Shard, ShardCounters, Shared, Suspects, WallClock, initial_map,
+    HoldStatus, LogSpace, MapIdentity, MemberPace, MemberPlace, PassStatus, Refusal, RegionMap,
+    Room, ScrubStatus, Shard, ShardCounters, Shared, Suspects, WallClock, initial_map,
 };
 use block::{Cookie, Operation, Part, Request, Status};
 use drive::{Drive, DriveCounters, Port, PortCounters, PortOptions};
@@ -100,6 +100,8 @@ pub struct ArrayState {
     pub hold: Option<HoldStatus>,
     /// Member requests that failed and wait to be made again, on all reactors.
     pub held: usize,
+    /// By member, how it keeps up with its peers; empty when nothing was compared yet.
+    pub paces: Vec<MemberPace>,
 }
 
 /// One reactor, for status and metrics.
@@ -422,12 +424,12 @@ impl Engine {
     #[must_use]
     pub fn array_state(&self, array: ArrayIndex) -> Option<ArrayState> {
         let home = self.handle(self.home(array));
-        let (config, map, pass, scrub, hold) = home
+        let (config, map, pass, scrub, (hold, paces)) = home
             .call(move |core| {
                 let shard = core.shard(array)?;
                 let config = shard.coordinator()?.config().clone();
                 let (pass, scrub) = (shard.pass_status(), shard.scrub_status()?);
-                let hold = shard.hold_status();
+                let hold = (shard.hold_status(), shard.paces());
                 Some((config, core.map(array)?, pass, scrub, hold))
             })
             .ok()??;
@@ -460,6 +462,7 @@ impl Engine {
             pending,
             hold,
             held,
+            paces,
         })
     }
 

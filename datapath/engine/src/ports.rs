@@ -2,10 +2,10 @@
 
 use crate::shares::Shares;
 use array::{Event, Io, MemberRequest, Message};
-use block::{Completion, Cookie, Full};
+use block::{Completion, Cookie, Full, Histogram};
 use drive::{DriveRequest, Port};
 use queues::Post;
-use units::{ArrayIndex, Instant, ReactorIndex};
+use units::{ArrayIndex, DriveIndex, Instant, ReactorIndex};
 
 /// Credits to each reactor that work may not use.
 const INBOX_RESERVE: usize = 4 * units::limits::ARRAYS_MAX;
@@ -80,6 +80,11 @@ impl Io for Ports<'_> {
             .submit(request)
             .expect("the shard looked at the room");
         self.shares.drives.taken(self.array);
+    }
+
+    fn times(&self, drive: DriveIndex) -> Option<[&Histogram; 2]> {
+        let counters = self.port.counters(drive)?;
+        Some([&counters.read_times, &counters.write_times])
     }
 
     fn ask(&mut self, to: ReactorIndex, message: Message) -> Result<(), Full<Message>> {

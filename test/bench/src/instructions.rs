@@ -24,7 +24,7 @@ use array::{
     MapMember, MapState, MemberRequest, Message, RegionMap, RegionSpace, Room, Shard, Shared,
     Suspects,
 };
-use block::{Completion, Cookie, Full, Request, Status};
+use block::{Completion, Cookie, Full, Histogram, Request, Status};
 use guest::{Driver, Layout, Memory, Options, Part};
 use memory::{Mapping, Region, RegionTable};
 use units::limits::BUCKETS;
@@ -76,6 +76,9 @@ impl Io for Null {
     fn drive(&mut self, request: MemberRequest) {
         self.member_requests += 1;
         self.taken.push(request.cookie);
+    }
+    fn times(&self, _: DriveIndex) -> Option<[&Histogram; 2]> {
+        None
     }
     fn ask(&mut self, _: ReactorIndex, message: Message) -> Result<(), Full<Message>> {
         Err(Full(message))

@@ -1,10 +1,11 @@
 //! A simulated drive: what is durable, what its cache holds, what is under way, and how it fails.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use array::MemberRequest;
-use block::{Operation, Status};
-use units::{ReactorIndex, bytes_u64, bytes_usize};
+use block::{Histogram, Operation, Status};
+use units::{Instant, ReactorIndex, bytes_u64, bytes_usize};
 
 use crate::random::Random;
 use crate::store::Store;
@@ -18,6 +19,7 @@ struct Taken {
     bytes: Vec<u8>,
     /// Of a flush: what it covers.
     began: u64,
+    at: Instant,
 }
 
 /// Requests that will fail: the `after`-th of its kind from now on, and `count - 1` after it.
@@ -59,6 +61,10 @@ pub struct SimDrive {
     pub refuses: Option<(u64, Status)>,
     /// The drive answers nothing at all for now.
     pub hung: bool,
+    /// It takes many times as long over everything.
+    pub drags: bool,
+    /// By reactor: how long reads and writes took.
+    times: Vec<[Histogram; 2]>,
     /// What fails.
     pub failing: Option<Failing>,
     /// Something was wrong with it once: it may be excluded.
@@ -72,12 +78,14 @@ pub struct SimDrive {
 }
 
 const BLOCK: u64 = 512;
+/// What a drive that is well takes at the most.
+const QUICK: Duration = Duration::from_micros(250);
 /// What a full host has room for, or not.
 const SPELL_BYTES: u64 = 32 << 10;
 
 impl SimDrive {
     /// Takes a request.
-    pub fn submit(&mut self, reactor: ReactorIndex, request: MemberRequest) {
+    pub fn submit(&mut self, (reactor, at): (ReactorIndex, Instant), request: MemberRequest) {
         let mut bytes = Vec::new();
         if request.operation == Operation::Write {
             bytes.resize(bytes_usize(request.length), 0);
@@ -98,6 +106,7 @@ impl SimDrive {
             request,
             bytes,
             began,
+            at,
         });
     }
 
@@ -127,7 +136,7 @@ impl SimDrive {
     /// Whether nothing is wrong with it.
     #[must_use]
     pub fn is_well(&self) -> bool {
-        let here = !self.gone && !self.hung && !self.is_under_a_spell();
+        let here = !self.gone && !self.hung && !self.drags && !self.is_under_a_spell();
         here && self.failing.is_none() && self.bad.is_empty()
     }
 
@@ -148,6 +157,7 @@ impl SimDrive {
         self.gone = false;
         self.end_spell();
         self.hung = false;
+        self.drags = false;
         self.failing = None;
         self.bad.clear();
     }
@@ -228,6 +238,7 @@ impl SimDrive {
     /// Finishes one request, by chance.
     pub fn finish_one(
         &mut self,
+        now: Instant,
         random: &mut Random,
     ) -> Option<(ReactorIndex, MemberRequest, Status)> {
         if self.taken.is_empty() || self.hung {
@@ -238,9 +249,32 @@ impl SimDrive {
             request,
             bytes,
             began,
+            at,
         } = self.taken.remove(self.next_to_finish(random));
         let status = self.carry_out(&request, &bytes, began);
+        self.count((reactor, request.operation), now.since(at));
         Some((reactor, request, status))
+    }
+
+    fn count(&mut self, (reactor, operation): (ReactorIndex, Operation), took: Duration) {
+        let kind = match operation {
+            Operation::Read => 0,
+            Operation::Write => 1,
+            Operation::Flush | Operation::Discard | Operation::WriteZeroes => return,
+        };
+        if self.times.len() <= reactor.at() {
+            self.times.resize_with(reactor.at() + 1, Default::default);
+        }
+        // Chance does not make a drive slow that is well.
+        let took = if self.drags { took } else { took.min(QUICK) };
+        let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.times[reactor.at()][kind].record(nanoseconds);
+    }
+
+    /// How long reads and writes of a reactor took.
+    #[must_use]
+    pub fn times(&self, reactor: ReactorIndex) -> Option<[&Histogram; 2]> {
+        self.times.get(reactor.at()).map(|times| times.each_ref())
     }
 
     /// Any request, and often the oldest: a drive that is well does not leave one for long.
@@ -309,6 +343,7 @@ impl SimDrive {
     /// nothing: one that fails now loses what nobody will ever be told of.
     pub fn process_dies(&mut self, random: &mut Random) {
         self.store.process_dies();
+        self.times.clear();
         let mut taken = std::mem::take(&mut self.taken);
         while !taken.is_empty() {
             let Taken { request, bytes, .. } = taken.swap_remove(random.position(taken.len()));
@@ -320,6 +355,7 @@ impl SimDrive {
 
     /// Power fails: any part of the cache and of what was taken is stored, block by block.
     pub fn power_fails(&mut self, random: &mut Random) {
+        self.times.clear();
         let kept = 1000 * random.below(3) / 2;
         self.store.power_fails(|| random.happens(kept));
         for Taken { request, bytes, .. } in std::mem::take(&mut self.taken) {

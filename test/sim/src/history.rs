@@ -78,6 +78,10 @@ pub struct Outcome {
     pub rotten: u64,
     /// Members left out because they did not answer.
     pub late: u64,
+    /// Members that lagged behind their peers, and those left out for it.
+    pub lagged: u64,
+    /// See `lagged`.
+    pub left_behind: u64,
     /// Members that came back, and regions that they had missed of all that there are.
     pub returned: u64,
     /// See `returned`.
@@ -481,6 +485,7 @@ impl History {
         world.outside.starved = None;
         for drive in &mut world.outside.drives {
             drive.hung = false;
+            drive.drags = false;
         }
     }
 
@@ -517,6 +522,8 @@ impl History {
                     let hurt = now.is_none_or(hurt) || before.is_none_or(hurt);
                     assert!(self.client.doomed || hurt, "{member} is well: {event:?}");
                 }
+                Event::MemberLags { .. } => self.outcome.lagged += 1,
+                Event::MemberLeftBehind { member, .. } => self.judge_left(world, member),
                 Event::Scrubbed(finding) => self.judge_finding(&finding),
                 Event::MemberReturned { regions, .. } => {
                     let space = self.superblock(MemberIndex(0), Uuid::nil()).regions();
@@ -528,6 +535,17 @@ impl History {
                 _ => {}
             }
         }
+    }
+
+    /// A member is left out although it does what it is asked: another may be lost besides.
+    fn judge_left(&mut self, world: &World, member: MemberIndex) {
+        self.outcome.left_behind += 1;
+        let map = world.shards[world.home].map();
+        let group = self.geometry.group_members();
+        let first = member.at() / group * group;
+        let others = (first..first + group).filter(|&other| other != member.at());
+        let left = others.filter(|&other| map.members[other].state == MapState::InSync);
+        assert!(left.count() > self.geometry.data(), "{member} was needed");
     }
 
     fn done(&mut self, world: &mut World, id: u64, result: Result<(), Refusal>) {

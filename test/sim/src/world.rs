@@ -10,7 +10,7 @@ use array::{
     MemberPlace, MemberRequest, Message, Patience, Refusal, RegionMap, RegionSpace, Room,
     ScrubRecord, Shard, Shared, Suspects, WallClock, Yield, initial_map,
 };
-use block::{Completion, Full, Request, Status};
+use block::{Completion, Full, Histogram, Request, Status};
 use units::limits::BUCKETS;
 use units::{ArrayIndex, DriveIndex, Instant, MemberIndex, ReactorIndex, StripeIndex, Update};
 use uuid::Uuid;
@@ -25,6 +25,8 @@ const CREDITS: usize = 8;
 const HOME: usize = 0;
 /// The most that one event takes while members are waited for.
 const HOLD_NANOSECONDS: u64 = 3_000_000;
+/// Of a thousand times, a drive that drags answers so often when another would.
+const DRAGS: u64 = 400;
 /// Idle regions are clean after so long: often in a history, and not at once.
 const CLEAR_AFTER: Duration = Duration::from_millis(20);
 /// Often in a history in which time goes fast.
@@ -69,7 +71,11 @@ impl Io for Ports<'_> {
         }
     }
     fn drive(&mut self, request: MemberRequest) {
-        self.outside.drives[request.drive.at()].submit(self.me, request);
+        let now = self.outside.now;
+        self.outside.drives[request.drive.at()].submit((self.me, now), request);
+    }
+    fn times(&self, drive: DriveIndex) -> Option<[&Histogram; 2]> {
+        self.outside.drives[drive.at()].times(self.me)
     }
     fn ask(&mut self, to: ReactorIndex, message: Message) -> Result<(), Full<Message>> {
         assert_ne!(to, self.me, "a shard does not write to itself");
@@ -375,8 +381,11 @@ impl World {
         let Some(drive) = (first..count).chain(0..first).find(busy) else {
             return;
         };
+        if self.outside.drives[drive].drags && !self.random.happens(DRAGS) {
+            return;
+        }
         let Some((reactor, request, status)) =
-            self.outside.drives[drive].finish_one(&mut self.random)
+            self.outside.drives[drive].finish_one(self.outside.now, &mut self.random)
         else {
             return;
         };
@@ -464,6 +473,8 @@ pub fn room(reactors: usize) -> Room {
             look: Duration::ZERO,
             slow: 30,
             late: 300,
+            window: Duration::from_millis(10),
+            enough: 2,
         },
         // A history is short: decisions at every few requests.
         makes_way: Yield {

@@ -15,7 +15,9 @@ use array::{
     ArrayMap, Event, Geometry, GeometryParameters, Io, LogSpace, MapMember, MapState,
     MemberRequest, Message, RegionMap, RegionSpace, Room, Shard, Shared, Suspects,
 };
-use block::{Completion, Cookie, Full, Operation, Part, Request as BlockRequest, Status};
+use block::{
+    Completion, Cookie, Full, Histogram, Operation, Part, Request as BlockRequest, Status,
+};
 use drive::{Drive, DriveRequest, Port, PortOptions};
 use guest::Memory;
 use memory::SegmentSlots;
@@ -99,6 +101,11 @@ impl Io for World {
         self.port
             .submit(request)
             .expect("the shard looked at the room");
+    }
+
+    fn times(&self, _: DriveIndex) -> Option<[&Histogram; 2]> {
+        // Nothing is decided here.
+        None
     }
 
     fn ask(&mut self, _: ReactorIndex, message: Message) -> Result<(), Full<Message>> {

@@ -189,6 +189,7 @@ fn engine(cores: &[u16], drives: Vec<DriveView>) -> Known {
         state: MemberState::Online,
         drive: Some(drive.name.clone()),
         cause: None,
+        pace: None,
     });
     let array = ArrayView {
         name: "a".into(),

@@ -1,10 +1,12 @@
-//! One member hangs: what the others can answer is answered without it, and then it is out.
+//! One member hangs: what the others can answer is answered without it, and then it is out. Or it
+//! takes many times as long as the others.
 
 use std::cell::RefCell;
 use std::time::Duration;
 
 use array::{Patience, Room};
 use control::Engine;
+use control::request::Level;
 use control::view::{ArrayState, MemberState};
 use drive::Fault;
 
@@ -132,4 +134,103 @@ fn drives_that_are_all_slow_are_not_read_around() {
     for name in ["one", "two", "three"] {
         bench.host.state().drives[name].drive.clear_faults();
     }
+}
+
+/// All of a volume: where the chunks of a few lie is not even.
+const CHUNKS: u64 = MIB >> 16;
+
+/// Windows that are short, and few requests say enough.
+fn hasty() -> Tuning {
+    let patience = Patience {
+        window: Duration::from_millis(30),
+        enough: 3,
+        ..Patience::default()
+    };
+    Tuning {
+        room: Room {
+            patience,
+            ..Room::default()
+        },
+        ..Tuning::default()
+    }
+}
+
+/// A guest of array `tank` that has filled its volume.
+fn reader(bench: &Bench) -> Guest {
+    let volume = volume_of("first", "tank", MIB);
+    bench.host.create_volume(&volume).expect("room");
+    let export = export_of(bench, "first", "first");
+    bench.host.create_export(&export).expect("served");
+    let mut first = guest(bench, "first");
+    for chunk in 0..CHUNKS {
+        let byte = u8::try_from(chunk).expect("few");
+        first.fill(chunk * SECTORS_PER_CHUNK, byte + 1);
+    }
+    first
+}
+
+#[test]
+fn a_member_that_is_slow_for_long_is_read_around_and_without_a_spare_parity_it_stays() {
+    let bench = Bench::tank_of(Level::Raid5, &["one", "two", "three"], hasty());
+    let first = RefCell::new(reader(&bench));
+    bench.inject("two", Fault::Delay(Duration::from_millis(6)));
+    let pace = |bench: &Bench| bench.array("tank").members[1].pace.clone();
+    let read_all = || {
+        for chunk in 0..CHUNKS {
+            let byte = u8::try_from(chunk).expect("few");
+            let found = first.borrow_mut().read(chunk * SECTORS_PER_CHUNK);
+            assert_eq!(found, [byte + 1; 4096]);
+        }
+    };
+    wait_until("the slow member is known as one", || {
+        read_all();
+        pace(&bench).is_some_and(|pace| pace.lags)
+    });
+    let known = pace(&bench).expect("it was there");
+    assert!(known.slow_seconds >= 5, "{known:?}");
+    assert!(
+        known.read_p99_us.is_some_and(|p99| p99 >= 6_000),
+        "{known:?}"
+    );
+    assert!(
+        bench.array("tank").members[0]
+            .pace
+            .as_ref()
+            .is_some_and(|pace| !pace.lags)
+    );
+    // It is tried all the same, so that it stays known how slow it is.
+    wait_until("many windows are slow", || {
+        read_all();
+        pace(&bench).is_some_and(|pace| pace.slow_seconds > 40)
+    });
+    let index = bench.host.state().arrays["tank"].index;
+    let state = bench.host.engine.array_state(index).expect("it runs");
+    let sum = |of: fn(&array::ShardCounters) -> u64| state.counters.iter().map(of).sum::<u64>();
+    assert!(sum(|counters| counters.trials) > 0);
+    assert!(sum(|counters| counters.detours) > 0);
+    assert_eq!(sum(|counters| counters.left_behind), 0);
+    assert_eq!(bench.array("tank").state, ArrayState::Optimal);
+}
+
+#[test]
+fn a_member_that_is_slow_for_longer_is_left_out_when_one_more_may_be_lost() {
+    let drives = ["one", "two", "three", "four"];
+    let bench = Bench::tank_of(Level::Raid6, &drives, hasty());
+    wait_until("parity is right everywhere", || {
+        bench.array("tank").jobs.is_empty()
+    });
+    let first = RefCell::new(reader(&bench));
+    bench.inject("two", Fault::Delay(Duration::from_millis(6)));
+    wait_until("the slow member is out", || {
+        for chunk in 0..CHUNKS {
+            let byte = u8::try_from(chunk).expect("few");
+            let found = first.borrow_mut().read(chunk * SECTORS_PER_CHUNK);
+            assert_eq!(found, [byte + 1; 4096]);
+        }
+        bench.array("tank").state == ArrayState::Degraded
+    });
+    let member = &bench.array("tank").members[1];
+    assert_eq!(member.state, MemberState::Failed);
+    assert_eq!(member.cause.as_deref(), Some("did not answer in time"));
+    assert_eq!(member.pace, None);
 }

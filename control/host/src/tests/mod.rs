@@ -145,12 +145,16 @@ impl Bench {
     }
 
     fn tank_tuned(tuning: Tuning) -> Bench {
+        Bench::tank_of(Level::Raid5, &["one", "two", "three"], tuning)
+    }
+
+    fn tank_of(level: Level, drives: &[&str], tuning: Tuning) -> Bench {
         let folder = Arc::new(tempfile::tempdir().expect("a folder"));
         let bench = Bench::tuned(folder, tuning);
-        for name in ["one", "two", "three"] {
+        for name in drives {
             bench.memory(name);
         }
-        bench.create("tank", Level::Raid5, &["one", "two", "three"]);
+        bench.create("tank", level, drives);
         bench
     }
 

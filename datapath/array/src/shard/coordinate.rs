@@ -111,6 +111,9 @@ impl Shard {
         if self.renew(io) > 0 {
             return 1;
         }
+        if self.wants_to_leave() {
+            return self.leave_behind(io);
+        }
         let retired = self.advance_retire(io);
         if retired > 0 {
             return retired;
@@ -266,7 +269,7 @@ impl Shard {
         self.claim_progress(&mut commit.config);
     }
 
-    fn prepare_fail(
+    pub(super) fn prepare_fail(
         &mut self,
         commit: &mut Commit,
         member: MemberIndex,

@@ -267,6 +267,7 @@ impl Shard {
             IoOwner::Nobody
             | IoOwner::Abandoned { .. }
             | IoOwner::Probe
+            | IoOwner::Trial
             | IoOwner::RollCall { .. }
             | IoOwner::Doubt => false,
             // Whoever writes records decides about members.
@@ -428,6 +429,7 @@ impl Shard {
                 | IoOwner::Metadata
                 | IoOwner::Region
                 | IoOwner::Probe
+                | IoOwner::Trial
                 | IoOwner::Doubt
                 | IoOwner::RollCall { .. } => false,
             });
@@ -463,6 +465,7 @@ impl Shard {
                 | IoOwner::Region
                 | IoOwner::Clear
                 | IoOwner::Probe
+                | IoOwner::Trial
                 | IoOwner::Doubt
                 | IoOwner::RollCall { .. } => false,
             });

@@ -3,6 +3,7 @@
 //!
 //! * A member is *slow* while a request to it is older than 30 ms and than four times what is usual
 //!   among its peers. Reads go around it: they are reconstructed, or another copy is read.
+//! * One that answers, but lags behind its peers (`crate::laggards`), is read around too.
 //! * A member that was asked and has answered nothing for 3 s is *late*: its home excludes it, if
 //!   the array can do without it and no stripe waits for a resync. Else it is waited for. One that
 //!   answers something has a long queue.
@@ -41,6 +42,10 @@ pub struct Patience {
     pub slow: u32,
     /// Looks after which a member that does not answer anything is excluded.
     pub late: u32,
+    /// For so long at a time members are compared with their peers.
+    pub window: Duration,
+    /// Fewer requests to a member in that time say nothing.
+    pub enough: u64,
 }
 
 impl Default for Patience {
@@ -49,6 +54,8 @@ impl Default for Patience {
             look: Duration::from_millis(10),
             slow: 3,
             late: 300,
+            window: Duration::from_secs(1),
+            enough: 50,
         }
     }
 }
@@ -69,7 +76,7 @@ struct Grave {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Late {
-    patience: Patience,
+    pub(super) patience: Patience,
     /// Looks so far.
     pub(super) now: u32,
     next: Option<Instant>,
@@ -83,7 +90,7 @@ pub(super) struct Late {
     usual: Vec<u32>,
     /// By member: slow as seen from here.
     slow: Vec<bool>,
-    /// Some member is slow, as seen from any shard.
+    /// Some member is slow, as seen from any shard, or lags.
     pub(super) any_slow: bool,
     graves: Vec<Grave>,
 }
@@ -109,7 +116,7 @@ impl Late {
 impl Shard {
     /// When the drives are to be looked at again.
     pub(super) fn look_deadline(&self) -> Option<Instant> {
-        let looks = self.ios.in_use() > 0 || self.late.slow.contains(&true);
+        let looks = self.ios.in_use() > 0 || self.late.slow.contains(&true) || self.has_trials();
         self.late.next.filter(|_| looks)
     }
 
@@ -135,6 +142,9 @@ impl Shard {
         self.measure();
         self.call_slow();
         self.report_late();
+        if self.late.any_slow {
+            self.try_laggards(io);
+        }
         self.abandon_what_is_out(io) + self.abandon_records(io)
     }
 
@@ -189,7 +199,8 @@ impl Shard {
                 self.shared.call_slow(position, self.me, slow);
                 self.counters.slow_spells += u64::from(slow);
             }
-            self.late.any_slow |= self.shared.is_slow(position);
+            let lags = self.shared.lags(MemberIndex::from_at(position));
+            self.late.any_slow |= lags || self.shared.is_slow(position);
         }
     }
 
@@ -241,15 +252,16 @@ impl Shard {
         if may_differ && !planted::is(Fault::DetourOverUntrusted) {
             return slow;
         }
-        for position in 0..self.map.members.len() {
-            if !self.shared.is_slow(position) {
-                continue;
-            }
-            let role = self.geometry().role(stripe, MemberIndex::from_at(position));
+        let all = || (0..self.map.members.len()).map(MemberIndex::from_at);
+        // What does not answer is worse than what takes long.
+        let stuck = all().filter(|member| self.shared.is_slow(member.at()));
+        let lag = all().filter(|&member| self.shared.lags(member));
+        for member in stuck.chain(lag) {
+            let role = self.geometry().role(stripe, member);
             let Some(role) = role.filter(|role| !lost.has(*role)) else {
                 continue;
             };
-            if lost.len() + slow.len() < self.geometry().parity() {
+            if lost.len() + slow.with(role).len() <= self.geometry().parity() {
                 slow = slow.with(role);
             }
         }
@@ -302,6 +314,7 @@ impl Shard {
                 | IoOwner::LogFlush
                 | IoOwner::Region
                 | IoOwner::Probe
+                | IoOwner::Trial
                 | IoOwner::RollCall { .. }
                 | IoOwner::Doubt
                 | IoOwner::Clear => true,
@@ -409,6 +422,7 @@ impl Shard {
             | IoOwner::Region
             | IoOwner::Clear
             | IoOwner::Probe
+            | IoOwner::Trial
             | IoOwner::RollCall { .. }
             | IoOwner::Doubt
             | IoOwner::Abandoned { .. } => None,

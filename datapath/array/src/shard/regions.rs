@@ -157,7 +157,11 @@ impl Shard {
             return waits.min();
         };
         let runs = coordinator.started && !coordinator.stopped && !self.map.is_broken();
-        let own = [coordinator.keeper.deadline(), self.scrub_deadline()];
+        let own = [
+            coordinator.keeper.deadline(),
+            self.scrub_deadline(),
+            self.pace_deadline(),
+        ];
         let own = own.into_iter().flatten().filter(|_| runs);
         let own = own.chain(self.renewal_deadline());
         own.chain(waits).chain(coordinator.hold.deadline()).min()

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use block::Status;
+use block::{Histogram, LATENCY_BUCKETS, Status};
 use units::limits::REACTORS_MAX;
 use units::{MemberIndex, ReactorIndex};
 use uuid::Uuid;
@@ -39,6 +39,10 @@ pub struct Shared {
     latencies: Vec<AtomicU64>,
     /// How fast the open pass may go: bytes per second and drive.
     rate: AtomicU64,
+    /// By member, reads and writes, and bucket: requests that took so long, on all shards.
+    times: Vec<[[AtomicU64; LATENCY_BUCKETS]; 2]>,
+    /// By member: it lags behind its peers.
+    laggards: Vec<AtomicBool>,
     /// Which regions may be written.
     pub(super) regions: Arc<RegionStates>,
     pub(super) array: Uuid,
@@ -74,6 +78,8 @@ impl Shared {
             heard: (0..members).map(|_| AtomicU32::new(0)).collect(),
             latencies: (0..REACTORS_MAX).map(|_| AtomicU64::new(0)).collect(),
             rate: AtomicU64::new(UNLIMITED),
+            times: (0..members).map(|_| no_times()).collect(),
+            laggards: (0..members).map(|_| AtomicBool::new(false)).collect(),
         })
     }
 
@@ -172,6 +178,38 @@ impl Shared {
         self.heard[position].load(Ordering::Relaxed)
     }
 
+    /// Requests to a member, reads or writes, that took as long as this bucket says.
+    pub(super) fn add_times(&self, (position, kind, bucket): (usize, usize, usize), more: u64) {
+        self.times[position][kind][bucket].fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// How long all reads of a member took, or all writes.
+    pub(super) fn times(&self, (position, kind): (usize, usize)) -> Histogram {
+        let words = &self.times[position][kind];
+        let mut times = Histogram::default();
+        for (count, word) in times.buckets.iter_mut().zip(words) {
+            *count = word.load(Ordering::Relaxed);
+        }
+        times
+    }
+
+    /// Says whether a member lags behind its peers.
+    pub(super) fn call_laggard(&self, member: MemberIndex, lags: bool) {
+        self.laggards[member.at()].store(lags, Ordering::Relaxed);
+    }
+
+    /// Whether a member lags behind its peers. A hint, like `is_slow`.
+    pub(super) fn lags(&self, member: MemberIndex) -> bool {
+        self.laggards[member.at()].load(Ordering::Relaxed)
+    }
+
+    /// Whether any member does.
+    pub(super) fn any_lags(&self) -> bool {
+        self.laggards
+            .iter()
+            .any(|lags| lags.load(Ordering::Relaxed))
+    }
+
     /// Whether some shard finds a member slow. A hint: reading it is not wrong.
     #[must_use]
     pub fn is_slow(&self, position: usize) -> bool {
@@ -212,4 +250,8 @@ impl Shared {
         }
         self.flushing[member.at()].fetch_sub(1, Ordering::SeqCst);
     }
+}
+
+fn no_times() -> [[AtomicU64; LATENCY_BUCKETS]; 2] {
+    std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0)))
 }

@@ -2,14 +2,7 @@
 
 use std::time::Duration;
 
-use block::Operation;
-
-/// Buckets of the latency histogram.
-pub const LATENCY_BUCKETS: usize = 96;
-/// Buckets per power of two: a bucket is at most a quarter wider than its lower bound.
-const STEPS: u32 = 4;
-/// The first power of two with buckets of its own: all below 1.024 µs is one bucket.
-const FIRST_POWER: u32 = 10;
+use block::{Histogram, LATENCY_BUCKETS, Operation};
 
 /// How long requests took, from the pop to the answer, in buckets of growing width.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,31 +26,8 @@ impl Latency {
     /// Counts one request.
     pub fn record(&mut self, took: Duration) {
         let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        self.buckets[Latency::bucket_of(nanoseconds)] += 1;
+        self.buckets[Histogram::bucket_of(nanoseconds)] += 1;
         self.sum_ns = self.sum_ns.saturating_add(nanoseconds);
-    }
-
-    /// The bucket that holds a duration.
-    #[must_use]
-    pub fn bucket_of(nanoseconds: u64) -> usize {
-        let power = nanoseconds.max(1).ilog2();
-        if power < FIRST_POWER {
-            return 0;
-        }
-        let step = nanoseconds >> (power - STEPS.ilog2()) & u64::from(STEPS - 1);
-        let bucket = u64::from((power - FIRST_POWER) * STEPS) + step + 1;
-        units::bytes_usize(bucket).min(LATENCY_BUCKETS - 1)
-    }
-
-    /// The first duration, in nanoseconds, that is too long for a bucket; `None` for the last.
-    #[must_use]
-    pub fn end_of_bucket(bucket: usize) -> Option<u64> {
-        if bucket + 1 >= LATENCY_BUCKETS {
-            return None;
-        }
-        let bucket = u32::try_from(bucket).ok()?;
-        let (power, step) = (FIRST_POWER + bucket / STEPS, bucket % STEPS);
-        Some((u64::from(STEPS + step)) << (power - STEPS.ilog2()))
     }
 
     /// How many requests were counted.
@@ -142,26 +112,5 @@ impl Counters {
             Some(Operation::WriteZeroes) => self.write_zeroes += 1,
             None => self.others += 1,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_duration_is_in_the_bucket_whose_bounds_hold_it() {
-        let mut begin = 0;
-        for bucket in 0..LATENCY_BUCKETS - 1 {
-            let end = Latency::end_of_bucket(bucket).unwrap();
-            assert!(end > begin, "bucket {bucket}");
-            assert_eq!(Latency::bucket_of(begin), bucket, "first of {bucket}");
-            assert_eq!(Latency::bucket_of(end - 1), bucket, "last of {bucket}");
-            begin = end;
-        }
-        assert_eq!(Latency::bucket_of(begin), LATENCY_BUCKETS - 1);
-        assert_eq!(Latency::bucket_of(u64::MAX), LATENCY_BUCKETS - 1);
-        assert_eq!(Latency::end_of_bucket(LATENCY_BUCKETS - 1), None);
-        assert!(begin > 10_000_000_000, "ten seconds are not in the last");
     }
 }

@@ -19,7 +19,7 @@ mod session;
 mod socket;
 mod system;
 
-pub use counters::{Counters, LATENCY_BUCKETS, Latency};
+pub use counters::{Counters, Latency};
 pub use host::{Host, MemoryChange, QueueKey, SessionEvent};
 pub use profile::{
     Access, CONFIG_BYTES_MAX, CacheMode, Configuration, FRONT_END_QUEUES_MAX, Profile, RangeLimits,

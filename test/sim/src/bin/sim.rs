@@ -62,6 +62,8 @@ fn main() -> ExitCode {
         begun,
         rotten,
         late,
+        lagged,
+        left_behind,
         returned,
         missed,
         refused,
@@ -75,7 +77,8 @@ fn main() -> ExitCode {
         "{run} seeds from {}: {failed} failed, {per_second:.1} seeds/s, {answered} requests, \
          {crashes} stops ({logged} on the log, \
          {begun} kills with the loss of a member), {probed} torn blocks written, \
-         {rotten} rotten blocks scrubbed, {late} members late, \
+         {rotten} rotten blocks scrubbed, {late} members late, {lagged} lagged \
+         ({left_behind} left behind), \
          {returned} members returned that lacked {permille} in \
          1000 of their regions ({refused} might not), \
          {spells} spells ({given_up} given up), {joined} writes joined, \
@@ -97,6 +100,8 @@ fn add(total: &mut Outcome, outcome: &Outcome) {
     total.begun += outcome.begun;
     total.rotten += outcome.rotten;
     total.late += outcome.late;
+    total.lagged += outcome.lagged;
+    total.left_behind += outcome.left_behind;
     total.returned += outcome.returned;
     total.missed.0 += outcome.missed.0;
     total.missed.1 += outcome.missed.1;

@@ -3,10 +3,14 @@
 #[allow(clippy::wildcard_imports, reason = "one type in several files")]
 use super::*;
 
+/// A member with so many slow windows may be left out soon.
+const MAY_LEAVE: u32 = 25;
+
 impl History {
     /// Members of the group of `member` that are out or may be soon.
     pub(super) fn out(&self, world: &World, member: usize) -> usize {
         let map = world.shards[world.home].map();
+        let paces = world.shards[world.home].paces();
         let group = self.geometry.group_members();
         let first = member / group * group;
         let failing = self.given.is_some_and(|(_, given)| given == Given::Fail);
@@ -17,7 +21,10 @@ impl History {
                 let drive = &world.outside.drives[drive.at()];
                 drive.is_well() && !self.client.has_pending(drive.met_bad)
             };
-            member.state != MapState::InSync || !member.drive.is_some_and(well)
+            let leaves = paces
+                .get(*position)
+                .is_some_and(|pace| pace.slow_windows >= MAY_LEAVE);
+            member.state != MapState::InSync || !member.drive.is_some_and(well) || leaves
         };
         (first..first + group).filter(out).count() + usize::from(failing)
     }
@@ -36,6 +43,7 @@ impl History {
                 800
             };
             drive.hung &= self.random.happens(stays);
+            drive.drags &= self.random.happens(950);
         }
         if self.is_spelled {
             // One thing at a time: some member may be about to be left out.
@@ -49,7 +57,7 @@ impl History {
             }
             return;
         }
-        match self.random.below(29) {
+        match self.random.below(32) {
             20..25 if self.strict && self.random.happens(500) => self.stop_after_a_return(world),
             20..25 => self.absence(world),
             25 | 26 => self.write_while_not_all_know(world),
@@ -63,6 +71,7 @@ impl History {
                 world.outside.starved = starves.then_some(reactor);
             }
             0 => self.hang(world),
+            29..32 => self.drag(world),
             1 => {
                 let to = self.random.position(world.shards.len());
                 world.outside.mail_is_slow[to] ^= true;
@@ -139,6 +148,31 @@ impl History {
         world.outside.drives[drive].hung = true;
         if self.random.happens(500) {
             self.await_late(world, position, drive);
+        }
+    }
+
+    /// A drive takes many times as long as the others for a while.
+    fn drag(&mut self, world: &mut World) {
+        let map = world.shards[world.home].map().clone();
+        let position = self.random.position(map.members.len());
+        let member = map.members[position];
+        let may = !self.torn && member.state == MapState::InSync;
+        if !may || self.out(world, position) >= self.spare_parity(position) {
+            return;
+        }
+        let drive = member.drive.expect("it is in sync").at();
+        world.outside.drives[drive].hurt = true;
+        world.outside.drives[drive].drags = true;
+        let stripe_blocks = u64::from(self.geometry.stripe_blocks());
+        let patience = [200, 1200][self.random.position(2)];
+        for _ in 0..patience {
+            if world.shards[world.home].map().members[position].state == MapState::Lost {
+                break;
+            }
+            if let Some(asked) = self.client.draw(&mut self.random, stripe_blocks) {
+                let _ = self.client.submit(asked, world);
+            }
+            self.turn(world, 20);
         }
     }
 

@@ -1,6 +1,6 @@
 //! How arrays look in a table.
 
-use control::view::{ArrayView, FoundArray, HeldMember, HoldView};
+use control::view::{ArrayView, FoundArray, HeldMember, HoldView, PaceView};
 
 use crate::cli::drive::place;
 use crate::output::{Row, or_dash, size, word};
@@ -78,7 +78,9 @@ impl Row for ArrayView {
                 .as_ref()
                 .map(|cause| format!(": {cause}"))
                 .unwrap_or_default();
-            let text = format!("{} {} {drive}{cause}", place.member, word(&place.state));
+            let pace = place.pace.as_ref().map(pace).unwrap_or_default();
+            let state = word(&place.state);
+            let text = format!("{} {state} {drive}{cause}{pace}", place.member);
             details.push(("member", text));
         }
         details.extend(
@@ -88,6 +90,30 @@ impl Row for ArrayView {
         );
         details
     }
+}
+
+/// How a member keeps up with its peers; nothing when nobody has asked it for much.
+fn pace(pace: &PaceView) -> String {
+    let kind = |name: &str, p99: Option<u64>| p99.map(|p99| format!("{name} {p99} us"));
+    let kinds = [
+        kind("reads", pace.read_p99_us),
+        kind("writes", pace.write_p99_us),
+    ];
+    let mut said: Vec<String> = Vec::new();
+    let kinds: Vec<String> = kinds.into_iter().flatten().collect();
+    if !kinds.is_empty() {
+        said.push(format!("99 of 100 {}", kinds.join(", ")));
+    }
+    if pace.slow_seconds > 0 {
+        said.push(format!(
+            "slower than its peers in {} of 300 s",
+            pace.slow_seconds
+        ));
+    }
+    if pace.lags {
+        said.push("read around".to_owned());
+    }
+    said.iter().map(|part| format!("; {part}")).collect()
 }
 
 /// What an array waits for, in a sentence.

@@ -1,0 +1,308 @@
+//! Members that take much longer than their peers, window after window, though they answer.
+//!
+//! Of each window of a second and each member it is known how long its reads and its writes took.
+//! The window is a *slow* one for a member when all but a hundredth of its reads (or writes) did
+//! not stay below a millisecond, nor below four times what the median of its peers did. Peers are
+//! the members in sync of its group. When it is slow for more members than the group has parity, it
+//! is for none: then the load is to blame, and nothing could be done. Nor is it for a member that
+//! had more than twice as many requests as the median of its peers: that one may simply be busy.
+//!
+//! * A member of which 5 of the last 60 windows were slow *lags*, and until none of them is.
+//! * One of which 30 of the last 300 were is to be left out, if the group can lose another one
+//!   besides, and no member was for this reason within the last hour.
+//!
+//! Both only if that is more than four times as many as the median of its peers had: drives of
+//! which each stumbles now and then are all alike. Windows in which nobody asked for anything do
+//! not count, nor do members of which few requests were made.
+
+use std::time::Duration;
+
+use block::Histogram;
+use units::limits::GROUP_MEMBERS_MAX;
+use units::{Instant, MemberIndex};
+
+use crate::planted::{self, Fault};
+
+/// A slow member takes so many times as long as its peers.
+const LONGER: u64 = 4;
+/// One that had so many times as many requests as its peers may be slow for that.
+const BUSIER: u64 = 2;
+/// Of one that lags, so many times fewer requests are enough: it is only tried.
+const FEWER: u64 = 8;
+/// What takes less is never slow, in nanoseconds.
+const LONG: u64 = 1_000_000;
+/// Slow windows, and of how many, that make a member a laggard.
+const LAGS: (u32, u32) = (5, 60);
+/// And that have it left out.
+const LEAVES: (u32, u32) = (30, 300);
+/// Between two members that are left out for this reason.
+const PAUSE: Duration = Duration::from_secs(3600);
+/// Words of 64 windows that are remembered: at least [`LEAVES`].
+const WORDS: usize = 5;
+
+/// Reads and writes.
+pub(crate) type Took = [Histogram; 2];
+
+/// What is known of one member.
+#[derive(Clone, Copy, Debug, Default)]
+struct Record {
+    /// Which drive it is of.
+    incarnation: u32,
+    /// Its last windows, the newest in the lowest bit: it was slow.
+    slow: [u64; WORDS],
+    lags: bool,
+    /// What its reads and writes took in the last window, in nanoseconds, if there were enough.
+    p99: [Option<u64>; 2],
+}
+
+impl Record {
+    /// A window has ended.
+    fn push(&mut self, slow: bool) {
+        let mut carry = u64::from(slow);
+        for word in &mut self.slow {
+            let next = *word >> 63;
+            *word = *word << 1 | carry;
+            carry = next;
+        }
+    }
+
+    /// Slow ones among the last so many windows.
+    fn slow_of(&self, windows: u32) -> u32 {
+        let mut left = windows;
+        let mut count = 0;
+        for word in self.slow {
+            let mask = u64::MAX >> (64 - left.clamp(1, 64));
+            count += (word & mask).count_ones();
+            left = left.saturating_sub(64);
+            if left == 0 {
+                break;
+            }
+        }
+        count
+    }
+}
+
+/// What became known at the end of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Turn {
+    pub(crate) member: MemberIndex,
+    /// It lags from now on, or does not any more.
+    pub(crate) lags: bool,
+}
+
+/// How a member keeps up with its peers, for people.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemberPace {
+    /// What all but a hundredth of its reads and writes stayed below in the last window of a second
+    /// with enough of them.
+    pub p99: [Option<Duration>; 2],
+    /// Windows in which it was slower than its peers, of the last 300 in which there was work.
+    pub slow_windows: u32,
+    /// It is read around for that.
+    pub lags: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Laggards {
+    records: Vec<Record>,
+    group: usize,
+    parity: usize,
+    /// Fewer requests of a kind in a window say nothing.
+    enough: u64,
+    /// When a member was left out last.
+    left: Option<Instant>,
+}
+
+impl Laggards {
+    /// For so many members in groups of so many, each with so much parity.
+    pub(crate) fn new(members: usize, (group, parity): (usize, usize), enough: u64) -> Laggards {
+        Laggards {
+            records: vec![Record::default(); members],
+            group,
+            parity,
+            enough,
+            left: None,
+        }
+    }
+
+    pub(crate) fn pace(&self, position: usize) -> MemberPace {
+        let record = &self.records[position];
+        MemberPace {
+            p99: record.p99.map(|p99| p99.map(Duration::from_nanos)),
+            slow_windows: record.slow_of(LEAVES.1),
+            lags: record.lags,
+        }
+    }
+
+    /// Takes one window: by member, what its requests took, and its drive if it counts.
+    pub(crate) fn judge(
+        &mut self,
+        took: &[Took],
+        drive: impl Fn(usize) -> Option<u32>,
+    ) -> Vec<Turn> {
+        let mut turns = Vec::new();
+        for (position, record) in self.records.iter_mut().enumerate() {
+            let incarnation = drive(position);
+            if incarnation != Some(record.incarnation) {
+                // It is another drive, or out.
+                if record.lags {
+                    turns.push(turn(position, false));
+                }
+                *record = Record {
+                    incarnation: incarnation.unwrap_or(u32::MAX),
+                    ..Record::default()
+                };
+            }
+        }
+        for first in (0..self.records.len()).step_by(self.group) {
+            let counts = |position: &usize| drive(*position).is_some();
+            let members: Vec<usize> = (first..first + self.group).filter(counts).collect();
+            self.judge_group(&members, took);
+            self.turn_group(&members, &mut turns);
+        }
+        turns
+    }
+
+    fn judge_group(&mut self, members: &[usize], took: &[Took]) {
+        let mut slow = vec![false; self.records.len()];
+        let mut judged = vec![false; self.records.len()];
+        let mut asked = false;
+        let enough: Vec<u64> = self.records.iter().map(|one| self.enough_of(one)).collect();
+        for kind in [0, 1] {
+            let p99 = |position: usize| {
+                let times = &took[position][kind];
+                let count = times.count();
+                let bucket = times.p99_bucket().filter(|_| count >= enough[position]);
+                bucket.map(|bucket| (bounds(bucket), count))
+            };
+            for &position in members {
+                let Some(((at_least, below), count)) = p99(position) else {
+                    continue;
+                };
+                asked |= count >= self.enough;
+                judged[position] = true;
+                self.records[position].p99[kind] = Some(below);
+                let peers = members.iter().filter(|&&other| other != position);
+                let peers = peers.filter_map(|&other| p99(other));
+                let usual = median(peers.clone().map(|((_, below), _)| below));
+                let load = median(peers.map(|(_, count)| count)).unwrap_or(0);
+                let is_loaded = count > load.saturating_mul(BUSIER);
+                slow[position] |= usual.is_some_and(|usual| {
+                    !is_loaded && at_least >= LONG && at_least >= usual.saturating_mul(LONGER)
+                });
+            }
+        }
+        let count = members.iter().filter(|&&position| slow[position]).count();
+        let is_load = count > self.parity;
+        if asked {
+            for &position in members {
+                // A laggard stays one until it is known to keep up.
+                if judged[position] || !self.records[position].lags {
+                    self.records[position].push(slow[position] && !is_load);
+                }
+            }
+        }
+    }
+
+    /// How many requests say something: of one that lags, few, because it is only tried.
+    fn enough_of(&self, record: &Record) -> u64 {
+        if record.lags {
+            (self.enough / FEWER).max(1)
+        } else {
+            self.enough
+        }
+    }
+
+    /// Whether a member had so many slow windows, and its peers had not.
+    fn stands_out(&self, position: usize, members: &[usize], (slow, windows): (u32, u32)) -> bool {
+        let own = self.records[position].slow_of(windows);
+        let peers = members.iter().filter(|&&other| other != position);
+        let peers = peers.map(|&other| u64::from(self.records[other].slow_of(windows)));
+        let usual = median(peers).unwrap_or(0);
+        own >= slow && u64::from(own) > usual.saturating_mul(LONGER)
+    }
+
+    fn turn_group(&mut self, members: &[usize], turns: &mut Vec<Turn>) {
+        for &position in members {
+            let record = &self.records[position];
+            let lags = if record.lags {
+                record.slow_of(LAGS.1) > 0
+            } else {
+                self.stands_out(position, members, LAGS)
+            };
+            if lags != record.lags {
+                self.records[position].lags = lags;
+                turns.push(turn(position, lags));
+            }
+        }
+    }
+
+    /// Who is to be left out, if anybody. `counts`: whether a member is in sync.
+    pub(crate) fn who_leaves(
+        &self,
+        now: Instant,
+        (counts, data): (impl Fn(usize) -> bool, usize),
+    ) -> Option<MemberIndex> {
+        if self.left.is_some_and(|left| now.since(left) < PAUSE) {
+            return None;
+        }
+        for first in (0..self.records.len()).step_by(self.group) {
+            let members: Vec<usize> = (first..first + self.group)
+                .filter(|&position| counts(position))
+                .collect();
+            // Without it there must be one more than is needed.
+            let spare = usize::from(!planted::is(Fault::LaggardWasTheLastSpare));
+            if members.len() <= data + spare {
+                continue;
+            }
+            let leaves = |&&position: &&usize| {
+                self.records[position].lags && self.stands_out(position, &members, LEAVES)
+            };
+            if let Some(&position) = members.iter().find(leaves) {
+                return Some(MemberIndex::from_at(position));
+            }
+        }
+        None
+    }
+
+    /// A member was left out.
+    pub(crate) fn leaves(&mut self, now: Instant) {
+        self.left = Some(now);
+    }
+}
+
+fn turn(position: usize, lags: bool) -> Turn {
+    Turn {
+        member: MemberIndex::from_at(position),
+        lags,
+    }
+}
+
+/// What a time in a bucket is at least, and less than.
+fn bounds(bucket: usize) -> (u64, u64) {
+    let begin = bucket
+        .checked_sub(1)
+        .and_then(Histogram::end_of_bucket)
+        .unwrap_or(0);
+    (
+        begin,
+        Histogram::end_of_bucket(bucket).unwrap_or(begin.saturating_mul(2)),
+    )
+}
+
+/// The one in the middle; of two the lesser.
+fn median(values: impl Iterator<Item = u64>) -> Option<u64> {
+    let mut sorted = [0; GROUP_MEMBERS_MAX];
+    let mut count = 0;
+    for value in values {
+        sorted[count] = value;
+        count += 1;
+    }
+    let sorted = &mut sorted[..count];
+    sorted.sort_unstable();
+    sorted.get(count.saturating_sub(1) / 2).copied()
+}
+
+#[cfg(test)]
+mod tests;

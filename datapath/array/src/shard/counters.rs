@@ -1,0 +1,46 @@
+//! What a shard counts.
+
+/// Counts of one shard since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShardCounters {
+    /// Pieces of reads that went straight to a drive.
+    pub direct_reads: u64,
+    /// Tickets that reconstructed what was asked.
+    pub reconstructed_reads: u64,
+    /// Tickets by write method.
+    pub full_writes: u64,
+    /// See `full_writes`.
+    pub read_modify_writes: u64,
+    /// See `full_writes`.
+    pub reconstruct_writes: u64,
+    /// Tickets whose write was carried out together with that of another of the same stripe.
+    pub joined_writes: u64,
+    /// Member requests submitted.
+    pub drive_requests: u64,
+    /// Messages sent to other reactors.
+    pub messages: u64,
+    /// User bytes copied.
+    pub bytes_copied: u64,
+    /// Media errors that were answered from redundancy.
+    pub media_errors: u64,
+    /// Blocks rewritten after a media error.
+    pub rewrites: u64,
+    /// Cells that a scrub has looked at.
+    pub scrubbed_cells: u64,
+    /// Blocks at which a scrub found something.
+    pub scrub_found: u64,
+    /// Of these, those that it has repaired.
+    pub scrub_repaired: u64,
+    /// Times that a member became slow, as seen from this shard.
+    pub slow_spells: u64,
+    /// Tickets that were planned around slow members.
+    pub detours: u64,
+    /// Member requests that were given up because their drive did not answer.
+    pub abandoned: u64,
+    /// Member requests that failed and waited to be made again.
+    pub held: u64,
+    /// Reads of members that lag, to see whether they still do.
+    pub trials: u64,
+    /// Members left out because they were slower than their peers for long.
+    pub left_behind: u64,
+}

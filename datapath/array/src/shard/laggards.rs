@@ -1,0 +1,292 @@
+//! A shard's part in finding out which members take longer than their peers (`crate::laggards`).
+//!
+//! The port of each reactor counts how long each drive took, as it does anyway. Once a window each
+//! shard adds what is new there to words that all shards share, and the home judges by what came
+//! together. Members that lag are read around like those that do not answer. So that it shows when
+//! they are well again, the home reads from them now and then.
+
+use block::Operation;
+use units::{Instant, MemberIndex, bytes_u64};
+
+use super::coordinate::commit_of;
+use super::{IoOwner, Order, Shard};
+use crate::coordinator::CommitPhase;
+use crate::format::{ExclusionCause, MemberState, SUPERBLOCK_BYTES};
+use crate::io::{Event, Io};
+use crate::laggards::{Laggards, MemberPace, Took};
+use crate::map::{ArrayMap, MapState};
+
+/// While nothing is asked, the home looks less often, by so many times.
+const IDLE: u32 = 10;
+
+/// What one shard has told of a drive.
+#[derive(Debug, Default)]
+struct Told {
+    incarnation: u32,
+    took: Took,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Pacing {
+    /// When the window ends.
+    pub(super) ends: Instant,
+    /// By member: what was told of its drive.
+    told: Vec<Told>,
+}
+
+/// The home's side.
+#[derive(Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "that there was work does not say that somebody is to go"
+)]
+pub(crate) struct LaggardKeeper {
+    laggards: Laggards,
+    /// By member: what had come together at the end of the last window.
+    seen: Vec<Took>,
+    /// There was something to judge in the last window.
+    busy: bool,
+    /// By member: it is read from to see how long that takes. And reads made for that, in all.
+    on_trial: Vec<bool>,
+    trials: u64,
+    /// When to look again.
+    wake: Option<Instant>,
+    /// Some member is to be left out.
+    leaving: bool,
+}
+
+impl Pacing {
+    pub(super) fn new(map: &ArrayMap) -> Pacing {
+        Pacing {
+            ends: Instant(0),
+            told: map.members.iter().map(|_| Told::default()).collect(),
+        }
+    }
+}
+
+impl LaggardKeeper {
+    fn new(map: &ArrayMap, enough: u64) -> LaggardKeeper {
+        let members = map.members.len();
+        let shape = (map.geometry.group_members(), map.geometry.parity());
+        LaggardKeeper {
+            laggards: Laggards::new(members, shape, enough),
+            seen: vec![Took::default(); members],
+            busy: false,
+            on_trial: vec![false; members],
+            trials: 0,
+            wake: None,
+            leaving: false,
+        }
+    }
+}
+
+impl Shard {
+    /// How each member keeps up with its peers; empty on other shards than the home.
+    #[must_use]
+    pub fn paces(&self) -> Vec<MemberPace> {
+        let keeper = self.coordinator().and_then(|home| home.laggards.as_ref());
+        let paces = keeper.map(|keeper| {
+            (0..self.map.members.len()).map(|position| keeper.laggards.pace(position))
+        });
+        paces.into_iter().flatten().collect()
+    }
+
+    /// When the home looks at its members' pace again.
+    pub(super) fn pace_deadline(&self) -> Option<Instant> {
+        self.coordinator()?.laggards.as_ref()?.wake
+    }
+
+    /// Tells how long drives took, once a window, and judges them on the home.
+    pub(super) fn advance_paces(&mut self, io: &mut impl Io) {
+        let now = io.now();
+        if now >= self.pacing.ends {
+            self.end_window(now, io);
+        }
+    }
+
+    #[cold]
+    fn end_window(&mut self, now: Instant, io: &mut impl Io) {
+        self.pacing.ends = now + self.late.patience.window;
+        self.tell_paces(io);
+        let home = self.coordinator.as_deref();
+        if home.is_some_and(|home| home.started && !home.stopped) {
+            self.judge_paces(now, io);
+        }
+    }
+
+    /// Adds what is new to what all shards know.
+    fn tell_paces(&mut self, io: &impl Io) {
+        for (position, told) in self.pacing.told.iter_mut().enumerate() {
+            let entry = &self.map.members[position];
+            let Some(now) = entry.drive.and_then(|drive| io.times(drive)) else {
+                continue;
+            };
+            if entry.incarnation != told.incarnation {
+                // What another drive has told of does not matter.
+                told.incarnation = entry.incarnation;
+                told.took = now.map(|times| *times);
+                continue;
+            }
+            for (kind, (now, told)) in now.into_iter().zip(&mut told.took).enumerate() {
+                // Counted anew when the drive was attached anew.
+                let fewer = now.count() < told.count();
+                for (bucket, (&now, told)) in now.buckets.iter().zip(&mut told.buckets).enumerate()
+                {
+                    let before = if fewer { 0 } else { *told };
+                    if now > before {
+                        let more = now - before;
+                        self.shared.add_times((position, kind, bucket), more);
+                    }
+                    *told = now;
+                }
+            }
+        }
+    }
+
+    fn judge_paces(&mut self, now: Instant, io: &mut impl Io) {
+        let map = std::sync::Arc::clone(&self.map);
+        let shared = std::sync::Arc::clone(&self.shared);
+        let (window, enough) = (self.late.patience.window, self.late.patience.enough);
+        let home = self.decider();
+        let keeper = home
+            .laggards
+            .get_or_insert_with(|| LaggardKeeper::new(&map, enough));
+        let mut took = vec![Took::default(); map.members.len()];
+        keeper.busy = false;
+        for (position, (took, seen)) in took.iter_mut().zip(&mut keeper.seen).enumerate() {
+            for kind in [0, 1] {
+                let all = shared.times((position, kind));
+                for bucket in 0..all.buckets.len() {
+                    let more = all.buckets[bucket].wrapping_sub(seen[kind].buckets[bucket]);
+                    took[kind].buckets[bucket] = more;
+                    keeper.busy |= more > 0 && !shared.lags(MemberIndex::from_at(position));
+                }
+                seen[kind] = all;
+            }
+        }
+        let pause = if keeper.busy { window } else { window * IDLE };
+        keeper.wake = Some(now + pause);
+        let drive = |position: usize| {
+            let member = &map.members[position];
+            let counts = member.state == MapState::InSync && !map.held[position];
+            counts.then_some(member.incarnation)
+        };
+        for turn in keeper.laggards.judge(&took, drive) {
+            let pace = keeper.laggards.pace(turn.member.at());
+            shared.call_laggard(turn.member, turn.lags);
+            let member = turn.member;
+            io.event(if turn.lags {
+                Event::MemberLags { member, pace }
+            } else {
+                Event::MemberKeepsUp { member }
+            });
+        }
+        let counts = |position: usize| drive(position).is_some();
+        let leaves = keeper
+            .laggards
+            .who_leaves(now, (counts, map.geometry.data()));
+        keeper.leaving = leaves.is_some();
+        // The home looks at members that lag, also when nobody asks it for anything.
+        self.late.any_slow |= shared.any_lags();
+    }
+
+    /// Whether some member is to be left out because it lags, as far as the home knows.
+    pub(super) fn wants_to_leave(&self) -> bool {
+        let keeper = self.coordinator().and_then(|home| home.laggards.as_ref());
+        keeper.is_some_and(|keeper| keeper.leaving)
+    }
+
+    /// Leaves a member out that lags, if that may be.
+    pub(super) fn leave_behind(&mut self, io: &mut impl Io) -> usize {
+        let now = io.now();
+        let data = self.geometry().data();
+        let home = self.coordinator.as_deref().expect("the home");
+        let counts = |position: usize| {
+            let in_sync = home.config.members[position].state == MemberState::InSync;
+            in_sync && !self.map.held[position]
+        };
+        let keeper = home.laggards.as_ref().expect("it wants that");
+        let member = keeper.laggards.who_leaves(now, (counts, data));
+        let may = !home.metadata_failed && !home.stops && !home.stopped;
+        let member = member.filter(|&member| may && self.may_be_late(&home.config, member));
+        let home = self.decider();
+        let keeper = home.laggards.as_mut().expect("looked at");
+        keeper.leaving = false;
+        let Some(member) = member else {
+            return 0;
+        };
+        keeper.laggards.leaves(now);
+        let pace = keeper.laggards.pace(member.at());
+        let id = home.draw_id();
+        let next = home.config.next(id);
+        let mut commit = commit_of(next, home.places.clone(), CommitPhase::Write);
+        if self
+            .prepare_fail(&mut commit, member, ExclusionCause::TooSlow)
+            .is_ok()
+        {
+            self.counters.left_behind += 1;
+            io.event(Event::MemberLeftBehind { member, pace });
+            self.begin_commit(commit);
+        }
+        1
+    }
+
+    // ---- trials --------------------------------------------------------------------------
+
+    /// Whether members are to be read from for that.
+    pub(super) fn has_trials(&self) -> bool {
+        let keeper = self.coordinator().and_then(|home| home.laggards.as_ref());
+        keeper.is_some_and(|keeper| keeper.busy) && self.late.any_slow
+    }
+
+    /// Reads from members that lag, as long as others are asked for something.
+    pub(super) fn try_laggards(&mut self, io: &mut impl Io) {
+        let runs = self.coordinator().is_some_and(|home| !home.stopped);
+        if !runs || !self.has_trials() {
+            return;
+        }
+        for position in 0..self.map.members.len() {
+            let member = MemberIndex::from_at(position);
+            let entry = &self.map.members[position];
+            let here = entry.drive.is_some() && entry.state == MapState::InSync;
+            let keeper = self.decider().laggards.as_ref().expect("looked at");
+            if !here || keeper.on_trial[position] || !self.shared.lags(member) {
+                continue;
+            }
+            if self.can_issue(1, io) {
+                self.try_member(member, io);
+            }
+        }
+    }
+
+    fn try_member(&mut self, member: MemberIndex, io: &mut impl Io) {
+        let entry = self.map.members[member.at()];
+        let bytes = self.geometry().member_blocks() << self.geometry().block_size().shift();
+        let length = bytes_u64(SUPERBLOCK_BYTES);
+        let keeper = self.decider().laggards.as_mut().expect("it lags");
+        keeper.on_trial[member.at()] = true;
+        keeper.trials = keeper.trials.wrapping_add(1);
+        // All over the drive: a fraction of the golden ratio is never where it was.
+        let place = keeper.trials.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 8;
+        let place = place % (bytes / length).max(1);
+        let memory = self.hold.memory();
+        let order = Order {
+            owner: IoOwner::Trial,
+            member,
+            operation: Operation::Read,
+            offset: entry.data_offset + place * length,
+            length,
+        };
+        self.counters.trials += 1;
+        self.issue(order, |list| list.push(memory), io);
+    }
+
+    /// A member was read from to see how long that takes; what came of it says something else.
+    pub(super) fn trial_done(&mut self, member: MemberIndex) {
+        let keeper = self.coordinator.as_deref_mut();
+        if let Some(keeper) = keeper.and_then(|home| home.laggards.as_mut()) {
+            keeper.on_trial[member.at()] = false;
+        }
+    }
+}
