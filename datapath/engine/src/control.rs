@@ -428,9 +428,8 @@ impl Engine {
             .call(move |core| {
                 let shard = core.shard(array)?;
                 let config = shard.coordinator()?.config().clone();
-                let (pass, scrub) = (shard.pass_status(), shard.scrub_status()?);
-                let hold = (shard.hold_status(), shard.paces());
-                Some((config, core.map(array)?, pass, scrub, hold))
+                let (scrub, hold) = (shard.scrub_status()?, (shard.hold_status(), shard.paces()));
+                Some((config, core.map(array)?, shard.pass_status(), scrub, hold))
             })
             .ok()??;
         let mut counters = Vec::with_capacity(self.handles.len());
@@ -576,8 +575,7 @@ impl Engine {
         }
         let threads = std::mem::take(&mut *self.threads.lock().expect("nothing panics under it"));
         for thread in threads {
-            // A panic was reported by the thread itself.
-            thread.join().ok();
+            thread.join().ok(); // A panic was reported by the thread itself.
         }
     }
 }
