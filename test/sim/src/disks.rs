@@ -15,6 +15,28 @@ use crate::drive::SimDrive;
 use crate::random::Random;
 use crate::world::place;
 
+/// A drive as the control path sees it, which reads and writes records before an array starts.
+pub trait Medium {
+    /// What a read of so many bytes finds now.
+    fn get(&self, offset: u64, length: u64) -> Vec<u8>;
+    /// Stores bytes.
+    fn put(&mut self, offset: u64, bytes: &[u8]);
+    /// Whether it does not answer.
+    fn is_gone(&self) -> bool;
+}
+
+impl Medium for SimDrive {
+    fn get(&self, offset: u64, length: u64) -> Vec<u8> {
+        SimDrive::get(self, offset, length)
+    }
+    fn put(&mut self, offset: u64, bytes: &[u8]) {
+        SimDrive::put(self, offset, bytes);
+    }
+    fn is_gone(&self) -> bool {
+        self.gone
+    }
+}
+
 /// Bytes of every drive.
 pub const DRIVE_BYTES: u64 = 16 << 20;
 
@@ -62,7 +84,7 @@ pub fn superblock(
 }
 
 /// Makes a drive a member.
-pub fn write_superblocks(drive: &mut SimDrive, superblock: &Superblock) {
+pub fn write_superblocks(drive: &mut impl Medium, superblock: &Superblock) {
     for offset in Superblock::offsets(superblock.layout.member_bytes) {
         drive.put(offset, &superblock.encode());
     }
@@ -79,15 +101,15 @@ pub fn soil(drive: &mut SimDrive, layout: &Layout, random: &mut Random) {
 
 /// The superblock on a drive, whether or not it answers now.
 #[must_use]
-pub fn owner(drive: &SimDrive) -> Option<Superblock> {
+pub fn owner(drive: &impl Medium) -> Option<Superblock> {
     let offsets = Superblock::offsets(DRIVE_BYTES);
     Superblock::decode(&drive.get(offsets[0], bytes_u64(SUPERBLOCK_BYTES))).ok()
 }
 
 /// What is on a drive that answers.
 #[must_use]
-pub fn read(index: usize, drive: &SimDrive) -> Option<Found> {
-    if drive.gone {
+pub fn read(index: usize, drive: &impl Medium) -> Option<Found> {
+    if drive.is_gone() {
         return None;
     }
     let length = bytes_u64(SUPERBLOCK_BYTES);
@@ -114,7 +136,7 @@ pub fn read(index: usize, drive: &SimDrive) -> Option<Found> {
 ///
 /// # Panics
 /// When there is not exactly one array.
-pub fn find(drives: &mut [SimDrive]) -> Assembly {
+pub fn find(drives: &mut [impl Medium]) -> Assembly {
     let found: Vec<Found> = drives
         .iter()
         .enumerate()
@@ -130,7 +152,7 @@ pub fn find(drives: &mut [SimDrive]) -> Assembly {
 ///
 /// # Panics
 /// When a record has no room, which was looked at when it was first written.
-pub fn catch_up(drives: &mut [SimDrive], assembly: &Assembly) {
+pub fn catch_up(drives: &mut [impl Medium], assembly: &Assembly) {
     let layout = &assembly.superblock.layout;
     let area = layout.config[ArrayConfig::slot(assembly.config.update).at()];
     for &member in &assembly.behind {
@@ -143,7 +165,7 @@ pub fn catch_up(drives: &mut [SimDrive], assembly: &Assembly) {
 
 /// The region map, from the members that are in sync.
 #[must_use]
-pub fn regions(drives: &[SimDrive], assembly: &Assembly) -> RegionMap {
+pub fn regions(drives: &[impl Medium], assembly: &Assembly) -> RegionMap {
     let (superblock, config) = (&assembly.superblock, &assembly.config);
     let space = superblock.regions();
     let mut map = RegionMap::new(space, superblock.array);
@@ -166,7 +188,7 @@ pub fn regions(drives: &[SimDrive], assembly: &Assembly) -> RegionMap {
 }
 
 /// Erases what must not be found on a drive that returns, as the control path does.
-pub fn erase(drive: &mut SimDrive, superblock: &Superblock) {
+pub fn erase(drive: &mut impl Medium, superblock: &Superblock) {
     for area in areas_to_erase(superblock) {
         drive.put(area.offset, &vec![0; bytes_usize(area.length)]);
     }
@@ -178,7 +200,7 @@ pub fn erase(drive: &mut SimDrive, superblock: &Superblock) {
 /// # Panics
 /// When a part lies outside of its member.
 pub fn replay(
-    drives: &mut [SimDrive],
+    drives: &mut [impl Medium],
     assembly: &Assembly,
     regions: &RegionMap,
     most: usize,

@@ -30,6 +30,7 @@
 pub mod client;
 pub mod disks;
 pub mod drive;
+pub mod exhaustive;
 pub mod history;
 pub mod random;
 mod store;

@@ -1,5 +1,6 @@
 //! Runs histories: `sim [--seed S] [--seeds N] [--hours H] [--rounds R] [--keep-going]`: N seeds
-//! from S on, or as many as H hours have room for. Ends at the first that fails, looks for its
+//! from S on, or as many as H hours have room for; or small models, exhausted: `sim --exhaustive
+//! [--full] [SCENARIO…]`. Ends at the first that fails, looks for its
 //! shortest part that still fails, and says how to run that again.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a command")]
@@ -11,6 +12,7 @@
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
+use sim::exhaustive::{self, Bounds, Count, names};
 use sim::history::{Outcome, run_part};
 
 /// Seeds that are run, when the command line does not say.
@@ -29,6 +31,12 @@ struct Wanted {
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments
+        .first()
+        .is_some_and(|first| first == "--exhaustive")
+    {
+        return exhaust(&arguments[1..]);
+    }
     let Some(wanted) = parse(&arguments) else {
         println!(
             "usage: sim [--seed S] [--seeds N] [--hours H] [--rounds R] [--keep-going]\n\
@@ -170,4 +178,44 @@ fn report(seed: u64, rounds: u64) {
          {fails}",
         String::from_utf8_lossy(&commit).trim()
     );
+}
+
+/// Runs the small models: those that are named, or all.
+fn exhaust(words: &[String]) -> ExitCode {
+    let mut bounds = Bounds::SLICE;
+    let mut wanted: Vec<&str> = Vec::new();
+    for word in words {
+        match word.as_str() {
+            "--full" => bounds = Bounds::FULL,
+            name if names().any(|known| known == name) => wanted.push(name),
+            _ => {
+                let known: Vec<&str> = names().collect();
+                println!(
+                    "usage: sim --exhaustive [--full] [SCENARIO…]: {}",
+                    known.join(", ")
+                );
+                return ExitCode::from(2);
+            }
+        }
+    }
+    if wanted.is_empty() {
+        wanted = names().collect();
+    }
+    let begun = Instant::now();
+    let mut all = Count::default();
+    for name in wanted {
+        let since = Instant::now();
+        let count = match exhaustive::run(name, bounds) {
+            Ok(count) => count,
+            Err(stops) => {
+                let flag = bounds.flag();
+                println!("{stops}\nagain: cargo xtask sim --exhaustive {flag}{name}");
+                return ExitCode::FAILURE;
+            }
+        };
+        all.add(count);
+        println!("{name}: {count}, {:.1} s", since.elapsed().as_secs_f64());
+    }
+    println!("in all: {all}, {:.1} s", begun.elapsed().as_secs_f64());
+    ExitCode::SUCCESS
 }

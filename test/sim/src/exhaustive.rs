@@ -1,0 +1,460 @@
+//! Small models, exhausted: in each scenario a stop comes at every moment, leaves every part of
+//! what was not flushed, and takes every set of members with it that the scenario allows; the next
+//! engine starts on what is left, and while it recovers, a stop comes again.
+//!
+//! The shard is the real one, alone on its reactor. Drives answer in a fixed order, in several
+//! orders one after another. After each stop everything is read at once, and again when all is
+//! resynced; what was read stays; then, with each set of members lost that the level survives, the
+//! definitions in `model::Layout` must find the same bytes on the drives. Members that were out
+//! come back if they may, and all this holds again.
+//!
+//! Not enumerated: orders of answers beyond those few, several reactors, drives that return errors;
+//! those are the random histories' part.
+
+mod disk;
+mod machine;
+mod recovery;
+mod scenario;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+use array::Command;
+use array::assembly::may_return;
+use array::format::{ArrayConfig, WriteHole};
+use block::Operation;
+use units::{MemberIndex, bytes_u64, bytes_usize};
+use uuid::Uuid;
+
+use self::disk::{Disk, Write, mix};
+use self::machine::{Machine, Schedule, Setup, Unwatched, Watch};
+use self::scenario::{CHUNK_BYTES, ROWS, SCENARIOS, Scenario, Step};
+use crate::disks;
+use crate::world::{new_config, place};
+
+/// How far it goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Stops one after another: 1 is a stop and a recovery that ends, 2 stops that recovery, too.
+    pub depth: usize,
+    /// The most parts of what was not flushed that are listed at one moment, at the first stop and
+    /// at later ones. Where there are more: none, all, each write alone, and all but each write.
+    pub parts_max: [u64; 2],
+}
+
+impl Bounds {
+    /// As far as each commit goes.
+    pub const SLICE: Bounds = Bounds {
+        depth: 1,
+        parts_max: [256, 0],
+    };
+    /// As far as it goes at all: a recovery is stopped, too.
+    pub const FULL: Bounds = Bounds {
+        depth: 2,
+        parts_max: [4096, 16],
+    };
+
+    /// The word on the command line, with a space behind, if it needs one.
+    #[must_use]
+    pub fn flag(&self) -> &'static str {
+        if self.depth > 1 { "--full " } else { "" }
+    }
+}
+
+/// What was enumerated.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Count {
+    /// Moments at which a stop came.
+    pub moments: u64,
+    /// Stops: each moment with each part that is left and each set of lost members.
+    pub stops: u64,
+    /// Those that leave something else than any before, and were recovered from.
+    pub recoveries: u64,
+    /// Moments with more parts than are listed one by one.
+    pub coarse: u64,
+}
+
+impl Count {
+    /// Adds what another run has enumerated.
+    pub fn add(&mut self, other: Count) {
+        self.moments += other.moments;
+        self.stops += other.stops;
+        self.recoveries += other.recoveries;
+        self.coarse += other.coarse;
+    }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} stops at {} moments, {} recoveries, {} moments listed in part",
+            self.stops, self.moments, self.recoveries, self.coarse
+        )
+    }
+}
+
+/// The names of all scenarios.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    SCENARIOS.iter().map(|scenario| scenario.name)
+}
+
+/// Runs the scenario of this name.
+///
+/// # Errors
+/// How the array came to break a promise; the panic has said which.
+///
+/// # Panics
+/// When there is no such scenario.
+pub fn run(name: &str, bounds: Bounds) -> Result<Count, String> {
+    let scenario = SCENARIOS.iter().find(|scenario| scenario.name == name);
+    let scenario = scenario.expect("one of `names`");
+    let late = (0..scenario.members).map(Schedule::Late);
+    let mut count = Count::default();
+    let mut seen = BTreeMap::new();
+    for schedule in [Schedule::Oldest, Schedule::Newest].into_iter().chain(late) {
+        let trail: Trail = Rc::default();
+        let mut lister = Lister {
+            scenario,
+            schedule,
+            bounds,
+            depth: 0,
+            seen: &mut seen,
+            count: &mut count,
+            last: 0,
+            trail: Rc::clone(&trail),
+        };
+        let played = catch_unwind(AssertUnwindSafe(|| lister.play()));
+        if played.is_err() {
+            let stops = trail.borrow().join("; then ");
+            return Err(format!("{name}, {schedule:?}: {stops}"));
+        }
+    }
+    Ok(count)
+}
+
+/// The stops so far, as words.
+type Trail = Rc<RefCell<Vec<String>>>;
+
+/// Lists all stops of one run, and recovers from each.
+struct Lister<'a> {
+    scenario: &'a Scenario,
+    schedule: Schedule,
+    bounds: Bounds,
+    /// Stops before this run.
+    depth: usize,
+    /// By the hash of what a stop left: after how many stops it was recovered from.
+    seen: &'a mut BTreeMap<u64, usize>,
+    count: &'a mut Count,
+    /// The last moment that was looked at.
+    last: u64,
+    /// Where a failure was found: moment and part of each stop.
+    trail: Trail,
+}
+
+/// What a stop has left.
+#[derive(Clone)]
+struct Left {
+    disks: Vec<Disk>,
+    model: model::Volume,
+}
+
+impl Lister<'_> {
+    fn play(&mut self) {
+        let scenario = self.scenario;
+        let mut machine = self.create();
+        machine
+            .finish(&mut Unwatched, Command::Start)
+            .expect("a new array");
+        let all = bytes_usize(scenario.geometry().blocks());
+        let mut number = 1;
+        for first in (0..all).step_by(16) {
+            let blocks = 16.min(all - first);
+            machine.ask(
+                Operation::Write,
+                bytes_u64(first),
+                &content(&mut number, blocks),
+            );
+            machine.run(&mut Unwatched, Machine::is_answered);
+        }
+        machine.ask(Operation::Flush, 0, &[]);
+        machine.run(&mut Unwatched, Machine::is_answered);
+        let mut is_watched = false;
+        for step in scenario.steps {
+            is_watched |= matches!(step, Step::Watch);
+            let nobody: &mut dyn Watch = &mut Unwatched;
+            let watch = if is_watched { &mut *self } else { nobody };
+            take(&mut machine, *step, watch, &mut number);
+        }
+        assert!(is_watched, "a stop may come at some time");
+        machine.run(self, Machine::is_answered);
+        // All is answered, and a stop comes now.
+        self.look(&machine);
+        machine.die();
+    }
+
+    fn create(&self) -> Machine {
+        let geometry = self.scenario.geometry();
+        let layout = layout(self.scenario);
+        let mut config = new_config(&geometry, true);
+        config.clean = false;
+        if self.scenario.strict {
+            config.options.write_hole = WriteHole::Strict;
+        }
+        let mut all = Vec::new();
+        for (position, record) in config.members.iter_mut().enumerate() {
+            record.drive_bytes = disks::DRIVE_BYTES;
+            let mut disk = Disk::default();
+            let member = MemberIndex::from_at(position);
+            disks::write_superblocks(&mut disk, &superblock(self.scenario, member, record.uuid));
+            disk.flush(disk.begin_flush());
+            all.push(disk);
+        }
+        let first = superblock(self.scenario, MemberIndex(0), Uuid::nil());
+        let regions = array::RegionMap::new(first.regions(), config.array);
+        let setup = Setup {
+            suspects: regions.suspects(true, config.resynced_until),
+            regions,
+            places: (0..all.len()).map(|at| Some(place(&layout, at))).collect(),
+            log: first.log(),
+            model: model::Volume::new(bytes_usize(geometry.blocks()) * 512, 512),
+            geometry,
+            config,
+            disks: all,
+        };
+        Machine::new(setup, self.schedule)
+    }
+
+    /// Every stop of this moment: of the power, and of the process alone.
+    fn list(&mut self, disks: &[Disk], taken: &[(usize, &Write)], model: &model::Volume) {
+        self.count.moments += 1;
+        for power in [true, false] {
+            let mut model = model.clone();
+            let mut base = disks.to_vec();
+            let mut units: Vec<(usize, Write)> = Vec::new();
+            if power {
+                model.power_loss();
+                for (at, disk) in disks.iter().enumerate() {
+                    base[at] = disk.without_cache();
+                    units.extend(disk.cached().iter().map(|write| (at, write.clone())));
+                }
+            } else {
+                model.stop();
+            }
+            let landing = taken.iter().filter(|(at, _)| !disks[*at].gone);
+            units.extend(landing.map(|(at, write)| (*at, (*write).clone())));
+            let left = Left { disks: base, model };
+            let ways: Vec<usize> = units.iter().map(|(_, write)| write.ways()).collect();
+            for parts in self.parts(&ways) {
+                self.stop(left.clone(), &units, (&parts, power));
+            }
+        }
+    }
+
+    /// All combinations of the ways in which writes may be left, or the chosen few.
+    fn parts(&mut self, ways: &[usize]) -> Vec<Vec<usize>> {
+        let most = self.bounds.parts_max[self.depth.min(1)];
+        let all = ways
+            .iter()
+            .fold(1_u64, |all, ways| all.saturating_mul(bytes_u64(*ways)));
+        if all <= most {
+            return (0..all)
+                .map(|mut number| {
+                    let digit = |ways: &usize| {
+                        let ways = bytes_u64(*ways);
+                        let digit = bytes_usize(number % ways);
+                        number /= ways;
+                        digit
+                    };
+                    ways.iter().map(digit).collect()
+                })
+                .collect();
+        }
+        self.count.coarse += 1;
+        let none = vec![0; ways.len()];
+        let whole: Vec<usize> = ways.iter().map(|ways| ways - 1).collect();
+        let mut parts = vec![none.clone(), whole.clone()];
+        for (at, ways) in ways.iter().enumerate() {
+            for way in 0..*ways {
+                for base in [&none, &whole] {
+                    let mut part = base.clone();
+                    part[at] = way;
+                    parts.push(part);
+                }
+            }
+        }
+        parts
+    }
+
+    /// One stop: with it each set of members is lost that may be, and drives that were gone are
+    /// there again or not.
+    fn stop(&mut self, mut left: Left, units: &[(usize, Write)], how: (&[usize], bool)) {
+        let (parts, power) = how;
+        for ((at, write), way) in units.iter().zip(parts) {
+            let part = write.part(*way);
+            if power {
+                left.disks[*at].keep(&part);
+            } else {
+                left.disks[*at].write(part);
+            }
+        }
+        let lost_max = if self.depth == 0 {
+            self.scenario.lost
+        } else {
+            0
+        };
+        let gone: Vec<usize> = (0..left.disks.len())
+            .filter(|at| left.disks[*at].gone)
+            .collect();
+        for lost in sets(self.scenario.members, lost_max) {
+            for back in sets(gone.len(), gone.len()) {
+                let back: Vec<usize> = back.iter().map(|at| gone[*at]).collect();
+                let mut left = left.clone();
+                back.iter().for_each(|at| left.disks[*at].gone = false);
+                lost.iter().for_each(|at| left.disks[*at].gone = true);
+                self.count.stops += 1;
+                if !self.is_new(&left) {
+                    continue;
+                }
+                let (moment, what) = (self.count.moments, if power { "power" } else { "process" });
+                let said = format!(
+                    "{what} at {moment}, left {parts:?}, lost {lost:?}, there again {back:?}"
+                );
+                self.trail.borrow_mut().push(said);
+                self.recover(left);
+                self.trail.borrow_mut().pop();
+            }
+        }
+    }
+
+    /// Whether nothing like this was recovered from after so few stops.
+    fn is_new(&mut self, left: &Left) -> bool {
+        let disks = left.disks.iter().fold(0, |sum, disk| mix(sum, disk.hash()));
+        let state = mix(disks, left.model.fingerprint(mix));
+        let before = self.seen.get(&state).copied().unwrap_or(usize::MAX);
+        if before <= self.depth {
+            return false;
+        }
+        self.seen.insert(state, self.depth);
+        self.count.recoveries += 1;
+        true
+    }
+}
+
+impl Watch for Lister<'_> {
+    fn look(&mut self, machine: &Machine) {
+        let taken: Vec<(usize, &Write)> = machine.taken().collect();
+        let disks = machine
+            .disks()
+            .iter()
+            .fold(0, |sum, disk| mix(sum, disk.hash()));
+        let moment = taken.iter().fold(disks, |sum, (at, write)| {
+            mix(mix(sum, bytes_u64(*at)), write.hash())
+        });
+        let moment = mix(moment, machine.knowledge());
+        if std::mem::replace(&mut self.last, moment) == moment {
+            return;
+        }
+        self.list(machine.disks(), &taken, &machine.model);
+    }
+}
+
+/// Does one step.
+fn take(machine: &mut Machine, step: Step, watch: &mut dyn Watch, number: &mut u64) {
+    match step {
+        Step::Write(first, blocks) => {
+            machine.ask(Operation::Write, first, &content(number, blocks));
+        }
+        Step::Zero(first, blocks) => {
+            machine.ask(Operation::WriteZeroes, first, &vec![0; blocks * 512]);
+        }
+        Step::Flush => machine.ask(Operation::Flush, 0, &[]),
+        Step::Wait => machine.run(watch, Machine::is_answered),
+        Step::Idle => machine.idle(watch),
+        Step::Vanish(drive) => machine.disk(drive).gone = true,
+        Step::Fail(position) => {
+            let member = MemberIndex::from_at(position);
+            let failed = machine.finish(watch, Command::Fail { member });
+            failed.expect("it can be done without");
+        }
+        Step::Return(position) => {
+            machine.run(watch, |machine| !machine.is_asked(position));
+            assert!(bring_back(machine, position, watch), "it may return");
+        }
+        Step::Scrub => {
+            let order = array::ScrubOrder::Start;
+            let _ = machine.command(Command::Scrub(order));
+        }
+        Step::Stop => machine.finish(watch, Command::Stop).expect("nobody writes"),
+        Step::Watch => {}
+    }
+}
+
+/// Takes a drive back as the member that it was, as the control path does; whether it may return.
+fn bring_back(machine: &mut Machine, position: usize, watch: &mut dyn Watch) -> bool {
+    machine.finish(watch, Command::Settle).expect("always");
+    let member = MemberIndex::from_at(position);
+    let config: ArrayConfig = config(machine);
+    let Some(found) = disks::read(position, &machine.disks()[position]) else {
+        return false;
+    };
+    let own = *found.superblock().expect("a member");
+    if may_return(&found, &own, &config).is_err() {
+        return false;
+    }
+    disks::erase(machine.disk(position), &own);
+    let began = machine.disk(position).begin_flush();
+    machine.disk(position).flush(began);
+    let command = Command::Return {
+        member,
+        place: place(&own.layout, position),
+        uuid: own.member_uuid,
+        identity: Default::default(),
+    };
+    machine.finish(watch, command).expect("it is out");
+    true
+}
+
+fn config(machine: &Machine) -> ArrayConfig {
+    let coordinator = machine.shard().coordinator().expect("home");
+    coordinator.config().clone()
+}
+
+/// Blocks that are like no others.
+fn content(number: &mut u64, blocks: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(blocks * 512);
+    for _ in 0..blocks {
+        *number += 1;
+        for word in 0..64 {
+            bytes.extend_from_slice(&mix(*number, word).to_le_bytes());
+        }
+    }
+    bytes
+}
+
+/// All sets of at most so many of the first numbers.
+fn sets(numbers: usize, most: usize) -> Vec<Vec<usize>> {
+    let all =
+        (0..1_usize << numbers).map(|bits| (0..numbers).filter(move |at| bits >> at & 1 == 1));
+    let all = all.map(Iterator::collect);
+    all.filter(|set: &Vec<usize>| set.len() <= most).collect()
+}
+
+fn layout(scenario: &Scenario) -> array::format::Layout {
+    // Four writes, then the log comes round.
+    disks::layout(
+        scenario.members,
+        ROWS * CHUNK_BYTES,
+        4 * (4096 + CHUNK_BYTES),
+    )
+}
+
+fn superblock(scenario: &Scenario, member: MemberIndex, uuid: Uuid) -> array::format::Superblock {
+    let geometry = scenario.geometry();
+    let mut superblock = disks::superblock(geometry, &layout(scenario), member, uuid, 1);
+    superblock.region_stripes = 1;
+    superblock
+}

@@ -1,0 +1,196 @@
+//! A drive whose every possible state after a stop can be listed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use units::{bytes_u64, bytes_usize};
+
+use crate::disks::Medium;
+
+const BLOCK: u64 = 512;
+
+/// One block, and the hash of its content.
+#[derive(Debug)]
+struct Block {
+    hash: u64,
+    bytes: [u8; 512],
+}
+
+/// A write that a stop may undo, in whole or in part.
+#[derive(Clone, Debug)]
+pub(super) struct Write {
+    first: u64,
+    blocks: Vec<Arc<Block>>,
+}
+
+impl Write {
+    pub(super) fn new(offset: u64, bytes: &[u8]) -> Write {
+        assert!(offset.is_multiple_of(BLOCK) && bytes.len().is_multiple_of(512));
+        let block = |bytes: &[u8]| {
+            let bytes: [u8; 512] = bytes.try_into().expect("whole blocks");
+            let hash = hash(&bytes);
+            Arc::new(Block { hash, bytes })
+        };
+        Write {
+            first: offset / BLOCK,
+            blocks: bytes.chunks_exact(512).map(block).collect(),
+        }
+    }
+
+    /// In how many ways a stop may leave it: one or two blocks each for itself; more of them, which
+    /// have one checksum, not at all, wholly, or torn behind the first, where records have content.
+    pub(super) fn ways(&self) -> usize {
+        match self.blocks.len() {
+            few @ 0..=2 => 1 << few,
+            _ => 4,
+        }
+    }
+
+    /// The part that is left in one of these ways: nothing in way 0, everything in the last.
+    pub(super) fn part(&self, way: usize) -> Write {
+        let blocks = &self.blocks;
+        let kept = match (blocks.len(), way) {
+            (2, 2) => 1..2,
+            (few @ 0..=2, way) => 0..way.min(few),
+            (_, 0) => 0..0,
+            (_, 1) => 0..1,
+            (many, 2) => 1..many,
+            (many, _) => 0..many,
+        };
+        Write {
+            first: self.first + bytes_u64(kept.start),
+            blocks: blocks[kept].to_vec(),
+        }
+    }
+
+    /// Two writes of one hash are alike.
+    pub(super) fn hash(&self) -> u64 {
+        let blocks = self.blocks.iter();
+        blocks.fold(self.first, |sum, block| mix(sum, block.hash))
+    }
+
+    fn put(&self, blocks: &mut BTreeMap<u64, Arc<Block>>) {
+        for (at, block) in (self.first..).zip(&self.blocks) {
+            if block.bytes == [0; 512] {
+                blocks.remove(&at);
+            } else {
+                blocks.insert(at, Arc::clone(block));
+            }
+        }
+    }
+}
+
+/// FNV-1a, eight bytes at a time.
+pub(super) fn hash(bytes: &[u8]) -> u64 {
+    bytes.chunks(8).fold(0xcbf2_9ce4_8422_2325, |sum, word| {
+        let word = word
+            .iter()
+            .fold(0, |word, byte| word << 8 | u64::from(*byte));
+        mix(sum, word)
+    })
+}
+
+/// Adds a number to a hash.
+pub(super) fn mix(sum: u64, number: u64) -> u64 {
+    let mixed = (sum ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed ^ mixed >> 29
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Disk {
+    durable: BTreeMap<u64, Arc<Block>>,
+    /// What a read finds.
+    now: BTreeMap<u64, Arc<Block>>,
+    /// Since the last flush, in order.
+    cached: Vec<Write>,
+    /// How many were flushed before.
+    flushed: usize,
+    /// The drive answers nothing but that it is gone.
+    pub(super) gone: bool,
+}
+
+impl Disk {
+    pub(super) fn write(&mut self, write: Write) {
+        write.put(&mut self.now);
+        if !write.blocks.is_empty() {
+            self.cached.push(write);
+        }
+    }
+
+    /// A flush begins: it covers the writes of lower numbers.
+    pub(super) fn begin_flush(&self) -> usize {
+        self.flushed + self.cached.len()
+    }
+
+    /// What was written when the flush `began` is durable.
+    pub(super) fn flush(&mut self, began: usize) {
+        let count = began.saturating_sub(self.flushed);
+        for write in self.cached.drain(..count) {
+            write.put(&mut self.durable);
+        }
+        self.flushed += count;
+    }
+
+    /// What the cache holds.
+    pub(super) fn cached(&self) -> &[Write] {
+        &self.cached
+    }
+
+    /// The same drive after a loss of its cache.
+    pub(super) fn without_cache(&self) -> Disk {
+        Disk {
+            durable: self.durable.clone(),
+            now: self.durable.clone(),
+            cached: Vec::new(),
+            flushed: 0,
+            gone: self.gone,
+        }
+    }
+
+    /// Stores what is left of a write for good.
+    pub(super) fn keep(&mut self, write: &Write) {
+        write.put(&mut self.durable);
+        write.put(&mut self.now);
+    }
+
+    /// Two drives of one hash hold the same, in the cache and below.
+    pub(super) fn hash(&self) -> u64 {
+        let of = |blocks: &BTreeMap<u64, Arc<Block>>| {
+            let parts = blocks.iter();
+            parts.fold(0, |sum, (at, block)| mix(mix(sum, *at), block.hash))
+        };
+        let cache = self.cached.iter().flat_map(|write| &write.blocks);
+        let cache = cache.fold(0, |sum, block| mix(sum, block.hash));
+        let now = if self.cached.is_empty() {
+            0
+        } else {
+            of(&self.now)
+        };
+        mix(
+            mix(mix(of(&self.durable), now), cache),
+            u64::from(self.gone),
+        )
+    }
+}
+
+impl Medium for Disk {
+    fn get(&self, offset: u64, length: u64) -> Vec<u8> {
+        let mut bytes = vec![0; bytes_usize(length)];
+        let first = offset / BLOCK;
+        for (at, block) in self.now.range(first..first + length / BLOCK) {
+            let place = bytes_usize((at - first) * BLOCK);
+            bytes[place..place + 512].copy_from_slice(&block.bytes);
+        }
+        bytes
+    }
+
+    /// As the control path writes: it is flushed before anything else is written.
+    fn put(&mut self, offset: u64, bytes: &[u8]) {
+        self.write(Write::new(offset, bytes));
+    }
+
+    fn is_gone(&self) -> bool {
+        self.gone
+    }
+}

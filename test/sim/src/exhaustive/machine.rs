@@ -1,0 +1,487 @@
+//! One array on one reactor with a fixed order of events: what happens next is never drawn.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use array::format::ArrayConfig;
+use array::{
+    Command, Coordinator, CoordinatorSettings, Event, Geometry, Io, LogSpace, MapIdentity,
+    MemberPlace, MemberRequest, Message, PassState, Patience, Refusal, RegionMap, Room, Shard,
+    Shared, Suspects, WallClock, Yield, initial_map,
+};
+use block::{Completion, Cookie, Full, Histogram, Operation, Part, Request, Status};
+use memory::{Backing, Buffer, Pages, Pool, SegmentList, SegmentSlots};
+use units::limits::BUCKETS;
+use units::{ArrayIndex, DriveIndex, Instant, ReactorIndex, bytes_usize};
+
+use super::disk::{Disk, Write, mix};
+use crate::disks::Medium;
+
+const ME: ReactorIndex = ReactorIndex(0);
+/// Requests of the guest at a time.
+const IN_FLIGHT: usize = 8;
+/// The longest request.
+const REQUEST_BYTES: usize = 64 << 10;
+/// Idle regions are clean after so long.
+const CLEAR_AFTER: Duration = Duration::from_millis(20);
+/// Longer than any scenario: records that change nothing are not of interest.
+const RENEW_AFTER: Duration = Duration::from_secs(60);
+/// Time that passes while nothing happens.
+const PAUSE: Duration = Duration::from_millis(5);
+/// So many pauses in which nothing happens are for ever.
+const PAUSES_MAX: usize = 2_000;
+/// More polls than that without an answer of a drive are an endless loop.
+const POLLS_MAX: usize = 10_000;
+
+/// Which of the requests under way a drive answers next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Schedule {
+    /// The oldest.
+    Oldest,
+    /// The newest.
+    Newest,
+    /// The oldest, those of one drive only when there is no other.
+    Late(usize),
+}
+
+/// A request that a drive has taken.
+#[derive(Debug)]
+struct Taken {
+    request: MemberRequest,
+    write: Option<Write>,
+    began: usize,
+}
+
+#[derive(Debug)]
+enum Token {
+    Write(model::Write),
+    Read(model::Read),
+    Flush(model::Flush),
+}
+
+#[derive(Debug)]
+struct Pending {
+    token: Token,
+    slot: usize,
+    buffer: Buffer,
+    bytes: usize,
+}
+
+/// Everything outside the shard.
+#[derive(Debug)]
+struct Outside {
+    disks: Vec<Disk>,
+    taken: Vec<Taken>,
+    now: Instant,
+    completions: Vec<Completion>,
+    events: Vec<Event>,
+}
+
+impl Io for Outside {
+    fn now(&self) -> Instant {
+        self.now
+    }
+    fn drive_room(&self) -> usize {
+        1000
+    }
+    fn drive(&mut self, request: MemberRequest) {
+        let write = match request.operation {
+            Operation::Write => {
+                let mut bytes = vec![0; bytes_usize(request.length)];
+                let mut done = 0;
+                for segment in request.segments.as_slice() {
+                    segment.copy_to_slice(&mut bytes[done..done + segment.len()]);
+                    done += segment.len();
+                }
+                assert_eq!(done, bytes.len(), "a write carries what it names");
+                Some(Write::new(request.offset, &bytes))
+            }
+            Operation::WriteZeroes | Operation::Discard => Some(Write::new(
+                request.offset,
+                &vec![0; bytes_usize(request.length)],
+            )),
+            Operation::Read | Operation::Flush => None,
+        };
+        self.taken.push(Taken {
+            began: self.disks[request.drive.at()].begin_flush(),
+            request,
+            write,
+        });
+    }
+    fn times(&self, _: DriveIndex) -> Option<[&Histogram; 2]> {
+        None
+    }
+    fn ask(&mut self, _: ReactorIndex, message: Message) -> Result<(), Full<Message>> {
+        unreachable!("there is one reactor: {message:?}")
+    }
+    fn reply(&mut self, _: ReactorIndex, message: Message) {
+        unreachable!("there is one reactor: {message:?}")
+    }
+    fn complete(&mut self, completion: Completion) {
+        self.completions.push(completion);
+    }
+    fn event(&mut self, event: Event) {
+        self.events.push(event);
+    }
+}
+
+/// What a machine is made of.
+pub(super) struct Setup {
+    pub(super) geometry: Geometry,
+    pub(super) config: ArrayConfig,
+    pub(super) places: Vec<Option<MemberPlace>>,
+    pub(super) disks: Vec<Disk>,
+    pub(super) regions: RegionMap,
+    pub(super) suspects: Suspects,
+    pub(super) log: LogSpace,
+    pub(super) model: model::Volume,
+}
+
+/// Who looks at a machine between any two events.
+pub(super) trait Watch {
+    /// A stop may come now.
+    fn look(&mut self, machine: &Machine);
+}
+
+/// Nobody.
+pub(super) struct Unwatched;
+
+impl Watch for Unwatched {
+    fn look(&mut self, _: &Machine) {}
+}
+
+/// See the module.
+pub(super) struct Machine {
+    shard: Shard,
+    outside: Outside,
+    schedule: Schedule,
+    pool: Pool,
+    lists: SegmentSlots,
+    pending: BTreeMap<u64, Pending>,
+    /// What guests may read.
+    pub(super) model: model::Volume,
+    cookie: u64,
+    command: u64,
+    /// Answers to commands.
+    answers: BTreeMap<u64, Result<(), Refusal>>,
+}
+
+impl Machine {
+    pub(super) fn new(setup: Setup, schedule: Schedule) -> Machine {
+        let Setup {
+            geometry,
+            config,
+            places,
+            disks,
+            regions,
+            suspects,
+            log,
+            model,
+        } = setup;
+        let owners: Arc<[ReactorIndex]> = vec![ME; BUCKETS].into();
+        let identity = MapIdentity {
+            array: ArrayIndex(0),
+            geometry,
+            owners,
+            home: ME,
+        };
+        let map = Arc::new(initial_map(
+            identity,
+            &config,
+            &places,
+            (&regions, suspects),
+        ));
+        let shared = Shared::new(&map, &regions, (log, 1), None);
+        let mut shard = Shard::new(ME, map, shared, room()).expect("memory");
+        let settings = CoordinatorSettings {
+            config,
+            places,
+            reactors: vec![ME],
+            seed: 1,
+            window_bytes: geometry.stripe_bytes(),
+            regions,
+            clear_after: CLEAR_AFTER,
+            renew_after: RENEW_AFTER,
+            clock: WallClock {
+                at: Instant(0),
+                seconds: 0,
+            },
+            created: 0,
+        };
+        shard.set_coordinator(Coordinator::new(settings).expect("memory"));
+        let backing = Backing::Anonymous(Pages::Plain);
+        Machine {
+            shard,
+            outside: Outside {
+                disks,
+                taken: Vec::new(),
+                now: Instant(0),
+                completions: Vec::new(),
+                events: Vec::new(),
+            },
+            schedule,
+            pool: Pool::new(IN_FLIGHT, REQUEST_BYTES, backing).expect("memory"),
+            lists: SegmentSlots::new(IN_FLIGHT, 4),
+            pending: BTreeMap::new(),
+            model,
+            cookie: 0,
+            command: 0,
+            answers: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn shard(&self) -> &Shard {
+        &self.shard
+    }
+
+    pub(super) fn disks(&self) -> &[Disk] {
+        &self.outside.disks
+    }
+
+    pub(super) fn disk(&mut self, drive: usize) -> &mut Disk {
+        &mut self.outside.disks[drive]
+    }
+
+    /// Writes that the drives have taken and not answered, oldest first.
+    pub(super) fn taken(&self) -> impl Iterator<Item = (usize, &Write)> {
+        let writes = self.outside.taken.iter();
+        writes.filter_map(|taken| Some((taken.request.drive.at(), taken.write.as_ref()?)))
+    }
+
+    /// Whether the drive was asked for something that it has not answered.
+    pub(super) fn is_asked(&self, drive: usize) -> bool {
+        let mut taken = self.outside.taken.iter();
+        taken.any(|taken| taken.request.drive.at() == drive)
+    }
+
+    /// Tells machines apart whose guests may read other things.
+    pub(super) fn knowledge(&self) -> u64 {
+        self.model.fingerprint(mix)
+    }
+
+    /// Submits a request of the guest.
+    pub(super) fn ask(&mut self, operation: Operation, start: u64, content: &[u8]) {
+        let slot = (0..IN_FLIGHT)
+            .find(|slot| self.pending.values().all(|pending| pending.slot != *slot))
+            .expect("few requests");
+        let buffer = self.pool.acquire().expect("one for each slot");
+        let segment = self.pool.segment(&buffer).part(0, content.len());
+        segment.copy_from_slice(content);
+        let offset = bytes_usize(start) * 512;
+        let token = match operation {
+            Operation::Read => Token::Read(self.model.begin_read(offset)),
+            Operation::Flush => Token::Flush(self.model.begin_flush()),
+            Operation::Write | Operation::WriteZeroes | Operation::Discard => {
+                Token::Write(self.model.begin_write(offset, content))
+            }
+        };
+        let carries = matches!(operation, Operation::Read | Operation::Write);
+        let list = self.lists.lend(slot, |list| {
+            if carries {
+                list.push(segment);
+            }
+        });
+        let segments = if carries { list } else { SegmentList::EMPTY };
+        self.cookie += 1;
+        let request = Request {
+            operation,
+            start,
+            blocks: u32::try_from(content.len() / 512).expect("short"),
+            part: Part::WHOLE,
+            segments,
+            cookie: Cookie(self.cookie),
+        };
+        let pending = Pending {
+            token,
+            slot,
+            buffer,
+            bytes: content.len(),
+        };
+        self.pending.insert(self.cookie, pending);
+        let taken = self.shard.submit(request, &mut self.outside);
+        assert!(taken.is_ok(), "there is room");
+    }
+
+    /// Gives a command; its number.
+    pub(super) fn command(&mut self, command: Command) -> u64 {
+        self.command += 1;
+        self.shard.command(self.command, command);
+        self.command
+    }
+
+    /// One event: the shard does what it can, then a drive answers or time passes. Whether anything
+    /// happened.
+    ///
+    /// # Panics
+    /// When a guest reads what it must not.
+    pub(super) fn step(&mut self, watch: &mut dyn Watch) -> bool {
+        let mut moved = 0;
+        for polls in 0.. {
+            assert!(polls < POLLS_MAX, "the shard goes round and round");
+            let progress = self.shard.poll(&mut self.outside);
+            moved += progress;
+            self.collect();
+            if progress == 0 {
+                break;
+            }
+        }
+        watch.look(self);
+        let Some(next) = self.next() else {
+            self.outside.now = Instant(self.outside.now.0 + nanoseconds(PAUSE));
+            return moved > 0;
+        };
+        self.outside.now = Instant(self.outside.now.0 + 1_000);
+        let taken = self.outside.taken.remove(next);
+        let cookie = taken.request.cookie;
+        let status = self.carry_out(taken);
+        watch.look(self);
+        self.shard.drive_done(cookie, status, &mut self.outside);
+        self.collect();
+        true
+    }
+
+    /// Goes on until `done` says so.
+    ///
+    /// # Panics
+    /// When that never happens.
+    pub(super) fn run(&mut self, watch: &mut dyn Watch, done: impl Fn(&Machine) -> bool) {
+        let mut pauses = 0;
+        while !done(self) {
+            pauses = if self.step(watch) { 0 } else { pauses + 1 };
+            assert!(pauses < PAUSES_MAX, "it hangs: {:?}", self.shard);
+        }
+    }
+
+    /// Gives a command and goes on until it is answered.
+    pub(super) fn finish(
+        &mut self,
+        watch: &mut dyn Watch,
+        command: Command,
+    ) -> Result<(), Refusal> {
+        let number = self.command(command);
+        self.run(watch, |machine| machine.answers.contains_key(&number));
+        self.answers.remove(&number).expect("looked at")
+    }
+
+    /// Whether nobody waits for anything.
+    pub(super) fn is_quiet(&self) -> bool {
+        let runs = |pass: array::PassStatus| pass.state == PassState::Running;
+        self.is_answered() && self.shard.is_idle() && !self.shard.pass_status().is_some_and(runs)
+    }
+
+    /// Whether the guest waits for nothing.
+    pub(super) fn is_answered(&self) -> bool {
+        self.pending.is_empty() && self.outside.taken.is_empty()
+    }
+
+    /// Lets time pass until idle regions are clean.
+    pub(super) fn idle(&mut self, watch: &mut dyn Watch) {
+        self.run(watch, Machine::is_quiet);
+        let end = self.outside.now.0 + 4 * nanoseconds(CLEAR_AFTER);
+        self.run(watch, |machine| machine.outside.now.0 >= end);
+        self.run(watch, Machine::is_quiet);
+    }
+
+    /// The process ends.
+    pub(super) fn die(mut self) {
+        self.shard.die();
+        for (_, pending) in std::mem::take(&mut self.pending) {
+            self.lists.take_back(pending.slot);
+            self.pool.release(pending.buffer);
+        }
+    }
+
+    fn next(&self) -> Option<usize> {
+        let taken = &self.outside.taken;
+        match self.schedule {
+            Schedule::Oldest => (!taken.is_empty()).then_some(0),
+            Schedule::Newest => taken.len().checked_sub(1),
+            Schedule::Late(drive) => {
+                let other = taken
+                    .iter()
+                    .position(|taken| taken.request.drive.at() != drive);
+                other.or((!taken.is_empty()).then_some(0))
+            }
+        }
+    }
+
+    fn carry_out(&mut self, taken: Taken) -> Status {
+        let Taken {
+            request,
+            write,
+            began,
+        } = taken;
+        let disk = &mut self.outside.disks[request.drive.at()];
+        if disk.gone {
+            return Status::Gone;
+        }
+        match request.operation {
+            Operation::Read => {
+                let content = disk.get(request.offset, request.length);
+                let mut done = 0;
+                for segment in request.segments.as_slice() {
+                    segment.copy_from_slice(&content[done..done + segment.len()]);
+                    done += segment.len();
+                }
+            }
+            Operation::Flush => disk.flush(began),
+            Operation::Write | Operation::WriteZeroes | Operation::Discard => {
+                disk.write(write.expect("it writes"));
+            }
+        }
+        Status::Ok
+    }
+
+    fn collect(&mut self) {
+        for event in self.outside.events.drain(..) {
+            if let Event::CommandDone { id, result } = event {
+                self.answers.insert(id, result);
+            }
+        }
+        for completion in std::mem::take(&mut self.outside.completions) {
+            let pending = self.pending.remove(&completion.cookie.0).expect("once");
+            assert_eq!(completion.status, Status::Ok, "{:?}", pending.token);
+            let mut found = vec![0; pending.bytes];
+            let segment = self.pool.segment(&pending.buffer).part(0, pending.bytes);
+            segment.copy_to_slice(&mut found);
+            match pending.token {
+                Token::Write(write) => self.model.finish_write(write),
+                Token::Flush(flush) => self.model.finish_flush(flush),
+                Token::Read(read) => {
+                    let judged = self.model.finish_read(read, &found);
+                    judged.unwrap_or_else(|mismatch| panic!("{mismatch}"));
+                }
+            }
+            self.lists.take_back(pending.slot);
+            self.pool.release(pending.buffer);
+        }
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).expect("short")
+}
+
+/// As much as a shard needs at least.
+fn room() -> Room {
+    Room {
+        requests: IN_FLIGHT,
+        works: IN_FLIGHT,
+        foreign_works: 1,
+        asked_works: 1,
+        tickets: IN_FLIGHT,
+        drive_requests: 200,
+        small_buffers: 128,
+        large_buffers: 128,
+        // A drive that answers late is late by this model's order only.
+        patience: Patience {
+            look: Duration::from_secs(3600),
+            slow: 1_000_000,
+            late: 1_000_000,
+            window: Duration::from_secs(3600),
+            enough: 1_000_000,
+        },
+        makes_way: Yield::default(),
+    }
+}
