@@ -19,11 +19,10 @@ static SAID: Mutex<String> = Mutex::new(String::new());
 const SEEDS: u64 = 1000;
 /// Faults that the small models must catch; most others need several reactors, drives that return
 /// errors, or long histories.
-const SMALL: [Fault; 21] = [
+const SMALL: [Fault; 20] = [
     Fault::AnswerBeforeExclusion,
     Fault::ReadAnUnfilledMember,
     Fault::AcceptTheLowerUpdate,
-    Fault::TornRecordTaken,
     Fault::RecordOverTheLast,
     Fault::RecordOnHalfOfTheMembers,
     Fault::RecordNotFlushed,
