@@ -231,31 +231,39 @@ impl Host {
     }
 }
 
-/// Adds a finding: to a neighbour of the same kind, or as the newest.
-fn keep(findings: &mut VecDeque<ScrubFindingView>, new: ScrubFindingView) {
-    let neighbour = findings.iter_mut().rev().find(|old| {
-        let same = old.stripe == new.stripe
-            && old.members == new.members
-            && (old.cause, old.outcome) == (new.cause, new.outcome);
-        let (old_end, new_end) = (old.block + old.blocks, new.block + new.blocks);
-        same && (old_end == new.block || new_end == old.block)
-    });
-    if let Some(old) = neighbour {
-        old.block = old.block.min(new.block);
-        old.blocks += new.blocks;
-        if old.members.len() == 1
-            && let (Some(offset), Some(at)) = (old.offset_bytes, new.offset_bytes)
-        {
-            old.offset_bytes = Some(offset.min(at));
-            let lengths = old.length_bytes.zip(new.length_bytes);
-            old.length_bytes = lengths.map(|(old, new)| old + new);
-        }
-        return;
+/// Adds a finding: to its neighbours of the same kind, be they before it, behind it or both, since
+/// blocks are not found in order; or as the newest.
+fn keep(findings: &mut VecDeque<ScrubFindingView>, mut new: ScrubFindingView) {
+    while let Some(position) = findings.iter().rposition(|old| adjoins(old, &new)) {
+        let old = findings.remove(position).expect("just seen");
+        new = joined(old, &new);
     }
     if findings.len() == FINDINGS_MAX {
         findings.pop_front();
     }
     findings.push_back(new);
+}
+
+/// Whether two findings are one in two parts.
+fn adjoins(old: &ScrubFindingView, new: &ScrubFindingView) -> bool {
+    let same = old.stripe == new.stripe
+        && old.members == new.members
+        && (old.cause, old.outcome) == (new.cause, new.outcome);
+    let (old_end, new_end) = (old.block + old.blocks, new.block + new.blocks);
+    same && (old_end == new.block || new_end == old.block)
+}
+
+fn joined(mut old: ScrubFindingView, new: &ScrubFindingView) -> ScrubFindingView {
+    old.block = old.block.min(new.block);
+    old.blocks += new.blocks;
+    if old.members.len() == 1
+        && let (Some(offset), Some(at)) = (old.offset_bytes, new.offset_bytes)
+    {
+        old.offset_bytes = Some(offset.min(at));
+        let lengths = old.length_bytes.zip(new.length_bytes);
+        old.length_bytes = lengths.map(|(old, new)| old + new);
+    }
+    old
 }
 
 fn finish(job: &mut JobEntry, tally: &ScrubTally) {
@@ -396,5 +404,38 @@ fn view(state: &State, entry: &ArrayEntry, running: Option<&ArrayState>) -> Scru
         rate_bytes_per_second: some(config.options.scrub_rate_bytes_per_second),
         members: members.map(member).collect(),
         findings: entry.findings.iter().cloned().collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_found_in_any_order_are_one_finding() {
+        let block = |block: u32| ScrubFindingView {
+            time_s: 1,
+            stripe: 17,
+            block,
+            blocks: 1,
+            cause: ScrubCause::Mismatch,
+            outcome: ScrubOutcome::Repaired,
+            members: vec![3],
+            volume: Some("v".to_owned()),
+            offset_bytes: Some(u64::from(block) * 512),
+            length_bytes: Some(512),
+        };
+        for order in [[2, 3, 4], [4, 3, 2], [2, 4, 3], [4, 2, 3], [3, 2, 4]] {
+            let mut findings = VecDeque::new();
+            for at in order {
+                keep(&mut findings, block(at));
+            }
+            let all = ScrubFindingView {
+                blocks: 3,
+                length_bytes: Some(3 * 512),
+                ..block(2)
+            };
+            assert_eq!(findings, [all], "{order:?}");
+        }
     }
 }
