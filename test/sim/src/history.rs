@@ -70,6 +70,8 @@ pub struct Outcome {
     pub crashes: u64,
     /// Blocks of torn stripes written before the resync reached them.
     pub probed: u64,
+    /// Members that hung while blocks of torn stripes were read from them.
+    pub read_torn: u64,
     /// Crashes while members were out and writes under way.
     pub logged: u64,
     /// Kills together with the loss of a member, while writes were under way that were told of.

@@ -66,6 +66,7 @@ fn main() -> ExitCode {
         answered,
         crashes,
         probed,
+        read_torn,
         logged,
         begun,
         rotten,
@@ -84,7 +85,8 @@ fn main() -> ExitCode {
     println!(
         "{run} seeds from {}: {failed} failed, {per_second:.1} seeds/s, {answered} requests, \
          {crashes} stops ({logged} on the log, \
-         {begun} kills with the loss of a member), {probed} torn blocks written, \
+         {begun} kills with the loss of a member), {probed} torn blocks written \
+         ({read_torn} times read from a slow member), \
          {rotten} rotten blocks scrubbed, {late} members late, {lagged} lagged \
          ({left_behind} left behind), \
          {returned} members returned that lacked {permille} in \
@@ -104,6 +106,7 @@ fn add(total: &mut Outcome, outcome: &Outcome) {
     total.answered += outcome.answered;
     total.crashes += outcome.crashes;
     total.probed += outcome.probed;
+    total.read_torn += outcome.read_torn;
     total.logged += outcome.logged;
     total.begun += outcome.begun;
     total.rotten += outcome.rotten;

@@ -104,6 +104,12 @@ impl Client {
         self.ask(asked.volume, Operation::Write, asked.start, blocks)
     }
 
+    /// A read of the same place.
+    pub fn read_again(&mut self, asked: &Asked) -> Asked {
+        let blocks = u64::from(asked.blocks);
+        self.ask(asked.volume, Operation::Read, asked.start, blocks)
+    }
+
     /// A write of so many blocks more from the same place on, and the block of the array that is
     /// its last; `None` at the end of the volume.
     ///

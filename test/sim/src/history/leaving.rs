@@ -218,7 +218,7 @@ impl History {
     }
 
     /// The member that holds a block of the array.
-    fn holder(&self, world: &World, block: u64) -> usize {
+    pub(super) fn holder(&self, world: &World, block: u64) -> usize {
         let map = world.shards[world.home].map();
         let (stripe, start) = self.geometry.locate(block);
         let role = start / self.geometry.chunk_blocks();

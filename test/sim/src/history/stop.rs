@@ -53,6 +53,9 @@ impl History {
             _ if is_ready || (writes && self.random.happens(300)) => {
                 self.write_at_once(&mut world);
             }
+            _ if may_tear && calm && is_protected && power && self.random.happens(400) => {
+                self.write_into_caches(&mut world);
+            }
             0 | KILLED_IN_A_COMMIT => self.await_metadata(&mut world, may_tear),
             1 if may_tear && power => self.rush(&mut world),
             2 if may_tear && power => self.flush_twice(&mut world),
@@ -233,6 +236,20 @@ impl History {
                 let _ = self.client.submit(asked, world);
             }
             let steps = self.random.below(6);
+            self.turn(world, steps);
+        }
+    }
+
+    /// Writes that nobody flushes: of each some members may have kept their part, others not.
+    fn write_into_caches(&mut self, world: &mut World) {
+        let stripe_blocks = u64::from(self.geometry.stripe_blocks());
+        let writes = 4 + self.random.below(40);
+        for _ in 0..writes {
+            let asked = self.client.draw(&mut self.random, stripe_blocks);
+            if let Some(asked) = asked.filter(Asked::changes) {
+                let _ = self.client.submit(asked, world);
+            }
+            let steps = self.random.below(40);
             self.turn(world, steps);
         }
     }
