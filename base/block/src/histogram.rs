@@ -62,7 +62,17 @@ impl Histogram {
     /// The bucket of the time that all but a hundredth did not take longer than.
     #[must_use]
     pub fn p99_bucket(&self) -> Option<usize> {
-        let mut above = self.count() / 100;
+        self.bucket_below(self.count() / 100)
+    }
+
+    /// The bucket of the time that at most half of them took longer than.
+    #[must_use]
+    pub fn median_bucket(&self) -> Option<usize> {
+        self.bucket_below(self.count() / 2)
+    }
+
+    /// The bucket of the longest time but so many.
+    fn bucket_below(&self, mut above: u64) -> Option<usize> {
         for (bucket, &count) in self.buckets.iter().enumerate().rev() {
             if count > above {
                 return Some(bucket);

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use array::assembly::Assembly;
-use array::format::ArrayConfig;
+use array::format::{ArrayConfig, MemberRecord, MemberState};
 use array::planted::{self, Fault};
 use array::{Begun, BegunOf, BegunSpace, BegunWrites, Geometry, Redo};
 use control::Answer;
@@ -213,14 +213,19 @@ impl Host {
     /// what was written, without the bytes.
     ///
     /// A drive that does not take it is left to the resync of the regions that were in use, and an
-    /// error only when a member is not here: what that one held there needs all the others.
+    /// error only when a member is not here or not filled: what that one holds there needs all the
+    /// others.
     pub(crate) fn redo_begun(&self, object: &str, assembly: &Assembly) -> Answer<Vec<Redo>> {
         let Some((file, writes)) = self.find_begun(object, assembly) else {
             return Ok(Vec::new());
         };
         let read = |offset, bytes: &mut [u8]| file.read_exact_at(bytes, offset);
         let drives = self.member_drives(assembly);
-        let is_whole = drives.iter().all(Option::is_some);
+        // A member that is being filled may lack a chunk that only the others can tell.
+        let is_here = |(member, drive): (&MemberRecord, &Option<_>)| {
+            drive.is_some() && member.state == MemberState::InSync
+        };
+        let is_whole = assembly.config.members.iter().zip(&drives).all(is_here);
         let judge = |name: &str, what: &str, source: &io::Error| {
             if is_whole {
                 tracing::warn!(event = "begun_not_redone", object, drive = name, error = %source,

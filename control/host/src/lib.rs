@@ -367,7 +367,10 @@ impl control::Engine for Host {
     fn shutdown(&self) -> Answer<()> {
         let exports: Vec<String> = self.state().exports.keys().cloned().collect();
         let mut first = Ok(());
-        if self.do_arrays().iter().any(|array| array.hold.is_some()) {
+        let arrays = self.do_arrays();
+        let waiting = arrays.iter().filter(|array| array.hold.is_some());
+        let waiting: Vec<(String, Uuid)> = waiting.map(|a| (a.name.clone(), a.uuid)).collect();
+        if !waiting.is_empty() {
             // What waits for drives is left to the next engine, as after a kill.
             self.engine
                 .set_patience(self.engine.patience().min(HOLD_PATIENCE));
@@ -378,9 +381,13 @@ impl control::Engine for Host {
         }
         let arrays: Vec<(String, ArrayIndex, Uuid)> = {
             let state = self.state();
-            // Requests that are not answered are left to the next engine, too. To stop an array
-            // that holds would answer them with an error.
-            let ends = |a: &ArrayEntry| state.ending.values().any(|ending| ending.array == a.uuid);
+            // Requests that are not answered are left to the next engine, too, and so is what was
+            // begun on members that an array still waits for, be its requests answered or not. To
+            // stop it would forget the one and answer the others with an error.
+            let ends = |a: &ArrayEntry| {
+                let ending = state.ending.values().any(|ending| ending.array == a.uuid);
+                ending || waiting.iter().any(|(_, uuid)| *uuid == a.uuid)
+            };
             let running = state
                 .arrays
                 .values()
@@ -397,6 +404,16 @@ impl control::Engine for Host {
                     first = first.and(Err(error::of_start(format!("array {name}"), &start)));
                 }
             }
+        }
+        for (name, _) in waiting {
+            tracing::error!(
+                event = "array_not_clean",
+                array = name,
+                "it waits for members and comes up dirty: what was begun on them is done by the next engine"
+            );
+            let text = "it waits for members, so it is not clean";
+            let waits = error::error(ErrorKind::Degraded, format!("array {name}"), text);
+            first = first.and(Err(waits.next("start the engine again when they are back")));
         }
         self.state().drives.clear();
         self.engine.stop();

@@ -78,6 +78,8 @@ pub enum Fault {
     WrongRotationInOneGroup,
     /// A write does not wait until its region is dirty on the drives.
     WriteBeforeDirty,
+    /// Writes to regions that are dirty already do not wait for the records of the start.
+    WriteBeforeStart,
     /// The region map counts before it is flushed.
     RegionsNotFlushed,
     /// A region is called clean although writes to it are under way.
@@ -242,6 +244,7 @@ impl Fault {
         Fault::IncarnationIgnored,
         Fault::WrongRotationInOneGroup,
         Fault::WriteBeforeDirty,
+        Fault::WriteBeforeStart,
         Fault::RegionsNotFlushed,
         Fault::ClearedInUse,
         Fault::ClearedBeforeFlush,

@@ -10,7 +10,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use units::{MemberIndex, StripeIndex, Update, bytes_u64, bytes_usize};
 use uuid::Uuid;
@@ -409,6 +409,8 @@ pub(crate) enum RegionState {
     Clearing = 2,
     /// The map's block cannot be written any more: nor can the region.
     Lost = 3,
+    /// Dirty on the drives, from before the start of the array, which is not durable yet.
+    Waiting = 4,
 }
 
 /// The states of all regions.
@@ -416,11 +418,15 @@ pub(crate) enum RegionState {
 pub(crate) struct RegionStates {
     pub(crate) space: RegionSpace,
     states: Vec<AtomicU8>,
+    /// What waited for the start does not any more.
+    is_open: AtomicBool,
 }
 
 impl RegionStates {
     /// By `map`. A region is dirty only if all copies of its block on members that `usable` names
-    /// say so.
+    /// say so, and nothing may be written before [`RegionStates::open`]: until the records of the
+    /// start are durable, a member that is not here counts at the next start as one that missed
+    /// nothing.
     pub(crate) fn new(map: &RegionMap, usable: impl Fn(MemberIndex) -> bool) -> RegionStates {
         let mut states = Vec::with_capacity(map.space.count());
         for block in 0..map.space.blocks() {
@@ -428,12 +434,32 @@ impl RegionStates {
             let even = !map.is_uneven(block, &usable);
             for region in map.space.regions(block) {
                 let dirty = even && map.entries[region].dirty;
-                states.push(AtomicU8::new(u8::from(dirty)));
+                let state = if dirty && planted::is(Fault::WriteBeforeStart) {
+                    RegionState::Dirty
+                } else if dirty {
+                    RegionState::Waiting
+                } else {
+                    RegionState::Clean
+                };
+                states.push(AtomicU8::new(state as u8));
             }
         }
         RegionStates {
             space: map.space,
             states,
+            is_open: AtomicBool::new(false),
+        }
+    }
+
+    /// The start is durable. Only the first call does something.
+    pub(crate) fn open(&self) {
+        if self.is_open.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        for state in &self.states {
+            if state.load(Ordering::Relaxed) == RegionState::Waiting as u8 {
+                state.store(RegionState::Dirty as u8, Ordering::Release);
+            }
         }
     }
 
@@ -442,7 +468,8 @@ impl RegionStates {
             0 => RegionState::Clean,
             1 => RegionState::Dirty,
             2 => RegionState::Clearing,
-            _ => RegionState::Lost,
+            3 => RegionState::Lost,
+            _ => RegionState::Waiting,
         }
     }
 
@@ -454,7 +481,7 @@ impl RegionStates {
                 self.change(region, RegionState::Clearing, RegionState::Dirty)
                     || self.get(region) == RegionState::Dirty
             }
-            RegionState::Clean | RegionState::Lost => false,
+            RegionState::Clean | RegionState::Lost | RegionState::Waiting => false,
         }
     }
 

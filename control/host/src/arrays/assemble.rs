@@ -196,6 +196,11 @@ impl Host {
             self.reassemble(name, assembly.array());
             return Err(of_start(object, &start));
         }
+        if !is_late {
+            // What was begun before is done, and this start is durable. Of one that is late, no
+            // record may be there yet: the next start may have to do it again.
+            self.end_begun(next.array, Some(next.life()));
+        }
         self.note_running(name, next);
         if is_late {
             // It serves once its drives answer.
@@ -208,10 +213,8 @@ impl Host {
         self.array_view(name)
     }
 
-    /// An array serves, or will once its drives answer: what was begun before is done, and what
-    /// this life writes is newer.
+    /// An array serves, or will once its drives answer.
     fn note_running(&self, name: &str, config: ArrayConfig) {
-        self.end_begun(config.array, Some(config.life()));
         let mut state = self.state();
         let entry = state.arrays.get_mut(name).expect("started just now");
         entry.serving = Serving::Running;

@@ -1,18 +1,22 @@
 //! What a killed engine had begun is written again by the next one, and by no other.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use array::Room;
 use array::format::Superblock;
+use array::{Patience, Room};
 use control::Engine;
-use control::request::Level;
+use control::request::{ArrayModify, Level};
+use drive::Fault;
 use tempfile::TempDir;
 use units::{Role, StripeIndex, bytes_usize};
 
-use super::{Bench, wait_until};
+use super::guests::Guest;
+use super::{Bench, MIB, export_of, volume_of, wait_until};
 use crate::Tuning;
 use crate::begun::Lasting;
 
@@ -20,6 +24,8 @@ use crate::begun::Lasting;
 const TABLE: u64 = 64 << 10;
 const BUFFERS: u64 = TABLE + (64 << 10);
 const BLOCK: usize = 4096;
+const CHUNK_SECTORS: u64 = 128;
+const DRIVES: [&str; 5] = ["one", "two", "three", "four", "five"];
 
 fn lasting(folder: &TempDir) -> Lasting {
     Lasting {
@@ -34,6 +40,11 @@ fn bench(folder: &Arc<TempDir>) -> Bench {
             tickets: 64,
             small_buffers: 128,
             large_buffers: 128,
+            // Nobody is read around here: reads are to wait.
+            patience: Patience {
+                slow: 200,
+                ..Patience::default()
+            },
             ..Room::default()
         },
         lasting: Some(lasting(folder)),
@@ -43,11 +54,13 @@ fn bench(folder: &Arc<TempDir>) -> Bench {
 }
 
 fn new_tank(folder: &Arc<TempDir>) -> Bench {
+    new_tank_of(folder, &DRIVES[..3])
+}
+
+fn new_tank_of(folder: &Arc<TempDir>, drives: &[&str]) -> Bench {
     let bench = bench(folder);
-    for name in ["one", "two", "three"] {
-        bench.file(name);
-    }
-    bench.create("tank", Level::Raid5, &["one", "two", "three"]);
+    drives.iter().for_each(|name| bench.file(name));
+    bench.create("tank", Level::Raid5, drives);
     wait_until("the first resync", || bench.host.jobs().is_empty());
     bench
 }
@@ -90,7 +103,7 @@ fn begin(file: &File) {
 /// The first bytes of the chunk of a role in the first stripe, and the drive that has it.
 fn chunk(bench: &Bench, superblock: &Superblock, role: u8) -> (&'static str, u8) {
     let member = superblock.geometry.member(StripeIndex(0), Role(role));
-    let name = ["one", "two", "three"][member.at()];
+    let name = DRIVES[member.at()];
     let drive = std::fs::read(bench.path(name)).expect("a file");
     (name, drive[bytes_usize(superblock.layout.data.offset)])
 }
@@ -135,6 +148,42 @@ fn what_was_begun_is_written_again_when_a_member_is_gone() {
         Vec::<PathBuf>::new(),
         "nothing is left to be done"
     );
+}
+
+#[test]
+fn a_stop_leaves_what_a_hold_that_was_given_up_had_begun_to_the_next_engine() {
+    let folder = Arc::new(tempfile::tempdir().expect("a folder"));
+    let bench = new_tank_of(&folder, &DRIVES);
+    let modify = ArrayModify {
+        hold_timeout_ms: Some(1000),
+        ..ArrayModify::default()
+    };
+    bench.host.modify_array("tank", &modify).expect("it runs");
+    let volume = volume_of("v", "tank", MIB);
+    bench.host.create_volume(&volume).expect("room");
+    let export = export_of(&bench, "e", "v");
+    bench.host.create_export(&export).expect("a socket");
+    let guest = RefCell::new(Guest::connect(&bench.path("e.sock")));
+    guest.borrow_mut().fill(0, 0x11);
+    guest.borrow_mut().fill(CHUNK_SECTORS, 0x44);
+    let superblock = bench.superblock("one");
+    let names = [0, 1, 2, 3, 4].map(|role| chunk(&bench, &superblock, role).0);
+    // The old data, which parity is computed from, is on its way when two others go.
+    bench.inject(names[0], Fault::Delay(Duration::from_millis(500)));
+    guest.borrow_mut().begin_fill(0, 0x22);
+    std::thread::park_timeout(Duration::from_millis(100));
+    bench.inject(names[2], Fault::Pulled);
+    bench.inject(names[4], Fault::Pulled);
+    wait_until("an error", || guest.borrow_mut().answer() == Some(1));
+    let torn = [0, 4].map(|role| chunk(&bench, &superblock, role).1);
+    assert_eq!(torn, [0x22, 0x11 ^ 0x44]);
+    let here = [0, 2, 3, 4].map(|role: usize| names[role]);
+    bench.host.shutdown().expect_err("it is not clean");
+    drop(bench);
+    let next = self::bench(&folder);
+    start(&next, &here);
+    let (_, parity) = chunk(&next, &superblock, 4);
+    assert_eq!(parity, 0x22 ^ 0x44, "what nobody was writing is lost");
 }
 
 #[test]

@@ -55,9 +55,14 @@ impl Guest {
 
     /// Writes a block full of one byte, and waits until that is answered.
     pub(super) fn fill(&mut self, sector: u64, byte: u8) {
+        self.begin_fill(sector, byte);
+        self.wait();
+    }
+
+    /// Begins to write a block full of one byte.
+    pub(super) fn begin_fill(&mut self, sector: u64, byte: u8) {
         self.memory.write(self.data, &[byte; 4096]);
         self.ask(1, sector);
-        self.wait();
     }
 
     /// What a block holds.

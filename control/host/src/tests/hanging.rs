@@ -10,6 +10,7 @@ use control::view::{ArrayState, DriveState, MemberState};
 use control::{Answer, Engine, EngineError, ErrorKind};
 use drive::Fault;
 use engine::ZeroError;
+use units::{Role, StripeIndex};
 
 use super::guests::Guest;
 use super::{Bench, MIB, export_of, volume_of, wait_until};
@@ -112,6 +113,50 @@ fn an_array_that_cannot_start_yet_serves_later() {
     });
     bench.host.stop_array("tank").expect("unused");
     assert_eq!(bench.host.volumes().len(), 2);
+}
+
+#[test]
+fn nothing_is_written_before_a_late_start_has_said_who_is_here() {
+    let drives = ["one", "two", "three", "four"];
+    let bench = Bench::new();
+    drives.into_iter().for_each(|name| bench.file(name));
+    bench.create("tank", Level::Raid10, &drives);
+    let volume = volume_of("v", "tank", MIB);
+    bench.host.create_volume(&volume).expect("room");
+    let export = export_of(&bench, "e", "v");
+    bench.host.create_export(&export).expect("a socket");
+    Guest::connect(&bench.path("e.sock")).fill(0, 1);
+    let geometry = bench.superblock("one").geometry;
+    let folder = Arc::clone(&bench.folder);
+    drop(bench);
+    // Of the two that hold the block one is not here, and one of the others does not answer.
+    let holds = |member: usize| {
+        let place = |role| geometry.member(StripeIndex(0), Role(role)).at() == member;
+        [0, 1].into_iter().any(place)
+    };
+    let missing = (0..4).find(|&member| holds(member)).expect("two");
+    let stuck = (0..4).find(|&member| !holds(member)).expect("two");
+    let next = Bench::on(folder);
+    for (member, name) in drives.into_iter().enumerate() {
+        if member != missing {
+            next.open_file(name).expect("it is there");
+        }
+    }
+    next.host.assemble();
+    next.inject(drives[stuck], Fault::Delay(HANG));
+    late(&next, |host| host.start_array("tank", false));
+    let export = export_of(&next, "e", "v");
+    next.host.create_export(&export).expect("a socket");
+    let guest = RefCell::new(Guest::connect(&next.path("e.sock")));
+    guest.borrow_mut().begin_fill(0, 2);
+    std::thread::park_timeout(HANG / 4);
+    assert_eq!(
+        guest.borrow_mut().answer(),
+        None,
+        "no record tells who is out"
+    );
+    relieve(&next);
+    wait_until("a write", || guest.borrow_mut().answer() == Some(0));
 }
 
 #[test]

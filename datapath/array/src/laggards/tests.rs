@@ -203,3 +203,19 @@ fn of_a_laggard_few_requests_are_enough_and_without_any_it_stays_one() {
     let turns: Vec<Turn> = (0..60).flat_map(|_| laggards.judge(&few, here)).collect();
     assert_eq!(turns, [turn(2, false)]);
 }
+
+#[test]
+fn of_few_trials_it_takes_half_to_be_slow() {
+    for (slow, keeps_up) in [(9, true), (11, false)] {
+        let mut laggards = laggards(2);
+        (0..5).for_each(|_| drop(judge(&mut laggards, THIRD)));
+        let mut tried = window(WELL);
+        tried[2] = Took::default();
+        for trial in 0..20 {
+            tried[2][0].record(if trial < slow { 30_000_000 } else { 300_000 });
+        }
+        let turns: Vec<Turn> = (0..60).flat_map(|_| laggards.judge(&tried, here)).collect();
+        let expected: &[Turn] = if keeps_up { &[turn(2, false)] } else { &[] };
+        assert_eq!(turns, expected, "{slow} of 20");
+    }
+}

@@ -145,6 +145,9 @@ fn the_newest_copy_decides_and_members_without_it_are_uneven() {
     let states = RegionStates::new(&map, |_| true);
     assert_eq!(states.get(1), RegionState::Clean);
     let states = RegionStates::new(&map, |member| member != holders[1]);
+    assert_eq!(states.get(1), RegionState::Waiting);
+    assert!(!states.begin_write(1), "the start is not durable");
+    states.open();
     assert_eq!(states.get(1), RegionState::Dirty);
     assert_eq!(states.get(3), RegionState::Clean);
 }

@@ -245,9 +245,11 @@ impl Shard {
         if !self.late.any_slow {
             return slow;
         }
-        // Where parity or copies may be wrong, the same chunk is read each time.
+        // Where parity or copies may be wrong, the same chunk is read each time. And who goes
+        // around a member may meet one that the array waits for.
         let may_differ = !self.map.parity_trusted(stripe, false)
             || self.map.read_only
+            || self.map.is_holding()
             || self.map.is_torn(stripe);
         if may_differ && !planted::is(Fault::DetourOverUntrusted) {
             return slow;

@@ -271,9 +271,14 @@ impl Shard {
         decider.checkpoint = now;
         // Who was late then may have answered by now; else it is told again.
         decider.failures.retain(|failure| !failure.late);
-        if !decider.started {
+        if decider.started || planted::is(Fault::OneRecordAtStart) {
+            // Whoever is not here is known for that. Any second record will do, an exclusion's as
+            // well as the start's.
+            self.shared.regions.open();
+        } else {
             decider.renewal.started(now);
         }
+        let decider = self.decider();
         decider.started = true;
         decider.stopped |= commit.ending == Ending::Stops;
         decider.config = commit.config;

@@ -147,7 +147,9 @@ impl Shard {
             return moved;
         }
         self.retire().step = Step::Idle;
-        if whom.is_none() && !self.is_log_over() {
+        // After a record that failed none may follow: this one would have its number.
+        let failed = self.decider().metadata_failed;
+        if failed || (whom.is_none() && !self.is_log_over()) {
             return moved + 1;
         }
         let decider = self.decider();

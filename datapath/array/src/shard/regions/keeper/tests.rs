@@ -32,6 +32,7 @@ fn after_a_flush_that_failed_regions_are_flushed_again_before_they_are_clean() {
     let map = all_dirty();
     let mut keeper = RegionKeeper::new(&map, &vec![None; 3], Duration::ZERO).expect("memory");
     let states = RegionStates::new(&map, |_: MemberIndex| true);
+    states.open();
     let sweep = |keeper: &mut RegionKeeper| {
         keeper.sweep((0, usize::MAX), Update(1), &states, |_| true);
     };
