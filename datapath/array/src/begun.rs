@@ -225,19 +225,21 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    fn entry(&self, slot: u32) -> &[AtomicU64] {
-        let at = crate::slots::at(slot) * ENTRY_WORDS;
-        &self.words.as_slice()[at..at + ENTRY_WORDS]
+    #[inline]
+    fn entry(&self, slot: u32) -> &[AtomicU64; ENTRY_WORDS] {
+        let (entries, _) = self.words.as_slice().as_chunks();
+        &entries[crate::slots::at(slot)]
     }
 
     /// A ticket is about to write `bands`, from buffers at `places`, role by role of all that the
     /// bands name. From here on the next engine does it.
+    #[inline]
     pub(crate) fn begin(
         &self,
         slot: u32,
         order: &Order,
         bands: impl Iterator<Item = (Range<u32>, RoleSet)>,
-        places: impl Iterator<Item = u32>,
+        mut places: impl Iterator<Item = u32>,
     ) {
         let entry = self.entry(slot);
         entry[STRIPE].store(order.stripe.0, Ordering::Relaxed);
@@ -249,18 +251,12 @@ impl Table {
             entry[at + 1].store(roles.0, Ordering::Relaxed);
             count += 1;
         }
-        let (mut at, mut half) = (PLACES, None);
-        for place in places {
-            let Some(low) = half.take() else {
-                half = Some(place);
-                continue;
+        for word in &entry[PLACES..BANDS[1]] {
+            let Some(low) = places.next() else {
+                break;
             };
-            let both = u64::from(place) << 32 | u64::from(low);
-            entry[at].store(both, Ordering::Relaxed);
-            at += 1;
-        }
-        if let Some(low) = half {
-            entry[at].store(low.into(), Ordering::Relaxed);
+            let high = places.next().unwrap_or(0);
+            word.store(u64::from(high) << 32 | u64::from(low), Ordering::Relaxed);
         }
         let zeroes = if order.zeroes { ZEROES } else { 0 };
         let state = u64::from(order.first) << 32 | count << 8 | zeroes | COUNTS;
@@ -277,6 +273,7 @@ impl Table {
 }
 
 /// Where a buffer lies that begins so many bytes after the start of the file.
+#[inline]
 pub(crate) fn place(offset: u64) -> u32 {
     u32::try_from(offset / UNIT).expect("the file has less than 16 TiB")
 }

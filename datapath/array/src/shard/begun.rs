@@ -23,8 +23,11 @@ impl Shard {
             Kind::Write(_) | Kind::Clear => self.geometry().parity() > 0,
             Kind::Read { .. } | Kind::Repair(_) => false,
         };
+        if !changes || ticket.is_begun {
+            return;
+        }
         let roles = ticket.write_roles();
-        if !changes || roles.is_empty() || ticket.is_begun {
+        if roles.is_empty() {
             return;
         }
         let zeroes = ticket.order.kind == Kind::Clear;
