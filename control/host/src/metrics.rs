@@ -9,7 +9,7 @@ use crate::{Host, views};
 const NS_PER_S: f64 = 1e9;
 
 /// Counters of an array, in the order in which they are gathered.
-const ARRAY_COUNTERS: [(&str, &str); 18] = [
+const ARRAY_COUNTERS: [(&str, &str); 20] = [
     ("array_direct_reads", "Reads that went straight to a drive"),
     (
         "array_reconstructed_reads",
@@ -58,6 +58,14 @@ const ARRAY_COUNTERS: [(&str, &str); 18] = [
     (
         "array_held_requests",
         "Requests to drives that waited to be tried again because the array could not do without",
+    ),
+    (
+        "array_bounced_reads",
+        "Reads through buffers, so that they can be given up, of members that did not answer lately",
+    ),
+    (
+        "array_given_up_reads",
+        "Reads that were given up because their member did not answer for 30 ms",
     ),
     (
         "array_laggard_trials",
@@ -375,6 +383,8 @@ impl Host {
                     counters.detours,
                     counters.abandoned,
                     counters.held,
+                    counters.bounced_reads,
+                    counters.given_up_reads,
                     counters.trials,
                     counters.left_behind,
                 ];

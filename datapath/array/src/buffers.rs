@@ -33,6 +33,13 @@ pub(crate) struct TicketBuffers {
     buffers: [Vec<Option<Buffer>>; 2],
 }
 
+/// One buffer that is no ticket's.
+#[derive(Debug)]
+pub(crate) struct Loan {
+    class: Class,
+    buffer: Buffer,
+}
+
 /// Which of a role's two buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
@@ -163,6 +170,35 @@ impl Buffers {
             Class::Small => self.in_file[0] + self.small.offset(buffer),
             Class::Large => self.in_file[1] + self.large.offset(buffer),
         }
+    }
+
+    /// A buffer for what is no ticket's, as long as half of them are left for tickets.
+    pub(crate) fn lend(&mut self, bytes: usize) -> Option<Loan> {
+        let class = match bytes {
+            0..=SMALL_BUFFER_BYTES => Class::Small,
+            bytes if bytes <= LARGE_BUFFER_BYTES => Class::Large,
+            _ => return None,
+        };
+        let pool = self.pool(class);
+        if pool.free() <= pool.len() / 2 {
+            return None;
+        }
+        let buffer = pool.acquire()?;
+        Some(Loan { class, buffer })
+    }
+
+    /// See `lend`.
+    pub(crate) fn give_back(&mut self, loan: Loan) {
+        self.pool(loan.class).release(loan.buffer);
+    }
+
+    /// So many bytes of what was lent.
+    pub(crate) fn lent(&self, loan: &Loan, bytes: usize) -> Segment {
+        let whole = match loan.class {
+            Class::Small => self.small.segment(&loan.buffer),
+            Class::Large => self.large.segment(&loan.buffer),
+        };
+        whole.part(0, bytes)
     }
 
     /// Buffers that are taken; zero when the shard is idle.

@@ -164,6 +164,15 @@ const _: () = assert!(
     "a message and its header fill one cache line"
 );
 
+/// What came of reading blocks directly from the chunk in some role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// It failed: they are to be reconstructed and rewritten.
+    Damaged(Role),
+    /// It was given up: they are to be reconstructed if that may be.
+    Late(Role),
+}
+
 /// A piece of a request for the owner of its stripes.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkMessage {
@@ -171,9 +180,8 @@ pub struct WorkMessage {
     pub request: u32,
     /// Which kind.
     pub operation: Operation,
-    /// The asker read the blocks directly from the chunk in this role and failed: reconstruct and
-    /// rewrite them.
-    pub damaged: Option<Role>,
+    /// What the asker met when it read the blocks directly.
+    pub trouble: Option<Trouble>,
     /// First block in the array.
     pub start: u64,
     /// How many blocks; all in one bucket run.

@@ -29,7 +29,7 @@ pub use coordinator::{
     Refusal, initial_map,
 };
 pub use geometry::{Geometry, GeometryError, GeometryParameters, Level, ParseLevelError, Place};
-pub use io::{Event, Io, MemberFailure, MemberRequest, Message, PassEvent, WorkMessage};
+pub use io::{Event, Io, MemberFailure, MemberRequest, Message, PassEvent, Trouble, WorkMessage};
 pub use laggards::MemberPace;
 pub use log::{LogSpace, Redo, Replay};
 pub use map::{ArrayMap, MapMember, MapState, Pass, Window};

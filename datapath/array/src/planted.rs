@@ -149,6 +149,12 @@ pub enum Fault {
     DetourOverUntrusted,
     /// A member that does not answer is excluded although stripes wait for their resync.
     LateWhileTorn,
+    /// Memory of a read that was given up is used again before the drive has answered.
+    GivenUpMemoryReused,
+    /// What a drive brings after its read was given up goes to the guest all the same.
+    GivenUpReadCopied,
+    /// What was given up is reconstructed without waiting for writes to the same stripe.
+    HedgeWithoutLanes,
     /// A member that lags is left out although it is the last that may be lost.
     LaggardWasTheLastSpare,
     /// A write that waits for a member is answered.
@@ -279,6 +285,9 @@ impl Fault {
         Fault::AbandonedMemoryReused,
         Fault::DetourOverUntrusted,
         Fault::LateWhileTorn,
+        Fault::GivenUpMemoryReused,
+        Fault::GivenUpReadCopied,
+        Fault::HedgeWithoutLanes,
         Fault::LaggardWasTheLastSpare,
         Fault::HeldWriteAnswered,
         Fault::HeldWriteNotRepeated,

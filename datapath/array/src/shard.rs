@@ -9,6 +9,7 @@
 
 mod background;
 mod begun;
+mod bounce;
 mod compute;
 mod coordinate;
 mod counters;
@@ -40,6 +41,7 @@ use units::limits::{
 use units::{MemberIndex, ReactorIndex, Role, StripeIndex, bytes_u64};
 
 use self::background::Background;
+use self::bounce::Bounce;
 pub use self::coordinate::HoldStatus;
 pub(crate) use self::coordinate::{HoldKeeper, Renewal};
 pub use self::counters::ShardCounters;
@@ -147,6 +149,10 @@ enum IoOwner {
         first: u32,
         blocks: u32,
     },
+    /// Like that, through a buffer of ours.
+    Bounced { bounce: u32 },
+    /// Nobody any more; it has such a buffer.
+    GivenUp { bounce: u32 },
     /// A flush request.
     Flush { request: u32 },
     /// A ticket.
@@ -212,6 +218,7 @@ pub struct Shard {
     ios: Slots<DriveIo>,
     lists: SegmentSlots,
     buffers: Buffers,
+    bounces: Slots<Bounce>,
     reports: Vec<MemberFailure>,
     late: Late,
     pacing: Pacing,
@@ -272,6 +279,7 @@ impl Shard {
             lists: SegmentSlots::new(room.drive_requests, 4),
             buffers: buffers.map_err(ShardError::Memory)?,
             begun: table.transpose().map_err(ShardError::Memory)?,
+            bounces: Slots::new(room.drive_requests),
             reports: Vec::with_capacity(map.members.len()),
             late: Late::new(room.patience, &map),
             pacing: Pacing::new(&map),
@@ -387,6 +395,8 @@ impl Shard {
         self.hear(&done);
         if let IoOwner::Abandoned { grave } = done.owner {
             self.abandoned_done(grave);
+        } else if let IoOwner::GivenUp { bounce } = done.owner {
+            self.given_up_done(bounce, (done, status));
         } else if status.is_ok() && self.is_overtaken(&done) {
             self.hold.overtaken.push(done);
         } else if status.is_ok() {
@@ -399,7 +409,7 @@ impl Shard {
     /// Hands the verdict on a member request to whoever waits for it.
     fn deliver(&mut self, done: DriveIo, status: Status, io: &mut impl Io) {
         match done.owner {
-            IoOwner::Nobody | IoOwner::Abandoned { .. } => {
+            IoOwner::Nobody | IoOwner::Abandoned { .. } | IoOwner::GivenUp { .. } => {
                 unreachable!("a completion that nobody waits for")
             }
             IoOwner::Direct {
@@ -409,6 +419,7 @@ impl Shard {
             } => {
                 self.direct_done(request, (first, blocks), (done, status), io);
             }
+            IoOwner::Bounced { bounce } => self.bounced_done(bounce, (done, status), io),
             IoOwner::Flush { request } => self.flush_done(request, (done, status), io),
             IoOwner::Ticket { ticket, role } => {
                 self.ticket_io_done(ticket, role, (done, status), io);
@@ -475,6 +486,7 @@ impl Shard {
             self.forget_kept(slot);
         }
         self.open_graves();
+        self.forget_bounces();
         for slot in self.ios.used() {
             if self.ios[slot].listed {
                 self.lists.take_back(crate::slots::at(slot));

@@ -473,6 +473,7 @@ pub fn room(reactors: usize) -> Room {
             look: Duration::ZERO,
             slow: 30,
             late: 300,
+            shaky: Duration::from_secs(600),
             window: Duration::from_millis(10),
             enough: 2,
         },

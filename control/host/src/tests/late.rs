@@ -84,6 +84,45 @@ fn a_member_that_does_not_answer_is_read_around() {
 }
 
 #[test]
+fn a_member_that_hangs_once_more_keeps_no_read() {
+    let bench = tank(u32::MAX, &["first"]);
+    let mut first = guest(&bench, "first");
+    for chunk in 0..8 {
+        let byte = u8::try_from(chunk).expect("few");
+        first.fill(chunk * SECTORS_PER_CHUNK, byte + 1);
+    }
+    let counters = |of: fn(&array::ShardCounters) -> u64| {
+        let index = bench.host.state().arrays["tank"].index;
+        let state = bench.host.engine.array_state(index).expect("it runs");
+        state.counters.iter().map(of).sum::<u64>()
+    };
+    bench.inject("two", Fault::Delay(Duration::from_millis(200)));
+    let first = RefCell::new(first);
+    let read_all = || {
+        for chunk in 0..8 {
+            let byte = u8::try_from(chunk).expect("few");
+            let found = first.borrow_mut().read(chunk * SECTORS_PER_CHUNK);
+            assert_eq!(found, [byte + 1; 4096]);
+        }
+    };
+    read_all();
+    assert!(counters(|counters| counters.slow_spells) > 0);
+    bench.host.state().drives["two"].drive.clear_faults();
+    wait_until("reads of it go through buffers", || {
+        read_all();
+        counters(|counters| counters.bounced_reads) > 0
+    });
+    assert_eq!(counters(|counters| counters.given_up_reads), 0);
+    // Now what it has taken is answered all the same.
+    bench.inject("two", Fault::Delay(FOR_EVER));
+    read_all();
+    assert!(counters(|counters| counters.given_up_reads) > 0);
+    bench.host.fail_member("tank", 1).expect("two are left");
+    let drive = bench.host.state().drives["two"].index;
+    bench.host.engine.detach_drive(drive).expect("it runs");
+}
+
+#[test]
 fn a_member_that_answers_nothing_is_out_and_what_waits_for_it_is_answered() {
     let bench = tank(20, &["first"]);
     let mut first = guest(&bench, "first");

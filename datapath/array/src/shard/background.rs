@@ -235,6 +235,7 @@ impl Shard {
             part: Part::WHOLE,
             offset: 0,
             segments: SegmentList::EMPTY,
+            late: None,
         };
         self.tickets[slot].looking = Looking::default();
         self.begin_ticket(slot, order, &[asked], io);

@@ -39,6 +39,10 @@ pub struct ShardCounters {
     pub abandoned: u64,
     /// Member requests that failed and waited to be made again.
     pub held: u64,
+    /// Reads through buffers, of members that did not answer lately.
+    pub bounced_reads: u64,
+    /// Reads that were given up because a slow member kept them.
+    pub given_up_reads: u64,
     /// Reads of members that lag, to see whether they still do.
     pub trials: u64,
     /// Members left out because they were slower than their peers for long.

@@ -266,6 +266,8 @@ impl Shard {
         match done.owner {
             IoOwner::Nobody
             | IoOwner::Abandoned { .. }
+            | IoOwner::Bounced { .. }
+            | IoOwner::GivenUp { .. }
             | IoOwner::Probe
             | IoOwner::Trial
             | IoOwner::RollCall { .. }
@@ -425,6 +427,8 @@ impl Shard {
                 }
                 IoOwner::Nobody
                 | IoOwner::Abandoned { .. }
+                | IoOwner::Bounced { .. }
+                | IoOwner::GivenUp { .. }
                 | IoOwner::Log { .. }
                 | IoOwner::Metadata
                 | IoOwner::Region
@@ -458,6 +462,8 @@ impl Shard {
                 IoOwner::Ticket { ticket, .. } | IoOwner::Log { ticket } => ticket == slot,
                 IoOwner::Nobody
                 | IoOwner::Abandoned { .. }
+                | IoOwner::Bounced { .. }
+                | IoOwner::GivenUp { .. }
                 | IoOwner::Direct { .. }
                 | IoOwner::Flush { .. }
                 | IoOwner::LogFlush

@@ -42,6 +42,8 @@ pub struct Patience {
     pub slow: u32,
     /// Looks after which a member that does not answer anything is excluded.
     pub late: u32,
+    /// One that was slow is counted on to be again for so long.
+    pub shaky: Duration,
     /// For so long at a time members are compared with their peers.
     pub window: Duration,
     /// Fewer requests to a member in that time say nothing.
@@ -54,6 +56,7 @@ impl Default for Patience {
             look: Duration::from_millis(10),
             slow: 3,
             late: 300,
+            shaky: Duration::from_secs(600),
             window: Duration::from_secs(1),
             enough: 50,
         }
@@ -75,6 +78,10 @@ struct Grave {
 
 /// See the module.
 #[derive(Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "what is slow now, and what was lately"
+)]
 pub(super) struct Late {
     pub(super) patience: Patience,
     /// Looks so far.
@@ -92,10 +99,18 @@ pub(super) struct Late {
     slow: Vec<bool>,
     /// Some member is slow, as seen from any shard, or lags.
     pub(super) any_slow: bool,
+    /// By member: it was slow lately. And whether any was.
+    shaky: Vec<bool>,
+    pub(super) any_shaky: bool,
     graves: Vec<Grave>,
 }
 
 impl Late {
+    /// Whether a member was slow lately.
+    pub(super) fn is_shaky(&self, member: MemberIndex) -> bool {
+        self.shaky[member.at()]
+    }
+
     pub(super) fn new(patience: Patience, map: &ArrayMap) -> Late {
         let members = map.members.len();
         Late {
@@ -108,6 +123,8 @@ impl Late {
             usual: vec![0; members],
             slow: vec![false; members],
             any_slow: false,
+            shaky: vec![false; members],
+            any_shaky: false,
             graves: Vec::new(),
         }
     }
@@ -140,12 +157,14 @@ impl Shard {
             }
         }
         self.measure();
-        self.call_slow();
+        self.call_slow(now);
         self.report_late();
+        let mut moved = 0;
         if self.late.any_slow {
             self.try_laggards(io);
+            moved += self.give_up_reads(io);
         }
-        self.abandon_what_is_out(io) + self.abandon_records(io)
+        moved + self.abandon_what_is_out(io) + self.abandon_records(io)
     }
 
     /// A member has answered.
@@ -182,7 +201,11 @@ impl Shard {
             let under_way = &self.ios[slot];
             let member = under_way.member.at();
             let current = self.map.members[member].incarnation == under_way.incarnation;
-            if current && !matches!(under_way.owner, IoOwner::Abandoned { .. }) {
+            let awaited = !matches!(
+                under_way.owner,
+                IoOwner::Abandoned { .. } | IoOwner::GivenUp { .. }
+            );
+            if current && awaited {
                 let age = self.late.now.wrapping_sub(under_way.issued);
                 self.late.oldest[member] = self.late.oldest[member].max(age);
             }
@@ -190,8 +213,9 @@ impl Shard {
     }
 
     /// Says which members are slow as seen from here, and hears which are as seen from anywhere.
-    fn call_slow(&mut self) {
+    fn call_slow(&mut self, now: Instant) {
         self.late.any_slow = false;
+        self.late.any_shaky = false;
         for position in 0..self.map.members.len() {
             let slow = self.is_slow_here(position);
             if slow != self.late.slow[position] {
@@ -199,6 +223,13 @@ impl Shard {
                 self.shared.call_slow(position, self.me, slow);
                 self.counters.slow_spells += u64::from(slow);
             }
+            if slow {
+                self.shared
+                    .call_shaky(position, now + self.late.patience.shaky);
+            }
+            let shaky = self.shared.shaky_until(position) > now;
+            self.late.shaky[position] = shaky;
+            self.late.any_shaky |= shaky;
             let lags = self.shared.lags(MemberIndex::from_at(position));
             self.late.any_slow |= lags || self.shared.is_slow(position);
         }
@@ -238,6 +269,16 @@ impl Shard {
         since >= self.late.patience.late
     }
 
+    /// Whether nothing may be read around a member: where parity or copies may be wrong, the same
+    /// chunk is read each time, and who goes around a member may meet one that the array waits for.
+    pub(super) fn may_differ(&self, stripe: StripeIndex) -> bool {
+        let may_differ = !self.map.parity_trusted(stripe, false)
+            || self.map.read_only
+            || self.map.is_holding()
+            || self.map.is_torn(stripe);
+        may_differ && !planted::is(Fault::DetourOverUntrusted)
+    }
+
     /// The roles of `stripe` that are slow and that it can be read without, besides those of
     /// `lost`.
     pub(super) fn slow_roles(&self, stripe: StripeIndex, lost: RoleSet) -> RoleSet {
@@ -245,13 +286,7 @@ impl Shard {
         if !self.late.any_slow {
             return slow;
         }
-        // Where parity or copies may be wrong, the same chunk is read each time. And who goes
-        // around a member may meet one that the array waits for.
-        let may_differ = !self.map.parity_trusted(stripe, false)
-            || self.map.read_only
-            || self.map.is_holding()
-            || self.map.is_torn(stripe);
-        if may_differ && !planted::is(Fault::DetourOverUntrusted) {
+        if self.may_differ(stripe) {
             return slow;
         }
         let all = || (0..self.map.members.len()).map(MemberIndex::from_at);
@@ -308,9 +343,11 @@ impl Shard {
                 // not have yet.
                 IoOwner::Nobody
                 | IoOwner::Abandoned { .. }
+                | IoOwner::GivenUp { .. }
                 | IoOwner::Direct { .. }
                 | IoOwner::Metadata => false,
                 IoOwner::Flush { .. }
+                | IoOwner::Bounced { .. }
                 | IoOwner::Ticket { .. }
                 | IoOwner::Log { .. }
                 | IoOwner::LogFlush
@@ -415,7 +452,12 @@ impl Shard {
                 let reads = done.operation == Some(Operation::Read);
                 reads.then(|| self.bury(ticket, role))
             }
+            IoOwner::Bounced { bounce } => {
+                self.counters.abandoned += 1;
+                return self.abandon_bounced(slot, bounce, io);
+            }
             IoOwner::Nobody
+            | IoOwner::GivenUp { .. }
             | IoOwner::Log { .. }
             | IoOwner::Direct { .. }
             | IoOwner::Flush { .. }
@@ -435,7 +477,7 @@ impl Shard {
     }
 
     /// One more read that keeps buffers of a ticket; their grave.
-    fn bury(&mut self, ticket: u32, role: Role) -> u32 {
+    pub(super) fn bury(&mut self, ticket: u32, role: Role) -> u32 {
         let number = self.tickets[ticket].grave.unwrap_or_else(|| {
             let graves = &mut self.late.graves;
             let is_free =

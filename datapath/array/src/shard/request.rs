@@ -1,13 +1,16 @@
 //! A request on the reactor where it arrived: cut into pieces that go straight to the drives or
 //! to the owners of their stripes.
 
+mod retry;
+
 use block::{Completion, Cookie, Operation, Part, Request, Status};
 use memory::{Segment, SegmentList};
 use units::{Instant, MemberIndex, Role, RoleSet, StripeIndex, bytes_u64, bytes_usize};
 
+pub(super) use self::retry::Retry;
 use super::hold::OLD;
 use super::{DriveIo, IoOwner, Order, Shard};
-use crate::io::{Io, Message, WorkMessage};
+use crate::io::{Io, Message, Trouble, WorkMessage};
 use crate::map::MapState;
 use crate::planted::{self, Fault};
 
@@ -38,6 +41,14 @@ impl RequestSlot {
         self.attempts = self.attempts.saturating_add(1);
     }
 
+    pub(super) fn start(&self) -> u64 {
+        self.start
+    }
+
+    pub(super) fn segments(&self) -> SegmentList {
+        self.segments
+    }
+
     /// What is left of one that is old fails.
     fn end_if_old(&mut self) {
         if self.attempts > OLD && self.issued < self.blocks {
@@ -65,21 +76,6 @@ impl Default for RequestSlot {
         }
     }
 }
-
-/// Blocks of a request that a drive could not read and that the owner shall reconstruct.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Retry {
-    request: u32,
-    first: u32,
-    blocks: u32,
-    member: MemberIndex,
-    /// The drive is asked again for parts of it first, so that only what it has really lost is
-    /// reconstructed.
-    in_parts: bool,
-}
-
-/// Bytes of the parts in which a failed read is tried again.
-const PART_BYTES: u64 = 4 << 10;
 
 /// What became of an attempt to move a request forward.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -249,6 +245,7 @@ impl Shard {
         if !self.can_issue(1, io) {
             return Advance::Stuck;
         }
+        let blocks = self.at_once(self.map.member(stripe, role).0, blocks);
         let first = self.requests[slot].issued;
         self.requests[slot].issued += blocks;
         self.issue_direct_part(slot, (stripe, role, lane), (first, blocks), io);
@@ -285,6 +282,9 @@ impl Shard {
             offset,
             length,
         };
+        if self.late.any_shaky && self.issue_bounced(order, io) {
+            return;
+        }
         if blocks == self.requests[slot].blocks {
             return self.issue_whole(order, segments, io);
         }
@@ -318,7 +318,7 @@ impl Shard {
         &mut self,
         slot: u32,
         (stripe, first, blocks): (StripeIndex, u32, u32),
-        damaged: Option<Role>,
+        trouble: Option<Trouble>,
         io: &mut impl Io,
     ) -> bool {
         let owner = self.map.owner(stripe);
@@ -330,7 +330,7 @@ impl Shard {
         let work = WorkMessage {
             request: slot,
             operation: request.operation,
-            damaged,
+            trouble,
             start: request.start + u64::from(first),
             blocks,
             part: request.part,
@@ -372,84 +372,7 @@ impl Shard {
         if status == Status::Gone {
             self.report(done, status);
         }
-        let in_parts = status == Status::Media && self.bytes(blocks) > PART_BYTES;
-        self.retries.push_back(Retry {
-            request,
-            first,
-            blocks,
-            member: done.member,
-            in_parts,
-        });
-    }
-
-    /// Reads that failed on a drive are tried again in parts; what fails then is sent to the owners
-    /// of its stripes.
-    pub(super) fn retry_reads(&mut self, io: &mut impl Io) -> usize {
-        let mut moved = 0;
-        while let Some(&Retry {
-            request,
-            first,
-            blocks,
-            member,
-            in_parts,
-        }) = self.retries.front()
-        {
-            let block = self.requests[request].start + u64::from(first);
-            let (stripe, in_stripe) = self.geometry().locate(block);
-            let role = self.geometry().role(stripe, member);
-            let data_role = in_stripe / self.geometry().chunk_blocks();
-            let source = self.direct_role(stripe, Role::from_at(bytes_usize(u64::from(data_role))));
-            if in_parts && source == role {
-                if !self.retry_part(io) {
-                    break;
-                }
-                moved += 1;
-                continue;
-            }
-            if !self.send_work(request, (stripe, first, blocks), role, io) {
-                break;
-            }
-            self.retries.pop_front();
-            moved += 1;
-        }
-        moved
-    }
-
-    /// Asks the drive again for the next part of the read that failed; whether there was room.
-    fn retry_part(&mut self, io: &mut impl Io) -> bool {
-        if !self.can_issue(1, io) {
-            return false;
-        }
-        let retry = self.retries.front_mut().expect("looked at");
-        let Retry {
-            request,
-            first,
-            blocks,
-            member,
-            ..
-        } = *retry;
-        let per_part = u32::try_from(PART_BYTES >> self.map.geometry.block_size().shift());
-        let per_part = per_part.expect("at most eight blocks");
-        let (stripe, in_stripe) = self
-            .map
-            .geometry
-            .locate(self.requests[request].start + u64::from(first));
-        let lane = in_stripe % self.map.geometry.chunk_blocks();
-        let part = blocks.min(per_part - lane % per_part);
-        retry.first += part;
-        retry.blocks -= part;
-        let last = retry.blocks == 0;
-        let role = self
-            .geometry()
-            .role(stripe, member)
-            .expect("it was read there");
-        self.issue_direct_part(request, (stripe, role, lane), (first, part), io);
-        if last {
-            self.retries.pop_front();
-            // The parts stand for the piece that failed.
-            self.requests[request].pending -= 1;
-        }
-        true
+        self.retry(request, (first, blocks), (done.member, status));
     }
 
     /// A piece of a request is answered.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 
 use block::{Histogram, LATENCY_BUCKETS, Status};
 use units::limits::REACTORS_MAX;
-use units::{MemberIndex, ReactorIndex};
+use units::{Instant, MemberIndex, ReactorIndex};
 use uuid::Uuid;
 
 use crate::begun::Begun;
@@ -41,6 +41,8 @@ pub struct Shared {
     rate: AtomicU64,
     /// By member, reads and writes, and bucket: requests that took so long, on all shards.
     times: Vec<[[AtomicU64; LATENCY_BUCKETS]; 2]>,
+    /// By member: until when it is counted on to be slow again.
+    shaky: Vec<AtomicU64>,
     /// By member: it lags behind its peers.
     laggards: Vec<AtomicBool>,
     /// Which regions may be written.
@@ -79,6 +81,7 @@ impl Shared {
             latencies: (0..REACTORS_MAX).map(|_| AtomicU64::new(0)).collect(),
             rate: AtomicU64::new(UNLIMITED),
             times: (0..members).map(|_| no_times()).collect(),
+            shaky: (0..members).map(|_| AtomicU64::new(0)).collect(),
             laggards: (0..members).map(|_| AtomicBool::new(false)).collect(),
         })
     }
@@ -203,7 +206,16 @@ impl Shared {
         self.laggards[member.at()].load(Ordering::Relaxed)
     }
 
-    /// Whether any member does.
+    /// Says until when a member is counted on to be slow again.
+    pub(super) fn call_shaky(&self, position: usize, until: Instant) {
+        self.shaky[position].store(until.0, Ordering::Relaxed);
+    }
+
+    pub(super) fn shaky_until(&self, position: usize) -> Instant {
+        Instant(self.shaky[position].load(Ordering::Relaxed))
+    }
+
+    /// Whether any member lags.
     pub(super) fn any_lags(&self) -> bool {
         self.laggards
             .iter()

@@ -9,8 +9,10 @@
 
 mod answer;
 mod join;
+mod late;
 mod planning;
 mod scrub;
+mod state;
 mod transfer;
 
 use std::ops::Range;
@@ -65,6 +67,8 @@ pub(super) struct TicketOrder {
     /// Where in `segments` the piece begins, in bytes.
     pub(super) offset: u64,
     pub(super) segments: SegmentList,
+    /// Who asks has given up to read this role.
+    pub(super) late: Option<Role>,
 }
 
 /// One band with its plan.
@@ -121,6 +125,8 @@ pub(super) struct Ticket {
     /// Roles that returned errors when read, and those of the reads under way.
     media: RoleSet,
     errors: RoleSet,
+    /// Roles that did not answer.
+    late: RoleSet,
     /// What returned an error is tried once more, because nothing else is left.
     second_try: bool,
     /// Roles whose members were gone when they were read, and the map's serial then.
@@ -164,6 +170,7 @@ impl Default for Ticket {
                 part: Part::WHOLE,
                 offset: 0,
                 segments: SegmentList::EMPTY,
+                late: None,
             },
             lanes: 0..0,
             bands: Default::default(),
@@ -176,6 +183,7 @@ impl Default for Ticket {
             barrier: 0,
             media: RoleSet::EMPTY,
             errors: RoleSet::EMPTY,
+            late: RoleSet::EMPTY,
             second_try: false,
             gone: RoleSet::EMPTY,
             gone_serial: 0,
@@ -210,74 +218,6 @@ impl Ticket {
             .iter()
             .fold(RoleSet::EMPTY, |all, band| all.union(select(band)))
     }
-
-    /// Whether its writes are under way, or await what decides on them.
-    pub(super) fn is_writing(&self) -> bool {
-        matches!(self.step, Step::Writing | Step::Barrier)
-    }
-
-    /// Whether it was planned by a map of this serial or a later one, or has not begun to write.
-    pub(super) fn is_planned_since(&self, serial: u64) -> bool {
-        !self.is_writing() || self.serial >= serial
-    }
-
-    /// Roles that it changes.
-    pub(super) fn write_roles(&self) -> RoleSet {
-        self.roles(|band| band.write)
-    }
-
-    /// Its pieces are on their way to a slot of the log.
-    pub(super) fn begin_log(&mut self, slot: u32, pieces: usize) {
-        assert!(self.joined.is_none(), "what is logged stands for itself");
-        self.step = Step::Logging;
-        self.logged = !planted::is(Fault::GivenUpLogForgotten);
-        self.log_slot = Some(slot);
-        self.log_failed = false;
-        self.pending = u32::try_from(pieces).expect("at most 64 roles");
-    }
-
-    /// One piece is done; when it was the last, whether all went well.
-    pub(super) fn piece_logged(&mut self, well: bool) -> Option<bool> {
-        self.log_failed |= !well;
-        self.pending -= 1;
-        (self.pending == 0).then_some(!self.log_failed)
-    }
-
-    /// Whether its memory is the guest's again.
-    pub(super) fn is_answered(&self) -> bool {
-        self.answered
-    }
-
-    /// Whether what it asked of drives is not answered.
-    pub(super) fn is_at_drives(&self) -> bool {
-        let asks = matches!(self.step, Step::Reading | Step::Logging | Step::Writing);
-        asks && self.pending > 0
-    }
-
-    /// Whether what it reads now is all that is left to try.
-    pub(super) fn is_second_try(&self) -> bool {
-        self.second_try
-    }
-
-    /// Whether all is written.
-    pub(super) fn is_at_barrier(&self) -> bool {
-        self.step == Step::Barrier
-    }
-
-    /// What returned an error is read again, for the last time.
-    pub(super) fn forget_errors(&mut self) {
-        self.media = RoleSet::EMPTY;
-        self.second_try = true;
-    }
-
-    /// It may write in place.
-    pub(super) fn go_write(&mut self) {
-        self.step = Step::WriteRoom;
-    }
-
-    pub(super) fn set_write(&mut self, band: usize, write: RoleSet) {
-        self.bands[band].write = write;
-    }
 }
 
 impl Shard {
@@ -300,10 +240,10 @@ impl Shard {
         ticket.lanes = asked[0].lanes.start..asked[asked.len() - 1].lanes.end;
         ticket.step = Step::Claiming;
         ticket.media = RoleSet::EMPTY;
+        ticket.late = ticket.order.late.map_or(RoleSet::EMPTY, RoleSet::one);
         ticket.second_try = false;
         ticket.gone = RoleSet::EMPTY;
-        ticket.answered = false;
-        ticket.given_up = false;
+        (ticket.answered, ticket.given_up) = (false, false);
         ticket.attempts = 0;
         (ticket.logged, ticket.keeps) = (false, false);
         (ticket.joined, ticket.follows) = (None, false);
@@ -365,7 +305,7 @@ impl Shard {
         self.tickets[slot].avoids = self.late.any_slow && asked;
         self.counters.detours += u64::from(self.tickets[slot].avoids);
         let mut planned = self.plan_ticket(slot);
-        if planned.is_err() && std::mem::take(&mut self.tickets[slot].avoids) {
+        if planned.is_err() && self.tickets[slot].stops_avoiding() {
             planned = self.plan_ticket(slot);
         }
         let ticket = &mut self.tickets[slot];
@@ -559,7 +499,7 @@ impl Shard {
             return;
         }
         let ticket = &mut self.tickets[slot];
-        if !ticket.errors.is_empty() {
+        if !ticket.errors.is_empty() || ticket.lacks_a_read() {
             ticket.media = ticket.media.union(ticket.errors);
             ticket.errors = RoleSet::EMPTY;
             self.replan(slot);

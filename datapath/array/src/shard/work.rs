@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use block::{Operation, Part, Status};
 use memory::SegmentList;
-use units::{ReactorIndex, Role, StripeIndex};
+use units::{ReactorIndex, StripeIndex};
 
 use super::ticket::{Kind, Payload, TicketOrder};
 use super::{Shard, cell_lanes};
-use crate::io::{Io, Message, WorkMessage};
+use crate::io::{Io, Message, Trouble, WorkMessage};
 use crate::plan::{Band, bands};
 
 /// A piece that is not answered yet.
@@ -17,7 +17,7 @@ pub(super) struct Work {
     origin: ReactorIndex,
     request: u32,
     operation: Operation,
-    damaged: Option<Role>,
+    trouble: Option<Trouble>,
     start: u64,
     blocks: u32,
     part: Part,
@@ -51,7 +51,7 @@ impl Default for Work {
             origin: ReactorIndex(0),
             request: 0,
             operation: Operation::Flush,
-            damaged: None,
+            trouble: None,
             start: 0,
             blocks: 0,
             part: Part::WHOLE,
@@ -98,7 +98,7 @@ impl Shard {
             origin,
             request: message.request,
             operation: message.operation,
-            damaged: message.damaged,
+            trouble: message.trouble,
             start: message.start,
             blocks: message.blocks,
             part: message.part,
@@ -208,10 +208,13 @@ impl Shard {
     fn order(&self, slot: u32, piece: StripePiece, cell: u32) -> TicketOrder {
         let work = &self.works[slot];
         let whole = work.part.is_whole() && piece.blocks == self.geometry().stripe_blocks();
+        let (damaged, late) = match work.trouble {
+            Some(Trouble::Damaged(role)) => (Some(role), None),
+            Some(Trouble::Late(role)) => (None, Some(role)),
+            None => (None, None),
+        };
         let kind = match work.operation {
-            Operation::Read => Kind::Read {
-                damaged: work.damaged,
-            },
+            Operation::Read => Kind::Read { damaged },
             Operation::Write => Kind::Write(Payload::Guest),
             Operation::WriteZeroes if whole => Kind::Clear,
             Operation::WriteZeroes => Kind::Write(Payload::Zeroes),
@@ -227,6 +230,7 @@ impl Shard {
             part: work.part,
             offset: u64::from(work.offset) + self.bytes(work.cut),
             segments: work.segments,
+            late,
         }
     }
 

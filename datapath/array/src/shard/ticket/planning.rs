@@ -17,6 +17,9 @@ impl Shard {
             Kind::Repair(Pass::Rebuild) if planted::is(Fault::RebuildWithoutLanes) => nobody_elses,
             Kind::Repair(Pass::Scrub) if planted::is(Fault::ScrubWithoutLanes) => nobody_elses,
             Kind::Read { .. } if planted::is(Fault::ReadWithoutLanes) => nobody_elses,
+            Kind::Read { .. } if order.late.is_some() && planted::is(Fault::HedgeWithoutLanes) => {
+                nobody_elses
+            }
             Kind::Write(_) | Kind::Clear | Kind::Read { .. } | Kind::Repair(_) => {
                 order.stripe.0 * stripe_cells(self.geometry()) + u64::from(order.cell)
             }
@@ -35,17 +38,19 @@ impl Shard {
         let trusted = self.optimal
             || self.map.parity_trusted(stripe, filled)
             || planted::is(Fault::DeltaAgainstUntrustedParity);
+        let unreadable = ticket.media.union(ticket.late.without(lost));
         let unreadable = if ticket.avoids {
-            ticket
-                .media
-                .union(self.slow_roles(stripe, lost.union(ticket.media)))
+            unreadable.union(self.slow_roles(stripe, lost.union(unreadable)))
         } else {
-            ticket.media
+            unreadable
         };
         StripeState::new(lost, unreadable.without(lost), trusted)
     }
 
     pub(super) fn plan_ticket(&mut self, slot: u32) -> Result<(), Beyond> {
+        if !self.tickets[slot].late.is_empty() {
+            self.judge_late(slot, self.tickets[slot].order.stripe);
+        }
         let state = self.stripe_state(slot);
         let kind = self.tickets[slot].order.kind;
         if planted::is(Fault::PoisonedTicket) && matches!(kind, Kind::Write(_)) {

@@ -72,6 +72,7 @@ impl Shard {
             part: Part::WHOLE,
             offset: 0,
             segments: SegmentList::EMPTY,
+            late: None,
         };
         self.tickets[slot].looking = Looking {
             look: Look::Block,

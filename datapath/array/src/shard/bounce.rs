@@ -1,0 +1,222 @@
+//! Reads that can be given up.
+//!
+//! A read goes straight into the guest's memory, and until the drive answers it may write there:
+//! so such a read is not answered from the other members, however long its drive takes. What goes
+//! to memory of ours can be. That are the reads of tickets, and reads of *shaky* members: those
+//! that were slow (`late`) within the last minutes are likely to be again, so what is read from
+//! them goes to a buffer and is copied.
+//!
+//! A read that is given up is not awaited any more. Its buffer stays the drive's until it answers
+//! after all, and what it brings is not looked at. A ticket is planned anew without that member;
+//! a piece of a request becomes work for the owner of its stripe, as after an error, but nothing is
+//! rewritten.
+
+use block::{Operation, Status};
+use memory::Segment;
+use units::{MemberIndex, Role, bytes_usize};
+
+use super::request::Retry;
+use super::{DriveIo, IoOwner, Order, Shard};
+use crate::buffers::Loan;
+use crate::io::Io;
+use crate::planted::{self, Fault};
+
+/// A read through memory of ours.
+#[derive(Debug, Default)]
+pub(super) struct Bounce {
+    request: u32,
+    first: u32,
+    blocks: u32,
+    loan: Option<Loan>,
+}
+
+impl Shard {
+    /// How many blocks of a read go to a member at once.
+    pub(super) fn at_once(&self, member: MemberIndex, blocks: u32) -> u32 {
+        if self.late.any_shaky && self.late.is_shaky(member) {
+            blocks.min(super::cell_lanes(self.geometry()))
+        } else {
+            blocks
+        }
+    }
+
+    /// Asks for a read of a shaky member by way of a buffer; whether there was one. There is room
+    /// for the request.
+    #[cold]
+    pub(super) fn issue_bounced(&mut self, order: Order, io: &mut impl Io) -> bool {
+        let IoOwner::Direct {
+            request,
+            first,
+            blocks,
+        } = order.owner
+        else {
+            unreachable!("only reads of guests go straight to a member");
+        };
+        let reads = order.operation == Operation::Read;
+        if !reads || !self.late.is_shaky(order.member) || self.geometry().parity() == 0 {
+            return false;
+        }
+        let bytes = bytes_usize(order.length);
+        let Some(loan) = self.buffers.lend(bytes) else {
+            return false;
+        };
+        let memory = self.buffers.lent(&loan, bytes);
+        let bounce = self.bounces.acquire().expect("as many as member requests");
+        self.bounces[bounce] = Bounce {
+            request,
+            first,
+            blocks,
+            loan: Some(loan),
+        };
+        self.counters.bounced_reads += 1;
+        let owner = IoOwner::Bounced { bounce };
+        self.issue(Order { owner, ..order }, |list| list.push(memory), io);
+        true
+    }
+
+    fn bounced(&self, bounce: u32, length: u64) -> Segment {
+        let loan = self.bounces[bounce].loan.as_ref();
+        self.buffers
+            .lent(loan.expect("until it ends"), bytes_usize(length))
+    }
+
+    /// A drive has answered a read through a buffer.
+    pub(super) fn bounced_done(
+        &mut self,
+        bounce: u32,
+        (done, status): (DriveIo, Status),
+        io: &mut impl Io,
+    ) {
+        let Bounce {
+            request,
+            first,
+            blocks,
+            ..
+        } = self.bounces[bounce];
+        if status.is_ok() {
+            self.hand_over(bounce, done.length);
+        }
+        self.end_bounce(bounce);
+        self.direct_done(request, (first, blocks), (done, status), io);
+    }
+
+    /// Copies what was read to where the guest wants it.
+    fn hand_over(&mut self, bounce: u32, length: u64) {
+        let Bounce { request, first, .. } = self.bounces[bounce];
+        let memory = self.bounced(bounce, length);
+        let offset = bytes_usize(self.bytes(first));
+        let segments = self.requests[request].segments();
+        segments.copy_from(offset, memory);
+        self.counters.bytes_copied += length;
+    }
+
+    /// The buffer is ours again.
+    fn end_bounce(&mut self, bounce: u32) {
+        if let Some(loan) = self.bounces[bounce].loan.take() {
+            self.buffers.give_back(loan);
+        }
+        self.bounces.release(bounce);
+    }
+
+    /// A drive has answered a read that was given up.
+    pub(super) fn given_up_done(&mut self, bounce: u32, (done, status): (DriveIo, Status)) {
+        if status.is_ok() && planted::is(Fault::GivenUpReadCopied) {
+            self.hand_over(bounce, done.length);
+        }
+        self.end_bounce(bounce);
+    }
+
+    /// Nobody waits any more for what goes to this buffer.
+    fn disown(&mut self, slot: u32, bounce: u32) {
+        self.ios[slot].owner = IoOwner::GivenUp { bounce };
+        if planted::is(Fault::GivenUpMemoryReused) {
+            self.ios[slot].owner = IoOwner::Abandoned { grave: None };
+            self.end_bounce(bounce);
+        }
+    }
+
+    /// The member is out, and has not answered a read through a buffer.
+    pub(super) fn abandon_bounced(&mut self, slot: u32, bounce: u32, io: &mut impl Io) {
+        let Bounce {
+            request,
+            first,
+            blocks,
+            ..
+        } = self.bounces[bounce];
+        let done = self.ios[slot];
+        self.disown(slot, bounce);
+        self.direct_done(request, (first, blocks), (done, Status::Gone), io);
+    }
+
+    /// Gives up what slow members keep, where others can say what was to be read.
+    pub(super) fn give_up_reads(&mut self, io: &mut impl Io) -> usize {
+        let (mut moved, mut from) = (0, 0);
+        while let Some(slot) = self.ios.used_from(from) {
+            from = slot + 1;
+            let done = self.ios[slot];
+            let age = self.late.now.wrapping_sub(done.issued);
+            let waits = age >= self.late.patience.slow && self.shared.is_slow(done.member.at());
+            if done.operation != Some(Operation::Read) || !waits {
+                continue;
+            }
+            let given_up = match done.owner {
+                IoOwner::Ticket { ticket, role } => self.give_up_of_ticket(slot, ticket, role, io),
+                IoOwner::Bounced { bounce } => self.give_up_bounced(slot, bounce, done.member),
+                IoOwner::Nobody
+                | IoOwner::Direct { .. }
+                | IoOwner::GivenUp { .. }
+                | IoOwner::Flush { .. }
+                | IoOwner::Log { .. }
+                | IoOwner::LogFlush
+                | IoOwner::Metadata
+                | IoOwner::Region
+                | IoOwner::Clear
+                | IoOwner::Abandoned { .. }
+                | IoOwner::Probe
+                | IoOwner::Trial
+                | IoOwner::RollCall { .. }
+                | IoOwner::Doubt => false,
+            };
+            moved += usize::from(given_up);
+            self.counters.given_up_reads += u64::from(given_up);
+        }
+        moved
+    }
+
+    fn give_up_of_ticket(&mut self, slot: u32, ticket: u32, role: Role, io: &mut impl Io) -> bool {
+        if !self.may_give_up_read(ticket, role) {
+            return false;
+        }
+        let grave = self.bury(ticket, role);
+        self.ios[slot].owner = IoOwner::Abandoned { grave: Some(grave) };
+        self.read_given_up(ticket, role, io);
+        true
+    }
+
+    fn give_up_bounced(&mut self, slot: u32, bounce: u32, member: MemberIndex) -> bool {
+        let Bounce {
+            request,
+            first,
+            blocks,
+            ..
+        } = self.bounces[bounce];
+        let block = self.requests[request].start() + u64::from(first);
+        let (stripe, _) = self.geometry().locate(block);
+        let role = self.geometry().role(stripe, member);
+        let around = self.slow_roles(stripe, self.map.lost(stripe, false));
+        if !role.is_some_and(|role| around.has(role)) {
+            return false;
+        }
+        self.disown(slot, bounce);
+        self.retries
+            .push_back(Retry::late(request, (first, blocks), member));
+        true
+    }
+
+    /// Forgets them all, as the death of the process would.
+    pub(super) fn forget_bounces(&mut self) {
+        for bounce in self.bounces.used() {
+            self.end_bounce(bounce);
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Reads of a ticket that are given up because a drive does not answer (`shard/bounce`).
+
+use units::{Role, RoleSet, StripeIndex};
+
+use super::super::Shard;
+use super::{Kind, Step, Ticket};
+use crate::io::Io;
+
+impl Ticket {
+    /// Whether a read of its plan was given up.
+    pub(super) fn lacks_a_read(&self) -> bool {
+        !self.roles(|band| band.read).both(self.late).is_empty()
+    }
+
+    /// It is planned with members that do not answer, because it cannot be without; whether that
+    /// changes anything.
+    pub(super) fn stops_avoiding(&mut self) -> bool {
+        let late = std::mem::replace(&mut self.late, RoleSet::EMPTY);
+        std::mem::take(&mut self.avoids) | !late.is_empty()
+    }
+}
+
+impl Shard {
+    /// Whether a ticket can do without what it reads of a role.
+    pub(in crate::shard) fn may_give_up_read(&self, slot: u32, role: Role) -> bool {
+        let ticket = &self.tickets[slot];
+        let asked = matches!(ticket.order.kind, Kind::Write(_) | Kind::Read { .. });
+        let goes_on = !ticket.answered && !ticket.given_up && !ticket.second_try;
+        if !asked || !goes_on || ticket.step != Step::Reading {
+            return false;
+        }
+        let stripe = ticket.order.stripe;
+        let lost = self.map.lost(stripe, false);
+        let lost = lost.union(ticket.media).union(ticket.errors);
+        let lost = lost.union(ticket.late);
+        self.slow_roles(stripe, lost).has(role)
+    }
+
+    /// A read of a ticket is not awaited any more.
+    pub(in crate::shard) fn read_given_up(&mut self, slot: u32, role: Role, io: &mut impl Io) {
+        let ticket = &mut self.tickets[slot];
+        ticket.late = ticket.late.with(role);
+        assert!(ticket.pending > 0, "a member request completes once");
+        ticket.pending -= 1;
+        if ticket.pending == 0 {
+            self.reads_done(slot, io);
+        }
+    }
+
+    /// Where parity may be wrong now, what was given up is read once more.
+    pub(super) fn judge_late(&mut self, slot: u32, stripe: StripeIndex) {
+        if self.may_differ(stripe) {
+            self.tickets[slot].late = RoleSet::EMPTY;
+        }
+    }
+}
