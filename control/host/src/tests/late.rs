@@ -112,11 +112,11 @@ fn a_member_that_hangs_once_more_keeps_no_read() {
         read_all();
         counters(|counters| counters.bounced_reads) > 0
     });
-    assert_eq!(counters(|counters| counters.given_up_reads), 0);
+    let before = counters(|counters| counters.given_up_reads);
     // Now what it has taken is answered all the same.
     bench.inject("two", Fault::Delay(FOR_EVER));
     read_all();
-    assert!(counters(|counters| counters.given_up_reads) > 0);
+    assert!(counters(|counters| counters.given_up_reads) > before);
     bench.host.fail_member("tank", 1).expect("two are left");
     let drive = bench.host.state().drives["two"].index;
     bench.host.engine.detach_drive(drive).expect("it runs");
