@@ -33,7 +33,7 @@ pub(super) struct Bounce {
 impl Shard {
     /// How many blocks of a read go to a member at once.
     pub(super) fn at_once(&self, member: MemberIndex, blocks: u32) -> u32 {
-        if self.late.any_shaky && self.late.is_shaky(member) {
+        if self.late.is_shaky(member) {
             blocks.min(super::cell_lanes(self.geometry()))
         } else {
             blocks

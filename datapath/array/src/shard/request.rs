@@ -245,7 +245,11 @@ impl Shard {
         if !self.can_issue(1, io) {
             return Advance::Stuck;
         }
-        let blocks = self.at_once(self.map.member(stripe, role).0, blocks);
+        let blocks = if self.late.any_shaky {
+            self.at_once(self.map.member(stripe, role).0, blocks)
+        } else {
+            blocks
+        };
         let first = self.requests[slot].issued;
         self.requests[slot].issued += blocks;
         self.issue_direct_part(slot, (stripe, role, lane), (first, blocks), io);
