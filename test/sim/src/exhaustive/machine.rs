@@ -479,6 +479,7 @@ fn room() -> Room {
             look: Duration::from_secs(3600),
             slow: 1_000_000,
             late: 1_000_000,
+            shaky: Duration::ZERO,
             window: Duration::from_secs(3600),
             enough: 1_000_000,
         },
