@@ -265,6 +265,7 @@ fn device(guest_memory: &Arc<Memory>, driver: &Driver) -> Device {
         (log, 1),
         begun,
     );
+    shared.open_regions();
     let shard =
         Shard::new(ReactorIndex(0), Arc::new(map), shared, Room::default()).expect("memory");
     let mapping = Mapping::new(guest_memory.file().as_fd(), 0, 64 << 20).expect("mapped");

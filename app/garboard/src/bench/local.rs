@@ -209,6 +209,7 @@ fn shard(geometry: Geometry, layout: &Layout) -> io::Result<Shard> {
     };
     let regions = RegionMap::new(space, Uuid::nil()).all_dirty();
     let shared = Shared::new(&map, &regions, (log, 1), None);
+    shared.open_regions();
     Shard::new(HERE, Arc::new(map), shared, Room::default()).map_err(io::Error::other)
 }
 

@@ -206,6 +206,12 @@ impl Shared {
         self.laggards[member.at()].load(Ordering::Relaxed)
     }
 
+    /// Regions that are dirty may be written: the start of the array is durable. A home says so by
+    /// itself; shards that have none need it said.
+    pub fn open_regions(&self) {
+        self.regions.open();
+    }
+
     /// Says until when a member is counted on to be slow again.
     pub(super) fn call_shaky(&self, position: usize, until: Instant) {
         self.shaky[position].store(until.0, Ordering::Relaxed);
