@@ -154,6 +154,9 @@ pub struct PaceView {
     pub slow_seconds: u32,
     /// It did so for long enough to be read around.
     pub lags: bool,
+    /// Reads of it that failed within the last 24 hours, since the engine began.
+    #[serde(default)]
+    pub read_errors: u32,
 }
 
 /// Members that an array waits for.

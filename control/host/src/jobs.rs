@@ -1,5 +1,6 @@
 //! Jobs: the background passes of arrays, as somebody who waits for one sees them.
 
+use array::format::ExclusionCause;
 use array::{Command, Event, MemberPace, Pass, PassEvent};
 use control::request::BackgroundKind;
 use control::view::{JobKind, JobState, JobView};
@@ -292,7 +293,21 @@ impl Host {
                     "keeps up with its peers again, or another drive is in its place"
                 );
             }
-            Event::MemberLeftBehind { member, pace } => {
+            Event::MemberLeftBehind {
+                member,
+                pace,
+                cause: ExclusionCause::ReadErrors,
+            } => {
+                tracing::error!(
+                    event = "member_left_behind",
+                    array = name,
+                    member = member.0,
+                    drive = drive_of(*member),
+                    read_errors = pace.read_errors,
+                    "could so often not read what it holds that the array goes on without it"
+                );
+            }
+            Event::MemberLeftBehind { member, pace, .. } => {
                 tracing::error!(
                     event = "member_left_behind",
                     array = name,

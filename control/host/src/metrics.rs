@@ -73,7 +73,7 @@ const ARRAY_COUNTERS: [(&str, &str); 20] = [
     ),
     (
         "array_left_behind",
-        "Members left out because they were slower than their peers for long",
+        "Members left out because they were slower than their peers for long, or could often not read",
     ),
 ];
 

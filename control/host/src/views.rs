@@ -325,6 +325,7 @@ fn pace_of(pace: &array::MemberPace) -> PaceView {
         write_p99_us,
         slow_seconds: pace.slow_windows,
         lags: pace.lags,
+        read_errors: pace.read_errors,
     }
 }
 

@@ -10,6 +10,7 @@ use block::{Completion, Cookie, Full, Histogram, Operation, Part, Status};
 use memory::SegmentList;
 use units::{DriveIndex, Instant, MemberIndex, ReactorIndex, Role};
 
+use crate::format::ExclusionCause;
 use crate::laggards::MemberPace;
 use crate::map::ArrayMap;
 use crate::scrub::{ScrubFinding, WindowTally};
@@ -253,12 +254,15 @@ pub enum Event {
         /// Which member.
         member: MemberIndex,
     },
-    /// A member has taken longer than its peers for so long that it is being left out.
+    /// A member has taken longer than its peers for so long, or could so often not read, that it is
+    /// being left out.
     MemberLeftBehind {
         /// Which member.
         member: MemberIndex,
-        /// How it kept up.
+        /// How it did.
         pace: MemberPace,
+        /// Which of the two.
+        cause: ExclusionCause,
     },
     /// A member that the array cannot do without may have lost what it was to keep.
     BeyondRedundancy {

@@ -102,6 +102,8 @@ pub struct MemberPace {
     pub slow_windows: u32,
     /// It is read around for that.
     pub lags: bool,
+    /// Reads of it that failed within a day.
+    pub read_errors: u32,
 }
 
 /// See the module.
@@ -134,6 +136,7 @@ impl Laggards {
             p99: record.p99.map(|p99| p99.map(Duration::from_nanos)),
             slow_windows: record.slow_of(LEAVES.1),
             lags: record.lags,
+            read_errors: 0,
         }
     }
 

@@ -17,6 +17,7 @@ mod log;
 mod map;
 mod plan;
 pub mod planted;
+mod read_errors;
 mod regions;
 mod scrub;
 mod shard;

@@ -476,6 +476,7 @@ pub fn room(reactors: usize) -> Room {
             shaky: Duration::from_secs(600),
             window: Duration::from_millis(10),
             enough: 2,
+            read_errors: 256,
         },
         // A history is short: decisions at every few requests.
         makes_way: Yield {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use control::request::{DriveSpec, Level, WriteHole};
-use control::view::{ArrayState, ArrayView, DriveState, DriveView};
+use control::view::{ArrayState, ArrayView, DriveState, DriveView, MemberView};
 use units::Size;
 
 use super::drives::{Device, device_of};
@@ -13,6 +13,8 @@ use super::{Finding, Known, Severity};
 /// Members of a group with one parity above which a second loss during a rebuild is likely
 /// enough to be said.
 const SINGLE_PARITY_MEMBERS: u16 = 16;
+/// Reads of a member that failed within a day above which its drive is wearing out.
+pub(super) const READ_ERRORS_A_DAY: u32 = 16;
 
 pub(super) fn findings(tree: &Tree, known: &Known) -> Vec<Finding> {
     let mut findings: Vec<Finding> = known
@@ -29,6 +31,7 @@ pub(super) fn findings(tree: &Tree, known: &Known) -> Vec<Finding> {
     for array in &known.arrays {
         let members = members(array, known);
         findings.push(state(array));
+        findings.extend(reads_fail(array));
         findings.extend(kinds(array, &members));
         findings.extend(sizes(array, &members));
         findings.extend(redundancy(array));
@@ -112,6 +115,30 @@ fn state(array: &ArrayView) -> Finding {
             .costs("requests are not answered")
             .fix("bring lost drives back: garboard drive list says where they were"),
     }
+}
+
+/// Members that can often not read what they hold.
+fn reads_fail(array: &ArrayView) -> Vec<Finding> {
+    let errors = |member: &MemberView| member.pace.as_ref().map_or(0, |pace| pace.read_errors);
+    let often = array
+        .members
+        .iter()
+        .filter(|member| errors(member) >= READ_ERRORS_A_DAY);
+    let finding = |member: &MemberView| {
+        let drive = member.drive.as_deref().unwrap_or("-");
+        let found = format!(
+            "drive {drive} could not read {} times within 24 hours",
+            errors(member)
+        );
+        Finding::good(&subject(array), "read_errors", found)
+            .at(Severity::Warning)
+            .costs("what it could not read was answered from the others; such drives tend to fail soon")
+            .fix(format!(
+                "garboard array replace {} --member {} --drive D",
+                array.name, member.member
+            ))
+    };
+    often.map(finding).collect()
 }
 
 /// Members that do not keep what is written.

@@ -7,7 +7,7 @@ use std::path::Path;
 use control::request::{DriveSpec, Level, WriteHole};
 use control::view::{
     ArrayState, ArrayView, Count, DriveState, DriveView, EngineStatus, IoCounters, MemberState,
-    MemberView, ReactorView, StatusView,
+    MemberView, PaceView, ReactorView, StatusView,
 };
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -639,6 +639,17 @@ fn arrays_say_what_they_would_lose() {
         known.arrays[0].group_size = 24;
     };
     assert_eq!(after(&wide, "redundancy").severity, Severity::Notice);
+    let worn = |known: &mut Known| {
+        let pace = |read_errors| PaceView {
+            read_errors,
+            ..PaceView::default()
+        };
+        known.arrays[0].members[0].pace = Some(pace(arrays::READ_ERRORS_A_DAY - 1));
+        known.arrays[0].members[1].pace = Some(pace(arrays::READ_ERRORS_A_DAY));
+    };
+    let worn = after(&worn, "read_errors");
+    assert_eq!(worn.severity, Severity::Warning);
+    assert!(worn.found.starts_with("drive d1 could not read 16 times"));
     let off = |known: &mut Known| known.arrays[0].write_hole = WriteHole::Off;
     assert!(
         after(&off, "write_hole")

@@ -273,3 +273,70 @@ fn a_member_that_is_slow_for_longer_is_left_out_when_one_more_may_be_lost() {
     assert_eq!(member.cause.as_deref(), Some("did not answer in time"));
     assert_eq!(member.pace, None);
 }
+
+/// All that member "two" of array `tank` holds cannot be read until it is written again.
+fn wear_out(bench: &Bench) {
+    let data = bench.host.state().arrays["tank"].superblock.layout.data;
+    let (offset, length) = (data.offset, data.length);
+    bench.inject("two", Fault::Media { offset, length });
+}
+
+/// Reads every block of the volume, each once, until `enough`.
+fn read_blocks(first: &RefCell<Guest>, enough: impl Fn() -> bool) {
+    for block in 0..SECTORS_PER_CHUNK / 8 {
+        for chunk in 0..CHUNKS {
+            let byte = u8::try_from(chunk).expect("few");
+            let expected = if block == 0 { byte + 1 } else { 0 };
+            let sector = chunk * SECTORS_PER_CHUNK + block * 8;
+            assert_eq!(first.borrow_mut().read(sector), [expected; 4096]);
+        }
+        if enough() {
+            return;
+        }
+    }
+}
+
+fn failed_reads(bench: &Bench) -> u32 {
+    let pace = bench.array("tank").members[1].pace.clone();
+    pace.map_or(0, |pace| pace.read_errors)
+}
+
+#[test]
+fn a_member_that_can_often_not_read_is_left_out_when_one_more_may_be_lost() {
+    let drives = ["one", "two", "three", "four"];
+    let mut tuning = hasty();
+    tuning.room.patience.read_errors = 8;
+    let bench = Bench::tank_of(Level::Raid6, &drives, tuning);
+    wait_until("parity is right everywhere", || {
+        bench.array("tank").jobs.is_empty()
+    });
+    let first = RefCell::new(reader(&bench));
+    wear_out(&bench);
+    let is_out = || bench.array("tank").state == ArrayState::Degraded;
+    read_blocks(&first, is_out);
+    wait_until("the drive that wears out is out", is_out);
+    let member = &bench.array("tank").members[1];
+    assert_eq!(member.state, MemberState::Failed);
+    assert_eq!(member.cause.as_deref(), Some("read errors"));
+}
+
+#[test]
+fn a_member_that_can_often_not_read_stays_while_nothing_more_may_be_lost() {
+    let mut tuning = hasty();
+    tuning.room.patience.read_errors = 8;
+    let bench = Bench::tank_of(Level::Raid5, &["one", "two", "three"], tuning);
+    wait_until("parity is right everywhere", || {
+        bench.array("tank").jobs.is_empty()
+    });
+    let first = RefCell::new(reader(&bench));
+    wear_out(&bench);
+    read_blocks(&first, || false);
+    // The home has judged by the same number that it tells.
+    wait_until("it is known how often", || failed_reads(&bench) > 8);
+    let index = bench.host.state().arrays["tank"].index;
+    let state = bench.host.engine.array_state(index).expect("it runs");
+    let sum = |of: fn(&array::ShardCounters) -> u64| state.counters.iter().map(of).sum::<u64>();
+    assert!(sum(|counters| counters.rewrites) > 8);
+    assert_eq!(sum(|counters| counters.left_behind), 0);
+    assert_eq!(bench.array("tank").state, ArrayState::Optimal);
+}

@@ -45,6 +45,6 @@ pub struct ShardCounters {
     pub given_up_reads: u64,
     /// Reads of members that lag, to see whether they still do.
     pub trials: u64,
-    /// Members left out because they were slower than their peers for long.
+    /// Members left out because they were slower than their peers for long, or could not read.
     pub left_behind: u64,
 }

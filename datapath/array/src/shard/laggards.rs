@@ -1,4 +1,5 @@
-//! A shard's part in finding out which members take longer than their peers (`crate::laggards`).
+//! A shard's part in finding out which members take longer than their peers (`crate::laggards`),
+//! and which can often not read (`crate::read_errors`).
 //!
 //! The port of each reactor counts how long each drive took, as it does anyway. Once a window each
 //! shard adds what is new there to words that all shards share, and the home judges by what came
@@ -9,12 +10,14 @@ use block::Operation;
 use units::{Instant, MemberIndex, bytes_u64};
 
 use super::coordinate::commit_of;
+use super::late::Patience;
 use super::{IoOwner, Order, Shard};
 use crate::coordinator::CommitPhase;
 use crate::format::{ExclusionCause, MemberState, SUPERBLOCK_BYTES};
 use crate::io::{Event, Io};
 use crate::laggards::{Laggards, MemberPace, Took};
 use crate::map::{ArrayMap, MapState};
+use crate::read_errors::ReadErrors;
 
 /// While nothing is asked, the home looks less often, by so many times.
 const IDLE: u32 = 10;
@@ -43,6 +46,7 @@ pub(super) struct Pacing {
 )]
 pub(crate) struct LaggardKeeper {
     laggards: Laggards,
+    read_errors: ReadErrors,
     /// By member: what had come together at the end of the last window.
     seen: Vec<Took>,
     /// There was something to judge in the last window.
@@ -66,11 +70,12 @@ impl Pacing {
 }
 
 impl LaggardKeeper {
-    fn new(map: &ArrayMap, enough: u64) -> LaggardKeeper {
+    fn new(map: &ArrayMap, patience: &Patience) -> LaggardKeeper {
         let members = map.members.len();
         let shape = (map.geometry.group_members(), map.geometry.parity());
         LaggardKeeper {
-            laggards: Laggards::new(members, shape, enough),
+            laggards: Laggards::new(members, shape, patience.enough),
+            read_errors: ReadErrors::new(members, shape.0, patience.read_errors),
             seen: vec![Took::default(); members],
             busy: false,
             on_trial: vec![false; members],
@@ -81,14 +86,44 @@ impl LaggardKeeper {
     }
 }
 
+impl LaggardKeeper {
+    fn pace(&self, position: usize) -> MemberPace {
+        MemberPace {
+            read_errors: self.read_errors.of_day(position),
+            ..self.laggards.pace(position)
+        }
+    }
+
+    /// Who is to be left out, if anybody, and why.
+    fn who_leaves(
+        &self,
+        now: Instant,
+        counts: impl Fn(usize) -> bool + Copy,
+        data: usize,
+    ) -> Option<(MemberIndex, ExclusionCause)> {
+        let lags = self.laggards.who_leaves(now, (counts, data));
+        let lags = lags.map(|member| (member, ExclusionCause::TooSlow));
+        lags.or_else(|| {
+            let errs = self.read_errors.who_leaves(counts, data);
+            errs.map(|member| (member, ExclusionCause::ReadErrors))
+        })
+    }
+}
+
+/// The drive of a member that counts: in sync, and not waited for.
+fn drive_of(map: &ArrayMap, position: usize) -> Option<u32> {
+    let member = &map.members[position];
+    let counts = member.state == MapState::InSync && !map.held[position];
+    counts.then_some(member.incarnation)
+}
+
 impl Shard {
-    /// How each member keeps up with its peers; empty on other shards than the home.
+    /// How each member does beside its peers; empty on other shards than the home.
     #[must_use]
     pub fn paces(&self) -> Vec<MemberPace> {
         let keeper = self.coordinator().and_then(|home| home.laggards.as_ref());
-        let paces = keeper.map(|keeper| {
-            (0..self.map.members.len()).map(|position| keeper.laggards.pace(position))
-        });
+        let paces =
+            keeper.map(|keeper| (0..self.map.members.len()).map(|position| keeper.pace(position)));
         paces.into_iter().flatten().collect()
     }
 
@@ -147,11 +182,12 @@ impl Shard {
     fn judge_paces(&mut self, now: Instant, io: &mut impl Io) {
         let map = std::sync::Arc::clone(&self.map);
         let shared = std::sync::Arc::clone(&self.shared);
-        let (window, enough) = (self.late.patience.window, self.late.patience.enough);
+        let patience = self.late.patience;
+        let window = patience.window;
         let home = self.decider();
         let keeper = home
             .laggards
-            .get_or_insert_with(|| LaggardKeeper::new(&map, enough));
+            .get_or_insert_with(|| LaggardKeeper::new(&map, &patience));
         let mut took = vec![Took::default(); map.members.len()];
         keeper.busy = false;
         for (position, (took, seen)) in took.iter_mut().zip(&mut keeper.seen).enumerate() {
@@ -165,13 +201,15 @@ impl Shard {
                 seen[kind] = all;
             }
         }
+        for position in 0..map.members.len() {
+            let more = shared.take_read_errors(position);
+            let member = &map.members[position];
+            let incarnation = (member.state == MapState::InSync).then_some(member.incarnation);
+            keeper.read_errors.note(now, (position, incarnation), more);
+        }
         let pause = if keeper.busy { window } else { window * IDLE };
         keeper.wake = Some(now + pause);
-        let drive = |position: usize| {
-            let member = &map.members[position];
-            let counts = member.state == MapState::InSync && !map.held[position];
-            counts.then_some(member.incarnation)
-        };
+        let drive = |position: usize| drive_of(&map, position);
         for turn in keeper.laggards.judge(&took, drive) {
             let pace = keeper.laggards.pace(turn.member.at());
             shared.call_laggard(turn.member, turn.lags);
@@ -183,21 +221,20 @@ impl Shard {
             });
         }
         let counts = |position: usize| drive(position).is_some();
-        let leaves = keeper
-            .laggards
-            .who_leaves(now, (counts, map.geometry.data()));
-        keeper.leaving = leaves.is_some();
+        keeper.leaving = keeper
+            .who_leaves(now, counts, map.geometry.data())
+            .is_some();
         // The home looks at members that lag, also when nobody asks it for anything.
         self.late.any_slow |= shared.any_lags();
     }
 
-    /// Whether some member is to be left out because it lags, as far as the home knows.
+    /// Whether some member is to be left out, as far as the home knows.
     pub(super) fn wants_to_leave(&self) -> bool {
         let keeper = self.coordinator().and_then(|home| home.laggards.as_ref());
         keeper.is_some_and(|keeper| keeper.leaving)
     }
 
-    /// Leaves a member out that lags, if that may be.
+    /// Leaves a member out that lags, or can often not read, if that may be.
     pub(super) fn leave_behind(&mut self, io: &mut impl Io) -> usize {
         let now = io.now();
         let data = self.geometry().data();
@@ -207,26 +244,27 @@ impl Shard {
             in_sync && !self.map.held[position]
         };
         let keeper = home.laggards.as_ref().expect("it wants that");
-        let member = keeper.laggards.who_leaves(now, (counts, data));
+        let leaver = keeper.who_leaves(now, counts, data);
         let may = !home.metadata_failed && !home.stops && !home.stopped;
-        let member = member.filter(|&member| may && self.may_be_late(&home.config, member));
+        let leaver = leaver.filter(|&(member, _)| may && self.may_be_late(&home.config, member));
         let home = self.decider();
         let keeper = home.laggards.as_mut().expect("looked at");
         keeper.leaving = false;
-        let Some(member) = member else {
+        let Some((member, cause)) = leaver else {
             return 0;
         };
         keeper.laggards.leaves(now);
-        let pace = keeper.laggards.pace(member.at());
+        let pace = keeper.pace(member.at());
         let id = home.draw_id();
         let next = home.config.next(id);
         let mut commit = commit_of(next, home.places.clone(), CommitPhase::Write);
-        if self
-            .prepare_fail(&mut commit, member, ExclusionCause::TooSlow)
-            .is_ok()
-        {
+        if self.prepare_fail(&mut commit, member, cause).is_ok() {
             self.counters.left_behind += 1;
-            io.event(Event::MemberLeftBehind { member, pace });
+            io.event(Event::MemberLeftBehind {
+                member,
+                pace,
+                cause,
+            });
             self.begin_commit(commit);
         }
         1

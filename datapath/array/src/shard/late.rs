@@ -48,6 +48,8 @@ pub struct Patience {
     pub window: Duration,
     /// Fewer requests to a member in that time say nothing.
     pub enough: u64,
+    /// So many reads of a member may fail within a day before it is left out.
+    pub read_errors: u32,
 }
 
 impl Default for Patience {
@@ -59,6 +61,7 @@ impl Default for Patience {
             shaky: Duration::from_secs(600),
             window: Duration::from_secs(1),
             enough: 50,
+            read_errors: 256,
         }
     }
 }

@@ -375,6 +375,8 @@ impl Shard {
         self.counters.media_errors += 1;
         if status == Status::Gone {
             self.report(done, status);
+        } else {
+            self.shared.note_read_error(done.member);
         }
         self.retry(request, (first, blocks), (done.member, status));
     }

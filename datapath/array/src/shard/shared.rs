@@ -45,6 +45,8 @@ pub struct Shared {
     shaky: Vec<AtomicU64>,
     /// By member: it lags behind its peers.
     laggards: Vec<AtomicBool>,
+    /// By member: reads that it could not do, since the home took their number.
+    read_errors: Vec<AtomicU32>,
     /// Which regions may be written.
     pub(super) regions: Arc<RegionStates>,
     pub(super) array: Uuid,
@@ -83,6 +85,7 @@ impl Shared {
             times: (0..members).map(|_| no_times()).collect(),
             shaky: (0..members).map(|_| AtomicU64::new(0)).collect(),
             laggards: (0..members).map(|_| AtomicBool::new(false)).collect(),
+            read_errors: (0..members).map(|_| AtomicU32::new(0)).collect(),
         })
     }
 
@@ -204,6 +207,16 @@ impl Shared {
     /// Whether a member lags behind its peers. A hint, like `is_slow`.
     pub(super) fn lags(&self, member: MemberIndex) -> bool {
         self.laggards[member.at()].load(Ordering::Relaxed)
+    }
+
+    /// A member could not read what it holds.
+    pub(super) fn note_read_error(&self, member: MemberIndex) {
+        self.read_errors[member.at()].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often that was so since this was asked last.
+    pub(super) fn take_read_errors(&self, position: usize) -> u32 {
+        self.read_errors[position].swap(0, Ordering::Relaxed)
     }
 
     /// Regions that are dirty may be written: the start of the array is durable. A home says so by

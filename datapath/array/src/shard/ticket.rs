@@ -471,6 +471,8 @@ impl Shard {
                         ticket.gone_serial = self.map.serial;
                     }
                     ticket.gone = ticket.gone.with(role);
+                } else {
+                    self.shared.note_read_error(member);
                 }
                 self.counters.media_errors += 1;
             } else {

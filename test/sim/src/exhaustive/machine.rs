@@ -482,6 +482,7 @@ fn room() -> Room {
             shaky: Duration::ZERO,
             window: Duration::from_secs(3600),
             enough: 1_000_000,
+            read_errors: 256,
         },
         makes_way: Yield::default(),
     }

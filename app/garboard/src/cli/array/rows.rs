@@ -113,6 +113,9 @@ fn pace(pace: &PaceView) -> String {
     if pace.lags {
         said.push("read around".to_owned());
     }
+    if pace.read_errors > 0 {
+        said.push(format!("{} reads failed within 24 h", pace.read_errors));
+    }
     said.iter().map(|part| format!("; {part}")).collect()
 }
 
