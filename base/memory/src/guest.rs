@@ -182,6 +182,17 @@ impl RegionTable {
         }))
     }
 
+    /// Where `length` bytes from guest address `address` on are, if all of them are in the region
+    /// where the caller found an address last.
+    #[inline(always)]
+    #[must_use]
+    pub fn near(&self, address: u64, length: u64, last: usize) -> Option<Segment> {
+        let span = self.spans.get(last)?;
+        let inside = span.inside(address)?;
+        let left = bytes_u64(span.bytes.len() - inside);
+        (length <= left).then(|| span.bytes.part(inside, bytes_usize(length)))
+    }
+
     /// Appends where `length` bytes from guest address `address` on are; they may span regions that
     /// touch. No bytes are nowhere, whatever the address. `last` is the caller's memory of where it
     /// found the last address, to try first; any number will do.
@@ -199,15 +210,11 @@ impl RegionTable {
         if length == 0 {
             return Ok(());
         }
-        let span = self.spans.get(*last);
-        let Some((span, inside)) = span.and_then(|span| Some((span, span.inside(address)?))) else {
-            return self.translate_elsewhere(BadAddress { address, length }, last, out);
-        };
-        if length <= bytes_u64(span.bytes.len() - inside) {
-            out.push(span.bytes.part(inside, bytes_usize(length)));
+        if let Some(segment) = self.near(address, length, *last) {
+            out.push(segment);
             return Ok(());
         }
-        self.translate_across(*last, BadAddress { address, length }, out)
+        self.translate_elsewhere(BadAddress { address, length }, last, out)
     }
 
     /// What is at guest address `address` and behind it in the region where the caller found an
@@ -220,7 +227,7 @@ impl RegionTable {
         Some(span.bytes.part(inside, span.bytes.len() - inside))
     }
 
-    /// The bytes are not where the last ones were.
+    /// The bytes are not all where the last ones were.
     #[inline(never)]
     fn translate_elsewhere(
         &self,

@@ -78,6 +78,7 @@ impl Map {
     }
 
     /// All of it. The owner of the map unmaps only when no request carries a part of it.
+    #[inline]
     pub(crate) fn whole(&self) -> Segment {
         // SAFETY: mapped readable and writable by `new` until the map is dropped; its owners
         // (`Pool`, `Mapping`) say what keeps it alive, and make no Rust reference to the bytes.

@@ -174,12 +174,14 @@ impl Pool {
     ///
     /// # Panics
     /// When the buffer is another pool's.
+    #[inline]
     #[must_use]
     pub fn offset(&self, buffer: &Buffer) -> u64 {
         bytes_u64(self.start(buffer))
     }
 
     /// How many buffers can be acquired now.
+    #[inline]
     #[must_use]
     pub fn free(&self) -> usize {
         self.free.len()
@@ -215,11 +217,13 @@ impl Pool {
         self.file.as_ref().map(AsFd::as_fd)
     }
 
+    #[inline]
     fn start(&self, buffer: &Buffer) -> usize {
         self.check(buffer);
         usize::try_from(buffer.position).expect("a u32 fits usize") * self.bytes_each
     }
 
+    #[inline]
     fn check(&self, buffer: &Buffer) {
         assert_eq!(buffer.pool, self.identity, "a buffer of another pool");
     }

@@ -36,24 +36,28 @@ impl Segment {
     /// `address` points to `length` bytes that stay mapped, readable and writable until the
     /// request that carries this segment is completed, and that nobody holds a Rust reference to
     /// while a method of the segment runs.
+    #[inline]
     #[must_use]
     pub unsafe fn new(address: *mut u8, length: usize) -> Segment {
         Segment { address, length }
     }
 
     /// How many bytes.
+    #[inline]
     #[must_use]
     pub fn len(self) -> usize {
         self.length
     }
 
     /// Whether there are none.
+    #[inline]
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.length == 0
     }
 
     /// Where the bytes are.
+    #[inline]
     #[must_use]
     pub fn address(self) -> *mut u8 {
         self.address
@@ -63,6 +67,7 @@ impl Segment {
     ///
     /// # Panics
     /// When they are not inside.
+    #[inline]
     #[must_use]
     pub fn part(self, offset: usize, length: usize) -> Segment {
         let end = offset
@@ -83,6 +88,7 @@ impl Segment {
     ///
     /// # Panics
     /// When the lengths differ.
+    #[inline]
     pub fn copy_from(self, source: Segment) {
         assert_eq!(self.length, source.length);
         // SAFETY: both are mapped (constructor); `copy` allows overlap. A guest may store
@@ -94,6 +100,7 @@ impl Segment {
     ///
     /// # Panics
     /// When the lengths differ.
+    #[inline]
     pub fn copy_from_slice(self, source: &[u8]) {
         assert_eq!(self.length, source.len());
         // SAFETY: mapped (constructor); a Rust slice never overlaps a segment (constructor).
@@ -104,6 +111,7 @@ impl Segment {
     ///
     /// # Panics
     /// When the lengths differ.
+    #[inline]
     pub fn copy_to_slice(self, target: &mut [u8]) {
         assert_eq!(self.length, target.len());
         // SAFETY: mapped (constructor); a Rust slice never overlaps a segment (constructor).
@@ -122,23 +130,26 @@ impl Segment {
     }
 
     /// Starts to bring the first `bytes` into this core's cache, without waiting; a hint.
+    #[inline]
     pub fn prefetch(self, bytes: usize) {
         const LINE: usize = 64;
         for offset in (0..self.length.min(bytes)).step_by(LINE) {
-            prefetch_line(self.address.wrapping_add(offset));
+            prefetch(self.address.wrapping_add(offset));
         }
     }
 
     /// Sets every byte.
+    #[inline]
     pub fn fill(self, byte: u8) {
         // SAFETY: mapped and writable (constructor).
         unsafe { ptr::write_bytes(self.address, byte, self.length) };
     }
 }
 
-/// Asks for the cache line of an address.
+/// Starts to bring the cache line of an address into this core's cache; a hint, harmless for any
+/// address.
 #[inline]
-fn prefetch_line(address: *const u8) {
+pub fn prefetch(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -175,6 +186,7 @@ impl SegmentList {
     ///
     /// # Panics
     /// With more than `u32::MAX` segments.
+    #[inline]
     #[must_use]
     pub unsafe fn new(segments: &[Segment]) -> SegmentList {
         let count = u32::try_from(segments.len()).expect("a queue bounds its segments");
@@ -185,6 +197,7 @@ impl SegmentList {
     }
 
     /// The segments.
+    #[inline]
     #[must_use]
     pub fn as_slice(&self) -> &[Segment] {
         if self.count == 0 {
@@ -213,6 +226,7 @@ impl SegmentList {
     ///
     /// # Panics
     /// When the list is shorter.
+    #[inline]
     pub fn for_each_part(&self, offset: usize, length: usize, mut visit: impl FnMut(Segment)) {
         let (mut skip, mut left) = (offset, length);
         for segment in self.as_slice() {
@@ -232,6 +246,7 @@ impl SegmentList {
     }
 
     /// Copies bytes from `offset` on into all of `target`.
+    #[inline]
     pub fn copy_to(&self, offset: usize, target: Segment) {
         let mut done = 0;
         self.for_each_part(offset, target.len(), |part| {
@@ -241,6 +256,7 @@ impl SegmentList {
     }
 
     /// Copies all of `source` to the bytes from `offset` on.
+    #[inline]
     pub fn copy_from(&self, offset: usize, source: Segment) {
         let mut done = 0;
         self.for_each_part(offset, source.len(), |part| {

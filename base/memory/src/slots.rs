@@ -24,6 +24,7 @@ impl SegmentSlots {
     ///
     /// # Panics
     /// When the list is lent already.
+    #[inline]
     pub fn lend(&mut self, slot: usize, fill: impl FnOnce(&mut Vec<Segment>)) -> SegmentList {
         assert!(!self.lent[slot], "list {slot} is lent twice");
         self.lent[slot] = true;
@@ -33,6 +34,15 @@ impl SegmentSlots {
         // SAFETY: a lent list is neither moved nor changed until `take_back`, and `drop` leaks
         // the lists when one is still lent.
         unsafe { SegmentList::new(list) }
+    }
+
+    /// As `lend`, for one segment.
+    ///
+    /// # Panics
+    /// When the list is lent already.
+    #[inline]
+    pub fn lend_one(&mut self, slot: usize, segment: Segment) -> SegmentList {
+        self.lend(slot, |list| list.push(segment))
     }
 
     /// What list `slot` holds; until it is lent again, also after it was taken back.
@@ -45,6 +55,7 @@ impl SegmentSlots {
     ///
     /// # Panics
     /// When the list is not lent.
+    #[inline]
     pub fn take_back(&mut self, slot: usize) {
         assert!(self.lent[slot], "list {slot} was not lent");
         self.lent[slot] = false;

@@ -10,6 +10,7 @@ macro_rules! index {
 
         impl $name {
             /// The index as a position in memory.
+            #[inline]
             #[must_use]
             pub fn at(self) -> usize {
                 usize::try_from(self.0).expect("an index fits usize on 64-bit machines")
@@ -19,6 +20,7 @@ macro_rules! index {
             ///
             /// # Panics
             /// When the position does not fit; positions come from pools and tables with bounds.
+            #[inline]
             #[must_use]
             pub fn from_at(position: usize) -> Self {
                 Self(<$inner>::try_from(position).expect("positions are bounded by limits.rs"))

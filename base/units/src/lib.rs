@@ -20,6 +20,7 @@ pub use size::{BlockSize, ParseSizeError, Size};
 ///
 /// # Panics
 /// Never on the 64-bit machines this engine runs on.
+#[inline]
 #[must_use]
 pub fn bytes_u64(length: usize) -> u64 {
     u64::try_from(length).expect("a usize fits u64 on 64-bit machines")
@@ -29,6 +30,7 @@ pub fn bytes_u64(length: usize) -> u64 {
 ///
 /// # Panics
 /// Never on the 64-bit machines this engine runs on.
+#[inline]
 #[must_use]
 pub fn bytes_usize(length: u64) -> usize {
     usize::try_from(length).expect("a u64 fits usize on 64-bit machines")

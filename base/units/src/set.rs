@@ -14,6 +14,7 @@ impl RoleSet {
     ///
     /// # Panics
     /// When `end` is over 64 or below `first`.
+    #[inline]
     #[must_use]
     pub fn range(first: usize, end: usize) -> RoleSet {
         assert!(
@@ -25,72 +26,84 @@ impl RoleSet {
     }
 
     /// The set of one role.
+    #[inline]
     #[must_use]
     pub fn one(role: Role) -> RoleSet {
         RoleSet(1u64 << role.0)
     }
 
     /// Whether `role` is in the set.
+    #[inline]
     #[must_use]
     pub fn has(self, role: Role) -> bool {
         self.0 >> role.0 & 1 == 1
     }
 
     /// Whether the set is empty.
+    #[inline]
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
     /// How many roles are in the set.
+    #[inline]
     #[must_use]
     pub fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
     /// This set and `role`.
+    #[inline]
     #[must_use]
     pub fn with(self, role: Role) -> RoleSet {
         RoleSet(self.0 | 1u64 << role.0)
     }
 
     /// Everything in either.
+    #[inline]
     #[must_use]
     pub fn union(self, other: RoleSet) -> RoleSet {
         RoleSet(self.0 | other.0)
     }
 
     /// Everything in both.
+    #[inline]
     #[must_use]
     pub fn both(self, other: RoleSet) -> RoleSet {
         RoleSet(self.0 & other.0)
     }
 
     /// Everything here that is not in `other`.
+    #[inline]
     #[must_use]
     pub fn without(self, other: RoleSet) -> RoleSet {
         RoleSet(self.0 & !other.0)
     }
 
     /// Whether the two share a role.
+    #[inline]
     #[must_use]
     pub fn meets(self, other: RoleSet) -> bool {
         self.0 & other.0 != 0
     }
 
     /// Whether all of `other` is here.
+    #[inline]
     #[must_use]
     pub fn covers(self, other: RoleSet) -> bool {
         other.0 & !self.0 == 0
     }
 
     /// The lowest role.
+    #[inline]
     #[must_use]
     pub fn first(self) -> Option<Role> {
         self.iter().next()
     }
 
     /// The lowest `count` roles.
+    #[inline]
     #[must_use]
     pub fn lowest(self, count: usize) -> RoleSet {
         let mut taken = RoleSet::EMPTY;
@@ -101,6 +114,7 @@ impl RoleSet {
     }
 
     /// The roles in ascending order.
+    #[inline]
     #[must_use]
     pub fn iter(self) -> RoleSetIter {
         RoleSetIter(self.0)
@@ -110,6 +124,7 @@ impl RoleSet {
 impl IntoIterator for RoleSet {
     type Item = Role;
     type IntoIter = RoleSetIter;
+    #[inline]
     fn into_iter(self) -> RoleSetIter {
         self.iter()
     }
@@ -127,6 +142,7 @@ pub struct RoleSetIter(u64);
 
 impl Iterator for RoleSetIter {
     type Item = Role;
+    #[inline]
     fn next(&mut self) -> Option<Role> {
         if self.0 == 0 {
             return None;

@@ -110,12 +110,14 @@ impl BlockSize {
     }
 
     /// In bytes.
+    #[inline]
     #[must_use]
     pub fn bytes(self) -> u64 {
         1 << self.shift()
     }
 
     /// The power of two.
+    #[inline]
     #[must_use]
     pub fn shift(self) -> u32 {
         match self {

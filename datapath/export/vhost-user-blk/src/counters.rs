@@ -1,7 +1,5 @@
 //! What one queue has done, counted by the reactor that owns it and shared with nobody.
 
-use std::time::Duration;
-
 use block::{Histogram, LATENCY_BUCKETS, Operation};
 
 /// How long requests took, from the pop to the answer, in buckets of growing width.
@@ -23,9 +21,9 @@ impl Default for Latency {
 }
 
 impl Latency {
-    /// Counts one request.
-    pub fn record(&mut self, took: Duration) {
-        let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+    /// Counts one request that took so many nanoseconds.
+    #[inline]
+    pub fn record(&mut self, nanoseconds: u64) {
         self.buckets[Histogram::bucket_of(nanoseconds)] += 1;
         self.sum_ns = self.sum_ns.saturating_add(nanoseconds);
     }
@@ -35,6 +33,15 @@ impl Latency {
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
+}
+
+/// How a request was answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    /// With status "ok".
+    pub(crate) well: bool,
+    /// From the pop on.
+    pub(crate) took_ns: u64,
 }
 
 /// What one queue has done since it was started.
@@ -83,34 +90,40 @@ impl Counters {
         self.read_latency.count() + self.write_latency.count() + self.other_latency.count()
     }
 
-    /// Counts how long an answer took.
-    pub(crate) fn took(&mut self, operation: Option<Operation>, took: Duration) {
-        match operation {
-            Some(Operation::Read) => self.read_latency.record(took),
-            Some(Operation::Write | Operation::Discard | Operation::WriteZeroes) => {
-                self.write_latency.record(took);
-            }
-            Some(Operation::Flush) | None => self.other_latency.record(took),
-        }
-    }
-
-    /// Counts one answer. `bytes` were moved; `operation` is `None` for what is not of the volume.
-    pub(crate) fn answered(&mut self, operation: Option<Operation>, bytes: u64, well: bool) {
-        self.errors += u64::from(!well);
-        let moved = if well { bytes } else { 0 };
-        match operation {
+    /// Counts one answer, and how long it took. `bytes` were moved; `operation` is `None` for what
+    /// is not of the volume.
+    #[inline]
+    pub(crate) fn answered(&mut self, operation: Option<Operation>, bytes: u64, answer: Answer) {
+        self.errors += u64::from(!answer.well);
+        let moved = if answer.well { bytes } else { 0 };
+        let latency = match operation {
             Some(Operation::Read) => {
                 self.reads += 1;
                 self.read_bytes += moved;
+                &mut self.read_latency
             }
             Some(Operation::Write) => {
                 self.writes += 1;
                 self.write_bytes += moved;
+                &mut self.write_latency
             }
-            Some(Operation::Flush) => self.flushes += 1,
-            Some(Operation::Discard) => self.discards += 1,
-            Some(Operation::WriteZeroes) => self.write_zeroes += 1,
-            None => self.others += 1,
-        }
+            Some(Operation::Flush) => {
+                self.flushes += 1;
+                &mut self.other_latency
+            }
+            Some(Operation::Discard) => {
+                self.discards += 1;
+                &mut self.write_latency
+            }
+            Some(Operation::WriteZeroes) => {
+                self.write_zeroes += 1;
+                &mut self.write_latency
+            }
+            None => {
+                self.others += 1;
+                &mut self.other_latency
+            }
+        };
+        latency.record(answer.took_ns);
     }
 }

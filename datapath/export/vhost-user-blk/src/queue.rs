@@ -17,7 +17,7 @@ use memory::{Segment, SegmentList, SegmentSlots};
 use units::{BlockSize, Instant};
 use virtqueue::{Chain, RingError, Vring};
 
-use crate::counters::Counters;
+use crate::counters::{Answer, Counters};
 use crate::profile::{CacheMode, Shown};
 use crate::request::{self, Malformed, Parts, Work};
 use crate::system::Event;
@@ -528,9 +528,12 @@ impl Queue {
             let written = u32::try_from(slot.writable).unwrap_or(u32::MAX);
             self.vring.push(slot.head, written);
             self.unpublished += 1;
-            let (operation, well) = (slot.operation(), slot.verdict.is_ok());
-            self.counters.answered(operation, slot.bytes, well);
-            self.counters.took(slot.operation(), now.since(slot.begun));
+            let answer = Answer {
+                well: slot.verdict.is_ok(),
+                took_ns: now.0.saturating_sub(slot.begun.0),
+            };
+            let operation = slot.operation();
+            self.counters.answered(operation, slot.bytes, answer);
         }
         if self.retired.pending == 0 {
             self.retired.tables.clear();

@@ -25,6 +25,7 @@ const TYPE_DISCARD: u32 = 11;
 const TYPE_WRITE_ZEROES: u32 = 13;
 
 /// What the guest is told. The only place that knows virtio's status bytes.
+#[inline]
 pub(crate) fn status_byte(status: Status) -> u8 {
     const OK: u8 = 0;
     const IOERR: u8 = 1;
@@ -130,6 +131,7 @@ pub(crate) fn copy_serial(parts: Parts<'_>, serial: &[u8; SERIAL_BYTES]) {
 ///
 /// # Errors
 /// When one of them is missing.
+#[inline]
 pub(crate) fn open(parts: Parts<'_>) -> Result<Envelope, Malformed> {
     let mut header = [0u8; HEADER_BYTES];
     // Drivers put the header into a segment of its own; they need not.
@@ -161,6 +163,7 @@ pub(crate) fn open(parts: Parts<'_>) -> Result<Envelope, Malformed> {
 
 /// Appends the data segments of a chain to `data`: what is readable after the header for a
 /// write, what is writable before the status for a read.
+#[inline]
 pub(crate) fn data_of(operation: Operation, parts: Parts<'_>, data: &mut Vec<Segment>) {
     // As all drivers lay it out: header, data and status each by themselves.
     match (operation, parts.readable, parts.writable) {
@@ -206,6 +209,7 @@ pub(crate) struct Parts<'a> {
 }
 
 /// Decides what a chain asks for. Fills `ranges` for [`Work::Ranges`]; `sectors` is the size.
+#[inline]
 pub(crate) fn parse(
     envelope: &Envelope,
     parts: Parts<'_>,
@@ -248,6 +252,7 @@ pub(crate) fn parse(
     }
 }
 
+#[inline]
 fn transfer(operation: Operation, envelope: &Envelope, profile: &Profile, sectors: u64) -> Work {
     let bytes = match operation {
         Operation::Read => envelope.writable - 1,
@@ -266,18 +271,20 @@ fn transfer(operation: Operation, envelope: &Envelope, profile: &Profile, sector
 }
 
 /// Sectors as blocks of the array, if they are inside and begin and end with a block.
+#[inline]
 fn blocks_of(profile: &Profile, size: u64, sector: u64, sectors: u64) -> Result<Blocks, Status> {
     let end = sector.checked_add(sectors).ok_or(Status::OutOfRange)?;
     if end > size {
         return Err(Status::OutOfRange);
     }
-    let block_sectors = profile.block.bytes() / SECTOR_BYTES;
-    if !sector.is_multiple_of(block_sectors) || !sectors.is_multiple_of(block_sectors) {
+    // A block is a power of two of sectors, so no division is needed.
+    let shift = profile.block.shift() - SECTOR_BYTES.ilog2();
+    if (sector | sectors) & ((1 << shift) - 1) != 0 {
         return Err(Status::Invalid);
     }
     Ok(Blocks {
-        start: sector / block_sectors,
-        count: u32::try_from(sectors / block_sectors).map_err(|_| Status::Invalid)?,
+        start: sector >> shift,
+        count: u32::try_from(sectors >> shift).map_err(|_| Status::Invalid)?,
     })
 }
 

@@ -183,8 +183,13 @@ impl<'a, M: GuestMemory> Gather<'a, M> {
             self.chain.readable_bytes += length;
             &mut self.chain.readable
         };
+        let hint = &mut self.scratch.hint;
+        if let Some(segment) = self.memory.near(descriptor.address, length, *hint) {
+            out.push(segment);
+            return Ok(());
+        }
         self.memory
-            .translate(descriptor.address, length, &mut self.scratch.hint, out)
+            .translate(descriptor.address, length, hint, out)
             .map_err(|_| bad_address(descriptor))
     }
 

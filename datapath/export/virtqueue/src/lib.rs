@@ -50,6 +50,12 @@ pub trait GuestMemory {
         out: &mut Vec<Segment>,
     ) -> Result<(), BadAddress>;
 
+    /// Where the `length` bytes at `address` are, if they are one piece and quickly found where
+    /// `hint` says. Else `translate` is to be asked.
+    fn near(&self, _address: u64, _length: u64, _hint: usize) -> Option<Segment> {
+        None
+    }
+
     /// What is at `address` and behind it, if that is quickly found where `hint` says. Only for
     /// bringing bytes nearer; nothing is decided by it.
     fn peek(&self, _address: u64, _hint: usize) -> Option<Segment> {
@@ -69,7 +75,12 @@ impl GuestMemory for RegionTable {
         RegionTable::translate(self, address, length, hint, out)
     }
 
-    #[inline]
+    #[inline(always)]
+    fn near(&self, address: u64, length: u64, hint: usize) -> Option<Segment> {
+        RegionTable::near(self, address, length, hint)
+    }
+
+    #[inline(always)]
     fn peek(&self, address: u64, hint: usize) -> Option<Segment> {
         RegionTable::peek(self, address, hint)
     }

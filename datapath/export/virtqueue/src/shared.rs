@@ -46,7 +46,7 @@ pub(crate) struct Cells<A> {
     words: PhantomData<fn() -> A>,
 }
 
-impl<A: Word> Cells<A> {
+impl<A> Cells<A> {
     /// The words from byte `offset` of `memory` on, `count` of them; `None` when they are not all
     /// inside, or not aligned.
     #[inline(always)]
@@ -65,6 +65,18 @@ impl<A: Word> Cells<A> {
         })
     }
 
+    #[inline(always)]
+    fn at(&self, index: usize) -> &A {
+        assert!(index < self.count, "word {index} of {}", self.count);
+        let word = self.memory.address().cast::<A>().wrapping_add(index);
+        // SAFETY: inside and aligned (checked by `new` and above); mapped as long as `self` is
+        // used, by the promise of the segment's constructor. Others may store at any moment: the
+        // type is atomic, so that is a race on values and nothing else.
+        unsafe { &*word }
+    }
+}
+
+impl<A: Word> Cells<A> {
     /// Loads word `index`, once.
     #[inline(always)]
     pub(crate) fn load(&self, index: usize, ordering: Ordering) -> A::Value {
@@ -80,16 +92,6 @@ impl<A: Word> Cells<A> {
         crate::stop::before_store();
         self.at(index).store_value(value, ordering);
     }
-
-    #[inline(always)]
-    fn at(&self, index: usize) -> &A {
-        assert!(index < self.count, "word {index} of {}", self.count);
-        let word = self.memory.address().cast::<A>().wrapping_add(index);
-        // SAFETY: inside and aligned (checked by `new` and above); mapped as long as `self` is
-        // used, by the promise of the segment's constructor. Others may store at any moment: the
-        // type is atomic, so that is a race on values and nothing else.
-        unsafe { &*word }
-    }
 }
 
 impl<A> std::fmt::Debug for Cells<A> {
@@ -100,26 +102,27 @@ impl<A> std::fmt::Debug for Cells<A> {
 
 /// A table of pairs of long words.
 #[derive(Debug)]
-pub(crate) struct Pairs(Cells<AtomicU64>);
+pub(crate) struct Pairs(Cells<[AtomicU64; 2]>);
 
 impl Pairs {
     /// The first `count` pairs of `memory`; `None` when it is shorter, or not aligned.
     #[inline(always)]
     pub(crate) fn new(memory: Segment, count: usize) -> Option<Pairs> {
-        Cells::new(memory, 0, 2 * count).map(Pairs)
+        Cells::new(memory, 0, count).map(Pairs)
     }
 
     /// Loads both words of a pair, each once.
     #[inline(always)]
     pub(crate) fn pair(&self, at: usize) -> [u64; 2] {
-        let first = self.0.load(2 * at, Ordering::Relaxed);
-        [first, self.0.load(2 * at + 1, Ordering::Relaxed)]
+        let [first, second] = self.0.at(at);
+        let first = first.load_value(Ordering::Relaxed);
+        [first, second.load_value(Ordering::Relaxed)]
     }
 
     /// Starts to bring a pair into the cache.
     #[inline(always)]
     pub(crate) fn prefetch(&self, at: usize) {
-        self.0.memory.part(16 * at, 16).prefetch(1);
+        memory::prefetch(self.0.memory.address().wrapping_add(16 * at));
     }
 }
 

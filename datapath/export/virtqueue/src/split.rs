@@ -191,39 +191,40 @@ impl Split {
             return;
         }
         let mask = self.size - 1;
-        let head = |ahead: u16| {
+        let mut seen = [0; AHEAD as usize];
+        let heads = &mut seen[..usize::from(count.min(AHEAD))];
+        for (head, ahead) in heads.iter_mut().zip(0..) {
             let slot = usize::from(self.next_avail.wrapping_add(ahead) & mask);
             // Whatever the guest says, it is a place in the table.
-            self.avail.load(HEADS + slot, Ordering::Relaxed) & mask
-        };
-        for ahead in 0..count {
-            self.descriptors.prefetch(usize::from(head(ahead)));
+            *head = self.avail.load(HEADS + slot, Ordering::Relaxed) & mask;
+            self.descriptors.prefetch(usize::from(*head));
         }
-        // The header, or a table of descriptors.
-        let first = |ahead: u16| {
-            let descriptor = self.descriptor(head(ahead));
-            (descriptor, memory.peek(descriptor.address, hint))
-        };
         let mut tables = false;
-        for ahead in 0..count {
-            let (descriptor, place) = first(ahead);
+        for &head in &*heads {
+            // The header, or a table of descriptors.
+            let descriptor = self.descriptor(head);
             tables |= descriptor.has(INDIRECT);
-            if let Some(place) = place {
-                place.prefetch(1);
+            if let Some(place) = memory.peek(descriptor.address, hint) {
+                memory::prefetch(place.address());
             }
         }
-        if !tables {
-            return;
+        if tables {
+            self.bring_from_tables(memory, hint, heads);
         }
-        for ahead in 0..count {
-            let (descriptor, place) = first(ahead);
-            let table = place
+    }
+
+    /// The same for the headers that tables of descriptors name.
+    fn bring_from_tables<M: GuestMemory>(&self, memory: &M, hint: usize, heads: &[u16]) {
+        for &head in heads {
+            let descriptor = self.descriptor(head);
+            let table = memory
+                .peek(descriptor.address, hint)
                 .filter(|place| descriptor.has(INDIRECT) && place.len() >= 16)
                 .and_then(|place| Pairs::new(place, 1));
             if let Some(table) = table
                 && let Some(header) = memory.peek(table.pair(0)[0], hint)
             {
-                header.prefetch(1);
+                memory::prefetch(header.address());
             }
         }
     }
