@@ -11,15 +11,15 @@ use units::limits::{GROUP_MEMBERS_MAX, LARGE_BUFFER_BYTES, SMALL_BUFFER_BYTES};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Class {
     #[default]
-    Small,
-    Large,
+    Small = 0,
+    Large = 1,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Buffers {
-    small: Pool,
-    large: Pool,
+    /// By class.
+    pools: [Pool; 2],
     /// Where they begin in their file, if they are in one.
     in_file: [u64; 2],
 }
@@ -30,7 +30,7 @@ pub(crate) struct Buffers {
 pub(crate) struct TicketBuffers {
     class: Class,
     held: [RoleSet; 2],
-    buffers: [Vec<Option<Buffer>>; 2],
+    buffers: [Box<[Option<Buffer>; GROUP_MEMBERS_MAX]>; 2],
 }
 
 /// One buffer that is no ticket's.
@@ -51,7 +51,7 @@ pub(crate) enum Side {
 
 impl Default for TicketBuffers {
     fn default() -> TicketBuffers {
-        let none = || (0..GROUP_MEMBERS_MAX).map(|_| None).collect();
+        let none = || Box::new([const { None }; GROUP_MEMBERS_MAX]);
         TicketBuffers {
             class: Class::Small,
             held: [RoleSet::EMPTY; 2],
@@ -102,8 +102,10 @@ impl Buffers {
             None => Pool::new(count, bytes, Backing::Anonymous(Pages::Plain)),
         };
         Ok(Buffers {
-            small: pool(small, SMALL_BUFFER_BYTES, 0)?,
-            large: pool(large, LARGE_BUFFER_BYTES, 1)?,
+            pools: [
+                pool(small, SMALL_BUFFER_BYTES, 0)?,
+                pool(large, LARGE_BUFFER_BYTES, 1)?,
+            ],
             in_file: file.map_or([0; 2], |(_, offsets)| offsets),
         })
     }
@@ -126,7 +128,8 @@ impl Buffers {
             Class::Large
         };
         let pool = self.pool(class);
-        if pool.free() < old.len() + new.len() {
+        // Counting the roles is not free, and hardly ever needed.
+        if pool.free() < 2 * GROUP_MEMBERS_MAX && pool.free() < old.len() + new.len() {
             return false;
         }
         for (side, roles) in [(Side::Old, old), (Side::New, new)] {
@@ -142,34 +145,33 @@ impl Buffers {
 
     /// Gives all buffers of a ticket back.
     pub(crate) fn release(&mut self, ticket: &mut TicketBuffers) {
-        let class = ticket.class;
+        if ticket.held == [RoleSet::EMPTY; 2] {
+            return;
+        }
+        let pool = self.pool(ticket.class);
         for (buffers, held) in ticket.buffers.iter_mut().zip(ticket.held) {
             for role in held {
                 let buffer = buffers[role.at()].take().expect("held");
-                self.pool(class).release(buffer);
+                pool.release(buffer);
             }
         }
         ticket.held = [RoleSet::EMPTY; 2];
     }
 
     /// The memory of one buffer of a ticket.
+    #[inline]
     pub(crate) fn segment(&self, ticket: &TicketBuffers, side: Side, role: units::Role) -> Segment {
         let buffer = ticket.buffers[side as usize][role.at()].as_ref();
         let buffer = buffer.expect("the plan named this role");
-        match ticket.class {
-            Class::Small => self.small.segment(buffer),
-            Class::Large => self.large.segment(buffer),
-        }
+        self.pools[ticket.class as usize].segment(buffer)
     }
 
     /// Where one buffer of a ticket begins in the file, in bytes.
     pub(crate) fn offset(&self, ticket: &TicketBuffers, side: Side, role: units::Role) -> u64 {
         let buffer = ticket.buffers[side as usize][role.at()].as_ref();
         let buffer = buffer.expect("the plan named this role");
-        match ticket.class {
-            Class::Small => self.in_file[0] + self.small.offset(buffer),
-            Class::Large => self.in_file[1] + self.large.offset(buffer),
-        }
+        let class = ticket.class as usize;
+        self.in_file[class] + self.pools[class].offset(buffer)
     }
 
     /// A buffer for what is no ticket's, as long as half of them are left for tickets.
@@ -194,22 +196,17 @@ impl Buffers {
 
     /// So many bytes of what was lent.
     pub(crate) fn lent(&self, loan: &Loan, bytes: usize) -> Segment {
-        let whole = match loan.class {
-            Class::Small => self.small.segment(&loan.buffer),
-            Class::Large => self.large.segment(&loan.buffer),
-        };
+        let whole = self.pools[loan.class as usize].segment(&loan.buffer);
         whole.part(0, bytes)
     }
 
     /// Buffers that are taken; zero when the shard is idle.
     pub(crate) fn in_use(&self) -> usize {
-        self.small.len() - self.small.free() + self.large.len() - self.large.free()
+        let in_use = |pool: &Pool| pool.len() - pool.free();
+        self.pools.iter().map(in_use).sum()
     }
 
     fn pool(&mut self, class: Class) -> &mut Pool {
-        match class {
-            Class::Small => &mut self.small,
-            Class::Large => &mut self.large,
-        }
+        &mut self.pools[class as usize]
     }
 }

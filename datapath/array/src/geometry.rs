@@ -112,30 +112,35 @@ impl Geometry {
     }
 
     /// The block size.
+    #[inline]
     #[must_use]
     pub fn block_size(&self) -> BlockSize {
         self.block
     }
 
     /// k: data chunks per stripe.
+    #[inline]
     #[must_use]
     pub fn data(&self) -> usize {
         usize::from(self.data)
     }
 
     /// M: parity chunks per stripe; for mirrors the copies beyond the first.
+    #[inline]
     #[must_use]
     pub fn parity(&self) -> usize {
         usize::from(self.parity)
     }
 
     /// How many groups the stripes are dealt over.
+    #[inline]
     #[must_use]
     pub fn groups(&self) -> usize {
         usize::from(self.groups)
     }
 
     /// k + M: members of one group.
+    #[inline]
     #[must_use]
     pub fn group_members(&self) -> usize {
         self.data() + self.parity()
@@ -148,18 +153,21 @@ impl Geometry {
     }
 
     /// Roles `0..k`.
+    #[inline]
     #[must_use]
     pub fn data_roles(&self) -> RoleSet {
         RoleSet::range(0, self.data())
     }
 
     /// Roles `k..k + M`.
+    #[inline]
     #[must_use]
     pub fn parity_roles(&self) -> RoleSet {
         RoleSet::range(self.data(), self.group_members())
     }
 
     /// Blocks of one chunk.
+    #[inline]
     #[must_use]
     pub fn chunk_blocks(&self) -> u32 {
         self.chunk_blocks
@@ -172,6 +180,7 @@ impl Geometry {
     }
 
     /// User blocks of one stripe.
+    #[inline]
     #[must_use]
     pub fn stripe_blocks(&self) -> u32 {
         u32::from(self.data) * self.chunk_blocks
@@ -184,18 +193,21 @@ impl Geometry {
     }
 
     /// Stripes of one group: chunks of one member.
+    #[inline]
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
     /// Stripes of the array.
+    #[inline]
     #[must_use]
     pub fn stripes(&self) -> u64 {
         self.rows * u64::from(self.groups)
     }
 
     /// User blocks of the array.
+    #[inline]
     #[must_use]
     pub fn blocks(&self) -> u64 {
         self.stripes() * u64::from(self.stripe_blocks())
@@ -208,6 +220,7 @@ impl Geometry {
     }
 
     /// The group a stripe lies in.
+    #[inline]
     #[must_use]
     pub fn group(&self, stripe: StripeIndex) -> GroupIndex {
         let group = stripe.0 % u64::from(self.groups);
@@ -215,6 +228,7 @@ impl Geometry {
     }
 
     /// The stripe's number in its group.
+    #[inline]
     #[must_use]
     pub fn row(&self, stripe: StripeIndex) -> u64 {
         stripe.0 / u64::from(self.groups)
@@ -235,11 +249,33 @@ impl Geometry {
     ///
     /// # Panics
     /// When the role is not below k + M.
+    #[inline]
     #[must_use]
     pub fn member(&self, stripe: StripeIndex, role: Role) -> MemberIndex {
-        assert!(role.at() < self.group_members(), "{role} of {self:?}");
-        let place = (role.at() + self.first_data_place(stripe)) % self.group_members();
-        MemberIndex::from_at(self.group(stripe).at() * self.group_members() + place)
+        self.places(stripe).member(role)
+    }
+
+    /// Where the chunks of a stripe are.
+    #[inline]
+    #[must_use]
+    pub fn places(&self, stripe: StripeIndex) -> StripePlaces {
+        let (group, row) = self.group_and_row(stripe);
+        let members = self.group_members();
+        StripePlaces {
+            before: group * members,
+            members,
+            turn: self.first_data_place(group, row),
+            block: row * u64::from(self.chunk_blocks),
+        }
+    }
+
+    /// As `group` and `row`; most arrays have one group, and divisions are slow.
+    #[inline]
+    fn group_and_row(&self, stripe: StripeIndex) -> (usize, u64) {
+        if self.groups == 1 {
+            return (0, stripe.0);
+        }
+        (self.group(stripe).at(), self.row(stripe))
     }
 
     /// What a member holds of a stripe; `None` when it belongs to another group.
@@ -250,27 +286,28 @@ impl Geometry {
             return None;
         }
         let place = member.at() % n;
-        Some(Role::from_at(
-            (place + n - self.first_data_place(stripe)) % n,
-        ))
+        Some(Role::from_at((place + n - self.places(stripe).turn) % n))
     }
 
     /// The place in the group of data chunk 0; the other roles follow it, P after the last data.
     ///
     /// md's left-symmetric: P of row r is at n-1 - r % n, the other parities right of it, then the
     /// data, everything wrapping round. Mirrors and level 0 do not rotate.
-    fn first_data_place(&self, stripe: StripeIndex) -> usize {
+    #[inline]
+    fn first_data_place(&self, group: usize, row: u64) -> usize {
         if self.data == 1 || self.parity == 0 {
             return 0;
         }
-        let n = u64::from(self.data) + u64::from(self.parity);
-        let turn = usize::try_from(self.row(stripe) % n).expect("below 64");
-        let p = self.group_members() - 1 - turn;
-        let turned = self.group(stripe).0 == 1 && planted::is(Fault::WrongRotationInOneGroup);
-        (p + self.parity() + usize::from(turned)) % self.group_members()
+        let n = self.group_members();
+        let turn = usize::try_from(row % bytes_u64(n)).expect("below 64");
+        let turned = group == 1 && planted::is(Fault::WrongRotationInOneGroup);
+        // Neither P's place nor what is added to it is more than n.
+        let place = n - 1 - turn + self.parity() + usize::from(turned);
+        if place < n { place } else { place - n }
     }
 
     /// The first block of the stripe's chunks in the data area of each of its members.
+    #[inline]
     #[must_use]
     pub fn member_block(&self, stripe: StripeIndex) -> u64 {
         self.row(stripe) * u64::from(self.chunk_blocks)
@@ -291,6 +328,7 @@ impl Geometry {
     /// # Panics
     /// When the block is not in the array.
     #[must_use]
+    #[inline]
     pub fn locate(&self, block: u64) -> (StripeIndex, u32) {
         assert!(block < self.blocks(), "block {block} of {}", self.blocks());
         let stripe_blocks = u64::from(self.stripe_blocks());
@@ -303,13 +341,15 @@ impl Geometry {
     /// # Panics
     /// When the block is not in the array.
     #[must_use]
+    #[inline]
     pub fn place(&self, block: u64) -> Place {
         let (stripe, in_stripe) = self.locate(block);
-        let role = u8::try_from(in_stripe / self.chunk_blocks).expect("below k");
+        // A chunk is a power of two of blocks, so no division is needed.
+        let role = u8::try_from(in_stripe >> self.chunk_blocks.trailing_zeros());
         Place {
             stripe,
-            role: Role(role),
-            block_in_chunk: in_stripe % self.chunk_blocks,
+            role: Role(role.expect("below k")),
+            block_in_chunk: in_stripe & (self.chunk_blocks - 1),
         }
     }
 
@@ -331,16 +371,50 @@ impl Geometry {
 
     /// How many neighbouring stripes share a bucket: so many that they hold
     /// `BUCKET_RUN_BYTES_MIN` bytes of user data.
+    #[inline]
     #[must_use]
     pub fn run_stripes(&self) -> u64 {
         self.run_stripes
     }
 
     /// The ownership bucket of a stripe, below `BUCKETS`.
+    #[inline]
     #[must_use]
     pub fn bucket(&self, stripe: StripeIndex) -> usize {
         let run = stripe.0 / self.run_stripes;
         usize::try_from(run % bytes_u64(BUCKETS)).expect("below BUCKETS")
+    }
+}
+
+/// Where the chunks of one stripe are: looked up once for all its roles.
+#[derive(Clone, Copy, Debug)]
+pub struct StripePlaces {
+    /// Members before those of the stripe's group.
+    before: usize,
+    /// Members of the group.
+    members: usize,
+    /// The place in the group of data chunk 0; the other roles follow it.
+    turn: usize,
+    /// The first block of the chunks in the data area of each member.
+    pub block: u64,
+}
+
+impl StripePlaces {
+    /// The member that holds a role.
+    ///
+    /// # Panics
+    /// When the role is not below k + M.
+    #[inline]
+    #[must_use]
+    pub fn member(&self, role: Role) -> MemberIndex {
+        assert!(role.at() < self.members, "{role} of {self:?}");
+        let place = self.turn + role.at();
+        let place = if place < self.members {
+            place
+        } else {
+            place - self.members
+        };
+        MemberIndex::from_at(self.before + place)
     }
 }
 

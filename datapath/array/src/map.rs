@@ -132,6 +132,7 @@ impl ArrayMap {
     }
 
     /// The reactor that owns `stripe`.
+    #[inline]
     #[must_use]
     pub fn owner(&self, stripe: StripeIndex) -> ReactorIndex {
         self.owners[self.geometry.bucket(stripe)]
@@ -239,6 +240,7 @@ impl ArrayMap {
     }
 
     /// The member that plays `role` in `stripe`.
+    #[inline]
     #[must_use]
     pub fn member(&self, stripe: StripeIndex, role: Role) -> (MemberIndex, &MapMember) {
         let index = self.geometry.member(stripe, role);
@@ -248,6 +250,7 @@ impl ArrayMap {
     /// Whether a member of the stripe's group failed that the group cannot do without. Some write
     /// may have reached a part of its members only, so nothing may be reconstructed there: the
     /// blocks that are where they belong are served, all else fails.
+    #[inline]
     #[must_use]
     pub fn is_torn(&self, stripe: StripeIndex) -> bool {
         let members = self.geometry.group_members();
@@ -269,6 +272,7 @@ impl ArrayMap {
     }
 
     /// Whether what changes `stripe` fails because a member of its group was waited for in vain.
+    #[inline]
     #[must_use]
     pub fn is_given_up(&self, stripe: StripeIndex) -> bool {
         if !self.given_up {
@@ -281,6 +285,7 @@ impl ArrayMap {
 
     /// Whether the failure of `member`'s filling `incarnation` is dealt with: it is out, replaced,
     /// or cannot be done without.
+    #[inline]
     #[must_use]
     pub fn settled(&self, member: MemberIndex, incarnation: u32) -> bool {
         let now = &self.members[member.at()];

@@ -38,7 +38,7 @@ use units::limits::{
     ARRAY_DRIVE_REQUESTS_MAX, ARRAY_REQUESTS_MAX, ARRAY_TICKETS_MAX, ARRAY_WORKS_MAX,
     INBOX_MESSAGES, LARGE_BUFFER_BYTES, REACTORS_MAX,
 };
-use units::{MemberIndex, ReactorIndex, Role, StripeIndex, bytes_u64};
+use units::{MemberIndex, ReactorIndex, Role, bytes_u64};
 
 use self::background::Background;
 use self::bounce::Bounce;
@@ -62,7 +62,7 @@ use self::work::Work;
 use crate::begun::Table;
 use crate::buffers::Buffers;
 use crate::coordinator::Coordinator;
-use crate::geometry::Geometry;
+use crate::geometry::{Geometry, StripePlaces};
 use crate::io::{Io, MemberFailure, Message};
 use crate::lanes::Lanes;
 use crate::map::ArrayMap;
@@ -400,14 +400,21 @@ impl Shard {
         } else if status.is_ok() && self.is_overtaken(&done) {
             self.hold.overtaken.push(done);
         } else if status.is_ok() {
-            self.deliver(done, status, io);
+            self.hand_on(&done, status, io);
         } else {
             self.request_failed(slot, done, status, io);
         }
     }
 
     /// Hands the verdict on a member request to whoever waits for it.
+    #[cold]
     fn deliver(&mut self, done: DriveIo, status: Status, io: &mut impl Io) {
+        self.hand_on(&done, status, io);
+    }
+
+    /// As `deliver`, for what has just come.
+    #[inline]
+    fn hand_on(&mut self, done: &DriveIo, status: Status, io: &mut impl Io) {
         match done.owner {
             IoOwner::Nobody | IoOwner::Abandoned { .. } | IoOwner::GivenUp { .. } => {
                 unreachable!("a completion that nobody waits for")
@@ -419,18 +426,18 @@ impl Shard {
             } => {
                 self.direct_done(request, (first, blocks), (done, status), io);
             }
-            IoOwner::Bounced { bounce } => self.bounced_done(bounce, (done, status), io),
-            IoOwner::Flush { request } => self.flush_done(request, (done, status), io),
+            IoOwner::Bounced { bounce } => self.bounced_done(bounce, (*done, status), io),
+            IoOwner::Flush { request } => self.flush_done(request, (*done, status), io),
             IoOwner::Ticket { ticket, role } => {
                 self.ticket_io_done(ticket, role, (done, status), io);
             }
-            IoOwner::Log { ticket } => self.log_io_done(ticket, done, status),
-            IoOwner::LogFlush => self.log_flush_done(done, status),
-            IoOwner::Metadata => self.metadata_done(done, status),
-            IoOwner::Region => self.region_io_done(done, status),
-            IoOwner::Clear => self.clear_io_done(done, status),
+            IoOwner::Log { ticket } => self.log_io_done(ticket, *done, status),
+            IoOwner::LogFlush => self.log_flush_done(*done, status),
+            IoOwner::Metadata => self.metadata_done(*done, status),
+            IoOwner::Region => self.region_io_done(*done, status),
+            IoOwner::Clear => self.clear_io_done(*done, status),
             IoOwner::Probe | IoOwner::RollCall { .. } | IoOwner::Doubt => {
-                self.ping_done(done, status, io);
+                self.ping_done(*done, status, io);
             }
             IoOwner::Trial => self.trial_done(done.member),
         }
@@ -551,12 +558,13 @@ impl Shard {
         u64::from(blocks) << self.map.geometry.block_size().shift()
     }
 
-    /// Where on the drive lane `lane` of `role` in `stripe` is.
-    fn drive_offset(&self, stripe: StripeIndex, role: Role, lane: u32) -> (MemberIndex, u64) {
-        let (index, member) = self.map.member(stripe, role);
-        let block = self.map.geometry.member_block(stripe) + u64::from(lane);
-        let offset = member.data_offset + (block << self.map.geometry.block_size().shift());
-        (index, offset)
+    /// Where on the drive lane `lane` of `role` in a stripe is.
+    #[inline]
+    fn drive_offset(&self, stripe: &StripePlaces, role: Role, lane: u32) -> (MemberIndex, u64) {
+        let index = stripe.member(role);
+        let block = stripe.block + u64::from(lane);
+        let in_data = block << self.map.geometry.block_size().shift();
+        (index, self.map.members[index.at()].data_offset + in_data)
     }
 }
 

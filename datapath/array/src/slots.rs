@@ -20,12 +20,14 @@ impl<T: Default> Slots<T> {
     }
 
     /// A free slot, with whatever its last user left in it.
+    #[inline]
     pub(crate) fn acquire(&mut self) -> Option<u32> {
         let slot = self.free.pop()?;
         self.busy[at(slot)] = true;
         Some(slot)
     }
 
+    #[inline]
     pub(crate) fn release(&mut self, slot: u32) {
         assert!(self.busy[at(slot)], "slot {slot} is released twice");
         self.busy[at(slot)] = false;
@@ -37,6 +39,7 @@ impl<T: Default> Slots<T> {
         self.busy[at(slot)]
     }
 
+    #[inline]
     pub(crate) fn free(&self) -> usize {
         self.free.len()
     }
@@ -60,6 +63,7 @@ impl<T: Default> Slots<T> {
 
 impl<T> std::ops::Index<u32> for Slots<T> {
     type Output = T;
+    #[inline]
     fn index(&self, slot: u32) -> &T {
         debug_assert!(self.busy[at(slot)], "slot {slot} is not in use");
         &self.entries[at(slot)]
@@ -67,6 +71,7 @@ impl<T> std::ops::Index<u32> for Slots<T> {
 }
 
 impl<T> std::ops::IndexMut<u32> for Slots<T> {
+    #[inline]
     fn index_mut(&mut self, slot: u32) -> &mut T {
         debug_assert!(self.busy[at(slot)], "slot {slot} is not in use");
         &mut self.entries[at(slot)]
@@ -74,6 +79,7 @@ impl<T> std::ops::IndexMut<u32> for Slots<T> {
 }
 
 /// A slot number as a position.
+#[inline]
 pub(crate) fn at(slot: u32) -> usize {
     usize::try_from(slot).expect("u32 fits usize")
 }

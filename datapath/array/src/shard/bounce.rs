@@ -97,7 +97,7 @@ impl Shard {
             self.hand_over(bounce, done.length);
         }
         self.end_bounce(bounce);
-        self.direct_done(request, (first, blocks), (done, status), io);
+        self.direct_done(request, (first, blocks), (&done, status), io);
     }
 
     /// Copies what was read to where the guest wants it.
@@ -145,7 +145,7 @@ impl Shard {
         } = self.bounces[bounce];
         let done = self.ios[slot];
         self.disown(slot, bounce);
-        self.direct_done(request, (first, blocks), (done, Status::Gone), io);
+        self.direct_done(request, (first, blocks), (&done, Status::Gone), io);
     }
 
     /// Gives up what slow members keep, where others can say what was to be read.

@@ -8,23 +8,49 @@ use units::{Role, RoleSet, bytes_usize};
 
 use super::Shard;
 use super::ticket::{Kind, Payload};
-use crate::buffers::Side;
+use crate::buffers::{Buffers, Side, TicketBuffers};
 use crate::map::Pass;
 use crate::plan::Method;
 use crate::planted::{self, Fault};
 
+/// Parity chunks that are changed at once. Few: the list is made anew for each chunk.
+const ROWS: usize = 4;
 /// The most roles of one stripe.
 const ROLES: usize = units::limits::GROUP_MEMBERS_MAX;
 
+/// Some lanes of the buffers of a ticket.
+struct Parts<'a> {
+    buffers: &'a Buffers,
+    ticket: &'a TicketBuffers,
+    offset: usize,
+    length: usize,
+}
+
+impl Parts<'_> {
+    #[inline]
+    fn of(&self, side: Side, role: Role) -> Segment {
+        let whole = self.buffers.segment(self.ticket, side, role);
+        whole.part(self.offset, self.length)
+    }
+}
+
 impl Shard {
     /// The memory of `lanes` of a role.
+    #[inline]
     pub(super) fn part(&self, slot: u32, side: Side, role: Role, lanes: &Range<u32>) -> Segment {
+        self.parts(slot, lanes).of(side, role)
+    }
+
+    /// The memory of `lanes`, role by role.
+    #[inline]
+    fn parts(&self, slot: u32, lanes: &Range<u32>) -> Parts<'_> {
         let ticket = &self.tickets[slot];
-        let offset = bytes_usize(self.bytes(lanes.start - ticket.lanes.start));
-        let length = bytes_usize(self.bytes(lanes.end - lanes.start));
-        self.buffers
-            .segment(&ticket.buffers, side, role)
-            .part(offset, length)
+        Parts {
+            buffers: &self.buffers,
+            ticket: &ticket.buffers,
+            offset: bytes_usize(self.bytes(lanes.start - ticket.lanes.start)),
+            length: bytes_usize(self.bytes(lanes.end - lanes.start)),
+        }
     }
 
     /// Copies what the guest wants written. From here on its memory is not looked at again, so
@@ -80,7 +106,8 @@ impl Shard {
     }
 
     fn compute_write(&mut self, slot: u32, band: usize) {
-        let planned = self.tickets[slot].bands()[band].clone();
+        let planned = &self.tickets[slot].bands()[band];
+        let (read, decode) = (planned.read, planned.decode);
         let parity = planned.write.both(self.geometry().parity_roles());
         match planned.method.expect("writes have a method") {
             Method::Full if !self.tickets[slot].order.part.is_whole() => self.lay_part(slot, band),
@@ -99,7 +126,7 @@ impl Shard {
             }
             Method::ReconstructFirst => {
                 self.counters.reconstruct_writes += 1;
-                self.decode(slot, band, planned.read, planned.decode);
+                self.decode(slot, band, read, decode);
                 self.lay_part(slot, band);
                 self.generate(slot, band, parity);
             }
@@ -146,14 +173,22 @@ impl Shard {
         let planned = &self.tickets[slot].bands()[band];
         let lanes = &planned.asked.lanes;
         let k = self.geometry().data();
-        let mut rows = [(0, Segment::EMPTY); ROLES];
-        for (row, role) in rows.iter_mut().zip(parity) {
-            *row = (role.at() - k, self.part(slot, Side::New, role, lanes));
-        }
-        for role in planned.asked.written {
-            let old = self.part(slot, Side::Old, role, lanes);
-            let new = self.part(slot, Side::New, role, lanes);
-            self.code.delta(role.at(), old, new, &rows[..parity.len()]);
+        let parts = self.parts(slot, lanes);
+        let mut parity = parity.iter();
+        loop {
+            let mut rows = [(0, Segment::EMPTY); ROWS];
+            let mut count = 0;
+            for (row, role) in rows.iter_mut().zip(&mut parity) {
+                *row = (role.at() - k, parts.of(Side::New, role));
+                count += 1;
+            }
+            if count == 0 {
+                return;
+            }
+            for role in planned.asked.written {
+                let (old, new) = (parts.of(Side::Old, role), parts.of(Side::New, role));
+                self.code.delta(role.at(), old, new, &rows[..count]);
+            }
         }
     }
 

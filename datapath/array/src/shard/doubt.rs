@@ -83,9 +83,11 @@ impl Shard {
     }
 
     /// A flush went well beside one of which it is open what it has lost.
+    #[inline]
     pub(super) fn is_overtaken(&self, done: &DriveIo) -> bool {
-        let settled = self.map.settled(done.member, done.incarnation);
-        done.operation == Some(Operation::Flush) && !settled && self.shared.is_doubted(done.member)
+        done.operation == Some(Operation::Flush)
+            && !self.map.settled(done.member, done.incarnation)
+            && self.shared.is_doubted(done.member)
     }
 
     /// Hands on flushes that went well, now that it is known what others have lost.

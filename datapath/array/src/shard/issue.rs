@@ -76,13 +76,7 @@ impl Shard {
         fill: impl FnOnce(&mut Vec<Segment>),
         io: &mut impl Io,
     ) {
-        let drive = self.map.members[order.member.at()].drive;
-        self.issue_to(
-            drive.expect("a member without a drive is not asked"),
-            order,
-            fill,
-            io,
-        );
+        self.issue_to(self.drive_of(order.member), order, fill, io);
     }
 
     /// As `issue`, to a drive that the map may not know yet.
@@ -93,9 +87,18 @@ impl Shard {
         fill: impl FnOnce(&mut Vec<Segment>),
         io: &mut impl Io,
     ) {
-        let slot = self.begin_io(&order, true);
+        let slot = self.ios.acquire().expect("can_issue");
         let segments = self.lists.lend(crate::slots::at(slot), fill);
-        self.send_io((slot, drive), order, segments, io);
+        self.send_io((slot, drive), &order, (segments, true), io);
+    }
+
+    /// As `issue`, for one piece of memory.
+    #[inline]
+    pub(super) fn issue_one(&mut self, order: &Order, memory: Segment, io: &mut impl Io) {
+        let slot = self.ios.acquire().expect("can_issue");
+        let drive = self.drive_of(order.member);
+        let segments = self.lists.lend_one(crate::slots::at(slot), memory);
+        self.send_io((slot, drive), order, (segments, true), io);
     }
 
     /// Makes a request again that failed. `sure`: its drive is there.
@@ -113,50 +116,51 @@ impl Shard {
             offset: done.offset,
             length: done.length,
         };
-        let slot = self.begin_io(&order, true);
-        (self.ios[slot].again, self.ios[slot].sure) = (true, sure);
+        let slot = self.ios.acquire().expect("can_issue");
         let segments = self.lists.lend(crate::slots::at(slot), |list| {
             list.extend_from_slice(memory);
         });
-        self.send_io((slot, done.drive), order, segments, io);
+        self.send_io((slot, done.drive), &order, (segments, true), io);
+        (self.ios[slot].again, self.ios[slot].sure) = (true, sure);
     }
 
     /// As `issue`, with segments that stay where they are until the request is answered.
-    pub(super) fn issue_whole(&mut self, order: Order, segments: SegmentList, io: &mut impl Io) {
-        let drive = self.map.members[order.member.at()].drive;
-        let drive = drive.expect("a member without a drive is not asked");
-        let slot = self.begin_io(&order, false);
-        self.send_io((slot, drive), order, segments, io);
+    #[inline]
+    pub(super) fn issue_whole(&mut self, order: &Order, segments: SegmentList, io: &mut impl Io) {
+        let slot = self.ios.acquire().expect("can_issue");
+        let drive = self.drive_of(order.member);
+        self.send_io((slot, drive), order, (segments, false), io);
     }
 
     #[inline]
-    fn begin_io(&mut self, order: &Order, listed: bool) -> u32 {
-        let slot = self.ios.acquire().expect("can_issue");
-        self.ios[slot] = DriveIo {
-            owner: order.owner,
-            member: order.member,
-            incarnation: self.map.members[order.member.at()].incarnation,
-            operation: Some(order.operation),
-            issued: self.late.now,
-            offset: order.offset,
-            length: order.length,
-            listed,
-            ..DriveIo::default()
-        };
-        slot
+    fn drive_of(&self, member: MemberIndex) -> DriveIndex {
+        let drive = self.map.members[member.at()].drive;
+        drive.expect("a member without a drive is not asked")
     }
 
     #[inline]
     fn send_io(
         &mut self,
         (slot, drive): (u32, DriveIndex),
-        order: Order,
-        segments: SegmentList,
+        order: &Order,
+        (segments, listed): (SegmentList, bool),
         io: &mut impl Io,
     ) {
         self.counters.drive_requests += 1;
-        let under_way = &mut self.ios[slot];
-        (under_way.drive, under_way.segments) = (drive, segments);
+        self.ios[slot] = DriveIo {
+            owner: order.owner,
+            member: order.member,
+            incarnation: self.map.members[order.member.at()].incarnation,
+            operation: Some(order.operation),
+            issued: self.late.now,
+            drive,
+            offset: order.offset,
+            length: order.length,
+            segments,
+            again: false,
+            sure: false,
+            listed,
+        };
         io.drive(MemberRequest {
             drive,
             operation: order.operation,

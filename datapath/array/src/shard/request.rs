@@ -10,6 +10,7 @@ use units::{Instant, MemberIndex, Role, RoleSet, StripeIndex, bytes_u64, bytes_u
 pub(super) use self::retry::Retry;
 use super::hold::OLD;
 use super::{DriveIo, IoOwner, Order, Shard};
+use crate::geometry::Place;
 use crate::io::{Io, Message, Trouble, WorkMessage};
 use crate::map::MapState;
 use crate::planted::{self, Fault};
@@ -49,7 +50,12 @@ impl RequestSlot {
         self.segments
     }
 
+    fn is_to_be_cut(&self) -> bool {
+        self.issued < self.blocks
+    }
+
     /// What is left of one that is old fails.
+    #[inline]
     fn end_if_old(&mut self) {
         if self.attempts > OLD && self.issued < self.blocks {
             self.issued = self.blocks;
@@ -87,6 +93,7 @@ enum Advance {
 }
 
 impl Shard {
+    #[inline]
     pub(super) fn begin_request(&mut self, slot: u32, request: Request, io: &mut impl Io) {
         let entry = &mut self.requests[slot];
         entry.cookie = request.cookie;
@@ -112,14 +119,16 @@ impl Shard {
 
     /// Issues pieces until all are on their way (true) or there is no room (false). Answers the
     /// request when nothing is left to wait for.
+    #[inline]
     fn advance_request(&mut self, slot: u32, io: &mut impl Io) -> bool {
+        let request = &mut self.requests[slot];
         // The request must not be answered by a piece that completes while others are cut.
-        self.requests[slot].pending += 1;
+        request.pending += 1;
         // Here and nowhere else: a request that waits in the queue has pieces to be cut, or the
         // answer to its last one would end it there.
-        self.requests[slot].end_if_old();
+        request.end_if_old();
         let mut all = true;
-        while self.requests[slot].issued < self.requests[slot].blocks {
+        while self.requests[slot].is_to_be_cut() {
             if self.issue_next_piece(slot, io) == Advance::Stuck {
                 all = false;
                 break;
@@ -148,6 +157,7 @@ impl Shard {
         moved
     }
 
+    #[inline]
     fn issue_next_piece(&mut self, slot: u32, io: &mut impl Io) -> Advance {
         let request = &self.requests[slot];
         if request.operation == Operation::Flush {
@@ -156,9 +166,11 @@ impl Shard {
         let block = request.start + u64::from(request.issued);
         let left = request.blocks - request.issued;
         let geometry = self.geometry();
-        let (stripe, in_stripe) = geometry.locate(block);
-        let in_chunk = in_stripe % geometry.chunk_blocks();
-        let role = Role::from_at(bytes_usize(u64::from(in_stripe / geometry.chunk_blocks())));
+        let Place {
+            stripe,
+            role,
+            block_in_chunk: in_chunk,
+        } = geometry.place(block);
         let to_chunk_end = left.min(geometry.chunk_blocks() - in_chunk);
         let unprotected = geometry.parity() == 0;
         if unprotected && self.map.read_only && request.operation.changes() {
@@ -195,12 +207,19 @@ impl Shard {
     }
 
     /// The role to read blocks of data role `role` from without asking the owner, if there is one.
+    #[inline]
     pub(super) fn direct_role(&self, stripe: StripeIndex, role: Role) -> Option<Role> {
         let geometry = self.geometry();
         let mirrors = geometry.data() == 1 && geometry.parity() > 0;
         if self.optimal && !mirrors && !self.late.any_slow {
             return Some(role);
         }
+        self.role_to_read(stripe, role, mirrors)
+    }
+
+    /// The same where there is a choice.
+    fn role_to_read(&self, stripe: StripeIndex, role: Role, mirrors: bool) -> Option<Role> {
+        let geometry = self.geometry();
         let lost = self.to_avoid(stripe);
         if !mirrors {
             return (!lost.has(role)).then_some(role);
@@ -235,6 +254,7 @@ impl Shard {
         lost.union(self.slow_roles(stripe, lost))
     }
 
+    #[inline]
     fn issue_direct(
         &mut self,
         slot: u32,
@@ -257,6 +277,7 @@ impl Shard {
     }
 
     /// Asks the drive of `role` for blocks `first..first + blocks` of the request. There is room.
+    #[inline]
     fn issue_direct_part(
         &mut self,
         slot: u32,
@@ -264,15 +285,17 @@ impl Shard {
         (first, blocks): (u32, u32),
         io: &mut impl Io,
     ) {
-        let (member, offset) = self.drive_offset(stripe, role, lane);
+        let places = self.map.geometry.places(stripe);
+        let (member, offset) = self.drive_offset(&places, role, lane);
         let length = self.bytes(blocks);
+        let request = &mut self.requests[slot];
+        request.pending += 1;
         let RequestSlot {
             operation,
             segments,
             ..
-        } = self.requests[slot];
-        let begin = bytes_usize(self.bytes(first));
-        self.requests[slot].pending += 1;
+        } = *request;
+        let whole = blocks == request.blocks;
         self.counters.direct_reads += u64::from(operation == Operation::Read);
         let owner = IoOwner::Direct {
             request: slot,
@@ -289,9 +312,10 @@ impl Shard {
         if self.late.any_shaky && self.issue_bounced(order, io) {
             return;
         }
-        if blocks == self.requests[slot].blocks {
-            return self.issue_whole(order, segments, io);
+        if whole {
+            return self.issue_whole(&order, segments, io);
         }
+        let begin = bytes_usize(self.bytes(first));
         let has_bytes = matches!(operation, Operation::Read | Operation::Write);
         let fill = |list: &mut Vec<Segment>| {
             if has_bytes {
@@ -353,18 +377,33 @@ impl Shard {
         sent
     }
 
+    #[inline]
     pub(super) fn direct_done(
         &mut self,
         request: u32,
         (first, blocks): (u32, u32),
-        (done, status): (DriveIo, Status),
+        (done, status): (&DriveIo, Status),
+        io: &mut impl Io,
+    ) {
+        if status.is_ok() {
+            if done.operation != Some(Operation::Read) {
+                self.shared.mark_written(done.member);
+            }
+            return self.piece_done(request, status, io);
+        }
+        self.direct_failed(request, (first, blocks), (done, status), io);
+    }
+
+    #[cold]
+    fn direct_failed(
+        &mut self,
+        request: u32,
+        (first, blocks): (u32, u32),
+        (done, status): (&DriveIo, Status),
         io: &mut impl Io,
     ) {
         let unprotected = self.geometry().parity() == 0;
-        if status.is_ok() && done.operation != Some(Operation::Read) {
-            self.shared.mark_written(done.member);
-        }
-        if status.is_ok() || status == Status::Invalid || unprotected {
+        if status == Status::Invalid || unprotected {
             let verdict = if status == Status::Gone {
                 Status::Media
             } else {
@@ -374,7 +413,7 @@ impl Shard {
         }
         self.counters.media_errors += 1;
         if status == Status::Gone {
-            self.report(done, status);
+            self.report(*done, status);
         } else {
             self.shared.note_read_error(done.member);
         }
@@ -382,6 +421,7 @@ impl Shard {
     }
 
     /// A piece of a request is answered.
+    #[inline]
     pub(super) fn piece_done(&mut self, slot: u32, status: Status, io: &mut impl Io) {
         let request = &mut self.requests[slot];
         assert!(request.pending > 0, "a piece is answered once");
@@ -390,11 +430,17 @@ impl Shard {
         self.finish_if_done(slot, io);
     }
 
+    #[inline]
     fn finish_if_done(&mut self, slot: u32, io: &mut impl Io) {
         let request = &self.requests[slot];
-        if request.pending > 0 || request.issued < request.blocks {
-            return;
+        if request.pending == 0 && !request.is_to_be_cut() {
+            self.finish_request(slot, io);
         }
+    }
+
+    #[inline]
+    fn finish_request(&mut self, slot: u32, io: &mut impl Io) {
+        let request = &self.requests[slot];
         if !request.unsettled.is_empty() {
             self.unsettled_flushes.push(slot);
             return;

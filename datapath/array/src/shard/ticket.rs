@@ -213,6 +213,7 @@ impl Ticket {
     }
 
     /// The union over bands of what `select` names.
+    #[inline]
     fn roles(&self, select: impl Fn(&PlannedBand) -> RoleSet) -> RoleSet {
         self.bands()
             .iter()
@@ -417,7 +418,7 @@ impl Shard {
             (Step::WriteRoom, _) => (Operation::Write, Step::Writing),
             (other, _) => unreachable!("ticket {slot} seeks room in {other:?}"),
         };
-        let count = self.each_transfer(slot, operation, |_, _| {});
+        let count = self.count_transfers(slot, operation);
         if !self.can_issue(count, io) {
             return false;
         }
@@ -428,9 +429,7 @@ impl Shard {
         ticket.step = next;
         ticket.errors = RoleSet::EMPTY;
         ticket.pending = u32::try_from(count).expect("three bands of 64 roles");
-        let issued = self.each_transfer(slot, operation, |shard, transfer| {
-            shard.issue_transfer(slot, operation, transfer, io);
-        });
+        let issued = self.issue_transfers(slot, operation, io);
         assert_eq!(issued, count);
         if count == 0 {
             self.writes_done(slot, io);
@@ -444,42 +443,20 @@ impl Shard {
     }
 
     /// A member request of a ticket is done.
+    #[inline]
     pub(super) fn ticket_io_done(
         &mut self,
         slot: u32,
         role: Role,
-        (done, status): (DriveIo, Status),
+        (done, status): (&DriveIo, Status),
         io: &mut impl Io,
     ) {
-        let DriveIo {
-            member,
-            incarnation,
-            operation,
-            ..
-        } = done;
-        let reading = operation == Some(Operation::Read);
+        let reading = done.operation == Some(Operation::Read);
         let forgotten = !reading && planted::is(Fault::FailedWriteForgotten);
         if !status.is_ok() && !forgotten {
-            if !reading || status == Status::Gone {
-                self.report(done, status);
-            }
-            let ticket = &mut self.tickets[slot];
-            if reading {
-                ticket.errors = ticket.errors.with(role);
-                if status == Status::Gone {
-                    if ticket.gone.is_empty() {
-                        ticket.gone_serial = self.map.serial;
-                    }
-                    ticket.gone = ticket.gone.with(role);
-                } else {
-                    self.shared.note_read_error(member);
-                }
-                self.counters.media_errors += 1;
-            } else {
-                ticket.failures.push((member, incarnation));
-            }
+            self.ticket_io_failed(slot, role, (done, status));
         } else if !reading {
-            self.shared.mark_written(member);
+            self.shared.mark_written(done.member);
         }
         let ticket = &mut self.tickets[slot];
         assert!(ticket.pending > 0, "a member request completes once");
@@ -492,6 +469,29 @@ impl Shard {
         } else {
             self.writes_done(slot, io);
         }
+    }
+
+    #[cold]
+    fn ticket_io_failed(&mut self, slot: u32, role: Role, (done, status): (&DriveIo, Status)) {
+        let reading = done.operation == Some(Operation::Read);
+        if !reading || status == Status::Gone {
+            self.report(*done, status);
+        }
+        let ticket = &mut self.tickets[slot];
+        if !reading {
+            ticket.failures.push((done.member, done.incarnation));
+            return;
+        }
+        ticket.errors = ticket.errors.with(role);
+        if status == Status::Gone {
+            if ticket.gone.is_empty() {
+                ticket.gone_serial = self.map.serial;
+            }
+            ticket.gone = ticket.gone.with(role);
+        } else {
+            self.shared.note_read_error(done.member);
+        }
+        self.counters.media_errors += 1;
     }
 
     /// All reads are in: computes what is to be written, or plans anew after an error.

@@ -4,12 +4,33 @@ use std::ops::Range;
 
 use block::Operation;
 use memory::Segment;
-use units::Role;
+use units::{Role, RoleSet};
 
 use super::super::{IoOwner, Order, Shard};
 use super::{Kind, PlannedBand};
 use crate::buffers::Side;
+use crate::geometry::StripePlaces;
 use crate::io::Io;
+
+/// The roles that the phase asks.
+#[inline]
+fn roles_of(band: &PlannedBand, operation: Operation) -> RoleSet {
+    if operation == Operation::Read {
+        band.read
+    } else {
+        band.write
+    }
+}
+
+/// Those whose content is kept beside the new one.
+#[inline]
+fn old_of(band: &PlannedBand, operation: Operation) -> RoleSet {
+    if operation == Operation::Read {
+        band.old
+    } else {
+        RoleSet::EMPTY
+    }
+}
 
 /// One member request of a ticket.
 #[derive(Clone, Debug)]
@@ -20,15 +41,50 @@ pub(super) struct Transfer {
 }
 
 impl Shard {
+    /// How many member requests the phase has.
+    pub(super) fn count_transfers(&mut self, slot: u32, operation: Operation) -> usize {
+        match self.tickets[slot].bands() {
+            [band] => roles_of(band, operation).len(),
+            _ => self.each_transfer(slot, operation, |_, _| {}),
+        }
+    }
+
+    /// Issues the member requests of the phase. How many.
+    pub(super) fn issue_transfers(
+        &mut self,
+        slot: u32,
+        operation: Operation,
+        io: &mut impl Io,
+    ) -> usize {
+        let ticket = &self.tickets[slot];
+        let places = self.map.geometry.places(ticket.order.stripe);
+        let [band] = ticket.bands() else {
+            return self.each_transfer(slot, operation, |shard, transfer| {
+                shard.issue_transfer(slot, (operation, &places), &transfer, io);
+            });
+        };
+        // As nearly all writes of blocks are: nothing to put together.
+        let (roles, lanes) = (roles_of(band, operation), band.asked.lanes.clone());
+        let old = old_of(band, operation);
+        let mut count = 0;
+        for role in roles {
+            let side = if old.has(role) { Side::Old } else { Side::New };
+            let lanes = lanes.clone();
+            let transfer = Transfer { role, side, lanes };
+            self.issue_transfer(slot, (operation, &places), &transfer, io);
+            count += 1;
+        }
+        count
+    }
+
     /// Calls `visit` with each member request of the phase: by role, neighbouring bands as one.
-    pub(super) fn each_transfer(
+    fn each_transfer(
         &mut self,
         slot: u32,
         operation: Operation,
         mut visit: impl FnMut(&mut Shard, Transfer),
     ) -> usize {
-        let read = operation == Operation::Read;
-        let select = |band: &PlannedBand| if read { band.read } else { band.write };
+        let select = |band: &PlannedBand| roles_of(band, operation);
         let mut count = 0;
         for role in self.tickets[slot].roles(select) {
             let mut open: Option<Transfer> = None;
@@ -37,11 +93,8 @@ impl Shard {
                 if !select(band).has(role) {
                     continue;
                 }
-                let side = if read && band.old.has(role) {
-                    Side::Old
-                } else {
-                    Side::New
-                };
+                let old = old_of(band, operation);
+                let side = if old.has(role) { Side::Old } else { Side::New };
                 let lanes = band.asked.lanes.clone();
                 match &mut open {
                     Some(last) if last.side == side && last.lanes.end == lanes.start => {
@@ -63,24 +116,23 @@ impl Shard {
         count
     }
 
-    pub(super) fn issue_transfer(
+    #[inline]
+    fn issue_transfer(
         &mut self,
         slot: u32,
-        operation: Operation,
-        transfer: Transfer,
+        (operation, places): (Operation, &StripePlaces),
+        transfer: &Transfer,
         io: &mut impl Io,
     ) {
         let Transfer { role, side, lanes } = transfer;
-        let stripe = self.tickets[slot].order.stripe;
-        let (member, offset) = self.drive_offset(stripe, role, lanes.start);
+        let (role, side) = (*role, *side);
+        let (member, offset) = self.drive_offset(places, role, lanes.start);
         let length = self.bytes(lanes.end - lanes.start);
         let source = if self.geometry().data() == 1 && operation == Operation::Write {
             self.mirror_source(slot, role)
         } else {
             role
         };
-        let memory =
-            (operation != Operation::WriteZeroes).then(|| self.part(slot, side, source, &lanes));
         let owner = IoOwner::Ticket { ticket: slot, role };
         let order = Order {
             owner,
@@ -89,7 +141,12 @@ impl Shard {
             offset,
             length,
         };
-        self.issue(order, |list| list.extend(memory), io);
+        if operation == Operation::WriteZeroes {
+            self.issue(order, |_| {}, io);
+        } else {
+            let memory = self.part(slot, side, source, lanes);
+            self.issue_one(&order, memory, io);
+        }
     }
 
     /// The role whose buffer is written to copy `role` of a mirror.
