@@ -34,6 +34,7 @@ impl Backend {
     }
 
     /// Whether this CPU can run it.
+    #[inline]
     #[must_use]
     #[cfg(target_arch = "x86_64")]
     pub fn is_available(self) -> bool {
@@ -59,6 +60,7 @@ impl Backend {
     ///
     /// # Panics
     /// When this CPU lacks the instructions, or the parts of the pass do not fit together.
+    #[inline]
     pub(crate) fn run(self, pass: &Pass<'_>) {
         assert!(self.is_available(), "{self:?} needs another CPU");
         pass.check();

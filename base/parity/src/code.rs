@@ -8,7 +8,7 @@ use units::limits::{GROUP_MEMBERS_MAX, PARITY_MAX};
 use crate::Backend;
 use crate::field::{inverse, multiply, power};
 use crate::kernels::{Pass, ROWS, Shape};
-use crate::map::{Map, common_length};
+use crate::map::Map;
 
 /// Why a code or a decoder cannot be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,7 +176,8 @@ impl Code {
     pub fn delta(&self, column: usize, old: Segment, new: Segment, parity: &[(usize, Segment)]) {
         assert!(column < self.data, "a column of the code");
         assert!(parity.len() <= self.parity, "each row once");
-        let length = common_length([&[old, new]]);
+        let length = new.len();
+        assert_eq!(old.len(), length, "old and new content are as long");
         for rows in parity.chunks(ROWS) {
             let mut factors = [0; ROWS];
             let mut targets = [Segment::EMPTY; ROWS];

@@ -13,6 +13,8 @@ use crate::field::PRODUCTS;
 /// Targets of one pass: what fits in the 16 registers of AVX2 with two vectors each.
 pub(crate) const ROWS: usize = 4;
 
+/// Vectors per block of one sum.
+const WIDEST: usize = 8;
 /// Vectors per block and target, where nothing is multiplied by a table.
 const WIDE: usize = 4;
 /// Vectors per block and target, where something is.
@@ -53,6 +55,7 @@ pub(crate) struct Pass<'a> {
 
 impl Pass<'_> {
     /// Asserts what the kernels rely on, for memory safety too.
+    #[inline]
     pub(crate) fn check(&self) {
         let count = self.sources.len();
         let rows = match self.shape {
@@ -215,24 +218,25 @@ fn sum<V: Vector, const CHANGE: bool>(work: &Work<'_, V>) -> usize {
         let source = work.pass.sources[0].address();
         let old = work.pass.old.first().map_or(source, |old| old.address());
         while end - at >= WIDE * V::BYTES {
-            for _ in 0..WIDE {
+            for index in 0..WIDE {
+                let here = at + index * V::BYTES;
                 let load = |from: *mut u8| {
                     // SAFETY: inside (kernels take whole blocks only), the rest by existence.
-                    unsafe { V::load(from.wrapping_add(at)) }
+                    unsafe { V::load(from.wrapping_add(here)) }
                 };
                 let mut total = load(target).plus(load(source));
                 if CHANGE {
                     total = total.plus(load(old));
                 }
                 // SAFETY: inside; segments are writable.
-                unsafe { total.store(target.wrapping_add(at)) };
-                at += V::BYTES;
+                unsafe { total.store(target.wrapping_add(here)) };
             }
+            at += WIDE * V::BYTES;
         }
         return at;
     }
-    while end - at >= WIDE * V::BYTES {
-        let mut total = work.begin::<WIDE>(0, at);
+    while end - at >= WIDEST * V::BYTES {
+        let mut total = work.begin::<WIDEST>(0, at);
         let mut source = 0;
         // Two sources at a time: AVX-512 sums three vectors in one instruction, and the compiler
         // knows.
@@ -252,7 +256,7 @@ fn sum<V: Vector, const CHANGE: bool>(work: &Work<'_, V>) -> usize {
             }
         }
         work.end(0, at, total);
-        at += WIDE * V::BYTES;
+        at += WIDEST * V::BYTES;
     }
     at
 }

@@ -91,11 +91,12 @@ impl fmt::Display for Size {
 
 /// The unit of addressing: 512 or 4096 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
 pub enum BlockSize {
     /// 512 bytes.
-    B512,
+    B512 = 9,
     /// 4096 bytes.
-    B4096,
+    B4096 = 12,
 }
 
 impl BlockSize {
@@ -120,10 +121,8 @@ impl BlockSize {
     #[inline]
     #[must_use]
     pub fn shift(self) -> u32 {
-        match self {
-            BlockSize::B512 => 9,
-            BlockSize::B4096 => 12,
-        }
+        // Asked many times for each request, so the value is the answer.
+        self as u32
     }
 }
 

@@ -144,10 +144,14 @@ impl Buffers {
     }
 
     /// Gives all buffers of a ticket back.
+    #[inline]
     pub(crate) fn release(&mut self, ticket: &mut TicketBuffers) {
-        if ticket.held == [RoleSet::EMPTY; 2] {
-            return;
+        if ticket.held != [RoleSet::EMPTY; 2] {
+            self.release_held(ticket);
         }
+    }
+
+    fn release_held(&mut self, ticket: &mut TicketBuffers) {
         let pool = self.pool(ticket.class);
         for (buffers, held) in ticket.buffers.iter_mut().zip(ticket.held) {
             for role in held {

@@ -45,6 +45,7 @@ impl Lanes {
     }
 
     /// Claims `lanes` of `cell` for `ticket`; whether they are granted at once.
+    #[inline]
     pub(crate) fn claim(&mut self, ticket: u32, cell: u64, lanes: Range<u32>) -> bool {
         assert!(lanes.start < lanes.end, "a ticket covers lanes");
         let bucket = self.bucket(cell);
@@ -107,6 +108,7 @@ impl Lanes {
     }
 
     /// The next ticket behind `after` that waits for lanes which `ticket` holds.
+    #[inline]
     pub(crate) fn next_waiting(&self, ticket: u32, after: u32) -> Option<u32> {
         let held = &self.claims[at(ticket)];
         let mut later = self.claims[at(after)].next;
@@ -134,6 +136,7 @@ impl Lanes {
     }
 
     /// Whether no earlier claim shares a lane.
+    #[inline]
     fn is_free(&self, ticket: u32) -> bool {
         let mine = &self.claims[at(ticket)];
         let mut earlier = mine.previous;
@@ -147,6 +150,7 @@ impl Lanes {
         true
     }
 
+    #[inline]
     fn bucket(&self, cell: u64) -> usize {
         let mixed = cell.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
         units::bytes_usize(mixed) & (self.first.len() - 1)

@@ -36,6 +36,7 @@ impl StripeState {
     };
 
     /// A stripe with lost members and media errors.
+    #[inline]
     #[must_use]
     pub fn new(lost: RoleSet, media_errors: RoleSet, parity_trusted: bool) -> StripeState {
         StripeState {
@@ -46,6 +47,7 @@ impl StripeState {
     }
 
     /// The roles of a stripe of k + M that can be read.
+    #[inline]
     fn readable(&self, k: usize, m: usize) -> RoleSet {
         let all = RoleSet::range(0, k + m);
         assert!(self.unreadable.covers(self.lost), "{self:?}");

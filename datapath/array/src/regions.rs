@@ -84,6 +84,7 @@ impl RegionSpace {
     }
 
     /// The region of a stripe.
+    #[inline]
     #[must_use]
     pub fn region(&self, stripe: StripeIndex) -> u32 {
         u32::try_from(stripe.0 >> self.shift).expect("at most REGIONS_MAX")
@@ -474,6 +475,7 @@ impl RegionStates {
     }
 
     /// Whether writes to the region may begin now.
+    #[inline]
     pub(crate) fn begin_write(&self, region: u32) -> bool {
         match self.get(region) {
             RegionState::Dirty => true,

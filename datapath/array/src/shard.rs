@@ -310,6 +310,7 @@ impl Shard {
     ///
     /// # Errors
     /// `Full` with the request when no slot is free.
+    #[inline]
     pub fn submit(&mut self, request: Request, io: &mut impl Io) -> Result<(), Full<Request>> {
         let end = request.start.checked_add(u64::from(request.blocks));
         let inside = end.is_some_and(|end| end <= self.map.geometry.blocks());
@@ -413,7 +414,7 @@ impl Shard {
     }
 
     /// As `deliver`, for what has just come.
-    #[inline]
+    #[inline(always)]
     fn hand_on(&mut self, done: &DriveIo, status: Status, io: &mut impl Io) {
         match done.owner {
             IoOwner::Nobody | IoOwner::Abandoned { .. } | IoOwner::GivenUp { .. } => {

@@ -22,6 +22,7 @@ pub struct Bands {
 
 impl Bands {
     /// The bands as a slice.
+    #[inline]
     #[must_use]
     pub fn as_slice(&self) -> &[Band] {
         &self.bands[..self.count]
@@ -32,6 +33,7 @@ impl Bands {
         self.as_slice().iter()
     }
 
+    #[inline]
     fn push(&mut self, lanes: Range<u32>, first: usize, end: usize) {
         if !lanes.is_empty() && first < end {
             let written = RoleSet::range(first, end);
@@ -54,6 +56,7 @@ impl<'a> IntoIterator for &'a Bands {
 ///
 /// # Panics
 /// When the range is empty or not inside the stripe.
+#[inline]
 #[must_use]
 pub fn bands(chunk_blocks: u32, k: usize, start: u32, blocks: u32) -> Bands {
     let end = start.checked_add(blocks).expect("a range inside a stripe");

@@ -61,6 +61,7 @@ impl WritePlan {
 ///
 /// # Panics
 /// When `written` is empty or not data, or the state contradicts itself.
+#[inline]
 pub fn plan_write(
     k: usize,
     m: usize,

@@ -78,11 +78,13 @@ impl Background {
     }
 
     /// Whether the open window's pass has done this cell.
+    #[inline]
     pub(super) fn is_filled(&self, stripe: StripeIndex, cell: u32) -> bool {
         self.position(stripe, cell)
             .is_some_and(|position| self.filled[position])
     }
 
+    #[inline]
     pub(super) fn position(&self, stripe: StripeIndex, cell: u32) -> Option<usize> {
         let window = self.window?;
         if stripe < window.start || stripe >= window.end {

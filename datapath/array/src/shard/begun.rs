@@ -53,6 +53,7 @@ impl Shard {
     }
 
     /// Its writes are over, or never began.
+    #[inline]
     pub(super) fn forget_begun(&mut self, slot: u32) {
         if std::mem::take(&mut self.tickets[slot].is_begun)
             && let Some(table) = &self.begun

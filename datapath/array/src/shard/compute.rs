@@ -27,7 +27,7 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    #[inline]
+    #[inline(always)]
     fn of(&self, side: Side, role: Role) -> Segment {
         let whole = self.buffers.segment(self.ticket, side, role);
         whole.part(self.offset, self.length)
@@ -41,15 +41,23 @@ impl Shard {
         self.parts(slot, lanes).of(side, role)
     }
 
+    /// Where `lanes` are in a ticket's buffers: the first byte, and how many.
+    #[inline]
+    pub(super) fn part_bytes(&self, slot: u32, lanes: &Range<u32>) -> (usize, usize) {
+        let first = self.tickets[slot].lanes.start;
+        let bytes = |lanes: u32| bytes_usize(self.bytes(lanes));
+        (bytes(lanes.start - first), bytes(lanes.end - lanes.start))
+    }
+
     /// The memory of `lanes`, role by role.
     #[inline]
     fn parts(&self, slot: u32, lanes: &Range<u32>) -> Parts<'_> {
-        let ticket = &self.tickets[slot];
+        let (offset, length) = self.part_bytes(slot, lanes);
         Parts {
             buffers: &self.buffers,
-            ticket: &ticket.buffers,
-            offset: bytes_usize(self.bytes(lanes.start - ticket.lanes.start)),
-            length: bytes_usize(self.bytes(lanes.end - lanes.start)),
+            ticket: &self.tickets[slot].buffers,
+            offset,
+            length,
         }
     }
 

@@ -1,11 +1,15 @@
 //! Member requests: their slots, their memory, and their way out.
 
 use block::{Cookie, Operation};
-use memory::{Segment, SegmentList};
+use memory::{Segment, SegmentList, SegmentSlots};
 use units::{DriveIndex, MemberIndex};
 
+use super::ticket::Ticket;
 use super::{IoOwner, Shard};
+use crate::buffers::Buffers;
 use crate::io::{Io, MemberRequest};
+use crate::map::MapMember;
+use crate::slots::Slots;
 
 /// A member request to be made.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +64,88 @@ impl Default for DriveIo {
     }
 }
 
+/// What it takes to make a member request.
+pub(super) struct Issuer<'a> {
+    ios: &'a mut Slots<DriveIo>,
+    lists: &'a mut SegmentSlots,
+    pub(super) members: &'a [MapMember],
+    look: u32,
+    made: &'a mut u64,
+}
+
+impl Issuer<'_> {
+    /// Submits one member request, with one piece of memory or without bytes.
+    #[inline(always)]
+    pub(super) fn issue(&mut self, order: &Order, memory: Option<Segment>, io: &mut impl Io) {
+        let slot = self.slot();
+        let drive = self.drive_of(order.member);
+        let at = crate::slots::at(slot);
+        let segments = match memory {
+            Some(memory) => self.lists.lend_one(at, memory),
+            None => self.lists.lend(at, |_| {}),
+        };
+        self.send((slot, drive), order, (segments, true), io);
+    }
+
+    #[inline]
+    fn slot(&mut self) -> u32 {
+        self.ios.acquire().expect("can_issue")
+    }
+
+    #[inline]
+    fn drive_of(&self, member: MemberIndex) -> DriveIndex {
+        let drive = self.members[member.at()].drive;
+        drive.expect("a member without a drive is not asked")
+    }
+
+    #[inline(always)]
+    fn send(
+        &mut self,
+        (slot, drive): (u32, DriveIndex),
+        order: &Order,
+        (segments, listed): (SegmentList, bool),
+        io: &mut impl Io,
+    ) {
+        *self.made += 1;
+        self.ios[slot] = DriveIo {
+            owner: order.owner,
+            member: order.member,
+            incarnation: self.members[order.member.at()].incarnation,
+            operation: Some(order.operation),
+            issued: self.look,
+            drive,
+            offset: order.offset,
+            length: order.length,
+            segments,
+            again: false,
+            sure: false,
+            listed,
+        };
+        io.drive(MemberRequest {
+            drive,
+            operation: order.operation,
+            offset: order.offset,
+            length: order.length,
+            segments,
+            cookie: Cookie(u64::from(slot)),
+        });
+    }
+}
+
 impl Shard {
+    /// What it takes to make a member request, and the buffers beside it.
+    #[inline(always)]
+    pub(super) fn issuer(&mut self) -> (Issuer<'_>, &Buffers, &Slots<Ticket>) {
+        let issuer = Issuer {
+            ios: &mut self.ios,
+            lists: &mut self.lists,
+            members: &self.map.members,
+            look: self.late.now,
+            made: &mut self.counters.drive_requests,
+        };
+        (issuer, &self.buffers, &self.tickets)
+    }
+
     /// Whether so many member requests can be submitted now.
     pub(super) fn can_issue(&self, count: usize, io: &impl Io) -> bool {
         self.ios.free() >= count && io.drive_room() >= count
@@ -76,7 +161,8 @@ impl Shard {
         fill: impl FnOnce(&mut Vec<Segment>),
         io: &mut impl Io,
     ) {
-        self.issue_to(self.drive_of(order.member), order, fill, io);
+        let drive = self.issuer().0.drive_of(order.member);
+        self.issue_to(drive, order, fill, io);
     }
 
     /// As `issue`, to a drive that the map may not know yet.
@@ -87,18 +173,10 @@ impl Shard {
         fill: impl FnOnce(&mut Vec<Segment>),
         io: &mut impl Io,
     ) {
-        let slot = self.ios.acquire().expect("can_issue");
-        let segments = self.lists.lend(crate::slots::at(slot), fill);
-        self.send_io((slot, drive), &order, (segments, true), io);
-    }
-
-    /// As `issue`, for one piece of memory.
-    #[inline]
-    pub(super) fn issue_one(&mut self, order: &Order, memory: Segment, io: &mut impl Io) {
-        let slot = self.ios.acquire().expect("can_issue");
-        let drive = self.drive_of(order.member);
-        let segments = self.lists.lend_one(crate::slots::at(slot), memory);
-        self.send_io((slot, drive), order, (segments, true), io);
+        let mut issuer = self.issuer().0;
+        let slot = issuer.slot();
+        let segments = issuer.lists.lend(crate::slots::at(slot), fill);
+        issuer.send((slot, drive), &order, (segments, true), io);
     }
 
     /// Makes a request again that failed. `sure`: its drive is there.
@@ -116,58 +194,21 @@ impl Shard {
             offset: done.offset,
             length: done.length,
         };
-        let slot = self.ios.acquire().expect("can_issue");
-        let segments = self.lists.lend(crate::slots::at(slot), |list| {
+        let mut issuer = self.issuer().0;
+        let slot = issuer.slot();
+        let segments = issuer.lists.lend(crate::slots::at(slot), |list| {
             list.extend_from_slice(memory);
         });
-        self.send_io((slot, done.drive), &order, (segments, true), io);
+        issuer.send((slot, done.drive), &order, (segments, true), io);
         (self.ios[slot].again, self.ios[slot].sure) = (true, sure);
     }
 
     /// As `issue`, with segments that stay where they are until the request is answered.
-    #[inline]
+    #[inline(always)]
     pub(super) fn issue_whole(&mut self, order: &Order, segments: SegmentList, io: &mut impl Io) {
-        let slot = self.ios.acquire().expect("can_issue");
-        let drive = self.drive_of(order.member);
-        self.send_io((slot, drive), order, (segments, false), io);
-    }
-
-    #[inline]
-    fn drive_of(&self, member: MemberIndex) -> DriveIndex {
-        let drive = self.map.members[member.at()].drive;
-        drive.expect("a member without a drive is not asked")
-    }
-
-    #[inline]
-    fn send_io(
-        &mut self,
-        (slot, drive): (u32, DriveIndex),
-        order: &Order,
-        (segments, listed): (SegmentList, bool),
-        io: &mut impl Io,
-    ) {
-        self.counters.drive_requests += 1;
-        self.ios[slot] = DriveIo {
-            owner: order.owner,
-            member: order.member,
-            incarnation: self.map.members[order.member.at()].incarnation,
-            operation: Some(order.operation),
-            issued: self.late.now,
-            drive,
-            offset: order.offset,
-            length: order.length,
-            segments,
-            again: false,
-            sure: false,
-            listed,
-        };
-        io.drive(MemberRequest {
-            drive,
-            operation: order.operation,
-            offset: order.offset,
-            length: order.length,
-            segments,
-            cookie: Cookie(u64::from(slot)),
-        });
+        let mut issuer = self.issuer().0;
+        let slot = issuer.slot();
+        let drive = issuer.drive_of(order.member);
+        issuer.send((slot, drive), order, (segments, false), io);
     }
 }

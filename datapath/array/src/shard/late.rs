@@ -515,6 +515,7 @@ impl Shard {
     }
 
     /// Gives a ticket's buffers back, but for those that drives may still write to.
+    #[inline]
     pub(super) fn release_buffers(&mut self, slot: u32) {
         self.forget_begun(slot);
         let ticket = &mut self.tickets[slot];

@@ -200,6 +200,7 @@ impl Drop for Log {
 
 impl Shard {
     /// Whether the ticket's pieces are to be logged before it writes.
+    #[inline]
     pub(super) fn must_log(&self, slot: u32) -> bool {
         let TicketOrder {
             kind, stripe, cell, ..

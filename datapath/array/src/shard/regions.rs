@@ -28,6 +28,7 @@ const SWEEP_BLOCKS: usize = 16;
 
 impl Shard {
     /// The region that a ticket must find dirty before it writes.
+    #[inline]
     fn ticket_region(&self, slot: u32) -> Option<u32> {
         let order = &self.tickets[slot].order;
         let gated = match order.kind {
@@ -39,6 +40,7 @@ impl Shard {
     }
 
     /// Whether the ticket may begin to write as far as its region is concerned.
+    #[inline]
     pub(super) fn is_region_ready(&self, slot: u32) -> bool {
         self.ticket_region(slot).is_none_or(|region| {
             self.shared.regions.begin_write(region) || planted::is(Fault::WriteBeforeDirty)
@@ -46,6 +48,7 @@ impl Shard {
     }
 
     /// Whether the ticket's region can never be written.
+    #[inline]
     pub(super) fn is_region_lost(&self, slot: u32) -> bool {
         self.ticket_region(slot)
             .is_some_and(|region| self.shared.regions.get(region) == RegionState::Lost)

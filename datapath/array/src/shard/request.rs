@@ -50,6 +50,7 @@ impl RequestSlot {
         self.segments
     }
 
+    #[inline]
     fn is_to_be_cut(&self) -> bool {
         self.issued < self.blocks
     }
@@ -93,7 +94,7 @@ enum Advance {
 }
 
 impl Shard {
-    #[inline]
+    #[inline(always)]
     pub(super) fn begin_request(&mut self, slot: u32, request: Request, io: &mut impl Io) {
         let entry = &mut self.requests[slot];
         entry.cookie = request.cookie;
@@ -119,7 +120,7 @@ impl Shard {
 
     /// Issues pieces until all are on their way (true) or there is no room (false). Answers the
     /// request when nothing is left to wait for.
-    #[inline]
+    #[inline(always)]
     fn advance_request(&mut self, slot: u32, io: &mut impl Io) -> bool {
         let request = &mut self.requests[slot];
         // The request must not be answered by a piece that completes while others are cut.
@@ -157,7 +158,7 @@ impl Shard {
         moved
     }
 
-    #[inline]
+    #[inline(always)]
     fn issue_next_piece(&mut self, slot: u32, io: &mut impl Io) -> Advance {
         let request = &self.requests[slot];
         if request.operation == Operation::Flush {
@@ -254,7 +255,7 @@ impl Shard {
         lost.union(self.slow_roles(stripe, lost))
     }
 
-    #[inline]
+    #[inline(always)]
     fn issue_direct(
         &mut self,
         slot: u32,
@@ -277,7 +278,7 @@ impl Shard {
     }
 
     /// Asks the drive of `role` for blocks `first..first + blocks` of the request. There is room.
-    #[inline]
+    #[inline(always)]
     fn issue_direct_part(
         &mut self,
         slot: u32,
@@ -377,7 +378,7 @@ impl Shard {
         sent
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn direct_done(
         &mut self,
         request: u32,
@@ -421,7 +422,7 @@ impl Shard {
     }
 
     /// A piece of a request is answered.
-    #[inline]
+    #[inline(always)]
     pub(super) fn piece_done(&mut self, slot: u32, status: Status, io: &mut impl Io) {
         let request = &mut self.requests[slot];
         assert!(request.pending > 0, "a piece is answered once");
@@ -430,7 +431,7 @@ impl Shard {
         self.finish_if_done(slot, io);
     }
 
-    #[inline]
+    #[inline(always)]
     fn finish_if_done(&mut self, slot: u32, io: &mut impl Io) {
         let request = &self.requests[slot];
         if request.pending == 0 && !request.is_to_be_cut() {
@@ -438,7 +439,7 @@ impl Shard {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn finish_request(&mut self, slot: u32, io: &mut impl Io) {
         let request = &self.requests[slot];
         if !request.unsettled.is_empty() {

@@ -208,6 +208,7 @@ impl Default for Ticket {
 }
 
 impl Ticket {
+    #[inline]
     pub(super) fn bands(&self) -> &[PlannedBand] {
         &self.bands[..self.band_count]
     }
@@ -348,6 +349,7 @@ impl Shard {
     }
 
     /// Takes the buffers that the plan needs; all or none.
+    #[inline]
     fn take_buffers(&mut self, slot: u32) -> bool {
         let mirrors = self.geometry().data() == 1;
         let shift = self.geometry().block_size().shift();
@@ -373,6 +375,7 @@ impl Shard {
     }
 
     /// Brings the new content into the buffers and starts the reads, if there are any.
+    #[inline]
     fn fill_and_read(&mut self, slot: u32, io: &mut impl Io) {
         self.fill_payload(slot);
         if planted::is(Fault::JoinedAnsweredEarly) {
@@ -495,6 +498,7 @@ impl Shard {
     }
 
     /// All reads are in: computes what is to be written, or plans anew after an error.
+    #[inline]
     fn reads_done(&mut self, slot: u32, io: &mut impl Io) {
         if self.is_scrub(slot) {
             self.scrub_reads_done(slot, io);

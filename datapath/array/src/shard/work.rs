@@ -83,6 +83,7 @@ impl Shard {
     }
 
     /// Takes work if there is room. It is cut into tickets at the next poll.
+    #[inline(always)]
     pub(super) fn try_begin_work(&mut self, origin: ReactorIndex, message: WorkMessage) -> bool {
         // Local work leaves room for what other reactors may send unasked.
         let reserve = if origin == self.me {
@@ -164,6 +165,7 @@ impl Shard {
 
     /// A discard of less than a stripe would have to change parity for nothing: it is ignored, as
     /// a discard may be.
+    #[inline]
     fn is_skipped(&self, work: &Work, piece: StripePiece) -> bool {
         let whole = work.part.is_whole() && piece.blocks == self.geometry().stripe_blocks();
         work.operation == Operation::Discard && !whole
@@ -173,6 +175,9 @@ impl Shard {
     fn cut_stripe(&mut self, slot: u32, piece: StripePiece, io: &mut impl Io) -> (usize, bool) {
         let (chunk, lanes) = (self.geometry().chunk_blocks(), cell_lanes(self.geometry()));
         let cut = bands(chunk, self.geometry().data(), piece.start, piece.blocks);
+        if lanes == chunk {
+            return self.cut_cell(slot, piece, cut.as_slice(), io);
+        }
         let mut made = 0;
         loop {
             let cell = self.works[slot].cell;
@@ -193,18 +198,39 @@ impl Shard {
                     count += 1;
                 }
             }
-            if count > 0 {
-                let Some(ticket) = self.tickets.acquire() else {
-                    return (made, false);
-                };
-                made += 1;
-                self.works[slot].pending += 1;
-                self.begin_ticket(ticket, self.order(slot, piece, cell), &in_cell[..count], io);
+            let (more, all) = self.cut_cell(slot, piece, &in_cell[..count], io);
+            made += more;
+            if !all {
+                return (made, false);
             }
-            self.works[slot].cell = cell + 1;
         }
     }
 
+    /// Makes the ticket of the next cell, unless the piece has nothing there or there is no slot
+    /// (false).
+    #[inline]
+    fn cut_cell(
+        &mut self,
+        slot: u32,
+        piece: StripePiece,
+        asked: &[Band],
+        io: &mut impl Io,
+    ) -> (usize, bool) {
+        let cell = self.works[slot].cell;
+        let mut made = 0;
+        if !asked.is_empty() {
+            let Some(ticket) = self.tickets.acquire() else {
+                return (0, false);
+            };
+            made = 1;
+            self.works[slot].pending += 1;
+            self.begin_ticket(ticket, self.order(slot, piece, cell), asked, io);
+        }
+        self.works[slot].cell = cell + 1;
+        (made, true)
+    }
+
+    #[inline]
     fn order(&self, slot: u32, piece: StripePiece, cell: u32) -> TicketOrder {
         let work = &self.works[slot];
         let whole = work.part.is_whole() && piece.blocks == self.geometry().stripe_blocks();
@@ -235,6 +261,7 @@ impl Shard {
     }
 
     /// A ticket of this work is answered.
+    #[inline]
     pub(super) fn work_ticket_done(&mut self, slot: u32, status: Status, io: &mut impl Io) {
         let work = &mut self.works[slot];
         assert!(work.pending > 0, "a ticket is answered once");
@@ -243,6 +270,7 @@ impl Shard {
         self.finish_work_if_done(slot, io);
     }
 
+    #[inline]
     fn finish_work_if_done(&mut self, slot: u32, io: &mut impl Io) {
         let Work {
             origin,
@@ -266,6 +294,7 @@ impl Shard {
         }
     }
 
+    #[inline]
     fn foreign_works(&self) -> usize {
         self.foreign_work_slots
     }

@@ -246,13 +246,12 @@ impl Queue {
         if slot.outstanding > 0 || (!broken && slot.submitted < slot.pieces()) {
             return;
         }
-        let changes = slot.operation().is_some_and(Operation::changes);
-        let flush = slot.phase == Phase::Moving && changes && slot.through;
-        if flush && slot.verdict.is_ok() && !broken {
+        let moved = slot.phase == Phase::Moving && slot.verdict.is_ok() && !broken;
+        if slot.through && moved && slot.operation().is_some_and(Operation::changes) {
             slot.phase = Phase::Flushing;
             self.flushes.push_back(index);
         } else {
-            self.finish(index, now);
+            self.finish_now(index, now);
         }
     }
 
@@ -436,6 +435,7 @@ impl Queue {
     }
 
     /// Submits what is left of a slot's pieces. Whether all found room; else the slot is held.
+    #[inline(always)]
     fn submit_pieces(
         &mut self,
         index: u16,
@@ -443,7 +443,8 @@ impl Queue {
         done: &mut usize,
     ) -> bool {
         let slot = &mut self.slots[usize::from(index)];
-        while slot.submitted < slot.pieces() {
+        let pieces = slot.pieces();
+        while slot.submitted < pieces {
             if submit(slot.next_request()).is_err() {
                 self.counters.full += 1;
                 self.held = Some(index);
@@ -457,6 +458,7 @@ impl Queue {
     }
 
     /// Parses the chain that was popped. The slot, if anything is to be submitted for it.
+    #[inline(always)]
     fn take(&mut self, now: Instant, done: &mut usize) -> Option<u16> {
         let parts = Parts {
             readable: &self.chain.readable,
@@ -507,8 +509,15 @@ impl Queue {
         Some(index)
     }
 
-    /// Answers a chain and frees its slot. A broken queue answers nothing.
+    /// Answers a chain that asked for nothing of the volume, or that nobody waits for any more.
+    #[cold]
     fn finish(&mut self, index: u16, now: Instant) {
+        self.finish_now(index, now);
+    }
+
+    /// Answers a chain and frees its slot. A broken queue answers nothing.
+    #[inline(always)]
+    fn finish_now(&mut self, index: u16, now: Instant) {
         let slot = &mut self.slots[usize::from(index)];
         assert!(slot.phase != Phase::Free && slot.outstanding == 0);
         slot.phase = Phase::Free;

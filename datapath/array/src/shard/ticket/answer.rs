@@ -11,6 +11,7 @@ use crate::planted::{self, Fault};
 impl Shard {
     /// All writes are in: the ticket is answered, or waits until what it depends on is durable
     /// and known to every shard.
+    #[inline]
     pub(super) fn writes_done(&mut self, slot: u32, io: &mut impl Io) {
         let ticket = &mut self.tickets[slot];
         ticket.step = Step::Barrier;
@@ -73,6 +74,7 @@ impl Shard {
         Some(if beyond { Status::Media } else { Status::Ok })
     }
 
+    #[inline]
     pub(in crate::shard) fn finish_ticket(&mut self, slot: u32, status: Status, io: &mut impl Io) {
         if status.is_ok() && self.looks_again(slot) {
             self.replan(slot);
@@ -82,6 +84,7 @@ impl Shard {
         self.end_ticket(slot);
     }
 
+    #[inline]
     pub(in crate::shard) fn answer_ticket(&mut self, slot: u32, status: Status, io: &mut impl Io) {
         let ticket = &mut self.tickets[slot];
         if std::mem::replace(&mut ticket.answered, true) {

@@ -20,6 +20,7 @@ use crate::planted::{self, Fault};
 
 impl Ticket {
     /// Whether it may do the work of others, or others its.
+    #[inline]
     pub(super) fn may_join(&self) -> bool {
         let kind = self.order.kind == Kind::Write(Payload::Guest);
         kind && self.order.part.is_whole() && self.band_count == 1
@@ -39,7 +40,11 @@ impl Ticket {
 impl Shard {
     /// Takes over the work of tickets that wait for the same lanes and write other chunks, up to
     /// the first that does not fit: none is overtaken.
+    #[inline]
     pub(super) fn join_those_that_wait(&mut self, slot: u32) {
+        if self.lanes.next_waiting(slot, slot).is_none() {
+            return;
+        }
         let ticket = &self.tickets[slot];
         let well = self.optimal && !self.late.any_slow;
         let fresh = ticket.media.is_empty() && ticket.gone.is_empty();
@@ -70,6 +75,7 @@ impl Shard {
     }
 
     /// A ticket is planned anew: what joined it waits behind it again.
+    #[inline]
     pub(super) fn part_again(&mut self, slot: u32) {
         let ticket = &mut self.tickets[slot];
         let Some(first) = ticket.joined.take() else {
@@ -85,6 +91,7 @@ impl Shard {
     }
 
     /// Copies what the guest wants written in those that joined.
+    #[inline]
     pub(in crate::shard) fn fill_joined(&mut self, slot: u32) {
         if planted::is(Fault::JoinedNotCopied) {
             return;
@@ -106,6 +113,7 @@ impl Shard {
 
     /// The ticket ends, and with it those that joined. They give their claims up first, or they
     /// would be granted.
+    #[inline]
     pub(super) fn end_joined(&mut self, slot: u32) {
         let first = self.tickets[slot].joined.take();
         self.each_joined(first, |shard, other| {
@@ -116,6 +124,7 @@ impl Shard {
         });
     }
 
+    #[inline]
     fn each_joined(&mut self, first: Option<u32>, mut visit: impl FnMut(&mut Shard, u32)) {
         let mut next = first;
         while let Some(other) = next {

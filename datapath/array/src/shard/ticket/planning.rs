@@ -26,6 +26,7 @@ impl Shard {
         }
     }
 
+    #[inline]
     fn stripe_state(&self, slot: u32) -> StripeState {
         let ticket = &self.tickets[slot];
         let stripe = ticket.order.stripe;
@@ -47,6 +48,7 @@ impl Shard {
         StripeState::new(lost, unreadable.without(lost), trusted)
     }
 
+    #[inline]
     pub(super) fn plan_ticket(&mut self, slot: u32) -> Result<(), Beyond> {
         if !self.tickets[slot].late.is_empty() {
             self.judge_late(slot, self.tickets[slot].order.stripe);
@@ -87,17 +89,14 @@ impl Shard {
         Ok(())
     }
 
+    #[inline]
     fn plan_write_band(&self, asked: Band, state: &StripeState) -> Result<PlannedBand, Beyond> {
         let (k, m) = (self.geometry().data(), self.geometry().parity());
         let plan = plan_write(k, m, asked.written, state)?;
         let old = plan.read.both(asked.written);
-        let PlannedBand { method, .. } = PlannedBand {
-            method: Some(plan.method),
-            ..Default::default()
-        };
         Ok(PlannedBand {
             asked,
-            method,
+            method: Some(plan.method),
             read: plan.read,
             old,
             decode: plan.decode,

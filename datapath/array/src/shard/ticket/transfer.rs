@@ -11,6 +11,7 @@ use super::{Kind, PlannedBand};
 use crate::buffers::Side;
 use crate::geometry::StripePlaces;
 use crate::io::Io;
+use crate::map::MapMember;
 
 /// The roles that the phase asks.
 #[inline]
@@ -40,6 +41,42 @@ pub(super) struct Transfer {
     lanes: Range<u32>,
 }
 
+/// What the member requests of one phase of a ticket have in common.
+struct Phase {
+    ticket: u32,
+    operation: Operation,
+    places: StripePlaces,
+    /// Of the size of a block.
+    shift: u32,
+    /// All copies of a mirror are written from the buffer of the first.
+    one_buffer: bool,
+}
+
+impl Phase {
+    /// The role whose buffer is read or written for `role`, if bytes move.
+    #[inline]
+    fn source(&self, role: Role) -> Option<Role> {
+        if self.operation == Operation::WriteZeroes {
+            return None;
+        }
+        Some(if self.one_buffer { Role(0) } else { role })
+    }
+
+    #[inline]
+    fn order(&self, members: &[MapMember], role: Role, lanes: &Range<u32>) -> Order {
+        let member = self.places.member(role);
+        let block = self.places.block + u64::from(lanes.start);
+        let ticket = self.ticket;
+        Order {
+            owner: IoOwner::Ticket { ticket, role },
+            member,
+            operation: self.operation,
+            offset: members[member.at()].data_offset + (block << self.shift),
+            length: u64::from(lanes.end - lanes.start) << self.shift,
+        }
+    }
+}
+
 impl Shard {
     /// How many member requests the phase has.
     pub(super) fn count_transfers(&mut self, slot: u32, operation: Operation) -> usize {
@@ -56,25 +93,44 @@ impl Shard {
         operation: Operation,
         io: &mut impl Io,
     ) -> usize {
-        let ticket = &self.tickets[slot];
-        let places = self.map.geometry.places(ticket.order.stripe);
-        let [band] = ticket.bands() else {
+        let phase = self.phase(slot, operation);
+        let [band] = self.tickets[slot].bands() else {
             return self.each_transfer(slot, operation, |shard, transfer| {
-                shard.issue_transfer(slot, (operation, &places), &transfer, io);
+                shard.issue_transfer(slot, &phase, &transfer, io);
             });
         };
         // As nearly all writes of blocks are: nothing to put together.
-        let (roles, lanes) = (roles_of(band, operation), band.asked.lanes.clone());
-        let old = old_of(band, operation);
+        let (roles, old) = (roles_of(band, operation), old_of(band, operation));
+        let lanes = band.asked.lanes.clone();
+        let (offset, length) = self.part_bytes(slot, &lanes);
+        let (mut issuer, buffers, tickets) = self.issuer();
+        let held = &tickets[slot].buffers;
         let mut count = 0;
         for role in roles {
             let side = if old.has(role) { Side::Old } else { Side::New };
-            let lanes = lanes.clone();
-            let transfer = Transfer { role, side, lanes };
-            self.issue_transfer(slot, (operation, &places), &transfer, io);
+            let memory = phase.source(role).map(|source| {
+                let whole = buffers.segment(held, side, source);
+                whole.part(offset, length)
+            });
+            let order = phase.order(issuer.members, role, &lanes);
+            issuer.issue(&order, memory, io);
             count += 1;
         }
         count
+    }
+
+    /// What all member requests of the phase have in common.
+    #[inline]
+    fn phase(&self, slot: u32, operation: Operation) -> Phase {
+        let order = &self.tickets[slot].order;
+        let copies = self.geometry().data() == 1 && operation == Operation::Write;
+        Phase {
+            ticket: slot,
+            operation,
+            places: self.geometry().places(order.stripe),
+            shift: self.geometry().block_size().shift(),
+            one_buffer: copies && matches!(order.kind, Kind::Write(_)),
+        }
     }
 
     /// Calls `visit` with each member request of the phase: by role, neighbouring bands as one.
@@ -116,45 +172,14 @@ impl Shard {
         count
     }
 
-    #[inline]
-    fn issue_transfer(
-        &mut self,
-        slot: u32,
-        (operation, places): (Operation, &StripePlaces),
-        transfer: &Transfer,
-        io: &mut impl Io,
-    ) {
+    fn issue_transfer(&mut self, slot: u32, phase: &Phase, transfer: &Transfer, io: &mut impl Io) {
         let Transfer { role, side, lanes } = transfer;
-        let (role, side) = (*role, *side);
-        let (member, offset) = self.drive_offset(places, role, lanes.start);
-        let length = self.bytes(lanes.end - lanes.start);
-        let source = if self.geometry().data() == 1 && operation == Operation::Write {
-            self.mirror_source(slot, role)
-        } else {
-            role
-        };
-        let owner = IoOwner::Ticket { ticket: slot, role };
-        let order = Order {
-            owner,
-            member,
-            operation,
-            offset,
-            length,
-        };
-        if operation == Operation::WriteZeroes {
-            self.issue(order, |_| {}, io);
-        } else {
-            let memory = self.part(slot, side, source, lanes);
-            self.issue_one(&order, memory, io);
-        }
-    }
-
-    /// The role whose buffer is written to copy `role` of a mirror.
-    fn mirror_source(&self, slot: u32, role: Role) -> Role {
-        match self.tickets[slot].order.kind {
-            Kind::Write(_) => Role(0),
-            Kind::Clear | Kind::Read { .. } | Kind::Repair(_) => role,
-        }
+        let memory = phase
+            .source(*role)
+            .map(|source| self.part(slot, *side, source, lanes));
+        let mut issuer = self.issuer().0;
+        let order = phase.order(issuer.members, *role, lanes);
+        issuer.issue(&order, memory, io);
     }
 
     /// Calls `visit` with the memory and lanes of each run of `role` that the ticket writes.
