@@ -53,6 +53,18 @@ impl RoleSet {
         self.0.count_ones() as usize
     }
 
+    /// Whether this set has fewer roles than `other`. For small sets cheaper than to count.
+    #[inline]
+    #[must_use]
+    pub fn is_smaller(self, other: RoleSet) -> bool {
+        let (mut mine, mut others) = (self.0, other.0);
+        while mine != 0 && others != 0 {
+            mine &= mine - 1;
+            others &= others - 1;
+        }
+        others != 0
+    }
+
     /// This set and `role`.
     #[inline]
     #[must_use]
@@ -163,6 +175,16 @@ mod tests {
             for end in first..=64 {
                 let roles: Vec<usize> = RoleSet::range(first, end).iter().map(Role::at).collect();
                 assert_eq!(roles, (first..end).collect::<Vec<_>>());
+            }
+        }
+    }
+
+    #[test]
+    fn the_smaller_set_has_fewer_roles() {
+        let sets = [0, 1, 0b110, 1 << 63, u64::MAX, u64::MAX >> 1, 0b1011];
+        for one in sets.map(RoleSet) {
+            for other in sets.map(RoleSet) {
+                assert_eq!(one.is_smaller(other), one.len() < other.len());
             }
         }
     }

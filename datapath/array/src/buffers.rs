@@ -31,6 +31,8 @@ pub(crate) struct TicketBuffers {
     class: Class,
     held: [RoleSet; 2],
     buffers: [Box<[Option<Buffer>; GROUP_MEMBERS_MAX]>; 2],
+    /// Where they are, as long as they are held.
+    segments: [Box<[Segment; GROUP_MEMBERS_MAX]>; 2],
 }
 
 /// One buffer that is no ticket's.
@@ -52,10 +54,12 @@ pub(crate) enum Side {
 impl Default for TicketBuffers {
     fn default() -> TicketBuffers {
         let none = || Box::new([const { None }; GROUP_MEMBERS_MAX]);
+        let nowhere = || Box::new([Segment::EMPTY; GROUP_MEMBERS_MAX]);
         TicketBuffers {
             class: Class::Small,
             held: [RoleSet::EMPTY; 2],
             buffers: [none(), none()],
+            segments: [nowhere(), nowhere()],
         }
     }
 }
@@ -72,6 +76,7 @@ impl TicketBuffers {
             self.held[side] = self.held[side].without(roles);
             for role in taken.held[side] {
                 taken.buffers[side][role.at()] = self.buffers[side][role.at()].take();
+                taken.segments[side][role.at()] = self.segments[side][role.at()];
             }
         }
         taken
@@ -135,6 +140,7 @@ impl Buffers {
         for (side, roles) in [(Side::Old, old), (Side::New, new)] {
             for role in roles {
                 let buffer = pool.acquire().expect("counted above");
+                ticket.segments[side as usize][role.at()] = pool.segment(&buffer);
                 ticket.buffers[side as usize][role.at()] = Some(buffer);
             }
         }
@@ -165,9 +171,9 @@ impl Buffers {
     /// The memory of one buffer of a ticket.
     #[inline]
     pub(crate) fn segment(&self, ticket: &TicketBuffers, side: Side, role: units::Role) -> Segment {
-        let buffer = ticket.buffers[side as usize][role.at()].as_ref();
-        let buffer = buffer.expect("the plan named this role");
-        self.pools[ticket.class as usize].segment(buffer)
+        let side = side as usize;
+        assert!(ticket.held[side].has(role), "the plan named this role");
+        ticket.segments[side][role.at()]
     }
 
     /// Where one buffer of a ticket begins in the file, in bytes.

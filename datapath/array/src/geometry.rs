@@ -66,6 +66,9 @@ pub struct Geometry {
     chunk_blocks: u32,
     run_stripes: u64,
     rows: u64,
+    /// What every request asks for, computed once: user blocks of a stripe and of the array.
+    stripe_blocks: u32,
+    blocks: u64,
 }
 
 impl Geometry {
@@ -93,6 +96,8 @@ impl Geometry {
 
         let stripe_bytes = bytes_u64(data) * parameters.chunk_bytes;
         let small = "checked against the limits above";
+        let stripe_blocks = u32::try_from(data).expect(small) * chunk_blocks;
+        let stripes = rows * bytes_u64(groups);
         Ok(Geometry {
             level: parameters.level,
             block: parameters.block,
@@ -102,6 +107,8 @@ impl Geometry {
             chunk_blocks,
             run_stripes: BUCKET_RUN_BYTES_MIN.div_ceil(stripe_bytes),
             rows,
+            stripe_blocks,
+            blocks: stripes * u64::from(stripe_blocks),
         })
     }
 
@@ -183,7 +190,7 @@ impl Geometry {
     #[inline]
     #[must_use]
     pub fn stripe_blocks(&self) -> u32 {
-        u32::from(self.data) * self.chunk_blocks
+        self.stripe_blocks
     }
 
     /// User bytes of one stripe.
@@ -210,7 +217,7 @@ impl Geometry {
     #[inline]
     #[must_use]
     pub fn blocks(&self) -> u64 {
-        self.stripes() * u64::from(self.stripe_blocks())
+        self.blocks
     }
 
     /// The blocks of a member's data area that are in use.

@@ -181,10 +181,16 @@ enum IoOwner {
 
 /// See the module.
 #[derive(Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "two facts of the map, each asked of every request or ticket"
+)]
 pub struct Shard {
     me: ReactorIndex,
     map: Arc<ArrayMap>,
     optimal: bool,
+    /// Whether the map names members of which nobody knows what they hold.
+    any_hopeless: bool,
     /// Serial of the newest map by which every shard acts.
     effective: u64,
     code: Arc<Code>,
@@ -253,6 +259,7 @@ impl Shard {
         Ok(Shard {
             me,
             optimal: map.is_optimal(),
+            any_hopeless: map.hopeless.contains(&true),
             effective: map.serial,
             code: Arc::new(code),
             decoders: DecoderCache::new(DECODERS),
@@ -530,6 +537,7 @@ impl Shard {
     fn install(&mut self, map: Arc<ArrayMap>, io: &mut impl Io) {
         assert!(map.serial > self.map.serial, "maps are installed in order");
         self.optimal = map.is_optimal();
+        self.any_hopeless = map.hopeless.contains(&true);
         self.map = map;
         self.background.follow(&self.map);
         self.hold.follow();

@@ -27,7 +27,7 @@ impl<T: Default> Slots<T> {
         Some(slot)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn release(&mut self, slot: u32) {
         assert!(self.busy[at(slot)], "slot {slot} is released twice");
         self.busy[at(slot)] = false;

@@ -99,7 +99,7 @@ pub fn plan_write(
     let modify_possible = readable.covers(modify);
     let modify_right = modify_possible && state.parity_trusted;
     let reconstruct_possible = readable.covers(kept);
-    if modify_right && (!reconstruct_possible || modify.len() < kept.len()) {
+    if modify_right && (!reconstruct_possible || modify.is_smaller(kept)) {
         return Ok(WritePlan::new(Method::ReadModifyWrite, modify, write));
     }
     if reconstruct_possible {

@@ -446,7 +446,7 @@ impl Shard {
     }
 
     /// A member request of a ticket is done.
-    #[inline]
+    #[inline(always)]
     pub(super) fn ticket_io_done(
         &mut self,
         slot: u32,
@@ -498,7 +498,7 @@ impl Shard {
     }
 
     /// All reads are in: computes what is to be written, or plans anew after an error.
-    #[inline]
+    #[inline(never)]
     fn reads_done(&mut self, slot: u32, io: &mut impl Io) {
         if self.is_scrub(slot) {
             self.scrub_reads_done(slot, io);

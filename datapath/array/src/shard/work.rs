@@ -270,21 +270,25 @@ impl Shard {
         self.finish_work_if_done(slot, io);
     }
 
-    #[inline]
+    #[inline(always)]
     fn finish_work_if_done(&mut self, slot: u32, io: &mut impl Io) {
+        let work = &self.works[slot];
+        if work.pending == 0 && work.cut >= work.blocks {
+            self.finish_work(slot, io);
+        }
+    }
+
+    fn finish_work(&mut self, slot: u32, io: &mut impl Io) {
+        // Work that still waits in the queue is finished by whoever takes it from there.
+        if self.waiting_works.front() == Some(&slot) {
+            return;
+        }
         let Work {
             origin,
             request,
-            cut,
-            blocks,
-            pending,
             status,
             ..
         } = self.works[slot];
-        // Work that still waits in the queue is finished by whoever takes it from there.
-        if pending > 0 || cut < blocks || self.waiting_works.front() == Some(&slot) {
-            return;
-        }
         self.works.release(slot);
         if origin == self.me {
             self.piece_done(request, status, io);

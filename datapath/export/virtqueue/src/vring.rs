@@ -156,7 +156,7 @@ impl Vring {
     ///
     /// # Panics
     /// When `head` is not in flight: it was answered twice, or never popped from this ring.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, head: Head, written: u32) {
         match &mut self.ring {
             Ring::Split(split) => split.push(head, written),

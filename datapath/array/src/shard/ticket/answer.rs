@@ -11,7 +11,7 @@ use crate::planted::{self, Fault};
 impl Shard {
     /// All writes are in: the ticket is answered, or waits until what it depends on is durable
     /// and known to every shard.
-    #[inline]
+    #[inline(never)]
     pub(super) fn writes_done(&mut self, slot: u32, io: &mut impl Io) {
         let ticket = &mut self.tickets[slot];
         ticket.step = Step::Barrier;

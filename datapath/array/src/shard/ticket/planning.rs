@@ -61,7 +61,7 @@ impl Shard {
         }
         let changes = !matches!(kind, Kind::Read { .. });
         let stripe = self.tickets[slot].order.stripe;
-        let torn = self.map.is_torn(stripe) || self.map.is_given_up(stripe);
+        let torn = self.any_hopeless && self.map.is_torn(stripe) || self.map.is_given_up(stripe);
         if changes && (self.map.read_only || torn || self.is_region_lost(slot)) {
             return Err(Beyond);
         }

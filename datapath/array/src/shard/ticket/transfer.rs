@@ -81,7 +81,7 @@ impl Shard {
     /// How many member requests the phase has.
     pub(super) fn count_transfers(&mut self, slot: u32, operation: Operation) -> usize {
         match self.tickets[slot].bands() {
-            [band] => roles_of(band, operation).len(),
+            [band] => roles_of(band, operation).iter().count(),
             _ => self.each_transfer(slot, operation, |_, _| {}),
         }
     }
