@@ -41,6 +41,13 @@ pub trait Engine: Send + Sync + 'static {
     /// As [`Engine::add_drive`]; `NotFound` also when the identity is somebody else's.
     fn open_drive(&self, known: &DriveKnown) -> Answer<DriveView>;
 
+    /// What the drive behind a spec says it is, as [`DriveView::identity`] does; empty when it says
+    /// nothing, is open here already, or is yet to be made. Opens nothing for good.
+    ///
+    /// # Errors
+    /// As [`Engine::add_drive`].
+    fn identify_drive(&self, spec: &DriveSpec) -> Answer<String>;
+
     /// All open drives, by name.
     fn drives(&self) -> Vec<DriveView>;
 

@@ -194,6 +194,9 @@ pub struct ArrayView {
     pub level: Level,
     /// What it is doing.
     pub state: ArrayState,
+    /// Why it cannot start as it is, when it is stopped and cannot.
+    #[serde(default)]
+    pub cause: Option<String>,
     /// Its places, in order.
     pub members: Vec<MemberView>,
     /// Members of one group.

@@ -21,7 +21,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io::{BufRead, Write};
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use control::{EngineError, ErrorKind};
 
 use crate::output::Output;
@@ -65,6 +65,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, console: &mut Console<
     let (output, own_judge) = (cli.output, cli.is_its_own_judge());
     match cli.run(console) {
         Ok(()) => EXIT_OK,
+        Err(error) if output::is_closed(&error) => EXIT_OK,
         Err(error) => {
             output.error(&error, console);
             if error.kind == ErrorKind::Unreachable {
@@ -86,16 +87,37 @@ fn usage(error: &clap::Error, arguments: &[OsString], console: &mut Console<'_>)
         return EXIT_OK;
     }
     if asks_for_json(arguments) {
-        let message = error.to_string();
-        let message = message.lines().next().unwrap_or_default();
-        let message = message.trim_start_matches("error: ");
-        let error = EngineError::new(ErrorKind::Invalid, "command line", message)
-            .next("`garboard help` shows the commands");
-        Output::Json.error(&error, console);
+        Output::Json.error(&usage_error(error, arguments), console);
     } else {
         let _ = write!(console.error, "{error}");
     }
     EXIT_USAGE
+}
+
+/// What clap found as the API would say it: about the argument, with the help that tells more.
+fn usage_error(error: &clap::Error, arguments: &[OsString]) -> EngineError {
+    use clap::error::{ContextKind, ContextValue};
+    let text = error.to_string();
+    // What is wrong ends with an empty line; missing arguments have lines of their own.
+    let lines = text.lines().take_while(|line| !line.trim().is_empty());
+    let lines: Vec<&str> = lines.map(str::trim).collect();
+    let message = lines.join(" ");
+    let object = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(argument)) => format!("argument {argument}"),
+        Some(ContextValue::Strings(arguments)) => format!("argument {}", arguments.join(", ")),
+        _ => "command line".to_owned(),
+    };
+    let mut command = cli::Cli::command();
+    let mut path = vec!["garboard".to_owned()];
+    for argument in arguments.iter().skip(1).filter_map(|text| text.to_str()) {
+        if let Some(found) = command.find_subcommand(argument).cloned() {
+            path.push(argument.to_owned());
+            command = found;
+        }
+    }
+    let message = message.trim_start_matches("error: ");
+    EngineError::new(ErrorKind::Invalid, object, message)
+        .next(format!("`{} --help` shows what it takes", path.join(" ")))
 }
 
 /// Whether a command line that cannot be parsed wanted JSON.

@@ -1,5 +1,7 @@
 //! Results as a table for people or as JSON for programs.
 
+use std::io;
+
 use clap::ValueEnum;
 use comfy_table::{ContentArrangement, Table, presets};
 use control::{Answer, EngineError, ErrorKind};
@@ -7,6 +9,11 @@ use serde::Serialize;
 use units::Size;
 
 use crate::Console;
+
+/// What errors about results are about.
+const OUTPUT: &str = "output";
+/// What such an error says when the reader has gone.
+const CLOSED: &str = "nobody reads it any more";
 
 /// The form of results and errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -49,7 +56,7 @@ impl Output {
                 for object in objects {
                     table.add_row(object.cells());
                 }
-                line(console, &table.to_string())
+                line(console, &trimmed(&table))
             }
         }
     }
@@ -66,7 +73,7 @@ impl Output {
                 for (name, text) in object.details() {
                     table.add_row([name.to_owned(), text]);
                 }
-                line(console, &table.to_string())
+                line(console, &trimmed(&table))
             }
         }
     }
@@ -88,7 +95,7 @@ impl Output {
 /// Writes a JSON value.
 pub(crate) fn json<T: Serialize + ?Sized>(value: &T, console: &mut Console<'_>) -> Answer<()> {
     let text = serde_json::to_string_pretty(value)
-        .map_err(|error| EngineError::new(ErrorKind::Internal, "output", error.to_string()))?;
+        .map_err(|error| EngineError::new(ErrorKind::Internal, OUTPUT, error.to_string()))?;
     line(console, &text)
 }
 
@@ -97,12 +104,25 @@ pub(crate) fn line(console: &mut Console<'_>, text: &str) -> Answer<()> {
     writeln!(console.out, "{text}")
         .and_then(|()| console.out.flush())
         .map_err(|error| {
-            EngineError::new(
-                ErrorKind::Internal,
-                "output",
-                format!("it cannot be written: {error}"),
-            )
+            let text = if error.kind() == io::ErrorKind::BrokenPipe {
+                CLOSED.to_owned()
+            } else {
+                format!("it cannot be written: {error}")
+            };
+            EngineError::new(ErrorKind::Internal, OUTPUT, text)
         })
+}
+
+/// Whether all that is wrong is that nobody reads the results any more, as after `| head`.
+pub(crate) fn is_closed(error: &EngineError) -> bool {
+    error.object == OUTPUT && error.message == CLOSED
+}
+
+/// A table without the blanks that end the lines: one long cell would make all lines as long.
+fn trimmed(table: &Table) -> String {
+    let text = table.to_string();
+    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    lines.join("\n")
 }
 
 /// An empty table of this program's form.
@@ -175,6 +195,41 @@ pub(crate) fn word(value: &impl Serialize) -> String {
 mod tests {
     use super::*;
     use control::request::WriteHole;
+
+    /// A pipe whose reader has gone.
+    struct Gone;
+
+    impl io::Write for Gone {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_reader_that_has_gone_is_told_nothing() {
+        let mut told = Vec::new();
+        let mut console = Console {
+            input: &mut io::empty(),
+            out: &mut Gone,
+            error: &mut told,
+            terminal: false,
+        };
+        let error = line(&mut console, "x").expect_err("nobody reads");
+        assert!(is_closed(&error), "{error}");
+        assert_eq!(told, b"");
+    }
+
+    #[test]
+    fn lines_of_a_table_do_not_end_with_blanks() {
+        let mut table = table(&["A", "B"]);
+        table.add_row(["one", "a long cell"]).add_row(["two", "b"]);
+        let text = trimmed(&table);
+        assert!(text.contains("long"));
+        assert!(text.lines().all(|line| line.trim_end() == line), "{text}");
+    }
 
     #[test]
     fn words_are_those_of_the_json() {

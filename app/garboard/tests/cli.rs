@@ -409,6 +409,17 @@ fn wrong_usage_exits_with_2_and_reaches_no_engine() {
     assert_eq!(bed.host.calls(), [""; 0]);
 }
 
+#[test]
+fn wrong_usage_in_json_names_the_argument_and_the_help_of_the_command() {
+    let bed = Bed::new();
+    let lacks = bed.error(&["volume", "create", "v", "--array", "a"], 2);
+    assert_eq!(lacks["object"], "argument --size <SIZE>");
+    let message = lacks["message"].as_str().expect("a text");
+    assert!(message.ends_with("--size <SIZE>"), "{message}");
+    let next = lacks["next"].as_str().expect("a text");
+    assert!(next.contains("`garboard volume create --help`"), "{next}");
+}
+
 #[allow(clippy::too_many_lines, reason = "a table of cases")]
 #[test]
 fn refusals_exit_with_1_name_the_code_and_change_nothing() {

@@ -1,6 +1,6 @@
 //! Arrays by name: stopped, destroyed, changed and listed, and what all of that shares.
 
-mod assemble;
+pub(crate) mod assemble;
 mod create;
 mod import;
 mod members;

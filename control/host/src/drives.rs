@@ -89,6 +89,7 @@ impl Host {
             }
         }
         self.open(&add.name, add.uuid, &add.spec)?;
+        self.complete(&add.name);
         self.note_twin(&add.name);
         self.bring_back(&add.name);
         self.drive_view(&add.name)
@@ -96,8 +97,35 @@ impl Host {
 
     pub(crate) fn do_open_drive(&self, known: &DriveKnown) -> Answer<DriveView> {
         self.open_known(known)?;
+        self.complete(&known.name);
         self.bring_back(&known.name);
         self.drive_view(&known.name)
+    }
+
+    /// What a drive says it is, by the maker's number or by what is on it; empty if by nothing.
+    /// It is opened for that, and closed again.
+    pub(crate) fn do_identify_drive(&self, spec: &DriveSpec) -> Answer<String> {
+        let lasts = match spec {
+            DriveSpec::File { create, .. } => !create,
+            DriveSpec::Block { .. } => true,
+            DriveSpec::Memory { .. } | DriveSpec::Paced { .. } | DriveSpec::Null { .. } => false,
+        };
+        if !lasts || path_of(spec).is_some_and(|path| self.is_open(path)) {
+            return Ok(String::new());
+        }
+        let drive = open_spec(&spec.to_string(), spec)?;
+        Ok(found::identity(&drive, &found::mark_on(&drive)))
+    }
+
+    /// A drive that a stopped array has lacked, or had to do without, is looked at by it again.
+    fn complete(&self, drive: &str) {
+        let mark = {
+            let state = self.state();
+            state.drives.get(drive).map(|drive| drive.mark.clone())
+        };
+        if let Some((array, _)) = mark.and_then(|mark| found::member_of(&mark)) {
+            self.reassemble_stopped(array);
+        }
     }
 
     /// Lets go of a drive.
@@ -146,6 +174,37 @@ impl Host {
         }
     }
 
+    /// Refuses to take a member out of a running array that would lose data without it, and, unless
+    /// by force, out of any.
+    fn refuse_needed(
+        &self,
+        drive: &str,
+        (name, array): (&str, ArrayIndex),
+        member: units::MemberIndex,
+        force: bool,
+    ) -> Answer<()> {
+        let state = self.engine.array_state(array);
+        let needed = state.is_some_and(|state| !survives_without(&state, member));
+        let first = format!("fill its lost places first: `garboard array show {name}` lists them");
+        let (kind, text, next) = match (force, needed) {
+            (true, false) => return Ok(()),
+            (true, true) => {
+                let text = format!("array {name} would lose data without it");
+                (ErrorKind::Unsafe, text, first)
+            }
+            (false, true) => {
+                let text = format!("it is {member} of array {name}, which cannot do without it");
+                (ErrorKind::Busy, text, first)
+            }
+            (false, false) => {
+                let text = format!("it is {member} of array {name}");
+                let next = format!("--force takes it out; array {name} survives it");
+                (ErrorKind::Busy, text, next)
+            }
+        };
+        Err(error(kind, format!("drive {drive}"), text).next(next))
+    }
+
     pub(crate) fn do_remove_drive(&self, name: &str, force: bool) -> Answer<()> {
         let object = format!("drive {name}");
         let (role, handle, index) = {
@@ -184,20 +243,7 @@ impl Host {
                 error(ErrorKind::Busy, object, text).next("--force forgets it nevertheless")
             );
         };
-        if !force {
-            let text = format!("it is {member} of array {array_name}");
-            let next = format!(
-                "replace it first: `garboard array replace {array_name} --member {}`",
-                member.0
-            );
-            return Err(error(ErrorKind::Busy, object, text).next(next));
-        }
-        let state = self.engine.array_state(array_index);
-        let needed = state.is_some_and(|state| !survives_without(&state, member));
-        if needed {
-            let text = format!("array {array_name} would lose data without it");
-            return Err(error(ErrorKind::Unsafe, object, text).next("replace a lost member first"));
-        }
+        self.refuse_needed(name, (&array_name, array_index), member, force)?;
         // As if it was pulled: whatever is under way on it ends, and the array finds out by itself.
         handle.inject(Fault::Pulled);
         let failed = self
@@ -236,9 +282,12 @@ impl Host {
             let name = state.array_by_uuid(array).map(|entry| entry.name.clone());
             let name = name.unwrap_or_else(|| array.to_string());
             let text = format!("it is {member} of array {name}");
-            return Err(
-                error(ErrorKind::Busy, object, text).next("destroy the array or replace it first")
+            let next = format!(
+                "`garboard array fail {name} --member {}` takes it out of an array that can do \
+                 without it; `garboard array destroy {name}` forgets the array",
+                member.0
             );
+            return Err(error(ErrorKind::Busy, object, text).next(next));
         }
         let io =
             |source: std::io::Error| of_io(format!("drive {name}"), "reading the drive", &source);

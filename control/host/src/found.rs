@@ -196,7 +196,7 @@ fn is_another(known: &DriveKnown, seen: &str) -> EngineError {
 }
 
 /// The array and the place that a mark names.
-fn member_of(mark: &str) -> Option<(Uuid, MemberIndex)> {
+pub(crate) fn member_of(mark: &str) -> Option<(Uuid, MemberIndex)> {
     let mut parts = mark.strip_prefix("member:")?.split(':');
     let array = parts.next()?.parse().ok()?;
     Some((array, MemberIndex(parts.next()?.parse().ok()?)))

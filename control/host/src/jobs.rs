@@ -1,7 +1,7 @@
 //! Jobs: the background passes of arrays, as somebody who waits for one sees them.
 
 use array::format::ExclusionCause;
-use array::{Command, Event, MemberPace, Pass, PassEvent};
+use array::{Command, Event, MemberPace, Pass, PassEvent, PassState};
 use control::request::BackgroundKind;
 use control::view::{JobKind, JobState, JobView};
 use control::{Answer, ErrorKind};
@@ -60,11 +60,14 @@ impl Host {
             let left = job.view.total_bytes - done;
             let rate = job.view.rate_bytes_per_second;
             job.view.time_left_s = (rate > 0).then(|| left.div_ceil(rate));
-            if pass.state == array::PassState::Stopped {
-                job.view.state = JobState::Failed;
-                job.view.cause =
-                    Some("a stripe could not be read or written; see the log".to_owned());
-            }
+            (job.view.state, job.view.cause) = match pass.state {
+                PassState::Running => (JobState::Running, None),
+                PassState::Paused => (JobState::Cancelled, None),
+                PassState::Stopped => {
+                    let cause = "a stripe could not be read or written; see the log";
+                    (JobState::Failed, Some(cause.to_owned()))
+                }
+            };
         }
     }
 
@@ -145,9 +148,16 @@ impl Host {
         self.engine
             .change(index, Command::Passes { run: true })
             .map_err(refused)?;
+        let own = |job: &JobEntry| job.array == uuid && job.view.kind != JobKind::Scrub;
+        if due.is_some()
+            && let Some(job) = self.state().jobs.values_mut().rfind(|job| own(job))
+        {
+            // It goes on; it may be through already, and then it is done, not stopped.
+            job.view.state = JobState::Running;
+        }
         self.refresh_jobs();
         let state = self.state();
-        let own = |job: &&JobEntry| job.array == uuid && job.view.kind != JobKind::Scrub;
+        let own = |job: &&JobEntry| own(job);
         let job = state.jobs.values().rfind(own);
         job.map(|job| job.view.clone())
             .ok_or_else(|| not_found("job", name))

@@ -231,6 +231,9 @@ impl control::Engine for Host {
     fn drives(&self) -> Vec<DriveView> {
         self.do_drives()
     }
+    fn identify_drive(&self, spec: &DriveSpec) -> Answer<String> {
+        self.do_identify_drive(spec)
+    }
     fn remove_drive(&self, name: &str, force: bool) -> Answer<()> {
         self.do_remove_drive(name, force)
     }

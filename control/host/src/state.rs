@@ -55,11 +55,22 @@ pub(crate) struct ArrayEntry {
     /// As it was when it last changed here; the data path has the truth while it runs.
     pub(crate) config: ArrayConfig,
     pub(crate) serving: Serving,
-    pub(crate) warnings: Vec<String>,
+    pub(crate) notices: Vec<Notice>,
     /// The first resync of a new array is its initialization.
     pub(crate) initializing: bool,
     /// What scrubs have found since it started.
     pub(crate) findings: VecDeque<ScrubFindingView>,
+}
+
+/// What the operator should know of an array, as long as it is so.
+#[derive(Debug)]
+pub(crate) enum Notice {
+    /// What is not undone by anything that happens to members.
+    Lasting(String),
+    /// A drive was not taken when the array was put together.
+    LeftOut { drive: String, text: String },
+    /// These members are files of one file system.
+    Together(Vec<String>),
 }
 
 /// Whether an array serves.

@@ -1,5 +1,6 @@
 //! What the engine has, as the API shows it.
 
+use array::assembly::Verdict;
 use array::format::{ExclusionCause, MemberState, VolumeRecord};
 use array::{Level, MapState};
 use block::Status;
@@ -15,8 +16,9 @@ use units::{Clock, MemberIndex, MonotonicClock, ReactorIndex};
 use uuid::Uuid;
 use vhost_user_blk::{Counters, QueueKey, SessionStatus};
 
+use crate::arrays::assemble::what_helps;
 use crate::found;
-use crate::state::{ArrayEntry, DriveEntry, DriveRole, ExportEntry, Serving, State};
+use crate::state::{ArrayEntry, DriveEntry, DriveRole, ExportEntry, Notice, Serving, State};
 
 const NS_PER_US: u64 = 1000;
 
@@ -113,13 +115,50 @@ fn drive_counters(entry: &DriveEntry, reports: &[ReactorReport]) -> IoCounters {
     all
 }
 
-/// What was said when the array was assembled, and what its last scrub has left.
+/// What was said when the array was assembled and still holds, what a start would come to, and
+/// what the last scrub has left.
 fn warnings(
+    state: &State,
     entry: &ArrayEntry,
     config: &array::format::ArrayConfig,
     running: Option<&engine::ArrayState>,
 ) -> Vec<String> {
-    let mut warnings = entry.warnings.clone();
+    let is_out = |drive: &DriveEntry| match drive.role {
+        DriveRole::LeftOut { array, .. } => array == entry.uuid,
+        DriveRole::Member { .. } | DriveRole::Free => false,
+    };
+    let is_member = |drive: &DriveEntry| match drive.role {
+        DriveRole::Member { array, .. } => array == entry.uuid,
+        DriveRole::LeftOut { .. } | DriveRole::Free => false,
+    };
+    let holds = |notice: &Notice| match notice {
+        Notice::Lasting(text) => Some(text.clone()),
+        Notice::LeftOut { drive, text } => {
+            let out = state.drives.get(drive).is_some_and(is_out);
+            out.then(|| text.clone())
+        }
+        Notice::Together(drives) => {
+            let mut names = drives.clone();
+            names.retain(|name| state.drives.get(name).is_some_and(is_member));
+            let text = format!(
+                "drives {} are files of one file system and fail together",
+                names.join(", ")
+            );
+            (names.len() > 1).then_some(text)
+        }
+    };
+    let mut warnings: Vec<String> = entry.notices.iter().filter_map(holds).collect();
+    if let Serving::Stopped(assembly) = &entry.serving {
+        match &assembly.verdict {
+            Verdict::Startable {
+                degraded: false, ..
+            } => {}
+            verdict @ (Verdict::Startable { .. }
+            | Verdict::NeedsForce { .. }
+            | Verdict::Failed { .. }
+            | Verdict::Refused { .. }) => warnings.push(verdict.to_string()),
+        }
+    }
     let scrub = running.map_or(config.scrub, |running| running.scrub.record);
     if scrub.tally.unrepaired > 0 {
         warnings.push(format!(
@@ -192,7 +231,21 @@ pub(crate) fn array(
         update: config.update.0,
         volumes: u32::try_from(config.volumes.len()).expect("limits.rs"),
         jobs: running_jobs.map(|job| job.view.id).collect(),
-        warnings: warnings(entry, config, running),
+        cause: cause(entry),
+        warnings: warnings(state, entry, config, running),
+    }
+}
+
+/// Why a stopped array cannot start as it is.
+fn cause(entry: &ArrayEntry) -> Option<String> {
+    let Serving::Stopped(assembly) = &entry.serving else {
+        return None;
+    };
+    match &assembly.verdict {
+        Verdict::Startable { .. } => None,
+        verdict @ (Verdict::NeedsForce { .. }
+        | Verdict::Failed { .. }
+        | Verdict::Refused { .. }) => Some(format!("{verdict}; {}", what_helps(verdict))),
     }
 }
 

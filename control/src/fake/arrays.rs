@@ -56,6 +56,7 @@ impl FakeEngine {
             update: 1,
             volumes: 0,
             jobs: Vec::new(),
+            cause: None,
             warnings: Vec::new(),
         };
         let kept = KeptArray {

@@ -133,6 +133,12 @@ impl Engine for FakeEngine {
         self.open(known.clone())
     }
 
+    fn identify_drive(&self, spec: &DriveSpec) -> Answer<String> {
+        let host = self.host.lock();
+        let content = host.drives.get(&place(spec));
+        Ok(content.map(identity).unwrap_or_default())
+    }
+
     fn drives(&self) -> Vec<DriveView> {
         let open: Vec<DriveKnown> = self.run().drives.values().cloned().collect();
         let content =

@@ -159,6 +159,8 @@ impl Control {
             force: body.force,
         };
         let array = self.engine.import_array(&import)?;
+        // It was stopped here, perhaps, before this engine forgot it.
+        self.wanted.apply(&[Change::NotStopped(array.uuid)])?;
         self.record_drives()?;
         tracing::info!(event = "array_imported", object = %format_args!("array {}", array.name));
         self.bring_back(Start::Degraded)?;

@@ -48,7 +48,12 @@ impl Control {
         let _changing = self.change();
         let drives = self.drives()?;
         check_spec(&body.spec)?;
-        let nameless = body.name.is_none() && body.uuid.is_none();
+        if body.name.is_none()
+            && body.uuid.is_none()
+            && let Some(gone) = self.gone(&drives, &body.spec)
+        {
+            return self.reopen(gone, &body.spec);
+        }
         let name = match body.name {
             Some(name) => name,
             None => default_name(&drives, body.uuid)?,
@@ -71,29 +76,26 @@ impl Control {
             spec: body.spec,
         };
         let drive = self.engine.add_drive(&add)?;
-        if let Some(gone) = nameless.then(|| self.gone(&drive)).transpose()?.flatten() {
-            self.engine.remove_drive(&drive.name, false)?;
-            return self.reopen(&gone, &drive.spec);
-        }
         let record = [Change::Drive(restore::known(&drive))];
         if let Err(error) = self.wanted.apply(&record) {
-            self.undo("remove_drive", self.engine.remove_drive(&drive.name, false));
+            // An array may have taken it back already.
+            self.undo("remove_drive", self.engine.remove_drive(&drive.name, true));
             return Err(error);
         }
         tracing::info!(event = "drive_added", object = %format_args!("drive {}", drive.name), spec = %drive.spec);
         Ok(drive)
     }
 
-    /// The missing drive that `drive` says it is, by what is on it.
-    fn gone(&self, drive: &DriveView) -> Answer<Option<DriveView>> {
-        let same = |other: &DriveView| {
-            other.state == DriveState::Missing && other.identity == drive.identity
-        };
-        let drives = self.drives()?;
-        Ok(drives
-            .into_iter()
-            .filter(|_| !drive.identity.is_empty())
-            .find(same))
+    /// The missing drive that what lies behind `spec` says it is. What cannot be opened is
+    /// refused by who adds it.
+    fn gone<'a>(&self, drives: &'a [DriveView], spec: &DriveSpec) -> Option<&'a DriveView> {
+        let mut missing = drives
+            .iter()
+            .filter(|drive| drive.state == DriveState::Missing && !drive.identity.is_empty())
+            .peekable();
+        missing.peek()?;
+        let identity = self.engine.identify_drive(spec).ok()?;
+        missing.find(|drive| drive.identity == identity)
     }
 
     /// Opens a wanted drive that was missing, perhaps at another place.
@@ -107,7 +109,7 @@ impl Control {
         let drive = self.engine.open_drive(&known)?;
         let record = [Change::Drive(restore::known(&drive))];
         if let Err(error) = self.wanted.apply(&record) {
-            self.undo("remove_drive", self.engine.remove_drive(&drive.name, false));
+            self.undo("remove_drive", self.engine.remove_drive(&drive.name, true));
             return Err(error);
         }
         self.causes().drives.remove(&gone.name);

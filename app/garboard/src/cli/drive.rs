@@ -78,7 +78,17 @@ impl Drive {
                 if let Some(signature) = &drive.signature {
                     session.remark(&format!("drive {} carries {signature}", drive.name));
                 }
-                let sentence = format!("drive {} added, {}", drive.name, size(drive.size_bytes));
+                let mut sentence =
+                    format!("drive {} added, {}", drive.name, size(drive.size_bytes));
+                if let (DriveState::Member, Some(array), Some(member)) =
+                    (drive.state, &drive.array, drive.member)
+                {
+                    sentence = format!(
+                        "drive {} returned, {}: it is member {member} of array {array} again",
+                        drive.name,
+                        size(drive.size_bytes)
+                    );
+                }
                 session.done(&drive, &sentence)
             }
             Drive::List => {

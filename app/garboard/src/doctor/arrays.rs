@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use control::request::{DriveSpec, Level, WriteHole};
-use control::view::{ArrayState, ArrayView, DriveState, DriveView, MemberView};
+use control::view::{ArrayState, ArrayView, DriveState, DriveView, MemberState, MemberView};
 use units::Size;
 
 use super::drives::{Device, device_of};
@@ -25,12 +25,12 @@ pub(super) fn findings(tree: &Tree, known: &Known) -> Vec<Finding> {
         .map(|warning| Finding::good("engine", "engine", warning.clone()).at(Severity::Warning))
         .collect();
     for drive in &known.drives {
-        findings.extend(state_of_drive(drive));
+        findings.extend(state_of_drive(drive, known));
         findings.extend(buffered(drive));
     }
     for array in &known.arrays {
         let members = members(array, known);
-        findings.push(state(array));
+        findings.push(state(array, known));
         findings.extend(reads_fail(array));
         findings.extend(kinds(array, &members));
         findings.extend(sizes(array, &members));
@@ -38,7 +38,9 @@ pub(super) fn findings(tree: &Tree, known: &Known) -> Vec<Finding> {
         findings.extend(write_hole(array));
         findings.extend(hardware(tree, array, &members));
         // What the engine saw when it made the array; shared devices are told above.
-        findings.extend(array.warnings.iter().map(|warning| {
+        let cause = array.cause.as_deref().unwrap_or_default();
+        let told = |warning: &&String| cause.is_empty() || !cause.starts_with(warning.as_str());
+        findings.extend(array.warnings.iter().filter(told).map(|warning| {
             Finding::good(&subject(array), "engine", warning.clone()).at(Severity::Notice)
         }));
     }
@@ -60,22 +62,72 @@ fn members<'a>(array: &ArrayView, known: &'a Known) -> Vec<&'a DriveView> {
         .collect()
 }
 
-fn state_of_drive(drive: &DriveView) -> Option<Finding> {
-    let (severity, found) = match drive.state {
-        DriveState::Failed => (Severity::Warning, "it has failed"),
-        DriveState::Missing => (Severity::Warning, "it is missing"),
+fn state_of_drive(drive: &DriveView, known: &Known) -> Option<Finding> {
+    let name = &drive.name;
+    let cause = drive.cause.as_deref().unwrap_or("no cause is known");
+    let said = |found: &str, severity| {
+        let found = format!("{found}: {cause}");
+        Finding::good(&format!("drive {name}"), "drive", found).at(severity)
+    };
+    let place = place_of(drive, known);
+    let replace = place
+        .filter(|(_, member)| member.drive.is_none())
+        .map(|(array, member)| format!("; or {}", replace(array, member, known)))
+        .unwrap_or_default();
+    let (finding, way_back) = match drive.state {
+        DriveState::Failed => {
+            if let Some(filled) = place.and_then(|(_, member)| member.drive.as_ref()) {
+                let found = format!("it is left out, and drive {filled} fills its place");
+                let fix = format!("garboard drive wipe {name} --force makes it free");
+                return Some(said(&found, Severity::Notice).fix(fix));
+            }
+            let back = "see what it needs, and bring it back";
+            (said("it has failed", Severity::Warning), back.to_owned())
+        }
+        DriveState::Missing => {
+            let back = format!("bring it back: garboard drive add PLACE --name {name}");
+            (said("it is missing", Severity::Warning), back)
+        }
         DriveState::Free | DriveState::Spare | DriveState::Member => return None,
     };
-    let cause = drive.cause.as_deref().unwrap_or("no cause is known");
-    Some(
-        Finding::good(
-            &format!("drive {}", drive.name),
-            "drive",
-            format!("{found}: {cause}"),
-        )
-        .at(severity)
-        .costs("its array has less redundancy, or none")
-        .fix("garboard array replace ARRAY --member I --drive D; or bring it back"),
+    let finding = match (place, drive.state) {
+        // Nothing says that an array misses it.
+        (None, DriveState::Missing) => finding,
+        _ => finding.costs("its array has less redundancy, or none"),
+    };
+    Some(finding.fix(way_back + &replace))
+}
+
+/// The place that a drive has or had in an array.
+fn place_of<'a>(drive: &DriveView, known: &'a Known) -> Option<(&'a ArrayView, &'a MemberView)> {
+    let array = |array: &&ArrayView| drive.array.as_ref() == Some(&array.name);
+    let (array, member) = match drive.member {
+        Some(member) => (known.arrays.iter().find(array)?, member),
+        // One that is missing says it by what was on it.
+        None => {
+            let mut parts = drive.identity.strip_prefix("member:")?.split(':');
+            let uuid = parts.next()?;
+            let of = |array: &&ArrayView| array.uuid.to_string() == uuid;
+            (known.arrays.iter().find(of)?, parts.next()?.parse().ok()?)
+        }
+    };
+    let place = array.members.iter().find(|place| place.member == member);
+    place.map(|place| (array, place))
+}
+
+/// How a place is filled anew: by a drive that is free and fits, if there is one.
+fn replace(array: &ArrayView, member: &MemberView, known: &Known) -> String {
+    let fits = |drive: &&DriveView| {
+        drive.state == DriveState::Free
+            && drive.signature.is_none()
+            && drive.size_bytes >= array.member_bytes
+            && drive.block_bytes <= array.block_bytes
+    };
+    let drive = known.drives.iter().find(fits);
+    let drive = drive.map_or("D, a free one", |drive| &drive.name);
+    format!(
+        "garboard array replace {} --member {} --drive {drive}",
+        array.name, member.member
     )
 }
 
@@ -92,19 +144,26 @@ fn buffered(drive: &DriveView) -> Option<Finding> {
     })
 }
 
-fn state(array: &ArrayView) -> Finding {
+fn state(array: &ArrayView, known: &Known) -> Finding {
     let finding =
         |severity, found: &str| Finding::good(&subject(array), "state", found).at(severity);
-    let replace = format!(
-        "garboard array show {0}; garboard array replace {0} --member I --drive D",
-        array.name
-    );
     match array.state {
         ArrayState::Optimal => finding(Severity::Good, "optimal"),
-        ArrayState::Stopped => finding(Severity::Good, "stopped"),
+        ArrayState::Stopped => match &array.cause {
+            None => finding(Severity::Good, "stopped"),
+            Some(cause) => finding(Severity::Critical, &format!("it cannot start: {cause}"))
+                .costs("its volumes are not served")
+                .fix(format!(
+                    "garboard drive list shows what is missing; then garboard array start {}",
+                    array.name
+                )),
+        },
         ArrayState::Degraded => finding(Severity::Warning, "degraded")
-            .costs("it survives fewer losses or none, reads of lost chunks cost k drive reads")
-            .fix(replace),
+            .costs(format!(
+                "{}, reads of lost chunks cost k drive reads",
+                survives(array)
+            ))
+            .fix(refill(array, known)),
         ArrayState::Holding => finding(Severity::Critical, "it waits for members")
             .costs("requests that need them wait, and fail after the hold timeout")
             .fix(format!(
@@ -115,6 +174,52 @@ fn state(array: &ArrayView) -> Finding {
             .costs("requests are not answered")
             .fix("bring lost drives back: garboard drive list says where they were"),
     }
+}
+
+/// How many members more it can lose, whichever they are.
+fn survives(array: &ArrayView) -> String {
+    let groups = array.members.chunks(usize::from(array.group_size.max(1)));
+    let lost = |group: &[MemberView]| {
+        let lost = group
+            .iter()
+            .filter(|place| place.state != MemberState::Online);
+        lost.count()
+    };
+    let lost = groups.map(lost).max().unwrap_or(0);
+    match usize::from(array.parity).saturating_sub(lost) {
+        0 => "it survives no more loss".to_owned(),
+        1 => "it survives one more loss".to_owned(),
+        more => format!("it survives {more} more losses"),
+    }
+}
+
+/// What brings back the redundancy of a degraded array.
+fn refill(array: &ArrayView, known: &Known) -> String {
+    let lost =
+        |place: &&MemberView| !matches!(place.state, MemberState::Online | MemberState::Rebuilding);
+    let mut ways: Vec<String> = array
+        .members
+        .iter()
+        .filter(lost)
+        .map(|place| replace(array, place, known))
+        .collect();
+    if ways.len()
+        < array
+            .members
+            .iter()
+            .filter(|place| place.state != MemberState::Online)
+            .count()
+    {
+        let jobs: Vec<String> = array.jobs.iter().map(u64::to_string).collect();
+        ways.insert(
+            0,
+            match jobs.as_slice() {
+                [job] => format!("job {job} rebuilds it: garboard job wait {job}"),
+                _ => "it is rebuilt: garboard job list".to_owned(),
+            },
+        );
+    }
+    ways.join("; ")
 }
 
 /// Members that can often not read what they hold.

@@ -218,6 +218,7 @@ fn engine(cores: &[u16], drives: Vec<DriveView>) -> Known {
         update: 1,
         volumes: 0,
         jobs: Vec::new(),
+        cause: None,
         warnings: Vec::new(),
     };
     Known {
@@ -630,6 +631,17 @@ fn arrays_say_what_they_would_lose() {
     );
     let degraded = |known: &mut Known| known.arrays[0].state = ArrayState::Degraded;
     assert_eq!(after(&degraded, "state").severity, Severity::Warning);
+    let unable = |known: &mut Known| {
+        known.arrays[0].state = ArrayState::Stopped;
+        known.arrays[0].cause = Some("failed: has 1; bring more".into());
+        known.arrays[0].warnings.push("failed: has 1".into());
+    };
+    let unable = after(&unable, "state");
+    assert_eq!(unable.severity, Severity::Critical);
+    assert_eq!(unable.found, "it cannot start: failed: has 1; bring more");
+    let mut stopped = sound();
+    stopped.arrays[0].state = ArrayState::Stopped;
+    assert!(!host.complaints(Some(&stopped)).contains(&"state"));
     let failed = |known: &mut Known| known.arrays[0].state = ArrayState::Failed;
     assert_eq!(after(&failed, "state").severity, Severity::Critical);
     let bare = |known: &mut Known| known.arrays[0].parity = 0;
@@ -669,6 +681,67 @@ fn arrays_say_what_they_would_lose() {
     assert_eq!(after(&buffered, "access").subject, "drive d0");
     let warned = |known: &mut Known| known.arrays[0].warnings.push("look".into());
     assert_eq!(after(&warned, "engine").found, "look");
+}
+
+#[test]
+fn what_is_lost_is_filled_again_by_the_command_that_is_told() {
+    let host = Host::sound();
+    for number in 0..5 {
+        host.nvme(number, "0\n");
+    }
+    let after = |change: &dyn Fn(&mut Known), check: &str| {
+        let mut known = engine(&[2], (0..4).map(block).collect());
+        known.arrays[0].state = ArrayState::Degraded;
+        known.arrays[0].members[1].state = MemberState::Failed;
+        known.arrays[0].members[1].drive = None;
+        known.drives[1].state = DriveState::Failed;
+        known.drives[1].array = Some("a".into());
+        known.drives[1].member = Some(1);
+        change(&mut known);
+        host.finds(check, Some(&known))
+    };
+    let state = after(&|_| (), "state");
+    assert_eq!(
+        state.fix.as_deref(),
+        Some("garboard array replace a --member 1 --drive D, a free one")
+    );
+    let costs = state.costs.expect("said");
+    assert!(costs.starts_with("it survives one more loss,"), "{costs}");
+    let spare = |known: &mut Known| {
+        known.drives.push(block(4));
+        known.drives[4].state = DriveState::Free;
+    };
+    let fills = "garboard array replace a --member 1 --drive d4";
+    assert_eq!(after(&spare, "state").fix.as_deref(), Some(fills));
+    let fix = after(&spare, "drive").fix.expect("one");
+    assert!(fix.ends_with(fills), "{fix}");
+    let missing = |known: &mut Known| {
+        let gone = &mut known.drives[1];
+        gone.state = DriveState::Missing;
+        (gone.array, gone.member) = (None, None);
+        gone.identity = format!("member:{}:1:x", known.arrays[0].uuid);
+    };
+    let fix = after(&missing, "drive").fix.expect("one");
+    assert!(fix.contains("garboard drive add PLACE --name d1"), "{fix}");
+    assert!(fix.contains("array replace a --member 1"), "{fix}");
+    let rebuilds = |known: &mut Known| {
+        spare(known);
+        known.drives[4].state = DriveState::Member;
+        known.arrays[0].members[1].state = MemberState::Rebuilding;
+        known.arrays[0].members[1].drive = Some("d4".into());
+        known.arrays[0].jobs = vec![7];
+    };
+    assert_eq!(
+        after(&rebuilds, "state").fix.as_deref(),
+        Some("job 7 rebuilds it: garboard job wait 7")
+    );
+    // Its place is filled: it is nobody's loss any more.
+    let left = after(&rebuilds, "drive");
+    assert_eq!((left.severity, left.costs), (Severity::Notice, None));
+    assert_eq!(
+        left.fix.as_deref(),
+        Some("garboard drive wipe d1 --force makes it free")
+    );
 }
 
 #[test]

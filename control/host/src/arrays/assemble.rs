@@ -15,7 +15,7 @@ use uuid::Uuid;
 use volume::VolumeTable;
 
 use crate::error::{error, late, not_found, of_start};
-use crate::state::{ArrayEntry, DriveEntry, DriveRole, Serving, State};
+use crate::state::{ArrayEntry, DriveEntry, DriveRole, Notice, Serving, State};
 use crate::{Host, records};
 
 impl Host {
@@ -101,7 +101,6 @@ impl Host {
             )
         })?;
         let uuid = assembly.array();
-        let mut warnings: Vec<String> = Vec::new();
         for (position, drive) in assembly.members.iter().enumerate() {
             let member = MemberIndex::from_at(position);
             let Some(entry) = drive.and_then(|drive| by_index(&mut state, drive)) else {
@@ -112,16 +111,7 @@ impl Host {
                 member,
             };
         }
-        warnings.extend(note_left_out(&mut state, &assembly, &name));
-        if !matches!(
-            assembly.verdict,
-            Verdict::Startable {
-                degraded: false,
-                ..
-            }
-        ) {
-            warnings.push(assembly.verdict.to_string());
-        }
+        let notices = note_left_out(&mut state, &assembly, &name);
         let entry = ArrayEntry {
             index,
             uuid,
@@ -129,7 +119,7 @@ impl Host {
             superblock: assembly.superblock,
             config: assembly.config.clone(),
             serving: Serving::Stopped(Box::new(assembly)),
-            warnings,
+            notices,
             initializing: false,
             findings: VecDeque::new(),
         };
@@ -226,7 +216,6 @@ impl Host {
         if !matches!(assembly.verdict, Verdict::NeedsForce { .. }) {
             return;
         }
-        let needed = assembly.verdict.to_string();
         let in_sync: Vec<MemberIndex> = assembly.config.in_sync().collect();
         let here = in_sync
             .iter()
@@ -239,8 +228,7 @@ impl Host {
             assembly.config.update
         );
         if let Some(entry) = self.state().arrays.get_mut(name) {
-            entry.warnings.retain(|warning| *warning != needed);
-            entry.warnings.push(said);
+            entry.notices.push(Notice::Lasting(said));
         }
     }
 
@@ -343,8 +331,8 @@ impl Host {
 }
 
 /// Notes of the drives of an array that are left out why they are; and says so.
-fn note_left_out(state: &mut State, assembly: &Assembly, array: &str) -> Vec<String> {
-    let mut warnings = Vec::new();
+fn note_left_out(state: &mut State, assembly: &Assembly, array: &str) -> Vec<Notice> {
+    let mut notices = Vec::new();
     for (drive, reason) in &assembly.left_out {
         let told = reason.told(&|drive| {
             let entry = state.drive_at(drive);
@@ -359,14 +347,17 @@ fn note_left_out(state: &mut State, assembly: &Assembly, array: &str) -> Vec<Str
         let way_out = way_out(reason, array, &entry.name);
         let text = format!("drive {} is left out: {told}{way_out}", entry.name);
         tracing::warn!(event = "drive_left_out", array, reason = text, "left out");
-        warnings.push(text);
+        notices.push(Notice::LeftOut {
+            drive: entry.name.clone(),
+            text,
+        });
         entry.role = DriveRole::LeftOut {
             array: assembly.array(),
             member: reason.member(),
             cause: format!("{told}{way_out}"),
         };
     }
-    warnings
+    notices
 }
 
 /// Forgets a stopped array; its drives are free.
@@ -441,7 +432,12 @@ fn of_verdict(object: &str, verdict: &Verdict) -> EngineError {
         Verdict::NeedsForce { .. } | Verdict::Refused { .. } => ErrorKind::Unsafe,
         Verdict::Failed { .. } | Verdict::Startable { .. } => ErrorKind::Degraded,
     };
-    let next = match verdict {
+    error(kind, object, verdict.to_string()).next(what_helps(verdict))
+}
+
+/// What lets an array start that cannot as it is.
+pub(crate) fn what_helps(verdict: &Verdict) -> &'static str {
+    match verdict {
         Verdict::NeedsForce { .. } => {
             "bring its other drives with `garboard drive add`, or give up with --force what only \
              they hold"
@@ -452,6 +448,5 @@ fn of_verdict(object: &str, verdict: &Verdict) -> EngineError {
         Verdict::Refused { .. } => {
             "`garboard drive remove DRIVE --force` takes a drive away, and leaves what is on it"
         }
-    };
-    error(kind, object, verdict.to_string()).next(next)
+    }
 }

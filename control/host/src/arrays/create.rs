@@ -19,7 +19,7 @@ use super::{
     Candidate, created_now, identity_of, level_of, refuse_signatures, sectors_of, write_hole_of,
 };
 use crate::error::{error, late, of_geometry, of_io, of_start};
-use crate::state::{ArrayEntry, DriveRole, Serving};
+use crate::state::{ArrayEntry, DriveRole, Notice, Serving};
 use crate::{Host, found, records};
 
 /// The chunk when nobody says.
@@ -56,7 +56,7 @@ impl Host {
             superblock,
             config: next.clone(),
             serving: Serving::Running,
-            warnings: shared_hardware(&candidates),
+            notices: shared_hardware(&candidates),
             initializing,
             findings: VecDeque::new(),
         };
@@ -313,9 +313,9 @@ fn first_config(
 }
 
 /// Sentences about drives that fail together.
-fn shared_hardware(candidates: &[Candidate]) -> Vec<String> {
+fn shared_hardware(candidates: &[Candidate]) -> Vec<Notice> {
     use std::os::unix::fs::MetadataExt;
-    let mut by_device: std::collections::BTreeMap<u64, Vec<&str>> = Default::default();
+    let mut by_device: std::collections::BTreeMap<u64, Vec<String>> = Default::default();
     for candidate in candidates {
         let info = candidate.drive.info();
         let file = info.kind == drive::DriveKind::File;
@@ -326,15 +326,9 @@ fn shared_hardware(candidates: &[Candidate]) -> Vec<String> {
             by_device
                 .entry(metadata.dev())
                 .or_default()
-                .push(&candidate.name);
+                .push(candidate.name.clone());
         }
     }
     let shared = by_device.into_values().filter(|names| names.len() > 1);
-    let sentence = |names: Vec<&str>| {
-        format!(
-            "drives {} are files of one file system and fail together",
-            names.join(", ")
-        )
-    };
-    shared.map(sentence).collect()
+    shared.map(Notice::Together).collect()
 }

@@ -23,6 +23,7 @@ mod returns;
 mod scrub;
 mod spares;
 mod times;
+mod ways_back;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

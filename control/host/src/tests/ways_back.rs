@@ -1,0 +1,124 @@
+//! What was taken out, stopped or left out by command: every way back is open, and what is said of
+//! it is true of now.
+
+use std::time::Duration;
+
+use control::request::{BackgroundKind, MemberReplace};
+use control::view::{ArrayState, DriveState, JobState};
+use control::{Engine, ErrorKind};
+use drive::Fault;
+
+use super::{Bench, file_at, wait_until};
+
+#[test]
+fn a_stopped_array_takes_back_members_that_were_removed_and_added_again() {
+    let bench = Bench::file_tank();
+    bench.host.stop_array("tank").expect("unused");
+    for name in ["one", "two"] {
+        bench.host.remove_drive(name, true).expect("by force");
+    }
+    let cause = bench.array("tank").cause.expect("one is not enough");
+    assert!(cause.contains("garboard drive add"), "{cause}");
+    bench.refused((ErrorKind::Degraded, "has 1"), |host| {
+        host.start_array("tank", false)
+    });
+    bench.open_file("one").expect("it is back");
+    // It starts as soon as it can, and is still not complete.
+    let tank = bench.array("tank");
+    assert_eq!((tank.state, tank.cause), (ArrayState::Stopped, None));
+    let back = bench.open_file("two").expect("it is back");
+    assert_eq!((back.state, back.member), (DriveState::Member, Some(1)));
+    assert!(bench.array("tank").warnings.is_empty());
+    let started = bench.host.start_array("tank", false).expect("complete");
+    assert_eq!(started.state, ArrayState::Optimal);
+}
+
+#[test]
+fn a_drive_says_who_it_is_without_being_opened_for_good() {
+    let bench = Bench::file_tank();
+    let spec = file_at(&bench.path("two"));
+    let identity = bench.drive("two").identity;
+    // It is open here under its name.
+    assert_eq!(bench.host.identify_drive(&spec).expect("looked"), "");
+    bench.host.remove_drive("two", true).expect("two are left");
+    assert_eq!(bench.host.identify_drive(&spec).expect("looked"), identity);
+    bench.open_file("two").expect("nobody holds it");
+}
+
+#[test]
+fn a_resync_that_was_stopped_goes_on_as_the_same_job_and_is_done() {
+    let bench = Bench::tank();
+    wait_until("the initialization is through", || {
+        let jobs = bench.host.jobs();
+        jobs.iter().all(|job| job.state == JobState::Done)
+    });
+    bench.inject("one", Fault::Delay(Duration::from_millis(10)));
+    let kind = BackgroundKind::Resync;
+    let job = bench.host.start_background("tank", kind).expect("begins");
+    let state = || {
+        let jobs = bench.host.jobs();
+        let own = jobs.iter().find(|other| other.id == job.id);
+        own.expect("kept").state
+    };
+    for _ in 0..2 {
+        bench.host.stop_background("tank", kind).expect("it runs");
+        assert_eq!(state(), JobState::Cancelled);
+        let again = bench.host.start_background("tank", kind).expect("goes on");
+        assert_eq!((again.id, again.state), (job.id, JobState::Running));
+    }
+    bench.host.state().drives["one"].drive.clear_faults();
+    wait_until("it is done", || state() == JobState::Done);
+}
+
+#[test]
+fn warnings_are_those_of_the_members_of_now() {
+    let bench = Bench::file_tank();
+    bench.memory("spare");
+    let together =
+        |names: &str| format!("drives {names} are files of one file system and fail together");
+    assert_eq!(bench.array("tank").warnings, [together("one, two, three")]);
+    bench.host.fail_member("tank", 1).expect("two are left");
+    let replace = MemberReplace {
+        member: 1,
+        drive: "spare".to_owned(),
+        force: false,
+    };
+    bench.host.replace_member("tank", &replace).expect("fits");
+    assert_eq!(bench.array("tank").warnings, [together("one, three")]);
+}
+
+#[test]
+fn a_warning_of_a_drive_that_was_left_out_ends_with_it() {
+    let bench = Bench::file_tank();
+    bench.host.remove_drive("two", true).expect("two are left");
+    bench.host.stop_array("tank").expect("unused");
+    std::fs::copy(bench.path("one"), bench.path("copy")).expect("a copy");
+    bench.open_file("copy").expect("a file");
+    let said = bench.array("tank").warnings.join("\n");
+    assert!(said.contains("drive copy is left out"), "{said}");
+    bench
+        .host
+        .start_array("tank", false)
+        .expect("two are enough");
+    bench.host.remove_drive("copy", false).expect("nobody's");
+    let said = bench.array("tank").warnings.join("\n");
+    assert!(!said.contains("copy"), "{said}");
+}
+
+#[test]
+fn a_member_is_not_removed_without_force_and_the_way_that_is_told_works() {
+    let bench = Bench::file_tank();
+    let refusal = bench.refused((ErrorKind::Busy, "member 1 of array tank"), |host| {
+        host.remove_drive("two", false)
+    });
+    assert!(refusal.next.contains("--force takes it out"), "{refusal}");
+    bench
+        .host
+        .remove_drive("two", true)
+        .expect("as it was told");
+    let refusal = bench.refused((ErrorKind::Busy, "member 0 of array tank"), |host| {
+        host.remove_drive("one", false)
+    });
+    assert!(!refusal.next.contains("--force"), "{refusal}");
+    assert!(refusal.next.contains("array show tank"), "{refusal}");
+}
