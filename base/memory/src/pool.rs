@@ -225,7 +225,7 @@ impl Pool {
 
     #[inline]
     fn check(&self, buffer: &Buffer) {
-        assert_eq!(buffer.pool, self.identity, "a buffer of another pool");
+        assert!(buffer.pool == self.identity, "a buffer of another pool");
     }
 }
 

@@ -69,15 +69,12 @@ impl Segment {
     /// When they are not inside.
     #[inline]
     #[must_use]
+    #[track_caller]
     pub fn part(self, offset: usize, length: usize) -> Segment {
-        let end = offset
-            .checked_add(length)
-            .expect("a part is inside its segment");
-        assert!(
-            end <= self.length,
-            "part {offset}+{length} of a segment of {}",
-            self.length
-        );
+        let inside = offset <= self.length && length <= self.length - offset;
+        if !inside {
+            outside((offset, length), self.length);
+        }
         Segment {
             address: self.address.wrapping_add(offset),
             length,
@@ -90,7 +87,7 @@ impl Segment {
     /// When the lengths differ.
     #[inline]
     pub fn copy_from(self, source: Segment) {
-        assert_eq!(self.length, source.length);
+        assert!(self.length == source.length, "copies are as long");
         // SAFETY: both are mapped (constructor); `copy` allows overlap. A guest may store
         // meanwhile: that is a race on bytes whose value we do not rely on.
         unsafe { ptr::copy(source.address, self.address, self.length) };
@@ -102,7 +99,7 @@ impl Segment {
     /// When the lengths differ.
     #[inline]
     pub fn copy_from_slice(self, source: &[u8]) {
-        assert_eq!(self.length, source.len());
+        assert!(self.length == source.len(), "copies are as long");
         // SAFETY: mapped (constructor); a Rust slice never overlaps a segment (constructor).
         unsafe { ptr::copy_nonoverlapping(source.as_ptr(), self.address, self.length) };
     }
@@ -113,7 +110,7 @@ impl Segment {
     /// When the lengths differ.
     #[inline]
     pub fn copy_to_slice(self, target: &mut [u8]) {
-        assert_eq!(self.length, target.len());
+        assert!(self.length == target.len(), "copies are as long");
         // SAFETY: mapped (constructor); a Rust slice never overlaps a segment (constructor).
         unsafe { ptr::copy_nonoverlapping(self.address, target.as_mut_ptr(), self.length) };
     }
@@ -124,7 +121,7 @@ impl Segment {
     /// When the lengths differ.
     #[must_use]
     pub fn equals(self, other: Segment) -> bool {
-        assert_eq!(self.length, other.length);
+        assert!(self.length == other.length, "as long as each other");
         // SAFETY: both are mapped (constructor); `memcmp` reads bytes and keeps no reference.
         unsafe { libc::memcmp(self.address.cast(), other.address.cast(), self.length) == 0 }
     }
@@ -144,6 +141,14 @@ impl Segment {
         // SAFETY: mapped and writable (constructor).
         unsafe { ptr::write_bytes(self.address, byte, self.length) };
     }
+}
+
+/// Apart, because what a message shows would else be put together for every part.
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn outside((offset, length): (usize, usize), whole: usize) -> ! {
+    panic!("part {offset}+{length} of a segment of {whole}")
 }
 
 /// Starts to bring the cache line of an address into this core's cache; a hint, harmless for any
@@ -242,7 +247,7 @@ impl SegmentList {
             skip = 0;
             left -= take;
         }
-        assert_eq!(left, 0, "a request carries as many bytes as it names");
+        assert!(left == 0, "a request carries as many bytes as it names");
     }
 
     /// Copies bytes from `offset` on into all of `target`.

@@ -26,7 +26,7 @@ impl SegmentSlots {
     /// When the list is lent already.
     #[inline]
     pub fn lend(&mut self, slot: usize, fill: impl FnOnce(&mut Vec<Segment>)) -> SegmentList {
-        assert!(!self.lent[slot], "list {slot} is lent twice");
+        assert!(!self.lent[slot], "a list is lent once");
         self.lent[slot] = true;
         let list = &mut self.lists[slot];
         list.clear();
@@ -57,7 +57,7 @@ impl SegmentSlots {
     /// When the list is not lent.
     #[inline]
     pub fn take_back(&mut self, slot: usize) {
-        assert!(self.lent[slot], "list {slot} was not lent");
+        assert!(self.lent[slot], "a list is taken back once");
         self.lent[slot] = false;
     }
 }

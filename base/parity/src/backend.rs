@@ -62,7 +62,7 @@ impl Backend {
     /// When this CPU lacks the instructions, or the parts of the pass do not fit together.
     #[inline]
     pub(crate) fn run(self, pass: &Pass<'_>) {
-        assert!(self.is_available(), "{self:?} needs another CPU");
+        assert!(self.is_available(), "the CPU has the instructions");
         pass.check();
         match self {
             #[cfg(target_arch = "x86_64")]

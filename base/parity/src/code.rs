@@ -177,12 +177,12 @@ impl Code {
         assert!(column < self.data, "a column of the code");
         assert!(parity.len() <= self.parity, "each row once");
         let length = new.len();
-        assert_eq!(old.len(), length, "old and new content are as long");
+        assert!(old.len() == length, "old and new content are as long");
         for rows in parity.chunks(ROWS) {
             let mut factors = [0; ROWS];
             let mut targets = [Segment::EMPTY; ROWS];
             for (index, &(row, target)) in rows.iter().enumerate() {
-                assert_eq!(target.len(), length, "parity is as long as its change");
+                assert!(target.len() == length, "parity is as long as its change");
                 factors[index] = self.coefficient(row, column);
                 targets[index] = target;
             }

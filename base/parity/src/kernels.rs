@@ -64,7 +64,7 @@ impl Pass<'_> {
             Shape::Rows | Shape::SumAndRows => 1..=ROWS,
         };
         assert!(rows.contains(&self.targets.len()), "rows of a pass");
-        assert_eq!(self.factors.len(), count, "each source has its factors");
+        assert!(self.factors.len() == count, "each source has its factors");
         assert!(self.old.is_empty() || self.old.len() == count);
         assert!(self.bytes.start <= self.bytes.end);
         for list in [self.sources, self.old, self.targets] {

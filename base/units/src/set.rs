@@ -17,10 +17,7 @@ impl RoleSet {
     #[inline]
     #[must_use]
     pub fn range(first: usize, end: usize) -> RoleSet {
-        assert!(
-            first <= end && end <= 64,
-            "roles {first}..{end} are not in a group"
-        );
+        assert!(first <= end && end <= 64, "a group has at most 64 roles");
         let below = |n: usize| if n == 64 { u64::MAX } else { (1u64 << n) - 1 };
         RoleSet(below(end) & !below(first))
     }

@@ -66,9 +66,12 @@ pub struct Geometry {
     chunk_blocks: u32,
     run_stripes: u64,
     rows: u64,
-    /// What every request asks for, computed once: user blocks of a stripe and of the array.
+    /// What every request asks for, computed once: user blocks of a stripe and of the array, and
+    /// the roles.
     stripe_blocks: u32,
     blocks: u64,
+    data_roles: RoleSet,
+    parity_roles: RoleSet,
 }
 
 impl Geometry {
@@ -109,6 +112,8 @@ impl Geometry {
             rows,
             stripe_blocks,
             blocks: stripes * u64::from(stripe_blocks),
+            data_roles: RoleSet::range(0, data),
+            parity_roles: RoleSet::range(data, group_members),
         })
     }
 
@@ -163,14 +168,14 @@ impl Geometry {
     #[inline]
     #[must_use]
     pub fn data_roles(&self) -> RoleSet {
-        RoleSet::range(0, self.data())
+        self.data_roles
     }
 
     /// Roles `k..k + M`.
     #[inline]
     #[must_use]
     pub fn parity_roles(&self) -> RoleSet {
-        RoleSet::range(self.data(), self.group_members())
+        self.parity_roles
     }
 
     /// Blocks of one chunk.
@@ -337,7 +342,7 @@ impl Geometry {
     #[must_use]
     #[inline]
     pub fn locate(&self, block: u64) -> (StripeIndex, u32) {
-        assert!(block < self.blocks(), "block {block} of {}", self.blocks());
+        assert!(block < self.blocks(), "a block is in the array");
         let stripe_blocks = u64::from(self.stripe_blocks());
         let in_stripe = u32::try_from(block % stripe_blocks).expect("below a u32");
         (StripeIndex(block / stripe_blocks), in_stripe)
@@ -414,7 +419,7 @@ impl StripePlaces {
     #[inline]
     #[must_use]
     pub fn member(&self, role: Role) -> MemberIndex {
-        assert!(role.at() < self.members, "{role} of {self:?}");
+        assert!(role.at() < self.members, "a role is below k + M");
         let place = self.turn + role.at();
         let place = if place < self.members {
             place

@@ -50,8 +50,8 @@ impl StripeState {
     #[inline]
     fn readable(&self, k: usize, m: usize) -> RoleSet {
         let all = RoleSet::range(0, k + m);
-        assert!(self.unreadable.covers(self.lost), "{self:?}");
-        assert!(all.covers(self.unreadable), "{self:?} of {k} + {m}");
+        let sound = self.unreadable.covers(self.lost) && all.covers(self.unreadable);
+        assert!(sound, "what is lost is unreadable, and of the stripe");
         all.without(self.unreadable)
     }
 }

@@ -29,7 +29,7 @@ impl<T: Default> Slots<T> {
 
     #[inline(always)]
     pub(crate) fn release(&mut self, slot: u32) {
-        assert!(self.busy[at(slot)], "slot {slot} is released twice");
+        assert!(self.busy[at(slot)], "a slot is released once");
         self.busy[at(slot)] = false;
         self.free.push(slot);
     }

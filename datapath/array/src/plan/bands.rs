@@ -61,10 +61,9 @@ impl<'a> IntoIterator for &'a Bands {
 pub fn bands(chunk_blocks: u32, k: usize, start: u32, blocks: u32) -> Bands {
     let end = start.checked_add(blocks).expect("a range inside a stripe");
     let stripe_blocks = u32::try_from(k).expect("k is at most 64") * chunk_blocks;
-    assert!(
-        blocks > 0 && end <= stripe_blocks,
-        "blocks {start}+{blocks} of a stripe of {stripe_blocks}"
-    );
+    if blocks == 0 || end > stripe_blocks {
+        outside((start, blocks), stripe_blocks);
+    }
     let chunk = |block: u32| usize::try_from(block / chunk_blocks).expect("below 64");
     let (first, last) = (chunk(start), chunk(end - 1));
     let (head, tail) = (start % chunk_blocks, (end - 1) % chunk_blocks + 1);
@@ -85,4 +84,10 @@ pub fn bands(chunk_blocks: u32, k: usize, start: u32, blocks: u32) -> Bands {
     }
     bands.push(high..chunk_blocks, first, last);
     bands
+}
+
+#[cold]
+#[inline(never)]
+fn outside((start, blocks): (u32, u32), stripe_blocks: u32) -> ! {
+    panic!("blocks {start}+{blocks} of a stripe of {stripe_blocks}")
 }

@@ -70,10 +70,8 @@ pub fn plan_write(
 ) -> Result<WritePlan, Beyond> {
     let readable = state.readable(k, m);
     let data = RoleSet::range(0, k);
-    assert!(
-        data.covers(written) && !written.is_empty(),
-        "writes {written:?} of {k} data chunks"
-    );
+    let sound = data.covers(written) && !written.is_empty();
+    assert!(sound, "data chunks are written, one at least");
     let parity = RoleSet::range(k, k + m).without(state.lost);
     let kept = data.without(written);
     let write = written.union(parity).without(state.lost);

@@ -222,6 +222,13 @@ impl Ticket {
     }
 }
 
+/// Apart, because what a message shows would else be put together for every ticket.
+#[cold]
+#[inline(never)]
+fn seeks_nothing(step: Step) -> ! {
+    unreachable!("a ticket seeks room in {step:?}")
+}
+
 impl Shard {
     /// Fills a ticket slot and starts it once its lanes are free.
     pub(super) fn begin_ticket(
@@ -419,7 +426,7 @@ impl Shard {
             (Step::ReadRoom, _) => (Operation::Read, Step::Reading),
             (Step::WriteRoom, Kind::Clear) => (Operation::WriteZeroes, Step::Writing),
             (Step::WriteRoom, _) => (Operation::Write, Step::Writing),
-            (other, _) => unreachable!("ticket {slot} seeks room in {other:?}"),
+            (other, _) => seeks_nothing(other),
         };
         let count = self.count_transfers(slot, operation);
         if !self.can_issue(count, io) {
@@ -433,7 +440,7 @@ impl Shard {
         ticket.errors = RoleSet::EMPTY;
         ticket.pending = u32::try_from(count).expect("three bands of 64 roles");
         let issued = self.issue_transfers(slot, operation, io);
-        assert_eq!(issued, count);
+        assert!(issued == count, "what was counted is issued");
         if count == 0 {
             self.writes_done(slot, io);
         }

@@ -67,7 +67,7 @@ impl<A> Cells<A> {
 
     #[inline(always)]
     fn at(&self, index: usize) -> &A {
-        assert!(index < self.count, "word {index} of {}", self.count);
+        assert!(index < self.count, "a word is in its table");
         let word = self.memory.address().cast::<A>().wrapping_add(index);
         // SAFETY: inside and aligned (checked by `new` and above); mapped as long as `self` is
         // used, by the promise of the segment's constructor. Others may store at any moment: the

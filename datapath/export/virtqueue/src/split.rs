@@ -263,7 +263,7 @@ impl Split {
     #[inline(always)]
     pub(crate) fn push(&mut self, head: Head, written: u32) {
         let was = std::mem::replace(&mut self.in_flight[head.at()], false);
-        assert!(was, "head {} is answered once", head.0);
+        assert!(was, "a head is answered once");
         let at = 2 * usize::from(self.next_used & (self.size - 1));
         let elements = &self.used_elements;
         elements.store(at, u32::from(head.0), Ordering::Relaxed);
