@@ -75,15 +75,19 @@ pub fn object<T: Named>(name: &str) -> String {
     format!("{} {name}", T::KIND)
 }
 
+/// Whether `key` is its name or its uuid.
+pub(crate) fn is_named<T: Named>(object: &T, key: &str) -> bool {
+    object.name() == key || Uuid::try_parse(key).is_ok_and(|uuid| uuid == object.uuid())
+}
+
 /// The object that `key` names, by name or by uuid.
 ///
 /// # Errors
 /// `NotFound`, with the command that lists what is there.
 pub fn find<T: Named>(objects: Vec<T>, key: &str) -> Answer<T> {
-    let uuid = Uuid::try_parse(key).ok();
     objects
         .into_iter()
-        .find(|candidate| candidate.name() == key || Some(candidate.uuid()) == uuid)
+        .find(|candidate| is_named(candidate, key))
         .ok_or_else(|| {
             let object = object::<T>(&key.escape_debug().to_string());
             let kind = T::KIND;
@@ -106,31 +110,43 @@ pub enum Create<T> {
 }
 
 /// Decides whether a create makes something new. With a uuid a create is idempotent: the same
-/// uuid and `same` shape is the same create again.
+/// uuid and name is the same create again, unless `differs` names what is not as it was.
 ///
 /// # Errors
-/// `Exists` when the name or the uuid is another object's; `Invalid` for a name that is none.
+/// `Exists` when the name or the uuid is another object's, or something differs; `Invalid` for a
+/// name that is none.
 pub fn create<T: Named>(
     objects: Vec<T>,
     name: &str,
     uuid: Option<Uuid>,
-    same: impl Fn(&T) -> bool,
+    differs: impl Fn(&T) -> Vec<&'static str>,
 ) -> Answer<Create<T>> {
     let invalid = |message| EngineError::new(ErrorKind::Invalid, object::<T>(""), message);
     check_name(name).map_err(|message| invalid(message).next("choose another name"))?;
     for candidate in objects {
         let same_uuid = Some(candidate.uuid()) == uuid;
-        if same_uuid && candidate.name() == name && same(&candidate) {
+        let again = same_uuid && candidate.name() == name;
+        let differs = if again {
+            differs(&candidate)
+        } else {
+            Vec::new()
+        };
+        if again && differs.is_empty() {
             return Ok(Create::There(candidate));
         }
-        let (taken, next) = if same_uuid {
+        let (taken, next) = if again {
             (
-                format!("uuid {} is another {}'s", candidate.uuid(), T::KIND),
+                format!("it is there already, with another {}", differs.join(", ")),
+                "repeat the command as it was, or give another name and uuid",
+            )
+        } else if same_uuid {
+            (
+                format!("it has the uuid {} already", candidate.uuid()),
                 "use another uuid",
             )
         } else if candidate.name() == name {
             (
-                format!("there is a {} of this name", T::KIND),
+                "there is one of this name already".to_owned(),
                 "choose another name",
             )
         } else {
@@ -140,4 +156,10 @@ pub fn create<T: Named>(
         return Err(EngineError::new(ErrorKind::Exists, object, taken).next(next));
     }
     Ok(Create::New(uuid.unwrap_or_else(Uuid::new_v4)))
+}
+
+/// The names of what differs.
+pub(crate) fn differing<const N: usize>(same: [(&'static str, bool); N]) -> Vec<&'static str> {
+    let differs = same.into_iter().filter(|(_, same)| !same);
+    differs.map(|(name, _)| name).collect()
 }

@@ -389,7 +389,7 @@ pub struct ArrayModify {
     /// Background work makes room when guests see more than this.
     pub latency_target_us: Option<u64>,
     /// How long requests wait for members that the array cannot do without, before they fail; in
-    /// whole seconds, rounded up. 0: they fail at once.
+    /// whole seconds. 0: they fail at once.
     pub hold_timeout_ms: Option<u64>,
     /// The most that a scrub may take, in user bytes per second; 0: as the background goes.
     pub scrub_rate_bytes_per_second: Option<u64>,

@@ -131,11 +131,14 @@ impl Given {
     /// `NotFound` when it cannot be read, `Invalid` with the line when it is wrong.
     pub fn read(path: &Path) -> Answer<Given> {
         let object = || format!("config {}", path.display());
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| EngineError::new(ErrorKind::NotFound, object(), error.to_string()))?;
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            EngineError::new(ErrorKind::NotFound, object(), error.to_string())
+                .next("give the path of a TOML file that can be read")
+        })?;
         toml::from_str(&text).map_err(|error| {
             let message = error.to_string().trim_end().to_owned();
             EngineError::new(ErrorKind::Invalid, object(), message)
+                .next("`garboard serve --help` names the settings")
         })
     }
 
@@ -279,9 +282,11 @@ mod tests {
             std::fs::write(&path, wrong).expect("written");
             let error = Given::read(&path).expect_err(wrong);
             assert_eq!(error.kind, ErrorKind::Invalid, "{wrong}");
+            assert_ne!(error.next, "", "{wrong}");
         }
         let error = Given::read(&folder.path().join("none")).expect_err("no file");
         assert_eq!(error.kind, ErrorKind::NotFound);
+        assert_ne!(error.next, "");
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod cpus;
 mod drives;
 mod host;
 mod kernel;
+pub(crate) mod space;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -136,6 +137,7 @@ pub(crate) fn examine(tree: &Tree, ring: &RingAnswer, known: Option<&Known>) -> 
     findings.extend(drives::findings(tree, &devices, known));
     if let Some(known) = known {
         findings.extend(arrays::findings(tree, known));
+        findings.extend(space::findings(tree, &known.drives));
     }
     findings.sort_by_key(|finding| finding.severity);
     findings

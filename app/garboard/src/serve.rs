@@ -150,7 +150,10 @@ where
     let begin = move || -> Answer<Arc<Control>> {
         let wanted = Wanted::open(&settings.state_dir)?;
         control::service::held::begin(&settings.state_dir, &wanted);
-        let engine = build(&settings).map_err(|error| internal(&format!("{error:#}")))?;
+        let engine = build(&settings).map_err(|error| {
+            let said = error.downcast::<EngineError>();
+            said.unwrap_or_else(|error| internal(&format!("{error:#}")))
+        })?;
         let control = Control::new(engine, wanted, settings.runtime_dir);
         control.restore()?;
         Ok(Arc::new(control))

@@ -170,3 +170,23 @@ fn a_forced_start_is_asked_about_only_where_force_is_needed() {
     let (status, error) = say(&bed, &["array", "start", "a", "--force"], None);
     assert_eq!(status, 0, "nothing is lost, so nothing is asked: {error}");
 }
+
+#[test]
+fn nobody_is_asked_about_what_is_refused() {
+    let bed = bed();
+    let create = ["array", "create", "a", "--level", "5", "--drives", "d0,d1"];
+    assert_eq!(say(&bed, &create, None).0, 0);
+    bed.host.sign("file:/2", "an ext4 file system");
+    for refused in [
+        &["drive", "wipe", "d0", "--force"][..],
+        &["drive", "wipe", "d2"],
+        &["array", "fail", "a", "--member", "9"],
+    ] {
+        let (status, error) = say(&bed, refused, Some("y\n"));
+        assert_eq!(status, 1, "{refused:?}: {error}");
+        assert!(!error.contains("Go on?"), "{refused:?}: {error}");
+    }
+    let (status, error) = say(&bed, &["drive", "wipe", "d2", "--force"], Some("y\n"));
+    assert_eq!(status, 0, "{error}");
+    assert!(error.contains("Go on?"), "{error}");
+}

@@ -189,3 +189,21 @@ fn an_export_without_wishes_has_small_blocks_but_on_level_0_those_of_its_array_a
         4096
     );
 }
+
+#[test]
+fn a_cpu_that_is_not_here_is_told_once_and_with_a_way_out() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_garboard"))
+        .args(["serve", "--cores", "4095", "--state-dir"])
+        .arg(folder.path())
+        .arg("--socket")
+        .arg(folder.path().join("api.sock"))
+        .output()
+        .expect("it runs");
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8_lossy(&output.stderr);
+    let told = error.lines().find(|line| line.starts_with("error: "));
+    let told = told.expect("an error");
+    assert_eq!(told.matches("engine: ").count(), 1, "{told}");
+    assert!(told.contains("--cores LIST"), "{told}");
+}

@@ -37,7 +37,13 @@ pub(crate) struct Candidate {
 impl Host {
     pub(crate) fn do_stop_array(&self, name: &str) -> Answer<ArrayView> {
         let object = format!("array {name}");
-        let (index, uuid) = self.running(name)?;
+        let (index, uuid) = self.running(name).map_err(|refused| {
+            if refused.kind == ErrorKind::Busy {
+                refused.next("nothing is to be done: it serves nobody")
+            } else {
+                refused
+            }
+        })?;
         self.refuse_exported(&object, uuid)?;
         let stopped = self.engine.stop_array(index);
         if matches!(stopped, Err(StartError::Late)) {

@@ -61,7 +61,10 @@ pub(crate) fn of_open(name: &str, open: &OpenError) -> EngineError {
         | OpenErrorKind::Unsupported => "choose another drive or size",
         OpenErrorKind::Io => "the kernel's log may say more",
     };
-    said(kind, format!("drive {name}"), &open.to_string(), next)
+    // It is about a drive, as the object says already.
+    let text = open.to_string();
+    let text = text.strip_prefix("drive ").unwrap_or(&text);
+    said(kind, format!("drive {name}"), text, next)
 }
 
 pub(crate) fn of_io(object: String, doing: &str, source: &std::io::Error) -> EngineError {

@@ -136,7 +136,9 @@ impl Host {
             room: tuning.room,
             patience: tuning.patience,
         });
-        let engine = engine.map_err(|start| failed(start.to_string()))?;
+        let engine = engine.map_err(|start| {
+            failed(start.to_string()).next("`garboard serve --cores LIST` names CPUs of this host")
+        })?;
         let events = engine.take_events().expect("nobody has taken them");
         let (session_events, told) = channel();
         let host = Arc::new_cyclic(|myself| Host {

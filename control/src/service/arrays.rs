@@ -13,7 +13,7 @@ use crate::request::{
 };
 use crate::scrub::{ScrubBody, ScrubView};
 use crate::spares::SpareOf;
-use crate::view::{ArrayView, DriveView, FoundArray, JobKind, JobView};
+use crate::view::{ArrayView, DriveView, FoundArray, JobKind, JobView, MemberView};
 use crate::wanted::Change;
 use crate::{Answer, EngineError, ErrorKind};
 
@@ -40,10 +40,33 @@ impl Control {
     /// As [`crate::Engine::create_array`].
     pub fn create_array(&self, body: ArrayCreateBody) -> Answer<ArrayView> {
         let _changing = self.change();
-        let same = |array: &ArrayView| {
-            array.level == body.level && array.members.len() == body.drives.len()
+        let all = self.drives()?;
+        let differs = |array: &ArrayView| {
+            let fills = |(place, key): (&MemberView, &String)| {
+                let named = all.iter().find(|drive| name::is_named(*drive, key));
+                // A place that nobody fills now may have been that drive's.
+                let name = place.drive.as_ref();
+                name.is_none_or(|name| named.is_some_and(|drive| drive.name == *name))
+            };
+            let options = &body.options;
+            let drives = array.members.len() == body.drives.len()
+                && array.members.iter().zip(&body.drives).all(fills);
+            name::differing([
+                ("level", array.level == body.level),
+                ("set of drives", drives),
+                ("chunk", is_or_open(options.chunk_bytes, array.chunk_bytes)),
+                ("parity", is_or_open(options.parity, array.parity)),
+                (
+                    "group size",
+                    is_or_open(options.group_size, array.group_size),
+                ),
+                (
+                    "block size",
+                    is_or_open(options.block_bytes, array.block_bytes),
+                ),
+            ])
         };
-        let uuid = match name::create(self.arrays(), &body.name, body.uuid, same)? {
+        let uuid = match name::create(self.arrays(), &body.name, body.uuid, differs)? {
             Create::There(array) => return Ok(array),
             Create::New(uuid) => uuid,
         };
@@ -232,6 +255,14 @@ impl Control {
             let object = name::object::<ArrayView>(&array.name);
             return Err(invalid(object, "nothing is to be changed").next("name an option"));
         }
+        if let Some(timeout) = modify.hold_timeout_ms
+            && timeout % 1000 != 0
+        {
+            let object = name::object::<ArrayView>(&array.name);
+            let message = format!("a hold timeout of {timeout} ms: it is in whole seconds");
+            let (less, more) = (timeout / 1000 * 1000, timeout.div_ceil(1000) * 1000);
+            return Err(invalid(object, message).next(format!("give {less} or {more}")));
+        }
         self.engine.modify_array(&array.name, modify)
     }
 
@@ -346,6 +377,11 @@ impl Control {
             .filter(|job| job.array == array.name && of_kind(job))
             .collect())
     }
+}
+
+/// Whether it is as wished, or nothing was wished.
+fn is_or_open<T: PartialEq>(wished: Option<T>, is: T) -> bool {
+    wished.is_none_or(|wished| wished == is)
 }
 
 /// Checks what can be checked without knowing the drives.

@@ -65,8 +65,9 @@ impl Control {
         {
             return self.reopen(gone, &body.spec);
         }
-        let same = |drive: &DriveView| drive.spec.kept() == body.spec.kept();
-        let uuid = match name::create(drives, &name, body.uuid, same)? {
+        let differs =
+            |drive: &DriveView| name::differing([("place", drive.spec.kept() == body.spec.kept())]);
+        let uuid = match name::create(drives, &name, body.uuid, differs)? {
             Create::There(drive) => return Ok(drive),
             Create::New(uuid) => uuid,
         };

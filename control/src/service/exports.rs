@@ -64,14 +64,37 @@ impl Control {
         let _changing = self.change();
         let volume = self.volume(&body.volume)?;
         let name = body.name.clone().unwrap_or_else(|| volume.name.clone());
-        let same = |export: &ExportView| export.volume == volume.name;
-        let uuid = match name::create(self.exports()?, &name, body.uuid, same)? {
+        let socket = self.socket(&name, &body)?;
+        let wishes = wishes(&name, &volume, &body)?;
+        let wanted = self.wanted.state()?.exports;
+        let differs = |export: &ExportView| {
+            let Some(was) = wanted.get(&export.name).map(|wanted| &wanted.create) else {
+                return Vec::new();
+            };
+            let own =
+                |socket: &ExportSocket| (socket.owner.clone(), socket.group.clone(), socket.mode);
+            let path = body.socket.is_none() || was.socket.path == socket.path;
+            name::differing([
+                ("volume", export.volume == volume.name),
+                ("socket", path && own(&was.socket) == own(&socket)),
+                ("number of queues", was.wishes.queues == wishes.queues),
+                ("queue size", was.wishes.queue_size == wishes.queue_size),
+                ("block size", was.wishes.block_bytes == wishes.block_bytes),
+                ("serial", was.wishes.serial == wishes.serial),
+                ("list of cores", was.cores == body.cores),
+                ("access", was.access == body.access),
+                ("sharing", was.sharing == body.sharing),
+                (
+                    "way with guest memory",
+                    was.guest_memory == body.guest_memory,
+                ),
+            ])
+        };
+        let uuid = match name::create(self.exports()?, &name, body.uuid, differs)? {
             Create::There(export) => return Ok(export),
             Create::New(uuid) => uuid,
         };
         self.refuse_beside_held(&name::object::<ExportView>(&name), volume.uuid)?;
-        let socket = self.socket(&name, &body)?;
-        let wishes = wishes(&name, &volume, &body)?;
         let mut create = ExportCreate {
             name,
             uuid,

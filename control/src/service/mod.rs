@@ -201,7 +201,7 @@ fn count<T>(objects: &[T], attention: impl Fn(&T) -> bool) -> Count {
 
 /// A refusal of a call that contradicts itself.
 fn invalid(object: impl Into<String>, message: impl Into<String>) -> EngineError {
-    EngineError::new(ErrorKind::Invalid, object, message)
+    EngineError::new(ErrorKind::Invalid, object, message).next("give one that fits")
 }
 
 #[cfg(test)]

@@ -36,12 +36,17 @@ impl Control {
     pub fn create_volume(&self, body: VolumeCreateBody) -> Answer<VolumeView> {
         let _changing = self.change();
         let array = self.array(&body.array)?.name;
-        let same = |volume: &VolumeView| {
-            volume.array == array
-                && volume.size_bytes == body.size_bytes
-                && volume.stable_buffers == body.stable_buffers
+        let differs = |volume: &VolumeView| {
+            name::differing([
+                ("array", volume.array == array),
+                ("size", volume.size_bytes == body.size_bytes),
+                (
+                    "stable buffers",
+                    volume.stable_buffers == body.stable_buffers,
+                ),
+            ])
         };
-        let uuid = match name::create(self.volumes(), &body.name, body.uuid, same)? {
+        let uuid = match name::create(self.volumes(), &body.name, body.uuid, differs)? {
             Create::There(volume) => return Ok(volume),
             Create::New(uuid) => uuid,
         };

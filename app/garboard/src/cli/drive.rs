@@ -8,6 +8,7 @@ use control::view::{DriveState, DriveView};
 use uuid::Uuid;
 
 use super::Yes;
+use crate::doctor::{Tree, space};
 use crate::output::{Row, or_dash, size, word};
 use crate::session::{Question, Session};
 
@@ -78,6 +79,7 @@ impl Drive {
                 if let Some(signature) = &drive.signature {
                     session.remark(&format!("drive {} carries {signature}", drive.name));
                 }
+                warn_of_space(session, &drive);
                 let mut sentence =
                     format!("drive {} added, {}", drive.name, size(drive.size_bytes));
                 if let (DriveState::Member, Some(array), Some(member)) =
@@ -113,11 +115,19 @@ impl Drive {
             }
             Drive::Wipe { name, force, yes } => {
                 let drive: DriveView = session.get(&path(&name))?;
-                session.confirm(
-                    &question(&drive, "this erases what is on the drive"),
-                    yes.yes,
-                )?;
-                let body = ForceBody { force };
+                // Nobody is asked about what is refused. Without force nothing known is erased,
+                // should it not be refused after all.
+                let refused =
+                    drive.state == DriveState::Member || (drive.signature.is_some() && !force);
+                if !refused {
+                    session.confirm(
+                        &question(&drive, "this erases what is on the drive"),
+                        yes.yes,
+                    )?;
+                }
+                let body = ForceBody {
+                    force: force && !refused,
+                };
                 let wiped: DriveView =
                     session.post(&format!("{}/wipe", path(&drive.name)), &body)?;
                 session.done(&wiped, &format!("drive {} wiped", wiped.name))
@@ -136,6 +146,26 @@ impl Drive {
 
 fn path(key: &str) -> String {
     format!("/v1/drives/{key}")
+}
+
+/// Says when a file may grow beyond what its file system has, together with the others there.
+fn warn_of_space(session: &mut Session<'_, '_>, drive: &DriveView) {
+    // A remark at most: the drive is added.
+    let Ok(drives) = session.get::<Vec<DriveView>>("/v1/drives") else {
+        return;
+    };
+    let Some(at) = drives.iter().position(|other| other.name == drive.name) else {
+        return;
+    };
+    let tree = Tree::new("/".into());
+    // Its file system is the one whose findings it is in.
+    let with = space::findings(&tree, &drives);
+    let mut others = drives;
+    others.remove(at);
+    let without = space::findings(&tree, &others);
+    for finding in with.iter().filter(|finding| !without.contains(finding)) {
+        session.remark(&format!("warning: {}", finding.found));
+    }
 }
 
 fn question(drive: &DriveView, what: &str) -> Question {

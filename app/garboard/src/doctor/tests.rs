@@ -610,6 +610,38 @@ fn files_of_one_file_system_are_one_device() {
 }
 
 #[test]
+fn files_that_promise_more_than_their_file_system_has_are_told_together() {
+    let host = Host::sound();
+    for number in 0..2 {
+        host.write(&format!("srv/{number}.img"), "");
+    }
+    let file = |number| {
+        let path = format!("/srv/{number}.img").into();
+        let spec = DriveSpec::File {
+            path,
+            size_bytes: None,
+            create: false,
+        };
+        DriveView {
+            size_bytes: 1 << 40,
+            ..drive(number, spec)
+        }
+    };
+    // The last is not there, and takes nothing.
+    let known = engine(&[2], vec![file(0), file(1), file(9)]);
+    let finding = host.finds("space", Some(&known));
+    assert_eq!(finding.severity, Severity::Warning);
+    assert_eq!(finding.subject, "drives d0, d1");
+    let text = "d0, d1 may still take 2TiB of the file system of /srv, which has ";
+    assert!(finding.found.starts_with(text), "{}", finding.found);
+    let mut small = known;
+    for drive in &mut small.drives {
+        drive.size_bytes = 4096;
+    }
+    assert!(!host.complaints(Some(&small)).contains(&"space"));
+}
+
+#[test]
 fn arrays_say_what_they_would_lose() {
     let host = Host::sound();
     for number in 0..4 {

@@ -37,7 +37,7 @@ impl Tree {
         (processor, release.map(|release| format!("Linux {release}")))
     }
 
-    fn at(&self, path: &str) -> PathBuf {
+    pub(super) fn at(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
 

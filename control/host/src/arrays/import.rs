@@ -83,7 +83,12 @@ impl Host {
         };
         let matching: Vec<&FoundArray> = found.iter().filter(wanted).collect();
         let array = match matching.as_slice() {
-            [] => return Err(not_found("array", &import.array)),
+            [] => {
+                let text = "no array of this name or uuid lies where it was looked for";
+                return Err(error(ErrorKind::NotFound, object, text).next(
+                    "`garboard array import` lists what does; `--search SPEC` looks elsewhere",
+                ));
+            }
             [array] => *array,
             several => {
                 let text = format!("{} arrays have this name", several.len());

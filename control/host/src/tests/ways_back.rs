@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use control::request::{BackgroundKind, MemberReplace};
+use control::request::{ArrayImport, BackgroundKind, DriveAdd, MemberReplace};
 use control::view::{ArrayState, DriveState, JobState};
 use control::{Engine, ErrorKind};
 use drive::Fault;
+use uuid::Uuid;
 
 use super::{Bench, file_at, wait_until};
 
@@ -121,4 +122,31 @@ fn a_member_is_not_removed_without_force_and_the_way_that_is_told_works() {
     });
     assert!(!refusal.next.contains("--force"), "{refusal}");
     assert!(refusal.next.contains("array show tank"), "{refusal}");
+}
+
+#[test]
+fn the_way_out_is_told_of_what_was_refused_not_of_something_else() {
+    let bench = Bench::file_tank();
+    let import = ArrayImport {
+        array: "nosuch".to_owned(),
+        specs: Vec::new(),
+        force: false,
+    };
+    let refusal = bench.refused((ErrorKind::NotFound, "array nosuch"), |host| {
+        host.import_array(&import)
+    });
+    assert!(refusal.next.contains("garboard array import"), "{refusal}");
+    let refusal = bench.refused((ErrorKind::NotFound, "drive nine"), |host| {
+        host.add_drive(&DriveAdd {
+            name: "nine".to_owned(),
+            uuid: Uuid::new_v4(),
+            spec: file_at(&bench.path("nine")),
+        })
+    });
+    assert!(!refusal.message.starts_with("drive"), "{refusal}");
+    bench.host.stop_array("tank").expect("unused");
+    let refusal = bench.refused((ErrorKind::Busy, "not started"), |host| {
+        host.stop_array("tank")
+    });
+    assert!(!refusal.next.contains("array start"), "{refusal}");
 }

@@ -39,3 +39,70 @@ fn an_array_that_was_stopped_forgotten_and_imported_starts_with_the_next_engine(
     let array = bed.control().array("a").expect("found");
     assert_eq!(array.state, ArrayState::Optimal);
 }
+
+/// What a repeated create is refused with.
+fn told<T: std::fmt::Debug>(answer: Answer<T>) -> String {
+    let refused = answer.expect_err("something differs");
+    assert_eq!(refused.kind, ErrorKind::Exists, "{refused}");
+    refused.message
+}
+
+#[test]
+fn a_create_that_is_repeated_with_other_options_names_them() {
+    let bed = Bed::full();
+    let control = bed.control();
+    let uuid = Some(Uuid::from_u128(78));
+    let repeated = |other: &dyn Fn(&mut ExportCreateBody)| {
+        let mut body = export("v");
+        body.uuid = uuid;
+        other(&mut body);
+        control.create_export(body)
+    };
+    repeated(&|_| ()).expect("made");
+    repeated(&|_| ()).expect("made already");
+    let there = "it is there already, with another ";
+    let read_only = repeated(&|body| body.access = Access::ReadOnly);
+    assert_eq!(told(read_only), format!("{there}access"));
+    let queues = repeated(&|body| {
+        body.queues = Some(3);
+        body.mode = Some("0600".into());
+    });
+    assert_eq!(told(queues), format!("{there}socket, number of queues"));
+
+    let mut body = array("a", &["d0", "d1", "d2", "d3"]);
+    body.uuid = Some(control.array("a").expect("there").uuid);
+    control.create_array(body.clone()).expect("made already");
+    body.drives.swap(1, 2);
+    body.options.chunk_bytes = Some(128 << 10);
+    let other = control.create_array(body);
+    assert_eq!(told(other), format!("{there}set of drives, chunk"));
+
+    control.add_drive(drive("file:/5")).expect("blank");
+    let pool = |drive: &str| crate::body::PoolCreateBody {
+        name: "p".into(),
+        uuid,
+        drives: vec![drive.into()],
+        arrays: Vec::new(),
+        force: false,
+    };
+    control.create_pool(&pool("d4")).expect("made");
+    control.create_pool(&pool("d4")).expect("made already");
+    let other = control.create_pool(&pool("d5"));
+    assert_eq!(told(other), format!("{there}drives"));
+}
+
+#[test]
+fn a_hold_timeout_is_not_rounded_in_silence() {
+    let bed = Bed::full();
+    let modify = |timeout| {
+        let modify = ArrayModify {
+            hold_timeout_ms: Some(timeout),
+            ..ArrayModify::default()
+        };
+        bed.control().modify_array("a", &modify)
+    };
+    modify(2000).expect("whole seconds");
+    let refused = modify(1500).expect_err("half a second");
+    assert_eq!(refused.kind, ErrorKind::Invalid);
+    assert_eq!(refused.next, "give 1000 or 2000");
+}

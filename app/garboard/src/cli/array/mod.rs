@@ -7,7 +7,7 @@ mod spare;
 
 use control::body::{ArrayCreateBody, FindBody, ForceBody, ImportBody, ReplaceBody};
 use control::request::{ArrayModify, ArrayOptions, WriteHole};
-use control::view::{ArrayView, DriveView, FoundArray, JobView};
+use control::view::{ArrayView, DriveView, FoundArray, JobKind, JobView};
 use control::{Answer, ErrorKind};
 
 use super::drive;
@@ -115,7 +115,8 @@ impl Create {
         }
         let array: ArrayView = session.post("/v1/arrays", &body)?;
         session.warn(&array.warnings);
-        finish(session, array, self.wait, |array| {
+        let jobs = array.jobs.clone();
+        finish(session, array, (&jobs, self.wait), |array| {
             format!(
                 "array {} created, {} for volumes",
                 array.name,
@@ -125,15 +126,15 @@ impl Create {
     }
 }
 
-/// Waits for the array's jobs when asked, and says what came of it.
+/// Waits for these jobs of the array when asked, and says what came of it.
 fn finish(
     session: &mut Session<'_, '_>,
     array: ArrayView,
-    wait: bool,
+    (jobs, wait): (&[u64], bool),
     sentence: impl Fn(&ArrayView) -> String,
 ) -> Answer<()> {
-    let array = if wait && !array.jobs.is_empty() {
-        progress::wait(session, &array.jobs)?;
+    let array = if wait && !jobs.is_empty() {
+        progress::wait(session, jobs)?;
         session.get(&path(&array.name))?
     } else {
         array
@@ -225,7 +226,14 @@ impl Fail {
             what: format!("this excludes member {}", self.member),
             touched: touched(session, &array)?,
         };
-        session.confirm(&question, self.yes.yes)?;
+        // What is not there is refused, and nobody is asked about it.
+        if array
+            .members
+            .iter()
+            .any(|place| place.member == self.member)
+        {
+            session.confirm(&question, self.yes.yes)?;
+        }
         let fail = format!("{}/members/{}/fail", path(&array.name), self.member);
         let array: ArrayView = session.post(&fail, &NoBody {})?;
         let state = word(&array.state);
@@ -255,9 +263,18 @@ impl Replace {
             force: self.force,
         };
         let array: ArrayView = session.post(&replace, &body)?;
-        finish(session, array, self.wait, |array| {
+        let mut rebuilds = Vec::new();
+        for &id in &array.jobs {
+            let job: JobView = session.get(&format!("/v1/jobs/{id}"))?;
+            // A scrub of the array may run beside it, and waits.
+            if job.kind != JobKind::Scrub {
+                rebuilds.push(id);
+            }
+        }
+        finish(session, array, (&rebuilds, self.wait), |array| {
             let (name, state) = (&array.name, word(&array.state));
-            let jobs: Vec<String> = array.jobs.iter().map(ToString::to_string).collect();
+            let running = rebuilds.iter().filter(|id| array.jobs.contains(id));
+            let jobs: Vec<String> = running.map(ToString::to_string).collect();
             match jobs.join(", ") {
                 none if none.is_empty() => {
                     format!("member {member} of array {name} replaced; {state}")
