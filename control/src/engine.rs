@@ -133,12 +133,18 @@ pub trait Engine: Send + Sync + 'static {
     /// `Unsafe` when the array would not survive; `NotFound` when there is no such member.
     fn fail_member(&self, name: &str, member: u16) -> Answer<ArrayView>;
 
-    /// Gives a place that is missing or failed a free drive and begins the rebuild.
+    /// Gives a place that is missing or failed a free drive and begins the rebuild. A place that
+    /// a drive fills keeps it while the other drive becomes a copy of it, see
+    /// [`Engine::tend_copies`].
     ///
     /// # Errors
-    /// `Busy` when the place is taken by a good drive or the drive is not free, `Unsafe` when the
+    /// `Busy` when the drive is not free or another member is being copied, `Unsafe` when the
     /// drive carries a signature and not `force`, `Full` when it is too small.
     fn replace_member(&self, name: &str, replace: &MemberReplace) -> Answer<ArrayView>;
+
+    /// Puts copies of members that are made in their places. Whether there was one. Called once a
+    /// second.
+    fn tend_copies(&self) -> bool;
 
     /// Begins background work on a started array.
     ///

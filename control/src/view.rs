@@ -454,6 +454,8 @@ pub enum JobKind {
     Resync,
     /// Everything is read and compared.
     Scrub,
+    /// A drive becomes a copy of a member, to take its place.
+    Copy,
 }
 
 /// How far a job is.

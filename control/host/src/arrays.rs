@@ -1,6 +1,7 @@
 //! Arrays by name: stopped, destroyed, changed and listed, and what all of that shares.
 
 pub(crate) mod assemble;
+pub(crate) mod copy;
 mod create;
 mod import;
 mod members;
@@ -45,6 +46,9 @@ impl Host {
             }
         })?;
         self.refuse_exported(&object, uuid)?;
+        if let Some((job, _)) = self.copy_of(uuid) {
+            self.stop_copy(job);
+        }
         let stopped = self.engine.stop_array(index);
         if matches!(stopped, Err(StartError::Late)) {
             return Err(late(object));
@@ -81,6 +85,9 @@ impl Host {
             };
             return Err(error(ErrorKind::Unsafe, object, text).next("delete them, or say --force"));
         }
+        if let Some((job, _)) = self.copy_of(uuid) {
+            self.stop_copy(job);
+        }
         if self.engine.array_state(index).is_some() {
             // Whether the clean mark could be written does not matter any more, but what is on its
             // way must land before the drives are anybody else's.
@@ -95,7 +102,7 @@ impl Host {
                 DriveRole::Member { array, .. } | DriveRole::LeftOut { array, .. } => {
                     *array == uuid
                 }
-                DriveRole::Free => false,
+                DriveRole::Free | DriveRole::Copy { .. } => false,
             };
             let drives = state.drives.values().filter(|entry| own(&entry.role));
             drives
@@ -130,7 +137,7 @@ impl Host {
                 DriveRole::Member { array, .. } | DriveRole::LeftOut { array, .. } => {
                     *array == entry.uuid
                 }
-                DriveRole::Free => false,
+                DriveRole::Free | DriveRole::Copy { .. } => false,
             };
             if own {
                 drive.role = DriveRole::Free;
@@ -198,13 +205,19 @@ impl Host {
                 let text = format!("drive {name} is {member} of array {owner}");
                 return Err(error(ErrorKind::Busy, object, text).next("choose a free drive"));
             }
+            if let DriveRole::Copy { member, job, .. } = entry.role {
+                let text = format!("drive {name} becomes a copy of {member} (job {job})");
+                return Err(error(ErrorKind::Busy, object, text).next(format!(
+                    "choose a free drive, or `garboard job cancel {job}`"
+                )));
+            }
             candidates.push(Candidate {
                 name: name.clone(),
                 index: entry.index,
                 drive: Arc::clone(&entry.drive),
                 left_out: match &entry.role {
                     DriveRole::LeftOut { cause, .. } => Some(cause.clone()),
-                    DriveRole::Free | DriveRole::Member { .. } => None,
+                    DriveRole::Free | DriveRole::Copy { .. } | DriveRole::Member { .. } => None,
                 },
             });
         }

@@ -215,6 +215,11 @@ impl Host {
                 .ok_or_else(|| not_found("drive", name))?;
             (entry.role.clone(), Arc::clone(&entry.drive), entry.index)
         };
+        if let DriveRole::Copy { member, job, .. } = role {
+            let text = format!("it becomes a copy of {member}");
+            let next = format!("`garboard job cancel {job}` first");
+            return Err(error(ErrorKind::Busy, object, text).next(next));
+        }
         let (DriveRole::Member { array, .. } | DriveRole::LeftOut { array, .. }) = role else {
             self.close(name);
             return Ok(());
@@ -277,7 +282,7 @@ impl Host {
                 .ok_or_else(|| not_found("drive", name))?;
             (entry.role.clone(), Arc::clone(&entry.drive))
         };
-        if let DriveRole::Member { array, member } = role {
+        if let DriveRole::Member { array, member } | DriveRole::Copy { array, member, .. } = role {
             let state = self.state();
             let name = state.array_by_uuid(array).map(|entry| entry.name.clone());
             let name = name.unwrap_or_else(|| array.to_string());
@@ -328,7 +333,7 @@ impl Host {
             let free = state
                 .drives
                 .values()
-                .filter(|entry| !matches!(entry.role, DriveRole::Member { .. }));
+                .filter(|entry| matches!(entry.role, DriveRole::Free | DriveRole::LeftOut { .. }));
             free.map(|entry| (entry.index, entry.name.clone(), Arc::clone(&entry.drive)))
                 .collect()
         };
@@ -346,7 +351,7 @@ impl Host {
 }
 
 /// Whether every group keeps enough members in sync.
-fn survives_without(state: &engine::ArrayState, member: units::MemberIndex) -> bool {
+pub(crate) fn survives_without(state: &engine::ArrayState, member: units::MemberIndex) -> bool {
     let geometry = &state.map.geometry;
     let group = member.at() / geometry.group_members();
     let members = &state.map.members;

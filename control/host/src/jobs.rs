@@ -19,6 +19,7 @@ const FINISHED_MAX: usize = 100;
 impl Host {
     /// Brings the jobs up to date with the passes of the arrays.
     pub(crate) fn refresh_jobs(&self) {
+        self.refresh_copies();
         let running: Vec<(ArrayIndex, Uuid, String, bool)> = {
             let state = self.state();
             let arrays = state.arrays.values();
@@ -74,7 +75,7 @@ impl Host {
     fn finish_jobs(&self, array: Uuid, how: JobState) {
         let mut state = self.state();
         let jobs = state.jobs.values_mut();
-        let running = jobs.filter(|job| job.array == array && job.view.kind != JobKind::Scrub);
+        let running = jobs.filter(|job| job.array == array && is_pass(job.view.kind));
         for job in running.filter(|job| job.view.state == JobState::Running) {
             job.view.state = how;
             job.view.done_bytes = job.view.total_bytes;
@@ -148,7 +149,7 @@ impl Host {
         self.engine
             .change(index, Command::Passes { run: true })
             .map_err(refused)?;
-        let own = |job: &JobEntry| job.array == uuid && job.view.kind != JobKind::Scrub;
+        let own = |job: &JobEntry| job.array == uuid && is_pass(job.view.kind);
         if due.is_some()
             && let Some(job) = self.state().jobs.values_mut().rfind(|job| own(job))
         {
@@ -219,6 +220,10 @@ impl Host {
             JobKind::Rebuild => self.do_stop_background(&name, BackgroundKind::Rebuild),
             JobKind::Resync => self.do_stop_background(&name, BackgroundKind::Resync),
             JobKind::Scrub => self.do_stop_scrub(&name),
+            JobKind::Copy => {
+                self.stop_copy(id);
+                Ok(self.state().jobs[&id].view.clone())
+            }
         }
     }
 
@@ -414,7 +419,7 @@ pub(crate) fn open_job(state: &mut State, array: Uuid, name: &str, kind: JobKind
         // One that was stopped goes on; a scrub that goes on is another job.
         let goes_on = match job.view.state {
             JobState::Running => true,
-            JobState::Cancelled | JobState::Failed => kind != JobKind::Scrub,
+            JobState::Cancelled | JobState::Failed => is_pass(kind),
             JobState::Done => false,
         };
         job.array == array && job.view.kind == kind && goes_on
@@ -447,12 +452,17 @@ pub(crate) fn open_job(state: &mut State, array: Uuid, name: &str, kind: JobKind
 }
 
 /// A pass of another kind has begun: that of this kind is through.
+/// Whether it is a pass of the array that goes on where it was.
+fn is_pass(kind: JobKind) -> bool {
+    !matches!(kind, JobKind::Scrub | JobKind::Copy)
+}
+
 fn end_other_kinds(state: &mut State, array: Uuid, kind: JobKind) {
     let others = state
         .jobs
         .values_mut()
         .filter(|job| job.array == array && job.view.kind != kind)
-        .filter(|job| job.view.kind != JobKind::Scrub);
+        .filter(|job| is_pass(job.view.kind));
     for job in others.filter(|job| job.view.state == JobState::Running) {
         job.view.state = JobState::Done;
         job.view.done_bytes = job.view.total_bytes;

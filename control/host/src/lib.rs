@@ -278,6 +278,9 @@ impl control::Engine for Host {
     fn replace_member(&self, name: &str, replace: &MemberReplace) -> Answer<ArrayView> {
         self.do_replace_member(name, replace)
     }
+    fn tend_copies(&self) -> bool {
+        self.do_tend_copies()
+    }
     fn start_background(&self, name: &str, kind: BackgroundKind) -> Answer<JobView> {
         self.do_start_background(name, kind)
     }
@@ -370,6 +373,7 @@ impl control::Engine for Host {
     }
 
     fn shutdown(&self) -> Answer<()> {
+        self.stop_copies();
         let exports: Vec<String> = self.state().exports.keys().cloned().collect();
         let mut first = Ok(());
         let arrays = self.do_arrays();

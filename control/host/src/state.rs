@@ -15,6 +15,8 @@ use uuid::Uuid;
 use vhost_user_blk::SessionHandle;
 use volume::Limiter;
 
+use crate::arrays::copy::CopyEntry;
+
 /// An open drive.
 #[derive(Debug)]
 pub(crate) struct DriveEntry {
@@ -35,6 +37,13 @@ pub(crate) enum DriveRole {
     Member {
         array: Uuid,
         member: MemberIndex,
+    },
+    /// It becomes a copy of a member, and takes its place then.
+    Copy {
+        array: Uuid,
+        member: MemberIndex,
+        /// The job that makes it one.
+        job: u64,
     },
     /// It was a member, and was left out.
     LeftOut {
@@ -124,6 +133,8 @@ pub(crate) struct State {
     pub(crate) ending: BTreeMap<String, Ending>,
     pub(crate) limits: BTreeMap<Uuid, LimitEntry>,
     pub(crate) jobs: BTreeMap<u64, JobEntry>,
+    /// Copies that are being made, by their jobs.
+    pub(crate) copies: BTreeMap<u64, CopyEntry>,
     pub(crate) next_job: u64,
     pub(crate) next_export: u64,
 }

@@ -33,6 +33,10 @@ pub(crate) fn drive(state: &State, entry: &DriveEntry, reports: &[ReactorReport]
         DriveRole::Member { array, member } => {
             (DriveState::Member, Some(*array), Some(*member), None)
         }
+        DriveRole::Copy { array, member, job } => {
+            let what = format!("it becomes a copy of {member}, job {job}");
+            (DriveState::Member, Some(*array), Some(*member), Some(what))
+        }
         DriveRole::LeftOut {
             array,
             member,
@@ -125,11 +129,11 @@ fn warnings(
 ) -> Vec<String> {
     let is_out = |drive: &DriveEntry| match drive.role {
         DriveRole::LeftOut { array, .. } => array == entry.uuid,
-        DriveRole::Member { .. } | DriveRole::Free => false,
+        DriveRole::Member { .. } | DriveRole::Copy { .. } | DriveRole::Free => false,
     };
     let is_member = |drive: &DriveEntry| match drive.role {
         DriveRole::Member { array, .. } => array == entry.uuid,
-        DriveRole::LeftOut { .. } | DriveRole::Free => false,
+        DriveRole::LeftOut { .. } | DriveRole::Copy { .. } | DriveRole::Free => false,
     };
     let holds = |notice: &Notice| match notice {
         Notice::Lasting(text) => Some(text.clone()),
@@ -390,7 +394,10 @@ fn why_left_out(state: &State, array: Uuid, index: MemberIndex) -> Option<String
             member: Some(member),
             ..
         } if *of == array && *member == index => Some(format!("drive {} is left out", drive.name)),
-        DriveRole::LeftOut { .. } | DriveRole::Member { .. } | DriveRole::Free => None,
+        DriveRole::LeftOut { .. }
+        | DriveRole::Member { .. }
+        | DriveRole::Copy { .. }
+        | DriveRole::Free => None,
     })
 }
 

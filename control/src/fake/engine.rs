@@ -305,6 +305,10 @@ impl Engine for FakeEngine {
         self.replace_member_(name, replace)
     }
 
+    fn tend_copies(&self) -> bool {
+        false
+    }
+
     fn start_background(&self, name: &str, kind: BackgroundKind) -> Answer<JobView> {
         self.begin("start_background", name)?;
         Ok(self.begin_job(

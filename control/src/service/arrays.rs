@@ -295,7 +295,12 @@ impl Control {
         };
         let view = self.engine.replace_member(&array.name, &replace)?;
         self.record_drives_or_say();
-        tracing::info!(event = "member_replaced", object = %format_args!("array {}", array.name), member, drive = replace.drive);
+        let in_place = |place: &MemberView| {
+            place.member == member && place.drive.as_ref() == Some(&replace.drive)
+        };
+        if view.members.iter().any(in_place) {
+            tracing::info!(event = "member_replaced", object = %format_args!("array {}", array.name), member, drive = replace.drive);
+        }
         Ok(view)
     }
 

@@ -96,6 +96,9 @@ impl Control {
         if self.tending().ended {
             return Ok(());
         }
+        if self.engine.tend_copies() {
+            self.record_drives_or_say();
+        }
         if state.spares.is_empty() && state.pools.is_empty() {
             *self.tending() = Tending::default();
             return Ok(());

@@ -2,7 +2,6 @@
 //! of it, and where its records go. The steps are in `shard/coordinate`.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,18 +11,17 @@ use units::{
     ArrayIndex, DriveIndex, Instant, MemberIndex, ReactorIndex, StripeIndex, Update, bytes_u64,
     bytes_usize,
 };
-use uuid::Uuid;
 
+use crate::command::Command;
 use crate::format::{
-    ArrayConfig, ArrayOptions, ConfigTooLarge, DriveIdentity, ExclusionCause, ExtentRun, Layout,
-    MemberRecord, MemberState, VolumeRecord,
+    ArrayConfig, ConfigTooLarge, ExclusionCause, Layout, MemberRecord, MemberState,
 };
 use crate::geometry::Geometry;
 use crate::io::MemberFailure;
 use crate::map::{ArrayMap, MapMember, MapState, Pass, Window};
 use crate::planted::{self, Fault};
 use crate::regions::{RegionMap, Suspects};
-use crate::scrub::{Scrub, ScrubOrder, ScrubTally, WallClock};
+use crate::scrub::{Scrub, ScrubTally, WallClock};
 use crate::shard::{HoldKeeper, LaggardKeeper, RegionKeeper, Renewal, Retire};
 
 /// The drive that fills a member's place, and where things are on it.
@@ -33,90 +31,6 @@ pub struct MemberPlace {
     pub drive: DriveIndex,
     /// Its areas.
     pub layout: Layout,
-}
-
-/// What the control path can ask of an array.
-#[derive(Clone, Debug)]
-pub enum Command {
-    /// Commits the configuration that the coordinator began with; nothing may be written before.
-    Start,
-    /// Excludes a member.
-    Fail {
-        /// Which.
-        member: MemberIndex,
-    },
-    /// Puts a formatted drive in the place of a member that is out; its rebuild begins by itself.
-    Replace {
-        /// Which.
-        member: MemberIndex,
-        /// The new drive.
-        place: MemberPlace,
-        /// Its record; the state is set here.
-        record: MemberRecord,
-    },
-    /// Takes a drive back that was this member when it was excluded; only what it has missed
-    /// since is filled. Its log and its copies of the region map are erased already.
-    Return {
-        /// Which.
-        member: MemberIndex,
-        /// Where it is.
-        place: MemberPlace,
-        /// The member's uuid, as the drive has it.
-        uuid: Uuid,
-        /// What names the drive now.
-        identity: DriveIdentity,
-    },
-    /// Nothing: answered when every change before it is through on every shard.
-    Settle,
-    /// Excludes a member whose drive is taken away; it may return by itself.
-    Remove {
-        /// Which.
-        member: MemberIndex,
-    },
-    /// Replaces the volume table.
-    Volumes {
-        /// All volumes.
-        volumes: Vec<VolumeRecord>,
-        /// All extents that may hold old data.
-        unzeroed: Vec<ExtentRun>,
-    },
-    /// Replaces the options.
-    Options(ArrayOptions),
-    /// Lets background passes run, or not.
-    Passes {
-        /// Whether they run.
-        run: bool,
-    },
-    /// Makes all parity untrusted, so that a resync computes it anew.
-    Resync,
-    /// Begins or pauses the scrub.
-    Scrub(ScrubOrder),
-    /// Marks the array clean. Requests must have ended; none is taken afterwards.
-    Stop,
-}
-
-/// Why a command was not carried out. Nothing was changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// The array would lose data.
-    Unsafe(String),
-    /// The state does not allow it.
-    Invalid(String),
-    /// There is no room for the record.
-    Full(String),
-    /// Metadata cannot be written.
-    Failed(String),
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Refusal::Unsafe(text)
-            | Refusal::Invalid(text)
-            | Refusal::Full(text)
-            | Refusal::Failed(text) => f.write_str(text),
-        }
-    }
 }
 
 /// How the background stands.
@@ -274,6 +188,8 @@ pub struct Coordinator {
     pub(crate) renewal: Renewal,
     pub(crate) scrub: Scrub,
     pub(crate) laggards: Option<LaggardKeeper>,
+    /// A copy of it is being made, and all that the array wrote since it began is told by regions.
+    pub(crate) copied: Option<MemberIndex>,
     seed: u64,
     records: Pool,
     buffers: Vec<Buffer>,
@@ -334,6 +250,7 @@ impl Coordinator {
             renewal: Renewal::new(renew_after),
             scrub,
             laggards: None,
+            copied: None,
             seed,
             records,
             buffers,

@@ -309,7 +309,7 @@ pub enum Event {
         /// The command's number.
         id: u64,
         /// What came of it.
-        result: Result<(), crate::coordinator::Refusal>,
+        result: Result<(), crate::command::Refusal>,
     },
 }
 

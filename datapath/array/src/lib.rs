@@ -7,6 +7,7 @@
 pub mod assembly;
 mod begun;
 mod buffers;
+mod command;
 mod coordinator;
 pub mod format;
 mod geometry;
@@ -25,9 +26,9 @@ mod slots;
 mod throttle;
 
 pub use begun::{Begun, BegunOf, BegunSpace, BegunWrites, Unusable};
+pub use command::{Command, Copying, Refusal};
 pub use coordinator::{
-    Command, Coordinator, CoordinatorSettings, MapIdentity, MemberPlace, PassState, PassStatus,
-    Refusal, initial_map,
+    Coordinator, CoordinatorSettings, MapIdentity, MemberPlace, PassState, PassStatus, initial_map,
 };
 pub use geometry::{Geometry, GeometryError, GeometryParameters, Level, ParseLevelError, Place};
 pub use io::{Event, Io, MemberFailure, MemberRequest, Message, PassEvent, Trouble, WorkMessage};

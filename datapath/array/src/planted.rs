@@ -157,6 +157,10 @@ pub enum Fault {
     HedgeWithoutLanes,
     /// A member that lags is left out although it is the last that may be lost.
     LaggardWasTheLastSpare,
+    /// A copy of a member counts as if it had been made in one moment, at its end.
+    CopyCountsFromItsEnd,
+    /// What a copy lacks because the member could not be read counts as copied.
+    UnreadableCounts,
     /// A write that waits for a member is answered.
     HeldWriteAnswered,
     /// A write that waited for a member counts as done when the member works again.
@@ -289,6 +293,8 @@ impl Fault {
         Fault::GivenUpReadCopied,
         Fault::HedgeWithoutLanes,
         Fault::LaggardWasTheLastSpare,
+        Fault::CopyCountsFromItsEnd,
+        Fault::UnreadableCounts,
         Fault::HeldWriteAnswered,
         Fault::HeldWriteNotRepeated,
         Fault::GivenUpWriteForgotten,

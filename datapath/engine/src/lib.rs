@@ -4,6 +4,7 @@
 //! What does not live here: names, wanted state, files and sockets of the control path.
 #![forbid(unsafe_code)]
 
+mod arrays;
 mod control;
 mod core;
 mod error;
@@ -12,7 +13,8 @@ mod ports;
 mod shares;
 mod splits;
 
-pub use control::{ArrayStart, ArrayState, Engine, EngineSettings, ReactorReport};
+pub use arrays::ArrayState;
+pub use control::{ArrayStart, Engine, EngineSettings, ReactorReport};
 pub use core::{Core, ReactorTimes};
 pub use error::{ChangeError, Late, StartError, ZeroError};
 pub use exports::{ExportHost, MoveError, Served};

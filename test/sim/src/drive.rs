@@ -133,6 +133,12 @@ impl SimDrive {
         self.taken.iter().any(writes)
     }
 
+    /// Whether a request that is made now is answered at once.
+    #[must_use]
+    pub fn answers(&self) -> bool {
+        !self.gone && self.away.is_none() && !self.hung
+    }
+
     /// Whether nothing is wrong with it.
     #[must_use]
     pub fn is_well(&self) -> bool {

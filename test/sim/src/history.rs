@@ -7,11 +7,13 @@ mod end;
 mod faults;
 mod leaving;
 mod logged;
+mod outcome;
 mod probe;
 mod returns;
 mod scrub;
 mod spells;
 mod stop;
+mod successors;
 mod volumes;
 
 use std::fs::File;
@@ -30,10 +32,12 @@ use array::{
 use block::{Cookie, Operation, Part, Request, Status};
 use memory::SegmentList;
 use units::{
-    BlockSize, DriveIndex, Instant, MemberIndex, ReactorIndex, Role, Size, StripeIndex, bytes_u64,
-    bytes_usize,
+    BlockSize, DriveIndex, Instant, MemberIndex, ReactorIndex, Role, Size, StripeIndex, Update,
+    bytes_u64, bytes_usize,
 };
 use uuid::Uuid;
+
+pub use outcome::Outcome;
 
 use crate::client::{Asked, Client, IN_FLIGHT, VOLUME_BLOCKS_MAX};
 use crate::disks;
@@ -61,45 +65,6 @@ const SHAPES: [Shape; 14] = [
     (Level::L5, 3, None, None, 128 << 10),
 ];
 
-/// What came of a seed.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Outcome {
-    /// Requests answered.
-    pub answered: u64,
-    /// Crashes survived.
-    pub crashes: u64,
-    /// Blocks of torn stripes written before the resync reached them.
-    pub probed: u64,
-    /// Members that hung while blocks of torn stripes were read from them.
-    pub read_torn: u64,
-    /// Crashes while members were out and writes under way.
-    pub logged: u64,
-    /// Kills together with the loss of a member, while writes were under way that were told of.
-    pub begun: u64,
-    /// Blocks that bits flipped in, and that a scrub found.
-    pub rotten: u64,
-    /// Members left out because they did not answer.
-    pub late: u64,
-    /// Members that lagged behind their peers, and those left out for it.
-    pub lagged: u64,
-    /// See `lagged`.
-    pub left_behind: u64,
-    /// Members that came back, and regions that they had missed of all that there are.
-    pub returned: u64,
-    /// See `returned`.
-    pub missed: (u64, u64),
-    /// Members that might not come back as they were.
-    pub refused: u64,
-    /// Spells.
-    pub spells: u64,
-    /// Holds that were given up.
-    pub given_up: u64,
-    /// Copies of members that were told apart.
-    pub copies: u64,
-    /// Writes that the last engine carried out with others of their stripe.
-    pub joined: u64,
-}
-
 /// A command that was given and is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Given {
@@ -108,6 +73,7 @@ enum Given {
     Replace,
     Volumes,
     Scrub,
+    Copy,
     Stop,
     Other,
 }
@@ -151,6 +117,8 @@ struct History {
     /// And nothing is finished before; the log protects what is under way.
     dies_at_once: bool,
     rounds_left: u64,
+    /// A copy of a member counts, or is about to take its place.
+    copied: bool,
     /// A drive that hangs until another is in its place.
     swapped: Option<usize>,
     /// Every write is logged: a stop and the loss of a member at once do no harm.
@@ -230,6 +198,7 @@ pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
         power_is_due: false,
         dies_at_once: false,
         rounds_left: rounds_max,
+        copied: false,
         swapped: None,
         strict: false,
         spell: None,
@@ -569,6 +538,8 @@ impl History {
             }
             // There may be nothing to pause, or nothing to compare.
             Given::Scrub => {}
+            Given::Copy => self.copied = result.is_ok(),
+            Given::Fail if self.copied => {}
             // A drive may fail before it is failed, and the new drive too.
             Given::Replace => {
                 if let Some(drive) = self.swapped.take() {

@@ -396,6 +396,7 @@ fn replace(
                 member,
                 place,
                 record,
+                copied: None,
             },
         )
         .expect("replaces");

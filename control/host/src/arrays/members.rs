@@ -5,8 +5,8 @@ use array::{Command, MemberPlace};
 use control::request::MemberReplace;
 use control::view::ArrayView;
 use control::{Answer, ErrorKind};
-use engine::ChangeError;
-use units::{MemberIndex, StripeIndex};
+use engine::{ArrayState, ChangeError};
+use units::{ArrayIndex, MemberIndex, StripeIndex};
 use uuid::Uuid;
 
 use super::{Candidate, created_now, identity_of, refuse_signatures, sectors_of};
@@ -88,7 +88,15 @@ impl Host {
         self.refuse_missing_member(name, replace.member)?;
         self.release_excluded(name);
         let member = MemberIndex(replace.member);
-        self.refuse_filled(name, uuid, member)?;
+        if self.state().drive_of(uuid, member).is_some() {
+            return self.replace_by_copy((name, index, uuid), replace);
+        }
+        if let Some((job, copied)) = self.copy_of(uuid)
+            && copied == member
+        {
+            // It left, and this drive takes its place instead.
+            self.stop_copy(job);
+        }
         if !replace.force && self.return_to(member, uuid, &replace.drive)? {
             return self.array_view(name);
         }
@@ -100,14 +108,7 @@ impl Host {
             .engine
             .array_state(index)
             .ok_or_else(|| not_found("array", name))?;
-        let own = Superblock {
-            member,
-            member_uuid: Uuid::new_v4(),
-            update: running.config.update,
-            sectors: sectors_of(&candidate.drive),
-            created: created_now(),
-            ..superblock
-        };
+        let own = own_superblock(superblock, member, (&running, &candidate));
         let record = format_replacement(&candidate, &own, replace.force)
             .inspect_err(|_| forget_replacement(&candidate, &own))?;
         let place = MemberPlace {
@@ -120,6 +121,7 @@ impl Host {
                 member,
                 place,
                 record,
+                copied: None,
             },
         );
         if let Err(ChangeError::Refused(refusal)) = &replaced {
@@ -151,6 +153,23 @@ impl Host {
         self.array_view(name)
     }
 
+    /// A place that a drive fills: another one becomes a copy of that first.
+    fn replace_by_copy(
+        &self,
+        (name, index, uuid): (&str, ArrayIndex, Uuid),
+        replace: &MemberReplace,
+    ) -> Answer<ArrayView> {
+        let object = format!("member {} of array {name}", replace.member);
+        if let Some((job, copied)) = self.copy_of(uuid) {
+            let text = format!("a copy of {copied} is being made, job {job}");
+            return Err(error(ErrorKind::Busy, object, text)
+                .next(format!("wait for it, or `garboard job cancel {job}`")));
+        }
+        self.await_idle([&replace.drive])?;
+        let (candidate, superblock) = self.fitting(&object, (name, uuid), replace)?;
+        self.begin_copy((name, index, uuid), replace, (&candidate, superblock))
+    }
+
     /// The drive that shall take a place, if it may and fits, and a superblock of the array.
     fn fitting(
         &self,
@@ -178,20 +197,21 @@ impl Host {
         refuse_unfit(object, &candidate, &superblock)?;
         Ok((candidate, superblock))
     }
+}
 
-    /// Refuses a place that a drive fills.
-    fn refuse_filled(&self, name: &str, uuid: Uuid, member: MemberIndex) -> Answer<()> {
-        let object = format!("member {} of array {name}", member.0);
-        let in_use = self
-            .state()
-            .drive_of(uuid, member)
-            .map(|drive| drive.name.clone());
-        if let Some(in_use) = in_use {
-            let text = format!("drive {in_use} fills it");
-            let next = format!("`garboard array fail {name} --member {}` first", member.0);
-            return Err(error(ErrorKind::Busy, object, text).next(next));
-        }
-        Ok(())
+/// The superblock of a new member in this place.
+pub(super) fn own_superblock(
+    superblock: Superblock,
+    member: MemberIndex,
+    (running, candidate): (&ArrayState, &Candidate),
+) -> Superblock {
+    Superblock {
+        member,
+        member_uuid: Uuid::new_v4(),
+        update: running.config.update,
+        sectors: sectors_of(&candidate.drive),
+        created: created_now(),
+        ..superblock
     }
 }
 
@@ -216,7 +236,7 @@ fn refuse_unfit(object: &str, candidate: &Candidate, superblock: &Superblock) ->
 
 /// Writes an empty member with this superblock to a drive, and says what the array's record
 /// shall say of it.
-fn format_replacement(
+pub(super) fn format_replacement(
     candidate: &Candidate,
     own: &Superblock,
     force: bool,
@@ -246,7 +266,7 @@ fn format_replacement(
 }
 
 /// Takes back what [`format_replacement`] wrote: the drive stays free.
-fn forget_replacement(candidate: &Candidate, own: &Superblock) {
+pub(super) fn forget_replacement(candidate: &Candidate, own: &Superblock) {
     if let Err(source) = records::forget(&candidate.drive, own) {
         tracing::warn!(
             event = "drive_not_wiped",

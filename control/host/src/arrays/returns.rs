@@ -89,7 +89,10 @@ impl Host {
         let (index, handle) = {
             let state = self.state();
             let entry = state.drives.get(drive)?;
-            if matches!(entry.role, DriveRole::Member { .. }) {
+            if matches!(
+                entry.role,
+                DriveRole::Member { .. } | DriveRole::Copy { .. }
+            ) {
                 return None;
             }
             (entry.index, Arc::clone(&entry.drive))
@@ -130,7 +133,7 @@ impl Host {
         let mut state = self.state();
         let Some((array, member)) = state.drives.get(&twin).and_then(|twin| match twin.role {
             DriveRole::Member { array, member } => Some((array, member)),
-            DriveRole::LeftOut { .. } | DriveRole::Free => None,
+            DriveRole::LeftOut { .. } | DriveRole::Copy { .. } | DriveRole::Free => None,
         }) else {
             return;
         };
@@ -217,7 +220,7 @@ impl Host {
             let is_free = {
                 let state = self.state();
                 let role = state.drives.get(name).map(|drive| &drive.role);
-                role.is_some_and(|role| !matches!(role, DriveRole::Member { .. }))
+                role.is_some_and(|role| matches!(role, DriveRole::Free | DriveRole::LeftOut { .. }))
             };
             if is_free {
                 self.let_go(name)?;

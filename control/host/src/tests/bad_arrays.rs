@@ -380,13 +380,6 @@ fn only_a_free_and_fitting_drive_takes_the_place_of_a_lost_one() {
         drive: drive.into(),
         force: false,
     };
-    let refusal = bench.refused((ErrorKind::Busy, "drive two fills it"), |host| {
-        host.replace_member("tank", &replace(1, "spare"))
-    });
-    assert!(
-        refusal.next.contains("array fail tank --member 1"),
-        "{refusal}"
-    );
     bench.host.fail_member("tank", 1).expect("two are left");
     for (member, drive, kind, word) in [
         (7, "spare", ErrorKind::NotFound, "member 7 of array tank"),
@@ -408,13 +401,6 @@ fn only_a_free_and_fitting_drive_takes_the_place_of_a_lost_one() {
         .host
         .replace_member("tank", &replace(1, "spare"))
         .expect("free and large enough");
-    let again = bench.host.replace_member("tank", &replace(1, "two"));
-    let refusal = again.expect_err("filled");
-    assert_eq!(refusal.kind, ErrorKind::Busy);
-    assert!(
-        refusal.message.contains("drive spare fills it"),
-        "{refusal}"
-    );
 }
 
 #[test]

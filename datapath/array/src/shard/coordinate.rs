@@ -21,9 +21,10 @@ pub(crate) use self::hold::HoldKeeper;
 pub use self::hold::HoldStatus;
 pub(crate) use self::renew::Renewal;
 use super::Shard;
+use crate::command::{Command, Refusal};
 use crate::coordinator::{
-    Broadcast, Command, Commit, CommitPhase, Coordinator, Ending, Refusal, WindowReports,
-    can_exclude, due_pass, lacking_from, next_window, trusted_until,
+    Broadcast, Commit, CommitPhase, Coordinator, Ending, WindowReports, can_exclude, due_pass,
+    lacking_from, next_window, trusted_until,
 };
 use crate::format::{ArrayConfig, ExclusionCause};
 use crate::io::{Event, Io, MemberFailure, Message, PassEvent};
@@ -130,6 +131,7 @@ impl Shard {
                 command,
                 Command::Replace { .. }
                     | Command::Return { .. }
+                    | Command::Copying { .. }
                     | Command::Stop
                     | Command::Resync
                     | Command::Scrub(_)
@@ -139,6 +141,10 @@ impl Shard {
         if window_open && needs_quiet(&front.1) {
             return 0;
         }
+        if !self.are_dirty(io) {
+            return 0;
+        }
+        let front = self.decider().commands.front().expect("looked at");
         let brings_drive = matches!(front.1, Command::Replace { .. } | Command::Return { .. });
         let front = front.0;
         if brings_drive && let Some(moved) = self.retire_for(front, io) {
@@ -180,6 +186,8 @@ impl Shard {
             Command::Fail { .. }
             | Command::Replace { .. }
             | Command::Return { .. }
+            | Command::Copying { .. }
+            | Command::Dirty { .. }
             | Command::Settle
             | Command::Remove { .. }
             | Command::Volumes { .. }
@@ -223,7 +231,8 @@ impl Shard {
             Command::Fail { member } => {
                 self.prepare_fail(&mut commit, member, ExclusionCause::Command)?;
             }
-            Command::Settle => return Ok(None),
+            Command::Copying { member, step } => self.prepare_copying(member, step)?,
+            Command::Settle | Command::Dirty { .. } => return Ok(None),
             Command::Remove { member } => {
                 self.prepare_fail(&mut commit, member, ExclusionCause::Gone)?;
             }
@@ -244,6 +253,8 @@ impl Shard {
                 return Ok(None);
             }
             Command::Resync => {
+                // It changes parity of regions that nobody writes.
+                self.decider().copied = None;
                 commit.config.untrust();
                 commit.ending = Ending::Untrusts;
             }

@@ -11,17 +11,18 @@
 mod keeper;
 
 use block::{Operation, Status};
-use units::{MemberIndex, ReactorIndex};
+use units::{MemberIndex, ReactorIndex, Update, bytes_usize};
 
 pub(crate) use self::keeper::RegionKeeper;
 use self::keeper::{Clear, Phase};
 use super::ticket::Kind;
 use super::{DriveIo, IoOwner, Order, Shard};
+use crate::command::Command;
 use crate::format::REGION_BLOCK_BYTES;
 use crate::io::{Io, Message};
 use crate::map::MapState;
 use crate::planted::{self, Fault};
-use crate::regions::RegionState;
+use crate::regions::{RegionState, Suspects};
 
 /// Blocks that one turn sweeps for regions to clear: some thousand regions, some microseconds.
 const SWEEP_BLOCKS: usize = 16;
@@ -134,8 +135,51 @@ impl Shard {
             return;
         }
         let now = io.now();
-        let is_whole = self.map.is_whole();
+        // A copy lacks what becomes dirty while it is made.
+        let is_copied = self.coordinator().is_some_and(|home| home.copied.is_some());
+        let is_whole = self.map.is_whole() && !is_copied;
         self.keeper().want((from, region), now, is_whole);
+    }
+
+    /// Whether the command that is next may begin: regions that it wants dirty are.
+    pub(super) fn are_dirty(&mut self, io: &mut impl Io) -> bool {
+        let Some((_, Command::Dirty { regions })) = self.decider().commands.front() else {
+            return true;
+        };
+        let regions = regions.clone();
+        let mut all = true;
+        let decider = self.coordinator().expect("the home");
+        let refused = !decider.started || decider.stopped || decider.metadata_failed;
+        if refused || planted::is(Fault::UnreadableCounts) {
+            return true;
+        }
+        let known = self.shared.regions.space.count();
+        for region in regions {
+            if bytes_usize(u64::from(region)) >= known {
+                continue;
+            }
+            let states = &self.shared.regions;
+            // Nothing is written any more where none can become dirty.
+            if states.begin_write(region)
+                || states.get(region) == RegionState::Lost
+                || self.map.read_only
+            {
+                continue;
+            }
+            all = false;
+            if !self.asked_regions.contains(&region) {
+                self.asked_regions.push(region);
+                self.dirty_asked(self.me, region, io);
+            }
+        }
+        all
+    }
+
+    /// The regions that a copy lacks of which it is known that it began after update `base` was
+    /// committed: `None` for all. Asked of the home.
+    #[must_use]
+    pub fn missed_since(&self, base: Update) -> Option<Suspects> {
+        self.coordinator()?.keeper.missed(base)
     }
 
     fn answer_dirty(&mut self, to: ReactorIndex, region: u32, io: &mut impl Io) {

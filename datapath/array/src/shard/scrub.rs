@@ -9,9 +9,8 @@ use units::StripeIndex;
 
 use super::coordinate::CHECKPOINT;
 use super::{Shard, cell_lanes};
-use crate::coordinator::{
-    Commit, CommitPhase, Refusal, WindowReports, goes_before_scrub, next_window,
-};
+use crate::command::Refusal;
+use crate::coordinator::{Commit, CommitPhase, WindowReports, goes_before_scrub, next_window};
 use crate::io::{Event, Io, PassEvent};
 use crate::map::{ArrayMap, Pass, Window};
 use crate::scrub::{
@@ -93,7 +92,10 @@ impl Shard {
             stripes: self.map.geometry.stripes(),
             course: if coordinator.scrub.failed {
                 ScrubCourse::Failed
-            } else if goes_before_scrub(&self.map).is_some() || !can_scrub(&self.map) {
+            } else if goes_before_scrub(&self.map).is_some()
+                || coordinator.copied.is_some()
+                || !can_scrub(&self.map)
+            {
                 ScrubCourse::Waits
             } else {
                 ScrubCourse::Free
@@ -146,7 +148,8 @@ impl Shard {
         let works = coordinator.window.is_some()
             || coordinator.commit.is_some()
             || coordinator.broadcast.is_some();
-        if works || goes_before_scrub(&self.map).is_some() {
+        let waits = goes_before_scrub(&self.map).is_some() || coordinator.copied.is_some();
+        if works || waits {
             return None;
         }
         let every = coordinator.config.options.scrub_every_seconds;
@@ -177,7 +180,9 @@ impl Shard {
         let decider = self.coordinator().expect("asked of the home shard");
         let every = decider.config.options.scrub_every_seconds;
         let due = decider.scrub.due_at(map, every);
-        due.is_some_and(|due| due <= io.now()) && goes_before_scrub(map).is_none()
+        // What it repairs on a member that is being copied, no region would tell.
+        let waits = goes_before_scrub(map).is_some() || decider.copied.is_some();
+        due.is_some_and(|due| due <= io.now()) && !waits
     }
 
     /// The window that may be opened now, in a map without one.

@@ -79,20 +79,19 @@ fn main() -> ExitCode {
         spells,
         given_up,
         copies,
+        successors,
         joined,
     } = total;
     let permille = missed.0 * 1000 / missed.1.max(1);
     println!(
         "{run} seeds from {}: {failed} failed, {per_second:.1} seeds/s, {answered} requests, \
-         {crashes} stops ({logged} on the log, \
-         {begun} kills with the loss of a member), {probed} torn blocks written \
-         ({read_torn} times read from a slow member), \
+         {crashes} stops ({logged} on the log, {begun} kills with the loss of a member), \
+         {probed} torn blocks written ({read_torn} times read from a slow member), \
          {rotten} rotten blocks scrubbed, {late} members late, {lagged} lagged \
-         ({left_behind} left behind), \
-         {returned} members returned that lacked {permille} in \
-         1000 of their regions ({refused} might not), \
+         ({left_behind} left behind), {returned} members returned that lacked {permille} \
+         in 1000 of their regions ({refused} might not), \
          {spells} spells ({given_up} given up), {joined} writes joined, \
-         {copies} copies told apart",
+         {copies} copies told apart, {successors} took places",
         wanted.first
     );
     if failed > 0 {
@@ -120,6 +119,7 @@ fn add(total: &mut Outcome, outcome: &Outcome) {
     total.spells += outcome.spells;
     total.given_up += outcome.given_up;
     total.copies += outcome.copies;
+    total.successors += outcome.successors;
     total.joined += outcome.joined;
 }
 

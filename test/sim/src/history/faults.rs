@@ -59,6 +59,7 @@ impl History {
         }
         match self.random.below(32) {
             20..25 if self.strict && self.random.happens(500) => self.stop_after_a_return(world),
+            20..25 if self.random.happens(400) => self.succeed(world),
             20..25 => self.absence(world),
             25 | 26 => self.write_while_not_all_know(world),
             27 => self.leave_at_the_end_of_a_pass(world),
@@ -353,6 +354,7 @@ impl History {
             member,
             place,
             record,
+            copied: None,
         };
         self.give(world, Given::Replace, command);
     }

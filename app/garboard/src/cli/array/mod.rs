@@ -245,6 +245,18 @@ impl Fail {
     }
 }
 
+/// Jobs of an array, but for a scrub, which may run beside the others and waits.
+fn without_scrubs(session: &Session<'_, '_>, array: &ArrayView) -> Answer<Vec<u64>> {
+    let mut others = Vec::new();
+    for &id in &array.jobs {
+        let job: JobView = session.get(&format!("/v1/jobs/{id}"))?;
+        if job.kind != JobKind::Scrub {
+            others.push(id);
+        }
+    }
+    Ok(others)
+}
+
 impl Replace {
     fn run(self, session: &mut Session<'_, '_>) -> Answer<()> {
         if self.force {
@@ -262,20 +274,28 @@ impl Replace {
             drive: self.drive,
             force: self.force,
         };
-        let array: ArrayView = session.post(&replace, &body)?;
-        let mut rebuilds = Vec::new();
-        for &id in &array.jobs {
-            let job: JobView = session.get(&format!("/v1/jobs/{id}"))?;
-            // A scrub of the array may run beside it, and waits.
-            if job.kind != JobKind::Scrub {
-                rebuilds.push(id);
-            }
+        let drive = body.drive.clone();
+        let mut array: ArrayView = session.post(&replace, &body)?;
+        let is_in = |array: &ArrayView| {
+            let place = array.members.iter().find(|place| place.member == member);
+            place.is_some_and(|place| place.drive.as_ref() == Some(&drive))
+        };
+        let mut rebuilds = without_scrubs(session, &array)?;
+        if !is_in(&array) && self.wait {
+            // It becomes a copy first; what that lacks is filled then.
+            progress::wait(session, &rebuilds)?;
+            array = session.get(&path(&array.name))?;
+            rebuilds = without_scrubs(session, &array)?;
         }
         finish(session, array, (&rebuilds, self.wait), |array| {
             let (name, state) = (&array.name, word(&array.state));
             let running = rebuilds.iter().filter(|id| array.jobs.contains(id));
             let jobs: Vec<String> = running.map(ToString::to_string).collect();
             match jobs.join(", ") {
+                jobs if !is_in(array) => format!(
+                    "drive {drive} becomes a copy of member {member} of array {name}, job {jobs}; \
+                     then it takes its place"
+                ),
                 none if none.is_empty() => {
                     format!("member {member} of array {name} replaced; {state}")
                 }

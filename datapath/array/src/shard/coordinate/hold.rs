@@ -14,7 +14,8 @@ use units::{Instant, MemberIndex, ReactorIndex};
 
 use super::super::{DriveIo, IoOwner, Shard};
 use super::exclude::Fate;
-use crate::coordinator::{Command, Coordinator};
+use crate::command::Command;
+use crate::coordinator::Coordinator;
 use crate::format::MemberState;
 use crate::io::{Event, Io, MemberFailure, Message};
 use crate::map::ArrayMap;
@@ -351,8 +352,14 @@ impl Shard {
         let group = self.map.geometry.group_members();
         let stays = |&(member, _): &(MemberIndex, Status)| {
             let first = member.at() / group * group;
+            // What has failed and is about to be left out is no help.
+            let fails = |other: usize| {
+                let is_it = |failure: &MemberFailure| failure.member.at() == other;
+                decider.failures.iter().any(|one| is_it(one) && !one.late)
+            };
             let works = (first..first + group).filter(|&other| {
-                config.members[other].state == MemberState::InSync && !self.map.held[other]
+                let in_sync = config.members[other].state == MemberState::InSync;
+                in_sync && !self.map.held[other] && !fails(other)
             });
             let waits = decider.hold.is_full(member) && !late;
             works.count() < self.map.geometry.data() || waits

@@ -7,7 +7,8 @@ use units::{MemberIndex, StripeIndex, Update};
 use uuid::Uuid;
 
 use super::super::{RegionKeeper, Shard};
-use crate::coordinator::{Command, Commit, MemberPlace, Refusal};
+use crate::command::{Command, Copying, Refusal};
+use crate::coordinator::{Commit, MemberPlace};
 use crate::format::{ArrayConfig, Before, ExclusionCause, MemberRecord, MemberState, Missed};
 use crate::map::{ArrayMap, MapState};
 use crate::planted::{self, Fault};
@@ -57,11 +58,16 @@ impl Shard {
             member,
             place,
             record,
+            copied,
         } = command
         {
             self.refuse_in_use(member)?;
+            let missed = self.missed_by_copy(commit, member, copied);
             commit.config.members[member.at()] = record;
-            put_in(commit, (member, place), Missed::ALL);
+            put_in(commit, (member, place), missed);
+            if missed.base > Update(0) {
+                commit.returned.push(member);
+            }
         } else if let Command::Return {
             member,
             place,
@@ -71,6 +77,73 @@ impl Shard {
         {
             self.prepare_return(commit, (member, place), uuid)?;
             commit.config.members[member.at()].identity = identity;
+        }
+        Ok(())
+    }
+
+    /// What a drive lacks that holds a copy of a member which was in sync until it was excluded.
+    fn missed_by_copy(
+        &mut self,
+        commit: &Commit,
+        member: MemberIndex,
+        copied: Option<Update>,
+    ) -> Missed {
+        let known = self.decider().copied.take_if(|copied| *copied == member);
+        let known = known.is_some();
+        let MemberState::Excluded { missed, .. } = commit.config.members[member.at()].state else {
+            return Missed::ALL;
+        };
+        let Some(copied) = copied.filter(|_| known && missed.base > Update(0)) else {
+            return Missed::ALL;
+        };
+        let base = if planted::is(Fault::CopyCountsFromItsEnd) {
+            missed.base
+        } else {
+            copied.min(missed.base)
+        };
+        Missed {
+            base,
+            ..Missed::ALL
+        }
+    }
+
+    /// A copy of a member begins, goes on, or is given up.
+    pub(super) fn prepare_copying(
+        &mut self,
+        member: MemberIndex,
+        step: Copying,
+    ) -> Result<(), Refusal> {
+        let refuse = |text: String| Err(Refusal::Invalid(text));
+        let geometry = &self.map.geometry;
+        let (parity, stripes) = (geometry.parity(), geometry.stripes());
+        let state = self.map.members.get(member.at()).map(|one| one.state);
+        let resynced = self.map.trusted_until.0 >= stripes;
+        let held = self.map.held.get(member.at()) == Some(&true)
+            || self.map.hopeless.get(member.at()) == Some(&true);
+        let copied = self.decider().copied;
+        match step {
+            Copying::Ends if copied == Some(member) => self.decider().copied = None,
+            Copying::Ends => {}
+            Copying::Begins if parity == 0 => {
+                return refuse("without redundancy no member can be left out".to_owned());
+            }
+            Copying::Begins if copied.is_some() => {
+                return refuse("another member is being copied".to_owned());
+            }
+            Copying::Begins if !resynced => {
+                return refuse("its parity is being computed anew".to_owned());
+            }
+            Copying::Begins if state != Some(MapState::InSync) => {
+                return refuse(format!("{member} is not in sync"));
+            }
+            Copying::Begins if held => {
+                return refuse(format!("{member} does not work"));
+            }
+            Copying::Begins => self.decider().copied = Some(member),
+            Copying::GoesOn if copied != Some(member) => {
+                return refuse(format!("the copy of {member} counts for nothing any more"));
+            }
+            Copying::GoesOn => {}
         }
         Ok(())
     }

@@ -1,0 +1,203 @@
+//! A member that works is copied while guests write, left out, and its copy takes its place.
+
+use array::Copying;
+
+#[allow(clippy::wildcard_imports, reason = "one type in several files")]
+use super::*;
+
+impl History {
+    /// All of it. The array may be stopped afterwards as at any time; a drive that fails meanwhile
+    /// ends it.
+    pub(super) fn succeed(&mut self, world: &mut World) {
+        world.outside.starved = None;
+        let stripes = self.geometry.stripes();
+        self.wait(world, |history, world| {
+            let trusted = world.shards[world.home].map().trusted_until.0 >= stripes;
+            trusted && history.given.is_none() && history.is_unchanging()
+        });
+        let trusted = world.shards[world.home].map().trusted_until.0 >= stripes;
+        let may = trusted && self.given.is_none() && self.geometry.parity() > 0;
+        let position = self.random.position(self.geometry.members());
+        let spare = self.out(world, position) < self.geometry.parity();
+        // What is rotten would be copied.
+        if !may || !spare || !self.rot.is_empty() {
+            return;
+        }
+        let member = MemberIndex::from_at(position);
+        if !self.is_copied(world, member, Copying::Begins) {
+            return;
+        }
+        let mut base = update(world);
+        let stripe_blocks = u64::from(self.geometry.stripe_blocks());
+        // The same place is met before, meanwhile and after.
+        let spot = self.client.draw(&mut self.random, stripe_blocks);
+        let mut copy = SimDrive::default();
+        disks::soil(&mut copy, &self.layout, &mut self.random);
+        let all = (StripeIndex(0), StripeIndex(self.geometry.stripes()));
+        if self.random.happens(500) {
+            self.idle(world);
+        }
+        let mut well = self.copy_runs(world, (position, &mut copy), &[all], spot.as_ref());
+        for _ in 0..self.random.below(3) {
+            if !well || !self.is_copied(world, member, Copying::GoesOn) {
+                break;
+            }
+            let next = update(world);
+            let missed = world.shards[world.home].missed_since(base);
+            let missed = missed.expect("since an update");
+            let runs = runs_of(&missed);
+            base = next;
+            well = self.copy_runs(world, (position, &mut copy), &runs, spot.as_ref());
+        }
+        if self.random.happens(600) {
+            // What was written meanwhile is clean by then.
+            self.idle(world);
+        }
+        let drive = world.shards[world.home].map().members[position].drive;
+        let in_sync = world.shards[world.home].map().members[position].state == MapState::InSync;
+        let (Some(drive), true, true) = (drive, well && in_sync, self.given.is_none()) else {
+            return;
+        };
+        if self.out(world, position) >= self.geometry.parity() {
+            return;
+        }
+        world.outside.drives[drive.at()].hurt = true;
+        self.copied = true;
+        self.give(world, Given::Fail, Command::Fail { member });
+        self.wait(world, |history, world| {
+            history.given.is_none() && history.has_left(world, position)
+        });
+        self.copied = false;
+        let writes = self.random.below(3);
+        self.write_some(world, writes);
+        if self.given.is_none() && self.has_left(world, position) {
+            self.take_place(world, member, (copy, base));
+            let writes = self.random.below(6);
+            self.write_some(world, writes);
+            if let Some(spot) = spot.as_ref() {
+                let asked = self.client.write_again(spot);
+                let _ = self.client.submit(asked, world);
+            }
+            self.wait(world, |history, _| history.given.is_none());
+        }
+    }
+
+    /// Says how the copy comes along; whether it still counts.
+    fn is_copied(&mut self, world: &mut World, member: MemberIndex, step: Copying) -> bool {
+        if self.given.is_some() {
+            return false;
+        }
+        self.copied = false;
+        self.give(world, Given::Copy, Command::Copying { member, step });
+        self.wait(world, |history, _| history.given.is_none());
+        std::mem::take(&mut self.copied)
+    }
+
+    /// Copies runs of stripes of a member, while guests write. Whether the member answered.
+    fn copy_runs(
+        &mut self,
+        world: &mut World,
+        (position, copy): (usize, &mut SimDrive),
+        runs: &[(StripeIndex, StripeIndex)],
+        spot: Option<&Asked>,
+    ) -> bool {
+        let member = MemberIndex::from_at(position);
+        let space = self.superblock(member, Uuid::nil()).regions();
+        let (geometry, data) = (self.geometry, self.layout.data.offset);
+        let block_bytes = geometry.block_size().bytes();
+        let chunk = u64::from(geometry.chunk_blocks());
+        let mut unreadable = Vec::new();
+        for &(start, end) in runs {
+            for stripe in (start.0..end.0).map(StripeIndex) {
+                if geometry.role(stripe, member).is_none() {
+                    continue;
+                }
+                if self.random.happens(20) {
+                    let writes = self.random.below(3);
+                    self.write_some(world, writes);
+                }
+                if self.random.happens(5)
+                    && let Some(spot) = spot
+                {
+                    let asked = self.client.write_again(spot);
+                    let _ = self.client.submit(asked, world);
+                    self.turn(world, 40);
+                }
+                let entry = &world.shards[world.home].map().members[position];
+                let (state, drive) = (entry.state, entry.drive);
+                let Some(drive) = drive.filter(|_| state == MapState::InSync) else {
+                    return false;
+                };
+                let drive = &world.outside.drives[drive.at()];
+                if !drive.answers() {
+                    return false;
+                }
+                let offset = data + geometry.member_block(stripe) * block_bytes;
+                let bytes = drive.get(offset, chunk * block_bytes);
+                let blocks = offset / 512..(offset + chunk * block_bytes) / 512;
+                if drive.bad.range(blocks).next().is_some() {
+                    // What is there is not known.
+                    unreadable.push(space.region(stripe));
+                } else {
+                    copy.put(offset, &bytes);
+                }
+            }
+        }
+        unreadable.dedup();
+        if unreadable.is_empty() {
+            return true;
+        }
+        if self.given.is_some() {
+            return false;
+        }
+        self.copied = false;
+        let regions = unreadable;
+        self.give(world, Given::Copy, Command::Dirty { regions });
+        self.wait(world, |history, _| history.given.is_none());
+        std::mem::take(&mut self.copied)
+    }
+
+    fn take_place(
+        &mut self,
+        world: &mut World,
+        member: MemberIndex,
+        (mut copy, base): (SimDrive, Update),
+    ) {
+        let uuid = Uuid::from_u128(u128::from(self.random.next()));
+        let superblock = self.superblock(member, uuid);
+        disks::erase(&mut copy, &superblock);
+        disks::write_superblocks(&mut copy, &superblock);
+        let place = place(&self.layout, world.outside.drives.len());
+        world.outside.drives.push(copy);
+        self.spare += 1;
+        self.outcome.successors += 1;
+        let record = MemberRecord {
+            uuid,
+            state: MemberState::InSync,
+            drive_bytes: disks::DRIVE_BYTES,
+            identity: Default::default(),
+        };
+        let command = Command::Replace {
+            member,
+            place,
+            record,
+            copied: Some(base),
+        };
+        self.give(world, Given::Replace, command);
+    }
+}
+
+fn runs_of(missed: &Suspects) -> Vec<(StripeIndex, StripeIndex)> {
+    let mut runs = Vec::new();
+    let mut from = StripeIndex(0);
+    while let Some(run) = missed.run_from(from) {
+        runs.push(run);
+        from = run.1;
+    }
+    runs
+}
+
+fn update(world: &World) -> Update {
+    let coordinator = world.shards[world.home].coordinator();
+    coordinator.expect("home").config().update
+}
