@@ -84,15 +84,8 @@ impl Control {
     /// that is taken.
     pub fn create_pool(&self, body: &PoolCreateBody) -> Answer<PoolView> {
         let _changing = self.change();
-        let all = self.drives()?;
-        let differs = |pool: &PoolView| {
-            let here = |key: &String| {
-                let named = all.iter().find(|drive| name::is_named(*drive, key));
-                named.is_some_and(|drive| pool.drives.contains(&drive.name))
-            };
-            let same = pool.drives.len() == body.drives.len() && body.drives.iter().all(here);
-            name::differing([("drives", same)])
-        };
+        // Drives and arrays come to a pool and leave it by commands of their own.
+        let differs = |_: &PoolView| Vec::new();
         let uuid = match name::create(self.pools()?, &body.name, body.uuid, differs)? {
             Create::There(pool) => return Ok(pool),
             Create::New(uuid) => uuid,
