@@ -297,6 +297,8 @@ impl Host {
                 }
                 if let Some(job) = state.jobs.get_mut(&job) {
                     job.view.state = how;
+                    job.view.done_bytes = copy.hand.done.load(Ordering::Relaxed);
+                    job.view.total_bytes = copy.hand.total.load(Ordering::Relaxed);
                     job.view.cause.clone_from(&cause);
                     job.view.time_left_s = None;
                 }

@@ -103,6 +103,9 @@ fn a_copy_takes_the_place_of_a_member_while_guests_write() {
     let jobs = bench.host.jobs();
     let copy = jobs.iter().find(|job| job.kind == JobKind::Copy);
     assert_eq!(copy.map(|job| job.state), Some(JobState::Done));
+    assert!(
+        copy.is_some_and(|job| job.total_bytes > 32 * MIB && job.done_bytes == job.total_bytes)
+    );
     let old = bench.drive("two");
     assert_eq!(old.state, control::view::DriveState::Failed);
     // Only what was written since was filled, not all.
