@@ -253,6 +253,9 @@ impl Host {
                     self.refresh_jobs();
                 }
             }
+            Event::BlocksLost { .. } | Event::LostListFull { .. } | Event::BlocksHealed { .. } => {
+                Host::log_losses(&name, event);
+            }
             Event::Scrubbed(finding) => self.note_finding(array, finding),
             Event::MetadataFailed => {
                 tracing::error!(
@@ -327,6 +330,9 @@ impl Host {
             | Event::Resumes { .. }
             | Event::Pass { .. }
             | Event::Scrubbed(_)
+            | Event::BlocksLost { .. }
+            | Event::LostListFull { .. }
+            | Event::BlocksHealed { .. }
             | Event::MetadataFailed
             | Event::CommandDone { .. } => {}
         }
@@ -393,6 +399,9 @@ impl Host {
             | Event::MetadataFailed
             | Event::MemberReturned { .. }
             | Event::Scrubbed(_)
+            | Event::BlocksLost { .. }
+            | Event::LostListFull { .. }
+            | Event::BlocksHealed { .. }
             | Event::CommandDone { .. } => {}
         }
     }

@@ -20,6 +20,7 @@ mod kept;
 mod laggards;
 mod late;
 mod log;
+mod losses;
 mod regions;
 mod request;
 mod scrub;
@@ -53,6 +54,7 @@ use self::late::Late;
 pub use self::late::Patience;
 use self::log::Log;
 pub(crate) use self::log::Retire;
+pub(crate) use self::losses::{LossAsked, Losses};
 pub(crate) use self::regions::RegionKeeper;
 use self::request::RequestSlot;
 pub use self::shared::Shared;
@@ -226,6 +228,7 @@ pub struct Shard {
     background: Background,
     throttle: Throttle,
     log: Log,
+    losses: Losses,
     /// What the next engine is to know of the tickets.
     begun: Option<Table>,
     coordinator: Option<Box<Coordinator>>,
@@ -287,6 +290,7 @@ impl Shard {
             background: Background::new(&map),
             throttle: Throttle::new(room.makes_way),
             log: Log::new(log, me.at(), writers).map_err(ShardError::Memory)?,
+            losses: Losses::new(room.tickets, &map.lost_blocks),
             coordinator: None,
             counters: ShardCounters::default(),
             map,
@@ -380,6 +384,8 @@ impl Shard {
                 io.reply(from, Message::HoldState { waits });
             }
             Message::HoldState { waits } => self.hold_checked(waits),
+            Message::ChangeLosses { change, rows } => self.change_asked(from, change, rows),
+            Message::LossesChanged { ok } => self.losses_changed(ok, io),
             Message::Ack => {}
         }
     }
@@ -453,7 +459,7 @@ impl Shard {
         moved += self.advance_works(io);
         moved += self.advance_tickets(io);
         moved += self.advance_background(io);
-        moved += self.advance_regions(io);
+        moved += self.advance_regions(io) + self.advance_losses(io);
         self.advance_paces(io);
         moved += self.coordinate(io);
         moved
@@ -478,6 +484,7 @@ impl Shard {
             && self.buffers.in_use() == 0
             && self.reports.is_empty()
             && self.hold.is_empty()
+            && self.losses.is_idle()
             && self.asked_regions.is_empty()
     }
 
@@ -530,7 +537,8 @@ impl Shard {
     fn install(&mut self, map: Arc<ArrayMap>, io: &mut impl Io) {
         assert!(map.serial > self.map.serial, "maps are installed in order");
         self.optimal = map.is_optimal();
-        self.map = map;
+        let before = std::mem::replace(&mut self.map, map);
+        self.follow_losses(&before.lost_blocks);
         self.background.follow(&self.map);
         self.hold.follow();
         self.throttle.follow(&self.map);

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use control::request::{DriveSpec, Level, WriteHole};
 use control::view::{
-    ArrayState, ArrayView, Count, DriveState, DriveView, EngineStatus, IoCounters, MemberState,
-    MemberView, PaceView, ReactorView, StatusView,
+    ArrayState, ArrayView, Count, DriveState, DriveView, EngineStatus, IoCounters, LostView,
+    MemberState, MemberView, PaceView, ReactorView, StatusView,
 };
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -213,6 +213,7 @@ fn engine(cores: &[u16], drives: Vec<DriveView>) -> Known {
         latency_target_us: None,
         hold_timeout_ms: None,
         hold: None,
+        lost: None,
         scrub_every_s: None,
         scrub_rate_bytes_per_second: None,
         update: 1,
@@ -657,6 +658,16 @@ fn arrays_say_what_they_would_lose() {
             .expect("a fix")
             .contains("modify a")
     );
+    let lost = |known: &mut Known| {
+        known.arrays[0].lost = Some(LostView {
+            blocks: 2,
+            bytes: 8192,
+            runs: Vec::new(),
+        });
+    };
+    let lost = after(&lost, "lost_blocks");
+    assert_eq!(lost.severity, Severity::Critical);
+    assert!(lost.fix.expect("a fix").contains("array show a"));
     let missing = |known: &mut Known| {
         known.drives[2].state = DriveState::Missing;
         known.drives[2].cause = Some("no such file".into());

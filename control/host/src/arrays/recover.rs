@@ -10,6 +10,7 @@ use control::Answer;
 use units::MemberIndex;
 
 use crate::error::of_io;
+use crate::losses::redo_part;
 use crate::{Host, records};
 
 impl Host {
@@ -61,10 +62,9 @@ impl Host {
             "the log is read"
         );
         for part in &redo {
-            if let Some((name, drive)) = &drives[part.member.at()] {
-                let offset = superblock.layout.data.offset + part.offset;
-                let written = drive.write(offset, &part.bytes);
-                written.map_err(|source| io(name, "writing what its log holds", source))?;
+            if let Some(drive) = &drives[part.member.at()] {
+                let written = redo_part(object, drive, assembly, part);
+                written.map_err(|source| io(&drive.0, "writing what its log holds", source))?;
             }
         }
         if redo.is_empty() {

@@ -17,6 +17,7 @@ mod hanging;
 mod holding;
 mod late;
 mod limits;
+mod losses;
 mod numbers;
 mod places;
 mod returns;

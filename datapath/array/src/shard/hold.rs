@@ -214,6 +214,10 @@ impl Shard {
         end: Status,
         io: &mut impl Io,
     ) {
+        if self.is_lost_all_the_same(&done, end) {
+            self.deliver(done, Status::Ok, io);
+            return;
+        }
         let doubted = self.doubts(&done, end);
         if !doubted && !self.parks(&done, end) {
             self.deliver(done, end, io);
@@ -505,7 +509,7 @@ impl Shard {
     /// Takes a ticket out of the queue in which it waits; whether it was in one. One that goes on
     /// at the next poll, or when a drive answers, ends there.
     fn leave_queues(&mut self, slot: u32) -> bool {
-        let mut waited = self.log.leave(slot);
+        let mut waited = self.log.leave(slot) | self.losses.leave(slot);
         for list in [&mut self.region_waiters, &mut self.hold.tickets] {
             let before = list.len();
             list.retain(|&other| other != slot);

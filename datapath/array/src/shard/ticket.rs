@@ -8,6 +8,7 @@
 //! ticket are submitted in one turn, so that a killed process has begun all of them or none.
 
 mod answer;
+mod forfeit;
 mod join;
 mod late;
 mod planning;
@@ -51,6 +52,8 @@ pub(super) enum Kind {
     Read { damaged: Option<Role> },
     /// A cell of a background pass.
     Repair(Pass),
+    /// A row of it that nobody can tell: zeroes for what is lost.
+    Forfeit(Pass),
 }
 
 /// What to do, as the work or the background pass asks for it.
@@ -109,6 +112,8 @@ enum Step {
 pub(super) struct Ticket {
     pub(super) order: TicketOrder,
     pub(super) lanes: Range<u32>,
+    /// The lane after the last that it has claimed.
+    claimed: u32,
     bands: [PlannedBand; 3],
     band_count: usize,
     /// The roles that its own request asks for; its band names more when it does others' work.
@@ -173,6 +178,7 @@ impl Default for Ticket {
                 late: None,
             },
             lanes: 0..0,
+            claimed: 0,
             bands: Default::default(),
             band_count: 0,
             own: RoleSet::EMPTY,
@@ -240,6 +246,7 @@ impl Shard {
         }
         ticket.own = ticket.roles(|band| band.asked.written);
         ticket.lanes = asked[0].lanes.start..asked[asked.len() - 1].lanes.end;
+        ticket.claimed = ticket.lanes.end;
         ticket.step = Step::Claiming;
         ticket.media = RoleSet::EMPTY;
         ticket.late = ticket.order.late.map_or(RoleSet::EMPTY, RoleSet::one);
@@ -330,6 +337,9 @@ impl Shard {
             self.hold.push_ticket(slot);
             return;
         }
+        if planned.is_err() && self.gives_up_blocks(slot) {
+            return;
+        }
         if planned.is_err() {
             self.answer_ticket(slot, Status::Media, io);
             self.end_ticket(slot);
@@ -358,8 +368,10 @@ impl Shard {
         let new = match ticket.order.kind {
             Kind::Clear => RoleSet::EMPTY,
             // All copies are written from the one buffer that holds the new content.
-            Kind::Write(_) if mirrors => ticket.roles(|band| band.asked.written.union(band.read)),
-            Kind::Write(_) => ticket.roles(|band| {
+            Kind::Write(_) | Kind::Forfeit(_) if mirrors => {
+                ticket.roles(|band| band.asked.written.union(band.read))
+            }
+            Kind::Write(_) | Kind::Forfeit(_) => ticket.roles(|band| {
                 let kept = band.read.without(band.old);
                 kept.union(band.decode)
                     .union(band.write)
