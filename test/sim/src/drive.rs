@@ -20,6 +20,8 @@ struct Taken {
     /// Of a flush: what it covers.
     began: u64,
     at: Instant,
+    /// It is answered only once this block was written.
+    sticks: Option<u64>,
 }
 
 /// Requests that will fail: the `after`-th of its kind from now on, and `count - 1` after it.
@@ -71,6 +73,8 @@ pub struct SimDrive {
     pub hurt: bool,
     /// Blocks that cannot be read until they are written.
     pub bad: BTreeSet<u64>,
+    /// The next read of this block is answered only once it was written.
+    pub stuck: Option<u64>,
     /// Blocks that stay as they are whatever is written, without an error.
     pub forgets: BTreeSet<u64>,
     /// Of guests' requests, so many may have met a bad block.
@@ -101,7 +105,11 @@ impl SimDrive {
             Operation::Flush => self.store.begin_flush(),
             _ => 0,
         };
+        let range = request.offset / BLOCK..(request.offset + request.length) / BLOCK;
+        let reads = request.operation == Operation::Read;
+        let sticks = self.stuck.take_if(|block| reads && range.contains(block));
         self.taken.push(Taken {
+            sticks,
             reactor,
             request,
             bytes,
@@ -123,6 +131,12 @@ impl SimDrive {
             taken.request.operation == Operation::Write && taken.request.offset < byte
         };
         self.taken.iter().any(writes) || self.store.has_cached_below(byte / BLOCK)
+    }
+
+    /// Whether something below this byte was written and would be lost with the power.
+    #[must_use]
+    pub fn has_cached_below(&self, byte: u64) -> bool {
+        self.store.has_cached_below(byte / BLOCK)
     }
 
     /// Whether a write from this byte on is under way.
@@ -160,6 +174,7 @@ impl SimDrive {
         self.drags = false;
         self.failing = None;
         self.bad.clear();
+        self.loosen();
     }
 
     /// Stores bytes for good, from outside of the engine.
@@ -244,13 +259,15 @@ impl SimDrive {
         if self.taken.is_empty() || self.hung {
             return None;
         }
+        let position = self.next_to_finish(random)?;
         let Taken {
             reactor,
             request,
             bytes,
             began,
             at,
-        } = self.taken.remove(self.next_to_finish(random));
+            ..
+        } = self.taken.remove(position);
         let status = self.carry_out(&request, &bytes, began);
         self.count((reactor, request.operation), now.since(at));
         Some((reactor, request, status))
@@ -278,11 +295,28 @@ impl SimDrive {
     }
 
     /// Any request, and often the oldest: a drive that is well does not leave one for long.
-    fn next_to_finish(&self, random: &mut Random) -> usize {
-        if random.happens(500) {
+    fn next_to_finish(&self, random: &mut Random) -> Option<usize> {
+        let is_free = |position: &usize| self.taken[*position].sticks.is_none();
+        let first = if random.happens(500) {
             0
         } else {
             random.position(self.taken.len())
+        };
+        let count = self.taken.len();
+        (first..count).chain(0..first).find(is_free)
+    }
+
+    /// Whether a read waits for its block to be written.
+    #[must_use]
+    pub fn is_stuck(&self) -> bool {
+        self.taken.iter().any(|taken| taken.sticks.is_some())
+    }
+
+    /// No read waits for its block any more.
+    pub fn loosen(&mut self) {
+        self.stuck = None;
+        for taken in &mut self.taken {
+            taken.sticks = None;
         }
     }
 
@@ -311,6 +345,9 @@ impl SimDrive {
                 assert_eq!(done, content.len(), "a read carries what it names");
             }
             Operation::Write => {
+                for taken in &mut self.taken {
+                    let _ = taken.sticks.take_if(|block| blocks.contains(block));
+                }
                 for (block, content) in blocks.zip(bytes.chunks_exact(512)) {
                     if self.forgets.contains(&block) {
                         continue;

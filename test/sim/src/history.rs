@@ -7,6 +7,7 @@ mod end;
 mod faults;
 mod leaving;
 mod logged;
+mod lost;
 mod probe;
 mod returns;
 mod scrub;
@@ -96,6 +97,8 @@ pub struct Outcome {
     pub given_up: u64,
     /// Copies of members that were told apart.
     pub copies: u64,
+    /// Blocks that were lost, and of these those given up and those written again.
+    pub lost: (u64, u64, u64),
     /// Writes that the last engine carried out with others of their stripe.
     pub joined: u64,
 }
@@ -277,6 +280,7 @@ impl History {
             world = self.rot(world);
             self.settle(&mut world);
         }
+        world = self.lose(world);
         self.scrub_finds_nothing(&mut world);
         self.check(&mut world);
         let joined = |shard: &array::Shard| shard.counters().joined_writes;

@@ -79,21 +79,19 @@ fn main() -> ExitCode {
         spells,
         given_up,
         copies,
+        lost,
         joined,
     } = total;
     let permille = missed.0 * 1000 / missed.1.max(1);
     println!(
         "{run} seeds from {}: {failed} failed, {per_second:.1} seeds/s, {answered} requests, \
-         {crashes} stops ({logged} on the log, \
-         {begun} kills with the loss of a member), {probed} torn blocks written \
-         ({read_torn} times read from a slow member), \
-         {rotten} rotten blocks scrubbed, {late} members late, {lagged} lagged \
-         ({left_behind} left behind), \
-         {returned} members returned that lacked {permille} in \
-         1000 of their regions ({refused} might not), \
-         {spells} spells ({given_up} given up), {joined} writes joined, \
-         {copies} copies told apart",
-        wanted.first
+         {crashes} stops ({logged} on the log, {begun} kills with the loss of a member), {probed} \
+         torn blocks written ({read_torn} times read from a slow member), {rotten} rotten blocks \
+         scrubbed, {late} members late, {lagged} lagged ({left_behind} left behind), {returned} \
+         members returned that lacked {permille} in 1000 of their regions ({refused} might not), \
+         {spells} spells ({given_up} given up), {joined} writes joined, {copies} copies told \
+         apart, {} blocks lost ({} still on the list before {} were written)",
+        wanted.first, lost.0, lost.1, lost.2
     );
     if failed > 0 {
         ExitCode::FAILURE
@@ -120,6 +118,9 @@ fn add(total: &mut Outcome, outcome: &Outcome) {
     total.spells += outcome.spells;
     total.given_up += outcome.given_up;
     total.copies += outcome.copies;
+    total.lost.0 += outcome.lost.0;
+    total.lost.1 += outcome.lost.1;
+    total.lost.2 += outcome.lost.2;
     total.joined += outcome.joined;
 }
 

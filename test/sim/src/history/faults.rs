@@ -333,6 +333,11 @@ impl History {
         if self.random.happens(600) && self.return_one(world, position) {
             return;
         }
+        self.put_in(world, position);
+    }
+
+    /// Puts a new drive in the place of a member that is out.
+    pub(super) fn put_in(&mut self, world: &mut World, position: usize) {
         let member = MemberIndex::from_at(position);
         let uuid = Uuid::from_u128(u128::from(self.random.next()));
         let mut drive = SimDrive::default();

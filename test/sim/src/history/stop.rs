@@ -85,7 +85,7 @@ impl History {
     }
 
     /// Nothing runs any more: what is left on the drives, and in memory.
-    fn end_all(&mut self, world: World, power: bool) -> Vec<SimDrive> {
+    pub(super) fn end_all(&mut self, world: World, power: bool) -> Vec<SimDrive> {
         let mut drives = world.die();
         for drive in &mut drives {
             drive.hung = false;
