@@ -253,9 +253,10 @@ impl Host {
                     self.refresh_jobs();
                 }
             }
-            Event::BlocksLost { .. } | Event::LostListFull { .. } | Event::BlocksHealed { .. } => {
-                Host::log_losses(&name, event);
-            }
+            Event::BlocksLost { .. }
+            | Event::LostListFull { .. }
+            | Event::NotGivenUp { .. }
+            | Event::BlocksHealed { .. } => Host::log_losses(&name, event),
             Event::Scrubbed(finding) => self.note_finding(array, finding),
             Event::MetadataFailed => {
                 tracing::error!(
@@ -332,6 +333,7 @@ impl Host {
             | Event::Scrubbed(_)
             | Event::BlocksLost { .. }
             | Event::LostListFull { .. }
+            | Event::NotGivenUp { .. }
             | Event::BlocksHealed { .. }
             | Event::MetadataFailed
             | Event::CommandDone { .. } => {}
@@ -401,6 +403,7 @@ impl Host {
             | Event::Scrubbed(_)
             | Event::BlocksLost { .. }
             | Event::LostListFull { .. }
+            | Event::NotGivenUp { .. }
             | Event::BlocksHealed { .. }
             | Event::CommandDone { .. } => {}
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use array::assembly::Assembly;
-use array::format::{ArrayConfig, ExtentSpace, VolumeRecord};
+use array::format::{ArrayConfig, ExtentSpace, SUPERBLOCK_BYTES, Superblock, VolumeRecord};
 use array::{Event, Redo};
 use control::view::{LostRun, LostView};
 use units::{bytes_u64, bytes_usize};
@@ -96,6 +96,15 @@ impl Host {
                 "blocks are lost and the list of lost blocks is full: the pass stops here; write those \
                  that `garboard array show` lists, then `garboard array rebuild NAME start`"
             );
+        } else if let Event::NotGivenUp { first, member } = event {
+            tracing::error!(
+                event = "blocks_not_given_up",
+                array = name,
+                first,
+                member = member.0,
+                "more members cannot read them than there is parity, but this one is out and may \
+                 have them: the pass stops here; bring it back, or replace it"
+            );
         } else if let Event::BlocksHealed { total } = event {
             tracing::info!(
                 event = "blocks_healed",
@@ -107,8 +116,20 @@ impl Host {
     }
 }
 
+/// Whether a drive that is there can read this as little as it could write it. Drives that vanish
+/// answer with plain I/O errors, too.
+fn is_bad(drive: &drive::Drive, offset: u64, length: usize) -> bool {
+    let can_read = |offset, length| drive.read(offset, &mut vec![0; length]).is_ok();
+    let is_there = || {
+        let mut heads = Superblock::head_offsets().into_iter();
+        heads.any(|head| can_read(head, SUPERBLOCK_BYTES))
+    };
+    is_there() && !can_read(offset, length) && is_there()
+}
+
 /// Writes a part of what is to be done again at a start. A bad block of which nobody can tell what
-/// it held may take no writes either: that loses nothing, and is no reason not to start.
+/// it held may take no writes either: that loses nothing, and is no reason not to start. One that
+/// can be read is no such block: what it holds would be used, and is old.
 pub(crate) fn redo_part(
     object: &str,
     (name, drive): &(String, Arc<drive::Drive>),
@@ -128,7 +149,8 @@ pub(crate) fn redo_part(
         let Err(source) = drive.write(data + (block << shift), bytes) else {
             continue;
         };
-        if !lost.row_has(&superblock.geometry, part.member, block) {
+        let listed = lost.row_has(&superblock.geometry, part.member, block);
+        if !listed || !is_bad(drive, data + (block << shift), bytes.len()) {
             return Err(source);
         }
         let written = bytes_u64(bytes.len());

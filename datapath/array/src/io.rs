@@ -334,6 +334,14 @@ pub enum Event {
         /// The first block of the array.
         first: u64,
     },
+    /// Nobody can tell what blocks held, but a member that is out may have them still: the pass
+    /// stops.
+    NotGivenUp {
+        /// The first block of the array.
+        first: u64,
+        /// The member that may have them.
+        member: MemberIndex,
+    },
     /// Lost blocks were written anew.
     BlocksHealed {
         /// How many are lost still.

@@ -5,7 +5,7 @@
 use array::format::Superblock;
 use control::Engine;
 use control::request::{ArrayModify, MemberReplace, WriteHole};
-use control::view::{ArrayState, LostRun};
+use control::view::{ArrayState, JobState, LostRun};
 use drive::Fault;
 use units::{Role, StripeIndex};
 
@@ -157,12 +157,46 @@ fn a_bad_block_that_takes_no_writes_keeps_no_rebuild_and_no_start_from_going_on(
         next.open_file(name).expect("it is there");
     }
     let (offset, length) = (superblock.layout.data.offset, BLOCK);
-    next.inject(bad, Fault::Media { offset, length });
     next.inject(bad, Fault::Unwritable { offset, length });
     next.host.assemble();
+    let refused = next.host.start_array("tank", false);
+    refused.expect_err("what it held before can be read, and would be used");
+    next.inject(bad, Fault::Media { offset, length });
     next.host
         .start_array("tank", false)
         .expect("nothing is lost by that");
     let mut guest = connect(&next);
     check_lost(&next, &mut guest);
+}
+
+#[test]
+fn what_a_member_that_is_out_may_bring_back_is_not_given_up() {
+    let (bench, mut guest) = served();
+    fill(&mut guest);
+    let superblock = bench.superblock("one");
+    let (bad, out) = (holder(&superblock, 0), holder(&superblock, 1));
+    let folder = std::sync::Arc::clone(&bench.folder);
+    drop(guest);
+    drop(bench);
+    let next = Bench::on(folder);
+    for name in ALL.into_iter().filter(|name| *name != out) {
+        next.open_file(name).expect("it is there");
+    }
+    let (offset, length) = (superblock.layout.data.offset, BLOCK);
+    next.inject(bad, Fault::Media { offset, length });
+    next.host.assemble();
+    next.host
+        .start_array("tank", false)
+        .expect("two are enough");
+    wait_until("the resync stops", || {
+        let mut jobs = next.host.jobs().into_iter();
+        jobs.any(|job| job.state == JobState::Failed)
+    });
+    assert_eq!(next.array("tank").lost, None);
+    next.open_file(out).expect("it is back");
+    wait_until("all members are in sync", || {
+        next.array("tank").state == ArrayState::Optimal
+    });
+    // It was written to when the engine was killed: what it has counts for nothing.
+    assert!(next.array("tank").lost.is_some());
 }

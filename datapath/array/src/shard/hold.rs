@@ -214,10 +214,6 @@ impl Shard {
         end: Status,
         io: &mut impl Io,
     ) {
-        if self.is_lost_all_the_same(&done, end) {
-            self.deliver(done, Status::Ok, io);
-            return;
-        }
         let doubted = self.doubts(&done, end);
         if !doubted && !self.parks(&done, end) {
             self.deliver(done, end, io);
@@ -485,7 +481,17 @@ impl Shard {
             // It shares the fate of the one that does its work.
             return false;
         }
-        if ticket.given_up || !(parked || ticket.attempts > OLD) || ticket.is_at_barrier() {
+        if ticket.given_up || !(parked || ticket.attempts > OLD) {
+            return false;
+        }
+        if self.losses.has(slot) {
+            // The record that it waits for may be written at any time: no other ticket works on its
+            // lanes before the home has answered. What it has logged is carried out.
+            ticket.keeps |= ticket.logged;
+            self.answer_given_up(slot, io);
+            return true;
+        }
+        if ticket.is_at_barrier() {
             return false;
         }
         if ticket.is_at_drives() && !parked {
@@ -509,7 +515,7 @@ impl Shard {
     /// Takes a ticket out of the queue in which it waits; whether it was in one. One that goes on
     /// at the next poll, or when a drive answers, ends there.
     fn leave_queues(&mut self, slot: u32) -> bool {
-        let mut waited = self.log.leave(slot) | self.losses.leave(slot);
+        let mut waited = self.log.leave(slot);
         for list in [&mut self.region_waiters, &mut self.hold.tickets] {
             let before = list.len();
             list.retain(|&other| other != slot);

@@ -12,17 +12,17 @@
 //! meet it: what they bring may be the zeroes.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 
 use block::{Operation, Status};
-use units::{ReactorIndex, Role, RoleSet};
+use units::{MemberIndex, ReactorIndex, Role, RoleSet, StripeIndex};
 
 use super::coordinate::commit_of;
 use super::ticket::Kind;
 use super::{DriveIo, IoOwner, Shard};
-use crate::coordinator::CommitPhase;
-use crate::format::ArrayConfig;
+use crate::coordinator::{Command, CommitPhase};
+use crate::format::{ArrayConfig, MemberState, Missed};
+use crate::geometry::Geometry;
 use crate::io::{Event, Io, Message};
 use crate::losses::{LossChange, LostBlocks, Rows};
 use crate::planted::{self, Fault};
@@ -37,15 +37,6 @@ pub(crate) struct LossAsked {
     tried: bool,
 }
 
-/// Whom the answer of the home is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
-    Nothing,
-    For(u32),
-    /// Its ticket is gone.
-    ForNobody,
-}
-
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Losses {
@@ -54,7 +45,7 @@ pub(crate) struct Losses {
     /// Tickets that want the list changed. One question at a time: whoever waits for an answer
     /// holds a credit, and the home must be told of failures meanwhile.
     waiters: VecDeque<u32>,
-    asked: Asked,
+    asked: Option<u32>,
 }
 
 impl Losses {
@@ -62,31 +53,36 @@ impl Losses {
         Losses {
             any: !list.is_empty(),
             waiters: VecDeque::with_capacity(tickets),
-            asked: Asked::Nothing,
+            asked: None,
         }
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.waiters.is_empty() && self.asked == Asked::Nothing
+        self.waiters.is_empty() && self.asked.is_none()
     }
 
-    /// The ticket does not wait here any more; whether it did.
-    pub(super) fn leave(&mut self, slot: u32) -> bool {
-        let before = self.waiters.len();
-        self.waiters.retain(|&other| other != slot);
-        if self.asked == Asked::For(slot) {
-            self.asked = Asked::ForNobody;
-            return true;
-        }
-        self.waiters.len() < before
+    /// Whether a ticket waits here. It keeps its lanes until the home has answered: a change of the
+    /// list that was asked for may be made at any time until then.
+    pub(super) fn has(&self, slot: u32) -> bool {
+        self.asked == Some(slot) || self.waiters.contains(&slot)
     }
+}
+
+/// Whether a command brings back the drive that a member had.
+fn brings_back(command: &Command, member: MemberIndex) -> bool {
+    matches!(command, Command::Return { member: back, .. } if *back == member)
+}
+
+/// The first block of the array among rows.
+pub(super) fn first_of(rows: Rows, geometry: &Geometry) -> u64 {
+    rows.blocks(geometry).next().map_or(0, |range| range.start)
 }
 
 impl Shard {
     // ---- tickets -------------------------------------------------------------------------
 
     /// The blocks of the array that a band of a ticket asks for.
-    fn asked_rows(&self, slot: u32, band: usize) -> Rows {
+    pub(super) fn asked_rows(&self, slot: u32, band: usize) -> Rows {
         let ticket = &self.tickets[slot];
         let asked = &ticket.bands()[band].asked;
         // All copies of a mirror are the one data chunk.
@@ -150,8 +146,15 @@ impl Shard {
         let Some(&slot) = self.losses.waiters.front() else {
             return 0;
         };
-        if self.losses.asked != Asked::Nothing {
+        if self.losses.asked.is_some() {
             return 0;
+        }
+        let ticket = &self.tickets[slot];
+        if ticket.is_over() && matches!(ticket.order.kind, Kind::Forfeit(_)) {
+            // It ends there, and gives up nothing.
+            self.losses.waiters.pop_front();
+            self.granted.push(slot);
+            return 1;
         }
         let Some((change, rows)) = self.wanted(slot) else {
             self.losses.waiters.pop_front();
@@ -167,30 +170,32 @@ impl Shard {
             return 0;
         }
         self.losses.waiters.pop_front();
-        self.losses.asked = Asked::For(slot);
+        self.losses.asked = Some(slot);
         1
     }
 
     /// The home has answered.
     pub(super) fn losses_changed(&mut self, ok: bool, io: &mut impl Io) {
-        let asked = std::mem::replace(&mut self.losses.asked, Asked::Nothing);
-        assert_ne!(asked, Asked::Nothing, "an answer that nobody waits for");
-        if let Asked::For(slot) = asked {
-            self.list_is_changed(slot, ok, io);
-        }
+        let slot = self.losses.asked.take();
+        let slot = slot.expect("a ticket stays until it is answered");
+        self.list_is_changed(slot, ok, io);
     }
 
     fn list_is_changed(&mut self, slot: u32, ok: bool, io: &mut impl Io) {
-        if !ok {
-            self.answer_ticket(slot, Status::Media, io);
-            self.end_ticket(slot);
-        } else if self.wanted(slot).is_some() {
+        let is_written = match self.tickets[slot].order.kind {
+            Kind::Write(_) | Kind::Clear => true,
+            Kind::Read { .. } | Kind::Repair(_) | Kind::Forfeit(_) => false,
+        };
+        if ok && self.wanted(slot).is_some() {
             // Of another band.
             self.await_list(slot);
-        } else if matches!(self.tickets[slot].order.kind, Kind::Forfeit(_)) {
+        } else if !is_written && (ok || self.must_be_carried_out(slot)) {
             self.granted.push(slot);
-        } else {
+        } else if ok {
             self.finish_ticket(slot, Status::Ok, io);
+        } else {
+            self.answer_ticket(slot, Status::Media, io);
+            self.end_ticket(slot);
         }
     }
 
@@ -282,13 +287,14 @@ impl Shard {
             }
             let before = next.lost.clone();
             change.apply(&mut next.lost, rows, &geometry);
-            let full = change == LossChange::GivenUp && !self.has_room(&next);
-            if ends || full {
+            let refused = match change {
+                LossChange::GivenUp => self.refuses_loss(&next, rows),
+                LossChange::Healed => None,
+            };
+            if ends || refused.is_some() {
                 next.lost = before;
-                if full && !ends {
-                    let first = rows.blocks(&geometry).next();
-                    let first = first.map_or(0, |range: Range<u64>| range.start);
-                    io.event(Event::LostListFull { first });
+                if let Some(event) = refused.filter(|_| !ends) {
+                    io.event(event);
                 }
                 self.answer_losses(one.from, false, io);
                 continue;
@@ -306,8 +312,31 @@ impl Shard {
         1
     }
 
-    fn has_room(&mut self, next: &ArrayConfig) -> bool {
-        next.lost.fits() && self.decider().fits(next).is_ok()
+    /// Why blocks are not given up, if there is a reason.
+    fn refuses_loss(&mut self, next: &ArrayConfig, rows: Rows) -> Option<Event> {
+        let first = first_of(rows, self.geometry());
+        if let Some(member) = self.who_may_return(rows.stripe) {
+            return Some(Event::NotGivenUp { first, member });
+        }
+        let has_room = next.lost.fits() && self.decider().fits(next).is_ok();
+        (!has_room).then_some(Event::LostListFull { first })
+    }
+
+    /// A member of the stripe's group that is out and may come back with what it had. One that is
+    /// about to waits for the window to end in which blocks would be given up.
+    fn who_may_return(&mut self, stripe: StripeIndex) -> Option<MemberIndex> {
+        let group = self.geometry().group_members();
+        let first = self.geometry().group(stripe).at() * group;
+        let decider = self.decider();
+        let may_return = |member: MemberIndex| {
+            let state = decider.config.members[member.at()].state;
+            let known = |missed| missed != Missed::ALL;
+            let is_out = matches!(state, MemberState::Excluded { missed, .. } if known(missed));
+            let mut commands = decider.commands.iter().map(|(_, command)| command);
+            is_out || commands.any(|command| brings_back(command, member))
+        };
+        let mut members = (first..first + group).map(MemberIndex::from_at);
+        members.find(|&member| may_return(member))
     }
 
     fn tell_of_losses(&mut self, asked: &LossAsked, io: &mut impl Io) {
@@ -318,11 +347,7 @@ impl Shard {
         let total = self.decider().config.lost.count();
         io.event(match asked.change {
             LossChange::GivenUp => Event::BlocksLost {
-                first: asked
-                    .rows
-                    .blocks(&geometry)
-                    .next()
-                    .map_or(0, |range| range.start),
+                first: first_of(asked.rows, &geometry),
                 blocks: asked.rows.count(),
                 total,
             },

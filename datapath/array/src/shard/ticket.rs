@@ -303,7 +303,7 @@ impl Shard {
 
     /// Plans the ticket by what is known now, and takes its buffers.
     fn start_ticket(&mut self, slot: u32, io: &mut impl Io) {
-        if self.tickets[slot].given_up && !self.tickets[slot].keeps {
+        if self.tickets[slot].is_over() {
             self.end_ticket(slot);
             return;
         }
@@ -337,7 +337,7 @@ impl Shard {
             self.hold.push_ticket(slot);
             return;
         }
-        if planned.is_err() && self.gives_up_blocks(slot) {
+        if planned.is_err() && self.gives_up_blocks(slot, io) {
             return;
         }
         if planned.is_err() {
@@ -410,7 +410,7 @@ impl Shard {
     /// Issues the reads or writes that a ticket waits to issue, all or none. A ticket whose map
     /// changed is planned anew instead.
     fn try_issue(&mut self, slot: u32, io: &mut impl Io) -> bool {
-        if self.tickets[slot].given_up && !self.tickets[slot].keeps {
+        if self.tickets[slot].is_over() {
             self.end_ticket(slot);
             return true;
         }

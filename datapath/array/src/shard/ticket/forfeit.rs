@@ -11,11 +11,12 @@
 
 use std::ops::Range;
 
-use block::{Operation, Status};
-use units::RoleSet;
+use units::{MemberIndex, RoleSet};
 
+use super::super::losses::first_of;
 use super::super::{DriveIo, IoOwner, Shard};
 use super::{Kind, PlannedBand, Step};
+use crate::io::{Event, Io};
 use crate::map::{MapState, Pass};
 use crate::plan::{Band, Beyond, Method, StripeState};
 use crate::planted::{self, Fault};
@@ -23,7 +24,7 @@ use crate::planted::{self, Fault};
 impl Shard {
     /// A ticket cannot be planned: whether it goes on all the same, as a pass with a smaller part
     /// of its cell, or without blocks that nobody can tell.
-    pub(super) fn gives_up_blocks(&mut self, slot: u32) -> bool {
+    pub(super) fn gives_up_blocks(&mut self, slot: u32, io: &mut impl Io) -> bool {
         let ticket = &self.tickets[slot];
         let (pass, decided) = match ticket.order.kind {
             Kind::Repair(pass @ (Pass::Rebuild | Pass::Resync)) => (pass, false),
@@ -52,7 +53,18 @@ impl Shard {
         }
         self.tickets[slot].order.kind = Kind::Forfeit(pass);
         self.reconsider(slot);
+        if !matches!(self.tickets[slot].order.kind, Kind::Forfeit(_)) {
+            // Enough of it can be read: something else is in the way.
+            return false;
+        }
         if !self.is_given_up_for_good(slot) {
+            if pass == Pass::Resync
+                && let Some(member) = self.who_is_out(slot)
+            {
+                let first = first_of(self.asked_rows(slot, 0), self.geometry());
+                io.event(Event::NotGivenUp { first, member });
+                return false;
+            }
             self.tickets[slot].step = Step::Claiming;
             self.await_list(slot);
             return true;
@@ -61,6 +73,16 @@ impl Shard {
             self.replan(slot);
         }
         !decided
+    }
+
+    /// A member that is out and holds a chunk of the stripe. It may be back soon, with what it had:
+    /// what was in use at an unclean stop is resynced just after the start that did without it.
+    fn who_is_out(&self, slot: u32) -> Option<MemberIndex> {
+        let stripe = self.tickets[slot].order.stripe;
+        let members = self.stripe_state(slot).lost.iter();
+        let mut members = members.map(|role| self.map.member(stripe, role));
+        let out = members.find(|(_, entry)| entry.state == MapState::Lost);
+        out.map(|(member, _)| member)
     }
 
     /// A row is done: goes on with the rest of the cell.
@@ -87,6 +109,7 @@ impl Shard {
         ticket.media = RoleSet::EMPTY;
         ticket.gone = RoleSet::EMPTY;
         ticket.second_try = false;
+        ticket.logged = false;
         ticket.failures.clear();
         self.replan(slot);
     }
@@ -145,21 +168,20 @@ impl Shard {
 
     /// Whether a bad block does not take the zeroes that stand for what was lost there. Where as
     /// much is lost besides as there is parity, its row protects nothing by it, and no member is
-    /// left out or waited for because of one bad block.
-    pub(in crate::shard) fn is_lost_all_the_same(&self, done: &DriveIo, status: Status) -> bool {
+    /// left out or waited for because of one bad block. Asked of a write that failed.
+    pub(in crate::shard) fn is_lost_all_the_same(&self, done: &DriveIo) -> bool {
         let IoOwner::Ticket { ticket: slot, role } = done.owner else {
             return false;
         };
         let ticket = &self.tickets[slot];
         let forfeits = matches!(ticket.order.kind, Kind::Forfeit(_));
-        let refused = done.operation == Some(Operation::Write) && status == Status::Media;
-        if !forfeits || !refused || !ticket.media.has(role) {
+        if !forfeits || !ticket.media.has(role) {
             return false;
         }
         let state = self.stripe_state(slot);
         let others = state.unreadable.without(RoleSet::one(role));
         let member = &self.map.members[done.member.at()];
         let same = member.incarnation == done.incarnation;
-        same && member.state == MapState::InSync && others.len() == self.geometry().parity()
+        same && member.state == MapState::InSync && others.len() >= self.geometry().parity()
     }
 }
