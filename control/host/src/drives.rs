@@ -13,7 +13,7 @@ use units::{ArrayIndex, Size};
 use uuid::Uuid;
 
 use crate::error::{error, not_found, of_change, of_io, of_open, of_start};
-use crate::state::{DriveEntry, DriveRole};
+use crate::state::{DriveEntry, DriveRole, Serving};
 use crate::{Host, found, records, views};
 
 /// How long after its start an engine waits for drives that the engine before it still holds.
@@ -166,7 +166,11 @@ impl Host {
         let stopped = {
             let state = self.state();
             let entry = state.array_by_uuid(array);
-            let stopped = entry.filter(|entry| self.engine.array_state(entry.index).is_none());
+            // One whose stop is late is not: a reactor may still have its part.
+            let stopped = entry.filter(|entry| {
+                let stopped = matches!(entry.serving, Serving::Stopped(_));
+                stopped && self.engine.array_state(entry.index).is_none()
+            });
             stopped.map(|entry| entry.name.clone())
         };
         if let Some(stopped) = stopped {

@@ -222,7 +222,14 @@ impl Host {
             JobKind::Scrub => self.do_stop_scrub(&name),
             JobKind::Copy => {
                 self.stop_copy(id);
-                Ok(self.state().jobs[&id].view.clone())
+                let job = self.state().jobs.get(&id).map(|job| job.view.clone());
+                let job = job.ok_or_else(|| not_found("job", &id.to_string()))?;
+                if job.state == JobState::Running {
+                    let text = "the member is leaving already";
+                    return Err(error(ErrorKind::Busy, format!("job {id}"), text)
+                        .next("wait for it: `garboard job wait`"));
+                }
+                Ok(job)
             }
         }
     }

@@ -252,7 +252,10 @@ impl Control {
         {
             let object = name::object::<ArrayView>(&array.name);
             let message = format!("a hold timeout of {timeout} ms: it is in whole seconds");
-            let (less, more) = (timeout / 1000 * 1000, timeout.div_ceil(1000) * 1000);
+            let (less, more) = (
+                timeout / 1000 * 1000,
+                timeout.div_ceil(1000).saturating_mul(1000),
+            );
             return Err(invalid(object, message).next(format!("give {less} or {more}")));
         }
         self.engine.modify_array(&array.name, modify)

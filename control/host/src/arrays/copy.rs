@@ -307,8 +307,10 @@ impl Host {
         }) else {
             return;
         };
-        // One that was stopped counts for nothing since, and another may have begun.
-        if let Some(index) = index.filter(|_| !copy.hand.stop.load(Ordering::Relaxed)) {
+        // One that was stopped counts for nothing since, and another may have begun; one that takes
+        // the place says so itself.
+        let stopped = copy.hand.stop.load(Ordering::Relaxed);
+        if let Some(index) = index.filter(|_| !stopped && how != JobState::Done) {
             self.no_copy(index, copy.member);
         }
         if how != JobState::Done {
@@ -342,7 +344,7 @@ impl Host {
             return Ok(false);
         }
         let (own, record) = self.format_copy(job, &placing, &state)?;
-        if !self.leave_place(job, &object, (&state, &placing))? {
+        if !self.leave_place(job, &object, &placing)? {
             self.say(job, "made; waits for the other members to answer");
             return Ok(false);
         }
@@ -372,8 +374,11 @@ impl Host {
             entry.mark = found::mark(&own);
         }
         self.end_copy(job, JobState::Done, None);
-        // It may have failed already.
-        self.release_excluded(&placing.array);
+        if replaced.is_ok() {
+            // It may have failed already. One that is late is not in its place yet, and must not
+            // be taken for the member that left.
+            self.release_excluded(&placing.array);
+        }
         tracing::info!(
             event = "member_replaced",
             array = placing.array,
@@ -431,36 +436,50 @@ impl Host {
     }
 
     /// Excludes the member, if it is not out. Whether that is through.
-    fn leave_place(
-        &self,
-        job: u64,
-        object: &str,
-        (state, placing): (&ArrayState, &Placing),
-    ) -> Answer<bool> {
+    fn leave_place(&self, job: u64, object: &str, placing: &Placing) -> Answer<bool> {
         let member = placing.member;
-        let mut steps = Vec::new();
-        if state.config.members[member.at()].state == MemberState::InSync {
+        let is_out = || {
+            let state = self.engine.array_state(placing.index);
+            let state = state.ok_or_else(|| gone(job, "the array does not run any more"))?;
+            let in_place = &state.config.members[member.at()];
+            Ok(matches!(in_place.state, MemberState::Excluded { .. }))
+        };
+        let change = |command| self.engine.change(placing.index, command);
+        let leaves = {
+            let state = self.state();
+            state.copies.get(&job).is_some_and(|copy| copy.leaves)
+        };
+        if !leaves && !is_out()? {
             // Only a copy that still counts is worth losing the member for.
             let step = Copying::GoesOn;
-            let counts = Command::Copying { member, step };
-            let counts = self.engine.change(placing.index, counts);
-            counts.map_err(|change| of_change(object.to_owned(), &change))?;
-            if let Some(copy) = self.state().copies.get_mut(&job) {
-                copy.leaves = true;
-            }
-            steps.push(Command::Fail { member });
-        }
-        steps.push(Command::Settle);
-        for command in steps {
-            match self.engine.change(placing.index, command) {
+            match change(Command::Copying { member, step }) {
                 Ok(()) => {}
                 Err(ChangeError::Late) => return Ok(false),
-                Err(change) => return Err(of_change(object.to_owned(), &change)),
+                Err(refused) => return Err(of_change(object.to_owned(), &refused)),
+            }
+            self.leaves(job, true);
+            if matches!(change(Command::Fail { member }), Err(ChangeError::Late)) {
+                return Ok(false);
             }
         }
-        // Before another one has the place.
-        self.release_excluded(&placing.array);
-        Ok(true)
+        // It may have left by itself, or may not leave now: what the array says counts.
+        if change(Command::Settle).is_err() {
+            return Ok(false);
+        }
+        let out = is_out()?;
+        self.leaves(job, out);
+        if out {
+            // Before another one has the place.
+            self.release_excluded(&placing.array);
+        }
+        Ok(out)
+    }
+
+    /// Notes whether there is a way back for the member.
+    fn leaves(&self, job: u64, leaves: bool) {
+        if let Some(copy) = self.state().copies.get_mut(&job) {
+            copy.leaves = leaves;
+        }
     }
 
     /// A drive that took no place carries no member.

@@ -67,6 +67,11 @@ impl Host {
             if array != uuid {
                 continue;
             }
+            // Another one may be about to take the place.
+            let other = running.map.members[member.at()].drive;
+            if other.is_some_and(|other| other != drive.index) {
+                continue;
+            }
             if let MemberState::Excluded { cause, .. } = running.config.members[member.at()].state {
                 let cause = cause.to_string();
                 drive.role = DriveRole::LeftOut {
@@ -91,13 +96,9 @@ impl Host {
         if self.state().drive_of(uuid, member).is_some() {
             return self.replace_by_copy((name, index, uuid), replace);
         }
-        if let Some((job, copied)) = self.copy_of(uuid)
-            && copied == member
-        {
-            // It left, and this drive takes its place instead.
-            self.stop_copy(job);
-        }
+        let copy = self.copy_of(uuid).filter(|&(_, copied)| copied == member);
         if !replace.force && self.return_to(member, uuid, &replace.drive)? {
+            copy.inspect(|&(job, _)| self.stop_copy(job));
             return self.array_view(name);
         }
         let settled = self.engine.change(index, Command::Settle);
@@ -128,6 +129,8 @@ impl Host {
             forget_replacement(&candidate, &own);
             return Err(of_refusal(object, refusal));
         }
+        // The member had left, and this drive takes its place instead of a copy.
+        copy.inspect(|&(job, _)| self.stop_copy(job));
         {
             let mut state = self.state();
             let drive = state.drives.get_mut(&replace.drive).expect("a candidate");

@@ -188,6 +188,49 @@ fn a_drive_that_becomes_a_member_late_is_nobody_elses_meanwhile() {
 }
 
 #[test]
+fn a_copy_that_is_put_in_its_place_late_is_not_thrown_away() {
+    let bench = Bench::tank();
+    bench.memory("spare");
+    wait_until("parity is right everywhere", || {
+        bench.array("tank").jobs.is_empty()
+    });
+    let replace = MemberReplace {
+        member: 1,
+        drive: "spare".to_owned(),
+        force: false,
+    };
+    let array = bench.host.replace_member("tank", &replace).expect("free");
+    let job = array.jobs[0];
+    let view = || {
+        let jobs = bench.host.jobs();
+        jobs.into_iter().find(|view| view.id == job).expect("kept")
+    };
+    wait_until("it is copied", || {
+        view().total_bytes > 32 * MIB && view().done_bytes == view().total_bytes
+    });
+    hang(&bench);
+    bench.host.engine.set_patience(PATIENCE);
+    wait_until("it waits for the others", || {
+        bench.host.tend_copies();
+        view().cause.is_some_and(|cause| cause.starts_with("made"))
+    });
+    // And once more.
+    bench.host.tend_copies();
+    relieve(&bench);
+    bench.host.engine.set_patience(Duration::from_secs(30));
+    wait_until("it takes its place", || {
+        bench.host.tend_copies();
+        bench.array("tank").members[1].drive.as_deref() == Some("spare")
+    });
+    assert_eq!(view().state, control::view::JobState::Done);
+    wait_until("what it lacks is filled", || {
+        bench.array("tank").state == ArrayState::Optimal
+    });
+    assert_eq!(bench.drive("two").state, DriveState::Failed);
+    assert_eq!(bench.drive("spare").state, DriveState::Member);
+}
+
+#[test]
 fn a_volume_that_is_zeroed_late_keeps_its_extents_until_the_next_start() {
     let bench = Bench::tank();
     let all = bench.array("tank").free_bytes;

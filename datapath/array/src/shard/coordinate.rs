@@ -21,7 +21,7 @@ pub(crate) use self::hold::HoldKeeper;
 pub use self::hold::HoldStatus;
 pub(crate) use self::renew::Renewal;
 use super::Shard;
-use crate::command::{Command, Refusal};
+use crate::command::{Command, Copying, Refusal};
 use crate::coordinator::{
     Broadcast, Commit, CommitPhase, Coordinator, Ending, WindowReports, can_exclude, due_pass,
     lacking_from, next_window, trusted_until,
@@ -131,7 +131,10 @@ impl Shard {
                 command,
                 Command::Replace { .. }
                     | Command::Return { .. }
-                    | Command::Copying { .. }
+                    | Command::Copying {
+                        step: Copying::Begins,
+                        ..
+                    }
                     | Command::Stop
                     | Command::Resync
                     | Command::Scrub(_)

@@ -7,7 +7,7 @@ use std::time::Duration;
 use array::format::Superblock;
 use array::{Command, Copying, MapState, Suspects};
 use drive::Drive;
-use engine::ArrayState;
+use engine::{ArrayState, ChangeError};
 use units::{ArrayIndex, Clock, Instant, MemberIndex, MonotonicClock, StripeIndex, Update};
 
 use super::{Ended, Hand};
@@ -110,15 +110,23 @@ impl Copier {
     }
 
     fn command(&self, command: Command) -> Result<(), Ended> {
-        // Another array may have its number by now.
-        self.state()?;
-        let host = self.host.upgrade().ok_or(Ended::Stopped)?;
-        let done = host.engine.change(self.index, command);
-        done.map_err(|change| match self.state() {
-            // Perhaps because of that.
-            Err(ended) => ended,
-            Ok(_) => Ended::Failed(change.to_string()),
-        })
+        loop {
+            // Another array may have its number by now, and one that waits does nothing.
+            while self.state()?.hold.is_some() {
+                std::thread::park_timeout(LOOK);
+            }
+            let host = self.host.upgrade().ok_or(Ended::Stopped)?;
+            match host.engine.change(self.index, command.clone()) {
+                Ok(()) => return Ok(()),
+                // It is under way, and does no harm twice.
+                Err(ChangeError::Late) => {}
+                Err(refused) => {
+                    // Perhaps because of that.
+                    self.state()?;
+                    return Err(Ended::Failed(refused.to_string()));
+                }
+            }
+        }
     }
 
     /// The array, as long as the member is in sync there.
@@ -128,7 +136,8 @@ impl Copier {
         }
         let host = self.host.upgrade().ok_or(Ended::Stopped)?;
         let state = host.engine.array_state(self.index).ok_or(Ended::Stopped)?;
-        let member = state.map.members[self.member.at()];
+        let member = state.map.members.get(self.member.at());
+        let member = member.ok_or(Ended::Stopped)?;
         if member.state != MapState::InSync || member.incarnation != self.incarnation {
             return Err(Ended::Left);
         }
