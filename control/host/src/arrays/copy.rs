@@ -321,7 +321,7 @@ impl Host {
                 drive = copy.drive,
                 member = copy.member.0,
                 cause = cause.as_deref().unwrap_or("cancelled"),
-                "the member stays in its place"
+                "it takes no place"
             );
         }
     }

@@ -335,11 +335,21 @@ impl History {
             return;
         }
         let member = MemberIndex::from_at(position);
-        let uuid = Uuid::from_u128(u128::from(self.random.next()));
         let mut drive = SimDrive::default();
         if self.random.happens(800) {
             disks::soil(&mut drive, &self.layout, &mut self.random);
         }
+        self.fill_place(world, member, (drive, None));
+    }
+
+    /// Puts a drive in the place of a member that is out; `copied`: it holds a copy of it.
+    pub(super) fn fill_place(
+        &mut self,
+        world: &mut World,
+        member: MemberIndex,
+        (mut drive, copied): (SimDrive, Option<Update>),
+    ) {
+        let uuid = Uuid::from_u128(u128::from(self.random.next()));
         disks::write_superblocks(&mut drive, &self.superblock(member, uuid));
         let place = place(&self.layout, world.outside.drives.len());
         world.outside.drives.push(drive);
@@ -354,7 +364,7 @@ impl History {
             member,
             place,
             record,
-            copied: None,
+            copied,
         };
         self.give(world, Given::Replace, command);
     }

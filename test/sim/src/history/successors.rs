@@ -28,6 +28,11 @@ impl History {
             return;
         }
         let mut base = update(world);
+        let drive = world.shards[world.home].map().members[position].drive;
+        if let Some(drive) = drive.filter(|_| self.random.happens(300)) {
+            // A drive that is replaced because it wears out.
+            self.damage(world, position, drive.at());
+        }
         let stripe_blocks = u64::from(self.geometry.stripe_blocks());
         // The same place is met before, meanwhile and after.
         let spot = self.client.draw(&mut self.random, stripe_blocks);
@@ -53,14 +58,31 @@ impl History {
             // What was written meanwhile is clean by then.
             self.idle(world);
         }
-        let drive = world.shards[world.home].map().members[position].drive;
-        let in_sync = world.shards[world.home].map().members[position].state == MapState::InSync;
-        let (Some(drive), true, true) = (drive, well && in_sync, self.given.is_none()) else {
+        if well {
+            self.change_over(world, position, (copy, base), spot.as_ref());
+        }
+    }
+
+    /// The member leaves, and the copy of it comes.
+    fn change_over(
+        &mut self,
+        world: &mut World,
+        position: usize,
+        copied: (SimDrive, Update),
+        spot: Option<&Asked>,
+    ) {
+        let place = world.shards[world.home].map().members[position];
+        let (Some(drive), MapState::InSync, true) =
+            (place.drive, place.state, self.given.is_none())
+        else {
             return;
         };
-        if self.out(world, position) >= self.geometry.parity() {
+        // Its own bad blocks do not matter any more.
+        let itself = usize::from(!world.outside.drives[drive.at()].is_well());
+        if self.out(world, position) - itself >= self.geometry.parity() {
             return;
         }
+        let member = MemberIndex::from_at(position);
         world.outside.drives[drive.at()].hurt = true;
         self.copied = true;
         self.give(world, Given::Fail, Command::Fail { member });
@@ -71,10 +93,10 @@ impl History {
         let writes = self.random.below(3);
         self.write_some(world, writes);
         if self.given.is_none() && self.has_left(world, position) {
-            self.take_place(world, member, (copy, base));
+            self.take_place(world, member, copied);
             let writes = self.random.below(6);
             self.write_some(world, writes);
-            if let Some(spot) = spot.as_ref() {
+            if let Some(spot) = spot {
                 let asked = self.client.write_again(spot);
                 let _ = self.client.submit(asked, world);
             }
@@ -163,27 +185,9 @@ impl History {
         member: MemberIndex,
         (mut copy, base): (SimDrive, Update),
     ) {
-        let uuid = Uuid::from_u128(u128::from(self.random.next()));
-        let superblock = self.superblock(member, uuid);
-        disks::erase(&mut copy, &superblock);
-        disks::write_superblocks(&mut copy, &superblock);
-        let place = place(&self.layout, world.outside.drives.len());
-        world.outside.drives.push(copy);
-        self.spare += 1;
+        disks::erase(&mut copy, &self.superblock(member, Uuid::nil()));
         self.outcome.successors += 1;
-        let record = MemberRecord {
-            uuid,
-            state: MemberState::InSync,
-            drive_bytes: disks::DRIVE_BYTES,
-            identity: Default::default(),
-        };
-        let command = Command::Replace {
-            member,
-            place,
-            record,
-            copied: Some(base),
-        };
-        self.give(world, Given::Replace, command);
+        self.fill_place(world, member, (copy, Some(base)));
     }
 }
 
