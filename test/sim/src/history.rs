@@ -517,6 +517,7 @@ impl History {
         let others = (first..first + group).filter(|&other| other != member.at());
         let left = others.filter(|&other| map.members[other].state == MapState::InSync);
         assert!(left.count() > self.geometry.data(), "{member} was needed");
+        self.leave_rot_behind(first / group);
     }
 
     fn done(&mut self, world: &mut World, id: u64, result: Result<(), Refusal>) {

@@ -5,6 +5,9 @@
 #[allow(clippy::wildcard_imports, reason = "one type in several files")]
 use super::*;
 
+/// When some members work again, so long is waited for the others before they are left out.
+const STRAGGLERS: Duration = Duration::from_secs(2);
+
 /// What passes by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spell {
@@ -86,9 +89,13 @@ impl History {
                 Kind::Full => drive.refuses = Some((each, Status::NoSpace)),
                 Kind::Refusing => drive.refuses = Some((each, Status::Media)),
             }
-            // One that is filled is left out rather than waited for.
+            // One that is filled is left out rather than waited for, and so is one that is still
+            // full when another took what it was asked as a trial.
             let fills = member.state != MapState::InSync;
-            drive.hurt |= kind != Kind::Full || is_long || fills;
+            let straggles = each > 1 && lasts >= STRAGGLERS;
+            // Whether it works again is asked all reactors, in that time.
+            let late = world.outside.mail_is_slow.contains(&true);
+            drive.hurt |= kind != Kind::Full || is_long || fills || straggles || late;
         }
     }
 
