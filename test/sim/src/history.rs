@@ -119,6 +119,8 @@ struct History {
     rounds_left: u64,
     /// A copy of a member counts, or is about to take its place.
     copied: bool,
+    /// The member of which a copy began that may not have ended.
+    copying: Option<MemberIndex>,
     /// A drive that hangs until another is in its place.
     swapped: Option<usize>,
     /// Every write is logged: a stop and the loss of a member at once do no harm.
@@ -199,6 +201,7 @@ pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
         dies_at_once: false,
         rounds_left: rounds_max,
         copied: false,
+        copying: None,
         swapped: None,
         strict: false,
         spell: None,

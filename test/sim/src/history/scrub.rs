@@ -281,6 +281,8 @@ impl History {
     }
 
     fn scrub_to_the_end(&mut self, world: &mut World, mut order: ScrubOrder) {
+        self.run_until(world, |history, _| history.given.is_none());
+        self.end_copying(world);
         loop {
             self.run_until(world, |history, _| history.given.is_none());
             self.give(world, Given::Scrub, Command::Scrub(order));

@@ -27,6 +27,7 @@ impl History {
         if !self.is_copied(world, member, Copying::Begins) {
             return;
         }
+        self.copying = Some(member);
         let mut base = update(world);
         let drive = world.shards[world.home].map().members[position].drive;
         if let Some(drive) = drive.filter(|_| self.random.happens(300)) {
@@ -60,6 +61,19 @@ impl History {
         }
         if well {
             self.change_over(world, position, (copy, base), spot.as_ref());
+        }
+        if self.random.happens(800) {
+            self.wait(world, |history, _| history.given.is_none());
+            self.end_copying(world);
+        }
+    }
+
+    /// No copy counts any more: scrubs wait for it. One that became a member has ended before.
+    pub(super) fn end_copying(&mut self, world: &mut World) {
+        if self.given.is_none()
+            && let Some(member) = self.copying.take()
+        {
+            self.is_copied(world, member, Copying::Ends);
         }
     }
 
