@@ -14,8 +14,12 @@ use units::{DriveIndex, MemberIndex, bytes_u64, bytes_usize};
 
 /// Bytes that are erased at once.
 const ERASE_BYTES: u64 = 1 << 20;
+/// After so many blocks of a map, or slots of a log, that cannot be read the rest is not looked at:
+/// a drive that tries for seconds to read each should not keep an array for hours.
+const MISSED_MAX: usize = 16;
 
-/// Everything that is on a drive of an array.
+/// Everything that is on a drive of an array. A copy that the drive cannot read is told as such,
+/// as long as another one can be read.
 pub(crate) fn read(index: DriveIndex, drive: &Drive) -> io::Result<Found> {
     let drive_bytes = drive.info().size_bytes;
     let identity = DriveIdentity::new(&drive.info().identity().unwrap_or_default());
@@ -47,11 +51,9 @@ pub(crate) fn read(index: DriveIndex, drive: &Drive) -> io::Result<Found> {
     if superblock.layout.member_bytes > drive_bytes {
         return Ok(found);
     }
-    for area in superblock.layout.config {
-        let mut bytes = vec![0; bytes_usize(area.length)];
-        drive.read(area.offset, &mut bytes)?;
-        found.configs.push(ArrayConfig::decode(&bytes));
-    }
+    let mut bytes = vec![0; bytes_usize(superblock.layout.config[0].length)];
+    let areas = superblock.layout.config.map(|area| area.offset);
+    found.configs = read_copies(drive, areas, &mut bytes, ArrayConfig::decode)?;
     Ok(found)
 }
 
@@ -59,16 +61,63 @@ fn read_superblocks(
     drive: &Drive,
     offsets: [u64; 4],
 ) -> io::Result<Vec<Result<Superblock, FormatError>>> {
-    let mut copies = Vec::with_capacity(offsets.len());
-    for offset in offsets {
-        let mut bytes = [0; SUPERBLOCK_BYTES];
-        drive.read(offset, &mut bytes)?;
-        copies.push(Superblock::decode(&bytes));
-    }
-    Ok(copies)
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    read_copies(drive, offsets, &mut bytes, Superblock::decode)
 }
 
-/// Takes the copies of the region map that a member holds.
+/// All copies of something. An error only when none of them can be read.
+fn read_copies<T, const COPIES: usize>(
+    drive: &Drive,
+    offsets: [u64; COPIES],
+    bytes: &mut [u8],
+    decode: impl Fn(&[u8]) -> Result<T, FormatError>,
+) -> io::Result<Vec<Result<T, FormatError>>> {
+    let mut copies = Vec::with_capacity(COPIES);
+    let mut unread = Vec::new();
+    for offset in offsets {
+        let decoded = match drive.read(offset, bytes) {
+            Ok(()) => Ok(decode(bytes)),
+            Err(_) => read_start(drive, offset, bytes, &decode),
+        };
+        copies.push(match decoded {
+            Ok(decoded) => decoded,
+            Err(source) => {
+                tracing::warn!(event = "record_unreadable", offset, error = %source,
+                    "another copy of it is used");
+                unread.push(source);
+                Err(FormatError::Unreadable)
+            }
+        });
+    }
+    match unread.pop() {
+        Some(source) if unread.len() + 1 == COPIES => Err(source),
+        _ => Ok(copies),
+    }
+}
+
+/// What something decodes to that lies at the start of an area of which not all can be read.
+fn read_start<T>(
+    drive: &Drive,
+    offset: u64,
+    bytes: &mut [u8],
+    decode: impl Fn(&[u8]) -> Result<T, FormatError>,
+) -> io::Result<Result<T, FormatError>> {
+    let mut length = SUPERBLOCK_BYTES;
+    loop {
+        let start = &mut bytes[..length];
+        drive.read(offset, start)?;
+        match decode(start) {
+            // More of it lies behind.
+            Err(FormatError::Length { .. }) if length < bytes.len() => {
+                length = bytes.len().min(2 * length);
+            }
+            decoded => return Ok(decoded),
+        }
+    }
+}
+
+/// Takes the copies of the region map that a member holds; the last error of those that cannot be
+/// read.
 pub(crate) fn read_regions(
     drive: &Drive,
     superblock: &Superblock,
@@ -76,41 +125,80 @@ pub(crate) fn read_regions(
     map: &mut RegionMap,
 ) -> io::Result<()> {
     let space = *map.space();
+    let mut read = Ok(());
+    let mut missed = 0;
     for block in 0..u32::try_from(space.blocks()).expect("at most 2^20 regions") {
         if !space.holders(block).any(|holder| holder == member) {
             continue;
         }
         let offset = superblock.layout.region_map.offset + RegionBlock::offset(block, 0);
         let mut places = [0; 2 * REGION_BLOCK_BYTES];
-        drive.read(offset, &mut places)?;
+        if let Err(source) = drive.read(offset, &mut places) {
+            read = Err(source);
+            missed += 1;
+            if missed > MISSED_MAX {
+                break;
+            }
+            continue;
+        }
         for place in places.chunks_exact(REGION_BLOCK_BYTES) {
             map.take(member, block, place);
         }
     }
-    Ok(())
+    read
 }
 
-/// Takes what the log of a member holds.
+/// Takes what the log of a member holds. Slots that it cannot read are missed: how many; after many
+/// of them the rest is not looked at.
 pub(crate) fn read_log(
     drive: &Drive,
     superblock: &Superblock,
     member: MemberIndex,
     replay: &mut Replay,
-) -> io::Result<()> {
+) -> io::Result<usize> {
     let space = superblock.log();
-    let mut header = vec![0; LOG_HEADER_BYTES];
+    let mut missed = 0;
+    let mut last = None;
     for slot in 0..space.slots() {
-        let offset = space.slot(slot);
-        drive.read(offset, &mut header)?;
-        let Some(bytes) = replay.payload_bytes(member, &header) else {
-            continue;
-        };
-        let mut payload = vec![0; bytes];
-        if bytes > 0 {
-            drive.read(offset + bytes_u64(LOG_HEADER_BYTES), &mut payload)?;
+        if let Err(source) = read_slot(drive, space.slot(slot), member, replay) {
+            last = Some(source);
+            replay.miss(member);
+            missed += 1;
+            if missed > MISSED_MAX {
+                break;
+            }
         }
-        replay.take(member, &header, &payload);
     }
+    match last {
+        Some(source) if is_gone(drive, superblock) => Err(source),
+        _ => Ok(missed),
+    }
+}
+
+/// Whether nothing can be read where a superblock was.
+fn is_gone(drive: &Drive, superblock: &Superblock) -> bool {
+    let offsets = Superblock::offsets(superblock.layout.member_bytes);
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    let mut reads = |&offset: &u64| drive.read(offset, &mut bytes).is_ok();
+    !offsets.iter().any(&mut reads)
+}
+
+fn read_slot(
+    drive: &Drive,
+    offset: u64,
+    member: MemberIndex,
+    replay: &mut Replay,
+) -> io::Result<()> {
+    let mut header = [0; LOG_HEADER_BYTES];
+    drive.read(offset, &mut header)?;
+    let Some(bytes) = replay.payload_bytes(member, &header) else {
+        return Ok(());
+    };
+    let mut payload = vec![0; bytes];
+    if bytes > 0 {
+        drive.read(offset + bytes_u64(LOG_HEADER_BYTES), &mut payload)?;
+    }
+    replay.take(member, &header, &payload);
     Ok(())
 }
 
@@ -151,6 +239,20 @@ pub(crate) fn write_superblocks(drive: &Drive, superblock: &Superblock) -> io::R
         drive.write(offset, &superblock.encode())?;
     }
     drive.flush()
+}
+
+/// Writes all copies of a superblock anew, as far as that goes. An error when none can be.
+pub(crate) fn mend_superblocks(drive: &Drive, superblock: &Superblock) -> io::Result<()> {
+    let offsets = Superblock::offsets(superblock.layout.member_bytes);
+    let written = offsets.map(|offset| drive.write(offset, &superblock.encode()));
+    drive.flush()?;
+    if written.iter().any(Result::is_ok) {
+        for source in written.into_iter().filter_map(Result::err) {
+            tracing::warn!(event = "superblock_unwritable", error = %source, "other copies serve");
+        }
+        return Ok(());
+    }
+    written.into_iter().collect()
 }
 
 /// Writes a record to its area of one member.

@@ -59,6 +59,13 @@ impl Found {
             .max_by_key(|config| config.update)
     }
 
+    /// Whether a record of it could not be read, which may be a newer one than all that could. It
+    /// proves nothing about what others may have gone on to.
+    #[must_use]
+    pub fn is_doubtful(&self) -> bool {
+        self.configs.contains(&Err(FormatError::Unreadable))
+    }
+
     /// Copies of the superblock that are bad or disagree with the first good one, and can be
     /// written anew from it.
     #[must_use]
@@ -318,7 +325,8 @@ fn without_superblock(found: &Found) -> NoClaim {
     }
     let damaged = errors().find(|error| match error {
         FormatError::Checksum { .. } | FormatError::Length { .. } | FormatError::Invalid(_) => true,
-        FormatError::Blank
+        FormatError::Unreadable
+        | FormatError::Blank
         | FormatError::Foreign
         | FormatError::Truncated { .. }
         | FormatError::NewerFormat { .. }
@@ -333,7 +341,8 @@ fn newer_array(error: &FormatError) -> Option<Uuid> {
         FormatError::NewerFormat { array, .. } | FormatError::NewerFeatures { array, .. } => {
             Some(*array)
         }
-        FormatError::Truncated { .. }
+        FormatError::Unreadable
+        | FormatError::Truncated { .. }
         | FormatError::Blank
         | FormatError::Foreign
         | FormatError::Length { .. }

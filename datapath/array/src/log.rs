@@ -20,6 +20,7 @@ use crate::format::{ArrayConfig, LOG_HEADER_BYTES, LogPiece, MemberState, Superb
 use crate::geometry::Geometry;
 use crate::planted::{self, Fault};
 use crate::regions::{RegionMap, Suspects};
+use crate::shard::cell_lanes;
 
 /// Where the slots of the log lie; the same on all members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +92,8 @@ pub struct Replay {
     writes: BTreeMap<(u64, u64, u16), Pieces>,
     /// By writer: its highest number.
     newest: BTreeMap<u16, u64>,
+    /// By member: slots that could not be read.
+    unreadable: Vec<u32>,
 }
 
 impl Replay {
@@ -123,13 +126,15 @@ impl Replay {
             geometry: superblock.geometry,
             writes: BTreeMap::new(),
             newest: BTreeMap::new(),
+            unreadable: vec![0; config.members.len()],
         }
     }
 
     /// What the header of a slot says, if it counts: how many bytes of payload follow it.
-    #[must_use]
-    pub fn payload_bytes(&self, member: MemberIndex, header: &[u8]) -> Option<usize> {
+    pub fn payload_bytes(&mut self, member: MemberIndex, header: &[u8]) -> Option<usize> {
         let piece = self.judge(member, header)?;
+        let newest = self.newest.entry(piece.writer).or_default();
+        *newest = piece.sequence.max(*newest);
         let bytes = u64::from(piece.lanes()) << self.geometry.block_size().shift();
         Some(if piece.zeroes { 0 } else { bytes_usize(bytes) })
     }
@@ -159,8 +164,6 @@ impl Replay {
         let Some(piece) = self.judge(member, header) else {
             return;
         };
-        let newest = self.newest.entry(piece.writer).or_default();
-        *newest = piece.sequence.max(*newest);
         if LogPiece::checksum([payload].into_iter()) != piece.payload_checksum {
             // Torn: the write that it belongs to was not begun.
             return;
@@ -170,27 +173,76 @@ impl Replay {
         pieces.insert(piece.role, (piece, payload.to_vec()));
     }
 
+    /// A slot of a member cannot be read.
+    pub fn miss(&mut self, member: MemberIndex) {
+        self.unreadable[member.at()] += 1;
+    }
+
+    /// Members with slots that cannot be read, where that may matter: their group lacks a chunk,
+    /// and a write that was begun, or one that must not be undone by an older one, may be among
+    /// what is unknown. A write of one piece alone tears nothing, and has nothing older to fear
+    /// where nothing was found.
+    #[must_use]
+    pub fn doubtful(&self) -> Vec<MemberIndex> {
+        let members = self.geometry.group_members();
+        let lacks = |member: &usize| self.unreadable[*member] > 0;
+        let doubtful = (0..self.unreadable.len()).filter(|member| {
+            let group = member / members;
+            let of_group = (group * members..(group + 1) * members).filter(lacks);
+            let found = |pieces: &Pieces| {
+                let mut pieces = pieces.values();
+                pieces.any(|(piece, _)| self.geometry.group(piece.stripe).at() == group)
+            };
+            let matters = of_group.count() > 1 || self.writes.values().any(found);
+            lacks(member) && !self.is_whole(group) && matters
+        });
+        doubtful.map(MemberIndex::from_at).collect()
+    }
+
+    /// Whether all members of a group are in sync and here: a resync makes its parity right from
+    /// its data, of which each block is as some write has left it.
+    fn is_whole(&self, group: usize) -> bool {
+        let members = self.geometry.group_members();
+        let group = &self.relied_on[group * members..(group + 1) * members];
+        let all = |(until, _): &(StripeIndex, Option<Suspects>)| until.0 == u64::MAX;
+        group.iter().all(all)
+    }
+
+    /// Whether what is known of a write's group is of no use, and not needed either.
+    fn is_left_to_resync(&self, stripe: StripeIndex) -> bool {
+        let members = self.geometry.group_members();
+        let group = self.geometry.group(stripe).at();
+        let unreadable = &self.unreadable[group * members..(group + 1) * members];
+        unreadable.iter().any(|slots| *slots > 0) && self.is_whole(group)
+    }
+
     /// What is to be done again, in this order. To be durable before the next update is committed.
+    /// Slots that cannot be read count as empty: see [`Replay::doubtful`].
     #[must_use]
     pub fn redo(self) -> Vec<Redo> {
         let mut redo = Vec::new();
-        for pieces in self.writes.values() {
+        // By cell: the newest write that may have been begun, for all that is known.
+        let mut hidden: BTreeMap<(StripeIndex, u32), (u64, u64, u16)> = BTreeMap::new();
+        for (key, pieces) in &self.writes {
             let (first, _) = pieces.values().next().expect("made with one");
+            if self.missing(pieces).is_some_and(|hides| hides) {
+                hidden.insert(self.cell(first), *key);
+            }
+        }
+        for (key, pieces) in &self.writes {
+            let (first, _) = pieces.values().next().expect("made with one");
+            let undoes = hidden
+                .get(&self.cell(first))
+                .is_some_and(|newer| key < newer);
+            if self.is_left_to_resync(first.stripe) || undoes {
+                continue;
+            }
             let newest = self.newest.get(&first.writer).copied().unwrap_or(0);
             let old = first.sequence.saturating_add(first.window.into()) <= newest;
             if old && !planted::is(Fault::OldPiecesReplayed) {
                 continue;
             }
-            // Of the members on which this stripe relies, all have their pieces if the write was
-            // begun.
-            let missing = first.roles.iter().any(|role| {
-                let member = self.geometry.member(first.stripe, role);
-                let there = pieces
-                    .get(&role)
-                    .is_some_and(|(piece, _)| piece.roles == first.roles);
-                self.relies_on(member, first.stripe) && !there
-            });
-            if missing && !planted::is(Fault::TornLogReplayed) {
+            if self.missing(pieces).is_some() && !planted::is(Fault::TornLogReplayed) {
                 continue;
             }
             for (piece, payload) in pieces.values() {
@@ -198,6 +250,30 @@ impl Replay {
             }
         }
         redo
+    }
+
+    /// Whether the write was not begun: of the members on which the stripe relies, all have their
+    /// pieces if it was. Says whether only such pieces are missing as may be in slots that could
+    /// not be read.
+    fn missing(&self, pieces: &Pieces) -> Option<bool> {
+        let (first, _) = pieces.values().next().expect("made with one");
+        let mut missing = first.roles.iter().filter_map(|role| {
+            let member = self.geometry.member(first.stripe, role);
+            let there = pieces
+                .get(&role)
+                .is_some_and(|(piece, _)| piece.roles == first.roles);
+            let missing = self.relies_on(member, first.stripe) && !there;
+            missing.then_some(self.unreadable[member.at()] > 0)
+        });
+        let first = missing.next()?;
+        Some(first && missing.all(|hides| hides))
+    }
+
+    /// What a write changes lies in one cell.
+    fn cell(&self, piece: &LogPiece) -> (StripeIndex, u32) {
+        let mut runs = piece.runs.iter().filter(|(_, lanes)| *lanes > 0);
+        let lane = runs.next().map_or(0, |(lane, _)| *lane);
+        (piece.stripe, lane / cell_lanes(&self.geometry))
     }
 
     fn relies_on(&self, member: MemberIndex, stripe: StripeIndex) -> bool {

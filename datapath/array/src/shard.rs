@@ -586,7 +586,7 @@ impl Drop for Shard {
 }
 
 /// Lanes of one cell: the most blocks of a chunk that one ticket covers.
-fn cell_lanes(geometry: &Geometry) -> u32 {
+pub(crate) fn cell_lanes(geometry: &Geometry) -> u32 {
     let blocks = bytes_u64(LARGE_BUFFER_BYTES) >> geometry.block_size().shift();
     u32::try_from(blocks)
         .expect("64 KiB in blocks")

@@ -152,7 +152,7 @@ impl Host {
             })
         };
         let regions = self.read_regions(&assembly);
-        let redo = self.redo(&object, &assembly, &regions)?;
+        let (redo, ignored) = self.redo(&object, &assembly, &regions, force)?;
         assembly.note_replay(&mut next, &regions, &redo);
         let suspects = regions.suspects(assembly.config.clean, next.resynced_until);
         tracing::info!(
@@ -192,11 +192,11 @@ impl Host {
             self.end_begun(next.array, Some(next.life()));
         }
         self.note_running(name, next);
+        self.say_forced(name, &assembly, ignored);
         if is_late {
             // It serves once its drives answer.
             return Err(late(object));
         }
-        self.say_forced(name, &assembly);
         self.release_excluded(name);
         self.bring_back_all(assembly.array());
         tracing::info!(event = "array_started", array = name, verdict = %assembly.verdict, "started");
@@ -211,8 +211,14 @@ impl Host {
         entry.config = config;
     }
 
-    /// What is said of an array that a minority of its members was made to start.
-    fn say_forced(&self, name: &str, assembly: &Assembly) {
+    /// What is said of an array that a minority of its members was made to start, or that did
+    /// without some of its log.
+    fn say_forced(&self, name: &str, assembly: &Assembly, ignored: Option<String>) {
+        if let Some(said) = ignored
+            && let Some(entry) = self.state().arrays.get_mut(name)
+        {
+            entry.notices.push(Notice::Lasting(said));
+        }
         if !matches!(assembly.verdict, Verdict::NeedsForce { .. }) {
             return;
         }
@@ -379,7 +385,7 @@ fn mend(assembly: &Assembly, member: MemberIndex, drive: &Drive) -> std::io::Res
     {
         let found = records::read(DriveIndex(0), drive)?;
         if let Some(own) = found.superblock() {
-            records::write_superblocks(drive, own)?;
+            records::mend_superblocks(drive, own)?;
         }
     }
     if assembly.behind.contains(&member) {
@@ -407,6 +413,12 @@ fn by_index(state: &mut State, drive: DriveIndex) -> Option<&mut DriveEntry> {
 /// What to do about a drive that is left out, as the end of the sentence that says so.
 fn way_out(reason: &LeftOut, array: &str, drive: &str) -> String {
     match reason {
+        LeftOut::Hidden { member } => format!(
+            "; `garboard array replace {array} --member {} --drive {drive}` fills it anew, and what \
+             it has is lost then; to go on from that instead, take the other members away, and \
+             start by force",
+            member.0
+        ),
         LeftOut::NoConfig { member }
         | LeftOut::OtherLayout { member }
         | LeftOut::Stale { member, .. }

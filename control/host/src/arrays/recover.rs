@@ -6,38 +6,81 @@ use std::sync::Arc;
 use array::assembly::Assembly;
 use array::format::MemberState;
 use array::{Redo, RegionMap, Replay};
-use control::Answer;
+use control::{Answer, ErrorKind};
+use drive::Drive;
 use units::MemberIndex;
 
-use crate::error::of_io;
+use crate::error::{error, of_io};
 use crate::{Host, records};
+
+/// Refuses to do without what cannot be read of the log where that may lose something. By force
+/// that is done: gives what is to be said of it.
+fn refuse_doubtful(
+    object: &str,
+    replay: &Replay,
+    drives: &[Option<(String, Arc<Drive>)>],
+    force: bool,
+) -> Answer<Option<String>> {
+    let doubtful = replay.doubtful();
+    let name = |member: &MemberIndex| drives[member.at()].as_ref().map(|(name, _)| name.as_str());
+    let names: Vec<&str> = doubtful.iter().filter_map(name).collect();
+    let names = names.join(", ");
+    if names.is_empty() {
+        return Ok(None);
+    }
+    if force {
+        tracing::warn!(
+            event = "log_ignored",
+            object,
+            drives = names,
+            "what could not be read of the log counts as nothing"
+        );
+        return Ok(Some(format!(
+            "started by force without what drive {names} could not read of the log: a stripe that \
+             was written to shortly before the stop may be half old"
+        )));
+    }
+    let text = format!(
+        "drive {names} cannot read some of its log, and a member of its group is missing: a stripe \
+         that was written to shortly before the stop may stay half old, with what the missing \
+         member held there"
+    );
+    Err(error(ErrorKind::Unsafe, object, text).next(
+        "bring the missing member back, or take that drive out if the others are enough; \
+         `garboard array start --force` starts without what cannot be read",
+    ))
+}
 
 impl Host {
     /// Does again what is known of the writes that were under way at an unclean stop.
-    /// Gives what was written.
+    /// Gives what was written, and what there is to say of it.
     pub(super) fn redo(
         &self,
         object: &str,
         assembly: &Assembly,
         regions: &RegionMap,
-    ) -> Answer<Vec<Redo>> {
-        let mut redo = self.replay_log(object, assembly, regions)?;
+        force: bool,
+    ) -> Answer<(Vec<Redo>, Option<String>)> {
+        let (mut redo, ignored) = self.replay_log(object, assembly, regions, force)?;
         redo.append(&mut self.redo_begun(object, assembly)?);
-        Ok(redo)
+        Ok((redo, ignored))
     }
 
     /// Does again the writes that were under way when the array was stopped uncleanly, as the log
     /// has them, and makes them durable.
-    /// Gives what was written.
+    /// Gives what was written, and what there is to say of it.
     fn replay_log(
         &self,
         object: &str,
         assembly: &Assembly,
         regions: &RegionMap,
-    ) -> Answer<Vec<Redo>> {
+        force: bool,
+    ) -> Answer<(Vec<Redo>, Option<String>)> {
         let (superblock, config) = (&assembly.superblock, &assembly.config);
-        if config.clean || superblock.geometry.parity() == 0 {
-            return Ok(Vec::new());
+        let geometry = &superblock.geometry;
+        // Copies of one chunk are never logged.
+        if config.clean || geometry.parity() == 0 || geometry.data() == 1 {
+            return Ok((Vec::new(), None));
         }
         let is_here = |member: MemberIndex| assembly.members[member.at()].is_some();
         let mut replay = Replay::new(config, superblock, regions, is_here);
@@ -49,10 +92,20 @@ impl Host {
         for (position, drive) in drives.iter().enumerate() {
             if let Some((name, drive)) = drive {
                 let member = MemberIndex::from_at(position);
-                records::read_log(drive, superblock, member, &mut replay)
+                let slots = records::read_log(drive, superblock, member, &mut replay)
                     .map_err(|source| io(name, "reading its log", source))?;
+                if slots > 0 {
+                    tracing::warn!(
+                        event = "log_unreadable",
+                        object,
+                        drive = name,
+                        slots,
+                        "it cannot read some of its log"
+                    );
+                }
             }
         }
+        let ignored = refuse_doubtful(object, &replay, &drives, force)?;
         let redo = replay.redo();
         tracing::info!(
             event = "log_read",
@@ -68,14 +121,14 @@ impl Host {
             }
         }
         if redo.is_empty() {
-            return Ok(redo);
+            return Ok((redo, ignored));
         }
         for (name, drive) in drives.iter().flatten() {
             drive
                 .flush()
                 .map_err(|source| io(name, "flushing it", source))?;
         }
-        Ok(redo)
+        Ok((redo, ignored))
     }
 
     /// The region map as the members in sync have it. What cannot be read counts as dirty.

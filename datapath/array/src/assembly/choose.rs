@@ -39,6 +39,7 @@ pub(super) fn array(
             None => assembly.take(claim),
         }
     }
+    assembly.leave_out_doubtful(&claims);
     assembly.left_out.sort_by_key(|(drive, _)| *drive);
     assembly.behind.sort_unstable();
     assembly.damaged.sort_unstable();
@@ -47,6 +48,30 @@ pub(super) fn array(
 }
 
 impl Assembly {
+    /// A member of which a record is hidden may have excluded the others and gone on; what it has
+    /// does not go with what they have then. It is used where it cannot, not even with all that are
+    /// absent, or where there is no doing without it.
+    fn leave_out_doubtful(&mut self, claims: &[Claim]) {
+        let standing = Standing::new(self, claims);
+        if !standing.others_may_have_gone_on {
+            return;
+        }
+        let enough = why_failed(&self.superblock, &standing.proven).is_none();
+        let doubtful = claims.iter().filter(|claim| claim.found.is_doubtful());
+        for claim in doubtful {
+            let (member, drive) = (claim.member(), claim.drive());
+            let used = self.members[member.at()] == Some(drive);
+            // Nobody needs one that is being filled.
+            let fills = !standing.in_sync.contains(&member);
+            if used && (enough || fills) {
+                self.members[member.at()] = None;
+                self.left_out.push((drive, LeftOut::Hidden { member }));
+                self.behind.retain(|other| *other != member);
+                self.damaged.retain(|(other, _)| *other != member);
+            }
+        }
+    }
+
     fn take(&mut self, claim: &Claim) {
         let member = claim.member();
         let place = &mut self.members[member.at()];
@@ -171,21 +196,36 @@ fn verdict(assembly: &Assembly, from: (&History, &[Claim]), name: Name) -> Verdi
     if let Some(explanation) = why_refused(assembly, from, name) {
         return Verdict::Refused { explanation };
     }
-    let in_sync: Vec<MemberIndex> = config.in_sync().collect();
-    let here = |member: &&MemberIndex| assembly.members[member.at()].is_some();
-    let usable: Vec<MemberIndex> = in_sync.iter().filter(here).copied().collect();
+    let Standing {
+        in_sync,
+        usable,
+        proven,
+        others_may_have_gone_on,
+    } = Standing::new(assembly, from.1);
     if let Some(mut explanation) = why_failed(&assembly.superblock, &usable) {
         explain_left_out(&mut explanation, assembly, name);
         return Verdict::Failed { explanation };
     }
-    let tie_won = 2 * usable.len() == in_sync.len() && usable.first() == in_sync.first();
-    if 2 * usable.len() <= in_sync.len() && !tie_won {
+    let counting = if others_may_have_gone_on {
+        &proven
+    } else {
+        &usable
+    };
+    if !is_majority(counting, &in_sync) {
         let mut explanation = format!(
-            "only {} of the {} members in sync at {} are usable; the others may have gone on \
-             without them, and all that they acknowledged since would be lost",
+            "only {} of the {} members in sync at {} are usable",
             usable.len(),
             in_sync.len(),
             config.update
+        );
+        let hidden = usable.len() - proven.len();
+        if hidden > 0 {
+            let more = ", and {} of these cannot read what may be a newer record";
+            explanation.push_str(&more.replace("{}", &hidden.to_string()));
+        }
+        explanation.push_str(
+            "; the others may have gone on without them, and all that they acknowledged since \
+             would be lost",
         );
         explain_left_out(&mut explanation, assembly, name);
         return Verdict::NeedsForce { explanation };
@@ -194,6 +234,50 @@ fn verdict(assembly: &Assembly, from: (&History, &[Claim]), name: Name) -> Verdi
         degraded: usable.len() < config.members.len(),
         dirty: !config.clean,
     }
+}
+
+/// What the members that the deciding record calls in sync are good for.
+struct Standing {
+    in_sync: Vec<MemberIndex>,
+    /// Those that may be used.
+    usable: Vec<MemberIndex>,
+    /// Those of them of which no record is hidden: if the array has gone on with one of these, it
+    /// is known.
+    proven: Vec<MemberIndex>,
+    /// Whether the rest would be enough to have gone on alone.
+    others_may_have_gone_on: bool,
+}
+
+impl Standing {
+    fn new(assembly: &Assembly, claims: &[Claim]) -> Standing {
+        let in_sync: Vec<MemberIndex> = assembly.config.in_sync().collect();
+        let doubtful = |member: MemberIndex| {
+            // Not what another drive of that place once was.
+            let used = |claim: &&Claim| assembly.members[member.at()] == Some(claim.drive());
+            claims
+                .iter()
+                .filter(used)
+                .any(|claim| claim.found.is_doubtful())
+        };
+        let mut usable = in_sync.clone();
+        usable.retain(|member| assembly.members[member.at()].is_some());
+        let mut proven = usable.clone();
+        proven.retain(|member| !doubtful(*member));
+        let mut others = in_sync.clone();
+        others.retain(|member| !proven.contains(member));
+        Standing {
+            others_may_have_gone_on: why_failed(&assembly.superblock, &others).is_none(),
+            in_sync,
+            usable,
+            proven,
+        }
+    }
+}
+
+/// Whether nobody can have gone on without these.
+fn is_majority(proven: &[MemberIndex], in_sync: &[MemberIndex]) -> bool {
+    let tie_won = 2 * proven.len() == in_sync.len() && proven.first() == in_sync.first();
+    2 * proven.len() > in_sync.len() || tie_won
 }
 
 fn why_refused(

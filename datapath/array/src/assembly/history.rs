@@ -139,7 +139,9 @@ fn was_never_committed(claim: &Claim, decides: &ArrayConfig, kin: &[&Claim]) -> 
         .in_sync()
         .filter(|member| {
             let uuid = record.members[member.at()].uuid;
-            kin.iter().any(|kin| kin.superblock.member_uuid == uuid)
+            let without =
+                |kin: &&Claim| kin.superblock.member_uuid == uuid && !kin.found.is_doubtful();
+            kin.iter().any(without)
         })
         .count();
     2 * without >= needed

@@ -28,6 +28,12 @@ pub enum LeftOut {
         /// Its place.
         member: MemberIndex,
     },
+    /// What may be a newer record of it cannot be read, and the others do not prove that it is
+    /// none.
+    Hidden {
+        /// Its place.
+        member: MemberIndex,
+    },
     /// Its superblock describes the array otherwise than that of the member that decides.
     OtherLayout {
         /// Its place.
@@ -108,6 +114,7 @@ impl LeftOut {
             LeftOut::Damaged(_) | LeftOut::Future(_) => None,
             LeftOut::Shrunk { member, .. }
             | LeftOut::NoConfig { member }
+            | LeftOut::Hidden { member }
             | LeftOut::OtherLayout { member }
             | LeftOut::OlderClone { member, .. }
             | LeftOut::Clone { member, .. }
@@ -143,6 +150,7 @@ impl LeftOut {
             | LeftOut::Future(_)
             | LeftOut::Shrunk { .. }
             | LeftOut::NoConfig { .. }
+            | LeftOut::Hidden { .. }
             | LeftOut::OtherLayout { .. }
             | LeftOut::Replaced { .. }
             | LeftOut::Excluded { .. }
@@ -167,6 +175,12 @@ impl fmt::Display for LeftOut {
                 "{member}: drive has shrunk to {drive_bytes} bytes, the member needs {member_bytes}"
             ),
             LeftOut::NoConfig { member } => write!(f, "{member}: no good config record"),
+            LeftOut::Hidden { member } => {
+                write!(
+                    f,
+                    "{member}: what may be a newer record of it cannot be read"
+                )
+            }
             LeftOut::OtherLayout { member } => write!(
                 f,
                 "{member}: superblock describes another layout than that of the other members"

@@ -105,6 +105,11 @@ pub fn may_return(
     if claim.config.array != config.array || !claim.superblock.agrees_with(superblock) {
         return Err(other("it is of another array, or of another layout"));
     }
+    if found.is_doubtful() {
+        return Err(other(
+            "it cannot read what may be a newer record of its own",
+        ));
+    }
     if claim.superblock.features.unknown_read_only() != 0 {
         return Err(other("it uses features from the future"));
     }

@@ -316,6 +316,79 @@ fn of_the_two_records_of_a_member_the_newer_good_one_counts() {
 }
 
 #[test]
+fn a_record_that_cannot_be_read_costs_no_member_and_proves_nothing() {
+    let hidden = || Err(FormatError::Unreadable);
+    let now = later(&config(6), 5);
+    let mut found = raid6(6, &now);
+    found[1].configs.push(hidden());
+    let assembly = one(&found);
+    assert_eq!(assembly.verdict, COMPLETE);
+    assert_eq!(assembly.members[1], Some(DriveIndex(1)));
+    // The other three, and two that are absent, could have gone on.
+    for member in [2, 3] {
+        found[member].configs.push(hidden());
+    }
+    let here = one(&found[1..5]);
+    let said = explanation(&here);
+    assert!(said.contains("3 of these cannot read"), "{said}");
+    let whole = raid6(6, &now);
+    assert_eq!(one(&whole[1..5]).verdict, DEGRADED);
+    // It may have excluded the other one, and gone on.
+    let mut mirror = mirror(&later(&config(2), 5));
+    mirror[0].configs.push(hidden());
+    assert!(explanation(&one(&mirror[..1])).starts_with("needs --force"));
+    let second = one(&mirror);
+    assert!(explanation(&second).starts_with("needs --force"));
+    assert_eq!(second.members, [None, Some(DriveIndex(1))]);
+    assert!(reason_for(&second, 0).contains("cannot be read"));
+    // It may have gone on without the first, too.
+    mirror[0].configs.pop();
+    mirror[1].configs.push(hidden());
+    let first = one(&mirror);
+    assert_eq!(first.verdict, DEGRADED);
+    assert_eq!(first.members, [Some(DriveIndex(0)), None]);
+    // What hides something on a drive that another one has replaced is nobody's.
+    let replaced = mirror[1].clone();
+    mirror[1].configs.pop();
+    let mut record = mirror[0].config().expect("good").clone();
+    record.members[1].uuid = Uuid::from_u128(0x11);
+    for (found, member) in mirror.iter_mut().zip(0..) {
+        found.configs = vec![Ok((MemberIndex(member), record.clone()))];
+    }
+    for superblock in mirror[1].superblocks.iter_mut().flatten() {
+        superblock.member_uuid = Uuid::from_u128(0x11);
+    }
+    let mut three = mirror.clone();
+    three.push(Found {
+        drive: DriveIndex(7),
+        ..replaced
+    });
+    let whole = one(&three);
+    assert_eq!(whole.verdict, COMPLETE, "{:?}", whole.left_out);
+    // One that is being filled is not needed.
+    let mut filling = config(6);
+    filling.members[5].state = MemberState::Rebuilding {
+        until: StripeIndex(9),
+        missed: Missed::ALL,
+    };
+    let mut found = raid6(6, &filling);
+    for member in [1, 2, 3, 4, 5] {
+        found[member].configs.push(hidden());
+    }
+    assert_eq!(one(&found).members[5], None);
+    assert!(one(&found).members[4].is_some());
+    // Alone it could do nothing: there is no doing without it, and nobody else has gone on.
+    let mut out = excluding(&config(6), 0, 0xE0);
+    out = excluding(&out, 1, 0xE1);
+    let mut found = raid6(6, &out);
+    found[2].configs.push(hidden());
+    found[3].configs.push(hidden());
+    let four = one(&found);
+    assert_eq!(four.verdict, DEGRADED);
+    assert!(four.members[2].is_some() && four.members[3].is_some());
+}
+
+#[test]
 fn a_record_of_another_array_or_place_on_a_member_is_not_believed() {
     let mut found = raid6(6, &config(6));
     let mut foreign = later(&config(6), 9);

@@ -25,6 +25,8 @@ pub enum FormatError {
         /// How many there are.
         bytes: usize,
     },
+    /// The drive could not read it.
+    Unreadable,
     /// Zeroes where a record should begin: nothing was written here.
     Blank,
     /// Something else than a record of ours.
@@ -65,6 +67,7 @@ impl fmt::Display for FormatError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             FormatError::Truncated { bytes } => write!(f, "only {bytes} bytes long"),
+            FormatError::Unreadable => write!(f, "the drive cannot read it"),
             FormatError::Blank => write!(f, "nothing written"),
             FormatError::Foreign => write!(f, "not a record of garboard"),
             FormatError::Length { length, room } => {

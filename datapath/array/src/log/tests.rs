@@ -164,8 +164,8 @@ fn later_writes_are_done_later_and_what_is_out_of_date_is_not_done() {
 #[test]
 fn pieces_that_cannot_be_are_not_taken() {
     let good = piece(3, 0, (5, 1));
-    let replay = replay(|_| true);
-    let takes = |piece: LogPiece, member: MemberIndex| {
+    let mut replay = replay(|_| true);
+    let mut takes = |piece: LogPiece, member: MemberIndex| {
         let (_, header, _) = encoded(piece, 1);
         replay.payload_bytes(member, &header).is_some()
     };
@@ -214,4 +214,40 @@ fn pieces_that_cannot_be_are_not_taken() {
     }
     let elsewhere = MemberIndex((good.member.0 + 1) % 6);
     assert!(!takes(good, elsewhere), "a drive that took another's place");
+}
+
+#[test]
+fn a_slot_that_cannot_be_read_matters_where_a_chunk_is_missing() {
+    let geometry = superblock(0, 6, 256 * MIB).geometry;
+    let [own, parity, other] = [0, 4, 2].map(|role| geometry.member(StripeIndex(3), Role(role)));
+    // All are here: a resync does without the log, and what is left of it is not believed.
+    let mut whole = replay(|_| true);
+    take(&mut whole, piece(3, 0, (5, 1)), 0xA0);
+    take(&mut whole, piece(3, 4, (5, 1)), 0xA4);
+    whole.miss(parity);
+    assert_eq!(whole.doubtful(), []);
+    assert_eq!(whole.redo(), []);
+    // One is not: the write, or a later one of which this hides a piece, may have been begun.
+    let mut degraded = replay(|member| member != other);
+    take(&mut degraded, piece(3, 0, (5, 1)), 0xA0);
+    degraded.miss(parity);
+    assert_eq!(degraded.doubtful(), [parity]);
+    // What was found is done again by force.
+    take(&mut degraded, piece(3, 4, (5, 1)), 0xA4);
+    assert_eq!(degraded.doubtful(), [parity]);
+    assert_eq!(degraded.redo().len(), 2);
+    // An older write of the same stripe would undo it, if it has ended.
+    let mut undone = replay(|member| member != other);
+    take(&mut undone, piece(3, 0, (5, 1)), 0xA0);
+    take(&mut undone, piece(3, 4, (5, 1)), 0xA4);
+    take(&mut undone, piece(3, 0, (5, 2)), 0xB0);
+    undone.miss(parity);
+    assert_eq!(undone.redo(), []);
+    // Nothing was logged: but two members may hide the same write.
+    let mut unused = replay(|member| member != other);
+    take(&mut unused, piece(3, 0, (4, 1)), 0xA0);
+    unused.miss(parity);
+    assert_eq!(unused.doubtful(), []);
+    unused.miss(own);
+    assert_eq!(unused.doubtful().len(), 2);
 }

@@ -1,0 +1,192 @@
+//! Drives that cannot read some of what the engine itself keeps on them: another copy serves.
+
+use std::sync::Arc;
+
+use array::format::Superblock;
+use control::request::Level;
+use control::view::{ArrayState, MemberState};
+use control::{Engine, ErrorKind};
+use drive::Fault;
+
+use super::guests::Guest;
+use super::{Bench, MIB, export_of, volume_of, wait_until};
+
+const ALL: [&str; 3] = ["one", "two", "three"];
+const SECTORS: u64 = MIB / 512;
+
+fn serve(bench: &Bench) -> Guest {
+    let export = export_of(bench, "e", "v");
+    bench.host.create_export(&export).expect("a socket");
+    Guest::connect(&bench.path("e.sock"))
+}
+
+/// What a kill leaves of an array of three files that a guest has written to, and what the member
+/// on `two` keeps where. `degraded`: `one` had failed before.
+fn killed(degraded: bool) -> (Bench, Superblock) {
+    let bench = Bench::file_tank();
+    wait_until("parity is right everywhere", || {
+        bench.array("tank").jobs.is_empty()
+    });
+    let volume = volume_of("v", "tank", 8 * MIB);
+    bench.host.create_volume(&volume).expect("room");
+    if degraded {
+        bench.host.fail_member("tank", 0).expect("two are left");
+    }
+    let mut guest = serve(&bench);
+    for mib in 0..8 {
+        guest.fill(mib * SECTORS, byte(mib));
+    }
+    drop(guest);
+    let two = bench.superblock("two");
+    let folder = Arc::clone(&bench.folder);
+    drop(bench);
+    let bench = Bench::on(folder);
+    for name in ALL {
+        bench.reopen(name, "").expect("a file");
+    }
+    (bench, two)
+}
+
+fn byte(mib: u64) -> u8 {
+    u8::try_from(mib + 1).expect("few")
+}
+
+fn unreadable(bench: &Bench, offset: u64) {
+    let length = 4096;
+    bench.inject("two", Fault::Media { offset, length });
+}
+
+fn check(bench: &Bench) {
+    let mut guest = serve(bench);
+    for mib in 0..8 {
+        assert_eq!(guest.read(mib * SECTORS), [byte(mib); 4096], "MiB {mib}");
+    }
+}
+
+#[test]
+fn no_one_bad_sector_of_a_members_records_costs_the_member() {
+    let (bench, two) = killed(false);
+    drop(bench);
+    let member_bytes = two.layout.member_bytes;
+    let places = Superblock::offsets(member_bytes)
+        .into_iter()
+        .chain(two.layout.config.map(|area| area.offset))
+        .chain([two.layout.region_map.offset, two.log().slot(0)])
+        // Behind what the record needs.
+        .chain(
+            two.layout
+                .config
+                .map(|area| area.offset + area.length - 4096),
+        );
+    for offset in places {
+        let (bench, _) = killed(false);
+        unreadable(&bench, offset);
+        bench.host.assemble();
+        let started = bench.host.start_array("tank", false);
+        let started = started.unwrap_or_else(|refused| panic!("at {offset}: {refused}"));
+        let member = &started.members[1];
+        assert_eq!(member.drive.as_deref(), Some("two"), "at {offset}");
+        assert_eq!(member.state, MemberState::Online, "at {offset}");
+        wait_until("parity is right everywhere", || {
+            bench.array("tank").state == ArrayState::Optimal
+        });
+        // Its own chunks, and parity made of them.
+        bench.host.fail_member("tank", 0).expect("two are left");
+        check(&bench);
+    }
+}
+
+#[test]
+fn a_superblock_that_cannot_be_read_is_written_anew() {
+    let (bench, two) = killed(false);
+    let offset = Superblock::offsets(two.layout.member_bytes)[0];
+    unreadable(&bench, offset);
+    bench.host.assemble();
+    bench
+        .host
+        .start_array("tank", false)
+        .expect("there are copies");
+    let drive = Arc::clone(&bench.host.state().drives["two"].drive);
+    let mut copy = [0; 512];
+    drive.read(offset, &mut copy).expect("it has been written");
+    assert_eq!(&copy[..8], b"GARBOARD");
+}
+
+#[test]
+fn a_superblock_that_cannot_be_written_either_costs_no_member() {
+    let (bench, two) = killed(false);
+    let offset = Superblock::offsets(two.layout.member_bytes)[0];
+    unreadable(&bench, offset);
+    let length = 4096;
+    bench.inject("two", Fault::Unwritable { offset, length });
+    bench.host.assemble();
+    let started = bench.host.start_array("tank", false);
+    let started = started.expect("there are copies");
+    assert_eq!(started.members[1].state, MemberState::Online);
+}
+
+#[test]
+fn a_log_of_which_much_cannot_be_read_holds_up_no_whole_array() {
+    let (bench, two) = killed(false);
+    let (offset, length) = (two.layout.log.offset, two.layout.log.length);
+    bench.inject("two", Fault::Media { offset, length });
+    bench.host.assemble();
+    let started = bench.host.start_array("tank", false);
+    let started = started.expect("a resync does without the log");
+    assert_eq!(started.members[1].state, MemberState::Online);
+}
+
+#[test]
+fn a_log_that_cannot_be_read_holds_up_only_an_array_that_needs_it() {
+    let (bench, two) = killed(true);
+    unreadable(&bench, two.log().slot(0));
+    bench.host.assemble();
+    bench.refused(
+        (ErrorKind::Unsafe, "two cannot read some of its log"),
+        |host| host.start_array("tank", false),
+    );
+    let forced = bench.host.start_array("tank", true).expect("forced");
+    let said = forced.warnings.concat();
+    assert!(said.contains("could not read of the log"), "{said}");
+    check(&bench);
+}
+
+/// A mirror of `two` and `one` after a kill.
+fn mirror(drives: &[&str]) -> (Bench, Superblock) {
+    let bench = Bench::new();
+    for name in ["one", "two"] {
+        bench.file(name);
+    }
+    bench.create("tank", Level::Raid1, &["two", "one"]);
+    let two = bench.superblock("two");
+    let folder = Arc::clone(&bench.folder);
+    drop(bench);
+    let bench = Bench::on(folder);
+    for name in drives {
+        bench.reopen(name, "").expect("a file");
+    }
+    (bench, two)
+}
+
+#[test]
+fn a_record_that_may_be_newer_proves_nothing() {
+    // The first of two starts by itself otherwise; the second may have gone on without it.
+    let (bench, two) = mirror(&["two"]);
+    unreadable(&bench, two.layout.config[0].offset);
+    bench.host.assemble();
+    bench.refused((ErrorKind::Unsafe, "force"), |host| {
+        host.start_array("tank", false)
+    });
+}
+
+#[test]
+fn what_lies_behind_a_record_hides_none() {
+    let (bench, two) = mirror(&["one", "two"]);
+    for area in two.layout.config {
+        unreadable(&bench, area.offset + area.length - 4096);
+    }
+    bench.host.assemble();
+    let started = bench.host.start_array("tank", false).expect("whole");
+    let online = |member: &control::view::MemberView| member.state == MemberState::Online;
+    assert!(started.members.iter().all(online));
+}
