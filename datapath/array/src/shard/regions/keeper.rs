@@ -6,6 +6,7 @@
 mod tests;
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::Duration;
 
 use memory::{Backing, Buffer, Pages, Pool, Segment};
@@ -20,9 +21,18 @@ use crate::regions::{
 
 /// Blocks that one round writes at most.
 const ROUND_BLOCKS: usize = 16;
-/// Regions of one block that are asked for at shorter intervals are a storm: the whole block
-/// becomes dirty at once.
-const STORM: Duration = Duration::from_millis(100);
+/// So many regions, one after another, are a run.
+const RUN: usize = 24;
+/// Regions of one run that are asked for at shorter intervals are a storm: all of them become dirty
+/// at once. What is written at random over much more than a run is none.
+const STORM: Duration = Duration::from_millis(50);
+/// A storm beside a run that one has been through within this time is a stream: the whole block
+/// becomes dirty.
+const STREAM: Duration = Duration::from_secs(1);
+const _: () = assert!(
+    REGION_BLOCK_REGIONS.is_multiple_of(RUN),
+    "a run is of one block"
+);
 
 /// See the module.
 #[derive(Debug)]
@@ -36,6 +46,7 @@ pub(crate) struct RegionKeeper {
     sequences: Vec<u64>,
     dirty_counts: Vec<u32>,
     dirty_total: usize,
+    /// By run: when one of its regions was asked for last.
     asked: Vec<Option<Instant>>,
     queued: Vec<bool>,
     /// Some holder in use lacks the block.
@@ -168,7 +179,7 @@ impl RegionKeeper {
             sequences: (0..blocks).map(|block| map.sequence(block)).collect(),
             dirty_counts: vec![0; blocks],
             dirty_total: 0,
-            asked: vec![None; blocks],
+            asked: vec![None; count.div_ceil(RUN)],
             queued: vec![false; blocks],
             owed: vec![false; blocks],
             owed_total: 0,
@@ -257,18 +268,37 @@ impl RegionKeeper {
     ) {
         self.askers.push((from, region));
         let region = bytes_usize(u64::from(region));
-        let at = region / REGION_BLOCK_REGIONS;
-        let block = u32::try_from(at).expect("few blocks");
+        let block = u32::try_from(region / REGION_BLOCK_REGIONS).expect("few blocks");
         if !self.dirty[region] {
-            let before = self.asked[at].replace(now);
+            let run = region / RUN;
+            let before = self.asked[run].replace(now);
             if is_whole && before.is_some_and(|before| now.since(before) < STORM) {
-                for neighbour in self.space.regions(block) {
+                for neighbour in self.storm(block, run, now) {
                     self.make_dirty(neighbour);
                 }
             }
             self.make_dirty(region);
         }
         self.enqueue(block);
+    }
+
+    /// What becomes dirty with a region of a run in a storm: the run, or the block.
+    fn storm(&self, block: u32, run: usize, now: Instant) -> Range<usize> {
+        let of_block = self.space.regions(block);
+        let regions = |run: usize| run * RUN..((run + 1) * RUN).min(of_block.end);
+        let passed = |other: usize| {
+            let lately = self.asked[other].is_some_and(|asked| now.since(asked) < STREAM);
+            lately && regions(other).all(|region| self.dirty[region])
+        };
+        let first = of_block.start / RUN;
+        let last = (of_block.end - 1) / RUN;
+        let before = run > first && passed(run - 1);
+        let after = run < last && passed(run + 1);
+        if before || after {
+            of_block
+        } else {
+            regions(run)
+        }
     }
 
     fn make_dirty(&mut self, region: usize) {
