@@ -348,14 +348,15 @@ fn a_record_that_cannot_be_read_costs_no_member_and_proves_nothing() {
     assert_eq!(first.verdict, DEGRADED);
     assert_eq!(first.members, [Some(DriveIndex(0)), None]);
     // What hides something on a drive that another one has replaced is nobody's.
-    let replaced = mirror[1].clone();
     mirror[1].configs.pop();
+    let mut replaced = mirror[0].clone();
+    replaced.configs.push(hidden());
     let mut record = mirror[0].config().expect("good").clone();
-    record.members[1].uuid = Uuid::from_u128(0x11);
+    record.members[0].uuid = Uuid::from_u128(0x11);
     for (found, member) in mirror.iter_mut().zip(0..) {
         found.configs = vec![Ok((MemberIndex(member), record.clone()))];
     }
-    for superblock in mirror[1].superblocks.iter_mut().flatten() {
+    for superblock in mirror[0].superblocks.iter_mut().flatten() {
         superblock.member_uuid = Uuid::from_u128(0x11);
     }
     let mut three = mirror.clone();
