@@ -172,6 +172,29 @@ pub struct HoldView {
     pub members: Vec<HeldMember>,
 }
 
+/// Blocks of an array that nobody can tell any more: more of what was to be read for them could not
+/// be read than there is parity. Reads of them fail until they are written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostView {
+    /// How many.
+    pub blocks: u64,
+    /// How large they are together.
+    pub bytes: u64,
+    /// Where they are.
+    pub runs: Vec<LostRun>,
+}
+
+/// Lost blocks one after another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostRun {
+    /// The volume that they belong to; `null` when it is none.
+    pub volume: Option<String>,
+    /// Where they begin in the volume, or in the array when they belong to none.
+    pub offset_bytes: u64,
+    /// How many bytes.
+    pub bytes: u64,
+}
+
 /// A member that its array waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldMember {
@@ -237,6 +260,9 @@ pub struct ArrayView {
     /// What the array waits for, when it does.
     #[serde(default)]
     pub hold: Option<HoldView>,
+    /// Blocks that nobody can tell any more, when there are some.
+    #[serde(default)]
+    pub lost: Option<LostView>,
     /// Orders the configurations of this array.
     pub update: u64,
     /// How many volumes it has.

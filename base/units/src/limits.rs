@@ -14,6 +14,8 @@ pub const ARRAYS_MAX: usize = 64;
 pub const DRIVES_MAX: usize = 512;
 /// Volumes of one array.
 pub const ARRAY_VOLUMES_MAX: usize = 1024;
+/// Words of the list of lost blocks of an array, each for 64 consecutive blocks.
+pub const ARRAY_LOST_WORDS_MAX: usize = 256;
 /// Reactors of one engine.
 pub const REACTORS_MAX: usize = 128;
 /// Queues of one export.

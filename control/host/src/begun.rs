@@ -24,6 +24,7 @@ use uuid::Uuid;
 
 use crate::Host;
 use crate::error::of_io;
+use crate::losses::redo_part;
 
 /// The most of what the file system has free that one array takes, as its n-th part.
 const SHARE: u64 = 8;
@@ -241,11 +242,10 @@ impl Host {
             let what = "reading what the last engine had begun";
             let redo = redo.map_err(|source| of_io(object.to_owned(), what, &source))?;
             for mut part in redo {
-                if let Some((name, drive)) = &drives[part.member.at()] {
-                    let offset = assembly.superblock.layout.data.offset + part.offset;
-                    let written = drive.write(offset, &part.bytes);
+                if let Some(drive) = &drives[part.member.at()] {
+                    let written = redo_part(object, drive, assembly, &part);
                     let what = "writing what the last engine had begun";
-                    written.or_else(|source| judge(name, what, &source))?;
+                    written.or_else(|source| judge(&drive.0, what, &source))?;
                 }
                 part.bytes = Vec::new();
                 done.push(part);

@@ -275,6 +275,10 @@ impl Host {
                     self.refresh_jobs();
                 }
             }
+            Event::BlocksLost { .. }
+            | Event::LostListFull { .. }
+            | Event::NotGivenUp { .. }
+            | Event::BlocksHealed { .. } => Host::log_losses(&name, event),
             Event::Scrubbed(finding) => self.note_finding(array, finding),
             Event::MetadataFailed => {
                 tracing::error!(
@@ -349,6 +353,10 @@ impl Host {
             | Event::Resumes { .. }
             | Event::Pass { .. }
             | Event::Scrubbed(_)
+            | Event::BlocksLost { .. }
+            | Event::LostListFull { .. }
+            | Event::NotGivenUp { .. }
+            | Event::BlocksHealed { .. }
             | Event::MetadataFailed
             | Event::CommandDone { .. } => {}
         }
@@ -415,6 +423,10 @@ impl Host {
             | Event::MetadataFailed
             | Event::MemberReturned { .. }
             | Event::Scrubbed(_)
+            | Event::BlocksLost { .. }
+            | Event::LostListFull { .. }
+            | Event::NotGivenUp { .. }
+            | Event::BlocksHealed { .. }
             | Event::CommandDone { .. } => {}
         }
     }

@@ -11,6 +11,7 @@ mod error;
 mod exports;
 mod found;
 mod jobs;
+mod losses;
 mod metrics;
 mod records;
 mod scrub;

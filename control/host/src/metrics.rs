@@ -349,6 +349,7 @@ impl Host {
             help,
             Samples::Gauges(state.collect()),
         )];
+        metrics.push(lost_metric(&arrays));
         metrics.extend(hold_metrics(&arrays));
         let indices: Vec<(String, units::ArrayIndex)> = {
             let state = self.state();
@@ -428,6 +429,20 @@ fn histogram_of(counts: &[u64], sum_ns: u64) -> Histogram {
             .map(|(bucket, &count)| (bound(bucket), count))
             .collect(),
     }
+}
+
+/// What nobody can tell any more.
+fn lost_metric(arrays: &[ArrayView]) -> Metric {
+    let lost = arrays.iter().map(|array| {
+        let blocks = array.lost.as_ref().map_or(0, |lost| lost.blocks);
+        let value = f64::from(u32::try_from(blocks).unwrap_or(u32::MAX));
+        (vec![("array", array.name.clone())], value)
+    });
+    metric(
+        "array_lost_blocks",
+        "Blocks that nobody can tell any more: reads of them fail until they are written",
+        Samples::Gauges(lost.collect()),
+    )
 }
 
 /// How long arrays have waited for members that they cannot do without, and for how much.

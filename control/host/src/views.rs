@@ -232,6 +232,7 @@ pub(crate) fn array(
         scrub_every_s: (options.scrub_every_seconds > 0)
             .then_some(options.scrub_every_seconds.into()),
         hold: running.and_then(|running| hold(state, entry, running)),
+        lost: crate::losses::view(entry, config),
         update: config.update.0,
         volumes: u32::try_from(config.volumes.len()).expect("limits.rs"),
         jobs: running_jobs.map(|job| job.view.id).collect(),

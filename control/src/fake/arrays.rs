@@ -51,6 +51,7 @@ impl FakeEngine {
             latency_target_us: None,
             hold_timeout_ms: Some(60_000),
             hold: None,
+            lost: None,
             scrub_rate_bytes_per_second: None,
             scrub_every_s: None,
             update: 1,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use block::Status;
 use memory::{Backing, Buffer, Pages, Pool, Segment};
+use units::limits::REACTORS_MAX;
 use units::{
     ArrayIndex, DriveIndex, Instant, MemberIndex, ReactorIndex, StripeIndex, Update, bytes_u64,
     bytes_usize,
@@ -18,11 +19,12 @@ use crate::format::{
 };
 use crate::geometry::Geometry;
 use crate::io::MemberFailure;
+use crate::losses::LostBlocks;
 use crate::map::{ArrayMap, MapMember, MapState, Pass, Window};
 use crate::planted::{self, Fault};
 use crate::regions::{RegionMap, Suspects};
 use crate::scrub::{Scrub, ScrubTally, WallClock};
-use crate::shard::{HoldKeeper, LaggardKeeper, RegionKeeper, Renewal, Retire};
+use crate::shard::{HoldKeeper, LaggardKeeper, LossAsked, RegionKeeper, Renewal, Retire};
 
 /// The drive that fills a member's place, and where things are on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -190,6 +192,8 @@ pub struct Coordinator {
     pub(crate) laggards: Option<LaggardKeeper>,
     /// A copy of it is being made, and all that the array wrote since it began is told by regions.
     pub(crate) copied: Option<MemberIndex>,
+    /// Blocks that shards want to give up, or have healed.
+    pub(crate) losses: Vec<LossAsked>,
     seed: u64,
     records: Pool,
     buffers: Vec<Buffer>,
@@ -203,7 +207,7 @@ impl Coordinator {
     /// When the host refuses the memory for the records.
     pub fn new(settings: CoordinatorSettings) -> std::io::Result<Coordinator> {
         let CoordinatorSettings {
-            config,
+            mut config,
             places,
             reactors,
             seed,
@@ -214,6 +218,9 @@ impl Coordinator {
             clock,
             created,
         } = settings;
+        if planted::is(Fault::LostBlocksForgotten) {
+            config.lost = LostBlocks::default();
+        }
         let scrub = Scrub::new(config.scrub, clock, created);
         let keeper = RegionKeeper::new(&regions, &places, clear_after)?;
         let hold = HoldKeeper::new(config.members.len());
@@ -251,6 +258,7 @@ impl Coordinator {
             scrub,
             laggards: None,
             copied: None,
+            losses: Vec::with_capacity(REACTORS_MAX),
             seed,
             records,
             buffers,
@@ -460,6 +468,11 @@ pub fn initial_map(
         log_life: config.log_from,
         log_from: config.log_from,
         write_hole: config.options.write_hole,
+        lost_blocks: Arc::new(if planted::is(Fault::LostBlocksForgotten) {
+            LostBlocks::default()
+        } else {
+            config.lost.clone()
+        }),
         geometry,
         window: None,
         owners,

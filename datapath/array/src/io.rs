@@ -12,6 +12,7 @@ use units::{DriveIndex, Instant, MemberIndex, ReactorIndex, Role};
 
 use crate::format::ExclusionCause;
 use crate::laggards::MemberPace;
+use crate::losses::{LossChange, Rows};
 use crate::map::ArrayMap;
 use crate::scrub::{ScrubFinding, WindowTally};
 
@@ -129,6 +130,19 @@ pub enum Message {
         /// Whether some have not.
         waits: bool,
     },
+    /// Asks the home to change the list of lost blocks. Answered by `LossesChanged` once that is
+    /// durable and every shard acts by it, or cannot be.
+    ChangeLosses {
+        /// How.
+        change: LossChange,
+        /// Which blocks.
+        rows: Rows,
+    },
+    /// The answer to `ChangeLosses`.
+    LossesChanged {
+        /// Whether it was done.
+        ok: bool,
+    },
     /// The answer to all that needs no other.
     Ack,
 }
@@ -155,6 +169,10 @@ impl fmt::Debug for Message {
             Message::LogDrained => write!(f, "LogDrained"),
             Message::HoldCheck { member } => write!(f, "HoldCheck({member})"),
             Message::HoldState { waits } => write!(f, "HoldState({waits})"),
+            Message::ChangeLosses { change, rows } => {
+                write!(f, "ChangeLosses({change:?} {rows:?})")
+            }
+            Message::LossesChanged { ok } => write!(f, "LossesChanged({ok})"),
             Message::Ack => write!(f, "Ack"),
         }
     }
@@ -302,6 +320,33 @@ pub enum Event {
     },
     /// A scrub found something. Of many in one window, only the first are told one by one.
     Scrubbed(ScrubFinding),
+    /// Blocks were given up: nobody can tell what they held.
+    BlocksLost {
+        /// The first block of the array.
+        first: u64,
+        /// How many in its row.
+        blocks: u64,
+        /// How many are lost now.
+        total: u64,
+    },
+    /// Nobody can tell what blocks held, and the list of lost blocks has no room for them.
+    LostListFull {
+        /// The first block of the array.
+        first: u64,
+    },
+    /// Nobody can tell what blocks held, but a member that is out may have them still: the pass
+    /// stops.
+    NotGivenUp {
+        /// The first block of the array.
+        first: u64,
+        /// The member that may have them.
+        member: MemberIndex,
+    },
+    /// Lost blocks were written anew.
+    BlocksHealed {
+        /// How many are lost still.
+        total: u64,
+    },
     /// Metadata could not be written: the array takes no more writes.
     MetadataFailed,
     /// A command of the control path is done.

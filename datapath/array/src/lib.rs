@@ -15,6 +15,7 @@ mod io;
 mod laggards;
 mod lanes;
 mod log;
+mod losses;
 mod map;
 mod plan;
 pub mod planted;
@@ -34,6 +35,7 @@ pub use geometry::{Geometry, GeometryError, GeometryParameters, Level, ParseLeve
 pub use io::{Event, Io, MemberFailure, MemberRequest, Message, PassEvent, Trouble, WorkMessage};
 pub use laggards::MemberPace;
 pub use log::{LogSpace, Redo, Replay};
+pub use losses::{LossChange, LostBlocks, LostWord, Rows};
 pub use map::{ArrayMap, MapMember, MapState, Pass, Window};
 pub use plan::{
     Band, Bands, Beyond, Method, ReadPlan, StripeState, WritePlan, bands, plan_read, plan_repair,

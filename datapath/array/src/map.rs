@@ -9,6 +9,7 @@ use units::{
 
 use crate::format::WriteHole;
 use crate::geometry::Geometry;
+use crate::losses::LostBlocks;
 use crate::planted::{self, Fault};
 use crate::regions::Suspects;
 
@@ -96,6 +97,8 @@ pub struct ArrayMap {
     pub suspects: Arc<Suspects>,
     /// By `MemberIndex`: the regions that a rebuilding member lacks; all when there are none here.
     pub missed: Vec<Option<Arc<Suspects>>>,
+    /// Blocks that nobody can tell any more: reads of them fail until they are written.
+    pub lost_blocks: Arc<LostBlocks>,
     /// The background pass at work.
     pub window: Option<Window>,
     /// The life of pieces of the log that are written now; what [`ArrayMap::log_from`] says is

@@ -195,6 +195,18 @@ pub enum Fault {
     NewVolumeNotZeroed,
     /// What a deleted volume held counts as zeroes.
     DeletedVolumeCountsAsZeroes,
+    /// Blocks are given up, and the parity of their rows stays as it was.
+    ForfeitKeepsParity,
+    /// Which blocks are lost is forgotten at a restart.
+    LostBlocksForgotten,
+    /// Zeroes are written over what was lost before it is recorded.
+    ForfeitNotRecorded,
+    /// A write of a lost block is answered before it is recorded.
+    HealedAfterTheAnswer,
+    /// A read under way when its block is given up brings the zeroes that are written there.
+    ReadOutlivesItsBlock,
+    /// A lost block counts as written before what was written is flushed.
+    HealedBeforeFlush,
     /// The engine panics when it takes a write to [`POISON_SECTOR`] from a ring.
     PoisonedRequest,
     /// The engine panics when it plans a write to [`POISON_STRIPE`].
@@ -312,6 +324,12 @@ impl Fault {
         Fault::BegunOfAnotherLife,
         Fault::NewVolumeNotZeroed,
         Fault::DeletedVolumeCountsAsZeroes,
+        Fault::ForfeitKeepsParity,
+        Fault::LostBlocksForgotten,
+        Fault::ForfeitNotRecorded,
+        Fault::HealedAfterTheAnswer,
+        Fault::ReadOutlivesItsBlock,
+        Fault::HealedBeforeFlush,
     ];
 }
 

@@ -20,6 +20,7 @@ mod kept;
 mod laggards;
 mod late;
 mod log;
+mod losses;
 mod regions;
 mod request;
 mod scrub;
@@ -36,11 +37,12 @@ use memory::SegmentSlots;
 use parity::{Code, CodeError, DecoderCache};
 use units::limits::{
     ARRAY_DRIVE_REQUESTS_MAX, ARRAY_REQUESTS_MAX, ARRAY_TICKETS_MAX, ARRAY_WORKS_MAX,
-    INBOX_MESSAGES, LARGE_BUFFER_BYTES, REACTORS_MAX,
+    INBOX_MESSAGES, REACTORS_MAX,
 };
-use units::{MemberIndex, ReactorIndex, Role, bytes_u64};
+use units::{MemberIndex, ReactorIndex, Role};
 
-use self::background::Background;
+pub(crate) use self::background::cell_lanes;
+use self::background::{Background, stripe_cells};
 use self::bounce::Bounce;
 pub use self::coordinate::HoldStatus;
 pub(crate) use self::coordinate::{HoldKeeper, Renewal};
@@ -53,6 +55,7 @@ use self::late::Late;
 pub use self::late::Patience;
 use self::log::Log;
 pub(crate) use self::log::Retire;
+pub(crate) use self::losses::{LossAsked, Losses};
 pub(crate) use self::regions::RegionKeeper;
 use self::request::RequestSlot;
 pub use self::shared::Shared;
@@ -232,6 +235,7 @@ pub struct Shard {
     background: Background,
     throttle: Throttle,
     log: Log,
+    losses: Losses,
     /// What the next engine is to know of the tickets.
     begun: Option<Table>,
     coordinator: Option<Box<Coordinator>>,
@@ -294,6 +298,7 @@ impl Shard {
             background: Background::new(&map),
             throttle: Throttle::new(room.makes_way),
             log: Log::new(log, me.at(), writers).map_err(ShardError::Memory)?,
+            losses: Losses::new(room.tickets, &map.lost_blocks),
             coordinator: None,
             counters: ShardCounters::default(),
             map,
@@ -387,6 +392,8 @@ impl Shard {
                 io.reply(from, Message::HoldState { waits });
             }
             Message::HoldState { waits } => self.hold_checked(waits),
+            Message::ChangeLosses { change, rows } => self.change_asked(from, change, rows),
+            Message::LossesChanged { ok } => self.losses_changed(ok, io),
             Message::Ack => {}
         }
     }
@@ -460,7 +467,7 @@ impl Shard {
         moved += self.advance_works(io);
         moved += self.advance_tickets(io);
         moved += self.advance_background(io);
-        moved += self.advance_regions(io);
+        moved += self.advance_regions(io) + self.advance_losses(io);
         self.advance_paces(io);
         moved += self.coordinate(io);
         moved
@@ -485,6 +492,7 @@ impl Shard {
             && self.buffers.in_use() == 0
             && self.reports.is_empty()
             && self.hold.is_empty()
+            && self.losses.is_idle()
             && self.asked_regions.is_empty()
     }
 
@@ -538,7 +546,8 @@ impl Shard {
         assert!(map.serial > self.map.serial, "maps are installed in order");
         self.optimal = map.is_optimal();
         self.any_hopeless = map.hopeless.contains(&true);
-        self.map = map;
+        let before = std::mem::replace(&mut self.map, map);
+        self.follow_losses(&before.lost_blocks);
         self.background.follow(&self.map);
         self.hold.follow();
         self.throttle.follow(&self.map);
@@ -583,17 +592,4 @@ impl Drop for Shard {
     fn drop(&mut self) {
         self.forget_all();
     }
-}
-
-/// Lanes of one cell: the most blocks of a chunk that one ticket covers.
-pub(crate) fn cell_lanes(geometry: &Geometry) -> u32 {
-    let blocks = bytes_u64(LARGE_BUFFER_BYTES) >> geometry.block_size().shift();
-    u32::try_from(blocks)
-        .expect("64 KiB in blocks")
-        .min(geometry.chunk_blocks())
-}
-
-/// Cells of one stripe.
-fn stripe_cells(geometry: &Geometry) -> u64 {
-    u64::from(geometry.chunk_blocks().div_ceil(cell_lanes(geometry)))
 }

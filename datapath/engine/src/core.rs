@@ -193,7 +193,8 @@ impl Core {
                     Message::KeepDirty => Message::Kept,
                     Message::DrainLog { .. } => Message::LogDrained,
                     Message::HoldCheck { .. } => Message::HoldState { waits: false },
-                    Message::Ack => continue,
+                    Message::ChangeLosses { .. } => Message::LossesChanged { ok: false },
+                    Message::Ack | Message::LossesChanged { .. } => continue,
                     // An array ends when all of these are answered.
                     Message::Work(_)
                     | Message::WorkDone { .. }

@@ -5,11 +5,11 @@
 //! between; docs/on-disk.md, section 4, tells why no crash shows it to anybody.
 
 use array::format::{
-    ArrayConfig, ConfigTooLarge, ExtentRun, ExtentSpace, RUN_RECORD_BYTES, Superblock, Uuid,
-    VolumeRecord, VolumeState, check_name, extents_of,
+    ArrayConfig, ConfigTooLarge, ExtentRun, ExtentSpace, LOST_RECORD_BYTES, RUN_RECORD_BYTES,
+    Superblock, Uuid, VolumeRecord, VolumeState, check_name, extents_of,
 };
 use array::planted::{self, Fault};
-use units::limits::ARRAY_VOLUMES_MAX;
+use units::limits::{ARRAY_LOST_WORDS_MAX, ARRAY_VOLUMES_MAX};
 use units::{Size, bytes_u64};
 
 use crate::VolumeError;
@@ -291,6 +291,9 @@ impl<'c> VolumeTable<'c> {
         let splits: usize = unfinished.map(|at| volumes[at].extents.len() + 1).sum();
         let runs_max = bytes_u64(runs + splits).min(2 * self.space.count());
         let later = runs_max.saturating_sub(bytes_u64(runs)) * bytes_u64(RUN_RECORD_BYTES);
+        // And lost blocks may be listed at any time.
+        let listed = self.config.lost.words().len();
+        let later = later + bytes_u64((ARRAY_LOST_WORDS_MAX - listed) * LOST_RECORD_BYTES);
         let needed_bytes = (self.config.record_bytes() + later).next_multiple_of(4096);
         if needed_bytes <= self.config_bytes {
             return Ok(());
@@ -327,13 +330,31 @@ impl<'c> VolumeTable<'c> {
             return Zeroing::default();
         }
         Zeroing {
-            runs: both(&joined(extents.to_vec()), &self.config.unzeroed),
+            runs: both(&joined(extents.to_vec()), &self.unreadable_as_zeroes()),
         }
     }
 
     fn mark_zeroed(&mut self, at: usize) {
         let own = joined(self.config.volumes[at].extents.clone());
         self.config.unzeroed = without(&self.config.unzeroed, &own);
+    }
+
+    /// Extents that may hold old data, and those in which blocks are lost: a read of these fails
+    /// until they are written, whatever they would hold.
+    fn unreadable_as_zeroes(&self) -> Vec<ExtentRun> {
+        let each = self.space.extent_blocks();
+        let lost = self.config.lost.runs().map(|(first, count)| {
+            let (first, last) = (first / each, (first + count - 1) / each);
+            let count = last - first + 1;
+            ExtentRun { first, count }
+        });
+        let mut runs = self.config.unzeroed.clone();
+        for run in lost {
+            runs = without(&runs, &[run]);
+            runs.push(run);
+            runs = joined(runs);
+        }
+        runs
     }
 
     fn mark_unzeroed(&mut self, extents: Vec<ExtentRun>) {

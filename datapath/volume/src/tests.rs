@@ -20,6 +20,9 @@ const MIB: u64 = 1 << 20;
 /// 4 data chunks of 64 KiB: 16 MiB are 64 whole stripes.
 const EXTENT: u64 = 16 * MIB;
 
+/// What is kept for the list of lost blocks.
+const LOST_LIST: u64 = 4096;
+
 fn superblock(drive_bytes: u64) -> Superblock {
     let layout = Layout::for_member(drive_bytes, BlockSize::B4096, 6).expect("large enough");
     let geometry = Geometry::new(GeometryParameters {
@@ -68,6 +71,7 @@ fn config(unzeroed: Vec<ExtentRun>) -> ArrayConfig {
         members: (1..=6).map(member).collect(),
         volumes: Vec::new(),
         unzeroed,
+        lost: Default::default(),
         options: ArrayOptions::default(),
         scrub: Default::default(),
     }
@@ -140,6 +144,20 @@ fn a_volume_on_old_data_is_ready_only_when_that_is_zeroed() {
     assert!(table.finish_create(uuid(1)).is_err(), "once");
     assert_eq!(config.volumes[0].state, VolumeState::Ready);
     assert_eq!(config.unzeroed, [run(2, 59)]);
+}
+
+#[test]
+fn extents_with_lost_blocks_are_written_before_anybody_reads_them() {
+    let superblock = superblock(256 * MIB);
+    let blocks = superblock.extents().extent_blocks();
+    let mut config = config(Vec::new());
+    config.lost.add(2 * blocks - 1..2 * blocks + 1);
+    let mut table = VolumeTable::new(&mut config, &superblock);
+    let zeroing = table.create(new(1, 2 * EXTENT)).expect("room");
+    assert_eq!(zeroing.runs, [run(1, 1)]);
+    table.finish_create(uuid(1)).expect("creating");
+    let zeroing = table.create(new(2, 2 * EXTENT)).expect("room");
+    assert_eq!(zeroing.runs, [run(2, 1)]);
 }
 
 #[test]
@@ -294,7 +312,7 @@ fn extents_that_a_stopped_grow_had_added_are_not_trusted() {
 #[test]
 fn a_record_without_room_refuses_new_pieces_and_still_lets_delete() {
     let mut superblock = superblock(8 << 30);
-    superblock.layout.config[0].length = 8192;
+    superblock.layout.config[0].length = 8192 + LOST_LIST;
     let mut config = config(Vec::new());
     let mut table = VolumeTable::new(&mut config, &superblock);
     let mut number = 0;
@@ -317,7 +335,7 @@ fn a_record_without_room_refuses_new_pieces_and_still_lets_delete() {
 #[test]
 fn what_was_begun_can_be_finished_or_dropped_in_a_record_without_room() {
     let mut superblock = superblock(8 << 30);
-    superblock.layout.config[0].length = 8192;
+    superblock.layout.config[0].length = 8192 + LOST_LIST;
     let count = superblock.extents().count();
     for finish in [true, false] {
         // Every volume splits the one unzeroed run, because a ready one lies between.
@@ -342,7 +360,7 @@ fn what_was_begun_can_be_finished_or_dropped_in_a_record_without_room() {
 #[test]
 fn finishing_every_second_volume_fits_the_area_too() {
     let mut superblock = superblock(8 << 30);
-    superblock.layout.config[0].length = 8192;
+    superblock.layout.config[0].length = 8192 + LOST_LIST;
     let mut config = config(vec![run(0, superblock.extents().count())]);
     let mut table = VolumeTable::new(&mut config, &superblock);
     let mut number = 0;

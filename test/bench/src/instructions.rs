@@ -240,6 +240,7 @@ fn device(guest_memory: &Arc<Memory>, driver: &Driver) -> Device {
         held: vec![false; 5],
         given_up: false,
         trusted_until: StripeIndex(geometry.stripes()),
+        lost_blocks: Arc::default(),
         window: None,
         owners,
         home: ReactorIndex(0),

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use array::format::{ArrayConfig, ArrayOptions, Features, Layout, MemberRecord, MemberState};
 use array::{
-    Begun, Command, Coordinator, CoordinatorSettings, Event, Geometry, Io, LogSpace, MapIdentity,
-    MemberPlace, MemberRequest, Message, Patience, Refusal, RegionMap, RegionSpace, Room,
-    ScrubRecord, Shard, Shared, Suspects, WallClock, Yield, initial_map,
+    Begun, Command, Coordinator, CoordinatorSettings, Event, Geometry, Io, LogSpace, LostBlocks,
+    MapIdentity, MemberPlace, MemberRequest, Message, Patience, Refusal, RegionMap, RegionSpace,
+    Room, ScrubRecord, Shard, Shared, Suspects, WallClock, Yield, initial_map,
 };
 use block::{Completion, Full, Histogram, Request, Status};
 use units::limits::BUCKETS;
@@ -163,6 +163,7 @@ pub fn new_config(geometry: &Geometry, resynced: bool) -> ArrayConfig {
         members,
         volumes: Vec::new(),
         unzeroed: Vec::new(),
+        lost: LostBlocks::default(),
         options: ArrayOptions::default(),
         scrub: ScrubRecord::default(),
     }

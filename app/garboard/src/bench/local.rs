@@ -198,6 +198,7 @@ fn shard(geometry: Geometry, layout: &Layout) -> io::Result<Shard> {
         held: vec![false; members],
         given_up: false,
         trusted_until: StripeIndex(geometry.stripes()),
+        lost_blocks: Arc::default(),
         window: None,
         owners: vec![HERE; BUCKETS].into(),
         home: HERE,

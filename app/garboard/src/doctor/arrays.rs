@@ -36,6 +36,7 @@ pub(super) fn findings(tree: &Tree, known: &Known) -> Vec<Finding> {
         findings.extend(sizes(array, &members));
         findings.extend(redundancy(array));
         findings.extend(write_hole(array));
+        findings.extend(lost(array));
         findings.extend(hardware(tree, array, &members));
         // What the engine saw when it made the array; shared devices are told above.
         let cause = array.cause.as_deref().unwrap_or_default();
@@ -316,6 +317,25 @@ fn redundancy(array: &ArrayView) -> Option<Finding> {
                  loses data",
             )
             .fix("level 6 or 60, or smaller groups (level 50)"),
+    )
+}
+
+fn lost(array: &ArrayView) -> Option<Finding> {
+    let lost = array.lost.as_ref()?;
+    let found = format!(
+        "{} blocks are lost, {} in all",
+        lost.blocks,
+        Size(lost.bytes)
+    );
+    Some(
+        Finding::good(&subject(array), "lost_blocks", found)
+            .at(Severity::Critical)
+            .costs("while members were out, others could not read them: reads of them fail")
+            .fix(format!(
+                "garboard array show {} says where they are: write them again, or restore what \
+                 they belong to from a backup",
+                array.name
+            )),
     )
 }
 

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use control::request::{DriveSpec, Level, WriteHole};
 use control::view::{
-    ArrayState, ArrayView, Count, DriveState, DriveView, EngineStatus, IoCounters, MemberState,
-    MemberView, PaceView, ReactorView, StatusView,
+    ArrayState, ArrayView, Count, DriveState, DriveView, EngineStatus, IoCounters, LostView,
+    MemberState, MemberView, PaceView, ReactorView, StatusView,
 };
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -213,6 +213,7 @@ fn engine(cores: &[u16], drives: Vec<DriveView>) -> Known {
         latency_target_us: None,
         hold_timeout_ms: None,
         hold: None,
+        lost: None,
         scrub_every_s: None,
         scrub_rate_bytes_per_second: None,
         update: 1,
@@ -713,6 +714,23 @@ fn arrays_say_what_they_would_lose() {
     assert_eq!(after(&buffered, "access").subject, "drive d0");
     let warned = |known: &mut Known| known.arrays[0].warnings.push("look".into());
     assert_eq!(after(&warned, "engine").found, "look");
+}
+
+#[test]
+fn blocks_that_are_lost_are_critical() {
+    let host = Host::sound();
+    for number in 0..4 {
+        host.nvme(number, "0\n");
+    }
+    let mut known = engine(&[2], (0..4).map(block).collect());
+    known.arrays[0].lost = Some(LostView {
+        blocks: 2,
+        bytes: 8192,
+        runs: Vec::new(),
+    });
+    let lost = host.finds("lost_blocks", Some(&known));
+    assert_eq!(lost.severity, Severity::Critical);
+    assert!(lost.fix.expect("a fix").contains("array show a"));
 }
 
 #[test]

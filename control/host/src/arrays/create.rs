@@ -7,7 +7,9 @@ use array::format::{
     ArrayConfig, ArrayOptions, EXTENT_BYTES_MIN, ExtentRun, ExtentSpace, Features, Layout,
     MemberRecord, MemberState, Sectors, Superblock, check_name,
 };
-use array::{Geometry, GeometryParameters, MemberPlace, RegionMap, RegionSpace, ScrubRecord};
+use array::{
+    Geometry, GeometryParameters, LostBlocks, MemberPlace, RegionMap, RegionSpace, ScrubRecord,
+};
 use control::request::ArrayCreate;
 use control::view::ArrayView;
 use control::{Answer, ErrorKind};
@@ -303,6 +305,7 @@ fn first_config(
                 count: space.count(),
             }]
         },
+        lost: LostBlocks::default(),
         scrub: ScrubRecord::default(),
         options: ArrayOptions {
             write_hole: write_hole_of(create.options.write_hole),

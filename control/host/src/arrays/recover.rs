@@ -11,6 +11,7 @@ use drive::Drive;
 use units::MemberIndex;
 
 use crate::error::{error, of_io};
+use crate::losses::redo_part;
 use crate::{Host, records};
 
 /// Refuses to do without what cannot be read of the log where that may lose something. By force
@@ -114,10 +115,9 @@ impl Host {
             "the log is read"
         );
         for part in &redo {
-            if let Some((name, drive)) = &drives[part.member.at()] {
-                let offset = superblock.layout.data.offset + part.offset;
-                let written = drive.write(offset, &part.bytes);
-                written.map_err(|source| io(name, "writing what its log holds", source))?;
+            if let Some(drive) = &drives[part.member.at()] {
+                let written = redo_part(object, drive, assembly, part);
+                written.map_err(|source| io(&drive.0, "writing what its log holds", source))?;
             }
         }
         if redo.is_empty() {

@@ -18,6 +18,7 @@ mod hanging;
 mod holding;
 mod late;
 mod limits;
+mod losses;
 mod numbers;
 mod places;
 mod returns;

@@ -1,6 +1,6 @@
 //! The bytes of a config record.
 
-use units::limits::{ARRAY_MEMBERS_MAX, ARRAY_VOLUMES_MAX};
+use units::limits::{ARRAY_LOST_WORDS_MAX, ARRAY_MEMBERS_MAX, ARRAY_VOLUMES_MAX};
 use units::{MemberIndex, StripeIndex, Update, bytes_u64, bytes_usize};
 use uuid::Uuid;
 use zerocopy::little_endian::{U16, U32, U64, U128};
@@ -14,6 +14,7 @@ use super::extent::{decode_runs, encode_runs, runs_bytes};
 use super::head::{
     COMPAT_MISSED, Features, FormatError, HEAD_BYTES, Head, RawFeatures, check_features, open, seal,
 };
+use super::lost::{LOST_RECORD_BYTES, decode_lost, encode_lost};
 use super::missed::Missed;
 use super::scrub::{COMPAT_SCRUB, RawScrub};
 use super::text::{DriveIdentity, IDENTITY_BYTES_MAX, decode_name, encode_name};
@@ -58,7 +59,7 @@ struct RawConfig {
     runs: U32,
     unzeroed: U32,
     ancestor_count: U32,
-    reserved_too: [u8; 4],
+    lost: U32,
     ancestors: [RawAncestor; ANCESTORS_MAX],
     log_from: U64,
     reserved_after_log: [u8; 32],
@@ -124,6 +125,7 @@ impl ArrayConfig {
                 + VOLUME_RECORD_BYTES * self.volumes.len(),
         ) + runs_bytes(runs)
             + runs_bytes(self.unzeroed.len())
+            + bytes_u64(LOST_RECORD_BYTES * self.lost.words().len())
     }
 
     /// Writes the copy of `member` to the start of `area` and zeroes up to the next 4 KiB. Gives
@@ -159,6 +161,7 @@ impl ArrayConfig {
             encode_runs(&volume.extents, &mut record);
         }
         encode_runs(&self.unzeroed, &mut record);
+        encode_lost(&self.lost, &mut record);
         assert_eq!(bytes_u64(record.len()), self.record_bytes());
         let head = Head {
             kind: KIND,
@@ -191,11 +194,12 @@ impl ArrayConfig {
         let (raw, _) = RawConfig::read_from_prefix(&record[HEAD_BYTES..])
             .map_err(|_| invalid("too short for a config record"))?;
         let mut features = Features::from(raw.features);
+        let has_lost = features.take_lost();
         check_features(features, head.array)?;
         let scrub = raw.scrub.known(features);
         features.compat &= !COMPAT_SCRUB;
         let has_missed = features.take_missed();
-        let tables = Tables::cut(&raw, record)?;
+        let tables = Tables::cut(&raw, record, has_lost)?;
         let ancestors = raw
             .ancestors
             .get(..bytes_usize(raw.ancestor_count.get().into()))
@@ -217,6 +221,7 @@ impl ArrayConfig {
             members: tables.members(has_missed)?,
             volumes: tables.volumes()?,
             unzeroed: decode_runs(tables.unzeroed),
+            lost: decode_lost(tables.lost)?,
             options: raw.options(&scrub)?,
             scrub: scrub.record()?,
         };
@@ -234,11 +239,12 @@ struct Tables<'r> {
     volumes: &'r [u8],
     runs: &'r [u8],
     unzeroed: &'r [u8],
+    lost: &'r [u8],
 }
 
 impl<'r> Tables<'r> {
     /// Cuts the record into its tables; they add up to its length exactly.
-    fn cut(raw: &RawConfig, record: &'r [u8]) -> Result<Tables<'r>, FormatError> {
+    fn cut(raw: &RawConfig, record: &'r [u8], has_lost: bool) -> Result<Tables<'r>, FormatError> {
         let invalid = FormatError::Invalid;
         let members = bytes_usize(raw.members.get().into());
         let volumes = bytes_usize(raw.volumes.get().into());
@@ -253,6 +259,11 @@ impl<'r> Tables<'r> {
             bytes_usize(raw.runs.get().into()),
             bytes_usize(raw.unzeroed.get().into()),
         );
+        let lost = match (has_lost, bytes_usize(raw.lost.get().into())) {
+            (false, _) => 0,
+            (true, 1..=ARRAY_LOST_WORDS_MAX) => bytes_usize(raw.lost.get().into()),
+            (true, _) => return Err(invalid("number of lost blocks")),
+        };
         let mut rest = record;
         let mut take = |bytes: usize| {
             let (table, after) = rest.split_at_checked(bytes)?;
@@ -265,6 +276,7 @@ impl<'r> Tables<'r> {
                 volumes: take(volumes * VOLUME_RECORD_BYTES)?,
                 runs: take(runs * RUN_RECORD_BYTES)?,
                 unzeroed: take(unzeroed * RUN_RECORD_BYTES)?,
+                lost: take(lost * LOST_RECORD_BYTES)?,
             })
         });
         cut.filter(|_| rest.is_empty())
@@ -317,7 +329,7 @@ impl From<&ArrayConfig> for RawConfig {
         let options = &config.options;
         let features = Features {
             compat: COMPAT_SCRUB | COMPAT_MISSED,
-            ..config.features
+            ..config.features.with_lost(&config.lost)
         };
         RawConfig {
             features: features.into(),
@@ -340,7 +352,7 @@ impl From<&ArrayConfig> for RawConfig {
             runs: count(config.volumes.iter().map(|v| v.extents.len()).sum()),
             unzeroed: count(config.unzeroed.len()),
             ancestor_count: count(config.ancestors.len()),
-            reserved_too: [0; 4],
+            lost: count(config.lost.words().len()),
             ancestors,
             log_from: config.log_from.into(),
             reserved_after_log: [0; 32],

@@ -10,6 +10,7 @@ use super::head::{Features, FormatError};
 use super::missed::Missed;
 use super::superblock::Superblock;
 use super::text::DriveIdentity;
+use crate::losses::LostBlocks;
 use crate::planted::{self, Fault};
 use crate::scrub::ScrubRecord;
 
@@ -228,6 +229,8 @@ pub struct ArrayConfig {
     pub volumes: Vec<VolumeRecord>,
     /// Extents that may hold old data, sorted and joined.
     pub unzeroed: Vec<ExtentRun>,
+    /// Blocks that nobody can tell any more; reads of them fail until they are written.
+    pub lost: LostBlocks,
     /// What can be set.
     pub options: ArrayOptions,
     /// How far the scrub is.
@@ -366,6 +369,9 @@ impl ArrayConfig {
         let is_beyond = |cursor: StripeIndex| cursor.0 > geometry.stripes();
         if cursors.into_iter().any(is_beyond) || self.members.iter().any(beyond) {
             return invalid("a stripe beyond the end");
+        }
+        if self.lost.end() > geometry.blocks() {
+            return invalid("a lost block beyond the end");
         }
         let mut runs = self.volumes.iter().flat_map(|volume| &volume.extents);
         if !runs.all(|run| space.has(*run)) || !self.unzeroed.iter().all(|run| space.has(*run)) {

@@ -7,6 +7,7 @@ use units::{BlockSize, Size, bytes_u64};
 use super::codec::{
     CONFIG_FIXED_BYTES, MEMBER_RECORD_BYTES, RUN_RECORD_BYTES, VOLUME_RECORD_BYTES,
 };
+use super::lost::LOST_RECORD_BYTES;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -195,7 +196,8 @@ fn config_bytes(member_bytes: u64, members: u64) -> u64 {
     let largest = bytes_u64(CONFIG_FIXED_BYTES)
         + bytes_u64(MEMBER_RECORD_BYTES) * members
         + bytes_u64(VOLUME_RECORD_BYTES) * volumes
-        + (2 * bytes_u64(RUN_RECORD_BYTES)).saturating_mul(extents);
+        + (2 * bytes_u64(RUN_RECORD_BYTES)).saturating_mul(extents)
+        + bytes_u64(LOST_RECORD_BYTES * units::limits::ARRAY_LOST_WORDS_MAX);
     (member_bytes / 256)
         .max(largest)
         .clamp(64 * KIB, CONFIG_BYTES_MAX)

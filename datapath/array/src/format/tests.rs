@@ -9,6 +9,7 @@ use super::head::reseal;
 use super::*;
 use crate::RegionSpace;
 use crate::geometry::{Geometry, GeometryParameters, Level};
+use crate::losses::LostBlocks;
 use crate::scrub::{ScrubRecord, ScrubState, ScrubTally};
 use uuid::Uuid;
 
@@ -81,6 +82,7 @@ pub(crate) fn config(members: u16) -> ArrayConfig {
             .collect(),
         volumes: Vec::new(),
         unzeroed: Vec::new(),
+        lost: Default::default(),
         options: ArrayOptions::default(),
         scrub: ScrubRecord::default(),
     }
@@ -417,6 +419,38 @@ fn a_config_record_that_contradicts_itself_is_refused() {
         refused(|c| c.update = Update(1 << 56)),
         says("an update that no engine reaches")
     );
+}
+
+#[test]
+fn a_record_with_lost_blocks_is_from_the_future_for_engines_that_do_not_know_them() {
+    let mut with = config(4);
+    assert_eq!(encoded(&with)[64] & 1 << 4, 0, "incompat 4");
+    with.lost.add(62..66);
+    let bytes = encoded(&with);
+    assert_eq!(bytes[64], 1 << 4, "incompat 4");
+    assert_eq!(bytes[212..216], [2, 0, 0, 0]);
+    assert_eq!(ArrayConfig::decode(&bytes), Ok((MemberIndex(2), with)));
+    let length = bytes_of(u64::from(u32::from_le_bytes(
+        bytes[12..16].try_into().unwrap(),
+    )));
+    let forged = |at: usize, byte: u8| {
+        let mut bytes = bytes.clone();
+        bytes[at] = byte;
+        reseal(&mut bytes[..length]);
+        ArrayConfig::decode(&bytes)
+    };
+    let none = Err(FormatError::Invalid("number of lost blocks"));
+    assert_eq!(forged(212, 0), none);
+    assert_eq!(forged(213, 4), none, "too many");
+    let adds_up = Err(FormatError::Invalid("tables do not add up"));
+    assert_eq!(forged(64, 0), adds_up, "the table does not count then");
+    let order = Err(FormatError::Invalid("lost blocks"));
+    assert_eq!(forged(length - 16, 0), order, "twice the same group");
+    let next = FormatError::NewerFeatures {
+        array: config(4).array,
+        bits: 1 << 5,
+    };
+    assert_eq!(forged(64, 3 << 4), Err(next));
 }
 
 #[test]
@@ -786,6 +820,11 @@ prop_compose! {
                 .take(9)
                 .collect::<Vec<_>>(),
             volumes,
+            lost: {
+                let mut lost = LostBlocks::default();
+                lost.add(numbers.1..numbers.1.saturating_add(numbers.4 % 100));
+                lost
+            },
             options: ArrayOptions {
                 write_hole: WriteHole::Strict,
                 hold_timeout_seconds: numbers.3,

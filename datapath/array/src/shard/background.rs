@@ -2,12 +2,14 @@
 
 use block::{Part, Status};
 use memory::SegmentList;
-use units::StripeIndex;
+use units::limits::LARGE_BUFFER_BYTES;
+use units::{StripeIndex, bytes_u64};
 
+use super::Shard;
 use super::scrub::WindowScrub;
 use super::ticket::{Kind, Looking, TicketOrder};
-use super::{Shard, cell_lanes, stripe_cells};
 use crate::coordinator::{PassState, PassStatus, due_pass};
+use crate::geometry::Geometry;
 use crate::io::{Io, Message};
 use crate::map::{ArrayMap, Pass, Window};
 use crate::plan::Band;
@@ -242,4 +244,17 @@ impl Shard {
         self.tickets[slot].looking = Looking::default();
         self.begin_ticket(slot, order, &[asked], io);
     }
+}
+
+/// Lanes of one cell: the most blocks of a chunk that one ticket covers.
+pub(crate) fn cell_lanes(geometry: &Geometry) -> u32 {
+    let blocks = bytes_u64(LARGE_BUFFER_BYTES) >> geometry.block_size().shift();
+    u32::try_from(blocks)
+        .expect("64 KiB in blocks")
+        .min(geometry.chunk_blocks())
+}
+
+/// Cells of one stripe.
+pub(super) fn stripe_cells(geometry: &Geometry) -> u64 {
+    u64::from(geometry.chunk_blocks().div_ceil(cell_lanes(geometry)))
 }

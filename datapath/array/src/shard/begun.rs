@@ -20,7 +20,7 @@ impl Shard {
         };
         let ticket = &self.tickets[slot];
         let changes = match ticket.order.kind {
-            Kind::Write(_) | Kind::Clear => self.geometry().parity() > 0,
+            Kind::Write(_) | Kind::Clear | Kind::Forfeit(_) => self.geometry().parity() > 0,
             Kind::Read { .. } | Kind::Repair(_) => false,
         };
         if !changes || ticket.is_begun {

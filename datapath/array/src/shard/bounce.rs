@@ -74,6 +74,12 @@ impl Shard {
         true
     }
 
+    /// The request that a read through a buffer is for, and which blocks of it.
+    pub(super) fn bounced_range(&self, bounce: u32) -> (u32, (u32, u32)) {
+        let bounce = &self.bounces[bounce];
+        (bounce.request, (bounce.first, bounce.blocks))
+    }
+
     fn bounced(&self, bounce: u32, length: u64) -> Segment {
         let loan = self.bounces[bounce].loan.as_ref();
         self.buffers
@@ -93,7 +99,7 @@ impl Shard {
             blocks,
             ..
         } = self.bounces[bounce];
-        if status.is_ok() {
+        if status.is_ok() && !done.outlived {
             self.hand_over(bounce, done.length);
         }
         self.end_bounce(bounce);

@@ -74,8 +74,10 @@ impl Shard {
     /// Copies what the guest wants written in ticket `source` to the buffers of `slot`.
     pub(super) fn fill_from(&mut self, slot: u32, source: u32) {
         let ticket = &self.tickets[source];
-        let Kind::Write(payload) = ticket.order.kind else {
-            return;
+        let payload = match ticket.order.kind {
+            Kind::Write(payload) => payload,
+            Kind::Forfeit(_) => Payload::Zeroes,
+            Kind::Clear | Kind::Read { .. } | Kind::Repair(_) => return,
         };
         if !ticket.order.part.is_whole() {
             // It goes over what is read first.
@@ -106,7 +108,7 @@ impl Shard {
         for band in 0..self.tickets[slot].bands().len() {
             match self.tickets[slot].order.kind {
                 Kind::Clear => {}
-                Kind::Write(_) => self.compute_write(slot, band),
+                Kind::Write(_) | Kind::Forfeit(_) => self.compute_write(slot, band),
                 Kind::Read { .. } => self.compute_read(slot, band),
                 Kind::Repair(pass) => self.compute_repair(slot, band, pass),
             }

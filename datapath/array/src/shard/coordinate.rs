@@ -106,6 +106,11 @@ impl Shard {
         if window_done {
             return self.close_window(io);
         }
+        let changed = self.change_losses(io);
+        if changed > 0 {
+            return changed;
+        }
+        let coordinator = self.coordinator.as_deref().expect("looked at");
         if !coordinator.commands.is_empty() {
             return self.begin_command(io);
         }

@@ -10,7 +10,8 @@
 //! after the drive has answered a ping. A drive that is gone for less than a ping takes, and for
 //! which a flush is answered with an error meanwhile, counts as one that lost something. As long as
 //! that is open, a later flush of the same drive that goes well is not handed on: a drive may tell
-//! of what it lost only once.
+//! of what it lost only once. A write of zeroes over a bad block that is given up, and that refuses
+//! them, is passed over if the drive is there (`ticket/forfeit.rs`), and else waits.
 
 use std::time::Duration;
 
@@ -60,6 +61,8 @@ impl Shard {
             (Some(Operation::Read), IoOwner::Ticket { ticket, .. }) => {
                 self.tickets[ticket].is_second_try()
             }
+            // Nothing is lost by that, if the drive is there.
+            (Some(Operation::Write), IoOwner::Ticket { .. }) => self.is_lost_all_the_same(done),
             (_, _) => false,
         }
     }
@@ -76,6 +79,12 @@ impl Shard {
     /// What the error of a request means is known: it ends so, or waits.
     fn believe(&mut self, parked: Parked, status: Status, io: &mut impl Io) {
         let (member, counted) = (parked.done.member, parked.is_failed_flush());
+        let media = status == Status::Media;
+        let writes = parked.done.operation == Some(Operation::Write);
+        if media && writes && self.is_lost_all_the_same(&parked.done) {
+            self.deliver(parked.done, Status::Ok, io);
+            return;
+        }
         self.park_or_deliver(Parked { status, ..parked }, io);
         if counted {
             self.shared.finish_doubt(member);

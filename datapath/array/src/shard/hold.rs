@@ -481,7 +481,17 @@ impl Shard {
             // It shares the fate of the one that does its work.
             return false;
         }
-        if ticket.given_up || !(parked || ticket.attempts > OLD) || ticket.is_at_barrier() {
+        if ticket.given_up || !(parked || ticket.attempts > OLD) {
+            return false;
+        }
+        if self.losses.has(slot) {
+            // The record that it waits for may be written at any time: no other ticket works on its
+            // lanes before the home has answered. What it has logged is carried out.
+            ticket.keeps |= ticket.logged;
+            self.answer_given_up(slot, io);
+            return true;
+        }
+        if ticket.is_at_barrier() {
             return false;
         }
         if ticket.is_at_drives() && !parked {

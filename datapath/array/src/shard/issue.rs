@@ -43,6 +43,8 @@ pub(super) struct DriveIo {
     pub(super) sure: bool,
     /// Its segments are in a list of ours; else they are the request's own.
     pub(super) listed: bool,
+    /// A read of what was given up meanwhile: it fails, whatever it brings.
+    pub(super) outlived: bool,
 }
 
 impl Default for DriveIo {
@@ -60,6 +62,7 @@ impl Default for DriveIo {
             again: false,
             sure: false,
             listed: false,
+            outlived: false,
         }
     }
 }
@@ -120,6 +123,7 @@ impl Issuer<'_> {
             again: false,
             sure: false,
             listed,
+            outlived: false,
         };
         io.drive(MemberRequest {
             drive,
@@ -201,6 +205,7 @@ impl Shard {
         });
         issuer.send((slot, done.drive), &order, (segments, true), io);
         (self.ios[slot].again, self.ios[slot].sure) = (true, sure);
+        self.ios[slot].outlived = done.outlived || self.outlives(done);
     }
 
     /// As `issue`, with segments that stay where they are until the request is answered.

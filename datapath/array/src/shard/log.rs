@@ -207,7 +207,9 @@ impl Shard {
         } = self.tickets[slot].order;
         let geometry = self.geometry();
         let gated = match kind {
-            Kind::Write(_) | Kind::Clear => geometry.parity() > 0 && geometry.data() > 1,
+            Kind::Write(_) | Kind::Clear | Kind::Forfeit(_) => {
+                geometry.parity() > 0 && geometry.data() > 1
+            }
             Kind::Read { .. } | Kind::Repair(_) => false,
         };
         if !gated || self.log.slots.is_empty() || planted::is(Fault::LogSkipped) {

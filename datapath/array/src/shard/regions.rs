@@ -33,7 +33,7 @@ impl Shard {
     fn ticket_region(&self, slot: u32) -> Option<u32> {
         let order = &self.tickets[slot].order;
         let gated = match order.kind {
-            Kind::Write(_) | Kind::Clear => self.geometry().parity() > 0,
+            Kind::Write(_) | Kind::Clear | Kind::Forfeit(_) => self.geometry().parity() > 0,
             // These make members agree; nothing new is written.
             Kind::Read { .. } | Kind::Repair(_) => false,
         };

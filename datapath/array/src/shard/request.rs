@@ -174,6 +174,17 @@ impl Shard {
         } = geometry.place(block);
         let to_chunk_end = left.min(geometry.chunk_blocks() - in_chunk);
         let unprotected = geometry.parity() == 0;
+        let to_chunk_end = if self.losses.any && request.operation == Operation::Read {
+            let (run, is_lost) = self.lost_run(block, to_chunk_end);
+            if is_lost {
+                self.requests[slot].issued += run;
+                self.requests[slot].status = self.requests[slot].status.and(Status::Media);
+                return Advance::Moved;
+            }
+            run
+        } else {
+            to_chunk_end
+        };
         if unprotected && self.map.read_only && request.operation.changes() {
             self.requests[slot].issued += to_chunk_end;
             self.requests[slot].status = self.requests[slot].status.and(Status::Media);
@@ -390,7 +401,9 @@ impl Shard {
             if done.operation != Some(Operation::Read) {
                 self.shared.mark_written(done.member);
             }
-            return self.piece_done(request, status, io);
+            // What was given up while it was read may have brought the zeroes.
+            let verdict = if done.outlived { Status::Media } else { status };
+            return self.piece_done(request, verdict, io);
         }
         self.direct_failed(request, (first, blocks), (done, status), io);
     }

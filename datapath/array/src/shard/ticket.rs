@@ -8,6 +8,7 @@
 //! ticket are submitted in one turn, so that a killed process has begun all of them or none.
 
 mod answer;
+mod forfeit;
 mod join;
 mod late;
 mod planning;
@@ -51,6 +52,8 @@ pub(super) enum Kind {
     Read { damaged: Option<Role> },
     /// A cell of a background pass.
     Repair(Pass),
+    /// A row of it that nobody can tell: zeroes for what is lost.
+    Forfeit(Pass),
 }
 
 /// What to do, as the work or the background pass asks for it.
@@ -109,6 +112,8 @@ enum Step {
 pub(super) struct Ticket {
     pub(super) order: TicketOrder,
     pub(super) lanes: Range<u32>,
+    /// The lane after the last that it has claimed.
+    claimed: u32,
     bands: [PlannedBand; 3],
     band_count: usize,
     /// The roles that its own request asks for; its band names more when it does others' work.
@@ -173,6 +178,7 @@ impl Default for Ticket {
                 late: None,
             },
             lanes: 0..0,
+            claimed: 0,
             bands: Default::default(),
             band_count: 0,
             own: RoleSet::EMPTY,
@@ -247,6 +253,7 @@ impl Shard {
         }
         ticket.own = ticket.roles(|band| band.asked.written);
         ticket.lanes = asked[0].lanes.start..asked[asked.len() - 1].lanes.end;
+        ticket.claimed = ticket.lanes.end;
         ticket.step = Step::Claiming;
         ticket.media = RoleSet::EMPTY;
         ticket.late = ticket.order.late.map_or(RoleSet::EMPTY, RoleSet::one);
@@ -303,7 +310,7 @@ impl Shard {
 
     /// Plans the ticket by what is known now, and takes its buffers.
     fn start_ticket(&mut self, slot: u32, io: &mut impl Io) {
-        if self.tickets[slot].given_up && !self.tickets[slot].keeps {
+        if self.tickets[slot].is_over() {
             self.end_ticket(slot);
             return;
         }
@@ -337,6 +344,9 @@ impl Shard {
             self.hold.push_ticket(slot);
             return;
         }
+        if planned.is_err() && self.gives_up_blocks(slot, io) {
+            return;
+        }
         if planned.is_err() {
             self.answer_ticket(slot, Status::Media, io);
             self.end_ticket(slot);
@@ -365,8 +375,10 @@ impl Shard {
         let new = match ticket.order.kind {
             Kind::Clear => RoleSet::EMPTY,
             // All copies are written from the one buffer that holds the new content.
-            Kind::Write(_) if mirrors => ticket.roles(|band| band.asked.written.union(band.read)),
-            Kind::Write(_) => ticket.roles(|band| {
+            Kind::Write(_) | Kind::Forfeit(_) if mirrors => {
+                ticket.roles(|band| band.asked.written.union(band.read))
+            }
+            Kind::Write(_) | Kind::Forfeit(_) => ticket.roles(|band| {
                 let kept = band.read.without(band.old);
                 kept.union(band.decode)
                     .union(band.write)
@@ -405,7 +417,7 @@ impl Shard {
     /// Issues the reads or writes that a ticket waits to issue, all or none. A ticket whose map
     /// changed is planned anew instead.
     fn try_issue(&mut self, slot: u32, io: &mut impl Io) -> bool {
-        if self.tickets[slot].given_up && !self.tickets[slot].keeps {
+        if self.tickets[slot].is_over() {
             self.end_ticket(slot);
             return true;
         }
@@ -487,6 +499,7 @@ impl Shard {
         if !reading || status == Status::Gone {
             self.report(*done, status);
         }
+        let counted = reading && self.looks_closer(slot);
         let ticket = &mut self.tickets[slot];
         if !reading {
             ticket.failures.push((done.member, done.incarnation));
@@ -498,7 +511,8 @@ impl Shard {
                 ticket.gone_serial = self.map.serial;
             }
             ticket.gone = ticket.gone.with(role);
-        } else {
+        } else if !counted {
+            // One bad block is read many times before it is given up.
             self.shared.note_read_error(done.member);
         }
         self.counters.media_errors += 1;

@@ -1,10 +1,13 @@
 //! How arrays look in a table.
 
-use control::view::{ArrayView, FoundArray, HeldMember, HoldView, PaceView};
+use control::view::{ArrayView, FoundArray, HeldMember, HoldView, LostRun, LostView, PaceView};
 
 use crate::cli::drive::place;
 use crate::output::{Row, or_dash, size, word};
 use crate::progress;
+
+/// Places of lost blocks that are shown.
+const LOST_RUNS_SHOWN: usize = 4;
 
 impl Row for ArrayView {
     const HEADS: &'static [&'static str] = &[
@@ -65,6 +68,7 @@ impl Row for ArrayView {
             ),
             ("pool", or_dash(self.pool.as_ref())),
             ("hold", or_dash(self.hold.as_ref().map(held))),
+            ("lost blocks", or_dash(self.lost.as_ref().map(lost))),
             ("update", self.update.to_string()),
             (
                 "jobs",
@@ -90,6 +94,33 @@ impl Row for ArrayView {
         );
         details
     }
+}
+
+/// How much nobody can tell any more, and where that is.
+fn lost(lost: &LostView) -> String {
+    let place = |run: &LostRun| match &run.volume {
+        Some(volume) => {
+            let LostRun {
+                bytes,
+                offset_bytes,
+                ..
+            } = run;
+            format!("{bytes} of volume {volume} from byte {offset_bytes}")
+        }
+        None => format!("{} of no volume", run.bytes),
+    };
+    let shown: Vec<String> = lost.runs.iter().take(LOST_RUNS_SHOWN).map(place).collect();
+    let more = lost.runs.len().saturating_sub(LOST_RUNS_SHOWN);
+    let more = if more > 0 {
+        format!("; {more} more places (--output json has all)")
+    } else {
+        String::new()
+    };
+    format!(
+        "{} bytes, reads of which fail until they are written: {}{more}",
+        lost.bytes,
+        shown.join("; ")
+    )
 }
 
 /// How a member keeps up with its peers; nothing when nobody has asked it for much.

@@ -269,7 +269,10 @@ impl Shard {
     pub(super) fn commit_done(&mut self, commit: Commit, io: &mut impl Io) {
         let now = io.now();
         let decider = self.decider();
-        decider.checkpoint = now;
+        if decider.config.lost == commit.config.lost {
+            // One that changes the list says nothing of how far passes are.
+            decider.checkpoint = now;
+        }
         // Who was late then may have answered by now; else it is told again.
         decider.failures.retain(|failure| !failure.late);
         if decider.started || planted::is(Fault::OneRecordAtStart) {

@@ -201,6 +201,9 @@ impl Shard {
         if excluded {
             map.barrier = map.serial;
         }
+        if *map.lost_blocks != decider.config.lost {
+            map.lost_blocks = Arc::new(decider.config.lost.clone());
+        }
         for (position, record) in decider.config.members.iter().enumerate() {
             let member = &mut map.members[position];
             let is_new = replaced.contains(&MemberIndex::from_at(position));

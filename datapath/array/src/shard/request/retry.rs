@@ -83,7 +83,8 @@ impl Shard {
             let role = self.geometry().role(stripe, member);
             let data_role = in_stripe / self.geometry().chunk_blocks();
             let source = self.direct_role(stripe, Role::from_at(bytes_usize(u64::from(data_role))));
-            if why == Why::InParts && source == role {
+            let whole = !self.meets_lost(request, (first, blocks));
+            if why == Why::InParts && source == role && whole {
                 if !self.retry_part(io) {
                     break;
                 }

@@ -24,7 +24,7 @@ impl Shard {
             self.release_buffers(slot);
         }
         if well && known {
-            self.finish_ticket(slot, Status::Ok, io);
+            self.conclude(slot, Status::Ok, io);
         } else {
             self.barrier_waiters.push(slot);
         }
@@ -40,7 +40,7 @@ impl Shard {
                 None => position += 1,
                 Some(status) => {
                     self.barrier_waiters.swap_remove(position);
-                    self.finish_ticket(slot, status, io);
+                    self.conclude(slot, status, io);
                     moved += 1;
                 }
             }
@@ -74,10 +74,27 @@ impl Shard {
         Some(if beyond { Status::Media } else { Status::Ok })
     }
 
+    /// Its writes are decided on. One of what was lost is answered when it is not on the list any
+    /// more: whoever is told that a block is written reads it from then on.
+    #[inline]
+    fn conclude(&mut self, slot: u32, status: Status, io: &mut impl Io) {
+        if status.is_ok() && self.losses.any && self.heals(slot) {
+            if planted::is(Fault::HealedAfterTheAnswer) {
+                self.answer_ticket(slot, status, io);
+            }
+            self.await_list(slot);
+            return;
+        }
+        self.finish_ticket(slot, status, io);
+    }
+
     #[inline]
     pub(in crate::shard) fn finish_ticket(&mut self, slot: u32, status: Status, io: &mut impl Io) {
         if status.is_ok() && self.looks_again(slot) {
             self.replan(slot);
+            return;
+        }
+        if status.is_ok() && self.goes_on(slot) {
             return;
         }
         self.answer_ticket(slot, status, io);
@@ -100,7 +117,7 @@ impl Shard {
         } = ticket.order;
         match kind {
             Kind::Repair(Pass::Scrub) => self.answer_scrub(slot, status, io),
-            Kind::Repair(_) => self.background.ticket_done(stripe, cell, status),
+            Kind::Repair(_) | Kind::Forfeit(_) => self.background.ticket_done(stripe, cell, status),
             Kind::Write(_) | Kind::Clear | Kind::Read { .. } => {
                 self.work_ticket_done(work, status, io);
             }

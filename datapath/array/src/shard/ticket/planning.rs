@@ -20,14 +20,18 @@ impl Shard {
             Kind::Read { .. } if order.late.is_some() && planted::is(Fault::HedgeWithoutLanes) => {
                 nobody_elses
             }
-            Kind::Write(_) | Kind::Clear | Kind::Read { .. } | Kind::Repair(_) => {
+            Kind::Write(_)
+            | Kind::Clear
+            | Kind::Read { .. }
+            | Kind::Repair(_)
+            | Kind::Forfeit(_) => {
                 order.stripe.0 * stripe_cells(self.geometry()) + u64::from(order.cell)
             }
         }
     }
 
     #[inline]
-    fn stripe_state(&self, slot: u32) -> StripeState {
+    pub(super) fn stripe_state(&self, slot: u32) -> StripeState {
         let ticket = &self.tickets[slot];
         let stripe = ticket.order.stripe;
         let filled = self.background.is_filled(stripe, ticket.order.cell);
@@ -53,6 +57,7 @@ impl Shard {
         if !self.tickets[slot].late.is_empty() {
             self.judge_late(slot, self.tickets[slot].order.stripe);
         }
+        self.reconsider(slot);
         let state = self.stripe_state(slot);
         let kind = self.tickets[slot].order.kind;
         if planted::is(Fault::PoisonedTicket) && matches!(kind, Kind::Write(_)) {
@@ -65,14 +70,21 @@ impl Shard {
         if changes && (self.map.read_only || torn || self.is_region_lost(slot)) {
             return Err(Beyond);
         }
+        if self.losses.any && self.needs_lost(slot) {
+            return Err(Beyond);
+        }
         for band in 0..self.tickets[slot].band_count {
             let asked = self.tickets[slot].bands[band].asked.clone();
             let planned = match kind {
                 Kind::Write(_) if !self.tickets[slot].order.part.is_whole() => {
                     self.plan_part_band(asked, &state)?
                 }
+                Kind::Write(_) if self.losses.any && self.asks_for_lost(slot) => {
+                    self.plan_heal(asked, &state)?
+                }
                 Kind::Write(_) => self.plan_write_band(asked, &state)?,
                 Kind::Clear => self.plan_clear_band(asked, &state)?,
+                Kind::Forfeit(_) => self.plan_forfeit_band(slot, asked, &state)?,
                 Kind::Read { damaged } => self.plan_read_band(slot, asked, damaged)?,
                 Kind::Repair(Pass::Scrub) => self.plan_scrub_band(slot, asked, &state)?,
                 Kind::Repair(pass) => self.plan_repair_band(slot, asked, pass, &state)?,
@@ -89,6 +101,17 @@ impl Shard {
         Ok(())
     }
 
+    /// Whether a ticket needs what a lost block held.
+    fn needs_lost(&self, slot: u32) -> bool {
+        let order = &self.tickets[slot].order;
+        let needs = match order.kind {
+            Kind::Read { .. } => true,
+            Kind::Write(_) => !order.part.is_whole(),
+            Kind::Clear | Kind::Repair(_) | Kind::Forfeit(_) => false,
+        };
+        needs && self.asks_for_lost(slot)
+    }
+
     #[inline]
     fn plan_write_band(&self, asked: Band, state: &StripeState) -> Result<PlannedBand, Beyond> {
         let (k, m) = (self.geometry().data(), self.geometry().parity());
@@ -102,6 +125,18 @@ impl Shard {
             decode: plan.decode,
             write: plan.write,
         })
+    }
+
+    /// Plans the write of what is lost. What a drive says of it is not relied on, if that may be: a
+    /// bad block that took no zeroes may be read again.
+    fn plan_heal(&self, asked: Band, state: &StripeState) -> Result<PlannedBand, Beyond> {
+        let written = asked.written.without(state.lost);
+        let unread = StripeState {
+            unreadable: state.unreadable.union(written),
+            ..*state
+        };
+        let plan = self.plan_write_band(asked.clone(), &unread);
+        plan.or_else(|Beyond| self.plan_write_band(asked, state))
     }
 
     /// Plans the write of a part of a block: all that is there of the stripe is read or

@@ -43,6 +43,11 @@ impl Ticket {
         self.answered
     }
 
+    /// Whether it was given up and is not carried out: it ends at its next step.
+    pub(in crate::shard) fn is_over(&self) -> bool {
+        self.given_up && !self.keeps
+    }
+
     /// Whether what it asked of drives is not answered.
     pub(in crate::shard) fn is_at_drives(&self) -> bool {
         let asks = matches!(self.step, Step::Reading | Step::Logging | Step::Writing);

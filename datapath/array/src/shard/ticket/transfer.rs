@@ -129,7 +129,7 @@ impl Shard {
             operation,
             places: self.geometry().places(order.stripe),
             shift: self.geometry().block_size().shift(),
-            one_buffer: copies && matches!(order.kind, Kind::Write(_)),
+            one_buffer: copies && matches!(order.kind, Kind::Write(_) | Kind::Forfeit(_)),
         }
     }
 

@@ -1,0 +1,162 @@
+//! Lost blocks as people see them, and what a start does where one takes no writes.
+
+use std::sync::Arc;
+
+use array::assembly::Assembly;
+use array::format::{ArrayConfig, ExtentSpace, SUPERBLOCK_BYTES, Superblock, VolumeRecord};
+use array::{Event, Redo};
+use control::view::{LostRun, LostView};
+use units::{bytes_u64, bytes_usize};
+
+use crate::Host;
+use crate::state::ArrayEntry;
+
+/// What nobody can tell any more of an array, if there is something.
+pub(crate) fn view(entry: &ArrayEntry, config: &ArrayConfig) -> Option<LostView> {
+    if config.lost.is_empty() {
+        return None;
+    }
+    let space = entry.superblock.extents();
+    let block_bytes = space.block_bytes();
+    let places = config.lost.runs().flat_map(|run| cut(run, &space));
+    let run = |(first, count): (u64, u64)| {
+        let place = place_of(first, config, &space);
+        let (volume, offset) = match place {
+            Some((volume, offset)) => (Some(volume.name.clone()), offset),
+            None => (None, first),
+        };
+        LostRun {
+            volume,
+            offset_bytes: offset * block_bytes,
+            bytes: count * block_bytes,
+        }
+    };
+    Some(LostView {
+        blocks: config.lost.count(),
+        bytes: config.lost.count() * block_bytes,
+        runs: places.map(run).collect(),
+    })
+}
+
+/// Blocks one after another, cut where an extent ends.
+fn cut((first, count): (u64, u64), space: &ExtentSpace) -> impl Iterator<Item = (u64, u64)> {
+    let (each, end) = (space.extent_blocks(), first + count);
+    let mut from = first;
+    std::iter::from_fn(move || {
+        let start = from;
+        from = ((start / each + 1) * each).min(end);
+        (start < end).then_some((start, from - start))
+    })
+}
+
+/// The volume that a block of the array belongs to, and its place there, in blocks.
+fn place_of<'c>(
+    block: u64,
+    config: &'c ArrayConfig,
+    space: &ExtentSpace,
+) -> Option<(&'c VolumeRecord, u64)> {
+    let (extent, within) = (block / space.extent_blocks(), block % space.extent_blocks());
+    config.volumes.iter().find_map(|volume| {
+        let mut before = 0;
+        for run in &volume.extents {
+            if (run.first..run.first + run.count).contains(&extent) {
+                let at = before + (extent - run.first);
+                return Some((volume, at * space.extent_blocks() + within));
+            }
+            before += run.count;
+        }
+        None
+    })
+}
+
+impl Host {
+    /// Writes into the log what was given up, and what is not lost any more.
+    pub(crate) fn log_losses(name: &str, event: &Event) {
+        if let Event::BlocksLost {
+            first,
+            blocks,
+            total,
+        } = event
+        {
+            tracing::error!(
+                event = "blocks_lost",
+                array = name,
+                first,
+                blocks,
+                total,
+                "more members could not read them than there is parity: reads of them fail until \
+                 they are written; `garboard array show` says where they are; write them again, or \
+                 restore what they belong to from a backup"
+            );
+        } else if let Event::LostListFull { first } = event {
+            tracing::error!(
+                event = "lost_list_full",
+                array = name,
+                first,
+                "blocks are lost and the list of lost blocks is full: the pass stops here; write those \
+                 that `garboard array show` lists, then `garboard array rebuild NAME start`"
+            );
+        } else if let Event::NotGivenUp { first, member } = event {
+            tracing::error!(
+                event = "blocks_not_given_up",
+                array = name,
+                first,
+                member = member.0,
+                "more members cannot read them than there is parity, but this one is out and may \
+                 have them: the pass stops here; bring it back, or replace it"
+            );
+        } else if let Event::BlocksHealed { total } = event {
+            tracing::info!(
+                event = "blocks_healed",
+                array = name,
+                total,
+                "lost blocks were written anew"
+            );
+        }
+    }
+}
+
+/// Whether a drive that is there can read this as little as it could write it. Drives that vanish
+/// answer with plain I/O errors, too.
+fn is_bad(drive: &drive::Drive, offset: u64, length: usize) -> bool {
+    let can_read = |offset, length| drive.read(offset, &mut vec![0; length]).is_ok();
+    let is_there = || {
+        let mut heads = Superblock::head_offsets().into_iter();
+        heads.any(|head| can_read(head, SUPERBLOCK_BYTES))
+    };
+    is_there() && !can_read(offset, length) && is_there()
+}
+
+/// Writes a part of what is to be done again at a start. A bad block of which nobody can tell what
+/// it held may take no writes either: that loses nothing, and is no reason not to start. One that
+/// can be read is no such block: what it holds would be used, and is old.
+pub(crate) fn redo_part(
+    object: &str,
+    (name, drive): &(String, Arc<drive::Drive>),
+    assembly: &Assembly,
+    part: &Redo,
+) -> std::io::Result<()> {
+    let (superblock, lost) = (&assembly.superblock, &assembly.config.lost);
+    let data = superblock.layout.data.offset;
+    let written = drive.write(data + part.offset, &part.bytes);
+    if written.is_ok() || lost.is_empty() {
+        return written;
+    }
+    let shift = superblock.geometry.block_size().shift();
+    let first = part.offset >> shift;
+    let blocks = part.bytes.chunks_exact(bytes_usize(1 << shift));
+    for (block, bytes) in (first..).zip(blocks) {
+        let Err(source) = drive.write(data + (block << shift), bytes) else {
+            continue;
+        };
+        let is_bad = || is_bad(drive, data + (block << shift), bytes.len());
+        if !lost.may_be_left_out(&superblock.geometry, (part.member, block), is_bad) {
+            return Err(source);
+        }
+        let written = bytes_u64(bytes.len());
+        tracing::warn!(event = "lost_block_not_written", object, drive = name, error = %source,
+            member_block = block, bytes = written,
+            "a bad block takes no writes; what it held is lost already");
+    }
+    Ok(())
+}

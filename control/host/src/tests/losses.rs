@@ -1,0 +1,210 @@
+//! Blocks that nobody can tell any more: a rebuild goes on without them, they fail until they are
+//! written, over stops and kills, and a bad block that takes no writes keeps no array from
+//! starting.
+
+use array::format::Superblock;
+use control::Engine;
+use control::request::{ArrayModify, MemberReplace, WriteHole};
+use control::view::{ArrayState, JobState, LostRun};
+use drive::Fault;
+use units::{Role, StripeIndex};
+
+use super::guests::Guest;
+use super::{Bench, MIB, export_of, volume_of, wait_until};
+
+const ALL: [&str; 3] = ["one", "two", "three"];
+/// A chunk.
+const CHUNK_SECTORS: u64 = 128;
+const BLOCK: u64 = 4096;
+
+/// A tank of three files, and a guest of its one volume.
+fn served() -> (Bench, Guest) {
+    let bench = Bench::file_tank();
+    wait_until("the first resync", || bench.host.jobs().is_empty());
+    let volume = volume_of("v", "tank", 8 * MIB);
+    bench.host.create_volume(&volume).expect("room");
+    let guest = connect(&bench);
+    (bench, guest)
+}
+
+fn connect(bench: &Bench) -> Guest {
+    let export = export_of(bench, "e", "v");
+    bench.host.create_export(&export).expect("a socket");
+    let guest = Guest::connect(&bench.path("e.sock"));
+    wait_until("the queue is there", || {
+        !bench.host.exports()[0].queues.is_empty()
+    });
+    guest
+}
+
+/// The drive that has a role of the first stripe.
+fn holder(superblock: &Superblock, role: u8) -> &'static str {
+    let member = superblock.geometry.member(StripeIndex(0), Role(role));
+    ALL[member.at()]
+}
+
+/// The status of a read of a block.
+fn read_status(guest: &mut Guest, sector: u64) -> u8 {
+    guest.ask_read(sector);
+    let guest = std::cell::RefCell::new(guest);
+    let mut status = None;
+    let found = std::cell::RefCell::new(&mut status);
+    wait_until("an answer", || {
+        let answer = guest.borrow_mut().answer();
+        **found.borrow_mut() = answer;
+        answer.is_some()
+    });
+    status.expect("it came")
+}
+
+/// The member with the second chunk of the first stripe fails, the first block of the first chunk
+/// goes bad, and a new drive is filled.
+fn lose(bench: &Bench, unwritable: bool) {
+    let superblock = bench.superblock("one");
+    let member = superblock.geometry.member(StripeIndex(0), Role(1));
+    bench
+        .host
+        .fail_member("tank", member.0)
+        .expect("one may fail");
+    let (offset, length) = (superblock.layout.data.offset, BLOCK);
+    let bad = holder(&superblock, 0);
+    bench.inject(bad, Fault::Media { offset, length });
+    if unwritable {
+        bench.inject(bad, Fault::Unwritable { offset, length });
+    }
+    bench.file("four");
+    let replace = MemberReplace {
+        member: member.0,
+        drive: "four".to_owned(),
+        force: false,
+    };
+    bench
+        .host
+        .replace_member("tank", &replace)
+        .expect("it is out");
+    wait_until("all members are in sync", || {
+        bench.array("tank").state == ArrayState::Optimal
+    });
+}
+
+fn check_lost(bench: &Bench, guest: &mut Guest) {
+    let lost = bench.array("tank").lost.expect("two blocks");
+    let run = |offset_bytes| LostRun {
+        volume: Some("v".to_owned()),
+        offset_bytes,
+        bytes: BLOCK,
+    };
+    assert_eq!(lost.runs, [run(0), run(CHUNK_SECTORS * 512)]);
+    assert_eq!(lost.bytes, 2 * BLOCK);
+    for sector in [0, CHUNK_SECTORS] {
+        assert_eq!(read_status(guest, sector), 1, "sector {sector} is lost");
+    }
+    assert_eq!(guest.read(8)[0], 0x33, "beside it");
+    assert_eq!(guest.read(CHUNK_SECTORS + 8)[0], 0x44, "beside the other");
+}
+
+fn fill(guest: &mut Guest) {
+    guest.fill(0, 0x11);
+    guest.fill(CHUNK_SECTORS, 0x22);
+    guest.fill(8, 0x33);
+    guest.fill(CHUNK_SECTORS + 8, 0x44);
+}
+
+#[test]
+fn a_rebuild_goes_on_without_what_is_lost_and_that_fails_until_it_is_written() {
+    let (bench, mut guest) = served();
+    fill(&mut guest);
+    lose(&bench, false);
+    check_lost(&bench, &mut guest);
+    let read_errors = || {
+        let members = bench.array("tank").members.into_iter();
+        let paces = members.filter_map(|member| member.pace);
+        paces.map(|pace| pace.read_errors).max().unwrap_or(0)
+    };
+    wait_until("the bad block is counted", || read_errors() > 0);
+    // Its cell, and what the guest asked of it before it was given up.
+    assert!(read_errors() <= 2, "it is one bad block");
+    drop(guest);
+    let bench = bench.next();
+    let first = bench.path("one");
+    assert!(first.exists());
+    for name in ["one", "two", "three", "four"] {
+        bench.open_file(name).expect("it is there");
+    }
+    bench.host.assemble();
+    bench.host.start_array("tank", false).expect("clean");
+    let mut guest = connect(&bench);
+    check_lost(&bench, &mut guest);
+    guest.fill(0, 0x55);
+    assert_eq!(guest.read(0)[0], 0x55);
+    assert_eq!(read_status(&mut guest, CHUNK_SECTORS), 1, "not written yet");
+    guest.fill(CHUNK_SECTORS, 0x66);
+    assert_eq!(guest.read(CHUNK_SECTORS)[0], 0x66);
+    assert_eq!(bench.array("tank").lost, None);
+}
+
+#[test]
+fn a_bad_block_that_takes_no_writes_keeps_no_rebuild_and_no_start_from_going_on() {
+    let (bench, mut guest) = served();
+    let modify = ArrayModify {
+        // What was logged stays in the log, and is written again by the next engine.
+        write_hole: Some(WriteHole::Strict),
+        ..ArrayModify::default()
+    };
+    bench.host.modify_array("tank", &modify).expect("it runs");
+    fill(&mut guest);
+    let superblock = bench.superblock("one");
+    let bad = holder(&superblock, 0);
+    lose(&bench, true);
+    check_lost(&bench, &mut guest);
+    let folder = std::sync::Arc::clone(&bench.folder);
+    drop(guest);
+    drop(bench);
+    let next = Bench::on(folder);
+    for name in ["one", "two", "three", "four"] {
+        next.open_file(name).expect("it is there");
+    }
+    let (offset, length) = (superblock.layout.data.offset, BLOCK);
+    next.inject(bad, Fault::Unwritable { offset, length });
+    next.host.assemble();
+    let refused = next.host.start_array("tank", false);
+    refused.expect_err("what it held before can be read, and would be used");
+    next.inject(bad, Fault::Media { offset, length });
+    next.host
+        .start_array("tank", false)
+        .expect("nothing is lost by that");
+    let mut guest = connect(&next);
+    check_lost(&next, &mut guest);
+}
+
+#[test]
+fn what_a_member_that_is_out_may_bring_back_is_not_given_up() {
+    let (bench, mut guest) = served();
+    fill(&mut guest);
+    let superblock = bench.superblock("one");
+    let (bad, out) = (holder(&superblock, 0), holder(&superblock, 1));
+    let folder = std::sync::Arc::clone(&bench.folder);
+    drop(guest);
+    drop(bench);
+    let next = Bench::on(folder);
+    for name in ALL.into_iter().filter(|name| *name != out) {
+        next.open_file(name).expect("it is there");
+    }
+    let (offset, length) = (superblock.layout.data.offset, BLOCK);
+    next.inject(bad, Fault::Media { offset, length });
+    next.host.assemble();
+    next.host
+        .start_array("tank", false)
+        .expect("two are enough");
+    wait_until("the resync stops", || {
+        let mut jobs = next.host.jobs().into_iter();
+        jobs.any(|job| job.state == JobState::Failed)
+    });
+    assert_eq!(next.array("tank").lost, None);
+    next.open_file(out).expect("it is back");
+    wait_until("all members are in sync", || {
+        next.array("tank").state == ArrayState::Optimal
+    });
+    // It was written to when the engine was killed: what it has counts for nothing.
+    assert!(next.array("tank").lost.is_some());
+}

@@ -1,0 +1,203 @@
+//! Rows that a rebuild or a resync cannot make right, because more of their chunks cannot be read
+//! than there is parity.
+//!
+//! ```text
+//! a cell fails → its half, and so on → one row: its lost blocks go onto the list (`shard/losses`)
+//! → zeroes are written for them, and parity over the row → on with the rest of the cell
+//! ```
+//! The ticket keeps the lanes of the whole cell meanwhile. What it writes in the end is a write
+//! like any other, logged and into a dirty region, with one difference: members that are being
+//! filled get their part, so that the row counts as filled.
+
+use std::ops::Range;
+
+use units::{MemberIndex, RoleSet};
+
+use super::super::losses::first_of;
+use super::super::{DriveIo, IoOwner, Shard, cell_lanes};
+use super::{Kind, PlannedBand, Step};
+use crate::io::{Event, Io};
+use crate::map::{MapState, Pass};
+use crate::plan::{Band, Beyond, Method, StripeState};
+use crate::planted::{self, Fault};
+
+impl Shard {
+    /// A ticket cannot be planned: whether it goes on all the same, as a pass with a smaller part
+    /// of its cell, or without blocks that nobody can tell.
+    pub(super) fn gives_up_blocks(&mut self, slot: u32, io: &mut impl Io) -> bool {
+        let ticket = &self.tickets[slot];
+        let (pass, decided) = match ticket.order.kind {
+            Kind::Repair(pass @ (Pass::Rebuild | Pass::Resync)) => (pass, false),
+            Kind::Forfeit(pass) => (pass, true),
+            Kind::Repair(Pass::Scrub) | Kind::Write(_) | Kind::Clear | Kind::Read { .. } => {
+                return false;
+            }
+        };
+        // Only what drives that are there cannot read, asked twice.
+        let is_sure = !ticket.media.is_empty() && ticket.second_try && ticket.gone.is_empty();
+        if ticket.answered || ticket.given_up || !is_sure || self.map.read_only {
+            return false;
+        }
+        if self.map.is_holding() && !self.map.given_up {
+            self.hold.push_ticket(slot);
+            return true;
+        }
+        if self.map.is_broken() {
+            return false;
+        }
+        let lanes = ticket.lanes.clone();
+        if lanes.len() > 1 {
+            let half = (lanes.end - lanes.start) / 2;
+            self.look_at(slot, lanes.start..lanes.start + half, pass);
+            return true;
+        }
+        self.tickets[slot].order.kind = Kind::Forfeit(pass);
+        self.reconsider(slot);
+        if !matches!(self.tickets[slot].order.kind, Kind::Forfeit(_)) {
+            // Enough of it can be read: something else is in the way.
+            return false;
+        }
+        if !self.is_given_up_for_good(slot) {
+            if pass == Pass::Resync
+                && let Some(member) = self.who_is_out(slot)
+            {
+                let first = first_of(self.asked_rows(slot, 0), self.geometry());
+                io.event(Event::NotGivenUp { first, member });
+                return false;
+            }
+            self.tickets[slot].step = Step::Claiming;
+            self.await_list(slot);
+            return true;
+        }
+        if !decided {
+            self.replan(slot);
+        }
+        !decided
+    }
+
+    /// A member that is out and holds a chunk of the stripe. It may be back soon, with what it had:
+    /// what was in use at an unclean stop is resynced just after the start that did without it.
+    fn who_is_out(&self, slot: u32) -> Option<MemberIndex> {
+        let stripe = self.tickets[slot].order.stripe;
+        let members = self.stripe_state(slot).lost.iter();
+        let mut members = members.map(|role| self.map.member(stripe, role));
+        let out = members.find(|(_, entry)| entry.state == MapState::Lost);
+        out.map(|(member, _)| member)
+    }
+
+    /// Whether a pass reads once more what it could not read with the rest of its cell.
+    pub(super) fn looks_closer(&self, slot: u32) -> bool {
+        let (ticket, lanes) = (&self.tickets[slot], cell_lanes(self.geometry()));
+        let passes = match ticket.order.kind {
+            Kind::Repair(Pass::Rebuild | Pass::Resync) | Kind::Forfeit(_) => true,
+            Kind::Repair(Pass::Scrub) | Kind::Write(_) | Kind::Clear | Kind::Read { .. } => false,
+        };
+        let is_part = ticket.lanes.start > ticket.order.cell * lanes;
+        passes && (ticket.second_try || is_part || ticket.lanes.end < ticket.claimed)
+    }
+
+    /// A row is done: goes on with the rest of the cell.
+    #[inline]
+    pub(super) fn goes_on(&mut self, slot: u32) -> bool {
+        let ticket = &self.tickets[slot];
+        let (Kind::Repair(pass) | Kind::Forfeit(pass)) = ticket.order.kind else {
+            return false;
+        };
+        let rest = ticket.lanes.end..ticket.claimed;
+        if rest.is_empty() || ticket.answered || pass == Pass::Scrub {
+            return false;
+        }
+        self.look_at(slot, rest, pass);
+        true
+    }
+
+    fn look_at(&mut self, slot: u32, lanes: Range<u32>, pass: Pass) {
+        let written = self.geometry().data_roles();
+        let ticket = &mut self.tickets[slot];
+        ticket.order.kind = Kind::Repair(pass);
+        ticket.lanes = lanes.clone();
+        ticket.bands[0].asked = Band { lanes, written };
+        ticket.media = RoleSet::EMPTY;
+        ticket.gone = RoleSet::EMPTY;
+        ticket.second_try = false;
+        ticket.logged = false;
+        ticket.failures.clear();
+        self.replan(slot);
+    }
+
+    /// What a ticket gives up is what cannot be read now; nothing, if that may be read again.
+    #[inline]
+    pub(super) fn reconsider(&mut self, slot: u32) {
+        if let Kind::Forfeit(pass) = self.tickets[slot].order.kind {
+            self.reconsider_row(slot, pass);
+        }
+    }
+
+    fn reconsider_row(&mut self, slot: u32, pass: Pass) {
+        let (state, data) = (self.stripe_state(slot), self.geometry().data_roles());
+        let is_lost = state.unreadable.len() > self.geometry().parity();
+        let ticket = &mut self.tickets[slot];
+        let written = &mut ticket.bands[0].asked.written;
+        *written = if ticket.logged {
+            // The next engine may write its zeroes: there is nothing to go back to, and parity is
+            // computed with them from here on.
+            written.union(data.both(state.unreadable))
+        } else if is_lost {
+            data.both(state.unreadable)
+        } else {
+            ticket.order.kind = Kind::Repair(pass);
+            data
+        };
+    }
+
+    /// Plans a row without what is lost: zeroes there, and parity of all.
+    pub(super) fn plan_forfeit_band(
+        &self,
+        slot: u32,
+        asked: Band,
+        state: &StripeState,
+    ) -> Result<PlannedBand, Beyond> {
+        if !self.is_given_up_for_good(slot) {
+            return Err(Beyond);
+        }
+        let (data, parity) = (self.geometry().data_roles(), self.geometry().parity_roles());
+        let kept = data.without(asked.written);
+        let unfilled = self.map.unfilled(self.tickets[slot].order.stripe);
+        let absent = state.lost.without(unfilled);
+        let mut write = asked.written.union(parity).without(absent);
+        if planted::is(Fault::ForfeitKeepsParity) {
+            write = write.without(parity);
+        }
+        let method = if kept.is_empty() {
+            Method::Full
+        } else {
+            Method::ReconstructWrite
+        };
+        Ok(PlannedBand {
+            asked,
+            method: Some(method),
+            read: kept,
+            write,
+            ..PlannedBand::default()
+        })
+    }
+
+    /// Whether a bad block does not take the zeroes that stand for what was lost there. Where as
+    /// much is lost besides as there is parity, its row protects nothing by it, and no member is
+    /// left out or waited for because of one bad block. Asked of a write that failed.
+    pub(in crate::shard) fn is_lost_all_the_same(&self, done: &DriveIo) -> bool {
+        let IoOwner::Ticket { ticket: slot, role } = done.owner else {
+            return false;
+        };
+        let ticket = &self.tickets[slot];
+        let forfeits = matches!(ticket.order.kind, Kind::Forfeit(_));
+        if !forfeits || !ticket.media.has(role) {
+            return false;
+        }
+        let state = self.stripe_state(slot);
+        let others = state.unreadable.without(RoleSet::one(role));
+        let member = &self.map.members[done.member.at()];
+        let same = member.incarnation == done.incarnation;
+        same && member.state == MapState::InSync && others.len() >= self.geometry().parity()
+    }
+}
