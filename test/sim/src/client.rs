@@ -2,7 +2,7 @@
 
 mod asks;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use array::format::{ArrayConfig, ExtentSpace};
@@ -55,6 +55,8 @@ struct Pending {
     asked: Asked,
     /// How many requests were begun before.
     number: u64,
+    /// It meets what was lost when it was begun.
+    may_fail: bool,
     token: Token,
     buffer: Buffer,
     reactor: ReactorIndex,
@@ -97,6 +99,12 @@ pub struct Client {
     pub hidden: Option<Uuid>,
     /// Blocks of the array that nobody reads or writes.
     pub keep_off: Vec<Range<u64>>,
+    /// Blocks of the array that nobody can tell, until they are written: requests may fail.
+    pub lost: BTreeSet<u64>,
+    /// Of these, discarded ones: they may be lost still.
+    pub discarded: BTreeSet<u64>,
+    /// Blocks beside which some are lost, and not given up yet: writes may fail.
+    pub unsure: Vec<Range<u64>>,
     /// Errors are expected: nothing is judged any more.
     pub doomed: bool,
     /// So many of the first requests may fail: members were waited for in vain.
@@ -133,6 +141,9 @@ impl Client {
             writes: 0,
             hidden: None,
             keep_off: Vec::new(),
+            lost: BTreeSet::new(),
+            discarded: BTreeSet::new(),
+            unsure: Vec::new(),
             doomed: false,
             lenient: 0,
             flushed: 0,
@@ -276,11 +287,13 @@ impl Client {
         };
         assert!(pieces.len() <= PIECES);
         self.begun += 1;
+        let may_fail = self.may_meet_lost(asked.operation, &pieces);
         self.pending.insert(
             slot,
             Pending {
                 asked,
                 number: self.begun,
+                may_fail,
                 token,
                 buffer,
                 reactor: ReactorIndex::from_at(reactor),
@@ -407,6 +420,7 @@ impl Client {
             pieces,
             status,
             number,
+            may_fail,
             ..
         } = pending;
         for piece in 0..pieces.len() {
@@ -423,8 +437,12 @@ impl Client {
             asked.volume
         );
         let well = status.is_ok();
-        let may_fail = self.doomed || number <= self.lenient;
+        let may_fail = may_fail || self.may_meet_lost(operation, &pieces);
+        let may_fail = may_fail || self.doomed || number <= self.lenient;
         assert!(may_fail || well, "{what}: {status:?}");
+        if well && asked.part.is_whole() {
+            self.forget_lost(operation, &pieces);
+        }
         if well && operation == Operation::Write && blocks <= READ_BACK_BLOCKS {
             let read = self.ask(asked.volume, Operation::Read, start, blocks.into());
             self.written.push(read);
@@ -456,6 +474,52 @@ impl Client {
                 }
             }
         }
+    }
+
+    /// Whether a request may fail because of what is lost.
+    fn may_meet_lost(&self, operation: Operation, pieces: &[Piece]) -> bool {
+        let meets = |piece: &Piece| {
+            let range = piece.array_block..piece.array_block + u64::from(piece.blocks);
+            let is_lost = |set: &BTreeSet<u64>| set.range(range.clone()).next().is_some();
+            let beside = |unsure: &Range<u64>| unsure.start < range.end && range.start < unsure.end;
+            let writes = operation.changes() && self.unsure.iter().any(beside);
+            writes || is_lost(&self.lost) || is_lost(&self.discarded)
+        };
+        operation != Operation::Flush && pieces.iter().any(meets)
+    }
+
+    /// What was written is not lost.
+    fn forget_lost(&mut self, operation: Operation, pieces: &[Piece]) {
+        for piece in pieces.iter().filter(|_| operation.changes()) {
+            for block in piece.array_block..piece.array_block + u64::from(piece.blocks) {
+                let was_lost = self.lost.remove(&block);
+                if operation == Operation::Discard {
+                    if was_lost {
+                        self.discarded.insert(block);
+                    }
+                } else {
+                    self.discarded.remove(&block);
+                }
+            }
+        }
+    }
+
+    /// The volume that a block of the array belongs to, and its place there.
+    ///
+    /// # Panics
+    /// Never: volumes are read from end to end.
+    #[must_use]
+    pub fn place_of(&self, block: u64) -> Option<(Uuid, u64)> {
+        self.disks.iter().find_map(|(uuid, disk)| {
+            let blocks = u32::try_from(disk.blocks).expect("few");
+            let mut pieces = disk.map.split(0, blocks).expect("inside");
+            let piece = pieces.find(|piece| {
+                let range = piece.array_block..piece.array_block + u64::from(piece.blocks);
+                range.contains(&block)
+            })?;
+            let first = u64::from(piece.block_in_request);
+            Some((*uuid, first + block - piece.array_block))
+        })
     }
 
     /// Everything that is to be read once: all volumes from end to end.

@@ -23,6 +23,15 @@ pub trait Medium {
     fn put(&mut self, offset: u64, bytes: &[u8]);
     /// Whether it does not answer.
     fn is_gone(&self) -> bool;
+    /// Stores bytes if the drive takes them; whether it did.
+    fn try_put(&mut self, offset: u64, bytes: &[u8]) -> bool {
+        self.put(offset, bytes);
+        true
+    }
+    /// Whether the drive is there and cannot read this block.
+    fn is_bad(&self, _offset: u64) -> bool {
+        false
+    }
 }
 
 impl Medium for SimDrive {
@@ -35,6 +44,23 @@ impl Medium for SimDrive {
     fn is_gone(&self) -> bool {
         self.gone
     }
+    fn try_put(&mut self, offset: u64, bytes: &[u8]) -> bool {
+        SimDrive::try_put(self, offset, bytes)
+    }
+    fn is_bad(&self, offset: u64) -> bool {
+        self.away.is_none() && self.bad.contains(&(offset / 512))
+    }
+}
+
+/// What became of parts that drives did not take.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Untaken {
+    /// Blocks that were left out.
+    pub left_out: u64,
+    /// Whether nothing may start for now, and because of a block in a row with lost ones.
+    pub refused: bool,
+    /// See `refused`.
+    pub in_lost_row: bool,
 }
 
 /// Bytes of every drive.
@@ -194,8 +220,34 @@ pub fn erase(drive: &mut impl Medium, superblock: &Superblock) {
     }
 }
 
+/// Writes a part of what is to be done again, as the control path does.
+fn redo_part(drive: &mut impl Medium, assembly: &Assembly, part: &Redo, untaken: &mut Untaken) {
+    let (superblock, lost) = (&assembly.superblock, &assembly.config.lost);
+    let (geometry, data) = (&superblock.geometry, superblock.layout.data.offset);
+    if drive.try_put(data + part.offset, &part.bytes) {
+        return;
+    }
+    let block_bytes = geometry.block_size().bytes();
+    let first = part.offset / block_bytes;
+    let blocks = part.bytes.chunks_exact(bytes_usize(block_bytes));
+    for (block, bytes) in (first..).zip(blocks) {
+        let offset = data + block * block_bytes;
+        if drive.try_put(offset, bytes) {
+            continue;
+        }
+        let is_bad = || drive.is_bad(offset);
+        if lost.may_be_left_out(geometry, (part.member, block), is_bad) {
+            untaken.left_out += 1;
+            continue;
+        }
+        untaken.refused = true;
+        untaken.in_lost_row = lost.row_has(geometry, part.member, block);
+        return;
+    }
+}
+
 /// Does again what the log says, as the control path does; not more than `most` parts of it.
-/// Gives all of them.
+/// Gives all of them, and what drives did not take.
 ///
 /// # Panics
 /// When a part lies outside of its member.
@@ -204,10 +256,11 @@ pub fn replay(
     assembly: &Assembly,
     regions: &RegionMap,
     most: usize,
-) -> Vec<Redo> {
+) -> (Vec<Redo>, Untaken) {
     let (superblock, config) = (&assembly.superblock, &assembly.config);
+    let mut untaken = Untaken::default();
     if config.clean {
-        return Vec::new();
+        return (Vec::new(), untaken);
     }
     let space = superblock.log();
     let is_here = |member: MemberIndex| assembly.members[member.at()].is_some();
@@ -227,11 +280,13 @@ pub fn replay(
     let redo = replay.redo();
     for part in redo.iter().take(most) {
         if let Some(drive) = assembly.members[part.member.at()] {
-            let offset = superblock.layout.data.offset + part.offset;
-            drives[drive.at()].put(offset, &part.bytes);
+            redo_part(&mut drives[drive.at()], assembly, part, &mut untaken);
+        }
+        if untaken.refused {
+            break;
         }
     }
-    redo
+    (redo, untaken)
 }
 
 /// By member: where it is.

@@ -1,6 +1,7 @@
 //! A simulated drive: what is durable, what its cache holds, what is under way, and how it fails.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::time::Duration;
 
 use array::MemberRequest;
@@ -20,6 +21,8 @@ struct Taken {
     /// Of a flush: what it covers.
     began: u64,
     at: Instant,
+    /// It is answered only once this block was written.
+    sticks: Option<u64>,
 }
 
 /// Requests that will fail: the `after`-th of its kind from now on, and `count - 1` after it.
@@ -71,6 +74,14 @@ pub struct SimDrive {
     pub hurt: bool,
     /// Blocks that cannot be read until they are written.
     pub bad: BTreeSet<u64>,
+    /// Blocks that take no writes.
+    pub unwritable: BTreeSet<u64>,
+    /// What such blocks were to hold, as far as they cannot be read either. When they can again,
+    /// somebody has written that there: a block that then held what it did before would be
+    /// believed (docs/design/006-lost-blocks.md, *Left open*).
+    refused: BTreeMap<u64, Vec<u8>>,
+    /// The next read of this block is answered only once it was written.
+    pub stuck: Option<u64>,
     /// Blocks that stay as they are whatever is written, without an error.
     pub forgets: BTreeSet<u64>,
     /// Of guests' requests, so many may have met a bad block.
@@ -101,7 +112,11 @@ impl SimDrive {
             Operation::Flush => self.store.begin_flush(),
             _ => 0,
         };
+        let range = request.offset / BLOCK..(request.offset + request.length) / BLOCK;
+        let reads = request.operation == Operation::Read;
+        let sticks = self.stuck.take_if(|block| reads && range.contains(block));
         self.taken.push(Taken {
+            sticks,
             reactor,
             request,
             bytes,
@@ -125,11 +140,28 @@ impl SimDrive {
         self.taken.iter().any(writes) || self.store.has_cached_below(byte / BLOCK)
     }
 
+    /// Whether something below this byte was written and would be lost with the power.
+    #[must_use]
+    pub fn has_cached_below(&self, byte: u64) -> bool {
+        self.store.has_cached_below(byte / BLOCK)
+    }
+
     /// Whether a write from this byte on is under way.
     #[must_use]
     pub fn is_writing_from(&self, byte: u64) -> bool {
         let writes =
             |taken: &Taken| taken.request.operation.changes() && taken.request.offset >= byte;
+        self.taken.iter().any(writes)
+    }
+
+    /// Whether a write to a block is under way that cannot be read.
+    #[must_use]
+    pub fn is_writing_bad(&self) -> bool {
+        let writes = |Taken { request, .. }: &Taken| {
+            let end = (request.offset + request.length) / BLOCK;
+            let mut bad = self.bad.range(request.offset / BLOCK..end);
+            request.operation == Operation::Write && bad.next().is_some()
+        };
         self.taken.iter().any(writes)
     }
 
@@ -165,7 +197,41 @@ impl SimDrive {
         self.hung = false;
         self.drags = false;
         self.failing = None;
+        self.mend();
+        self.loosen();
+    }
+
+    /// Every block can be read and written again.
+    pub fn mend(&mut self) {
+        self.unwritable.clear();
+        for (block, content) in std::mem::take(&mut self.refused) {
+            if self.bad.contains(&block) {
+                self.store.write_through(block, &content);
+            }
+        }
         self.bad.clear();
+    }
+
+    /// How many bad blocks have refused what they should hold.
+    #[must_use]
+    pub fn refused(&self) -> usize {
+        self.refused.len()
+    }
+
+    /// Whether some of the blocks of a write do not take it.
+    fn refuses_blocks(&mut self, blocks: Range<u64>, bytes: Option<&[u8]>) -> bool {
+        let mut refuses = false;
+        for block in blocks.clone() {
+            if self.unwritable.contains(&block) {
+                refuses = true;
+                let at = bytes_usize(block - blocks.start) * 512;
+                let content = bytes.map_or(vec![0; 512], |bytes| bytes[at..at + 512].to_vec());
+                if self.bad.contains(&block) {
+                    self.refused.insert(block, content);
+                }
+            }
+        }
+        refuses
     }
 
     /// Stores bytes for good, from outside of the engine.
@@ -177,8 +243,25 @@ impl SimDrive {
         for (position, content) in bytes.chunks_exact(512).enumerate() {
             let block = offset / BLOCK + bytes_u64(position);
             self.bad.remove(&block);
+            self.refused.remove(&block);
             self.store.write_through(block, content);
         }
+    }
+
+    /// As `put`, but the drive may not take it; whether it did.
+    ///
+    /// # Panics
+    /// When they are not whole blocks.
+    pub fn try_put(&mut self, offset: u64, bytes: &[u8]) -> bool {
+        let blocks = offset / BLOCK..(offset + bytes_u64(bytes.len())) / BLOCK;
+        if self.refuses.is_some() {
+            self.unwritable.extend(blocks.clone());
+        }
+        if self.refuses_blocks(blocks, Some(bytes)) {
+            return false;
+        }
+        self.put(offset, bytes);
+        true
     }
 
     /// Another drive with what a read of this one finds now.
@@ -201,7 +284,9 @@ impl SimDrive {
     fn read(&self, offset: u64, bytes: &mut [u8]) {
         for (position, content) in bytes.chunks_exact_mut(512).enumerate() {
             let block = offset / BLOCK + bytes_u64(position);
-            content.copy_from_slice(self.store.read(block));
+            // What is bad is whatever somebody will write there.
+            let refused = self.refused.get(&block).map(Vec::as_slice);
+            content.copy_from_slice(refused.unwrap_or_else(|| self.store.read(block)));
         }
     }
 
@@ -250,13 +335,15 @@ impl SimDrive {
         if self.taken.is_empty() || self.hung {
             return None;
         }
+        let position = self.next_to_finish(random)?;
         let Taken {
             reactor,
             request,
             bytes,
             began,
             at,
-        } = self.taken.remove(self.next_to_finish(random));
+            ..
+        } = self.taken.remove(position);
         let status = self.carry_out(&request, &bytes, began);
         self.count((reactor, request.operation), now.since(at));
         Some((reactor, request, status))
@@ -284,11 +371,28 @@ impl SimDrive {
     }
 
     /// Any request, and often the oldest: a drive that is well does not leave one for long.
-    fn next_to_finish(&self, random: &mut Random) -> usize {
-        if random.happens(500) {
+    fn next_to_finish(&self, random: &mut Random) -> Option<usize> {
+        let is_free = |position: &usize| self.taken[*position].sticks.is_none();
+        let first = if random.happens(500) {
             0
         } else {
             random.position(self.taken.len())
+        };
+        let count = self.taken.len();
+        (first..count).chain(0..first).find(is_free)
+    }
+
+    /// Whether a read waits for its block to be written.
+    #[must_use]
+    pub fn is_stuck(&self) -> bool {
+        self.taken.iter().any(|taken| taken.sticks.is_some())
+    }
+
+    /// No read waits for its block any more.
+    pub fn loosen(&mut self) {
+        self.stuck = None;
+        for taken in &mut self.taken {
+            taken.sticks = None;
         }
     }
 
@@ -302,6 +406,10 @@ impl SimDrive {
             return status;
         }
         let blocks = request.offset / BLOCK..(request.offset + request.length) / BLOCK;
+        let content = (request.operation == Operation::Write).then_some(bytes);
+        if request.operation.changes() && self.refuses_blocks(blocks.clone(), content) {
+            return Status::Media;
+        }
         match request.operation {
             Operation::Read => {
                 if self.bad.range(blocks).next().is_some() {
@@ -317,18 +425,23 @@ impl SimDrive {
                 assert_eq!(done, content.len(), "a read carries what it names");
             }
             Operation::Write => {
+                for taken in &mut self.taken {
+                    let _ = taken.sticks.take_if(|block| blocks.contains(block));
+                }
                 for (block, content) in blocks.zip(bytes.chunks_exact(512)) {
                     if self.forgets.contains(&block) {
                         continue;
                     }
                     self.store.write(block, content);
                     self.bad.remove(&block);
+                    self.refused.remove(&block);
                 }
             }
             Operation::WriteZeroes | Operation::Discard => {
                 for block in blocks {
                     self.store.write(block, &[0; 512]);
                     self.bad.remove(&block);
+                    self.refused.remove(&block);
                 }
             }
             Operation::Flush => self.store.flush(began),
@@ -370,9 +483,10 @@ impl SimDrive {
             }
             let blocks = request.offset / BLOCK..(request.offset + request.length) / BLOCK;
             for (position, block) in blocks.enumerate() {
-                if random.happens(400) {
+                if random.happens(400) && !self.unwritable.contains(&block) {
                     let content = bytes.get(position * 512..(position + 1) * 512);
                     self.bad.remove(&block);
+                    self.refused.remove(&block);
                     self.store
                         .write_through(block, content.unwrap_or(&[0; 512]));
                 }

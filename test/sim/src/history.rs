@@ -5,8 +5,11 @@ mod begun;
 mod copies;
 mod end;
 mod faults;
+mod late_help;
 mod leaving;
 mod logged;
+mod lost;
+mod lost_holds;
 mod outcome;
 mod probe;
 mod returns;
@@ -21,13 +24,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::volume::{NewVolume, VolumeTable};
-use array::assembly::Verdict;
+use array::assembly::{Assembly, Verdict};
 use array::format::{
     ArrayConfig, ExtentRun, Layout, MemberRecord, MemberState, VolumeState, WriteHole,
 };
 use array::{
-    Command, Event, Geometry, GeometryParameters, Level, MapState, PassState, Refusal, RegionMap,
-    Shard, Suspects,
+    Command, Event, Geometry, GeometryParameters, Level, MapState, PassState, Redo, Refusal,
+    RegionMap, Shard, Suspects,
 };
 use block::{Cookie, Operation, Part, Request, Status};
 use memory::SegmentList;
@@ -249,6 +252,8 @@ impl History {
             world = self.rot(world);
             self.settle(&mut world);
         }
+        world = self.get_help_late(world);
+        world = self.lose(world);
         self.scrub_finds_nothing(&mut world);
         self.check(&mut world);
         let joined = |shard: &array::Shard| shard.counters().joined_writes;

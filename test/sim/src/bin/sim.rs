@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         }
         run += 1;
         if let Ok(outcome) = attempt(seed, wanted.rounds) {
-            add(&mut total, &outcome);
+            total.add(&outcome);
             continue;
         }
         failed += 1;
@@ -62,36 +62,8 @@ fn main() -> ExitCode {
         }
     }
     let per_second = f64::from(run) / begun.elapsed().as_secs_f64();
-    let Outcome {
-        answered,
-        crashes,
-        probed,
-        read_torn,
-        logged,
-        begun,
-        rotten,
-        late,
-        lagged,
-        left_behind,
-        returned,
-        missed,
-        refused,
-        spells,
-        given_up,
-        copies,
-        successors,
-        joined,
-    } = total;
-    let permille = missed.0 * 1000 / missed.1.max(1);
     println!(
-        "{run} seeds from {}: {failed} failed, {per_second:.1} seeds/s, {answered} requests, \
-         {crashes} stops ({logged} on the log, {begun} kills with the loss of a member), \
-         {probed} torn blocks written ({read_torn} times read from a slow member), \
-         {rotten} rotten blocks scrubbed, {late} members late, {lagged} lagged \
-         ({left_behind} left behind), {returned} members returned that lacked {permille} \
-         in 1000 of their regions ({refused} might not), \
-         {spells} spells ({given_up} given up), {joined} writes joined, \
-         {copies} copies told apart, {successors} took places",
+        "{run} seeds from {}: {failed} failed, {per_second:.1} seeds/s, {total}",
         wanted.first
     );
     if failed > 0 {
@@ -99,28 +71,6 @@ fn main() -> ExitCode {
     } else {
         ExitCode::SUCCESS
     }
-}
-
-fn add(total: &mut Outcome, outcome: &Outcome) {
-    total.answered += outcome.answered;
-    total.crashes += outcome.crashes;
-    total.probed += outcome.probed;
-    total.read_torn += outcome.read_torn;
-    total.logged += outcome.logged;
-    total.begun += outcome.begun;
-    total.rotten += outcome.rotten;
-    total.late += outcome.late;
-    total.lagged += outcome.lagged;
-    total.left_behind += outcome.left_behind;
-    total.returned += outcome.returned;
-    total.missed.0 += outcome.missed.0;
-    total.missed.1 += outcome.missed.1;
-    total.refused += outcome.refused;
-    total.spells += outcome.spells;
-    total.given_up += outcome.given_up;
-    total.copies += outcome.copies;
-    total.successors += outcome.successors;
-    total.joined += outcome.joined;
 }
 
 fn parse(arguments: &[String]) -> Option<Wanted> {

@@ -127,7 +127,7 @@ impl Client {
         Some((more, block))
     }
 
-    pub(super) fn ask(
+    pub(crate) fn ask(
         &mut self,
         volume: Uuid,
         operation: Operation,

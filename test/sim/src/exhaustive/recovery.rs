@@ -50,7 +50,7 @@ impl Lister<'_> {
         assembly.behind.clear();
         self.control_flushes(&mut disks, &model);
         let regions = disks::regions(&disks, &assembly);
-        let redo = disks::replay(&mut disks, &assembly, &regions, usize::MAX);
+        let (redo, _) = disks::replay(&mut disks, &assembly, &regions, usize::MAX);
         self.control_flushes(&mut disks, &model);
         // No two starts of one history have the same number.
         let id = 1000 + u128::from(bytes_u64(self.depth));

@@ -142,7 +142,7 @@ impl History {
         }
     }
 
-    fn read_everything(&mut self, world: &mut World) {
+    pub(super) fn read_everything(&mut self, world: &mut World) {
         for asked in self.client.read_all() {
             while !self.client.submit(asked.clone(), world) {
                 self.turn(world, 20);

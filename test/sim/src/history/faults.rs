@@ -82,7 +82,7 @@ impl History {
             }
             2 => {
                 for drive in &mut world.outside.drives {
-                    drive.bad.clear();
+                    drive.mend();
                 }
             }
             3 if self.given.is_none() => {
@@ -334,6 +334,11 @@ impl History {
         if self.random.happens(600) && self.return_one(world, position) {
             return;
         }
+        self.put_in(world, position);
+    }
+
+    /// Puts a new drive in the place of a member that is out.
+    pub(super) fn put_in(&mut self, world: &mut World, position: usize) {
         let member = MemberIndex::from_at(position);
         let mut drive = SimDrive::default();
         if self.random.happens(800) {

@@ -26,7 +26,7 @@ impl History {
         self.calm(world);
         for drive in &mut world.outside.drives {
             drive.failing = None;
-            drive.bad.clear();
+            drive.mend();
         }
         self.wait(world, |history, _| history.given.is_none());
         if self.given.is_none() {

@@ -1,5 +1,7 @@
 //! What histories count.
 
+use std::fmt;
+
 /// What came of a seed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
@@ -37,6 +39,100 @@ pub struct Outcome {
     pub copies: u64,
     /// Copies of members that took their places.
     pub successors: u64,
+    /// Blocks that were lost, and of these those given up and those written again.
+    pub lost: (u64, u64, u64),
+    /// Times that members were away while the list of lost blocks was written, for longer than
+    /// anybody waits.
+    pub held_lists: u64,
+    /// Blocks that drives took no zeroes for, and starts that left out blocks of the log in such
+    /// rows, or were refused because drives took no writes there.
+    pub passed_over: u64,
+    /// See `passed_over`.
+    pub left_out: u64,
+    /// See `passed_over`.
+    pub refused_starts: u64,
+    /// Resyncs that gave nothing up because a member might come back, and then it did.
+    pub not_given_up: u64,
     /// Writes that the last engine carried out with others of their stripe.
     pub joined: u64,
+}
+
+impl Outcome {
+    /// Counts another history in.
+    pub fn add(&mut self, outcome: &Outcome) {
+        self.answered += outcome.answered;
+        self.crashes += outcome.crashes;
+        self.probed += outcome.probed;
+        self.read_torn += outcome.read_torn;
+        self.logged += outcome.logged;
+        self.begun += outcome.begun;
+        self.rotten += outcome.rotten;
+        self.late += outcome.late;
+        self.lagged += outcome.lagged;
+        self.left_behind += outcome.left_behind;
+        self.returned += outcome.returned;
+        self.missed.0 += outcome.missed.0;
+        self.missed.1 += outcome.missed.1;
+        self.refused += outcome.refused;
+        self.spells += outcome.spells;
+        self.given_up += outcome.given_up;
+        self.copies += outcome.copies;
+        self.successors += outcome.successors;
+        self.lost.0 += outcome.lost.0;
+        self.lost.1 += outcome.lost.1;
+        self.lost.2 += outcome.lost.2;
+        self.held_lists += outcome.held_lists;
+        self.passed_over += outcome.passed_over;
+        self.left_out += outcome.left_out;
+        self.refused_starts += outcome.refused_starts;
+        self.not_given_up += outcome.not_given_up;
+        self.joined += outcome.joined;
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Outcome {
+            answered,
+            crashes,
+            probed,
+            read_torn,
+            logged,
+            begun,
+            rotten,
+            late,
+            lagged,
+            left_behind,
+            returned,
+            missed,
+            refused,
+            spells,
+            given_up,
+            copies,
+            successors,
+            lost,
+            held_lists,
+            passed_over,
+            left_out,
+            refused_starts,
+            not_given_up,
+            joined,
+        } = self;
+        let permille = missed.0 * 1000 / missed.1.max(1);
+        write!(
+            f,
+            "{answered} requests, \
+         {crashes} stops ({logged} on the log, {begun} kills with the loss of a member), \
+         {probed} torn blocks written ({read_torn} times read from a slow member), \
+         {rotten} rotten blocks scrubbed, {late} members late, {lagged} lagged \
+         ({left_behind} left behind), {returned} members returned that lacked {permille} \
+         in 1000 of their regions ({refused} might not), \
+         {spells} spells ({given_up} given up), {joined} writes joined, \
+         {copies} copies told apart, {successors} took places, \
+         {} blocks lost ({} still on the list before {} were written; \
+         {held_lists} lists held, {not_given_up} members awaited, {passed_over} blocks took no \
+         zeroes, {left_out} left out of the log, {refused_starts} starts refused)",
+            lost.0, lost.1, lost.2
+        )
+    }
 }

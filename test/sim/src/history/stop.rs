@@ -85,7 +85,7 @@ impl History {
     }
 
     /// Nothing runs any more: what is left on the drives, and in memory.
-    fn end_all(&mut self, world: World, power: bool) -> Vec<SimDrive> {
+    pub(super) fn end_all(&mut self, world: World, power: bool) -> Vec<SimDrive> {
         let mut drives = world.die();
         for drive in &mut drives {
             drive.hung = false;
@@ -135,7 +135,7 @@ impl History {
             let most = self.random.position(20);
             let _ = disks::replay(&mut drives, &assembly, &regions, most);
         }
-        let mut redo = disks::replay(&mut drives, &assembly, &regions, usize::MAX);
+        let mut redo = self.redo_logged(&mut drives, &assembly, &regions);
         if self.random.happens(200) {
             let most = self.random.position(20);
             let _ = self.redo_begun(&mut drives, &assembly, most);
@@ -156,6 +156,39 @@ impl History {
         }
         let suspects = regions.suspects(assembly.config.clean, config.resynced_until);
         self.world(config, places, (regions, suspects), drives)
+    }
+
+    /// Does again what was logged. Drives may take no writes at first, or bad blocks none: then
+    /// nothing starts for now, but for blocks of which nobody can tell what they held.
+    fn redo_logged(
+        &mut self,
+        drives: &mut [SimDrive],
+        assembly: &Assembly,
+        regions: &RegionMap,
+    ) -> Vec<Redo> {
+        if !assembly.config.lost.is_empty() && self.random.happens(700) {
+            let all = self.random.happens(300);
+            for drive in drives.iter_mut() {
+                if all {
+                    drive.refuses = Some((1, Status::Media));
+                } else {
+                    drive.unwritable = drive.bad.clone();
+                }
+            }
+            let (redo, untaken) = disks::replay(drives, assembly, regions, usize::MAX);
+            for drive in drives.iter_mut() {
+                drive.end_spell();
+                drive.unwritable.clear();
+            }
+            self.outcome.left_out += untaken.left_out;
+            self.outcome.refused_starts += u64::from(untaken.in_lost_row);
+            if !untaken.refused {
+                return redo;
+            }
+        }
+        let (redo, untaken) = disks::replay(drives, assembly, regions, usize::MAX);
+        assert!(!untaken.refused, "nothing is wrong with the drives");
+        redo
     }
 
     /// The drive of a member that the array may lose at the same moment: a strict array together
