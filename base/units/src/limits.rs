@@ -42,10 +42,24 @@ pub const ARRAY_REQUESTS_MAX: usize = 4096;
 pub const ARRAY_WORKS_MAX: usize = 4096;
 /// Stripe tickets of one reactor, per array.
 pub const ARRAY_TICKETS_MAX: usize = 1024;
+/// Lines in which pieces of requests wait for tickets, per shard: volumes beyond share them.
+pub const SHARD_LINES: usize = 64;
+/// Bytes of requests for which a shard makes tickets in one turn, and of one volume before the next
+/// comes.
+pub const SHARD_TURN_BYTES: u32 = 512 << 10;
+/// See [`SHARD_TURN_BYTES`].
+pub const SHARD_LINE_BYTES: u32 = 128 << 10;
 /// Drive requests of one reactor, per array.
 pub const ARRAY_DRIVE_REQUESTS_MAX: usize = 4096;
 /// Entries of the submission queue of one reactor's io_uring.
 pub const URING_ENTRIES: u32 = 4096;
+/// Bytes of requests that the rings of one reactor may have under way in one array, unless a volume
+/// has less than its share: twice what 24 fast drives need to be busy all the time.
+pub const RINGS_BYTES_MAX: u64 = 32 << 20;
+/// Bytes of requests that the rings of one reactor hand over in one turn.
+pub const TURN_BYTES: u64 = 1 << 20;
+/// The least of them for one volume, however many have more.
+pub const TURN_BYTES_MIN: u64 = 64 << 10;
 /// Messages in one inbox from one reactor to another.
 pub const INBOX_MESSAGES: usize = 1024;
 /// The slowest a volume may be made, in bytes per second: less is surely a slip.

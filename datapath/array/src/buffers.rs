@@ -9,10 +9,22 @@ use units::limits::{GROUP_MEMBERS_MAX, LARGE_BUFFER_BYTES, SMALL_BUFFER_BYTES};
 
 /// Which of the two pools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Class {
+pub(crate) enum Class {
     #[default]
     Small = 0,
     Large = 1,
+}
+
+impl Class {
+    /// Where buffers of at least so many bytes are.
+    #[inline]
+    pub(crate) fn of(bytes: usize) -> Class {
+        if bytes <= SMALL_BUFFER_BYTES {
+            Class::Small
+        } else {
+            Class::Large
+        }
+    }
 }
 
 /// See the module.
@@ -127,11 +139,7 @@ impl Buffers {
             ticket.held == [RoleSet::EMPTY; 2],
             "a ticket takes its buffers once"
         );
-        let class = if bytes <= SMALL_BUFFER_BYTES {
-            Class::Small
-        } else {
-            Class::Large
-        };
+        let class = Class::of(bytes);
         let pool = self.pool(class);
         // Counting the roles is not free, and hardly ever needed.
         if pool.free() < 2 * GROUP_MEMBERS_MAX && pool.free() < old.len() + new.len() {

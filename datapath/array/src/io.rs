@@ -197,6 +197,8 @@ pub enum Trouble {
 pub struct WorkMessage {
     /// The asker's request slot.
     pub request: u32,
+    /// The volume's number: whose turn it is is decided by volume.
+    pub line: u16,
     /// Which kind.
     pub operation: Operation,
     /// What the asker met when it read the blocks directly.

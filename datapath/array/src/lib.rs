@@ -14,6 +14,7 @@ mod geometry;
 mod io;
 mod laggards;
 mod lanes;
+mod lines;
 mod log;
 mod losses;
 mod map;

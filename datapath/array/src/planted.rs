@@ -207,6 +207,10 @@ pub enum Fault {
     ReadOutlivesItsBlock,
     /// A lost block counts as written before what was written is flushed.
     HealedBeforeFlush,
+    /// Who still waits in a line when its turn is over is forgotten.
+    LineForgotten,
+    /// A piece of which tickets are still to be made is answered when those made so far are done.
+    AnsweredWhileItWaits,
     /// The engine panics when it takes a write to [`POISON_SECTOR`] from a ring.
     PoisonedRequest,
     /// The engine panics when it plans a write to [`POISON_STRIPE`].
@@ -330,6 +334,8 @@ impl Fault {
         Fault::HealedAfterTheAnswer,
         Fault::ReadOutlivesItsBlock,
         Fault::HealedBeforeFlush,
+        Fault::LineForgotten,
+        Fault::AnsweredWhileItWaits,
     ];
 }
 

@@ -23,6 +23,7 @@ mod log;
 mod losses;
 mod regions;
 mod request;
+mod room;
 mod scrub;
 mod shared;
 mod throttle;
@@ -35,10 +36,7 @@ use std::sync::Arc;
 use block::{Completion, Cookie, Full, Operation, Request, Status};
 use memory::SegmentSlots;
 use parity::{Code, CodeError, DecoderCache};
-use units::limits::{
-    ARRAY_DRIVE_REQUESTS_MAX, ARRAY_REQUESTS_MAX, ARRAY_TICKETS_MAX, ARRAY_WORKS_MAX,
-    INBOX_MESSAGES, REACTORS_MAX,
-};
+use units::limits::{REACTORS_MAX, SHARD_LINES};
 use units::{MemberIndex, ReactorIndex, Role};
 
 pub(crate) use self::background::cell_lanes;
@@ -58,6 +56,7 @@ pub(crate) use self::log::Retire;
 pub(crate) use self::losses::{LossAsked, Losses};
 pub(crate) use self::regions::RegionKeeper;
 use self::request::RequestSlot;
+pub use self::room::Room;
 pub use self::shared::Shared;
 use self::throttle::Throttle;
 use self::ticket::Ticket;
@@ -68,57 +67,14 @@ use crate::coordinator::Coordinator;
 use crate::geometry::{Geometry, StripePlaces};
 use crate::io::{Io, MemberFailure, Message};
 use crate::lanes::Lanes;
+use crate::lines::Lines;
 use crate::map::ArrayMap;
 use crate::planted::{self, Fault};
 use crate::slots::Slots;
-use crate::throttle::Yield;
 
 /// Decoders that a shard keeps: a rotation of a group has at most 64 places, and few patterns of
 /// loss are met at a time.
 const DECODERS: usize = 256;
-
-/// How much room a shard has. The defaults serve production; a simulator takes less.
-#[derive(Clone, Copy, Debug)]
-pub struct Room {
-    /// Requests of this reactor.
-    pub requests: usize,
-    /// Pieces of this reactor's own requests worked on as owner.
-    pub works: usize,
-    /// Pieces that other reactors may send: the sum of their credits here.
-    pub foreign_works: usize,
-    /// Pieces under way at any one other reactor: fewer than the credits there, or work that
-    /// waits for a membership change takes the room of the messages that bring it about.
-    pub asked_works: usize,
-    /// Tickets.
-    pub tickets: usize,
-    /// Member requests in flight.
-    pub drive_requests: usize,
-    /// Transfer buffers of 4 KiB.
-    pub small_buffers: usize,
-    /// Transfer buffers of 64 KiB.
-    pub large_buffers: usize,
-    /// How long drives may take.
-    pub patience: Patience,
-    /// How a background pass makes way for requests.
-    pub makes_way: Yield,
-}
-
-impl Default for Room {
-    fn default() -> Room {
-        Room {
-            requests: ARRAY_REQUESTS_MAX,
-            works: ARRAY_WORKS_MAX,
-            foreign_works: INBOX_MESSAGES * 8,
-            asked_works: INBOX_MESSAGES - 8,
-            tickets: ARRAY_TICKETS_MAX,
-            drive_requests: ARRAY_DRIVE_REQUESTS_MAX,
-            small_buffers: 4096,
-            large_buffers: 512,
-            patience: Patience::default(),
-            makes_way: Yield::default(),
-        }
-    }
-}
 
 /// Why a shard could not be made.
 #[derive(Debug)]
@@ -201,12 +157,15 @@ pub struct Shard {
     shared: Arc<Shared>,
 
     requests: Slots<RequestSlot>,
-    waiting_requests: VecDeque<u32>,
+    waiting_requests: Lines,
     retries: VecDeque<request::Retry>,
     works: Slots<Work>,
     /// Work slots kept free for what other reactors may send: the sum of their credits.
     foreign_work_slots: usize,
-    waiting_works: VecDeque<u32>,
+    waiting_works: Lines,
+    /// What tickets may still cost in this turn of the line whose turn it is, in bytes.
+    allowed: i64,
+    turn_bytes: u32,
     /// By reactor: pieces under way there, and the most that may be.
     asked_works: Vec<usize>,
     asked_works_max: usize,
@@ -216,7 +175,8 @@ pub struct Shard {
     granted: Vec<u32>,
     /// Filled and emptied within a turn.
     starting: Vec<u32>,
-    buffer_waiters: VecDeque<u32>,
+    /// By size of what they wait for: who needs a small buffer does not wait for large ones.
+    buffer_waiters: [VecDeque<u32>; 2],
     room_waiters: VecDeque<u32>,
     /// Tickets whose region is not dirty on the drives yet, and the regions that were asked for.
     region_waiters: Vec<u32>,
@@ -269,18 +229,24 @@ impl Shard {
             decoders: DecoderCache::new(DECODERS),
             shared,
             requests: Slots::new(room.requests),
-            waiting_requests: VecDeque::with_capacity(room.requests),
+            waiting_requests: Lines::new(SHARD_LINES, room.requests, room.line_bytes),
             retries: VecDeque::with_capacity(room.drive_requests),
             works: Slots::new(room.works + room.foreign_works),
             foreign_work_slots: room.foreign_works,
-            waiting_works: VecDeque::with_capacity(room.works + room.foreign_works),
+            waiting_works: Lines::new(
+                SHARD_LINES,
+                room.works + room.foreign_works,
+                room.line_bytes,
+            ),
+            allowed: 0,
+            turn_bytes: room.turn_bytes,
             asked_works: vec![0; REACTORS_MAX],
             asked_works_max: room.asked_works,
             tickets: Slots::new(room.tickets),
             lanes: Lanes::new(room.tickets),
             granted: Vec::with_capacity(room.tickets),
             starting: Vec::with_capacity(room.tickets),
-            buffer_waiters: VecDeque::with_capacity(room.tickets),
+            buffer_waiters: [(); 2].map(|()| VecDeque::with_capacity(room.tickets)),
             room_waiters: VecDeque::with_capacity(room.tickets),
             region_waiters: Vec::with_capacity(room.tickets),
             asked_regions: Vec::with_capacity(room.tickets),
@@ -324,6 +290,20 @@ impl Shard {
     /// `Full` with the request when no slot is free.
     #[inline]
     pub fn submit(&mut self, request: Request, io: &mut impl Io) -> Result<(), Full<Request>> {
+        self.submit_in(0, request, io)
+    }
+
+    /// As [`Shard::submit`], in the line of the volume with this number: volumes take turns.
+    ///
+    /// # Errors
+    /// As [`Shard::submit`].
+    #[inline]
+    pub fn submit_in(
+        &mut self,
+        line: u16,
+        request: Request,
+        io: &mut impl Io,
+    ) -> Result<(), Full<Request>> {
         let end = request.start.checked_add(u64::from(request.blocks));
         let inside = end.is_some_and(|end| end <= self.map.geometry.blocks());
         let (verdict, empty) = match request.operation {
@@ -346,7 +326,7 @@ impl Shard {
         let Some(slot) = self.requests.acquire() else {
             return Err(Full(request));
         };
-        self.begin_request(slot, request, io);
+        self.begin_request(slot, line, request, io);
         Ok(())
     }
 

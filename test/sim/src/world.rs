@@ -325,8 +325,10 @@ impl World {
             outside: &mut self.outside,
             me: reactor,
         };
+        // As if of several volumes.
+        let line = u16::try_from(request.cookie.0 % 3).expect("small");
         self.shards[reactor.at()]
-            .submit(request, &mut ports)
+            .submit_in(line, request, &mut ports)
             .is_ok()
     }
 
@@ -469,6 +471,9 @@ pub fn room(reactors: usize) -> Room {
         drive_requests: 200,
         small_buffers: 128,
         large_buffers: 128,
+        // Requests are short: turns end in the middle of them.
+        turn_bytes: 24 << 10,
+        line_bytes: 4 << 10,
         // A look at each poll: a drive that is well has answered long before.
         patience: Patience {
             look: Duration::ZERO,

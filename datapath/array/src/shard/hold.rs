@@ -521,7 +521,8 @@ impl Shard {
             list.retain(|&other| other != slot);
             waited |= list.len() < before;
         }
-        for list in [&mut self.buffer_waiters, &mut self.room_waiters] {
+        let [small, large] = &mut self.buffer_waiters;
+        for list in [small, large, &mut self.room_waiters] {
             let before = list.len();
             list.retain(|&other| other != slot);
             waited |= list.len() < before;
@@ -531,14 +532,15 @@ impl Shard {
 
     /// Answers requests that found no room for long, and pieces that found no ticket.
     fn age_works(&mut self) {
-        for position in 0..self.waiting_requests.len() {
-            let slot = self.waiting_requests[position];
-            self.requests[slot].age();
-        }
-        for position in 0..self.waiting_works.len() {
-            let slot = self.waiting_works[position];
-            self.works[slot].age(OLD);
-        }
+        let Shard {
+            waiting_requests,
+            requests,
+            waiting_works,
+            works,
+            ..
+        } = self;
+        waiting_requests.each(|slot| requests[slot].age());
+        waiting_works.each(|slot| works[slot].age(OLD));
     }
 
     /// Whether some failure of a member is not dealt with. For simulators.

@@ -5,6 +5,7 @@ mod retry;
 
 use block::{Completion, Cookie, Operation, Part, Request, Status};
 use memory::{Segment, SegmentList};
+use units::limits::REQUEST_BYTES_MAX;
 use units::{Instant, MemberIndex, Role, RoleSet, StripeIndex, bytes_u64, bytes_usize};
 
 pub(super) use self::retry::Retry;
@@ -34,6 +35,8 @@ pub(super) struct RequestSlot {
     unsettled: Vec<(MemberIndex, u32)>,
     /// Looks since it began to wait for room, after a hold was given up.
     attempts: u8,
+    /// Its volume's number.
+    line: u16,
 }
 
 impl RequestSlot {
@@ -80,6 +83,7 @@ impl Default for RequestSlot {
             begun: Instant(0),
             unsettled: Vec::new(),
             attempts: 0,
+            line: 0,
         }
     }
 }
@@ -95,8 +99,15 @@ enum Advance {
 
 impl Shard {
     #[inline(always)]
-    pub(super) fn begin_request(&mut self, slot: u32, request: Request, io: &mut impl Io) {
+    pub(super) fn begin_request(
+        &mut self,
+        slot: u32,
+        line: u16,
+        request: Request,
+        io: &mut impl Io,
+    ) {
         let entry = &mut self.requests[slot];
+        entry.line = line;
         entry.cookie = request.cookie;
         entry.operation = request.operation;
         entry.start = request.start;
@@ -112,9 +123,9 @@ impl Shard {
         if request.operation == Operation::Flush {
             entry.blocks = u32::try_from(self.map.members.len()).expect("limits.rs");
         }
-        // Older requests go first, or a steady stream of small ones starves a large one.
+        // Whoever waits has its turn first, or a steady stream of small ones starves a large one.
         if !self.waiting_requests.is_empty() || !self.advance_request(slot, io) {
-            self.waiting_requests.push_back(slot);
+            self.waiting_requests.push(slot, line);
         }
     }
 
@@ -142,18 +153,37 @@ impl Shard {
         all
     }
 
+    /// Moves requests on that wait for room: by volumes in turn, and oldest first in each.
     pub(super) fn advance_requests(&mut self, io: &mut impl Io) -> usize {
-        let mut moved = 0;
-        while let Some(&slot) = self.waiting_requests.front() {
-            let before = self.requests[slot].issued;
+        let (mut moved, mut stuck) = (0, 0);
+        while let Some(slot) = self.waiting_requests.first() {
+            if self.waiting_requests.credit() <= 0 {
+                self.waiting_requests.pass_on();
+                continue;
+            }
+            let RequestSlot { issued, blocks, .. } = self.requests[slot];
             let all = self.advance_request(slot, io);
-            if all {
-                self.waiting_requests.pop_front();
-                moved += 1;
+            // One that is answered has no slot any more.
+            let now = if all {
+                blocks
             } else {
-                moved += usize::from(self.requests[slot].issued != before);
+                self.requests[slot].issued
+            };
+            // A discard may be of any size.
+            let cost = self.bytes(now - issued).min(REQUEST_BYTES_MAX);
+            self.waiting_requests.charge(cost.cast_signed());
+            moved += usize::from(all || now > issued);
+            if all {
+                self.waiting_requests.pop();
+                stuck = 0;
+                continue;
+            }
+            // What it has no room for may be what others do not need.
+            stuck = if now > issued { 0 } else { stuck + 1 };
+            if stuck >= self.waiting_requests.count() {
                 break;
             }
+            self.waiting_requests.pass_on();
         }
         moved
     }
@@ -369,6 +399,7 @@ impl Shard {
         let offset = u32::try_from(offset).expect("limits.rs bounds a request's bytes");
         let work = WorkMessage {
             request: slot,
+            line: request.line,
             operation: request.operation,
             trouble,
             start: request.start + u64::from(first),

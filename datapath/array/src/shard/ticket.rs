@@ -16,6 +16,7 @@ mod scrub;
 mod state;
 mod transfer;
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use block::{Operation, Part, Status};
@@ -25,7 +26,7 @@ use units::{MemberIndex, Role, RoleSet, StripeIndex, bytes_usize};
 pub(super) use self::scrub::Looking;
 use super::kept::Kept;
 use super::{DriveIo, Shard};
-use crate::buffers::TicketBuffers;
+use crate::buffers::{Class, TicketBuffers};
 use crate::io::Io;
 use crate::map::Pass;
 use crate::plan::{Band, Method};
@@ -288,13 +289,15 @@ impl Shard {
             }
             self.starting.clear();
         }
-        while let Some(&slot) = self.buffer_waiters.front() {
-            if !self.take_buffers(slot) {
-                break;
+        for class in [Class::Small, Class::Large] {
+            while let Some(&slot) = self.buffer_waiters[class as usize].front() {
+                if !self.take_buffers(slot) {
+                    break;
+                }
+                self.buffer_waiters[class as usize].pop_front();
+                self.fill_and_read(slot, io);
+                moved += 1;
             }
-            self.buffer_waiters.pop_front();
-            self.fill_and_read(slot, io);
-            moved += 1;
         }
         moved += self.advance_log(io);
         moved += self.advance_region_waiters(io);
@@ -357,12 +360,32 @@ impl Shard {
             self.want_region(slot, io);
         }
         self.tickets[slot].step = Step::Buffers;
-        // Older tickets go first, or a steady stream of small ones starves a wide one.
-        if self.buffer_waiters.is_empty() && self.take_buffers(slot) {
+        // Older tickets go first, or a steady stream of narrow ones starves a wide one.
+        if (self.nobody_waits_for_buffers() || self.nobody_waits_before(slot))
+            && self.take_buffers(slot)
+        {
             self.fill_and_read(slot, io);
         } else {
-            self.buffer_waiters.push_back(slot);
+            let class = self.class_of(&self.tickets[slot].lanes);
+            self.buffer_waiters[class as usize].push_back(slot);
         }
+    }
+
+    #[inline]
+    pub(super) fn nobody_waits_for_buffers(&self) -> bool {
+        self.buffer_waiters.iter().all(VecDeque::is_empty)
+    }
+
+    /// Whether nobody waits for buffers of the size that the ticket needs.
+    #[cold]
+    fn nobody_waits_before(&self, slot: u32) -> bool {
+        let class = self.class_of(&self.tickets[slot].lanes);
+        self.buffer_waiters[class as usize].is_empty()
+    }
+
+    /// What buffers tickets on these lanes need.
+    pub(super) fn class_of(&self, lanes: &Range<u32>) -> Class {
+        Class::of(bytes_usize(self.bytes(lanes.end - lanes.start)))
     }
 
     /// Takes the buffers that the plan needs; all or none.

@@ -10,12 +10,18 @@ use super::ticket::{Kind, Payload, TicketOrder};
 use super::{Shard, cell_lanes};
 use crate::io::{Io, Message, Trouble, WorkMessage};
 use crate::plan::{Band, bands};
+use crate::planted::{self, Fault};
+
+/// What a ticket costs besides its bytes.
+const TICKET_COST: i64 = 4096;
 
 /// A piece that is not answered yet.
 #[derive(Debug)]
 pub(super) struct Work {
     origin: ReactorIndex,
     request: u32,
+    /// It waits in a line, all of it or what is not cut yet.
+    waits: bool,
     operation: Operation,
     trouble: Option<Trouble>,
     start: u64,
@@ -50,6 +56,7 @@ impl Default for Work {
         Work {
             origin: ReactorIndex(0),
             request: 0,
+            waits: false,
             operation: Operation::Flush,
             trouble: None,
             start: 0,
@@ -98,6 +105,7 @@ impl Shard {
         self.works[slot] = Work {
             origin,
             request: message.request,
+            waits: true,
             operation: message.operation,
             trouble: message.trouble,
             start: message.start,
@@ -111,22 +119,52 @@ impl Shard {
             status: Status::Ok,
             attempts: 0,
         };
-        self.waiting_works.push_back(slot);
+        self.waiting_works.push(slot, message.line);
         true
     }
 
-    /// Makes tickets of waiting work, oldest first, while there are ticket slots.
+    /// Makes tickets of waiting work while there are ticket slots, up to the turn's bytes: by
+    /// volumes in turn, and oldest first in each.
     pub(super) fn advance_works(&mut self, io: &mut impl Io) -> usize {
-        let mut moved = 0;
-        while let Some(&slot) = self.waiting_works.front() {
+        let (mut moved, mut stuck) = (0, 0);
+        let mut turn_left = i64::from(self.turn_bytes);
+        while turn_left > 0
+            && let Some(slot) = self.waiting_works.first()
+        {
+            let alone = self.waiting_works.count() == 1;
+            let credit = if alone {
+                turn_left
+            } else {
+                self.waiting_works.credit()
+            };
+            if credit <= 0 {
+                self.waiting_works.pass_on();
+                continue;
+            }
+            let allowed = turn_left.min(credit);
+            self.allowed = allowed;
             let (made, all) = self.cut_work(slot, io);
             moved += made;
-            if !all {
+            let cost = allowed - self.allowed;
+            turn_left -= cost;
+            if !alone {
+                self.waiting_works.charge(cost);
+            }
+            if all {
+                self.waiting_works.pop();
+                self.works[slot].waits = false;
+                // Everything may have been answered at once, or need no ticket at all.
+                self.finish_work_if_done(slot, io);
+                continue;
+            }
+            // Its turn is over, or it waits for buffers that others may do without.
+            stuck = if made > 0 { 0 } else { stuck + 1 };
+            if self.tickets.free() == 0 || stuck >= self.waiting_works.count() {
                 break;
             }
-            self.waiting_works.pop_front();
-            // Everything may have been answered at once, or need no ticket at all.
-            self.finish_work_if_done(slot, io);
+            if turn_left > 0 {
+                self.waiting_works.pass_on();
+            }
         }
         moved
     }
@@ -219,15 +257,40 @@ impl Shard {
         let cell = self.works[slot].cell;
         let mut made = 0;
         if !asked.is_empty() {
+            if self.allowed <= 0 || self.must_wait(asked) {
+                return (0, false);
+            }
             let Some(ticket) = self.tickets.acquire() else {
                 return (0, false);
             };
+            self.allowed -= self.cost_of(piece, asked);
             made = 1;
             self.works[slot].pending += 1;
             self.begin_ticket(ticket, self.order(slot, piece, cell), asked, io);
         }
         self.works[slot].cell = cell + 1;
         (made, true)
+    }
+
+    /// Whether somebody waits for buffers like those that these bands need.
+    #[inline]
+    fn must_wait(&self, asked: &[Band]) -> bool {
+        !self.nobody_waits_for_buffers() && self.must_wait_for_buffers(asked)
+    }
+
+    #[cold]
+    fn must_wait_for_buffers(&self, asked: &[Band]) -> bool {
+        let class = self.class_of(&lanes_of(asked));
+        !self.buffer_waiters[class as usize].is_empty()
+    }
+
+    /// What a ticket costs: bytes that a processor moves, and what all cost.
+    #[inline]
+    fn cost_of(&self, piece: StripePiece, asked: &[Band]) -> i64 {
+        let lanes = lanes_of(asked);
+        let data = u32::try_from(self.geometry().data()).expect("few chunks");
+        let cell = (lanes.end - lanes.start) * data;
+        TICKET_COST + self.bytes(piece.blocks.min(cell)).cast_signed()
     }
 
     #[inline]
@@ -273,22 +336,24 @@ impl Shard {
     #[inline(always)]
     fn finish_work_if_done(&mut self, slot: u32, io: &mut impl Io) {
         let work = &self.works[slot];
-        if work.pending == 0 && work.cut >= work.blocks {
+        let is_cut = work.cut >= work.blocks || planted::is(Fault::AnsweredWhileItWaits);
+        if work.pending == 0 && is_cut {
             self.finish_work(slot, io);
         }
     }
 
     fn finish_work(&mut self, slot: u32, io: &mut impl Io) {
-        // Work that still waits in the queue is finished by whoever takes it from there.
-        if self.waiting_works.front() == Some(&slot) {
-            return;
-        }
         let Work {
             origin,
             request,
             status,
+            waits,
             ..
         } = self.works[slot];
+        // Work that still waits in a line is finished by whoever takes it from there.
+        if waits && !planted::is(Fault::AnsweredWhileItWaits) {
+            return;
+        }
         self.works.release(slot);
         if origin == self.me {
             self.piece_done(request, status, io);
@@ -302,6 +367,12 @@ impl Shard {
     fn foreign_works(&self) -> usize {
         self.foreign_work_slots
     }
+}
+
+/// All lanes of these bands.
+#[inline]
+fn lanes_of(bands: &[Band]) -> Range<u32> {
+    bands[0].lanes.start..bands[bands.len() - 1].lanes.end
 }
 
 fn clip(lanes: &Range<u32>, window: &Range<u32>) -> Range<u32> {

@@ -474,6 +474,8 @@ fn room() -> Room {
         drive_requests: 200,
         small_buffers: 128,
         large_buffers: 128,
+        turn_bytes: 24 << 10,
+        line_bytes: 4 << 10,
         // A drive that answers late is late by this model's order only.
         patience: Patience {
             look: Duration::from_secs(3600),
