@@ -16,7 +16,7 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use array::{Event, Message, Refusal, Shard};
-use block::{Completion, Cookie, Full, Operation, Request};
+use block::{Completion, Cookie, Request};
 use drive::Port;
 use queues::{Park, Post};
 use reactor::{Duty, EventFd};
@@ -26,8 +26,8 @@ use vhost_user_blk::{Queue, QueueKey};
 use volume::{Gate, Limiter, VolumeMap};
 
 use self::asked::{ControlRequest, WaitingControl};
-use self::rings::{Road, bytes_of};
 use self::times::{Spent, Times};
+use crate::lines::{Lines, SLOT_MASK, Wait, price_in};
 use crate::ports::{Envelope, INBOX_PIECES, MemberCookie, Ports};
 use crate::shares::Shares;
 use crate::splits::Splits;
@@ -53,6 +53,11 @@ pub(crate) struct Ring {
     pub(crate) array: ArrayIndex,
     pub(crate) volume: Arc<VolumeMap>,
     gate: Gate,
+    limiter: Arc<Limiter>,
+    /// Its volume's line on this reactor.
+    line: usize,
+    /// What its next request was turned away for in the last turn.
+    waits_for: Option<Wait>,
     /// Told where the ring goes on, once it is drained.
     stopping: Option<(Sender<Stopped>, Leaving)>,
     watched: bool,
@@ -83,7 +88,10 @@ impl Ring {
             queue,
             array,
             volume,
-            gate: Gate::new(limiter),
+            gate: Gate::new(Arc::clone(&limiter)),
+            limiter,
+            line: 0,
+            waits_for: None,
             stopping: None,
             watched: false,
         }
@@ -112,6 +120,9 @@ pub struct Core {
     /// By array: what this thread works for when it works for its shard.
     duties: Vec<Duty>,
     rings: Vec<Option<Ring>>,
+    /// The ring that is polled first in this turn.
+    first_ring: usize,
+    lines: Lines,
     splits: Splits,
     waiting_splits: Vec<usize>,
     controls: BTreeMap<u64, ControlRequest>,
@@ -147,6 +158,8 @@ impl Core {
             shards_end: 0,
             duties: vec![Duty::Nobody; ARRAYS_MAX],
             rings: Vec::new(),
+            first_ring: 0,
+            lines: Lines::new(),
             splits: Splits::new(),
             waiting_splits: Vec::new(),
             controls: BTreeMap::new(),
@@ -229,75 +242,6 @@ impl Core {
             moved += 1;
         }
         moved
-    }
-
-    fn poll_rings(&mut self) -> usize {
-        let now = self.times.turn_began;
-        (0..self.rings.len())
-            .map(|place| self.poll_ring(place, now))
-            .sum()
-    }
-
-    fn poll_ring(&mut self, place: usize, now: Instant) -> usize {
-        let Core {
-            rings,
-            shards,
-            port,
-            shares,
-            post,
-            answers,
-            events,
-            splits,
-            waiting_splits,
-            ..
-        } = self;
-        let Some(ring) = &mut rings[place] else {
-            return 0;
-        };
-        let Some(shard) = shards[ring.array.at()].as_mut() else {
-            return 0;
-        };
-        ring.duty.begin();
-        let array = ring.array;
-        let shift = ring.shift;
-        let (haste, limited) = (ring.haste(), ring.gate.is_limited(now));
-        let Ring {
-            queue,
-            gate,
-            volume,
-            ..
-        } = ring;
-        let mut road = Road {
-            place,
-            shifts: (shift, shard.map().geometry.block_size().shift()),
-            volume,
-            shard,
-            ports: Ports {
-                array,
-                now,
-                port,
-                shares,
-                post,
-                completions: answers,
-                events,
-            },
-            splits,
-            waiting_splits,
-        };
-        let mut submit = |request: Request| {
-            if !limited || request.operation == Operation::Flush {
-                return road.submit(request);
-            }
-            if !gate.admits(bytes_of(&request, shift), now, haste) {
-                return Err(Full(request));
-            }
-            let submitted = road.submit(request);
-            if submitted.is_ok() {
-                gate.passed();
-            }
-            submitted
-        };
-        queue.poll(now, &mut submit)
     }
 
     fn poll_shards(&mut self) -> usize {
@@ -389,11 +333,12 @@ impl Core {
                 control.expect("asked once").answer.send(status).ok();
             } else {
                 let place = bytes_usize(cookie.0 >> 32);
-                let slot = u32::try_from(cookie.0 & u64::from(u32::MAX)).expect("masked");
+                let slot = u32::try_from(cookie.0 & SLOT_MASK).expect("masked");
                 let ring = self.rings[place]
                     .as_mut()
                     .expect("a ring ends when it is drained");
                 ring.duty.begin();
+                self.lines.answered(ring.line, price_in(cookie));
                 ring.queue.complete(slot, status, now);
             }
         }
@@ -424,6 +369,7 @@ impl Core {
             .expect("a ring ends when it is drained");
         ring.duty.begin();
         let (array, volume) = (ring.array, Arc::clone(&ring.volume));
+        let number = ring.limiter.number();
         let Some(piece) = self.splits.next_piece(slot, &volume) else {
             let ended = self.splits.end(slot);
             let cookie = Cookie(u64::from(ended.queue) << 32 | ended.request.cookie.0);
@@ -433,7 +379,7 @@ impl Core {
             });
             return true;
         };
-        let number = u64::try_from(slot).expect("few splits");
+        let piece_of = u64::try_from(slot).expect("few splits");
         let now = self.times.turn_began;
         let Core {
             shards,
@@ -457,10 +403,10 @@ impl Core {
             events,
         };
         let piece = Request {
-            cookie: Cookie(SPLIT_BIT | number),
+            cookie: Cookie(SPLIT_BIT | piece_of),
             ..piece
         };
-        let sent = shard.submit(piece, &mut ports).is_ok();
+        let sent = shard.submit_in(number, piece, &mut ports).is_ok();
         if !sent {
             self.splits.hand_back(slot);
         }

@@ -9,6 +9,7 @@ mod control;
 mod core;
 mod error;
 mod exports;
+mod lines;
 mod ports;
 mod shares;
 mod splits;

@@ -12,7 +12,7 @@
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::time::Duration;
 
 use units::Instant;
@@ -45,8 +45,10 @@ pub struct Throttled {
 }
 
 /// The limits of one volume. Atomics only: it is changed while reactors read it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Limiter {
+    /// See [`Limiter::number`].
+    number: u16,
     limited: AtomicBool,
     /// Counts changes: whoever drew a time before one draws again.
     change: AtomicU64,
@@ -57,7 +59,30 @@ pub struct Limiter {
     throttled_ns: AtomicU64,
 }
 
+impl Default for Limiter {
+    /// Without limits, and with the next number.
+    fn default() -> Limiter {
+        static NEXT: AtomicU16 = AtomicU16::new(0);
+        Limiter {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            limited: AtomicBool::default(),
+            change: AtomicU64::default(),
+            saved_ticks: AtomicU64::default(),
+            requests: Bucket::default(),
+            bytes: Bucket::default(),
+            throttled: AtomicU64::default(),
+            throttled_ns: AtomicU64::default(),
+        }
+    }
+}
+
 impl Limiter {
+    /// Tells volumes of one process apart, as far as 65,536 are enough.
+    #[must_use]
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+
     /// Replaces the limits. Nothing is saved and nothing is owed afterwards. Wake the reactors
     /// that serve the volume, for their rings may go on earlier than they knew.
     pub fn set(&self, limits: &Limits, now: Instant) {

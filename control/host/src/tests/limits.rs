@@ -59,7 +59,7 @@ fn write(guest: &mut Guest, count: u64) -> Duration {
     MonotonicClock.now().since(begun)
 }
 
-fn turns(bench: &Bench) -> u64 {
+pub(super) fn turns(bench: &Bench) -> u64 {
     let metrics = bench.host.metrics();
     let metric = metrics.iter().find(|metric| metric.name == "reactor_turns");
     let Samples::Counters(samples) = &metric.expect("named").samples else {

@@ -23,6 +23,7 @@ mod numbers;
 mod places;
 mod returns;
 mod scrub;
+mod sharing;
 mod spares;
 mod times;
 mod unreadable;

@@ -8,27 +8,30 @@ use array::planted::{self, Fault};
 use block::{Completion, Cookie, Full, Operation, Request};
 use units::Instant;
 use vhost_user_blk::{Queue, QueueKey};
-use volume::{Haste, VolumeMap};
+use volume::{Gate, Haste, VolumeMap};
 
 use super::{Core, Leaving, Ring, Stopped};
+use crate::lines::{Lines, PRICE_SHIFT, Wait, price_of};
 use crate::ports::Ports;
 use crate::splits::Splits;
 
 /// From one ring into the array of its volume.
-pub(super) struct Road<'c> {
-    pub(super) place: usize,
+struct Road<'c> {
+    place: usize,
+    /// The volume's number.
+    number: u16,
     /// log2 of the bytes of the ring's blocks, and of the array's.
-    pub(super) shifts: (u32, u32),
-    pub(super) volume: &'c VolumeMap,
-    pub(super) shard: &'c mut Shard,
-    pub(super) ports: Ports<'c>,
-    pub(super) splits: &'c mut Splits,
-    pub(super) waiting_splits: &'c mut Vec<usize>,
+    shifts: (u32, u32),
+    volume: &'c VolumeMap,
+    shard: &'c mut Shard,
+    ports: Ports<'c>,
+    splits: &'c mut Splits,
+    waiting_splits: &'c mut Vec<usize>,
 }
 
 impl Road<'_> {
     #[inline]
-    pub(super) fn submit(&mut self, request: Request) -> Result<(), Full<Request>> {
+    fn submit(&mut self, request: Request) -> Result<(), Full<Request>> {
         let high = u64::try_from(self.place).expect("few rings") << 32;
         let cookie = Cookie(high | request.cookie.0);
         if request.operation == Operation::Write && request.start == planted::POISON_SECTOR {
@@ -67,13 +70,57 @@ impl Road<'_> {
             ..request
         };
         self.shard
-            .submit(moved, &mut self.ports)
+            .submit_in(self.number, moved, &mut self.ports)
             .map_err(|_| Full(request))
     }
 }
 
+/// Where requests of one ring meet the limits of their volume and wait for its turn.
+struct Entrance<'c> {
+    /// If there are limits.
+    gate: Option<&'c mut Gate>,
+    haste: Haste,
+    now: Instant,
+    lines: &'c mut Lines,
+    line: usize,
+    /// What the request that was turned away waits for.
+    waits: Option<Wait>,
+}
+
+impl Entrance<'_> {
+    #[inline(always)]
+    fn submit(
+        &mut self,
+        request: Request,
+        bytes: u64,
+        road: &mut Road<'_>,
+    ) -> Result<(), Full<Request>> {
+        if request.operation == Operation::Flush {
+            return road.submit(request);
+        }
+        // The limits first: who has drawn a time and may go is not asked to wait for it any more.
+        if let Some(gate) = &mut self.gate
+            && !gate.admits(bytes, self.now, self.haste)
+        {
+            return Err(Full(request));
+        }
+        if let Err(wait) = self.lines.admits(self.line) {
+            self.waits = Some(wait);
+            return Err(Full(request));
+        }
+        let price = price_of(bytes);
+        let cookie = Cookie(request.cookie.0 | price << PRICE_SHIFT);
+        road.submit(Request { cookie, ..request })?;
+        self.lines.taken(self.line, price);
+        if let Some(gate) = &mut self.gate {
+            gate.passed();
+        }
+        Ok(())
+    }
+}
+
 /// Bytes that go through memory. A discard is one request, however much it covers.
-pub(super) fn bytes_of(request: &Request, shift: u32) -> u64 {
+fn bytes_of(request: &Request, shift: u32) -> u64 {
     match request.operation {
         Operation::Read | Operation::Write => u64::from(request.blocks) << shift,
         Operation::Flush | Operation::Discard | Operation::WriteZeroes => 0,
@@ -101,7 +148,8 @@ impl Ring {
 
     /// Whether there is nothing to do for it until it is kicked, or its limits let it go on.
     pub(super) fn prepare_sleep(&mut self) -> bool {
-        if self.waits_until().is_some() {
+        let waits = self.waits_for == Some(Wait::ForAnswers) && self.queue.is_held();
+        if waits || self.waits_until().is_some() {
             // It takes nothing new before, so it needs no kick.
             return !self.queue.owes_flushes();
         }
@@ -111,8 +159,86 @@ impl Ring {
 }
 
 impl Core {
+    pub(super) fn poll_rings(&mut self) -> usize {
+        let now = self.times.turn_began;
+        let (count, first) = (self.rings.len(), self.first_ring);
+        self.lines.begin_turn();
+        // Each is first in its turn: what is short for a while goes to whoever comes first.
+        self.first_ring = if first + 1 < count { first + 1 } else { 0 };
+        let places = (first..count).chain(0..first.min(count));
+        places.map(|place| self.poll_ring(place, now)).sum()
+    }
+
+    fn poll_ring(&mut self, place: usize, now: Instant) -> usize {
+        let Core {
+            rings,
+            shards,
+            port,
+            shares,
+            post,
+            answers,
+            events,
+            splits,
+            waiting_splits,
+            lines,
+            ..
+        } = self;
+        let Some(ring) = &mut rings[place] else {
+            return 0;
+        };
+        let Some(shard) = shards[ring.array.at()].as_mut() else {
+            return 0;
+        };
+        ring.duty.begin();
+        let array = ring.array;
+        let shift = ring.shift;
+        let (haste, limited) = (ring.haste(), ring.gate.is_limited(now));
+        let Ring {
+            queue,
+            gate,
+            volume,
+            line,
+            waits_for,
+            limiter,
+            ..
+        } = ring;
+        let mut entrance = Entrance {
+            gate: limited.then_some(gate),
+            haste,
+            now,
+            lines,
+            line: *line,
+            waits: None,
+        };
+        let mut road = Road {
+            place,
+            number: limiter.number(),
+            shifts: (shift, shard.map().geometry.block_size().shift()),
+            volume,
+            shard,
+            ports: Ports {
+                array,
+                now,
+                port,
+                shares,
+                post,
+                completions: answers,
+                events,
+            },
+            splits,
+            waiting_splits,
+        };
+        let moved = queue.poll(now, &mut |request| {
+            entrance.submit(request, bytes_of(&request, shift), &mut road)
+        });
+        *waits_for = entrance.waits;
+        moved
+    }
+
     pub(crate) fn add_ring(&mut self, mut ring: Ring) {
         ring.queue.disable_kicks();
+        ring.line = self.lines.join(ring.array, &ring.limiter);
+        ring.waits_for = None;
         let free = self.rings.iter().position(Option::is_none);
         match free {
             Some(place) => self.rings[place] = Some(ring),
@@ -207,6 +333,7 @@ impl Core {
 
     fn finish_ring(&mut self, place: usize) {
         let mut ring = self.rings[place].take().expect("looked at");
+        self.lines.leave(ring.line);
         let (answer, leaving) = ring.stopping.take().expect("looked at");
         let stopped = match leaving {
             Leaving::Moves => Stopped::Moved(Box::new(ring)),
