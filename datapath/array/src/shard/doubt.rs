@@ -167,11 +167,16 @@ impl Shard {
                 self.hold.doubted.push(Doubted { parked, step });
                 continue;
             }
-            let reads = parked.done.operation == Some(Operation::Read);
+            // What was refused once may be a drive that was away for a moment.
+            let again = match parked.done.operation {
+                Some(Operation::Read) => true,
+                Some(Operation::Write) => parked.status == Status::Media,
+                _ => false,
+            };
             let waits = parked.status == Status::Gone;
             if !status.is_ok() {
                 self.believe(parked, Status::Gone, io);
-            } else if waits || (reads && !parked.done.sure) {
+            } else if waits || (again && !parked.done.sure) {
                 let step = Step::Again;
                 self.hold.doubted.push(Doubted { parked, step });
             } else {
