@@ -153,5 +153,38 @@ impl Lines {
     }
 }
 
+/// One go through the lines, in which some of them may be able to do nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Attempts {
+    /// So many in succession were tried in vain.
+    stuck: usize,
+}
+
+impl Attempts {
+    /// The turn goes on to a line that owes nothing: who that is. Debts are paid on the way, so
+    /// whoever was tried in vain is tried again before it ends: nobody who could go on is left
+    /// because others cannot.
+    #[inline]
+    pub(crate) fn next(&mut self, lines: &mut Lines) -> Option<u32> {
+        let first = lines.first()?;
+        if lines.credit() > 0 {
+            return Some(first);
+        }
+        self.stuck = 0;
+        while lines.credit() <= 0 {
+            lines.pass_on();
+            lines.first()?;
+        }
+        lines.first()
+    }
+
+    /// The line whose turn it is has been tried; whether none can do anything.
+    #[inline]
+    pub(crate) fn tried(&mut self, moved: bool, lines: &Lines) -> bool {
+        self.stuck = if moved { 0 } else { self.stuck + 1 };
+        self.stuck >= lines.count()
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -76,6 +76,9 @@ use crate::slots::Slots;
 /// loss are met at a time.
 const DECODERS: usize = 256;
 
+/// The line of requests of the control path; no volume is in it.
+const CONTROL_LINE: u16 = 0;
+
 /// Why a shard could not be made.
 #[derive(Debug)]
 pub enum ShardError {
@@ -290,7 +293,7 @@ impl Shard {
     /// `Full` with the request when no slot is free.
     #[inline]
     pub fn submit(&mut self, request: Request, io: &mut impl Io) -> Result<(), Full<Request>> {
-        self.submit_in(0, request, io)
+        self.take(CONTROL_LINE, request, io)
     }
 
     /// As [`Shard::submit`], in the line of the volume with this number: volumes take turns.
@@ -300,10 +303,18 @@ impl Shard {
     #[inline]
     pub fn submit_in(
         &mut self,
-        line: u16,
+        number: u16,
         request: Request,
         io: &mut impl Io,
     ) -> Result<(), Full<Request>> {
+        // Those that are the same modulo the lines share one.
+        let is_control = number.trailing_zeros() >= SHARD_LINES.trailing_zeros();
+        let line = if is_control { CONTROL_LINE + 1 } else { number };
+        self.take(line, request, io)
+    }
+
+    #[inline]
+    fn take(&mut self, line: u16, request: Request, io: &mut impl Io) -> Result<(), Full<Request>> {
         let end = request.start.checked_add(u64::from(request.blocks));
         let inside = end.is_some_and(|end| end <= self.map.geometry.blocks());
         let (verdict, empty) = match request.operation {

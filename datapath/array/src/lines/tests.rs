@@ -155,3 +155,41 @@ fn who_comes_back_after_a_while_owes_nothing() {
     lines.push(3, 1);
     assert_eq!(serve(&mut lines, i64::MAX, |_| 64), [1, 2, 3]);
 }
+
+#[test]
+fn who_owes_is_served_although_another_can_do_nothing() {
+    // Line 1 can do nothing, and line 2 has had far more than its turn.
+    let mut lines = Lines::new(4, SLOTS, TURN);
+    lines.push(1, 2);
+    lines.push(2, 1);
+    lines.push(3, 2);
+    lines.charge(100 * i64::from(TURN));
+    lines.pop();
+    let mut attempts = Attempts::default();
+    let mut served = false;
+    while let Some(slot) = attempts.next(&mut lines) {
+        if slot == 3 {
+            served = true;
+            lines.pop();
+            continue;
+        }
+        assert_eq!(slot, 2);
+        if attempts.tried(false, &lines) {
+            break;
+        }
+        lines.pass_on();
+    }
+    assert!(served, "in one go");
+    // And when nobody can, it ends.
+    lines.push(4, 3);
+    let mut attempts = Attempts::default();
+    let mut tries = 0;
+    while attempts.next(&mut lines).is_some() {
+        tries += 1;
+        if attempts.tried(false, &lines) {
+            break;
+        }
+        lines.pass_on();
+    }
+    assert_eq!(tries, 2);
+}

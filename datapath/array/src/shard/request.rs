@@ -13,6 +13,7 @@ use super::hold::OLD;
 use super::{DriveIo, IoOwner, Order, Shard};
 use crate::geometry::Place;
 use crate::io::{Io, Message, Trouble, WorkMessage};
+use crate::lines::Attempts;
 use crate::map::MapState;
 use crate::planted::{self, Fault};
 
@@ -155,12 +156,9 @@ impl Shard {
 
     /// Moves requests on that wait for room: by volumes in turn, and oldest first in each.
     pub(super) fn advance_requests(&mut self, io: &mut impl Io) -> usize {
-        let (mut moved, mut stuck) = (0, 0);
-        while let Some(slot) = self.waiting_requests.first() {
-            if self.waiting_requests.credit() <= 0 {
-                self.waiting_requests.pass_on();
-                continue;
-            }
+        let mut moved = 0;
+        let mut attempts = Attempts::default();
+        while let Some(slot) = attempts.next(&mut self.waiting_requests) {
             let RequestSlot { issued, blocks, .. } = self.requests[slot];
             let all = self.advance_request(slot, io);
             // One that is answered has no slot any more.
@@ -175,12 +173,11 @@ impl Shard {
             moved += usize::from(all || now > issued);
             if all {
                 self.waiting_requests.pop();
-                stuck = 0;
+                attempts = Attempts::default();
                 continue;
             }
             // What it has no room for may be what others do not need.
-            stuck = if now > issued { 0 } else { stuck + 1 };
-            if stuck >= self.waiting_requests.count() {
+            if attempts.tried(now > issued, &self.waiting_requests) {
                 break;
             }
             self.waiting_requests.pass_on();

@@ -9,6 +9,7 @@ use units::{ReactorIndex, StripeIndex};
 use super::ticket::{Kind, Payload, TicketOrder};
 use super::{Shard, cell_lanes};
 use crate::io::{Io, Message, Trouble, WorkMessage};
+use crate::lines::Attempts;
 use crate::plan::{Band, bands};
 use crate::planted::{self, Fault};
 
@@ -126,21 +127,19 @@ impl Shard {
     /// Makes tickets of waiting work while there are ticket slots, up to the turn's bytes: by
     /// volumes in turn, and oldest first in each.
     pub(super) fn advance_works(&mut self, io: &mut impl Io) -> usize {
-        let (mut moved, mut stuck) = (0, 0);
+        let mut moved = 0;
+        let mut attempts = Attempts::default();
         let mut turn_left = i64::from(self.turn_bytes);
         while turn_left > 0
             && let Some(slot) = self.waiting_works.first()
         {
             let alone = self.waiting_works.count() == 1;
-            let credit = if alone {
-                turn_left
+            let (slot, credit) = if alone {
+                (slot, turn_left)
             } else {
-                self.waiting_works.credit()
+                let slot = attempts.next(&mut self.waiting_works);
+                (slot.expect("somebody waits"), self.waiting_works.credit())
             };
-            if credit <= 0 {
-                self.waiting_works.pass_on();
-                continue;
-            }
             let allowed = turn_left.min(credit);
             self.allowed = allowed;
             let (made, all) = self.cut_work(slot, io);
@@ -158,8 +157,8 @@ impl Shard {
                 continue;
             }
             // Its turn is over, or it waits for buffers that others may do without.
-            stuck = if made > 0 { 0 } else { stuck + 1 };
-            if self.tickets.free() == 0 || stuck >= self.waiting_works.count() {
+            let in_vain = attempts.tried(made > 0, &self.waiting_works);
+            if self.tickets.free() == 0 || in_vain {
                 break;
             }
             if turn_left > 0 {
