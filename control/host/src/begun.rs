@@ -16,7 +16,7 @@ use std::sync::Arc;
 use array::assembly::Assembly;
 use array::format::{ArrayConfig, MemberRecord, MemberState};
 use array::planted::{self, Fault};
-use array::{Begun, BegunOf, BegunSpace, BegunWrites, Geometry, Redo};
+use array::{Begun, BegunOf, BegunSpace, BegunWrites, Doubt, Geometry, Redo};
 use control::Answer;
 use rustix::fs::{FallocateFlags, OFlags};
 use units::MemberIndex;
@@ -24,6 +24,7 @@ use uuid::Uuid;
 
 use crate::Host;
 use crate::error::of_io;
+use crate::state::Notice;
 
 /// The most of what the file system has free that one array takes, as its n-th part.
 const SHARE: u64 = 8;
@@ -86,7 +87,7 @@ impl Lasting {
         let path = self.path(whose.array, &whose.life.to_string());
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let mut options = OpenOptions::new();
-        options.read(true);
+        options.read(true).write(true);
         options.custom_flags(flags.bits().cast_signed());
         let file = options.open(path)?;
         let found = file.metadata()?;
@@ -137,6 +138,35 @@ impl Lasting {
         entries
             .filter_map(|entry| entry.file_name().into_string().ok())
             .collect()
+    }
+}
+
+/// What an engine has left that was killed.
+#[derive(Debug)]
+pub(crate) struct BegunFile {
+    file: File,
+    writes: BegunWrites,
+    doubt: Option<Doubt>,
+}
+
+impl BegunFile {
+    /// Whether parity agrees with data wherever regions are dirty, once all of this is written
+    /// again; if not, says why.
+    pub(crate) fn agrees(&self, object: &str) -> bool {
+        if let Some(doubt) = self.doubt {
+            tracing::info!(event = "begun_doubted", object, reason = %doubt,
+                "the regions that were in use are resynced");
+        }
+        self.doubt.is_none()
+    }
+
+    /// Something is about to be written that it does not name: should this start be killed, the
+    /// next one finds no trust in it.
+    pub(crate) fn withdraw(&self, object: &str) -> Answer<()> {
+        let withdrawn =
+            BegunWrites::withdraw(|offset, bytes| self.file.write_all_at(bytes, offset));
+        let what = "writing to what the last engine had begun";
+        withdrawn.map_err(|source| of_io(object.to_owned(), what, &source))
     }
 }
 
@@ -193,13 +223,24 @@ impl Host {
         }
         let made = begun_of(config);
         let made = made.and_then(|whose| lasting.create(&whose, self.engine.begun_space()));
-        let say = |error: &io::Error| {
-            tracing::warn!(event = "begun_not_kept", array = name, error = %error,
-                folder = %lasting.folder.display(),
-                "the next engine will not know what this one had begun if it is killed: a member \
-                 that is lost at the same time may take blocks along that nobody was writing");
-        };
-        made.inspect_err(say).ok()
+        made.inspect_err(|error| self.say_unkept(name, lasting, error))
+            .ok()
+    }
+
+    /// The array runs without memory that outlives this engine.
+    fn say_unkept(&self, name: &str, lasting: &Lasting, error: &io::Error) {
+        tracing::warn!(event = "begun_not_kept", array = name, error = %error,
+            folder = %lasting.folder.display(),
+            "the next engine will not know what this one had begun if it is killed: a member \
+             that is lost at the same time may take blocks along that nobody was writing");
+        let said = format!(
+            "what is begun is not recorded in {} ({error}): a kill of the engine is to this array \
+             what a power failure is",
+            lasting.folder.display()
+        );
+        if let Some(entry) = self.state().arrays.get_mut(name) {
+            entry.notices.push(Notice::Lasting(said));
+        }
     }
 
     /// The array is stopped, or has started: then only what this life begins is left.
@@ -209,16 +250,56 @@ impl Host {
         }
     }
 
+    /// What the last engine had begun when it was killed, if that can be known.
+    pub(crate) fn find_begun(&self, object: &str, assembly: &Assembly) -> Option<BegunFile> {
+        let config = &assembly.config;
+        if config.clean || planted::is(Fault::BegunNotRedone) {
+            return None;
+        }
+        let lasting = self.lasting.as_ref()?;
+        let whose = begun_of(config).ok()?;
+        let file = lasting.open(&whose).ok()?;
+        let length = file.metadata().ok()?.len();
+        let read = |offset, bytes: &mut [u8]| file.read_exact_at(bytes, offset);
+        let known = (config, &assembly.superblock.geometry);
+        match BegunWrites::read(read, length, &whose, known) {
+            Ok(writes) => {
+                let drives = self.member_drives(assembly);
+                let doubt = writes.doubt(assembly, |member| {
+                    let drive = drives[member.at()].as_ref();
+                    drive.map_or(0, |(_, drive)| drive.info().appearance)
+                });
+                Some(BegunFile {
+                    file,
+                    writes,
+                    doubt,
+                })
+            }
+            Err(unusable) => {
+                tracing::warn!(event = "begun_unusable", object, error = %unusable,
+                    "what the last engine had begun is not known: as after a power failure");
+                None
+            }
+        }
+    }
+
     /// Writes again what the last engine had begun when it was killed, and makes it durable. Gives
     /// what was written, without the bytes.
     ///
     /// A drive that does not take it is left to the resync of the regions that were in use, and an
     /// error only when a member is not here or not filled: what that one holds there needs all the
     /// others.
-    pub(crate) fn redo_begun(&self, object: &str, assembly: &Assembly) -> Answer<Vec<Redo>> {
-        let Some((file, writes)) = self.find_begun(object, assembly) else {
-            return Ok(Vec::new());
-        };
+    pub(crate) fn redo_begun(
+        &self,
+        object: &str,
+        assembly: &Assembly,
+        begun: &mut BegunFile,
+    ) -> Answer<Vec<Redo>> {
+        let BegunFile {
+            file,
+            writes,
+            doubt,
+        } = begun;
         let read = |offset, bytes: &mut [u8]| file.read_exact_at(bytes, offset);
         let drives = self.member_drives(assembly);
         // A member that is being filled may lack a chunk that only the others can tell.
@@ -226,7 +307,8 @@ impl Host {
             drive.is_some() && member.state == MemberState::InSync
         };
         let is_whole = assembly.config.members.iter().zip(&drives).all(is_here);
-        let judge = |name: &str, what: &str, source: &io::Error| {
+        let mut judge = |member: MemberIndex, name: &str, what: &str, source: &io::Error| {
+            *doubt = doubt.or(Doubt::refused(member));
             if is_whole {
                 tracing::warn!(event = "begun_not_redone", object, drive = name, error = %source,
                     "it does not take what the last engine had begun");
@@ -245,15 +327,18 @@ impl Host {
                     let offset = assembly.superblock.layout.data.offset + part.offset;
                     let written = drive.write(offset, &part.bytes);
                     let what = "writing what the last engine had begun";
-                    written.or_else(|source| judge(name, what, &source))?;
+                    written.or_else(|source| judge(part.member, name, what, &source))?;
                 }
                 part.bytes = Vec::new();
                 done.push(part);
             }
         }
-        for (name, drive) in drives.iter().flatten().filter(|_| !done.is_empty()) {
-            let flushed = drive.flush();
-            flushed.or_else(|source| judge(name, "flushing it", &source))?;
+        for (position, drive) in drives.iter().enumerate().filter(|_| !done.is_empty()) {
+            if let Some((name, drive)) = drive {
+                let member = MemberIndex::from_at(position);
+                let flushed = drive.flush();
+                flushed.or_else(|source| judge(member, name, "flushing it", &source))?;
+            }
         }
         tracing::info!(
             event = "begun_redone",
@@ -263,27 +348,6 @@ impl Host {
             "what the last engine had begun is written again"
         );
         Ok(done)
-    }
-
-    fn find_begun(&self, object: &str, assembly: &Assembly) -> Option<(File, BegunWrites)> {
-        let config = &assembly.config;
-        if config.clean || planted::is(Fault::BegunNotRedone) {
-            return None;
-        }
-        let lasting = self.lasting.as_ref()?;
-        let whose = begun_of(config).ok()?;
-        let file = lasting.open(&whose).ok()?;
-        let length = file.metadata().ok()?.len();
-        let read = |offset, bytes: &mut [u8]| file.read_exact_at(bytes, offset);
-        let known = (config, &assembly.superblock.geometry);
-        match BegunWrites::read(read, length, &whose, known) {
-            Ok(writes) => Some((file, writes)),
-            Err(unusable) => {
-                tracing::warn!(event = "begun_unusable", object, error = %unusable,
-                    "what the last engine had begun is not known: as after a power failure");
-                None
-            }
-        }
     }
 
     /// By member: its drive, if it is here.

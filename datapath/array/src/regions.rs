@@ -464,6 +464,11 @@ impl RegionStates {
         }
     }
 
+    /// Whether the start is durable.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn get(&self, region: u32) -> RegionState {
         match self.states[bytes_usize(u64::from(region))].load(Ordering::Acquire) {
             0 => RegionState::Clean,

@@ -75,6 +75,8 @@ pub struct SimDrive {
     pub forgets: BTreeSet<u64>,
     /// Of guests' requests, so many may have met a bad block.
     pub met_bad: u64,
+    /// How often it has lost its power while the machine had not.
+    pub outages: u64,
 }
 
 const BLOCK: u64 = 512;

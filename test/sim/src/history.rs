@@ -119,6 +119,8 @@ struct History {
     rounds_left: u64,
     /// A copy of a member counts, or is about to take its place.
     copied: bool,
+    /// The last copy that was begun, until it is ended.
+    copying: Option<MemberIndex>,
     /// A drive that hangs until another is in its place.
     swapped: Option<usize>,
     /// Every write is logged: a stop and the loss of a member at once do no harm.
@@ -127,6 +129,8 @@ struct History {
     spell: Option<spells::Spell>,
     /// What a spell brought about is not over.
     is_spelled: bool,
+    /// The array is stopped in the middle of one.
+    abandons: bool,
     again: Vec<Asked>,
     /// What a scrub is still to find.
     rot: Vec<scrub::Rot>,
@@ -199,10 +203,12 @@ pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
         dies_at_once: false,
         rounds_left: rounds_max,
         copied: false,
+        copying: None,
         swapped: None,
         strict: false,
         spell: None,
         is_spelled: false,
+        abandons: false,
         again: Vec::new(),
         rot: Vec::new(),
         filled_by: Vec::new(),
@@ -231,6 +237,9 @@ impl History {
             self.rounds(&mut world, rounds);
             let drives = self.crash(world);
             world = self.restart(drives);
+            if self.random.happens(400) {
+                world = self.kill_in_resync(world);
+            }
             if self.random.happens(500) {
                 self.probe(&mut world);
             }
@@ -422,12 +431,14 @@ impl History {
             eprintln!("{}", world.describe());
         }
         panic!(
-            "the world hangs: {:?}, given {:?}, pending {}, idle {:?}, pass {:?}, members {:?}",
+            "the world hangs: {:?}, given {:?}, pending {}, idle {:?}, pass {:?}, \
+             scrub {:?}, members {:?}",
             self.geometry.level(),
             self.given,
             self.client.pending(),
             world.shards.iter().map(Shard::is_idle).collect::<Vec<_>>(),
             world.shards[world.home].pass_status(),
+            world.shards[world.home].scrub_status(),
             world.shards[world.home].map().members,
         );
     }
@@ -483,7 +494,8 @@ impl History {
             match event {
                 Event::CommandDone { id, result } => self.done(world, id, result),
                 Event::MetadataFailed | Event::BeyondRedundancy { .. } => {
-                    assert!(self.client.doomed, "{event:?}");
+                    let may = self.client.doomed || self.abandons;
+                    assert!(may, "{event:?}");
                 }
                 Event::MemberExcluded { member, .. } => {
                     // Another drive may be in its place since.
@@ -535,7 +547,10 @@ impl History {
                 self.client.follow(&config, &space);
             }
             Given::Stop | Given::Other => {
-                assert!(self.client.doomed || result.is_ok(), "{result:?}");
+                assert!(
+                    self.client.doomed || self.abandons || result.is_ok(),
+                    "{result:?}"
+                );
             }
             // There may be nothing to pause, or nothing to compare.
             Given::Scrub => {}

@@ -145,16 +145,10 @@ impl Host {
         };
         let (assembly, mut next) = self.first_update(name, *assembly, force)?;
         let geometry = assembly.superblock.geometry;
-        let place = |drive: &Option<DriveIndex>| {
-            drive.map(|drive| MemberPlace {
-                drive,
-                layout: assembly.superblock.layout,
-            })
-        };
         let regions = self.read_regions(&assembly);
-        let redo = self.redo(&object, &assembly, &regions)?;
+        let (redo, agrees) = self.redo(&object, &assembly, &regions)?;
         assembly.note_replay(&mut next, &regions, &redo);
-        let suspects = regions.suspects(assembly.config.clean, next.resynced_until);
+        let suspects = regions.suspects(assembly.config.clean || agrees, next.resynced_until);
         tracing::info!(
             event = "regions_read",
             array = name,
@@ -171,7 +165,7 @@ impl Host {
             uuid: assembly.array().into_bytes(),
             geometry,
             config: next.clone(),
-            places: assembly.members.iter().map(place).collect(),
+            places: self.places(&assembly),
             seed: Uuid::new_v4().as_u64_pair().0,
             created: assembly.superblock.created.seconds,
             begun: self.begin_begun(name, &next, &geometry),
@@ -201,6 +195,20 @@ impl Host {
         self.bring_back_all(assembly.array());
         tracing::info!(event = "array_started", array = name, verdict = %assembly.verdict, "started");
         self.array_view(name)
+    }
+
+    /// By member: its drive, if it is here.
+    fn places(&self, assembly: &Assembly) -> Vec<Option<MemberPlace>> {
+        let state = self.state();
+        let place = |drive: DriveIndex| MemberPlace {
+            drive,
+            layout: assembly.superblock.layout,
+            appearance: state
+                .drive_at(drive)
+                .map_or(0, |entry| entry.drive.info().appearance),
+        };
+        let drives = assembly.members.iter();
+        drives.map(|drive| drive.map(place)).collect()
     }
 
     /// An array serves, or will once its drives answer.

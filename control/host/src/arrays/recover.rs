@@ -9,21 +9,26 @@ use array::{Redo, RegionMap, Replay};
 use control::Answer;
 use units::MemberIndex;
 
+use crate::begun::BegunFile;
 use crate::error::of_io;
 use crate::{Host, records};
 
 impl Host {
     /// Does again what is known of the writes that were under way at an unclean stop.
-    /// Gives what was written.
+    /// Gives what was written, and whether parity agrees with data everywhere now.
     pub(super) fn redo(
         &self,
         object: &str,
         assembly: &Assembly,
         regions: &RegionMap,
-    ) -> Answer<Vec<Redo>> {
-        let mut redo = self.replay_log(object, assembly, regions)?;
-        redo.append(&mut self.redo_begun(object, assembly)?);
-        Ok(redo)
+    ) -> Answer<(Vec<Redo>, bool)> {
+        let begun = self.find_begun(object, assembly);
+        let mut redo = self.replay_log(object, assembly, (regions, begun.as_ref()))?;
+        let Some(mut begun) = begun else {
+            return Ok((redo, false));
+        };
+        redo.append(&mut self.redo_begun(object, assembly, &mut begun)?);
+        Ok((redo, begun.agrees(object)))
     }
 
     /// Does again the writes that were under way when the array was stopped uncleanly, as the log
@@ -33,7 +38,7 @@ impl Host {
         &self,
         object: &str,
         assembly: &Assembly,
-        regions: &RegionMap,
+        (regions, begun): (&RegionMap, Option<&BegunFile>),
     ) -> Answer<Vec<Redo>> {
         let (superblock, config) = (&assembly.superblock, &assembly.config);
         if config.clean || superblock.geometry.parity() == 0 {
@@ -60,6 +65,9 @@ impl Host {
             writes = redo.len(),
             "the log is read"
         );
+        if let Some(begun) = begun.filter(|_| !redo.is_empty()) {
+            begun.withdraw(object)?;
+        }
         for part in &redo {
             if let Some((name, drive)) = &drives[part.member.at()] {
                 let offset = superblock.layout.data.offset + part.offset;

@@ -24,6 +24,7 @@ mod returns;
 mod scrub;
 mod spares;
 mod times;
+mod trust;
 mod ways_back;
 
 use std::path::{Path, PathBuf};

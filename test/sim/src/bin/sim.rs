@@ -61,7 +61,17 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     }
-    let per_second = f64::from(run) / begun.elapsed().as_secs_f64();
+    say((run, failed), wanted.first, begun.elapsed(), total);
+    if failed > 0 {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+/// What so many seeds have come to.
+fn say((run, failed): (u32, u32), first: u64, took: Duration, total: Outcome) {
+    let per_second = f64::from(run) / took.as_secs_f64();
     let Outcome {
         answered,
         crashes,
@@ -69,6 +79,8 @@ fn main() -> ExitCode {
         read_torn,
         logged,
         begun,
+        trusted,
+        abandoned,
         rotten,
         late,
         lagged,
@@ -86,19 +98,16 @@ fn main() -> ExitCode {
     println!(
         "{run} seeds from {}: {failed} failed, {per_second:.1} seeds/s, {answered} requests, \
          {crashes} stops ({logged} on the log, {begun} kills with the loss of a member), \
+         {trusted} starts that trusted parity after a kill, \
          {probed} torn blocks written ({read_torn} times read from a slow member), \
          {rotten} rotten blocks scrubbed, {late} members late, {lagged} lagged \
          ({left_behind} left behind), {returned} members returned that lacked {permille} \
          in 1000 of their regions ({refused} might not), \
-         {spells} spells ({given_up} given up), {joined} writes joined, \
+         {spells} spells ({given_up} given up), \
+         {abandoned} holds abandoned, {joined} writes joined, \
          {copies} copies told apart, {successors} took places",
-        wanted.first
+        first
     );
-    if failed > 0 {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    }
 }
 
 fn add(total: &mut Outcome, outcome: &Outcome) {
@@ -108,6 +117,8 @@ fn add(total: &mut Outcome, outcome: &Outcome) {
     total.read_torn += outcome.read_torn;
     total.logged += outcome.logged;
     total.begun += outcome.begun;
+    total.trusted += outcome.trusted;
+    total.abandoned += outcome.abandoned;
     total.rotten += outcome.rotten;
     total.late += outcome.late;
     total.lagged += outcome.lagged;

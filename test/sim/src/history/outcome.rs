@@ -15,6 +15,10 @@ pub struct Outcome {
     pub logged: u64,
     /// Kills together with the loss of a member, while writes were under way that were told of.
     pub begun: u64,
+    /// Starts after a kill that had nothing to resync, because the killed engine had told so.
+    pub trusted: u64,
+    /// Holds in the middle of which an array was stopped.
+    pub abandoned: u64,
     /// Blocks that bits flipped in, and that a scrub found.
     pub rotten: u64,
     /// Members left out because they did not answer.

@@ -281,6 +281,12 @@ impl History {
     }
 
     fn scrub_to_the_end(&mut self, world: &mut World, mut order: ScrubOrder) {
+        // It would wait for a copy.
+        self.run_until(world, |history, _| history.given.is_none());
+        if let Some(member) = self.copying.take() {
+            let step = array::Copying::Ends;
+            self.give(world, Given::Other, Command::Copying { member, step });
+        }
         loop {
             self.run_until(world, |history, _| history.given.is_none());
             self.give(world, Given::Scrub, Command::Scrub(order));

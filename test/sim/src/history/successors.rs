@@ -24,6 +24,8 @@ impl History {
             return;
         }
         let member = MemberIndex::from_at(position);
+        // Perhaps later than it is waited for.
+        self.copying = Some(member);
         if !self.is_copied(world, member, Copying::Begins) {
             return;
         }
