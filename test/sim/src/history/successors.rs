@@ -24,10 +24,11 @@ impl History {
             return;
         }
         let member = MemberIndex::from_at(position);
+        // It may begin late.
+        self.copying = Some(member);
         if !self.is_copied(world, member, Copying::Begins) {
             return;
         }
-        self.copying = Some(member);
         let mut base = update(world);
         let drive = world.shards[world.home].map().members[position].drive;
         if let Some(drive) = drive.filter(|_| self.random.happens(300)) {
