@@ -10,8 +10,9 @@
 //! after the drive has answered a ping. A drive that is gone for less than a ping takes, and for
 //! which a flush is answered with an error meanwhile, counts as one that lost something. As long as
 //! that is open, a later flush of the same drive that goes well is not handed on: a drive may tell
-//! of what it lost only once. A write of zeroes over a bad block that is given up, and that refuses
-//! them, is passed over if the drive is there (`ticket/forfeit.rs`), and else waits.
+//! of what it lost only once. A write of zeroes over a bad block that is given up is made again as
+//! well; refused twice by a drive that is there it is passed over (`ticket/forfeit.rs`), and by one
+//! that is not it waits.
 
 use std::time::Duration;
 

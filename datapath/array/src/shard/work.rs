@@ -158,7 +158,9 @@ impl Shard {
             }
             // Its turn is over, or it waits for buffers that others may do without.
             let in_vain = attempts.tried(made > 0, &self.waiting_works);
-            if self.tickets.free() == 0 || in_vain {
+            // What is given up needs no ticket to be answered, in whichever line it waits.
+            let none = self.tickets.free() == 0 && !self.map.given_up;
+            if none || in_vain {
                 break;
             }
             if turn_left > 0 {
