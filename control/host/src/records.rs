@@ -106,13 +106,16 @@ fn read_start<T>(
     loop {
         let start = &mut bytes[..length];
         drive.read(offset, start)?;
-        match decode(start) {
-            // More of it lies behind.
-            Err(FormatError::Length { .. }) if length < bytes.len() => {
-                length = bytes.len().min(2 * length);
-            }
-            decoded => return Ok(decoded),
+        let decoded = decode(start);
+        let Err(FormatError::Length { length: told, .. }) = decoded else {
+            return Ok(decoded);
+        };
+        // So long it is, and what lies behind that is nothing.
+        let told = bytes_usize(told.into());
+        if told <= length || told > bytes.len() {
+            return Ok(decoded);
         }
+        length = told.next_multiple_of(SUPERBLOCK_BYTES).min(bytes.len());
     }
 }
 
