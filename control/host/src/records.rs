@@ -96,7 +96,7 @@ fn read_copies<T, const COPIES: usize>(
 }
 
 /// What something decodes to that lies at the start of an area of which not all can be read.
-fn read_start<T>(
+pub(crate) fn read_start<T>(
     drive: &Drive,
     offset: u64,
     bytes: &mut [u8],

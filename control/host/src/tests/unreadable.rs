@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use array::format::Superblock;
+use array::format::{FormatError, Superblock};
 use control::request::Level;
 use control::view::{ArrayState, MemberState};
 use control::{Engine, ErrorKind};
@@ -10,6 +10,7 @@ use drive::Fault;
 
 use super::guests::Guest;
 use super::{Bench, MIB, export_of, volume_of, wait_until};
+use crate::records;
 
 const ALL: [&str; 3] = ["one", "two", "three"];
 const SECTORS: u64 = MIB / 512;
@@ -112,6 +113,14 @@ fn a_superblock_that_cannot_be_read_is_written_anew() {
     assert_eq!(&copy[..8], b"GARBOARD");
 }
 
+/// The array starts with all its members in spite of this.
+fn starts_whole(bench: &Bench) {
+    bench.host.assemble();
+    let started = bench.host.start_array("tank", false);
+    let started = started.expect("nothing of it is needed");
+    assert_eq!(started.members[1].state, MemberState::Online);
+}
+
 #[test]
 fn a_superblock_that_cannot_be_written_either_costs_no_member() {
     let (bench, two) = killed(false);
@@ -119,10 +128,7 @@ fn a_superblock_that_cannot_be_written_either_costs_no_member() {
     unreadable(&bench, offset);
     let length = 4096;
     bench.inject("two", Fault::Unwritable { offset, length });
-    bench.host.assemble();
-    let started = bench.host.start_array("tank", false);
-    let started = started.expect("there are copies");
-    assert_eq!(started.members[1].state, MemberState::Online);
+    starts_whole(&bench);
 }
 
 #[test]
@@ -130,10 +136,32 @@ fn a_log_of_which_much_cannot_be_read_holds_up_no_whole_array() {
     let (bench, two) = killed(false);
     let (offset, length) = (two.layout.log.offset, two.layout.log.length);
     bench.inject("two", Fault::Media { offset, length });
-    bench.host.assemble();
-    let started = bench.host.start_array("tank", false);
-    let started = started.expect("a resync does without the log");
-    assert_eq!(started.members[1].state, MemberState::Online);
+    starts_whole(&bench);
+}
+
+#[test]
+fn of_a_long_record_just_what_it_needs_is_read() {
+    let bench = Bench::new();
+    bench.memory("two");
+    unreadable(&bench, 12 << 10);
+    let drive = Arc::clone(&bench.host.state().drives["two"].drive);
+    let mut area = vec![0; 64 << 10];
+    let record = |length: u32| {
+        move |start: &[u8]| {
+            let room = start.len();
+            let whole = room >= usize::try_from(length).expect("few");
+            whole
+                .then_some(())
+                .ok_or(FormatError::Length { length, room })
+        }
+    };
+    let read = records::read_start(&drive, 0, &mut area, record(9_000));
+    assert_eq!(read.expect("12 KiB can be read"), Ok(()));
+    // One that ends behind the sector, and one that would not fit.
+    let read = records::read_start(&drive, 0, &mut area, record(13_000));
+    assert!(read.is_err());
+    let read = records::read_start(&drive, 0, &mut area, record(1 << 20));
+    assert!(read.expect("its head can be read").is_err());
 }
 
 #[test]
