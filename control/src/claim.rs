@@ -20,7 +20,7 @@ const SOCKET_MODE: u32 = 0o660;
 #[derive(Debug)]
 pub struct StateDir {
     path: PathBuf,
-    _lock: File,
+    _lock: Lock,
 }
 
 impl StateDir {
@@ -50,7 +50,7 @@ impl StateDir {
 pub struct ApiSocket {
     path: PathBuf,
     listener: UnixListener,
-    _lock: File,
+    _lock: Lock,
 }
 
 impl ApiSocket {
@@ -136,12 +136,23 @@ fn make_dir(path: &Path, mode: u32) -> io::Result<()> {
     }
 }
 
-fn lock(path: &Path, object: &str) -> Answer<File> {
+/// A locked file, unlocked when dropped. Closing alone would not do: from its fork to its exec, a
+/// child has the open file, too, and the next claim would find it locked.
+#[derive(Debug)]
+struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
+}
+
+fn lock(path: &Path, object: &str) -> Answer<Lock> {
     let mut options = OpenOptions::new();
     options.create(true).truncate(false).write(true).mode(0o600);
     let file = options.open(path).map_err(|error| failed(object, &error))?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok(Lock(file)),
         Err(TryLockError::WouldBlock) => {
             Err(
                 EngineError::new(ErrorKind::Busy, object, "another engine has it")
@@ -201,6 +212,20 @@ mod tests {
         assert_eq!(error.kind, ErrorKind::Busy);
         drop(first);
         StateDir::claim(&path).expect("free again");
+    }
+
+    #[test]
+    fn what_a_forked_child_still_has_open_is_free_for_the_next_engine() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let state = StateDir::claim(&folder.path().join("state")).expect("made");
+        let socket = ApiSocket::claim(&folder.path().join("run/api.sock")).expect("bound");
+        let of_child = (&state._lock.0, &socket._lock.0);
+        let of_child = (of_child.0.try_clone(), of_child.1.try_clone());
+        let (path, place) = (state.path.clone(), socket.path.clone());
+        drop((state, socket));
+        StateDir::claim(&path).expect("free, though a child has it open");
+        ApiSocket::claim(&place).expect("free, though a child has it open");
+        drop(of_child);
     }
 
     #[test]

@@ -96,8 +96,10 @@ impl Bed {
                 .spawn(serve)
                 .expect("a thread"),
         );
+        if is_ready.recv().is_err() {
+            panic!("no engine: {:?}", self.join());
+        }
         self.stop = Some(stop);
-        is_ready.recv().expect("the engine is built");
     }
 
     fn stop(&mut self) -> control::Answer<()> {
@@ -106,11 +108,12 @@ impl Bed {
             .expect("running")
             .send(())
             .expect("it waits");
-        self.server
-            .take()
-            .expect("running")
-            .join()
-            .expect("no panic")
+        self.join()
+    }
+
+    fn join(&mut self) -> control::Answer<()> {
+        let server = self.server.take().expect("running");
+        server.join().expect("no panic")
     }
 
     fn command(&self, arguments: &[&str]) -> Output {
