@@ -207,6 +207,10 @@ pub enum Fault {
     ReadOutlivesItsBlock,
     /// A lost block counts as written before what was written is flushed.
     HealedBeforeFlush,
+    /// Rows of a read that cannot be read from the same members fail, all of them.
+    RowsFailTogether,
+    /// The same for what a write needs of its rows.
+    RowsOfWritesFailTogether,
     /// Who still waits in a line when its turn is over is forgotten.
     LineForgotten,
     /// A piece of which tickets are still to be made is answered when those made so far are done.
@@ -334,6 +338,8 @@ impl Fault {
         Fault::HealedAfterTheAnswer,
         Fault::ReadOutlivesItsBlock,
         Fault::HealedBeforeFlush,
+        Fault::RowsFailTogether,
+        Fault::RowsOfWritesFailTogether,
         Fault::LineForgotten,
         Fault::AnsweredWhileItWaits,
     ];

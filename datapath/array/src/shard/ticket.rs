@@ -12,6 +12,7 @@ mod forfeit;
 mod join;
 mod late;
 mod planning;
+mod rows;
 mod scrub;
 mod state;
 mod transfer;
@@ -23,6 +24,7 @@ use block::{Operation, Part, Status};
 use memory::SegmentList;
 use units::{MemberIndex, Role, RoleSet, StripeIndex, bytes_usize};
 
+use self::rows::Asked;
 pub(super) use self::scrub::Looking;
 use super::kept::Kept;
 use super::{DriveIo, Shard};
@@ -106,15 +108,14 @@ enum Step {
 
 /// See the module.
 #[derive(Debug)]
-#[allow(
-    clippy::struct_excessive_bools,
-    reason = "three facts of which none follows from another"
-)]
+#[allow(clippy::struct_excessive_bools, reason = "none follows from others")]
 pub(super) struct Ticket {
     pub(super) order: TicketOrder,
     pub(super) lanes: Range<u32>,
     /// The lane after the last that it has claimed.
     claimed: u32,
+    /// All that it was asked for, when it does its rows one after another.
+    asked: Option<Asked>,
     bands: [PlannedBand; 3],
     band_count: usize,
     /// The roles that its own request asks for; its band names more when it does others' work.
@@ -180,6 +181,7 @@ impl Default for Ticket {
             },
             lanes: 0..0,
             claimed: 0,
+            asked: None,
             bands: Default::default(),
             band_count: 0,
             own: RoleSet::EMPTY,
@@ -255,6 +257,7 @@ impl Shard {
         ticket.own = ticket.roles(|band| band.asked.written);
         ticket.lanes = asked[0].lanes.start..asked[asked.len() - 1].lanes.end;
         ticket.claimed = ticket.lanes.end;
+        ticket.asked = None;
         ticket.step = Step::Claiming;
         ticket.media = RoleSet::EMPTY;
         ticket.late = ticket.order.late.map_or(RoleSet::EMPTY, RoleSet::one);
@@ -347,7 +350,7 @@ impl Shard {
             self.hold.push_ticket(slot);
             return;
         }
-        if planned.is_err() && self.gives_up_blocks(slot, io) {
+        if planned.is_err() && (self.gives_up_blocks(slot, io) || self.takes_fewer_rows(slot)) {
             return;
         }
         if planned.is_err() {
@@ -558,8 +561,14 @@ impl Shard {
         self.compute(slot);
         if let Kind::Read { .. } = self.tickets[slot].order.kind {
             self.counters.reconstructed_reads += 1;
-            self.answer_ticket(slot, Status::Ok, io);
-            if self.tickets[slot].roles(|band| band.write).is_empty() {
+            let rewrites = !self.tickets[slot].roles(|band| band.write).is_empty();
+            if !rewrites && self.goes_on_with_rows(slot) {
+                return;
+            }
+            if !self.has_rows_left(slot) {
+                self.answer_ticket(slot, Status::Ok, io);
+            }
+            if !rewrites {
                 self.end_ticket(slot);
                 return;
             }

@@ -40,7 +40,8 @@ impl History {
         drop(world.die());
     }
 
-    /// What can be read although it is bad on one member is written there again.
+    /// What can be read although it is bad on one member is written there again. No row is bad on
+    /// more.
     fn check_rewrites(&mut self, world: &mut World) {
         let (data, parity) = (self.geometry.data(), self.geometry.parity());
         self.run_until(world, |history, world| {
@@ -49,12 +50,31 @@ impl History {
             let waits = waits || world.is_in_trouble();
             history.started && history.given.is_none() && !waits && world.is_quiet()
         });
-        if data == 1 || parity == 0 || !self.is_sound(world) || self.torn {
+        if parity == 0 || !self.is_sound(world) || self.torn {
             return;
         }
         let position = self.random.position(self.geometry.members());
-        let member = MemberIndex::from_at(position);
-        self.damage(world, position, position_drive(world, position));
+        let bad = if data > 1 && self.random.happens(500) {
+            self.damage(world, position, position_drive(world, position));
+            vec![position]
+        } else {
+            self.damage_all(world);
+            if parity > 1 && self.random.happens(500) {
+                let drive = position_drive(world, position);
+                world.outside.drives[drive].hurt = true;
+                let member = MemberIndex::from_at(position);
+                self.give(world, Given::Fail, Command::Fail { member });
+            }
+            let stripe_blocks = u64::from(self.geometry.stripe_blocks());
+            for _ in 0..self.random.below(60) {
+                if let Some(asked) = self.client.draw(&mut self.random, stripe_blocks) {
+                    let _ = self.client.submit(asked, world);
+                }
+                self.turn(world, 20);
+            }
+            self.await_commands(world);
+            (0..self.geometry.members()).collect()
+        };
         let before = detours(world);
         self.read_everything(world);
         self.run_until(world, |_, world| world.is_quiet());
@@ -62,6 +82,20 @@ impl History {
             // Some were read around a slow member, and it may have been this one.
             return;
         }
+        let is_in = |position: &usize| {
+            let map = world.shards[world.home].map();
+            map.members[*position].state == MapState::InSync
+        };
+        if data > 1 {
+            for position in bad.into_iter().filter(is_in) {
+                self.check_rewritten(world, position);
+            }
+        }
+    }
+
+    fn check_rewritten(&self, world: &World, position: usize) {
+        let member = MemberIndex::from_at(position);
+        let data = self.geometry.data();
         let drive = &world.outside.drives[position_drive(world, position)];
         for block in &drive.bad {
             let block = block - self.layout.data.offset / 512;

@@ -318,6 +318,27 @@ impl History {
         }
     }
 
+    /// Bad blocks of all members in some stripes, each in a row of its own.
+    pub(super) fn damage_all(&mut self, world: &mut World) {
+        let chunk = u64::from(self.geometry.chunk_blocks());
+        for _ in 0..10 {
+            let stripe = StripeIndex(self.random.below(self.geometry.stripes()));
+            // Near one another, so that many requests meet several.
+            let near = self.random.below(chunk);
+            for lane in near..chunk.min(near + 1 + self.random.below(6)) {
+                let role = Role::from_at(self.random.position(self.geometry.group_members()));
+                let place = self.geometry.places(stripe);
+                let member = &world.shards[world.home].map().members[place.member(role).at()];
+                let drive = member.drive.expect("in sync").at();
+                let block = self.layout.data.offset / 512 + place.block + lane;
+                let drives = &world.outside.drives;
+                if !drives.iter().any(|drive| drive.bad.contains(&block)) {
+                    world.outside.drives[drive].bad.insert(block);
+                }
+            }
+        }
+    }
+
     /// Puts a new drive in the place of a member that is lost.
     pub(super) fn replace_one(&mut self, world: &mut World) {
         let members = &world.shards[world.home].map().members;

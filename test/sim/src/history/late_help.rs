@@ -2,7 +2,7 @@
 //! bad blocks in what is to be resynced then: nothing is given up as long as the absent ones may
 //! come back. When they are back, what they have not missed is there; only the rest is given up.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::lost::Row;
 #[allow(clippy::wildcard_imports, reason = "one type in several files")]
@@ -65,9 +65,9 @@ impl History {
     }
 
     /// Writes blocks of a group, durably, and so that their regions are dirty often.
-    fn write_spots(&mut self, world: &mut World, first: usize) -> BTreeMap<StripeIndex, u64> {
+    fn write_spots(&mut self, world: &mut World, first: usize) -> BTreeSet<(StripeIndex, u64)> {
         let chunk = u64::from(self.geometry.chunk_blocks());
-        let mut spots = BTreeMap::new();
+        let mut spots = BTreeSet::new();
         self.calm(world);
         for _ in 0..=self.random.below(WRITES) {
             let Some((asked, block)) = self.client.draw_block(&mut self.random) else {
@@ -76,8 +76,7 @@ impl History {
             let (stripe, start) = self.geometry.locate(block);
             if self.geometry.group(stripe).at() * self.geometry.group_members() == first {
                 self.submit_surely(world, asked);
-                // One in a stripe: a read of rows that are bad on several members fails.
-                spots.insert(stripe, u64::from(start) % chunk);
+                spots.insert((stripe, u64::from(start) % chunk));
             }
         }
         if let Some(flush) = self.client.flush() {
@@ -138,7 +137,9 @@ impl History {
         }
         for &position in absent {
             // What is written without them they lack.
-            self.run_until(world, |history, _| history.client.pending() == 0);
+            self.run_until(world, |history, _| {
+                history.client.pending() == 0 && history.given.is_none()
+            });
             let config = world.shards[world.home].coordinator().expect("home");
             let MemberState::Excluded { missed, .. } = config.config().members[position].state
             else {

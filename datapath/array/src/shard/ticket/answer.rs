@@ -94,7 +94,7 @@ impl Shard {
             self.replan(slot);
             return;
         }
-        if status.is_ok() && self.goes_on(slot) {
+        if status.is_ok() && (self.goes_on(slot) || self.goes_on_with_rows(slot)) {
             return;
         }
         self.answer_ticket(slot, status, io);

@@ -85,12 +85,13 @@ impl Shard {
         out.map(|(member, _)| member)
     }
 
-    /// Whether a pass reads once more what it could not read with the rest of its cell.
+    /// Whether it reads once more what it could not read with the rest of its cell.
     pub(super) fn looks_closer(&self, slot: u32) -> bool {
         let (ticket, lanes) = (&self.tickets[slot], cell_lanes(self.geometry()));
         let passes = match ticket.order.kind {
             Kind::Repair(Pass::Rebuild | Pass::Resync) | Kind::Forfeit(_) => true,
-            Kind::Repair(Pass::Scrub) | Kind::Write(_) | Kind::Clear | Kind::Read { .. } => false,
+            Kind::Write(_) | Kind::Read { .. } => return ticket.asked.is_some(),
+            Kind::Repair(Pass::Scrub) | Kind::Clear => false,
         };
         let is_part = ticket.lanes.start > ticket.order.cell * lanes;
         passes && (ticket.second_try || is_part || ticket.lanes.end < ticket.claimed)
@@ -115,14 +116,12 @@ impl Shard {
         let written = self.geometry().data_roles();
         let ticket = &mut self.tickets[slot];
         ticket.order.kind = Kind::Repair(pass);
-        ticket.lanes = lanes.clone();
-        ticket.bands[0].asked = Band { lanes, written };
-        ticket.media = RoleSet::EMPTY;
-        ticket.gone = RoleSet::EMPTY;
-        ticket.second_try = false;
         ticket.logged = false;
-        ticket.failures.clear();
-        self.replan(slot);
+        ticket.bands[0].asked = Band {
+            lanes: lanes.clone(),
+            written,
+        };
+        self.begin_again(slot, lanes);
     }
 
     /// What a ticket gives up is what cannot be read now; nothing, if that may be read again.

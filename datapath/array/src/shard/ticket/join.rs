@@ -48,7 +48,7 @@ impl Shard {
         let ticket = &self.tickets[slot];
         let well = self.optimal && !self.late.any_slow;
         let fresh = ticket.media.is_empty() && ticket.gone.is_empty();
-        let fresh = fresh && !ticket.answered && !ticket.logged;
+        let fresh = fresh && !ticket.answered && !ticket.logged && ticket.asked.is_none();
         if !well || !fresh || !ticket.may_join() || self.must_log(slot) {
             return;
         }

@@ -48,6 +48,11 @@ impl Ticket {
         self.given_up && !self.keeps
     }
 
+    /// Whether it was answered, and is not carried out all the same.
+    pub(in crate::shard) fn is_dropped(&self) -> bool {
+        self.answered && !self.keeps
+    }
+
     /// Whether what it asked of drives is not answered.
     pub(in crate::shard) fn is_at_drives(&self) -> bool {
         let asks = matches!(self.step, Step::Reading | Step::Logging | Step::Writing);
