@@ -9,12 +9,13 @@ mod cpus;
 mod drives;
 mod host;
 mod kernel;
+pub(crate) mod promises;
 pub(crate) mod space;
 #[cfg(test)]
 mod tests;
 mod tree;
 
-use control::view::{ArrayView, DriveView, StatusView};
+use control::view::{ArrayView, DriveView, ExportView, StatusView, VolumeView};
 use serde::Serialize;
 
 pub(crate) use tree::Tree;
@@ -126,6 +127,8 @@ pub(crate) struct Known {
     pub(crate) status: StatusView,
     pub(crate) drives: Vec<DriveView>,
     pub(crate) arrays: Vec<ArrayView>,
+    pub(crate) volumes: Vec<VolumeView>,
+    pub(crate) exports: Vec<ExportView>,
 }
 
 /// Looks at everything; the worst first.
@@ -137,6 +140,7 @@ pub(crate) fn examine(tree: &Tree, ring: &RingAnswer, known: Option<&Known>) -> 
     findings.extend(drives::findings(tree, &devices, known));
     if let Some(known) = known {
         findings.extend(arrays::findings(tree, known));
+        findings.extend(promises::findings(known));
         findings.extend(space::findings(tree, &known.drives));
     }
     findings.sort_by_key(|finding| finding.severity);

@@ -82,6 +82,8 @@ fn ask(session: &Session<'_, '_>) -> Answer<Known> {
         status: session.get("/v1/status")?,
         drives: session.get("/v1/drives")?,
         arrays: session.get("/v1/arrays")?,
+        volumes: session.get("/v1/volumes")?,
+        exports: session.get("/v1/exports")?,
     })
 }
 

@@ -11,6 +11,7 @@ use units::Size;
 use uuid::Uuid;
 
 use super::Yes;
+use crate::doctor::promises::PINNED_UNUSED;
 use crate::output::{Row, or_dash, word};
 use crate::session::{Question, Session};
 
@@ -100,7 +101,7 @@ pub(super) struct Vhost {
     /// Allow several front-ends, and other exports of the volume
     #[arg(long)]
     shared: bool,
-    /// Promise that nobody takes pages of guest memory away
+    /// Promise that nobody takes pages of guest memory away; it is kept, and has no effect yet
     #[arg(long)]
     pin_guest_memory: bool,
     /// Its uuid; the command can then be repeated
@@ -157,6 +158,10 @@ impl Export {
                 let export: ExportView = session.post("/v1/exports", &vhost.body()?)?;
                 if let (false, Some(note)) = (asked, block_note(&export)) {
                     session.remark(&note);
+                }
+                if export.guest_memory == GuestMemory::Pinned {
+                    let warning = format!("--pin-guest-memory: {}", PINNED_UNUSED);
+                    session.warn(&[warning]);
                 }
                 let socket = export.socket.display();
                 let sentence = format!(

@@ -10,6 +10,7 @@ use units::limits::VOLUME_BURST_MS;
 use uuid::Uuid;
 
 use super::Yes;
+use crate::doctor::promises::STABLE_UNUSED;
 use crate::output::{Row, or_dash, size};
 use crate::session::{Question, Session};
 
@@ -27,7 +28,8 @@ pub(super) enum Volume {
         /// What the guest sees, exactly
         #[arg(long, value_parser = super::size)]
         size: Size,
-        /// The guests promise not to change a page that is being written
+        /// The guests promise not to change a page that is being written; it is kept, and has
+        /// no effect yet: every write is copied once
         #[arg(long)]
         stable_buffers: bool,
         /// Its uuid; the command can then be repeated
@@ -94,6 +96,10 @@ impl Volume {
                     stable_buffers,
                 };
                 let volume: VolumeView = session.post("/v1/volumes", &body)?;
+                if volume.stable_buffers {
+                    let warning = format!("--stable-buffers: {}", STABLE_UNUSED);
+                    session.warn(&[warning]);
+                }
                 let sentence = format!(
                     "volume {} created, {}",
                     volume.name,

@@ -7,8 +7,6 @@ use super::{Finding, RingAnswer, Severity, bad};
 const KERNEL_OLDEST: (u64, u64) = (5, 15);
 /// The first kernel whose rings answer only when they are asked.
 const KERNEL_DEFERRED: (u64, u64) = (6, 1);
-/// Memory that may be locked, below which pinning guest memory is refused by most guests' sizes.
-const MEMLOCK_BYTES: u64 = 1 << 30;
 /// Open files that a host with some hundred drives and queues needs.
 const FILES: u64 = 4096;
 
@@ -153,16 +151,10 @@ fn limits(tree: &Tree) -> Vec<Finding> {
     let Some(text) = tree.text("/proc/self/limits") else {
         return Vec::new();
     };
-    let locked = match soft_limit(&text, "Max locked memory") {
-        Some(bytes) if bytes < MEMLOCK_BYTES => bad(
-            Severity::Notice,
-            "memlock",
-            format!("this user may lock {} of memory", units::Size(bytes)),
-        )
-        .costs("--pin-guest-memory is refused for larger guests, unless the engine is root")
-        .fix("LimitMEMLOCK=infinity in the service, or ulimit -l unlimited"),
-        _ => Finding::good("host", "memlock", "memory may be locked"),
-    };
+    let lockable = soft_limit(&text, "Max locked memory").map(units::Size);
+    let lockable = lockable.map_or("any amount".to_owned(), |size| size.to_string());
+    let found = format!("this user may lock {lockable} of memory; the engine locks none");
+    let locked = Finding::good("host", "memlock", found);
     let files = match soft_limit(&text, "Max open files") {
         Some(files) if files < FILES => bad(
             Severity::Warning,
