@@ -14,7 +14,10 @@ mod histogram;
 pub(crate) mod html;
 mod load;
 mod local;
+mod pairs;
 mod pattern;
+mod peer;
+mod rate;
 pub(crate) mod raw;
 mod report;
 mod theory;
@@ -33,7 +36,10 @@ use pattern::{Order, Work};
 
 pub(crate) use account::Counted;
 pub(crate) use export::run;
-pub(crate) use report::{Figures, PointReport, Report};
+pub(crate) use pairs::{Against, Mode, Spread};
+pub(crate) use peer::ClientCore;
+pub(crate) use rate::Rate;
+pub(crate) use report::{Figures, PointReport, Processors, Report};
 pub(crate) use workloads::{WORKLOADS, Workload};
 
 /// What is to be measured.
@@ -49,6 +55,9 @@ pub(crate) struct Wishes {
     pub(crate) depths: Vec<usize>,
     /// Bytes of a request, of workloads that go on one after the other.
     pub(crate) lengths: Vec<u64>,
+    /// How much is asked per second; empty: as much as is answered.
+    pub(crate) rates: Vec<Rate>,
+    pub(crate) client: ClientCore,
     pub(crate) time: Duration,
     /// Bytes from the start of the device; `None`: all.
     pub(crate) range: Option<u64>,
@@ -69,7 +78,7 @@ impl Wishes {
         let mut points = Vec::new();
         for workload in &self.workloads {
             let own = workload.bytes(stripe);
-            let one_after_the_other = workload.work.order == Order::Sequential;
+            let one_after_the_other = workload.work.order != Order::Random;
             let lengths = if one_after_the_other && !self.lengths.is_empty() {
                 self.lengths.clone()
             } else {
@@ -82,7 +91,7 @@ impl Wishes {
             for bytes in lengths {
                 for jobs in or(&self.jobs, workload.jobs) {
                     for depth in or(&self.depths, workload.depths) {
-                        points.push(Point {
+                        let point = |rate| Point {
                             name: workload.name,
                             about: workload.about,
                             work: Work {
@@ -91,7 +100,12 @@ impl Wishes {
                             },
                             jobs,
                             depth,
-                        });
+                            rate,
+                        };
+                        if self.rates.is_empty() {
+                            points.push(point(None));
+                        }
+                        points.extend(self.rates.iter().map(|rate| point(Some(*rate))));
                     }
                 }
             }
@@ -157,6 +171,17 @@ struct Point {
     work: Work,
     jobs: usize,
     depth: usize,
+    /// None: as much as is answered.
+    rate: Option<Rate>,
+}
+
+impl Point {
+    /// For messages.
+    fn text(&self) -> String {
+        let rate = self.rate.map(|rate| format!(" {}", rate.text()));
+        let rate = rate.unwrap_or_default();
+        format!("{}{rate} {}x{}", self.name, self.jobs, self.depth)
+    }
 }
 
 /// A count in a formula.
@@ -212,6 +237,7 @@ pub(crate) fn fio_files(wishes: &Wishes, raw: Option<&raw::Raw>) -> Answer<Vec<(
             depth: point.depth,
             range,
             limit: load::Limit::Time(wishes.time),
+            rate: None,
         };
         if let Some(text) = fio::jobs(&targets, &run, wishes.time) {
             let (bytes, jobs, depth) = (point.work.bytes, point.jobs, point.depth);

@@ -226,7 +226,121 @@ fn a_rival_gets_the_same_load_pair_by_pair() {
             assert!((said - ratio).abs() < 1e-9, "{name}");
         }
         assert!(against["theirs"]["iops"].as_f64().expect("a rate") > 0.0);
+        for name in ["p50", "p99", "p999"] {
+            let ratio = |pair: &Value| {
+                let of = |who: &str| pair[who][format!("us_{name}")].as_f64();
+                of("ours_latency").expect("ours") / of("theirs_latency").expect("theirs")
+            };
+            let mut ratios: Vec<f64> = pairs.iter().map(ratio).collect();
+            ratios.sort_by(f64::total_cmp);
+            for (which, ratio) in ["min", "median", "max"].iter().zip(&ratios) {
+                let said = against[format!("latency_{name}")][which].as_f64();
+                assert!((said.expect("a ratio") - ratio).abs() < 1e-9, "{against}");
+            }
+        }
+        // What ours costs is not lost beside a rival, and what its process spends is known.
+        let reads = point["workload"] == "random_read";
+        let each = point["cost"]["drive_requests_per_request"].as_f64();
+        let each = each.expect("told beside a rival, too");
+        let wanted = if reads { 1.0 } else { 4.0 };
+        assert!((each - wanted).abs() < 0.1 * wanted + 0.05, "{point}");
+        for spent in [&point["processors"], &against["theirs_processors"]] {
+            let cores = spent["cores_used"].as_f64().expect("a number");
+            assert!(cores > 0.01 && cores < 16.0, "{spent}");
+        }
     }
+}
+
+#[test]
+fn a_given_rate_is_kept_or_it_is_said_that_it_was_not() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // A drive answers 2,700 reads a second, and needs 0.75 ms for each.
+    let engine = engine(folder.path(), "paced:kioxia-cm7,scale=1/10,size=64MiB", 1);
+    let reads = ["--workloads", "random_read", "--jobs", "1", "--depth", "16"];
+    let run = |more: &[&str]| {
+        let short = ["--seconds", "1"];
+        engine.json(&[&["bench", "e0"][..], &reads[..], &short[..], more].concat())
+    };
+    let number = |value: &Value| value.as_f64().expect("a number");
+    let report = run(&["--rate", "500,50%"]);
+    let [given, half] = points(&report).as_slice() else {
+        panic!("a point for each rate: {report}");
+    };
+    for point in [given, half] {
+        let rate = &point["rate"];
+        let (asked, found) = (number(&rate["asked_iops"]), number(&point["iops"]));
+        // What was late in the warm-up, a tenth of the time, may come on top.
+        assert!(found < 1.11 * asked, "never more than was asked: {point}");
+        if rate["kept_up"] == true {
+            assert!(found >= 0.99 * asked, "{point}");
+        }
+        assert!(point["theoretical"].is_null(), "less than could be had");
+        // None is early.
+        assert!(number(&point["latency_us_p50"]) >= 750.0, "{point}");
+    }
+    assert!((number(&given["rate"]["asked_iops"]) - 500.0).abs() < 1e-6);
+    assert!(given["rate"]["peak_iops"].is_null(), "{given}");
+    let peak = number(&half["rate"]["peak_iops"]);
+    let asked = number(&half["rate"]["asked_iops"]);
+    assert!((asked - peak / 2.0).abs() <= 1.0, "{half}");
+    // Far more than sixteen in flight can do: those that wait count from when they were due.
+    let report = run(&["--rate", "1000k"]);
+    let [over] = points(&report).as_slice() else {
+        panic!("one point: {report}");
+    };
+    assert_eq!(over["rate"]["kept_up"], false);
+    assert!(number(&over["rate"]["unsent"]) > 900e3, "{over}");
+    assert!(number(&over["latency_us_p50"]) > 400e3, "{over}");
+    let (table, _) = engine.says(
+        &[
+            &["bench", "e0"][..],
+            &reads[..],
+            &["--seconds", "0.2", "--rate", "1000k"],
+        ]
+        .concat(),
+    );
+    assert!(table.contains("random_read at 1000000/s"), "{table}");
+    assert!(table.contains("it did not keep up"), "{table}");
+    assert!(
+        table.contains("latencies count from when a request was due"),
+        "{table}"
+    );
+}
+
+#[test]
+fn the_client_keeps_to_a_cpu_and_says_which() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = engine(folder.path(), "mem:64MiB", 1);
+    let reads = ["--workloads", "random_read"];
+    let run =
+        |more: &[&str]| engine.json(&[&["bench", "e0"][..], &SHORT[..], &reads[..], more].concat());
+    let said = |report: &Value, text: &str| {
+        let notes = report["assumptions"].as_array().expect("a list").iter();
+        let mut notes = notes.filter_map(Value::as_str);
+        assert!(notes.any(|note| note.contains(text)), "{text}: {report}");
+    };
+    // The engine's reactor is on CPU 0.
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let report = run(&[]);
+    if cpus > 1 {
+        assert!(
+            report["client_cpu"].as_u64().expect("a number") > 0,
+            "{report}"
+        );
+        said(&report, "threads are on 0");
+    } else {
+        assert!(report["client_cpu"].is_null(), "{report}");
+    }
+    let report = run(&["--client-core", "0"]);
+    assert_eq!(report["client_cpu"], 0);
+    said(&report, "which it shares with a server");
+    let report = run(&["--client-core", "any"]);
+    assert!(report["client_cpu"].is_null(), "{report}");
+    said(&report, "the client is not pinned");
+    let list = ["bench", "e0", "--yes", "--client-core", "1000"];
+    let nowhere = engine.refused(&list);
+    let message = nowhere["message"].as_str().expect("text");
+    assert!(message.starts_with("CPU 1000 is not there"), "{message}");
 }
 
 #[test]
@@ -479,6 +593,43 @@ fn what_must_not_be_measured_is_refused() {
 }
 
 #[test]
+fn lengths_are_those_of_odd_workloads_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = engine(folder.path(), "mem:64MiB", 1);
+    let list = [
+        "--workloads",
+        "random_read,odd_write,interleaved_write,even_write",
+        "--length",
+        "1MiB,128KiB",
+        "--verify",
+    ];
+    let report = engine.json(&[&["bench", "e0"][..], &SHORT[..], &list[..]].concat());
+    assert_eq!(report["errors"], 0, "{report}");
+    let asked: Vec<(&str, u64)> = points(&report)
+        .iter()
+        .filter_map(|point| {
+            Some((
+                point["workload"].as_str()?,
+                point["request_bytes"].as_u64()?,
+            ))
+        })
+        .collect();
+    let (long, short) = (1 << 20, 128 << 10);
+    assert_eq!(
+        asked,
+        [
+            ("random_read", 4096),
+            ("odd_write", long),
+            ("odd_write", short),
+            ("interleaved_write", long),
+            ("interleaved_write", short),
+            ("even_write", long),
+            ("even_write", short),
+        ]
+    );
+}
+
+#[test]
 fn wrong_usage_ends_with_2() {
     let folder = tempfile::tempdir().expect("a folder");
     let engine = Engine::start(folder.path());
@@ -489,6 +640,12 @@ fn wrong_usage_ends_with_2() {
         &["bench", "e0", "--seconds", "0"],
         &["bench", "e0", "--depth", "0"],
         &["bench", "e0", "--pairs", "3"],
+        &["bench", "e0", "--rate", "0"],
+        &["bench", "e0", "--rate", "101%"],
+        &["bench", "e0", "--rate", "fast"],
+        &["bench", "--drive", "mem:1GiB", "--rate", "5"],
+        &["bench", "e0", "--client-core", "-1"],
+        &["bench", "e0", "--client-core", "none"],
     ] {
         assert_eq!(engine.command(wrong).status.code(), Some(2), "{wrong:?}");
     }

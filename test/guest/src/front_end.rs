@@ -146,6 +146,31 @@ impl FrontEnd {
         })
     }
 
+    /// The process that listens, as the kernel knows it (SO_PEERCRED); none when it is not to be
+    /// seen from here.
+    #[must_use]
+    pub fn peer_process(&self) -> Option<u32> {
+        let mut peer = libc::ucred {
+            pid: 0,
+            uid: 0,
+            gid: 0,
+        };
+        let mut length = libc::socklen_t::try_from(size_of::<libc::ucred>()).ok()?;
+        // SAFETY: the kernel writes at most `length` bytes to `peer`, whose fields may hold any
+        // number.
+        let status = unsafe {
+            libc::getsockopt(
+                self.stream.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERCRED,
+                (&raw mut peer).cast(),
+                &raw mut length,
+            )
+        };
+        let process = u32::try_from(peer.pid).ok().filter(|_| status == 0)?;
+        (process > 0).then_some(process)
+    }
+
     /// Sends anything at all.
     ///
     /// # Errors

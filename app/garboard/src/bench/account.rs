@@ -1,11 +1,12 @@
 //! What the engine spent on a measurement: the difference of its counters.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use control::view::{DriveView, IoCounters, StatusView};
 
 use super::load::Measured;
-use super::report::{Cost, DriveShare};
+use super::report::{Cost, DriveShare, Processors};
 use crate::expect::float;
 
 /// A drive is far slower than the others when its requests take this many times as long as those
@@ -70,16 +71,89 @@ fn sum(metrics: &str, name: &str, label: Option<(&str, &str)>) -> u64 {
     metrics.lines().filter_map(value).sum()
 }
 
-/// What was spent between two looks on what the client asked.
-pub(super) fn cost(before: &Counted, after: &Counted, took: f64, measured: &Measured) -> Cost {
-    let drives = shares(before, after);
+/// What was spent on a measurement, with its warm-up.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Spent {
+    pub(super) seconds: f64,
+    /// None when there is no engine to ask.
+    pub(super) counted: Option<Counted>,
+    /// Of the processes behind the sockets; none when they cannot be seen.
+    pub(super) processors: Option<Duration>,
+}
+
+impl Spent {
+    /// Takes over what was spent on another measurement of the same.
+    pub(super) fn add(&mut self, other: &Spent) {
+        self.seconds += other.seconds;
+        self.counted = match (self.counted.take(), &other.counted) {
+            (Some(own), Some(more)) => Some(own.with(more)),
+            _ => None,
+        };
+        let both = self.processors.zip(other.processors);
+        self.processors = both.map(|(own, more)| own + more);
+    }
+}
+
+impl Counted {
+    /// What was counted since `before`.
+    pub(super) fn since(&self, before: &Counted) -> Counted {
+        self.joined(before, u64::saturating_sub)
+    }
+
+    /// Both together.
+    fn with(&self, other: &Counted) -> Counted {
+        self.joined(other, u64::saturating_add)
+    }
+
+    fn joined(&self, other: &Counted, join: fn(u64, u64) -> u64) -> Counted {
+        let of_drive = |(name, own): (&String, &IoCounters)| {
+            let theirs = other.drives.get(name).copied().unwrap_or_default();
+            (name.clone(), both(own, &theirs, join))
+        };
+        Counted {
+            busy_us: join(self.busy_us, other.busy_us),
+            system_calls: join(self.system_calls, other.system_calls),
+            messages: join(self.messages, other.messages),
+            copied_bytes: join(self.copied_bytes, other.copied_bytes),
+            drives: self.drives.iter().map(of_drive).collect(),
+        }
+    }
+}
+
+fn both(own: &IoCounters, other: &IoCounters, join: fn(u64, u64) -> u64) -> IoCounters {
+    IoCounters {
+        reads_total: join(own.reads_total, other.reads_total),
+        writes_total: join(own.writes_total, other.writes_total),
+        flushes_total: join(own.flushes_total, other.flushes_total),
+        read_bytes_total: join(own.read_bytes_total, other.read_bytes_total),
+        written_bytes_total: join(own.written_bytes_total, other.written_bytes_total),
+        read_time_us_total: join(own.read_time_us_total, other.read_time_us_total),
+        write_time_us_total: join(own.write_time_us_total, other.write_time_us_total),
+        errors_total: join(own.errors_total, other.errors_total),
+    }
+}
+
+/// What the processes behind the sockets spent on what the client asked; none when they cannot be
+/// seen.
+pub(super) fn processors(spent: &Spent, measured: &Measured) -> Option<Processors> {
+    let time = spent.processors?.as_secs_f64();
+    Some(Processors {
+        cores_used: time / spent.seconds.max(1e-9),
+        core_us_per_request: time * 1e6 / float(measured.all_requests.max(1)),
+    })
+}
+
+/// What an engine spent on what the client asked; none when there is none to ask.
+pub(super) fn cost(spent: &Spent, measured: &Measured) -> Option<Cost> {
+    let counted = spent.counted.as_ref()?;
+    let drives = shares(counted);
     let requests = float(measured.all_requests.max(1));
     let bytes = float(measured.all_bytes.max(1));
-    let more = |of: fn(&Counted) -> u64| float(of(after).saturating_sub(of(before)));
+    let more = |of: fn(&Counted) -> u64| float(of(counted));
     let all = |of: fn(&DriveShare) -> u64| float(drives.iter().map(of).sum());
     let busy_us = more(|counted| counted.busy_us);
-    Cost {
-        cores_used: busy_us / 1e6 / took.max(1e-9),
+    Some(Cost {
+        cores_used: busy_us / 1e6 / spent.seconds.max(1e-9),
         core_us_per_request: busy_us / requests,
         drive_requests_per_request: all(|drive| drive.reads + drive.writes) / requests,
         drive_flushes_per_request: more(|counted| {
@@ -92,22 +166,20 @@ pub(super) fn cost(before: &Counted, after: &Counted, took: f64, measured: &Meas
         messages_per_request: more(|counted| counted.messages) / requests,
         system_calls_per_request: more(|counted| counted.system_calls) / requests,
         drives,
-    }
+    })
 }
 
-fn shares(before: &Counted, after: &Counted) -> Vec<DriveShare> {
+fn shares(counted: &Counted) -> Vec<DriveShare> {
     let mut shares: Vec<DriveShare> = Vec::new();
-    for (name, now) in &after.drives {
-        let then = before.drives.get(name).copied().unwrap_or_default();
-        let more = |of: fn(&IoCounters) -> u64| of(now).saturating_sub(of(&then));
-        let (reads, writes) = (more(|c| c.reads_total), more(|c| c.writes_total));
-        let time_us = more(|c| c.read_time_us_total) + more(|c| c.write_time_us_total);
+    for (name, counters) in &counted.drives {
+        let (reads, writes) = (counters.reads_total, counters.writes_total);
+        let time_us = counters.read_time_us_total + counters.write_time_us_total;
         shares.push(DriveShare {
             drive: name.clone(),
             reads,
             writes,
-            read_bytes: more(|c| c.read_bytes_total),
-            written_bytes: more(|c| c.written_bytes_total),
+            read_bytes: counters.read_bytes_total,
+            written_bytes: counters.written_bytes_total,
             latency_us_mean: float(time_us) / float((reads + writes).max(1)),
             outlier: false,
         });
@@ -173,12 +245,13 @@ garboard_plain_total 9
         let mut measured = Measured::nothing();
         measured.all_requests = 400;
         measured.all_bytes = 400 * 4096;
-        let cost = cost(
-            &counted([0; 4]),
-            &counted([20_000, 21_000, 30_000, 20_500]),
-            2.0,
-            &measured,
-        );
+        let after = counted([20_000, 21_000, 30_000, 20_500]);
+        let spent = Spent {
+            seconds: 2.0,
+            counted: Some(after.since(&counted([0; 4]))),
+            processors: Some(Duration::from_secs(1)),
+        };
+        let cost = cost(&spent, &measured).expect("counted");
         let slow: Vec<bool> = cost.drives.iter().map(|drive| drive.outlier).collect();
         assert_eq!(slow, [false, false, true, false]);
         assert!((cost.cores_used - 0.25).abs() < 1e-9);

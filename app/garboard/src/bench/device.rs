@@ -129,11 +129,12 @@ pub(super) struct Device {
     memory: Arc<Memory>,
 }
 
-/// Asks a device what it is, and leaves again.
-pub(super) fn look(socket: &Path) -> io::Result<Facts> {
+/// Asks a device what it is and which process has it, and leaves again.
+pub(super) fn look(socket: &Path) -> io::Result<(Facts, Option<u32>)> {
     let mut front_end = FrontEnd::connect(socket)?;
     let (features, chosen) = front_end.negotiate(WANTED, PROTOCOL)?;
-    facts(&front_end, features, chosen).map(|(facts, _)| facts)
+    let (facts, _) = facts(&front_end, features, chosen)?;
+    Ok((facts, front_end.peer_process()))
 }
 
 /// The facts, and the longest segment.

@@ -1,21 +1,27 @@
 //! The export layer: one or several vhost-user-blk devices under load, one point after the other.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use control::{Answer, EngineError, ErrorKind};
 use units::{Clock, MonotonicClock, bytes_u64};
 
+use super::account::Spent;
 use super::load::{self, Limit, Measured, Run, Target};
+use super::pairs::{Against, Pair};
 use super::pattern::{Order, With};
-use super::report::{Against, Figures, Pair};
+use super::rate::{Asked, AtRate, Rate};
+use super::report::Figures;
 use super::theory::Basis;
 use super::verify::Book;
 use super::workloads::{MIB, work};
 use super::{
-    Behind, Onlooker, Point, PointReport, Report, State, Wishes, account, device, invalid, median,
+    Behind, Onlooker, Point, PointReport, Report, State, Wishes, account, device, invalid, peer,
     report,
 };
+use crate::expect::float;
 
 /// Requests of the pass that writes everything, and of the one that reads it again.
 const PASS_BYTES: u64 = MIB;
@@ -34,8 +40,11 @@ const VERIFY_IN_FLIGHT_BYTES: u64 = 256 * MIB;
 /// When a back-end cannot be used from the start.
 pub(crate) fn run(wishes: &Wishes, behind: Behind, onlooker: &mut dyn Onlooker) -> Answer<Report> {
     let mut found: Option<device::Facts> = None;
+    let mut processes = Vec::new();
     for socket in wishes.sockets.iter().chain(&wishes.against) {
-        let facts = device::look(socket).map_err(|error| of_io(socket, &error))?;
+        let looked = device::look(socket);
+        let (facts, process) = looked.map_err(|error| of_io(socket, &error))?;
+        processes.push(process);
         if facts.is_read_only() && wishes.writes() {
             let object = format!("device {}", socket.display());
             return Err(
@@ -56,7 +65,13 @@ pub(crate) fn run(wishes: &Wishes, behind: Behind, onlooker: &mut dyn Onlooker) 
             "--verify keeps a version of each block; give --range of at most 64GiB",
         ));
     }
+    let (ours, theirs) = processes.split_at(wishes.sockets.len());
+    let (ours, theirs) = (known(ours), known(theirs));
+    let (client_cpu, place) = peer::place(wishes.client, &[&ours[..], &theirs].concat())?;
     let mut bench = Bench::new(wishes, &behind, range);
+    bench.report.client_cpu = client_cpu;
+    bench.report.note(place);
+    (bench.ours, bench.theirs) = (ours, theirs);
     bench.report.size_bytes = facts.size_bytes;
     bench.report.queues = facts.queues;
     bench.stripe = facts.optimal_bytes;
@@ -66,6 +81,12 @@ pub(crate) fn run(wishes: &Wishes, behind: Behind, onlooker: &mut dyn Onlooker) 
         bench.report.ended_early = Some(error.to_string());
     }
     Ok(bench.report)
+}
+
+/// The processes behind sockets, each once; none when one of them is not known.
+fn known(found: &[Option<u32>]) -> Vec<u32> {
+    let all: Option<BTreeSet<u32>> = found.iter().copied().collect();
+    all.unwrap_or_default().into_iter().collect()
 }
 
 fn of_io(socket: &Path, error: &io::Error) -> EngineError {
@@ -80,6 +101,9 @@ struct Bench<'a> {
     report: Report,
     stripe: u64,
     can_flush: bool,
+    /// The processes behind our own sockets and behind the rival's; none when they are not known.
+    ours: Vec<u32>,
+    theirs: Vec<u32>,
     /// By socket; empty when nothing is verified.
     books: Vec<Book>,
     state: State,
@@ -105,6 +129,8 @@ impl<'a> Bench<'a> {
             report,
             stripe: 0,
             can_flush: false,
+            ours: Vec::new(),
+            theirs: Vec::new(),
             books,
             state: State::AsFound,
         };
@@ -167,7 +193,7 @@ impl<'a> Bench<'a> {
 
     fn all_points(&mut self, onlooker: &mut dyn Onlooker) -> Answer<()> {
         for point in self.wishes.points(self.stripe) {
-            let text = format!("{} {}x{}", point.name, point.jobs, point.depth);
+            let text = point.text();
             if let Some(why) = self.obstacle(&point) {
                 if self.state == self.wishes.states[0] {
                     self.report.skipped.push(format!("{text}: {why}"));
@@ -195,6 +221,7 @@ impl<'a> Bench<'a> {
             depth: PASS_DEPTH,
             range: self.report.range_bytes,
             limit: Limit::Requests(self.report.range_bytes / PASS_BYTES),
+            rate: None,
         };
         self.measure(true, &run).map(|_| ())
     }
@@ -223,6 +250,9 @@ impl<'a> Bench<'a> {
         if !self.books.is_empty() && in_flight > VERIFY_IN_FLIGHT_BYTES.min(range / 2) {
             return Some("too many bytes in flight to compare each".to_owned());
         }
+        if matches!(point.work.with, With::Burst(_)) && point.rate.is_some() {
+            return Some("a burst has no rate".to_owned());
+        }
         if point.work.with == With::Flush && !self.can_flush {
             return Some("the device offers no flush".to_owned());
         }
@@ -236,19 +266,18 @@ impl<'a> Bench<'a> {
             depth: point.depth,
             range: self.report.range_bytes,
             limit: Limit::Time(self.wishes.time),
+            rate: None,
         };
-        let (before, begun) = (onlooker.counted(), MonotonicClock.now());
-        let (measured, against) = match &self.wishes.against {
-            None => (self.measure(true, &run)?, None),
-            Some(_) => self.pairs(&run)?,
+        let load = (&run, point.rate);
+        let (taken, against) = match &self.wishes.against {
+            None => (self.take(true, load, onlooker)?, None),
+            Some(_) => self.pairs(load, onlooker)?,
         };
-        let took = MonotonicClock.now().since(begun);
-        let counted = before.zip(onlooker.counted());
-        let counted = counted.filter(|_| against.is_none());
-        let cost = counted
-            .map(|(before, after)| account::cost(&before, &after, took.as_secs_f64(), &measured));
+        let Taken { measured, spent } = taken;
+        let cost = account::cost(&spent, &measured);
         let devices = self.wishes.sockets.len();
-        let basis = self.basis.as_ref();
+        // A load at a given rate asks for less than could be had.
+        let basis = self.basis.as_ref().filter(|_| point.rate.is_none());
         let theoretical = basis.and_then(|basis| basis.of_point(point, devices));
         let report = PointReport::new(point, &measured, theoretical);
         self.report.points.push(PointReport {
@@ -256,10 +285,54 @@ impl<'a> Bench<'a> {
             cores_used: cost.as_ref().map(|cost| cost.cores_used),
             window_error_percent: report.window_error_percent * super::float_of(devices),
             cost,
+            processors: account::processors(&spent, &measured),
             against,
             ..report
         });
         Ok(())
+    }
+
+    /// One measurement of our own devices or of the rival, with what it cost there; at a part of
+    /// the peak, the peak is found first, and costs nothing.
+    fn take(
+        &mut self,
+        own: bool,
+        (run, rate): (&Run, Option<Rate>),
+        onlooker: &mut dyn Onlooker,
+    ) -> Answer<Taken> {
+        let mut run = *run;
+        let mut asked = Asked::default();
+        if let Some(rate) = rate {
+            if let Rate::OfPeak(_) = rate {
+                let peak = self.measure(own, &run)?;
+                asked.peak_requests = float(peak.requests);
+                asked.peak_seconds = peak.seconds;
+            }
+            let peak = asked.peak_requests / asked.peak_seconds.max(1e-9);
+            run.rate = Some(rate.per_second(Duration::from_secs_f64(peak).as_secs()));
+        }
+        let processes = if own { &self.ours } else { &self.theirs };
+        let processes = processes.clone();
+        let mut counted = || if own { onlooker.counted() } else { None };
+        let (before, begun) = (counted(), MonotonicClock.now());
+        let time = peer::processor_time(&processes);
+        let mut measured = self.measure(own, &run)?;
+        let after = peer::processor_time(&processes);
+        let took = MonotonicClock.now().since(begun);
+        let spent = Spent {
+            seconds: took.as_secs_f64(),
+            counted: before
+                .zip(counted())
+                .map(|(before, now)| now.since(&before)),
+            processors: time
+                .zip(after)
+                .map(|(before, now)| now.saturating_sub(before)),
+        };
+        if let Some(per_second) = run.rate {
+            asked.requests = float(per_second) * measured.seconds;
+            measured.asked = Some(asked);
+        }
+        Ok(Taken { measured, spent })
     }
 
     /// Loads our own devices, or the rival.
@@ -287,39 +360,53 @@ impl<'a> Bench<'a> {
     }
 
     /// Measures both in turn; the first of a pair is the other one each time.
-    fn pairs(&mut self, run: &Run) -> Answer<(Measured, Option<Against>)> {
-        let mut all: [Option<Measured>; 2] = [None, None];
+    fn pairs(
+        &mut self,
+        load: (&Run, Option<Rate>),
+        onlooker: &mut dyn Onlooker,
+    ) -> Answer<(Taken, Option<Against>)> {
+        let mut all: [Option<Taken>; 2] = [None, None];
         let mut pairs = Vec::new();
         for number in 0..self.wishes.pairs {
-            let mut rates = [0.0; 2];
             let order = if number % 2 == 0 { [0, 1] } else { [1, 0] };
+            let mut found = [None, None];
             for which in order {
-                let measured = self.measure(which == 0, run)?;
-                rates[which] = Figures::of(&measured).iops;
+                let taken = self.take(which == 0, load, onlooker)?;
+                found[which] = Some(Figures::of(&taken.measured));
                 all[which] = Some(match all[which].take() {
-                    None => measured,
-                    Some(before) => joined(before, &measured),
+                    None => taken,
+                    Some(before) => before.joined(&taken),
                 });
             }
-            pairs.push(Pair {
-                ours_iops: rates[0],
-                theirs_iops: rates[1],
-                ratio: rates[0] / rates[1].max(1e-9),
-            });
+            if let [Some(ours), Some(theirs)] = &found {
+                pairs.push(Pair::of(ours, theirs));
+            }
         }
         let [Some(own), Some(rival)] = all else {
             return Err(invalid("no pair was measured"));
         };
-        let mut ratios: Vec<f64> = pairs.iter().map(|pair| pair.ratio).collect();
-        ratios.sort_by(f64::total_cmp);
         let against = Against {
-            theirs: Figures::of(&rival),
-            ratio_median: median(&ratios),
-            ratio_min: ratios[0],
-            ratio_max: ratios[ratios.len() - 1],
-            pairs,
+            theirs_rate: AtRate::of(&rival.measured),
+            theirs_processors: account::processors(&rival.spent, &rival.measured),
+            ..Against::of(pairs, Figures::of(&rival.measured))
         };
         Ok((own, Some(against)))
+    }
+}
+
+/// A measurement with what it cost.
+struct Taken {
+    measured: Measured,
+    spent: Spent,
+}
+
+impl Taken {
+    /// Two measurements of the same thing, one after the other, as one.
+    fn joined(mut self, other: &Taken) -> Taken {
+        self.measured.seconds += other.measured.seconds;
+        self.measured.add(&other.measured);
+        self.spent.add(&other.spent);
+        self
     }
 }
 
@@ -351,17 +438,29 @@ fn assumptions(wishes: &Wishes) -> Vec<String> {
     });
     if wishes.against.is_some() {
         assumptions.push(
-            "the rival is measured by the same client, in turn; nothing is known of the cores \
-             and redundancy it uses"
+            "the rival is measured by the same client, in turn; nothing is known of its \
+             redundancy, and of its cost only the time that its process spends"
+                .to_owned(),
+        );
+    }
+    if !wishes.rates.is_empty() {
+        assumptions.push(
+            "at a given rate requests are due evenly, whether or not earlier ones were answered, \
+             and latencies count from when a request was due; no more than jobs x depth are in \
+             flight, the others wait and grow old; the client never sleeps"
+                .to_owned(),
+        );
+    }
+    if wishes
+        .rates
+        .iter()
+        .any(|rate| matches!(rate, Rate::OfPeak(_)))
+    {
+        assumptions.push(
+            "the peak is what was answered right before with all jobs x depth in flight, \
+             of each side and in each pair its own"
                 .to_owned(),
         );
     }
     assumptions
-}
-
-/// Two measurements of the same thing, one after the other, as one.
-fn joined(mut one: Measured, other: &Measured) -> Measured {
-    one.seconds += other.seconds;
-    one.add(other);
-    one
 }

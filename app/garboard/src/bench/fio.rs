@@ -249,6 +249,7 @@ mod tests {
             depth: 4,
             range: 1 << 20,
             limit: Limit::Time(Duration::from_secs(1)),
+            rate: None,
         }
     }
 

@@ -10,6 +10,7 @@ use super::bursts::{Burst, BurstTimes};
 use super::device::{Device, Kind, Request, Room};
 use super::histogram::Histogram;
 use super::pattern::{Pattern, With, Work};
+use super::rate::{self, Asked, Schedule};
 use super::verify::Book;
 
 /// Longest silence that is taken for a slow device and not for a dead one.
@@ -30,6 +31,9 @@ pub(super) struct Run {
     /// Bytes of the device that are used, from its start.
     pub(super) range: u64,
     pub(super) limit: Limit,
+    /// Requests per second of all devices together, which are sent when they are due; none: as
+    /// soon as there is a free slot.
+    pub(super) rate: Option<u64>,
 }
 
 /// When a measurement ends.
@@ -53,6 +57,10 @@ pub(super) struct Measured {
     pub(super) latency: Histogram,
     /// Of a load of bursts.
     pub(super) bursts: Option<BurstTimes>,
+    /// Of a load at a given rate.
+    pub(super) asked: Option<Asked>,
+    /// Requests that were due before the end and never sent.
+    pub(super) unsent: u64,
     /// Requests that failed, and blocks that held something else than was written.
     pub(super) errors: u64,
     pub(super) first_error: Option<String>,
@@ -69,6 +77,8 @@ impl Measured {
             all_bytes: 0,
             latency: Histogram::new(),
             bursts: None,
+            asked: None,
+            unsent: 0,
             errors: 0,
             first_error: None,
             verified_bytes: 0,
@@ -86,6 +96,11 @@ impl Measured {
             (Some(own), Some(theirs)) => own.add(theirs),
             (own, theirs) => *own = own.take().or_else(|| theirs.clone()),
         }
+        match (&mut self.asked, other.asked) {
+            (Some(own), Some(theirs)) => own.add(theirs),
+            (own, theirs) => *own = own.or(theirs),
+        }
+        self.unsent += other.unsent;
         self.errors += other.errors;
         if self.first_error.is_none() {
             self.first_error.clone_from(&other.first_error);
@@ -110,7 +125,8 @@ pub(super) struct Target<'a> {
 #[derive(Clone, Copy, Debug)]
 struct Flying {
     request: Request,
-    /// When the first of it was submitted: a flush counts from its write on.
+    /// When the first of it was submitted, or due where a rate is given: a flush counts from its
+    /// write on.
     begun: Instant,
 }
 
@@ -179,8 +195,17 @@ pub(super) fn measure_lanes<L: Lane>(
     for ((lane, book), seed) in lanes.into_iter().zip(0..) {
         workers.push(Worker::new(lane, order, book, seed));
     }
-    let seconds = run(&mut workers, Times::new(order.limit))?;
+    let times = Times::new(order.limit);
+    if let Some(per_second) = order.rate {
+        let count = workers.len();
+        for (number, worker) in workers.iter_mut().enumerate() {
+            let own = rate::share(per_second, number, count);
+            worker.schedule = Some(Schedule::new(times.begun, own));
+        }
+    }
+    let seconds = run(&mut workers, times)?;
     let done = workers.into_iter().map(|mut worker| {
+        worker.count_unsent(&times);
         let of_bursts = worker.measured.bursts.as_ref().map(BurstTimes::seconds);
         worker.measured.seconds = of_bursts.unwrap_or(seconds);
         (worker.device, worker.measured)
@@ -191,6 +216,8 @@ pub(super) fn measure_lanes<L: Lane>(
 /// When answers count.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
+    /// Before it warmed up.
+    begun: Instant,
     pub(super) from: Instant,
     /// None: until so many requests were made.
     pub(super) until: Option<Instant>,
@@ -203,11 +230,13 @@ impl Times {
             Limit::Time(time) => {
                 let warm = (time / 10).clamp(WARM_UP.0, WARM_UP.1);
                 Times {
+                    begun: now,
                     from: now + warm,
                     until: Some(now + warm + time),
                 }
             }
             Limit::Requests(_) => Times {
+                begun: now,
                 from: now,
                 until: None,
             },
@@ -239,6 +268,14 @@ fn run<L: Lane>(workers: &mut [Worker<'_, L>], times: Times) -> Result<f64, (usi
             last_answer = now;
             continue;
         }
+        if workers.iter().any(|worker| worker.schedule.is_some()) {
+            // The next request has its moment, which sleeping would miss; nobody answers while
+            // nothing is asked.
+            if workers.iter().all(|worker| !worker.is_busy()) {
+                last_answer = now;
+                continue;
+            }
+        }
         let silence = now.since(last_answer);
         let [first, others @ ..] = &mut *workers else {
             unreachable!("nobody would be at work");
@@ -248,7 +285,7 @@ fn run<L: Lane>(workers: &mut [Worker<'_, L>], times: Times) -> Result<f64, (usi
             return Err((0, io::Error::new(io::ErrorKind::TimedOut, text)));
         }
         // Several cannot be waited for at once: they are polled all the time.
-        if silence > POLL && others.is_empty() {
+        if silence > POLL && others.is_empty() && first.schedule.is_none() {
             let waited = first.device.wait(SLEEP);
             waited.map_err(|error| (0, error))?;
         }
@@ -263,6 +300,8 @@ struct Worker<'a, L> {
     book: Option<&'a mut Book>,
     pattern: Pattern,
     burst: Option<Burst>,
+    /// Where a rate is given.
+    schedule: Option<Schedule>,
     /// By slot; slot s belongs to job s mod jobs.
     flying: Vec<Option<Flying>>,
     free: Vec<usize>,
@@ -286,6 +325,7 @@ impl<'a, L: Lane> Worker<'a, L> {
             book,
             pattern: Pattern::new(order.work, order.jobs, order.range, seed),
             burst,
+            schedule: None,
             flying: vec![None; slots],
             free: (0..slots).rev().collect(),
             submitted: 0,
@@ -307,8 +347,15 @@ impl<'a, L: Lane> Worker<'a, L> {
             self.take(slot, status, times);
             answered += 1;
         }
-        let busy = self.free.len() < self.flying.len();
-        Ok((answered, busy || !self.is_over(times, MonotonicClock.now())))
+        Ok((
+            answered,
+            self.is_busy() || !self.is_over(times, MonotonicClock.now()),
+        ))
+    }
+
+    /// Whether an answer is to come.
+    fn is_busy(&self) -> bool {
+        self.free.len() < self.flying.len()
     }
 
     /// Whether nothing more is to be submitted.
@@ -336,6 +383,13 @@ impl<'a, L: Lane> Worker<'a, L> {
             if self.is_over(times, now) {
                 return;
             }
+            let begun = match &self.schedule {
+                None => now,
+                Some(schedule) => match schedule.due(now) {
+                    Some(due) => due,
+                    None => return,
+                },
+            };
             let slot = self.free.pop().expect("counted");
             let Some(request) = self.choose(slot % self.order.jobs) else {
                 // Others work on those blocks, or the job has no more to do: later.
@@ -349,7 +403,10 @@ impl<'a, L: Lane> Worker<'a, L> {
                 }
             }
             self.submitted += 1;
-            self.start(slot, request, now);
+            if let Some(schedule) = &mut self.schedule {
+                schedule.took();
+            }
+            self.start(slot, request, begun);
         }
     }
 
@@ -408,10 +465,25 @@ impl<'a, L: Lane> Worker<'a, L> {
             _ => times.counts(now),
         };
         if counts && status == 0 {
-            let latency = u64::try_from(now.since(flying.begun).as_nanos()).unwrap_or(u64::MAX);
             self.measured.requests += 1;
             self.measured.bytes += bytes;
+        }
+        // At a given rate all that was due within the time has its latency counted, also when
+        // it was answered later: those are the slow ones.
+        let times_it = match self.schedule {
+            None => counts,
+            Some(_) => times.counts(flying.begun),
+        };
+        if times_it && status == 0 {
+            let latency = u64::try_from(now.since(flying.begun).as_nanos()).unwrap_or(u64::MAX);
             self.measured.latency.add(latency);
+        }
+    }
+
+    /// Counts what was due before the end and never sent.
+    fn count_unsent(&mut self, times: &Times) {
+        if let (Some(schedule), Some(end)) = (&self.schedule, times.until) {
+            self.measured.unsent = schedule.overdue(end, &mut self.measured.latency);
         }
     }
 

@@ -220,13 +220,14 @@ impl Bench<'_> {
                 depth: PASS_DEPTH,
                 range,
                 limit: Limit::Requests(range / MIB),
+                rate: None,
             };
             self.own(&run)?;
         }
         let stripe = self.array.as_ref();
         let stripe = stripe.map_or(0, |(geometry, _)| geometry.stripe_bytes());
         for point in self.wishes.points(stripe) {
-            let text = format!("{} {}x{}", point.name, point.jobs, point.depth);
+            let text = point.text();
             if let Some(why) = self.obstacle(&point) {
                 self.report.skipped.push(format!("{text}: {why}"));
                 continue;
@@ -265,6 +266,7 @@ impl Bench<'_> {
             depth: point.depth,
             range: self.report.range_bytes,
             limit: Limit::Time(self.wishes.time),
+            rate: None,
         };
         let each = match (self.raw.by, &self.array) {
             (Loader::Fio, None) => fio::run(self.raw, &run, self.wishes.time)?,

@@ -9,6 +9,8 @@ use serde::Serialize;
 use super::Point;
 use super::bursts::BurstTimes;
 use super::load::Measured;
+use super::pairs::Against;
+use super::rate::{AtRate, Rate};
 use super::theory::Theory;
 use crate::expect::{Unit, float};
 
@@ -27,6 +29,8 @@ pub(crate) struct Report {
     /// Names of the drives that were measured by themselves; none of other layers.
     pub(crate) drives: Vec<String>,
     pub(crate) against: Option<PathBuf>,
+    /// The CPU that the client was pinned to; none where it was not.
+    pub(crate) client_cpu: Option<usize>,
     pub(crate) size_bytes: u64,
     pub(crate) range_bytes: u64,
     pub(crate) queues: usize,
@@ -74,6 +78,7 @@ impl Report {
             sockets: Vec::new(),
             drives: Vec::new(),
             against: None,
+            client_cpu: None,
             size_bytes: 0,
             range_bytes: 0,
             queues: 0,
@@ -119,10 +124,17 @@ pub(crate) struct PointReport {
     /// requests in flight, in percent.
     pub(crate) window_error_percent: f64,
     /// Reactors that were busy, on average over the measurement with its warm-up; none when there
-    /// is no engine to ask, or a rival was measured in between.
+    /// is no engine to ask.
     pub(crate) cores_used: Option<f64>,
     /// What the engine spent; none as for `cores_used`.
     pub(crate) cost: Option<Cost>,
+    /// What the processes behind the sockets spent, work or not; none when they cannot be seen.
+    pub(crate) processors: Option<Processors>,
+    /// Of a load at a given rate.
+    pub(crate) rate: Option<AtRate>,
+    /// What was asked for, of such a load.
+    #[serde(skip)]
+    pub(crate) rate_text: Option<String>,
     pub(crate) against: Option<Against>,
     /// Drive by drive, where drives were measured by themselves.
     pub(crate) drives: Option<Vec<DriveRate>>,
@@ -171,6 +183,9 @@ impl PointReport {
             bursts,
             cores_used: None,
             cost: None,
+            processors: None,
+            rate: AtRate::of(measured),
+            rate_text: point.rate.map(Rate::text),
             against: None,
             drives: None,
         }
@@ -184,12 +199,16 @@ impl PointReport {
         }
     }
 
-    /// Its name with the state of the array.
+    /// Its name with the rate that was asked for and the state of the array.
     pub(crate) fn title(&self) -> String {
+        let mut title = self.workload.to_owned();
+        if let Some(rate) = &self.rate_text {
+            title = format!("{title} {rate}");
+        }
         if self.state == super::State::AsFound.word() {
-            self.workload.to_owned()
+            title
         } else {
-            format!("{}, {}", self.workload, self.state)
+            format!("{title}, {}", self.state)
         }
     }
 }
@@ -240,6 +259,14 @@ pub(crate) struct Cost {
     pub(crate) drives: Vec<DriveShare>,
 }
 
+/// What processes spent, as the kernel counts it (in steps of a tick, mostly 10 ms): all of their
+/// threads, also what they polled for in vain.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Processors {
+    pub(crate) cores_used: f64,
+    pub(crate) core_us_per_request: f64,
+}
+
 /// What a drive did meanwhile.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct DriveShare {
@@ -266,25 +293,6 @@ pub(crate) struct Figures {
     pub(crate) requests: u64,
     pub(crate) errors: u64,
     pub(crate) verified_bytes: u64,
-}
-
-/// How a rival did, pair by pair.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Against {
-    pub(crate) theirs: Figures,
-    pub(crate) pairs: Vec<Pair>,
-    pub(crate) ratio_median: f64,
-    pub(crate) ratio_min: f64,
-    pub(crate) ratio_max: f64,
-}
-
-/// One measurement of each, one right after the other.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Pair {
-    pub(crate) ours_iops: f64,
-    pub(crate) theirs_iops: f64,
-    /// Ours of theirs.
-    pub(crate) ratio: f64,
 }
 
 impl Figures {

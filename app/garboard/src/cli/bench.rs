@@ -17,7 +17,7 @@ use units::Size;
 use self::drives::Drives;
 use self::watch::Watch;
 use super::{Yes, export};
-use crate::bench::{self, Behind, Report, State, WORKLOADS, Wishes, Workload};
+use crate::bench::{self, Behind, ClientCore, Rate, Report, State, WORKLOADS, Wishes, Workload};
 use crate::output::{self, Output};
 use crate::session::{Question, Session};
 
@@ -54,9 +54,23 @@ pub(super) struct Bench {
     #[arg(long, value_name = "LIST", value_delimiter = ',',
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     depth: Vec<u16>,
-    /// Lengths of the requests of sequential workloads, instead of their own: 1024KiB,1472KiB
+    /// Lengths of the requests of workloads that go on one after the other, also at odd offsets,
+    /// instead of their own: 1024KiB,1472KiB
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = length)]
     length: Vec<u64>,
+    /// Send requests when they are due instead of as soon as others are answered: so many per
+    /// second, or a part of the peak that is found first: 50000, 200k, 80%; at most jobs x depth
+    /// are in flight. Latencies count from when a request should have been sent, so that a server
+    /// that stalls pays for all that it kept waiting (no coordinated omission)
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = str::parse::<Rate>,
+          conflicts_with_all = ["drive", "members", "fio_jobs"])]
+    rate: Vec<Rate>,
+    /// The CPU that the client's thread is pinned to; free: one that no thread of the servers is
+    /// pinned to, if there is one; any: none
+    #[arg(long, value_name = "CPU|free|any", default_value = "free",
+          value_parser = str::parse::<ClientCore>,
+          conflicts_with_all = ["drive", "members"])]
+    client_core: ClientCore,
     #[command(flatten)]
     how: How,
     #[command(flatten)]
@@ -252,6 +266,8 @@ impl Bench {
             jobs: numbers(&self.jobs),
             depths: numbers(&self.depth),
             lengths: self.length.clone(),
+            rates: self.rate.clone(),
+            client: self.client_core,
             time: self.how.seconds,
             range: self.how.range.map(|range| range.0),
             verify: self.how.verify,

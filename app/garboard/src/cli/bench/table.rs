@@ -1,6 +1,6 @@
 //! The report as a table for people.
 
-use crate::bench::{Figures, PointReport, Report};
+use crate::bench::{Against, Figures, Mode, PointReport, Processors, Report, Spread};
 use crate::expect::Unit;
 use crate::output::{self, amount, micros};
 
@@ -110,21 +110,104 @@ fn details(point: &PointReport) -> Vec<String> {
             amount(most, "IOPS"),
         ));
     }
+    lines.extend(rate(point).map(|text| format!("{name}: {text}")));
     if let Some(against) = &point.against {
-        lines.push(format!(
-            "{name}: {:.2} x the rival (median of {} pairs, {:.2} to {:.2}); theirs {}, p50 {}, \
-             p99 {}, p99.9 {}",
+        let rival = rival(point, against);
+        lines.extend(rival.map(|text| format!("{name}: {text}")));
+    }
+    if let Some(own) = &point.processors {
+        let theirs = point.against.as_ref();
+        let theirs = theirs.and_then(|against| against.theirs_processors.as_ref());
+        let theirs = theirs.map(|theirs| format!("; theirs {}", processors(theirs)));
+        let (own, theirs) = (processors(own), theirs.unwrap_or_default());
+        lines.push(format!("{name}: time of processors: {own}{theirs}"));
+    }
+    lines
+}
+
+/// How a load at a given rate went.
+fn rate(point: &PointReport) -> Option<String> {
+    let rate = point.rate.as_ref()?;
+    let asked = amount(rate.asked_iops, "IOPS");
+    let peak = rate.peak_iops.map(|peak| amount(peak, "IOPS"));
+    let peak = peak.map_or(String::new(), |peak| format!(", of a peak of {peak}"));
+    let kept_up = if rate.kept_up {
+        String::new()
+    } else {
+        format!(
+            "; it did not keep up: {} requests were due and not sent when the time was over",
+            rate.unsent
+        )
+    };
+    Some(format!("asked for {asked}{peak}{kept_up}"))
+}
+
+/// Ours beside the rival's.
+fn rival(point: &PointReport, against: &Against) -> impl Iterator<Item = String> {
+    let spread = |ratio: &Spread| {
+        let Spread { median, min, max } = ratio;
+        format!("{median:.2} x ({min:.2} to {max:.2})")
+    };
+    let mut texts = vec![
+        format!(
+            "{:.2} x the rival (median of {} pairs, {:.2} to {:.2}); theirs {}, p50 {}, p99 {}, \
+             p99.9 {}",
             against.ratio_median,
             against.pairs.len(),
             against.ratio_min,
             against.ratio_max,
-            amount(against.theirs.iops, "IOPS"),
+            figure(point, &against.theirs),
             micros(against.theirs.latency_us_p50),
             micros(against.theirs.latency_us_p99),
             micros(against.theirs.latency_us_p999),
-        ));
+        ),
+        format!(
+            "latencies of the rival's: p50 {}, p99 {}, p99.9 {}",
+            spread(&against.latency_p50),
+            spread(&against.latency_p99),
+            spread(&against.latency_p999),
+        ),
+    ];
+    for (who, modes) in [
+        ("ours", &against.ours_modes),
+        ("theirs", &against.theirs_modes),
+    ] {
+        if let [slow, fast] = modes.as_slice() {
+            let (slow, fast) = (mode(point, slow), mode(point, fast));
+            texts.push(format!("{who} in two modes: {slow}, or {fast}"));
+        }
     }
-    lines
+    if let Some(rate) = &against.theirs_rate {
+        let (ours, theirs) = (spread(&against.ours_tail), spread(&against.theirs_tail));
+        let kept_up = if rate.kept_up {
+            ""
+        } else {
+            ", and did not keep up"
+        };
+        texts.push(format!("p99.9 of p50: ours {ours}, theirs {theirs}"));
+        let asked = amount(rate.asked_iops, "IOPS");
+        texts.push(format!("the rival was asked for {asked}{kept_up}"));
+    }
+    texts.into_iter()
+}
+
+fn mode(point: &PointReport, mode: &Mode) -> String {
+    let rate = if point.in_bytes() {
+        let bytes = crate::expect::float(point.request_bytes);
+        amount(mode.iops * bytes, "B/s")
+    } else {
+        amount(mode.iops, "IOPS")
+    };
+    let p50 = micros(mode.latency_us_p50);
+    format!("{rate}, p50 {p50} ({} pairs)", mode.pairs)
+}
+
+fn processors(spent: &Processors) -> String {
+    format!(
+        "{:.2} cores, {} a request",
+        spent.cores_used,
+        micros(spent.core_us_per_request)
+    )
 }
 
 /// A rate in what says more of the point.
