@@ -1,11 +1,12 @@
 //! The report as a page: one file with everything in it, for light and dark screens.
 //!
-//! `svg.rs` has scales and shapes, `rows.rs` and `lines.rs` the two kinds of plots, `cards.rs` what
-//! is plotted. Here is the page around it.
+//! `svg.rs` has scales and shapes, `rows.rs` and `lines.rs` the two kinds of plots, `cards.rs`,
+//! `rivals.rs` and `layers.rs` what is plotted. Here is the page around it.
 
 mod cards;
 mod layers;
 mod lines;
+mod rivals;
 mod rows;
 mod svg;
 
@@ -17,7 +18,7 @@ use crate::output::size;
 
 const STYLE: &str = include_str!("html/style.css");
 
-/// Points that differ only in jobs and depth.
+/// Points that differ only in jobs and depth; those at a given rate are apart.
 type Group<'a> = Vec<&'a PointReport>;
 
 /// The page of one or several layers.
@@ -66,8 +67,7 @@ fn groups(report: &Report) -> Vec<Group<'_>> {
     for point in &report.points {
         let same = groups.iter_mut().find(|group| {
             let first = group[0];
-            (first.workload, first.state, first.request_bytes)
-                == (point.workload, point.state, point.request_bytes)
+            (first.title(), first.request_bytes) == (point.title(), point.request_bytes)
         });
         match same {
             Some(group) => group.push(point),

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::lines::{CLASSES, Line, Lines};
 use super::rows::{Axis, Mark, Row, Rows};
 use super::svg::{Measure, escape};
-use super::{Group, best, layers, rate};
+use super::{Group, best, layers, rate, rivals};
 use crate::bench::{PointReport, Report};
 use crate::output::{or_dash, size};
 
@@ -14,7 +14,7 @@ pub(super) fn title(point: &PointReport) -> String {
     point.title().replace('_', " ")
 }
 
-fn jobs_by_depth(point: &PointReport) -> String {
+pub(super) fn jobs_by_depth(point: &PointReport) -> String {
     format!("{} × {}", point.jobs, point.depth)
 }
 
@@ -46,7 +46,9 @@ pub(super) fn figure(title: &str, about: &str, legend: &[(&str, String)], plot: 
 pub(super) fn overviews(groups: &[Group<'_>]) -> Vec<String> {
     let figures: Vec<String> = [
         efficiency(groups),
-        rival(groups),
+        rivals::rates(groups),
+        rivals::latencies(groups),
+        rivals::pairs(groups),
         drive_bytes(groups),
         drives(groups),
     ]
@@ -103,55 +105,6 @@ fn efficiency(groups: &[Group<'_>]) -> Option<String> {
         "Efficiency",
         "The highest rate of each workload, of what its drives can do at most.",
         &[("tick", "theory".to_owned())],
-        &plot.draw(),
-    ))
-}
-
-/// Ours of theirs, pair by pair.
-fn rival(groups: &[Group<'_>]) -> Option<String> {
-    let row = |point: &&PointReport| {
-        let against = point.against.as_ref()?;
-        let mut marks = vec![Mark::Span(against.ratio_min, against.ratio_max)];
-        marks.extend(against.pairs.iter().map(|pair| Mark::Dot {
-            class: "pair",
-            at: pair.ratio,
-        }));
-        marks.push(Mark::Dot {
-            class: "high",
-            at: against.ratio_median,
-        });
-        Some(Row {
-            name: format!("{} {}", title(point), jobs_by_depth(point)),
-            marks,
-            note: Measure::Times.text(against.ratio_median),
-            hint: format!(
-                "median {:.2} of {} pairs, {:.2} to {:.2}",
-                against.ratio_median,
-                against.pairs.len(),
-                against.ratio_min,
-                against.ratio_max
-            ),
-        })
-    };
-    let rows: Vec<Row> = groups.iter().flatten().filter_map(row).collect();
-    if rows.is_empty() {
-        return None;
-    }
-    let plot = Rows {
-        name: "Requests per second of ours, divided by the rival's".to_owned(),
-        measure: Measure::Times,
-        axis: Axis::Linear,
-        line: Some(1.0),
-        rows,
-    };
-    Some(figure(
-        "Against the rival",
-        "Requests per second, ours divided by theirs; right of the line is faster.",
-        &[
-            ("one", "a pair".to_owned()),
-            ("high", "median".to_owned()),
-            ("tick", "as fast".to_owned()),
-        ],
         &plot.draw(),
     ))
 }
