@@ -501,3 +501,6 @@ impl<'a, L: Lane> Worker<'a, L> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+//! Loads of a pretended device that stalls. Limits leave room for a busy machine.
+
+use std::collections::VecDeque;
+
+use super::super::pattern::Order;
+use super::super::workloads::work;
+use super::*;
+
+/// Answers at once, but nothing at all in one spell of time.
+struct Stalls {
+    begun: Instant,
+    spell: (Duration, Duration),
+    taken: VecDeque<usize>,
+}
+
+impl Lane for Stalls {
+    fn submit(&mut self, slot: usize, _: Request) {
+        self.taken.push_back(slot);
+    }
+
+    fn kick(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn reap(&mut self) -> Option<(usize, u8)> {
+        let passed = MonotonicClock.now().since(self.begun);
+        let stalls = (self.spell.0..self.spell.1).contains(&passed);
+        let slot = if stalls { None } else { self.taken.pop_front() };
+        slot.map(|slot| (slot, 0))
+    }
+
+    fn wait(&mut self, _: Duration) -> io::Result<()> {
+        std::thread::yield_now();
+        Ok(())
+    }
+
+    fn put(&self, _: usize, _: &[u8]) {}
+
+    fn get(&self, _: usize, _: &mut [u8]) {}
+}
+
+/// Four slots, a warm-up of 100 ms and 400 ms that count, with a stall from some time on until
+/// another.
+fn measured(rate: Option<u64>, spell: (u64, u64)) -> Measured {
+    let order = Run {
+        work: work(Order::Random, 4096, 100),
+        jobs: 1,
+        depth: 4,
+        range: 1 << 20,
+        limit: Limit::Time(Duration::from_millis(400)),
+        rate,
+    };
+    let lane = Stalls {
+        begun: MonotonicClock.now(),
+        spell: (
+            Duration::from_millis(spell.0),
+            Duration::from_millis(spell.1),
+        ),
+        taken: VecDeque::new(),
+    };
+    let done = measure_lanes(vec![(lane, None)], &order);
+    let done = done.map_err(|(_, error)| error).expect("it answers");
+    done.into_iter().next().expect("one lane").1
+}
+
+const MS: u64 = 1_000_000;
+
+#[test]
+fn a_stall_costs_all_requests_that_it_keeps_waiting() {
+    // Of 400 requests 100 are due in the 100 ms without an answer, and wait 50 ms on average.
+    let open = measured(Some(1000), (200, 300));
+    assert!((300..=410).contains(&open.requests), "{}", open.requests);
+    assert!(open.unsent < 50, "{}", open.unsent);
+    let late = open.latency.per_mille(875);
+    assert!(late >= 40 * MS, "a part of eight waited so long: {late}");
+    // As fast as it answers, the same stall is seen by the four in flight only.
+    let closed = measured(None, (200, 300));
+    assert!(closed.latency.per_mille(999) < 40 * MS);
+    assert!(closed.latency.max_ns() >= 90 * MS);
+}
+
+#[test]
+fn what_is_answered_after_the_end_or_never_sent_has_its_latency() {
+    // Nothing is answered from 100 ms before the end until 100 ms after it.
+    let open = measured(Some(1000), (400, 600));
+    assert!((200..=305).contains(&open.requests), "{}", open.requests);
+    assert!((60..=200).contains(&open.unsent), "{}", open.unsent);
+    // The four that were sent waited to the end of the stall, the others to the end of time.
+    let longest = open.latency.max_ns();
+    assert!(longest >= 180 * MS, "{longest}");
+    let late = open.latency.per_mille(875);
+    assert!(late >= 40 * MS, "{late}");
+}
