@@ -93,8 +93,8 @@ impl Shard {
         self.begin_again(slot, lanes);
     }
 
-    /// Other lanes of what a ticket has claimed, as if it had just begun. What it has logged stays a
-    /// debt.
+    /// Other lanes of what a ticket has claimed, as if it had just begun. What it has logged stays
+    /// a debt.
     pub(super) fn begin_again(&mut self, slot: u32, lanes: Range<u32>) {
         let ticket = &mut self.tickets[slot];
         ticket.lanes = lanes;
