@@ -321,16 +321,21 @@ impl FromStr for Level {
     }
 }
 
-/// What is done against the write hole.
+/// What is done against the write hole. In every mode the regions that were being written are
+/// resynced after an unclean stop; a write is logged by writing all its pieces, data and parity,
+/// into the logs of their members first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WriteHole {
-    /// Dirty regions; partial parity logged while degraded.
+    /// Writes are logged where a data chunk is missing. Power loss together with the loss of
+    /// another member, at once or before the resync has ended, may lose data that was not being
+    /// written.
     #[default]
     Auto,
-    /// Partial parity always logged.
+    /// All writes are logged: nothing else is lost than what the missing members cost anyway.
     Strict,
-    /// Nothing.
+    /// Nothing is logged. As `auto`, and of a degraded array power loss alone may lose the missing
+    /// blocks of rows that were being written, or had been and were not flushed.
     Off,
 }
 

@@ -85,6 +85,11 @@ impl fmt::Display for Mismatch {
 }
 
 impl Version {
+    /// Nobody knows what it is.
+    fn is_any(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
     /// Whether its write was answered before then.
     fn is_over(&self, then: u64) -> bool {
         self.settled.or(self.failed).is_some_and(|when| when < then)
@@ -174,6 +179,22 @@ impl Volume {
         }
     }
 
+    /// Whatever these bytes hold, it may be something else by now, until they are written again.
+    pub fn forget(&mut self, offset: usize, length: usize) {
+        let now = self.tick();
+        for atom in self.range(offset, length) {
+            self.changing.insert(atom);
+            self.atoms[atom].push(Version {
+                bytes: Arc::new([]),
+                begun: now,
+                settled: Some(now),
+                failed: None,
+                superseded: None,
+                erased: false,
+            });
+        }
+    }
+
     /// A flush is submitted.
     pub fn begin_flush(&mut self) -> Flush {
         Flush { begun: self.tick() }
@@ -216,7 +237,7 @@ impl Volume {
             let versions = &mut self.atoms[atom];
             let visible =
                 |version: &Version| version.superseded.is_none_or(|when| when > read.begun);
-            let seen = |version: &Version| *version.bytes == *found;
+            let seen = |version: &Version| version.is_any() || *version.bytes == *found;
             if !versions
                 .iter()
                 .any(|version| visible(version) && seen(version))

@@ -522,6 +522,17 @@ impl Client {
         })
     }
 
+    /// Nobody can know what a block of the array holds, until it is written; whether some guest
+    /// reads it.
+    pub fn may_be_anything(&mut self, block: u64) -> bool {
+        let Some((uuid, place)) = self.place_of(block) else {
+            return false;
+        };
+        let disk = self.disks.get_mut(&uuid).expect("looked at");
+        disk.model.forget(bytes_usize(place) * BLOCK, BLOCK);
+        true
+    }
+
     /// Everything that is to be read once: all volumes from end to end.
     pub fn read_all(&mut self) -> Vec<Asked> {
         let most = bytes_u64(BUFFER_BYTES / BLOCK);

@@ -23,6 +23,8 @@ struct Taken {
     at: Instant,
     /// It is answered only once this block was written.
     sticks: Option<u64>,
+    /// It waits until `let_writes_go`, whatever comes after it.
+    is_kept: bool,
 }
 
 /// Requests that will fail: the `after`-th of its kind from now on, and `count - 1` after it.
@@ -117,6 +119,7 @@ impl SimDrive {
         let sticks = self.stuck.take_if(|block| reads && range.contains(block));
         self.taken.push(Taken {
             sticks,
+            is_kept: false,
             reactor,
             request,
             bytes,
@@ -144,6 +147,20 @@ impl SimDrive {
     #[must_use]
     pub fn has_cached_below(&self, byte: u64) -> bool {
         self.store.has_cached_below(byte / BLOCK)
+    }
+
+    /// Blocks that a stop now may leave old or new.
+    #[must_use]
+    pub fn unsettled(&self, power: bool) -> BTreeSet<u64> {
+        let changes = self.taken.iter().map(|taken| &taken.request);
+        let changes = changes.filter(|request| request.operation.changes());
+        let mut blocks: BTreeSet<u64> = changes
+            .flat_map(|request| request.offset / BLOCK..(request.offset + request.length) / BLOCK)
+            .collect();
+        if power {
+            blocks.extend(self.store.cached());
+        }
+        blocks
     }
 
     /// Whether a write from this byte on is under way.
@@ -372,7 +389,10 @@ impl SimDrive {
 
     /// Any request, and often the oldest: a drive that is well does not leave one for long.
     fn next_to_finish(&self, random: &mut Random) -> Option<usize> {
-        let is_free = |position: &usize| self.taken[*position].sticks.is_none();
+        let is_free = |position: &usize| {
+            let taken = &self.taken[*position];
+            taken.sticks.is_none() && !taken.is_kept
+        };
         let first = if random.happens(500) {
             0
         } else {
@@ -393,6 +413,22 @@ impl SimDrive {
         self.stuck = None;
         for taken in &mut self.taken {
             taken.sticks = None;
+        }
+        self.let_writes_go();
+    }
+
+    /// What takes longer than anything does so no more.
+    pub fn let_writes_go(&mut self) {
+        for taken in &mut self.taken {
+            taken.is_kept = false;
+        }
+    }
+
+    /// Changes from this byte on that are under way take longer than anything that comes.
+    pub fn keep_writes_from(&mut self, byte: u64) {
+        for taken in &mut self.taken {
+            let request = &taken.request;
+            taken.is_kept |= request.operation.changes() && request.offset >= byte;
         }
     }
 

@@ -10,6 +10,7 @@ mod leaving;
 mod logged;
 mod lost;
 mod lost_holds;
+mod modes;
 mod outcome;
 mod probe;
 mod returns;
@@ -77,6 +78,7 @@ enum Given {
     Volumes,
     Scrub,
     Copy,
+    Options,
     Stop,
     Other,
 }
@@ -126,8 +128,8 @@ struct History {
     copying: Option<MemberIndex>,
     /// A drive that hangs until another is in its place.
     swapped: Option<usize>,
-    /// Every write is logged: a stop and the loss of a member at once do no harm.
-    strict: bool,
+    /// What a stop may do.
+    modes: modes::Modes,
     /// Drives that will work again.
     spell: Option<spells::Spell>,
     /// What a spell brought about is not over.
@@ -206,7 +208,7 @@ pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
         copied: false,
         copying: None,
         swapped: None,
-        strict: false,
+        modes: modes::Modes::default(),
         spell: None,
         is_spelled: false,
         again: Vec::new(),
@@ -269,12 +271,7 @@ impl History {
         let mut drives: Vec<SimDrive> = (0..members).map(|_| SimDrive::default()).collect();
         let mut config = new_config(&self.geometry, !soiled);
         config.clean = false;
-        self.strict = self.random.happens(150);
-        config.options.hold_timeout_seconds = [0, 6, 10][self.random.position(3)];
-        if self.strict {
-            config.options.write_hole = WriteHole::Strict;
-        }
-        self.draw_scrub_options(&mut config.options);
+        self.draw_options(&mut config.options);
         for (position, drive) in drives.iter_mut().enumerate() {
             config.members[position].drive_bytes = disks::DRIVE_BYTES;
             let uuid = config.members[position].uuid;
@@ -380,6 +377,9 @@ impl History {
                 if self.random.happens(30) {
                     self.begin_spell(world);
                 }
+                if self.random.happens(10) {
+                    self.change_options(world);
+                }
             }
             let steps = self.random.below(40);
             self.turn(world, steps);
@@ -465,6 +465,7 @@ impl History {
         for drive in &mut world.outside.drives {
             drive.hung = false;
             drive.drags = false;
+            drive.let_writes_go();
         }
     }
 
@@ -538,12 +539,17 @@ impl History {
                 // Nobody sees a volume before: what was found need not be durable.
                 let coordinator = world.shards[world.home].coordinator().expect("home");
                 let config = coordinator.config().clone();
+                self.modes.settled();
                 self.forget_deleted(&config);
                 let space = self.superblock(MemberIndex(0), Uuid::nil()).extents();
                 self.client.follow(&config, &space);
             }
             Given::Stop | Given::Other => {
                 assert!(self.client.doomed || result.is_ok(), "{result:?}");
+            }
+            Given::Options => {
+                assert!(self.client.doomed || result.is_ok(), "{result:?}");
+                self.modes.confirmed();
             }
             // There may be nothing to pause, or nothing to compare.
             Given::Scrub => {}

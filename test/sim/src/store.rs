@@ -1,7 +1,7 @@
 //! What a simulated drive holds, block by block: what a read finds, and what a loss of power may
 //! bring back. A flush costs as much as was written since the last one, whatever the drive holds.
 
-use units::bytes_usize;
+use units::{bytes_u64, bytes_usize};
 
 /// Bytes of a block.
 const BLOCK: usize = 512;
@@ -165,6 +165,17 @@ impl Store {
     pub(crate) fn has_cached_below(&self, end: u64) -> bool {
         let end = place(end).0;
         self.dirty.iter().any(|position| *position < end)
+    }
+
+    /// Blocks that would be lost with the power.
+    pub(crate) fn cached(&self) -> impl Iterator<Item = u64> {
+        let pages = self.dirty.iter().chain(&self.forsaken);
+        pages.flat_map(|position| {
+            let cached = self.pages[*position].as_ref().map_or(0, |page| page.cached);
+            let first = bytes_u64(*position) * PAGE_BLOCKS;
+            let is_cached = move |block: &u64| cached & 1 << (block - first) != 0;
+            (first..first + PAGE_BLOCKS).filter(is_cached)
+        })
     }
 
     /// The cache is lost, but for the blocks that `is_kept` says, asked in ascending order.

@@ -19,6 +19,7 @@ mod holding;
 mod late;
 mod limits;
 mod losses;
+mod modes;
 mod numbers;
 mod places;
 mod returns;

@@ -160,12 +160,12 @@ pub struct VolumeRecord {
 /// What closes the write hole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WriteHole {
-    /// Resync after an unclean stop; partial parity is logged while degraded.
+    /// Resync after an unclean stop; writes are logged where a data chunk is missing.
     #[default]
     Auto,
-    /// Partial parity is always logged.
+    /// All writes are logged.
     Strict,
-    /// Nothing.
+    /// Resync after an unclean stop, and nothing is logged.
     Off,
 }
 

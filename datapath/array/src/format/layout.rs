@@ -50,7 +50,7 @@ pub struct Layout {
     pub config: [Area; 2],
     /// The region map.
     pub region_map: Area,
-    /// Kept for the log of partial parity.
+    /// Kept for the log.
     pub log: Area,
     /// Kept for the list of bad ranges.
     pub bad_ranges: Area,

@@ -58,7 +58,9 @@ impl History {
             return;
         }
         match self.random.below(32) {
-            20..25 if self.strict && self.random.happens(500) => self.stop_after_a_return(world),
+            20..25 if self.modes.is_strict() && self.random.happens(500) => {
+                self.stop_after_a_return(world);
+            }
             20..25 if self.random.happens(400) => self.succeed(world),
             20..25 => self.absence(world),
             25 | 26 => self.write_while_not_all_know(world),

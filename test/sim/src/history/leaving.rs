@@ -46,7 +46,7 @@ impl History {
     /// comes back, and right after that the end comes: of what its log held from before nothing
     /// may be written again.
     pub(super) fn stop_after_a_return(&mut self, world: &mut World) {
-        if !self.strict || self.geometry.data() == 1 || !self.become_sound(world) {
+        if !self.modes.is_strict() || self.geometry.data() == 1 || !self.become_sound(world) {
             return;
         }
         let Some((asked, block)) = self.client.draw_block(&mut self.random) else {

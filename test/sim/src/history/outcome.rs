@@ -53,6 +53,13 @@ pub struct Outcome {
     pub refused_starts: u64,
     /// Resyncs that gave nothing up because a member might come back, and then it did.
     pub not_given_up: u64,
+    /// Changes of options, and those that ended with a stop right after a stronger mode counted;
+    /// and blocks that a stop may have changed because nothing was logged.
+    pub modes: u64,
+    /// See `modes`.
+    pub strengthened: u64,
+    /// See `modes`.
+    pub left_open: u64,
     /// Writes that the last engine carried out with others of their stripe.
     pub joined: u64,
 }
@@ -86,6 +93,9 @@ impl Outcome {
         self.left_out += outcome.left_out;
         self.refused_starts += outcome.refused_starts;
         self.not_given_up += outcome.not_given_up;
+        self.modes += outcome.modes;
+        self.strengthened += outcome.strengthened;
+        self.left_open += outcome.left_open;
         self.joined += outcome.joined;
     }
 }
@@ -116,6 +126,9 @@ impl fmt::Display for Outcome {
             left_out,
             refused_starts,
             not_given_up,
+            modes,
+            strengthened,
+            left_open,
             joined,
         } = self;
         let permille = missed.0 * 1000 / missed.1.max(1);
@@ -128,7 +141,8 @@ impl fmt::Display for Outcome {
          ({left_behind} left behind), {returned} members returned that lacked {permille} \
          in 1000 of their regions ({refused} might not), \
          {spells} spells ({given_up} given up), {joined} writes joined, \
-         {copies} copies told apart, {successors} took places, \
+         {modes} changes of options ({strengthened} times stopped when one counted, {left_open} \
+         blocks left open), {copies} copies told apart, {successors} took places, \
          {} blocks lost ({} still on the list before {} were written; \
          {held_lists} lists held, {not_given_up} members awaited, {passed_over} blocks took no \
          zeroes, {left_out} left out of the log, {refused_starts} starts refused)",

@@ -86,6 +86,7 @@ impl History {
 
     /// Nothing runs any more: what is left on the drives, and in memory.
     pub(super) fn end_all(&mut self, world: World, power: bool) -> Vec<SimDrive> {
+        self.leave_open(&world, power);
         let mut drives = world.die();
         for drive in &mut drives {
             drive.hung = false;
@@ -129,6 +130,7 @@ impl History {
                 panic!("{explanation}; {:?}; {drives:#?}", assembly.config)
             }
         }
+        self.modes.found(assembly.config.options);
         let regions = disks::regions(&drives, &assembly);
         if self.random.happens(200) {
             // Killed while it did again what was logged.
@@ -197,7 +199,7 @@ impl History {
     fn victim(&mut self, world: &World, power: bool) -> Option<DriveIndex> {
         let map = world.shards[world.home].map();
         let resynced = map.trusted_until.0 >= self.geometry.stripes();
-        let logged = self.strict && self.geometry.data() > 1;
+        let logged = self.modes.is_strict() && self.geometry.data() > 1;
         let told = !power && self.is_told && self.started && self.random.happens(800);
         let may = (logged || told) && resynced && self.geometry.parity() > 0;
         if !self.rot.is_empty() || !may || !self.is_sound(world) {
@@ -309,7 +311,7 @@ impl History {
 
     /// Brings requests to their end, so that no stripe is torn by a stop; what goes on besides
     /// goes on.
-    fn quiesce(&mut self, world: &mut World, power: bool) {
+    pub(super) fn quiesce(&mut self, world: &mut World, power: bool) {
         self.calm(world);
         self.run_until(world, |history, _| {
             history.started && history.client.pending() == 0
