@@ -47,7 +47,7 @@ use crate::client::{Asked, Client, IN_FLIGHT, VOLUME_BLOCKS_MAX};
 use crate::disks;
 use crate::drive::{Failing, Failure, SimDrive};
 use crate::random::Random;
-use crate::world::{Setup, World, new_config, place};
+use crate::world::{Setup, World, mix, new_config, place};
 
 /// Level, members, parity, group, chunk bytes.
 type Shape = (Level, usize, Option<usize>, Option<usize>, u64);
@@ -409,6 +409,7 @@ impl History {
         for _ in 0..steps {
             world.step();
         }
+        self.outcome.trace = mix(self.outcome.trace, world.outside.trace);
         self.follow_spell(world);
         self.collect_zeroing(world);
         self.client.collect(world);

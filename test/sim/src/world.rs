@@ -10,9 +10,11 @@ use array::{
     MapIdentity, MemberPlace, MemberRequest, Message, Patience, Refusal, RegionMap, RegionSpace,
     Room, ScrubRecord, Shard, Shared, Suspects, WallClock, Yield, initial_map,
 };
-use block::{Completion, Full, Histogram, Request, Status};
+use block::{Completion, Full, Histogram, Operation, Request, Status};
 use units::limits::BUCKETS;
-use units::{ArrayIndex, DriveIndex, Instant, MemberIndex, ReactorIndex, StripeIndex, Update};
+use units::{
+    ArrayIndex, DriveIndex, Instant, MemberIndex, ReactorIndex, StripeIndex, Update, bytes_u64,
+};
 use uuid::Uuid;
 
 use crate::disks;
@@ -52,6 +54,21 @@ pub struct Outside {
     pub completions: Vec<(ReactorIndex, Completion)>,
     /// Events that were not looked at.
     pub events: Vec<Event>,
+    /// A hash of all that shards did and met, in its order: the same for the same seed.
+    pub trace: u64,
+}
+
+impl Outside {
+    fn note(&mut self, what: u64, which: u64) {
+        self.trace = mix(mix(self.trace, what), which);
+    }
+}
+
+/// Adds a number to a hash.
+#[must_use]
+pub fn mix(hash: u64, number: u64) -> u64 {
+    let mixed = (hash ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    mixed ^ mixed.rotate_right(29)
 }
 
 struct Ports<'a> {
@@ -72,6 +89,17 @@ impl Io for Ports<'_> {
     }
     fn drive(&mut self, request: MemberRequest) {
         let now = self.outside.now;
+        let drive = bytes_u64(request.drive.at());
+        let place = mix(request.offset, request.length);
+        let operation = match request.operation {
+            Operation::Read => 1,
+            Operation::Write => 2,
+            Operation::Flush => 3,
+            Operation::Discard => 4,
+            Operation::WriteZeroes => 5,
+        };
+        self.outside.note(now.0, operation << 32 | drive);
+        self.outside.note(self.me.0.into(), place);
         self.outside.drives[request.drive.at()].submit((self.me, now), request);
     }
     fn times(&self, drive: DriveIndex) -> Option<[&Histogram; 2]> {
@@ -84,13 +112,17 @@ impl Io for Ports<'_> {
             return Err(Full(message));
         }
         *credits -= 1;
+        self.outside.note(6, bytes_u64(to.at()));
         self.outside.mail[self.me.at()][to.at()].push_back((message, true));
         Ok(())
     }
     fn reply(&mut self, to: ReactorIndex, message: Message) {
+        self.outside.note(7, bytes_u64(to.at()));
         self.outside.mail[self.me.at()][to.at()].push_back((message, false));
     }
     fn complete(&mut self, completion: Completion) {
+        let well = u64::from(completion.status.is_ok());
+        self.outside.note(8 + well, completion.cookie.0);
         self.outside.completions.push((self.me, completion));
     }
     fn event(&mut self, event: Event) {
@@ -280,6 +312,7 @@ impl World {
             credits: vec![vec![CREDITS; reactors]; reactors],
             completions: Vec::new(),
             events: Vec::new(),
+            trace: 0,
         };
         World {
             shards,

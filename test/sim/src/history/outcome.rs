@@ -60,6 +60,8 @@ pub struct Outcome {
     pub strengthened: u64,
     /// See `modes`.
     pub left_open: u64,
+    /// A hash of all that happened, in its order.
+    pub trace: u64,
     /// Writes that the last engine carried out with others of their stripe.
     pub joined: u64,
 }
@@ -96,6 +98,7 @@ impl Outcome {
         self.modes += outcome.modes;
         self.strengthened += outcome.strengthened;
         self.left_open += outcome.left_open;
+        self.trace = self.trace.rotate_left(1) ^ outcome.trace;
         self.joined += outcome.joined;
     }
 }
@@ -129,6 +132,7 @@ impl fmt::Display for Outcome {
             modes,
             strengthened,
             left_open,
+            trace,
             joined,
         } = self;
         let permille = missed.0 * 1000 / missed.1.max(1);
@@ -145,7 +149,7 @@ impl fmt::Display for Outcome {
          blocks left open), {copies} copies told apart, {successors} took places, \
          {} blocks lost ({} still on the list before {} were written; \
          {held_lists} lists held, {not_given_up} members awaited, {passed_over} blocks took no \
-         zeroes, {left_out} left out of the log, {refused_starts} starts refused)",
+         zeroes, {left_out} left out of the log, {refused_starts} starts refused), events {trace:016x}",
             lost.0, lost.1, lost.2
         )
     }
