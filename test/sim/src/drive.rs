@@ -66,6 +66,8 @@ pub struct SimDrive {
     pub refuses: Option<(u64, Status)>,
     /// The drive answers nothing at all for now.
     pub hung: bool,
+    /// It has no cache that it would lose with the power: what is answered is durable.
+    pub keeps_all: bool,
     /// It takes many times as long over everything.
     pub drags: bool,
     /// By reactor: how long reads and writes took.
@@ -468,14 +470,14 @@ impl SimDrive {
                     if self.forgets.contains(&block) {
                         continue;
                     }
-                    self.store.write(block, content);
+                    self.keep(block, content);
                     self.bad.remove(&block);
                     self.refused.remove(&block);
                 }
             }
             Operation::WriteZeroes | Operation::Discard => {
                 for block in blocks {
-                    self.store.write(block, &[0; 512]);
+                    self.keep(block, &[0; 512]);
                     self.bad.remove(&block);
                     self.refused.remove(&block);
                 }
@@ -483,6 +485,14 @@ impl SimDrive {
             Operation::Flush => self.store.flush(began),
         }
         Status::Ok
+    }
+
+    fn keep(&mut self, block: u64, content: &[u8]) {
+        if self.keeps_all {
+            self.store.write_through(block, content);
+        } else {
+            self.store.write(block, content);
+        }
     }
 
     /// What a read of the block finds now.

@@ -128,6 +128,8 @@ struct History {
     copying: Option<MemberIndex>,
     /// A drive that hangs until another is in its place.
     swapped: Option<usize>,
+    /// Of a thousand drives, so many have no cache that they would lose with the power.
+    lasting: u64,
     /// What a stop may do.
     modes: modes::Modes,
     /// Drives that will work again.
@@ -208,6 +210,7 @@ pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
         copied: false,
         copying: None,
         swapped: None,
+        lasting: 0,
         modes: modes::Modes::default(),
         spell: None,
         is_spelled: false,
@@ -268,7 +271,8 @@ impl History {
     fn create(&mut self) -> World {
         let members = self.geometry.members();
         let soiled = self.random.happens(500);
-        let mut drives: Vec<SimDrive> = (0..members).map(|_| SimDrive::default()).collect();
+        self.lasting = [0, 0, 0, 0, 500, 1000][self.random.position(6)];
+        let mut drives: Vec<SimDrive> = (0..members).map(|_| self.new_drive()).collect();
         let mut config = new_config(&self.geometry, !soiled);
         config.clean = false;
         self.draw_options(&mut config.options);
@@ -297,6 +301,12 @@ impl History {
         // An array is there once its first record is.
         self.run_until(&mut world, |history, _| history.started);
         world
+    }
+
+    fn new_drive(&mut self) -> SimDrive {
+        let mut drive = SimDrive::default();
+        drive.keeps_all = self.random.happens(self.lasting);
+        drive
     }
 
     fn superblock(&self, member: MemberIndex, uuid: Uuid) -> array::format::Superblock {

@@ -363,7 +363,7 @@ impl History {
     /// Puts a new drive in the place of a member that is out.
     pub(super) fn put_in(&mut self, world: &mut World, position: usize) {
         let member = MemberIndex::from_at(position);
-        let mut drive = SimDrive::default();
+        let mut drive = self.new_drive();
         if self.random.happens(800) {
             disks::soil(&mut drive, &self.layout, &mut self.random);
         }
