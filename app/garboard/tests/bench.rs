@@ -177,11 +177,29 @@ fn theory_needs_a_model_and_says_so() {
     assert!(table.contains("random_read"), "{table}");
 }
 
+/// That the ratios of latencies are those of the pairs.
+fn latencies_are_compared_pair_by_pair(against: &Value) {
+    let pairs = against["pairs"].as_array().expect("a list");
+    for name in ["p50", "p99", "p999"] {
+        let ratio = |pair: &Value| {
+            let of = |who: &str| pair[who][format!("us_{name}")].as_f64();
+            of("ours_latency").expect("ours") / of("theirs_latency").expect("theirs")
+        };
+        let mut ratios: Vec<f64> = pairs.iter().map(ratio).collect();
+        ratios.sort_by(f64::total_cmp);
+        for (which, ratio) in ["min", "median", "max"].iter().zip(&ratios) {
+            let said = against[format!("latency_{name}")][which].as_f64();
+            assert!((said.expect("a ratio") - ratio).abs() < 1e-9, "{against}");
+        }
+    }
+}
+
 #[test]
 fn a_rival_gets_the_same_load_pair_by_pair() {
     let folder = tempfile::tempdir().expect("a folder");
     let engine = engine(folder.path(), "mem:64MiB", 2);
     let socket = engine.json(&["export", "show", "e1"])["socket"].clone();
+    let path = folder.path().join("page.html");
     let report = engine.json(&[
         "bench",
         "e0",
@@ -197,8 +215,18 @@ fn a_rival_gets_the_same_load_pair_by_pair() {
         "--jobs",
         "1",
         "--depth",
-        "4",
+        "1",
+        "--html",
+        path.to_str().expect("UTF-8"),
     ]);
+    let page = std::fs::read_to_string(&path).expect("written");
+    for plot in [
+        "Against the rival",
+        "Latency against the rival",
+        "Pair by pair",
+    ] {
+        assert!(page.contains(&format!("<b>{plot}</b>")), "{plot}");
+    }
     assert_eq!(points(&report).len(), 2);
     for point in points(&report) {
         let against = &point["against"];
@@ -226,18 +254,7 @@ fn a_rival_gets_the_same_load_pair_by_pair() {
             assert!((said - ratio).abs() < 1e-9, "{name}");
         }
         assert!(against["theirs"]["iops"].as_f64().expect("a rate") > 0.0);
-        for name in ["p50", "p99", "p999"] {
-            let ratio = |pair: &Value| {
-                let of = |who: &str| pair[who][format!("us_{name}")].as_f64();
-                of("ours_latency").expect("ours") / of("theirs_latency").expect("theirs")
-            };
-            let mut ratios: Vec<f64> = pairs.iter().map(ratio).collect();
-            ratios.sort_by(f64::total_cmp);
-            for (which, ratio) in ["min", "median", "max"].iter().zip(&ratios) {
-                let said = against[format!("latency_{name}")][which].as_f64();
-                assert!((said.expect("a ratio") - ratio).abs() < 1e-9, "{against}");
-            }
-        }
+        latencies_are_compared_pair_by_pair(against);
         // What ours costs is not lost beside a rival, and what its process spends is known.
         let reads = point["workload"] == "random_read";
         let each = point["cost"]["drive_requests_per_request"].as_f64();

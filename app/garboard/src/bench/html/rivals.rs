@@ -142,8 +142,8 @@ pub(super) fn pairs(groups: &[Group<'_>]) -> Option<String> {
             let pairs = against.pairs.iter();
             let (ours, theirs) = pairs.map(|pair| (pair.ours_iops, pair.theirs_iops)).unzip();
             [
-                of("ours", "one", &against.ours_modes, ours),
-                of("theirs", "two", &against.theirs_modes, theirs),
+                of("ours", "pair", &against.ours_modes, ours),
+                of("theirs", "other", &against.theirs_modes, theirs),
             ]
         });
         rows.into_iter().flatten().map(move |row| (measure, row))

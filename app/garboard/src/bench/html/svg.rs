@@ -122,8 +122,10 @@ impl Scale {
         (least, most): (f64, f64),
         (from, to): (f64, f64),
     ) -> Scale {
-        let low = 10f64.powf(least.max(0.1).log10().floor());
-        let high = 10f64.powf(most.max(0.1).log10().ceil());
+        // Less than a hundred nanoseconds, or than a hundredth, is as good as nothing.
+        let floor = if measure == Measure::Times { 0.01 } else { 0.1 };
+        let low = 10f64.powf(least.max(floor).log10().floor());
+        let high = 10f64.powf(most.max(floor).log10().ceil());
         Scale {
             measure,
             least: low,
@@ -284,6 +286,10 @@ mod tests {
             ["1 µs", "10 µs", "100 µs", "1 ms", "10 ms", "100 ms"]
         );
         assert!(decades.at(7.0) > 0.0 && decades.at(34_000.0) < 100.0);
+        // A ratio may be far below a tenth.
+        let ratios = Scale::decades(Measure::Times, (0.04, 8.0), (0.0, 90.0));
+        assert_eq!(words(ratios), ["0.01 ×", "0.1 ×", "1 ×", "10 ×"]);
+        assert!(ratios.at(0.04) > 15.0 && ratios.at(0.04) < 20.0);
         for most in [0.0, 1e-3, 1.0, 7.3, 99.0, 1e12] {
             let scale = Scale::linear(Measure::Iops, most, (0.0, 100.0));
             assert!(scale.most >= most && scale.ticks().len() <= 7, "{most}");
