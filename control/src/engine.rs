@@ -48,6 +48,13 @@ pub trait Engine: Send + Sync + 'static {
     /// As [`Engine::add_drive`].
     fn identify_drive(&self, spec: &DriveSpec) -> Answer<String>;
 
+    /// Closes drives that no array uses and that the host has taken away; their names.
+    fn close_gone(&self) -> Vec<String>;
+
+    /// Whether a drive that is wanted and not open is there again, at its place or another one.
+    /// Opens nothing for good. May take as long as a drive takes to answer.
+    fn is_back(&self, known: &DriveKnown) -> bool;
+
     /// All open drives, by name.
     fn drives(&self) -> Vec<DriveView>;
 

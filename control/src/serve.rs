@@ -8,8 +8,8 @@ use sd_notify::NotifyState;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
-use units::limits::SPARE_LOOK;
-use units::{Clock, MonotonicClock};
+use units::limits::{DRIVE_LOOK, SPARE_LOOK};
+use units::{Clock, Instant, MonotonicClock};
 
 use crate::api::{self, Peer};
 use crate::claim::ApiSocket;
@@ -48,7 +48,8 @@ pub async fn serve(
         tasks.push(tokio::spawn(async move { service.await }));
     }
     let watchdog = tokio::spawn(watchdog(Arc::clone(&control)));
-    let tending = tokio::spawn(tend(Arc::clone(&control)));
+    let spares = tokio::spawn(tend(Arc::clone(&control), SPARES, SPARE_LOOK));
+    let drives = tokio::spawn(tend(Arc::clone(&control), DRIVES, DRIVE_LOOK));
     notify(&[NotifyState::Ready]);
     tracing::info!(event = "engine_ready", version = env!("CARGO_PKG_VERSION"));
 
@@ -65,7 +66,8 @@ pub async fn serve(
     if tokio::time::timeout(DRAIN, drained).await.is_err() {
         tracing::warn!(event = "calls_cut_off", seconds = DRAIN.as_secs());
     }
-    tending.abort();
+    spares.abort();
+    drives.abort();
     let finished = tokio::task::spawn_blocking(move || control.shutdown()).await;
     watchdog.abort();
     let finished = finished.unwrap_or_else(|error| {
@@ -83,20 +85,28 @@ pub async fn serve(
     finished
 }
 
-/// Looks for members to be replaced by spares, again and again.
-async fn tend(control: Arc<Control>) {
-    let mut ticks = tokio::time::interval(SPARE_LOOK);
+/// What is looked at again and again: a call, what it is called when it fails.
+type Look = (fn(&Control, Instant) -> Answer<()>, &'static str);
+
+/// Looks for members to be replaced by spares.
+const SPARES: Look = (Control::tend_spares, "spares_not_tended");
+/// Looks for drives that have gone, and for those that are back.
+const DRIVES: Look = (Control::tend_drives, "drives_not_tended");
+
+/// Looks again and again. An error is told when it was not there the time before.
+async fn tend(control: Arc<Control>, (look, failed): Look, every: Duration) {
+    let mut ticks = tokio::time::interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut told = false;
     loop {
         ticks.tick().await;
         let control = Arc::clone(&control);
-        let look = move || control.tend_spares(MonotonicClock.now());
+        let look = move || look(&control, MonotonicClock.now());
         let looked = tokio::task::spawn_blocking(look).await;
         if let Ok(Err(error)) = &looked
             && !told
         {
-            tracing::error!(event = "spares_not_tended", %error);
+            tracing::error!(event = failed, %error);
         }
         told = matches!(looked, Ok(Err(_)));
     }

@@ -75,6 +75,13 @@ pub const SPARE_GRACE: Duration = Duration::from_secs(30);
 pub const SPARE_LOOK: Duration = Duration::from_secs(1);
 /// A spare that could not be made a member is tried again after this.
 pub const SPARE_RETRY: Duration = Duration::from_secs(600);
+/// Between two looks for drives that have gone or are back.
+pub const DRIVE_LOOK: Duration = Duration::from_secs(5);
+/// A drive that went away and came back so often within [`DRIVE_RETURNS_WITHIN`] is not taken back
+/// any more unless somebody says so: each time costs a rebuild of what it has missed.
+pub const DRIVE_RETURNS_MAX: usize = 3;
+/// For so long a return counts.
+pub const DRIVE_RETURNS_WITHIN: Duration = Duration::from_hours(24);
 /// So many crashes while one export was served, within [`CRASH_WINDOW`], hold it back.
 pub const CRASHES_HELD_BACK: usize = 3;
 /// For so long a crash counts. A start may have to open hundreds of drives and wait for guests to

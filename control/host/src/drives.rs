@@ -136,6 +136,31 @@ impl Host {
         }
     }
 
+    /// Closes what the host has taken away, unless an array uses it: one that waits for its members
+    /// relies on their descriptors (ARCHITECTURE.md, *When a member fails*).
+    pub(crate) fn do_close_gone(&self) -> Vec<String> {
+        let running: Vec<String> = self.state().arrays.keys().cloned().collect();
+        for array in running {
+            self.release_excluded(&array);
+        }
+        let unused: Vec<(String, Arc<Drive>)> = {
+            let state = self.state();
+            let drives = state
+                .drives
+                .values()
+                .filter(|entry| matches!(entry.role, DriveRole::Free | DriveRole::LeftOut { .. }));
+            drives
+                .map(|entry| (entry.name.clone(), Arc::clone(&entry.drive)))
+                .collect()
+        };
+        let gone = unused
+            .into_iter()
+            .filter(|(_, drive)| drive.is_taken_away());
+        let gone: Vec<String> = gone.map(|(name, _)| name).collect();
+        let closes = |name: &String| self.do_remove_drive(name, false).is_ok();
+        gone.into_iter().filter(closes).collect()
+    }
+
     pub(crate) fn drive_view(&self, name: &str) -> Answer<DriveView> {
         let drives = self.do_drives();
         drives

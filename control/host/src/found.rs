@@ -97,6 +97,24 @@ impl Host {
         }
     }
 
+    /// Whether a drive that is wanted and not open is there again. Its neighbours are looked into
+    /// when they are others than last time.
+    pub(crate) fn do_is_back(&self, known: &DriveKnown) -> bool {
+        if known.identity.is_empty() {
+            return false;
+        }
+        let is_it = |spec: &DriveSpec| {
+            let seen = self.do_identify_drive(spec);
+            seen.is_ok_and(|seen| seen == known.identity)
+        };
+        if is_it(&known.spec) {
+            return true;
+        }
+        let around = neighbours(&known.spec);
+        let before = self.state().around.insert(known.uuid, around.clone());
+        before.is_none_or(|before| before != around) && around.iter().any(is_it)
+    }
+
     /// Says of a drive that was a member, and on which nothing says so any more, that it was one.
     fn note_erased(&self, known: &DriveKnown) {
         let Some((array, member)) = member_of(&known.identity) else {

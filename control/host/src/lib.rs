@@ -237,6 +237,12 @@ impl control::Engine for Host {
     fn identify_drive(&self, spec: &DriveSpec) -> Answer<String> {
         self.do_identify_drive(spec)
     }
+    fn close_gone(&self) -> Vec<String> {
+        self.do_close_gone()
+    }
+    fn is_back(&self, known: &DriveKnown) -> bool {
+        self.do_is_back(known)
+    }
     fn remove_drive(&self, name: &str, force: bool) -> Answer<()> {
         self.do_remove_drive(name, force)
     }

@@ -135,6 +135,8 @@ pub(crate) struct State {
     pub(crate) jobs: BTreeMap<u64, JobEntry>,
     /// Copies that are being made, by their jobs.
     pub(crate) copies: BTreeMap<u64, CopyEntry>,
+    /// What was around a drive that is not open when it was looked for last, by the drive's uuid.
+    pub(crate) around: BTreeMap<Uuid, Vec<DriveSpec>>,
     pub(crate) next_job: u64,
     pub(crate) next_export: u64,
 }

@@ -6,6 +6,45 @@ use crate::view::{ArrayView, FoundArray, FoundDrive, JobKind, MemberState};
 use crate::{Answer, Engine, ErrorKind};
 
 impl FakeEngine {
+    pub(super) fn give(&self, drive: &DriveKnown, array: uuid::Uuid, member: u16) {
+        let mut host = self.host.lock();
+        let content = host
+            .drives
+            .get_mut(&place(&drive.spec))
+            .expect("open drives are there");
+        *content = Content {
+            size_bytes: content.size_bytes,
+            signature: None,
+            member: Some((array, member)),
+        };
+    }
+
+    /// Whether what is behind the place of a drive says that it is that drive.
+    pub(super) fn is_back_(&self, known: &DriveKnown) -> bool {
+        let seen = self.identify_drive(&known.spec);
+        seen.is_ok_and(|seen| seen == known.identity)
+    }
+
+    /// Closes drives that nothing is behind any more and no array uses.
+    pub(super) fn close_gone_(&self) -> Vec<String> {
+        let is_there =
+            |known: &DriveKnown| self.host.lock().drives.contains_key(&place(&known.spec));
+        let used = |name: &String| {
+            let arrays = self.arrays();
+            let mut members = arrays.iter().flat_map(|array| &array.members);
+            members.any(|member| {
+                let serves = member.state == MemberState::Online;
+                serves && member.drive.as_ref() == Some(name)
+            })
+        };
+        let open: Vec<DriveKnown> = self.run().drives.values().cloned().collect();
+        let gone = open.into_iter().filter(|known| !is_there(known));
+        let gone = gone.map(|known| known.name).filter(|name| !used(name));
+        let gone: Vec<String> = gone.collect();
+        self.run().drives.retain(|name, _| !gone.contains(name));
+        gone
+    }
+
     pub(super) fn create_array_(&self, create: &ArrayCreate) -> Answer<ArrayView> {
         self.begin("create_array", &create.name)?;
         let object = format!("array {}", create.name);

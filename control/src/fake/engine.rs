@@ -1,6 +1,6 @@
 //! The calls of the pretended engine.
 
-use super::{Content, FakeEngine, export_view, identity, place, profile, refuse};
+use super::{FakeEngine, export_view, identity, place, profile, refuse};
 use crate::metrics::{Histogram, Metric, Samples};
 use crate::request::{
     ArrayCreate, ArrayImport, ArrayModify, BackgroundKind, DriveAdd, DriveKnown, DriveSpec,
@@ -50,19 +50,6 @@ impl FakeEngine {
             return Err(refuse(ErrorKind::Unsafe, object, &message));
         }
         Ok(self.run().drives[name].clone())
-    }
-
-    pub(super) fn give(&self, drive: &DriveKnown, array: uuid::Uuid, member: u16) {
-        let mut host = self.host.lock();
-        let content = host
-            .drives
-            .get_mut(&place(&drive.spec))
-            .expect("open drives are there");
-        *content = Content {
-            size_bytes: content.size_bytes,
-            signature: None,
-            member: Some((array, member)),
-        };
     }
 
     pub(super) fn open(&self, known: DriveKnown) -> Answer<DriveView> {
@@ -137,6 +124,14 @@ impl Engine for FakeEngine {
         let host = self.host.lock();
         let content = host.drives.get(&place(spec));
         Ok(content.map(identity).unwrap_or_default())
+    }
+
+    fn close_gone(&self) -> Vec<String> {
+        self.close_gone_()
+    }
+
+    fn is_back(&self, known: &DriveKnown) -> bool {
+        self.is_back_(known)
     }
 
     fn drives(&self) -> Vec<DriveView> {

@@ -52,7 +52,7 @@ impl Control {
             && body.uuid.is_none()
             && let Some(gone) = self.gone(&drives, &body.spec)
         {
-            return self.reopen(gone, &body.spec);
+            return self.reopen(&again(gone, &body.spec));
         }
         let name = match body.name {
             Some(name) => name,
@@ -63,7 +63,7 @@ impl Control {
             && body.uuid.is_none_or(|uuid| uuid == gone.uuid)
             && self.engine.drives().iter().all(|drive| drive.name != name)
         {
-            return self.reopen(gone, &body.spec);
+            return self.reopen(&again(gone, &body.spec));
         }
         let differs =
             |drive: &DriveView| name::differing([("place", drive.spec.kept() == body.spec.kept())]);
@@ -100,23 +100,20 @@ impl Control {
     }
 
     /// Opens a wanted drive that was missing, perhaps at another place.
-    fn reopen(&self, gone: &DriveView, spec: &DriveSpec) -> Answer<DriveView> {
-        let known = DriveKnown {
-            name: gone.name.clone(),
-            uuid: gone.uuid,
-            spec: spec.kept(),
-            identity: gone.identity.clone(),
-        };
-        let drive = self.engine.open_drive(&known)?;
+    pub(super) fn reopen(&self, known: &DriveKnown) -> Answer<DriveView> {
+        let drive = self.engine.open_drive(known)?;
         let record = [Change::Drive(restore::known(&drive))];
         if let Err(error) = self.wanted.apply(&record) {
             self.undo("remove_drive", self.engine.remove_drive(&drive.name, true));
             return Err(error);
         }
-        self.causes().drives.remove(&gone.name);
-        tracing::info!(event = "drive_returned", object = %format_args!("drive {}", gone.name));
+        let mut causes = self.causes();
+        causes.drives.remove(&known.name);
+        causes.flapping.remove(&known.uuid);
+        drop(causes);
+        tracing::info!(event = "drive_returned", object = %format_args!("drive {}", known.name));
         self.bring_back(Start::Complete)?;
-        self.drive(&gone.name)
+        self.drive(&known.name)
     }
 
     /// Forgets a drive; what is on it stays.
@@ -202,6 +199,16 @@ impl Control {
         if let Err(error) = result {
             tracing::error!(event = "undo_failed", what, %error);
         }
+    }
+}
+
+/// A drive that was missing, at the place where somebody says it is.
+fn again(gone: &DriveView, spec: &DriveSpec) -> DriveKnown {
+    DriveKnown {
+        name: gone.name.clone(),
+        uuid: gone.uuid,
+        spec: spec.kept(),
+        identity: gone.identity.clone(),
     }
 }
 

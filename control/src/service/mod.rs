@@ -9,11 +9,12 @@ mod drives;
 mod exports;
 pub mod held;
 mod restore;
+mod returns;
 mod spares;
 mod tending;
 mod volumes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 use units::limits::SPARE_GRACE;
 use units::{Clock, Instant, MonotonicClock};
+use uuid::Uuid;
 
 use crate::metrics::Metric;
 use crate::view::{ArrayState, Count, DriveState, ExportState, JobState, JobView, StatusView};
@@ -35,6 +37,7 @@ pub struct Control {
     changing: Mutex<()>,
     causes: Mutex<Causes>,
     tending: Mutex<tending::Tending>,
+    returns: Mutex<returns::Returns>,
     spare_grace: Duration,
     begun: Instant,
 }
@@ -43,6 +46,8 @@ pub struct Control {
 #[derive(Debug, Default)]
 struct Causes {
     drives: BTreeMap<String, String>,
+    /// Drives that come and go too often to be taken back by themselves.
+    flapping: BTreeSet<Uuid>,
     exports: BTreeMap<String, String>,
 }
 
@@ -66,6 +71,7 @@ impl Control {
             changing: Mutex::new(()),
             causes: Mutex::new(Causes::default()),
             tending: Mutex::default(),
+            returns: Mutex::default(),
             spare_grace: SPARE_GRACE,
             begun: MonotonicClock.now(),
         }

@@ -2,9 +2,10 @@
 //!
 //! What does not live here: the data path. That is [`crate::Port`].
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use crate::open;
 use crate::pace::{PaceLaw, Pacer};
 use crate::signature::{self, Signature, WIPE_BYTES};
 use crate::spec::DriveSpec;
+use crate::sysfs;
 
 /// One drive as opened by this process; shared by all reactors.
 ///
@@ -222,6 +224,26 @@ impl Drive {
         self.flush()?;
         self.write(0, &zeroes)?;
         self.flush()
+    }
+
+    /// Whether the host has taken away what is open here: the kernel knows no such device any more,
+    /// or the file's path leads nowhere or to another file. What comes back then is another device,
+    /// of whatever name, and has to be opened anew.
+    #[must_use]
+    pub fn is_taken_away(&self) -> bool {
+        let (Backing::Kernel(file), Some(path)) = (&self.backing, &self.info.path) else {
+            return false;
+        };
+        let Ok(ours) = file.metadata() else {
+            return false;
+        };
+        match self.info.kind {
+            DriveKind::BlockDevice => !sysfs::folder(ours.rdev()).exists(),
+            DriveKind::File | DriveKind::Memory | DriveKind::Null => match fs::metadata(path) {
+                Ok(there) => (there.dev(), there.ino()) != (ours.dev(), ours.ino()),
+                Err(error) => error.kind() == io::ErrorKind::NotFound,
+            },
+        }
     }
 
     /// Orders a fault, for tests and demonstrations. It holds until [`Drive::clear_faults`].

@@ -73,7 +73,8 @@ impl Guest {
         self.memory.read(self.data, 4096)
     }
 
-    fn wait(&mut self) {
+    /// Waits for the answer to what was begun.
+    pub(super) fn wait(&mut self) {
         let guest = std::cell::RefCell::new(self);
         super::wait_until("an answer", || {
             let answer = guest.borrow_mut().answer();

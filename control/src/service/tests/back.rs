@@ -20,6 +20,100 @@ fn a_member_that_returns_without_a_name_keeps_its_own() {
     assert_eq!(kept.state, DriveState::Member);
 }
 
+/// So many seconds after the first look.
+fn look(bed: &Bed, seconds: u64) {
+    let now = Instant(0) + Duration::from_secs(seconds);
+    bed.control().tend_drives(now).expect("looked");
+}
+
+#[test]
+fn a_drive_that_comes_late_is_taken_by_itself_and_its_array_starts() {
+    let mut bed = Bed::full();
+    bed.control = None;
+    let late: Vec<_> = ["file:/0", "file:/1", "file:/2"]
+        .map(|spec| (spec, bed.host.unplug(spec)))
+        .into();
+    bed.start();
+    let state = |bed: &Bed| bed.control().array("a").expect("found").state;
+    for (spec, content) in late {
+        look(&bed, 0);
+        assert_eq!(state(&bed), ArrayState::Stopped, "{spec}");
+        bed.host.replug(spec, content);
+    }
+    look(&bed, 5);
+    assert_eq!(state(&bed), ArrayState::Optimal);
+    let drive = bed.control().drive("d1").expect("found");
+    assert_eq!((drive.state, drive.cause), (DriveState::Member, None));
+}
+
+#[test]
+fn an_array_that_was_stopped_stays_so_when_its_drives_are_back() {
+    let mut bed = Bed::full();
+    bed.control().stop_array("a").expect("stopped");
+    bed.control = None;
+    let content = bed.host.unplug("file:/1");
+    bed.start();
+    bed.host.replug("file:/1", content);
+    look(&bed, 0);
+    let drive = bed.control().drive("d1").expect("found");
+    assert_eq!(drive.state, DriveState::Member);
+    let array = bed.control().array("a").expect("found");
+    assert_eq!(array.state, ArrayState::Stopped);
+}
+
+#[test]
+fn a_place_with_another_drive_is_not_a_return() {
+    let mut bed = Bed::full();
+    bed.control = None;
+    let _ = bed.host.unplug("file:/1");
+    bed.start();
+    let other = bed.host.unplug("file:/4");
+    bed.host.replug("file:/1", other);
+    look(&bed, 0);
+    let drive = bed.control().drive("d1").expect("found");
+    assert_eq!(drive.state, DriveState::Missing);
+}
+
+#[test]
+fn a_drive_that_comes_and_goes_is_left_to_somebody_who_looks_at_it() {
+    let bed = Bed::full();
+    // No array uses it any more.
+    bed.control().fail_member("a", 1).expect("one may be lost");
+    let content = bed.host.unplug("file:/1");
+    let is_open = |seconds| {
+        look(&bed, seconds);
+        bed.control().drive("d1").expect("wanted").state != DriveState::Missing
+    };
+    assert!(!is_open(0), "it is gone");
+    for round in 0..3 {
+        bed.host.replug("file:/1", content.clone());
+        assert!(is_open(10 * round), "round {round}");
+        let _ = bed.host.unplug("file:/1");
+        assert!(!is_open(10 * round + 5), "round {round}");
+    }
+    bed.host.replug("file:/1", content.clone());
+    assert!(!is_open(40), "the fourth time");
+    let cause = bed.control().drive("d1").expect("wanted").cause;
+    let cause = cause.expect("it says why");
+    assert!(cause.contains("3 times within a day"), "{cause}");
+    assert!(
+        cause.contains("garboard drive add file:/1 --name d1"),
+        "{cause}"
+    );
+    let body = DriveAddBody {
+        name: Some("d1".into()),
+        ..drive("file:/1")
+    };
+    bed.control().add_drive(body).expect("somebody says so");
+    let back = bed.control().drive("d1").expect("found");
+    assert_eq!(back.cause, None);
+    // A day later it is forgotten.
+    let _ = bed.host.unplug("file:/1");
+    assert!(!is_open(90_000));
+    bed.host.replug("file:/1", content);
+    assert!(is_open(90_005));
+}
+
 #[test]
 fn an_array_that_was_stopped_forgotten_and_imported_starts_with_the_next_engine() {
     let mut bed = Bed::full();

@@ -47,6 +47,23 @@ fn a_created_file_is_sparse_zero_private_and_of_the_size_asked() {
 }
 
 #[test]
+fn a_file_that_is_not_at_its_path_any_more_was_taken_away() {
+    let folder = disk();
+    let (path, away) = (folder.path().join("d"), folder.path().join("away"));
+    let spec = format!("file:{},size=8MiB,create", path.display());
+    let drive = Drive::open(&spec.parse().unwrap()).unwrap();
+    assert!(!drive.is_taken_away());
+    fs::rename(&path, &away).unwrap();
+    assert!(drive.is_taken_away(), "nothing is there");
+    fs::write(&path, "another").unwrap();
+    assert!(drive.is_taken_away(), "another file is there");
+    fs::rename(&away, &path).unwrap();
+    assert!(!drive.is_taken_away());
+    let memory = Drive::open(&"mem:8MiB".parse().unwrap()).unwrap();
+    assert!(!memory.is_taken_away());
+}
+
+#[test]
 fn a_file_in_memory_says_that_it_is_buffered_and_why() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let spec = format!("file:{}/d,size=1MiB,create", folder.path().display());
