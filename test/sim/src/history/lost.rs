@@ -92,20 +92,22 @@ impl History {
 
     /// Puts drives in all places that are empty, and waits until they are filled.
     pub(super) fn refill(&mut self, world: &mut World) {
+        self.fill_empty_places(world);
+        self.give(world, Given::Other, Command::Passes { run: true });
+        self.await_commands(world);
+        self.await_filled(world);
+    }
+
+    fn fill_empty_places(&mut self, world: &mut World) {
         for _ in 0..20 {
             self.run_until(world, |history, world| {
                 history.given.is_none() && !world.is_in_trouble()
             });
-            let members = &world.shards[world.home].map().members;
-            let out = |member: &array::MapMember| member.state == MapState::Lost;
-            let Some(position) = members.iter().position(out) else {
+            let Some(position) = empty_place(world) else {
                 break;
             };
             self.put_in(world, position);
         }
-        self.give(world, Given::Other, Command::Passes { run: true });
-        self.await_commands(world);
-        self.await_filled(world);
     }
 
     pub(super) fn await_commands(&mut self, world: &mut World) {
@@ -287,9 +289,15 @@ impl History {
     /// A rebuild does not stop because of what is lost.
     pub(super) fn await_filled(&mut self, world: &mut World) {
         self.calm(world);
-        self.run_until(world, |_, world| {
-            world.shards[world.home].map().is_optimal() && !world.is_in_trouble()
-        });
+        for _ in 0..20 {
+            self.run_until(world, |_, world| {
+                let filled = world.shards[world.home].map().is_optimal();
+                (filled || empty_place(world).is_some()) && !world.is_in_trouble()
+            });
+            // One that cannot read much may be left out meanwhile.
+            self.fill_empty_places(world);
+        }
+        assert!(world.shards[world.home].map().is_optimal(), "it is filled");
         for drive in &mut world.outside.drives {
             drive.loosen();
         }
@@ -371,4 +379,11 @@ impl History {
         }
         world
     }
+}
+
+/// A place of which the member is out.
+fn empty_place(world: &World) -> Option<usize> {
+    let members = &world.shards[world.home].map().members;
+    let out = |member: &array::MapMember| member.state == MapState::Lost;
+    members.iter().position(out)
 }
