@@ -180,7 +180,7 @@ fn an_optimal_stripe_is_written_by_the_method_with_the_fewest_reads() {
             let (modified, kept) = (written.len(), code.k - written.len());
             let (method, reads) = if kept == 0 {
                 (Method::Full, 0)
-            } else if modified + code.m < kept {
+            } else if modified + code.m <= kept {
                 (Method::ReadModifyWrite, modified + code.m)
             } else {
                 (Method::ReconstructWrite, kept)

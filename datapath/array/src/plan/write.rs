@@ -97,7 +97,9 @@ pub fn plan_write(
     let modify_possible = readable.covers(modify);
     let modify_right = modify_possible && state.parity_trusted;
     let reconstruct_possible = readable.covers(kept);
-    if modify_right && (!reconstruct_possible || modify.is_smaller(kept)) {
+    // Where both read as much, a change of parity computes less: it goes over what is written, not
+    // over the stripe. And a chunk that went bad in silence does not become part of the parity.
+    if modify_right && (!reconstruct_possible || !kept.is_smaller(modify)) {
         return Ok(WritePlan::new(Method::ReadModifyWrite, modify, write));
     }
     if reconstruct_possible {
