@@ -111,11 +111,13 @@ pub enum Message {
         /// Which.
         region: u32,
     },
-    /// Asks to finish what was logged in lives of the log before this one. Answered by
-    /// `LogDrained` when that is done.
+    /// Asks to finish what was logged in lives of the log before this one, and writes begun by
+    /// maps before that of a serial. Answered by `LogDrained` when that is done.
     DrainLog {
         /// The life.
         life: u64,
+        /// The serial; 0: such writes do not matter.
+        since: u64,
     },
     /// The answer to `DrainLog`.
     LogDrained,
@@ -165,7 +167,7 @@ impl fmt::Debug for Message {
             Message::DirtyDone { region } => write!(f, "DirtyDone({region})"),
             Message::KeepDirty => write!(f, "KeepDirty"),
             Message::Kept => write!(f, "Kept"),
-            Message::DrainLog { life } => write!(f, "DrainLog({life:?})"),
+            Message::DrainLog { life, .. } => write!(f, "DrainLog({life:?})"),
             Message::LogDrained => write!(f, "LogDrained"),
             Message::HoldCheck { member } => write!(f, "HoldCheck({member})"),
             Message::HoldState { waits } => write!(f, "HoldState({waits})"),

@@ -183,6 +183,10 @@ pub enum Fault {
     FlushCountsBesideADoubt,
     /// A drive comes into a member's place while what is logged still names the one before it.
     DriveBeforeLogRetired,
+    /// A mode that promises more counts although what was begun without it may not have ended.
+    ModeCountsAtOnce,
+    /// It counts before what was begun without it has ended.
+    ModeWithoutDrain,
     /// The next engine does not write again what the killed one had begun.
     BegunNotRedone,
     /// The next engine is not told of writes any more while they are under way.
@@ -326,6 +330,8 @@ impl Fault {
         Fault::ErrorsBelieved,
         Fault::FlushCountsBesideADoubt,
         Fault::DriveBeforeLogRetired,
+        Fault::ModeCountsAtOnce,
+        Fault::ModeWithoutDrain,
         Fault::BegunNotRedone,
         Fault::BegunForgottenEarly,
         Fault::BegunBeforeComputed,

@@ -376,7 +376,7 @@ impl Shard {
                 io.reply(from, Message::Kept);
             }
             Message::Kept => self.kept_dirty(),
-            Message::DrainLog { life } => self.drain_log(from, life),
+            Message::DrainLog { life, since } => self.drain_log(from, life, since),
             Message::LogDrained => self.log_drained(),
             Message::HoldCheck { member } => {
                 let waits = self.is_waiting_for(member, io.now());

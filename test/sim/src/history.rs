@@ -550,7 +550,7 @@ impl History {
                 // Nobody sees a volume before: what was found need not be durable.
                 let coordinator = world.shards[world.home].coordinator().expect("home");
                 let config = coordinator.config().clone();
-                self.modes.settled();
+                self.modes.confirmed();
                 self.forget_deleted(&config);
                 let space = self.superblock(MemberIndex(0), Uuid::nil()).extents();
                 self.client.follow(&config, &space);

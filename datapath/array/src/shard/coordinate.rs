@@ -154,8 +154,17 @@ impl Shard {
         }
         let front = self.decider().commands.front().expect("looked at");
         let brings_drive = matches!(front.1, Command::Replace { .. } | Command::Return { .. });
+        let options = match front.1 {
+            Command::Options(options) => Some(options),
+            _ => None,
+        };
         let front = front.0;
         if brings_drive && let Some(moved) = self.retire_for(front, io) {
+            return moved;
+        }
+        if let Some(options) = options
+            && let Some(moved) = self.strengthen_for(front, options, io)
+        {
             return moved;
         }
         let (id, command) = self.decider().commands.pop_front().expect("looked at");

@@ -74,7 +74,7 @@ pub(super) struct Log {
     flush: Option<Flush>,
     /// Members whose flush failed: until they are dealt with another one is in vain.
     failed: Vec<(MemberIndex, u32)>,
-    drain: Option<(ReactorIndex, u64)>,
+    drain: Option<(ReactorIndex, u64, u64)>,
     headers: Pool,
     buffers: Vec<Buffer>,
     free_headers: Vec<u32>,
@@ -392,8 +392,8 @@ impl Shard {
             }
             moved += 1;
         }
-        if let Some((from, life)) = self.log.drain
-            && self.log.is_drained(life)
+        if let Some((from, life, since)) = self.log.drain
+            && self.is_drained(life, since)
         {
             self.log.drain = None;
             self.counters.messages += 1;
@@ -500,8 +500,21 @@ impl Shard {
 
     // ---- the end of a life ---------------------------------------------------------------
 
-    /// A shard is asked to finish what it logged in lives before `life`.
-    pub(super) fn drain_log(&mut self, from: ReactorIndex, life: u64) {
-        self.log.drain = Some((from, life));
+    /// A shard is asked to finish what it logged in lives before `life`, and what it writes by maps
+    /// before `since`.
+    pub(super) fn drain_log(&mut self, from: ReactorIndex, life: u64, since: u64) {
+        self.log.drain = Some((from, life, since));
+    }
+
+    /// Whether it has.
+    fn is_drained(&self, life: u64, since: u64) -> bool {
+        self.log.is_drained(life) && (since == 0 || !self.writes_by_maps_before(since))
+    }
+
+    fn writes_by_maps_before(&self, serial: u64) -> bool {
+        let next = |slot: &u32| self.tickets.used_from(slot + 1);
+        let mut tickets = std::iter::successors(self.tickets.used_from(0), next);
+        tickets.any(|slot| !self.tickets[slot].is_planned_since(serial))
+            && !planted::is(Fault::ModeWithoutDrain)
     }
 }

@@ -1,8 +1,7 @@
 //! What closes the write hole is changed while an array runs, and what else may be changed then.
 //!
 //! What is promised at a moment is the weakest of all modes that may be in force: a weaker one from
-//! the moment at which it is asked for, a stronger one only when the change was confirmed, and what
-//! was begun before has ended and was flushed.
+//! the moment at which it is asked for, a stronger one only when the change was confirmed.
 //! *strict*: a member may be lost together with the power. *auto*: that may be so while another is
 //! out already, and then of what is written meanwhile nothing else is lost. *off*: such a stop may
 //! lose the blocks of members that are out, in rows that were being written or were not flushed,
@@ -54,11 +53,6 @@ impl Modes {
     /// The last change asked for is on the drives and with every reactor.
     pub(super) fn confirmed(&mut self) {
         self.possible.drain(..self.possible.len() - 1);
-    }
-
-    /// And nothing of what was begun before it is under way or not flushed.
-    pub(super) fn settled(&mut self) {
-        self.confirmed();
         self.promised = self.possible[0].write_hole;
     }
 
@@ -133,7 +127,8 @@ impl History {
         self.give_options(world, options);
     }
 
-    /// Writes go on while a stronger mode is asked for, and soon after it counts the end comes.
+    /// Writes go on while a stronger mode is asked for, and as soon as it is confirmed the end
+    /// comes: what was begun before must be as safe as what is begun after it.
     fn strengthen(&mut self, world: &mut World) {
         let mode = MODES[1 + self.random.position(2)];
         if rank(self.modes.promised) >= rank(mode) {
@@ -181,9 +176,6 @@ impl History {
             let steps = 1 + self.random.below(10);
             self.turn(world, steps);
         }
-        if self.given.is_none() {
-            self.settle_mode(world);
-        }
         let strict = self.modes.is_strict() && self.is_sound(world) && !self.torn;
         let auto = self.modes.promised != WriteHole::Off && self.is_soundly_degraded(world);
         if self.given.is_none() && (strict || auto) && self.random.happens(700) {
@@ -197,15 +189,6 @@ impl History {
                 .iter_mut()
                 .for_each(SimDrive::let_writes_go);
         }
-    }
-
-    fn settle_mode(&mut self, world: &mut World) {
-        self.quiesce(world, true);
-        if self.given.is_none() {
-            self.modes.settled();
-        }
-        let writes = self.random.below(4);
-        self.write_some(world, writes);
     }
 
     /// Of some write one member takes long over its part.
@@ -234,9 +217,8 @@ impl History {
             let writes = 1 + self.random.below(6);
             self.write_some(world, writes);
             self.wait(world, |history, _| history.given.is_none());
-            if self.given.is_none() && self.random.happens(300) {
-                self.settle_mode(world);
-            }
+            let writes = self.random.below(4);
+            self.write_some(world, writes);
         }
     }
 

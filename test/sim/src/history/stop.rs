@@ -311,7 +311,7 @@ impl History {
 
     /// Brings requests to their end, so that no stripe is torn by a stop; what goes on besides
     /// goes on.
-    pub(super) fn quiesce(&mut self, world: &mut World, power: bool) {
+    fn quiesce(&mut self, world: &mut World, power: bool) {
         self.calm(world);
         self.run_until(world, |history, _| {
             history.started && history.client.pending() == 0

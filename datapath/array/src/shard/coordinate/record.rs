@@ -197,7 +197,8 @@ impl Shard {
         map.update = decider.config.update;
         map.log_from = decider.config.log_from;
         map.log_life = map.log_life.max(map.log_from);
-        map.write_hole = decider.config.options.write_hole;
+        let mode_ahead = decider.retire.mode_ahead();
+        map.write_hole = mode_ahead.unwrap_or(decider.config.options.write_hole);
         if excluded {
             map.barrier = map.serial;
         }

@@ -6,13 +6,17 @@
 //! because what came after them was written without it. As soon as its member is in sync, a write
 //! whose pieces are not all there would count as one that was not begun, and what is older would
 //! be done again over it.
+//!
+//! And before a mode counts that promises more (`auto` after `off`, `strict` after both): from here
+//! on every shard logs by it, and once what was begun without has ended and is flushed, the record
+//! says so.
 
 use units::ReactorIndex;
 
 use super::super::Shard;
 use super::super::coordinate::commit_of;
 use crate::coordinator::CommitPhase;
-use crate::format::WriteHole;
+use crate::format::{ArrayOptions, WriteHole};
 use crate::io::{Io, Message};
 use crate::planted::{self, Fault};
 
@@ -38,6 +42,8 @@ enum Step {
         pending: usize,
         /// The command that needs it.
         whom: Option<u64>,
+        /// What it changes, and the map since which all act by it.
+        options: Option<(ArrayOptions, u64)>,
     },
 }
 
@@ -45,6 +51,25 @@ impl Retire {
     /// Whether answers are still to come.
     pub(crate) fn is_asking(&self) -> bool {
         matches!(self.step, Step::Asking { pending, .. } if pending > 0)
+    }
+
+    /// The mode that shards act by although no record says so yet.
+    pub(crate) fn mode_ahead(&self) -> Option<WriteHole> {
+        match &self.step {
+            Step::Asking { options, .. } => options.map(|(options, _)| options.write_hole),
+            Step::Idle => None,
+        }
+    }
+}
+
+/// Whether a stop may do less harm with `next` than with `now`.
+fn promises_more(next: WriteHole, now: WriteHole) -> bool {
+    match (now, next) {
+        (WriteHole::Off, WriteHole::Auto | WriteHole::Strict)
+        | (WriteHole::Auto, WriteHole::Strict) => true,
+        (WriteHole::Off, WriteHole::Off)
+        | (WriteHole::Auto, WriteHole::Off | WriteHole::Auto)
+        | (WriteHole::Strict, WriteHole::Off | WriteHole::Auto | WriteHole::Strict) => false,
     }
 }
 
@@ -71,17 +96,45 @@ impl Shard {
         if !due || !self.retire().used {
             return 0;
         }
-        self.begin_retire(None, io);
+        self.begin_retire(None, None, io);
         1
     }
 
     /// Before a drive comes into a member's place: `None` once nothing that is logged names the
     /// drive before it.
     pub(in crate::shard) fn retire_for(&mut self, command: u64, io: &mut impl Io) -> Option<usize> {
+        if planted::is(Fault::DriveBeforeLogRetired) {
+            return None;
+        }
+        self.begin_life_for(command, None, io)
+    }
+
+    /// Before a mode counts that promises more: `None` once all that was begun without it has
+    /// ended, and the record says so.
+    pub(in crate::shard) fn strengthen_for(
+        &mut self,
+        command: u64,
+        options: ArrayOptions,
+        io: &mut impl Io,
+    ) -> Option<usize> {
+        // While shards are asked the map is ahead of the record, which decides.
+        let recorded = self.decider().config.options.write_hole;
+        if !promises_more(options.write_hole, recorded) || planted::is(Fault::ModeCountsAtOnce) {
+            return None;
+        }
+        self.begin_life_for(command, Some(options), io)
+    }
+
+    fn begin_life_for(
+        &mut self,
+        command: u64,
+        options: Option<ArrayOptions>,
+        io: &mut impl Io,
+    ) -> Option<usize> {
         let decider = self.coordinator.as_deref().expect("the home");
         let runs = decider.started && !decider.stopped && !decider.metadata_failed;
         let logs = self.geometry().parity() > 0 && self.geometry().data() > 1;
-        if !runs || !logs || planted::is(Fault::DriveBeforeLogRetired) {
+        if !runs || !logs {
             return None;
         }
         if self.retire().done_for == Some(command) {
@@ -90,7 +143,7 @@ impl Shard {
         if matches!(self.retire().step, Step::Asking { .. }) {
             return Some(self.drain(io));
         }
-        self.begin_retire(Some(command), io);
+        self.begin_retire(Some(command), options, io);
         Some(1)
     }
 
@@ -106,18 +159,27 @@ impl Shard {
         self.is_whole_without_log() && runs && !needs
     }
 
-    fn begin_retire(&mut self, whom: Option<u64>, io: &mut impl Io) {
+    fn begin_retire(
+        &mut self,
+        whom: Option<u64>,
+        options: Option<ArrayOptions>,
+        io: &mut impl Io,
+    ) {
         let (me, life) = (self.me, self.map.log_life + 1);
         let others = self.decider().reactors.iter().copied();
         let todo = others.filter(|&reactor| reactor != me).collect();
+        let mut map = self.successor();
+        map.log_life = life;
+        if let Some(options) = options {
+            map.write_hole = options.write_hole;
+        }
         self.retire().step = Step::Asking {
             life,
             todo,
             pending: 0,
             whom,
+            options: options.map(|options| (options, map.serial)),
         };
-        let mut map = self.successor();
-        map.log_life = life;
         self.begin_broadcast(map, Vec::new(), Vec::new(), io);
     }
 
@@ -129,21 +191,23 @@ impl Shard {
             todo,
             pending,
             whom,
+            options,
         } = &mut decider.retire.step
         else {
             return 0;
         };
-        let (life, whom) = (*life, *whom);
+        let (life, whom, options) = (*life, *whom, *options);
+        let since = options.map_or(0, |(_, serial)| serial);
         let mut moved = 0;
         while let Some(&reactor) = todo.last() {
-            if io.ask(reactor, Message::DrainLog { life }).is_err() {
+            if io.ask(reactor, Message::DrainLog { life, since }).is_err() {
                 break;
             }
             todo.pop();
             *pending += 1;
             moved += 1;
         }
-        if !todo.is_empty() || *pending > 0 || !self.log.is_drained(life) {
+        if !todo.is_empty() || *pending > 0 || !self.is_drained(life, since) {
             return moved;
         }
         self.retire().step = Step::Idle;
@@ -158,6 +222,9 @@ impl Shard {
         let id = decider.draw_id();
         let mut next = decider.config.next(id);
         next.log_from = life;
+        if let Some((options, _)) = options {
+            next.options = options;
+        }
         let places = decider.places.clone();
         self.begin_commit(commit_of(next, places, CommitPhase::FlushData));
         moved + 1
