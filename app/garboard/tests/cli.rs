@@ -315,6 +315,28 @@ fn a_scrub_is_started_paused_shown_and_ends_in_an_error_when_something_stays_wro
 }
 
 #[test]
+fn what_closes_the_write_hole_is_changed_while_an_array_runs() {
+    let bed = Bed::full();
+    let help = bed.ok(&["array", "modify", "--help"]);
+    for text in ["auto", "strict", "off", "written twice", "No log"] {
+        assert!(help.contains(text), "no `{text}` in {help}");
+    }
+    assert_eq!(bed.json(&["array", "show", "a"])["write_hole"], "auto");
+    for mode in ["strict", "off", "strict", "auto"] {
+        let said = bed.ok(&["array", "modify", "a", "--write-hole", mode]);
+        assert_eq!(said.trim(), "array a modified");
+        assert_eq!(bed.json(&["array", "show", "a"])["write_hole"], mode);
+        let shown = bed.ok(&["array", "show", "a"]);
+        let row = shown.lines().find(|line| line.contains("write hole"));
+        assert!(row.is_some_and(|row| row.ends_with(mode)), "{shown}");
+    }
+    bed.ok(&["array", "modify", "a", "--hold-timeout", "30000"]);
+    let kept = bed.json(&["array", "show", "a"]);
+    assert_eq!(kept["write_hole"], "auto", "what is not named stays");
+    assert_eq!(kept["hold_timeout_ms"], 30_000);
+}
+
+#[test]
 fn a_minority_starts_only_by_force_and_after_a_question() {
     let mut bed = Bed::full();
     bed.stop().expect("a clean end");

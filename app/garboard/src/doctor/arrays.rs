@@ -344,7 +344,10 @@ fn write_hole(array: &ArrayView) -> Option<Finding> {
         WriteHole::Off => Some(
             Finding::good(&subject(array), "write_hole", "writes are never logged")
                 .at(Severity::Warning)
-                .costs("power loss on a degraded array can lose data that was not being written")
+                .costs(
+                    "power loss on a degraded array can change what its missing members held \
+                     beside writes that were not flushed",
+                )
                 .fix(format!(
                     "garboard array modify {} --write-hole auto",
                     array.name

@@ -102,8 +102,11 @@ pub(crate) struct Shape {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Hole {
+    /// Degraded arrays log writes. Power loss with the loss of another member may lose old data
     Auto,
+    /// All writes are logged, and so written twice. Power loss costs nothing that was not written
     Strict,
+    /// No log. As auto, and power loss on a degraded array alone may lose old data, too
     Off,
 }
 
