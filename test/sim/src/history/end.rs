@@ -213,7 +213,11 @@ fn position_drive(world: &World, position: usize) -> usize {
     member.drive.expect("it is in sync").at()
 }
 
+/// Reads that went around a member, or were given up there.
 fn detours(world: &World) -> u64 {
-    let of = |shard: &Shard| shard.counters().detours;
+    let of = |shard: &Shard| {
+        let counters = shard.counters();
+        counters.detours + counters.given_up_reads
+    };
     world.shards.iter().map(of).sum()
 }

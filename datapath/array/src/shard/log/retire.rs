@@ -159,12 +159,7 @@ impl Shard {
         self.is_whole_without_log() && runs && !needs
     }
 
-    fn begin_retire(
-        &mut self,
-        whom: Option<u64>,
-        options: Option<ArrayOptions>,
-        io: &mut impl Io,
-    ) {
+    fn begin_retire(&mut self, whom: Option<u64>, options: Option<ArrayOptions>, io: &mut impl Io) {
         let (me, life) = (self.me, self.map.log_life + 1);
         let others = self.decider().reactors.iter().copied();
         let todo = others.filter(|&reactor| reactor != me).collect();
