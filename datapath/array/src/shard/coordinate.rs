@@ -154,9 +154,10 @@ impl Shard {
         }
         let front = self.decider().commands.front().expect("looked at");
         let brings_drive = matches!(front.1, Command::Replace { .. } | Command::Return { .. });
-        let options = match front.1 {
-            Command::Options(options) => Some(options),
-            _ => None,
+        let options = if let Command::Options(options) = front.1 {
+            Some(options)
+        } else {
+            None
         };
         let front = front.0;
         if brings_drive && let Some(moved) = self.retire_for(front, io) {
