@@ -201,6 +201,8 @@ pub enum Fault {
     DeletedVolumeCountsAsZeroes,
     /// Blocks are given up, and the parity of their rows stays as it was.
     ForfeitKeepsParity,
+    /// What is given up is logged for a member that is being filled, too.
+    ForfeitLogsWhatIsFilled,
     /// Which blocks are lost is forgotten at a restart.
     LostBlocksForgotten,
     /// Zeroes are written over what was lost before it is recorded.
@@ -339,6 +341,7 @@ impl Fault {
         Fault::NewVolumeNotZeroed,
         Fault::DeletedVolumeCountsAsZeroes,
         Fault::ForfeitKeepsParity,
+        Fault::ForfeitLogsWhatIsFilled,
         Fault::LostBlocksForgotten,
         Fault::ForfeitNotRecorded,
         Fault::HealedAfterTheAnswer,

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 
 use block::{Operation, Status};
 use memory::{Backing, Buffer, Pages, Pool, Segment};
-use units::{MemberIndex, ReactorIndex, Role, bytes_u64, bytes_usize};
+use units::{MemberIndex, ReactorIndex, Role, RoleSet, bytes_u64, bytes_usize};
 
 pub(crate) use self::retire::Retire;
 use super::ticket::{Kind, TicketOrder};
@@ -235,7 +235,7 @@ impl Shard {
 
     /// Writes the ticket's pieces; whether it is out of the way of others that wait for room.
     pub(super) fn try_log(&mut self, slot: u32, first_in_line: bool, io: &mut impl Io) -> bool {
-        let roles = self.tickets[slot].write_roles();
+        let roles = self.roles_to_log(slot);
         if roles.is_empty() {
             self.tickets[slot].go_write();
             self.seek_room(slot, io);
@@ -275,6 +275,19 @@ impl Shard {
         true
     }
 
+    /// The roles whose pieces the next engine is to find. None of a member that is being filled,
+    /// which only a ticket that gives blocks up writes to: later writes to the row leave it out,
+    /// and the rebuild that fills it logs nothing, so that a replay would put old zeroes there.
+    /// Without them it is filled from the others, as if it had not been written.
+    fn roles_to_log(&self, slot: u32) -> RoleSet {
+        let roles = self.tickets[slot].write_roles();
+        let forfeits = matches!(self.tickets[slot].order.kind, Kind::Forfeit(_));
+        if !forfeits || planted::is(Fault::ForfeitLogsWhatIsFilled) {
+            return roles;
+        }
+        roles.without(self.stripe_state(slot).lost)
+    }
+
     fn log_piece(&mut self, slot: u32, place: u32, role: Role, io: &mut impl Io) {
         let TicketOrder { kind, stripe, .. } = self.tickets[slot].order;
         let zeroes = kind == Kind::Clear;
@@ -305,7 +318,7 @@ impl Shard {
             window: u32::try_from(self.log.window()).expect("few slots"),
             stripe,
             role,
-            roles: self.tickets[slot].write_roles(),
+            roles: self.roles_to_log(slot),
             zeroes,
             runs,
             payload_checksum: LogPiece::checksum([&self.log.scratch[..at]].into_iter()),

@@ -31,7 +31,7 @@ impl Shard {
     }
 
     #[inline]
-    pub(super) fn stripe_state(&self, slot: u32) -> StripeState {
+    pub(in crate::shard) fn stripe_state(&self, slot: u32) -> StripeState {
         let ticket = &self.tickets[slot];
         let stripe = ticket.order.stripe;
         let filled = self.background.is_filled(stripe, ticket.order.cell);
