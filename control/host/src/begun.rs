@@ -16,7 +16,7 @@ use std::sync::Arc;
 use array::assembly::Assembly;
 use array::format::{ArrayConfig, MemberRecord, MemberState};
 use array::planted::{self, Fault};
-use array::{Begun, BegunOf, BegunSpace, BegunWrites, Geometry, Redo};
+use array::{Begun, BegunOf, BegunSpace, BegunWrites, Doubt, Geometry, Redo, Unusable};
 use control::Answer;
 use rustix::fs::{FallocateFlags, OFlags};
 use units::MemberIndex;
@@ -25,6 +25,7 @@ use uuid::Uuid;
 use crate::Host;
 use crate::error::of_io;
 use crate::losses::redo_part;
+use crate::state::Notice;
 
 /// The most of what the file system has free that one array takes, as its n-th part.
 const SHARE: u64 = 8;
@@ -81,20 +82,51 @@ impl Lasting {
         made
     }
 
-    /// The file of a life, if it is there and nobody else made it.
-    fn open(&self, whose: &BegunOf) -> io::Result<File> {
-        self.claim()?;
-        let path = self.path(whose.array, &whose.life.to_string());
+    /// Whether the folder is there, and nobody else can write to it.
+    fn is_there(&self) -> io::Result<bool> {
+        match std::fs::symlink_metadata(&self.folder) {
+            Ok(found) => Ok(found.is_dir() && is_ours(&found)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The file of a life, if it is there and nobody else made it. An error when that cannot be
+    /// told: it may be there.
+    fn open(&self, array: Uuid, life: u64) -> io::Result<Option<File>> {
+        if !self.is_there()? {
+            return Ok(None);
+        }
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let mut options = OpenOptions::new();
-        options.read(true);
+        options.read(true).write(true);
         options.custom_flags(flags.bits().cast_signed());
-        let file = options.open(path)?;
+        let file = match options.open(self.path(array, &life.to_string())) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
         let found = file.metadata()?;
-        if !found.is_file() || !is_ours(&found) {
-            return Err(io::Error::other("it is somebody else's, or not a file"));
+        Ok((found.is_file() && is_ours(&found)).then_some(file))
+    }
+
+    /// No file of the array speaks for parity from here on, whichever life it is of: which one
+    /// counts depends on the members that a start finds.
+    fn withdraw(&self, array: Uuid) -> io::Result<()> {
+        if !self.is_there()? {
+            return Ok(());
         }
-        Ok(file)
+        let prefix = format!("{array}.");
+        for name in self.names()? {
+            let life = name.strip_prefix(&prefix);
+            let life = life.and_then(|life| life.parse().ok());
+            if let Some(life) = life
+                && let Some(file) = self.open(array, life)?
+            {
+                BegunWrites::withdraw(|offset, bytes| file.write_all_at(bytes, offset))?;
+            }
+        }
+        Ok(())
     }
 
     /// Removes all files of an array but that of one life.
@@ -104,7 +136,7 @@ impl Lasting {
             Some(life) => suffix == "of" || suffix == life.to_string(),
             None => false,
         };
-        for name in self.names() {
+        for name in self.names().unwrap_or_default() {
             if name
                 .strip_prefix(&prefix)
                 .is_some_and(|suffix| !keeps(suffix))
@@ -120,7 +152,7 @@ impl Lasting {
         if self.claim().is_err() {
             return;
         }
-        for name in self.names() {
+        for name in self.names().unwrap_or_default() {
             let array = name.strip_suffix(".of");
             let array = array.and_then(|array| array.parse().ok());
             let whose = std::fs::read_link(self.folder.join(&name));
@@ -132,13 +164,20 @@ impl Lasting {
         }
     }
 
-    fn names(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(&self.folder);
-        let entries = entries.into_iter().flatten().flatten();
-        entries
-            .filter_map(|entry| entry.file_name().into_string().ok())
-            .collect()
+    fn names(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(&self.folder)? {
+            names.extend(entry?.file_name().into_string().ok());
+        }
+        Ok(names)
     }
+}
+
+/// What an engine has left that was killed.
+#[derive(Debug)]
+pub(crate) struct BegunFile {
+    file: File,
+    writes: BegunWrites,
 }
 
 /// Whether nobody but this user can change it.
@@ -179,6 +218,38 @@ fn begun_of(config: &ArrayConfig) -> io::Result<BegunOf> {
     })
 }
 
+/// What the last engine had begun, if it is there. An error when that cannot be told.
+fn find_begun(
+    lasting: &Lasting,
+    object: &str,
+    assembly: &Assembly,
+) -> io::Result<Option<BegunFile>> {
+    let config = &assembly.config;
+    if config.clean || planted::is(Fault::BegunNotRedone) {
+        return Ok(None);
+    }
+    let whose = match begun_of(config) {
+        // Where boots have no names, no engine has left anything.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        whose => whose?,
+    };
+    let Some(file) = lasting.open(whose.array, whose.life)? else {
+        return Ok(None);
+    };
+    let length = file.metadata()?.len();
+    let read = |offset, bytes: &mut [u8]| file.read_exact_at(bytes, offset);
+    let known = (config, &assembly.superblock.geometry);
+    match BegunWrites::read(read, length, &whose, known) {
+        Ok(writes) => Ok(Some(BegunFile { file, writes })),
+        Err(Unusable::Io(error)) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
+        Err(unusable) => {
+            tracing::warn!(event = "begun_unusable", object, error = %unusable,
+                "what the last engine had begun is not known: as after a power failure");
+            Ok(None)
+        }
+    }
+}
+
 impl Host {
     /// Where the next engine will find what this one begins; `None` where it cannot be.
     pub(crate) fn begin_begun(
@@ -194,13 +265,24 @@ impl Host {
         }
         let made = begun_of(config);
         let made = made.and_then(|whose| lasting.create(&whose, self.engine.begun_space()));
-        let say = |error: &io::Error| {
-            tracing::warn!(event = "begun_not_kept", array = name, error = %error,
-                folder = %lasting.folder.display(),
-                "the next engine will not know what this one had begun if it is killed: a member \
-                 that is lost at the same time may take blocks along that nobody was writing");
-        };
-        made.inspect_err(say).ok()
+        made.inspect_err(|error| self.say_unkept(name, lasting, error))
+            .ok()
+    }
+
+    /// The array runs without memory that outlives this engine.
+    fn say_unkept(&self, name: &str, lasting: &Lasting, error: &io::Error) {
+        tracing::warn!(event = "begun_not_kept", array = name, error = %error,
+            folder = %lasting.folder.display(),
+            "the next engine will not know what this one had begun if it is killed: a member \
+             that is lost at the same time may take blocks along that nobody was writing");
+        let said = format!(
+            "what is begun is not recorded in {} ({error}): a kill of the engine is to this array \
+             what a power failure is",
+            lasting.folder.display()
+        );
+        if let Some(entry) = self.state().arrays.get_mut(name) {
+            entry.notices.push(Notice::Lasting(said));
+        }
     }
 
     /// The array is stopped, or has started: then only what this life begins is left.
@@ -210,16 +292,57 @@ impl Host {
         }
     }
 
+    /// What the last engine had begun when it was killed, if that can be known. From here on no
+    /// other start believes what it says of parity: this one is about to write and to flush, and
+    /// may be killed, or give up, after a flush that has failed.
+    pub(crate) fn take_begun(
+        &self,
+        object: &str,
+        assembly: &Assembly,
+    ) -> Answer<Option<BegunFile>> {
+        let Some(lasting) = &self.lasting else {
+            return Ok(None);
+        };
+        let found = find_begun(lasting, object, assembly);
+        let found = found.and_then(|found| {
+            if !planted::is(Fault::TrustOutlivesAStart) {
+                lasting.withdraw(assembly.config.array)?;
+            }
+            Ok(found)
+        });
+        found.map_err(|source| {
+            let what = "reading what the last engine had begun";
+            let folder = lasting.folder.display();
+            of_io(object.to_owned(), what, &source).next(format!(
+                "see what {folder} needs, and start it again; without the files of this array \
+                 there it starts as after a power failure"
+            ))
+        })
+    }
+
+    /// Why the regions that were in use must be resynced, as far as it is known by now.
+    pub(crate) fn doubt_of(&self, begun: &BegunFile, assembly: &Assembly) -> Option<Doubt> {
+        let drives = self.member_drives(assembly);
+        begun.writes.doubt(assembly, |member| {
+            let drive = drives[member.at()].as_ref();
+            drive.map_or(0, |(_, drive)| drive.info().appearance)
+        })
+    }
+
     /// Writes again what the last engine had begun when it was killed, and makes it durable. Gives
     /// what was written, without the bytes.
     ///
     /// A drive that does not take it is left to the resync of the regions that were in use, and an
     /// error only when a member is not here or not filled: what that one holds there needs all the
     /// others.
-    pub(crate) fn redo_begun(&self, object: &str, assembly: &Assembly) -> Answer<Vec<Redo>> {
-        let Some((file, writes)) = self.find_begun(object, assembly) else {
-            return Ok(Vec::new());
-        };
+    pub(crate) fn redo_begun(
+        &self,
+        object: &str,
+        assembly: &Assembly,
+        begun: &BegunFile,
+        doubt: &mut Option<Doubt>,
+    ) -> Answer<Vec<Redo>> {
+        let BegunFile { file, writes } = begun;
         let read = |offset, bytes: &mut [u8]| file.read_exact_at(bytes, offset);
         let drives = self.member_drives(assembly);
         // A member that is being filled may lack a chunk that only the others can tell.
@@ -227,7 +350,11 @@ impl Host {
             drive.is_some() && member.state == MemberState::InSync
         };
         let is_whole = assembly.config.members.iter().zip(&drives).all(is_here);
-        let judge = |name: &str, what: &str, source: &io::Error| {
+        let judge = |doubt: &mut Option<Doubt>,
+                     member: MemberIndex,
+                     (name, what): (&str, &str),
+                     source: &io::Error| {
+            *doubt = doubt.or(Doubt::refused(member));
             if is_whole {
                 tracing::warn!(event = "begun_not_redone", object, drive = name, error = %source,
                     "it does not take what the last engine had begun");
@@ -245,15 +372,22 @@ impl Host {
                 if let Some(drive) = &drives[part.member.at()] {
                     let written = redo_part(object, drive, assembly, &part);
                     let what = "writing what the last engine had begun";
-                    written.or_else(|source| judge(&drive.0, what, &source))?;
+                    match written {
+                        Ok(true) => {}
+                        Ok(false) => *doubt = doubt.or(Doubt::refused(part.member)),
+                        Err(source) => judge(doubt, part.member, (&drive.0, what), &source)?,
+                    }
                 }
                 part.bytes = Vec::new();
                 done.push(part);
             }
         }
-        for (name, drive) in drives.iter().flatten().filter(|_| !done.is_empty()) {
-            let flushed = drive.flush();
-            flushed.or_else(|source| judge(name, "flushing it", &source))?;
+        for (position, drive) in drives.iter().enumerate().filter(|_| !done.is_empty()) {
+            if let Some((name, drive)) = drive {
+                let member = MemberIndex::from_at(position);
+                let flushed = drive.flush();
+                flushed.or_else(|source| judge(doubt, member, (name, "flushing it"), &source))?;
+            }
         }
         tracing::info!(
             event = "begun_redone",
@@ -263,27 +397,6 @@ impl Host {
             "what the last engine had begun is written again"
         );
         Ok(done)
-    }
-
-    fn find_begun(&self, object: &str, assembly: &Assembly) -> Option<(File, BegunWrites)> {
-        let config = &assembly.config;
-        if config.clean || planted::is(Fault::BegunNotRedone) {
-            return None;
-        }
-        let lasting = self.lasting.as_ref()?;
-        let whose = begun_of(config).ok()?;
-        let file = lasting.open(&whose).ok()?;
-        let length = file.metadata().ok()?.len();
-        let read = |offset, bytes: &mut [u8]| file.read_exact_at(bytes, offset);
-        let known = (config, &assembly.superblock.geometry);
-        match BegunWrites::read(read, length, &whose, known) {
-            Ok(writes) => Some((file, writes)),
-            Err(unusable) => {
-                tracing::warn!(event = "begun_unusable", object, error = %unusable,
-                    "what the last engine had begun is not known: as after a power failure");
-                None
-            }
-        }
     }
 
     /// By member: its drive, if it is here.

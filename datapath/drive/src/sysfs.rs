@@ -58,6 +58,42 @@ pub(crate) fn block_facts(folder: &Path) -> BlockFacts {
     }
 }
 
+/// Devices that are built on others, at most so deep.
+const DEPTH_MAX: usize = 8;
+
+/// What is the same for as long as neither the device in `folder` nor those that it is built on
+/// were away: the kernel counts the appearances of all disks, and gives none its number again
+/// (since Linux 5.15). `own` is what tells the drive from others. 0 where the kernel does not say.
+pub(crate) fn appearance(folder: &Path, own: &[u64]) -> u64 {
+    let mut found = Vec::new();
+    let known = gather_appearances(folder, &mut found, DEPTH_MAX).is_some();
+    found.sort_unstable();
+    if known {
+        fingerprint(own.iter().copied().chain(found))
+    } else {
+        0
+    }
+}
+
+fn gather_appearances(folder: &Path, found: &mut Vec<u64>, depth: usize) -> Option<()> {
+    let depth = depth.checked_sub(1)?;
+    let is_part = folder.join("partition").exists();
+    let whole = folder.parent().filter(|_| is_part).unwrap_or(folder);
+    found.push(text(&whole.join("diskseq"))?.parse().ok()?);
+    for below in fs::read_dir(whole.join("slaves")).ok()? {
+        let below = fs::canonicalize(below.ok()?.path()).ok()?;
+        gather_appearances(&below, found, depth)?;
+    }
+    Some(())
+}
+
+/// One number that is another one for other numbers, and never 0 (FNV-1a).
+pub(crate) fn fingerprint(words: impl IntoIterator<Item = u64>) -> u64 {
+    let bytes = words.into_iter().flat_map(u64::to_le_bytes);
+    let step = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3);
+    bytes.fold(0xCBF2_9CE4_8422_2325, step).max(1)
+}
+
 /// Who holds the block device: what is built on it, or where it is mounted.
 pub(crate) fn device_holder(folder: &Path, device: u64) -> Option<String> {
     let held_by: Vec<String> = fs::read_dir(folder.join("holders"))
@@ -162,6 +198,33 @@ mod tests {
                      2: FLOCK  ADVISORY  WRITE 13 08:01:99 0 EOF\n";
         assert_eq!(lock_process(locks, "08:01:99"), Some(13));
         assert_eq!(lock_process(locks, "08:01:9"), None);
+    }
+
+    #[test]
+    fn a_device_looks_another_one_when_one_below_it_was_away() {
+        let root = tempfile::tempdir().unwrap();
+        let [upper, lower] = ["dm-0", "sdx"].map(|name| root.path().join(name));
+        let part = lower.join("sdx1");
+        for folder in [&upper, &lower] {
+            fs::create_dir_all(folder.join("slaves")).unwrap();
+        }
+        fs::create_dir(&part).unwrap();
+        fs::write(part.join("partition"), "1\n").unwrap();
+        fs::write(upper.join("diskseq"), "9\n").unwrap();
+        std::os::unix::fs::symlink(&part, upper.join("slaves/sdx1")).unwrap();
+        assert_eq!(
+            appearance(&upper, &[1]),
+            0,
+            "the kernel says nothing of the lower one"
+        );
+        fs::write(lower.join("diskseq"), "4\n").unwrap();
+        let before = appearance(&upper, &[1]);
+        assert_ne!(before, 0);
+        assert_eq!(appearance(&upper, &[1]), before);
+        assert_ne!(appearance(&upper, &[2]), before);
+        assert_ne!(appearance(&part, &[1]), before);
+        fs::write(lower.join("diskseq"), "5\n").unwrap();
+        assert_ne!(appearance(&upper, &[1]), before);
     }
 
     #[test]

@@ -67,6 +67,7 @@ impl Host {
             Some(MemberPlace {
                 drive: candidate.index,
                 layout: superblock.layout,
+                appearance: candidate.drive.info().appearance,
             })
         });
         let regions = RegionMap::new(superblock.regions(), create.uuid);

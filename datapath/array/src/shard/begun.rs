@@ -3,6 +3,8 @@
 //! An entry begins right before the first member write is submitted, when all bytes are computed,
 //! and ends before the ticket's buffers are given back, so before it is answered and before its
 //! lanes are let go. While a member write has failed and its member is not out yet, it stays.
+//!
+//! And what the next engine is told of parity besides: docs/design/007-no-resync-after-a-kill.md.
 
 use units::{Role, RoleSet};
 
@@ -59,6 +61,28 @@ impl Shard {
             && let Some(table) = &self.begun
         {
             table.end(slot);
+        }
+    }
+
+    /// The ticket ends with an error although it had begun to write: what it leaves may be torn.
+    #[cold]
+    pub(super) fn tell_torn(&self, slot: u32) {
+        if self.tickets[slot].is_begun {
+            self.shared.tear();
+        }
+    }
+
+    /// Tells the next engine whether parity agrees wherever no ticket is: never before every shard
+    /// acts by a map that says so, and no longer than that.
+    pub(super) fn tell_trust(&self, effective: bool) {
+        let Some(begun) = &self.shared.begun else {
+            return;
+        };
+        let resynced = self.map.trusted_until.0 >= self.map.geometry.stripes()
+            || planted::is(Fault::TrustedTooEarly);
+        let trusted = resynced && self.shared.regions.is_open();
+        if effective || !trusted {
+            begun.trust(trusted);
         }
     }
 }

@@ -214,6 +214,11 @@ impl Shard {
         end: Status,
         io: &mut impl Io,
     ) {
+        let flushes = done.operation == Some(Operation::Flush) && end != Status::Gone;
+        if flushes && !self.map.settled(done.member, done.incarnation) {
+            // What it should have kept may be gone already, and the next engine cannot see that.
+            self.shared.tear();
+        }
         let doubted = self.doubts(&done, end);
         if !doubted && !self.parks(&done, end) {
             self.deliver(done, end, io);

@@ -89,6 +89,13 @@ impl Shared {
         })
     }
 
+    /// Something ends otherwise than well: the next engine is to trust no parity of what is in use.
+    pub(super) fn tear(&self) {
+        if let Some(begun) = &self.begun {
+            begun.tear();
+        }
+    }
+
     /// Before a write to `member` is acknowledged.
     pub(super) fn mark_written(&self, member: MemberIndex) {
         let flushes = || self.flushing[member.at()].load(Ordering::SeqCst) > 0;

@@ -185,15 +185,18 @@ impl History {
         self.run_until(world, |history, _| history.client.pending() == 0);
     }
 
-    pub(super) fn check_parity(&self, world: &World) {
-        let map = world.shards[world.home].map();
-        let oracle = model::Layout {
+    pub(super) fn oracle(&self) -> model::Layout {
+        model::Layout {
             data: self.geometry.data(),
             parity: self.geometry.parity(),
             groups: self.geometry.groups(),
             chunk_bytes: bytes_usize(self.geometry.chunk_bytes()),
             rows: bytes_usize(self.geometry.rows()),
-        };
+        }
+    }
+
+    pub(super) fn check_parity(&self, world: &World) {
+        let map = world.shards[world.home].map();
         let members: Vec<Option<Vec<u8>>> = map
             .members
             .iter()
@@ -202,7 +205,7 @@ impl History {
                 Some(drive.get(self.layout.data.offset, self.layout.data.length))
             })
             .collect();
-        let bad = oracle.check_parity(&members);
+        let bad = self.oracle().check_parity(&members);
         assert!(bad.is_empty(), "parity of stripes {bad:?} is wrong");
     }
 }
@@ -214,6 +217,6 @@ fn position_drive(world: &World, position: usize) -> usize {
 }
 
 fn detours(world: &World) -> u64 {
-    let of = |shard: &Shard| shard.counters().detours;
+    let of = |shard: &Shard| shard.counters().detours + shard.counters().given_up_reads;
     world.shards.iter().map(of).sum()
 }

@@ -99,6 +99,46 @@ impl History {
         }
     }
 
+    /// All members blink while some of them write, and the array is stopped before they are back:
+    /// what had begun ends with an error, and torn. Whether it came to that.
+    pub(super) fn abandon_a_hold(&mut self, world: &mut World) -> bool {
+        if !self.become_sound(world) {
+            return false;
+        }
+        self.wait(world, |history, _| {
+            history.given.is_none() && history.change.is_none()
+        });
+        self.write_at_once(world);
+        let busy = self.given.is_some() || self.change.is_some() || self.torn;
+        if busy || !self.is_sound(world) {
+            return false;
+        }
+        let status = [Status::Gone, Status::Media][self.random.position(2)];
+        for member in &world.shards[world.home].map().clone().members {
+            let drive = member.drive.expect("all are in sync");
+            let drive = &mut world.outside.drives[drive.at()];
+            (drive.away, drive.hurt) = (Some(status), true);
+        }
+        let kind = Kind::Blink(status);
+        let ends = world.outside.now + Duration::from_secs(1 << 20);
+        self.spell = Some(Spell {
+            kind,
+            ends,
+            is_long: true,
+        });
+        (self.is_spelled, self.abandons) = (true, true);
+        self.client.lenient = u64::MAX;
+        for _ in 0..self.random.below(400) {
+            self.turn(world, 4);
+        }
+        self.give(world, Given::Stop, Command::Stop);
+        for _ in 0..self.random.below(400) {
+            self.turn(world, 4);
+        }
+        self.outcome.abandoned += 1;
+        true
+    }
+
     fn hold_seconds(&self, world: &World) -> u64 {
         let coordinator = world.shards[world.home].coordinator().expect("home");
         coordinator.config().options.hold_timeout_seconds.into()

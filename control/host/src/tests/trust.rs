@@ -1,0 +1,167 @@
+//! After a kill nothing is resynced, unless something speaks against it.
+
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use array::ArrayMap;
+use control::Engine;
+use drive::Fault;
+use tempfile::TempDir;
+
+use super::begun::{CHUNK_SECTORS, DRIVES, begin, bench, chunk, file, files, new_tank, start};
+use super::guests::Guest;
+use super::{Bench, MIB, export_of, volume_of, wait_until};
+
+/// Where the head says that parity is trusted, and that something is torn: docs/on-disk.md.
+const TRUST: u64 = 24 * 8;
+const TORN: u64 = 25 * 8;
+
+/// What happens between two engines.
+type Spoil<'a> = &'a dyn Fn(&TempDir);
+
+fn folder() -> Arc<TempDir> {
+    Arc::new(tempfile::tempdir().expect("a folder"))
+}
+
+fn map(bench: &Bench) -> Arc<ArrayMap> {
+    let index = bench.host.state().arrays["tank"].index;
+    bench.host.engine.array_state(index).expect("it runs").map
+}
+
+/// Regions that the array was to resync when it started.
+fn suspects(bench: &Bench) -> usize {
+    map(bench).suspects.count()
+}
+
+/// A guest writes both data chunks of the first stripe.
+fn write(bench: &Bench, bytes: [u8; 2]) {
+    let exists = bench.host.volumes().iter().any(|volume| volume.name == "v");
+    if !exists {
+        let volume = volume_of("v", "tank", MIB);
+        bench.host.create_volume(&volume).expect("room");
+    }
+    let export = export_of(bench, "e", "v");
+    bench.host.create_export(&export).expect("a socket");
+    let mut guest = Guest::connect(&bench.path("e.sock"));
+    guest.fill(0, bytes[0]);
+    guest.fill(CHUNK_SECTORS, bytes[1]);
+}
+
+/// An array that was killed while a region was in use.
+fn killed(folder: &Arc<TempDir>) {
+    let killed = new_tank(folder);
+    write(&killed, [0x11, 0x44]);
+}
+
+#[test]
+fn a_killed_array_needs_no_resync_and_so_again_and_again() {
+    let folder = folder();
+    killed(&folder);
+    for byte in [0x22, 0x33, 0x55] {
+        let next = bench(&folder);
+        start(&next, &DRIVES[..3]);
+        assert_eq!(suspects(&next), 0);
+        write(&next, [byte, 0x44]);
+        let superblock = next.superblock("one");
+        let (_, parity) = chunk(&next, &superblock, 2);
+        assert_eq!(parity, byte ^ 0x44);
+    }
+}
+
+#[test]
+fn a_member_that_vanished_with_the_engine_is_no_reason_for_a_resync() {
+    let folder = folder();
+    killed(&folder);
+    let next = bench(&folder);
+    start(&next, &["one", "three"]);
+    assert_eq!(suspects(&next), 0);
+    write(&next, [0x22, 0x44]);
+    drop(next);
+    let next = bench(&folder);
+    start(&next, &["one", "three"]);
+    assert_eq!(suspects(&next), 0, "degraded as it is");
+}
+
+#[test]
+fn whatever_is_doubtful_is_resynced() {
+    let word = |folder: &TempDir, offset, word: u64| {
+        let written = file(folder).write_all_at(&word.to_ne_bytes(), offset);
+        written.expect("memory");
+    };
+    let cases: [(&str, Spoil<'_>); 6] = [
+        ("nothing was said of parity", &|folder| {
+            word(folder, TRUST, 0)
+        }),
+        ("what is said is of another version", &|folder| {
+            word(folder, TRUST, 1)
+        }),
+        ("a write was given up", &|folder| word(folder, TORN, 1)),
+        ("another boot", &|folder| word(folder, 24, 1)),
+        ("the memory is gone", &|folder| {
+            std::fs::remove_file(&files(folder)[0]).expect("it is there");
+        }),
+        ("a drive is another one", &|folder| {
+            let (path, copy) = (folder.path().join("two"), folder.path().join("copy"));
+            std::fs::copy(&path, &copy).expect("room");
+            std::fs::rename(&copy, &path).expect("one file system");
+        }),
+    ];
+    for (what, spoil) in cases {
+        let folder = folder();
+        killed(&folder);
+        spoil(&folder);
+        let next = bench(&folder);
+        start(&next, &DRIVES[..3]);
+        assert!(suspects(&next) > 0, "{what}");
+        wait_until("the resync", || map(&next).is_optimal());
+        // Then parity is trusted again.
+        write(&next, [0x22, 0x44]);
+        drop(next);
+        let next = bench(&folder);
+        start(&next, &DRIVES[..3]);
+        assert_eq!(suspects(&next), 0, "{what}");
+    }
+}
+
+#[test]
+fn a_drive_that_does_not_take_what_was_begun_makes_a_resync() {
+    let folder = folder();
+    killed(&folder);
+    begin(&file(&folder));
+    let next = bench(&folder);
+    for name in &DRIVES[..3] {
+        next.open_file(name).expect("it is there");
+    }
+    let superblock = next.superblock("one");
+    let (data, _) = chunk(&next, &superblock, 0);
+    let offset = superblock.layout.data.offset;
+    next.inject(
+        data,
+        Fault::Unwritable {
+            offset,
+            length: 4096,
+        },
+    );
+    next.host.assemble();
+    next.host.start_array("tank", false).expect("all are here");
+    assert!(suspects(&next) > 0);
+}
+
+#[test]
+fn after_a_flush_that_failed_nothing_is_trusted() {
+    let folder = folder();
+    let bench = new_tank(&folder);
+    bench.inject("two", Fault::FlushFails);
+    write(&bench, [0x11, 0x44]);
+    let is_out = || {
+        let state = bench.host.state();
+        let uuid = state.arrays["tank"].uuid;
+        let two = &state.drives["two"].role;
+        !matches!(two, crate::state::DriveRole::Member { array, .. } if *array == uuid)
+    };
+    wait_until("its exclusion", is_out);
+    drop(bench);
+    let next = self::bench(&folder);
+    start(&next, &["one", "three"]);
+    assert!(suspects(&next) > 0);
+}
