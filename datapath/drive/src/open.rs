@@ -276,8 +276,9 @@ fn file_info(
     })
 }
 
-/// A file is what it was if it is the same one, and the devices below its file system are. Memory
-/// has none below. Of file systems that do not say on which device they are, nothing is known.
+/// A file is what it was if it is the same one, its file system was not mounted anew, and the devices
+/// below that are the same. Memory has none below. Of file systems that do not say on which device
+/// they are, or when they were mounted, nothing is known.
 fn file_appearance(file: &File, facts: &fs::Metadata) -> u64 {
     let created = facts.created().ok();
     let created = created.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
@@ -286,9 +287,12 @@ fn file_appearance(file: &File, facts: &fs::Metadata) -> u64 {
     });
     let own = [facts.dev(), facts.ino(), created];
     if ioctl::in_memory(file) {
-        sysfs::fingerprint(own)
-    } else {
-        sysfs::appearance(&sysfs::folder(facts.dev()), &own)
+        return sysfs::fingerprint(own);
+    }
+    let folder = sysfs::folder(facts.dev());
+    match sysfs::mounted(Path::new("/sys/fs"), &folder) {
+        Some(mounted) => sysfs::appearance(&folder, &[own[0], own[1], own[2], mounted]),
+        None => 0,
     }
 }
 

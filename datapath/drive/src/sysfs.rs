@@ -60,10 +60,18 @@ pub(crate) fn block_facts(folder: &Path) -> BlockFacts {
 
 /// Devices that are built on others, at most so deep.
 const DEPTH_MAX: usize = 8;
+/// What is in the path of a disk that lies at the other end of a network: iSCSI, Fibre Channel,
+/// Ceph.
+const FAR: [&str; 3] = ["session", "rport-", "rbd"];
+/// Disks without hardware of their own, of which `slaves` says what they are built on.
+const BUILT: [&str; 2] = ["dm-", "md"];
+/// File systems that have a folder in `/sys/fs` for each device that is mounted.
+const NOTED: [&str; 3] = ["ext4", "xfs", "f2fs"];
 
 /// What is the same for as long as neither the device in `folder` nor those that it is built on
 /// were away: the kernel counts the appearances of all disks, and gives none its number again
-/// (since Linux 5.15). `own` is what tells the drive from others. 0 where the kernel does not say.
+/// (since Linux 5.15). `own` is what tells the drive from others. 0 where the kernel does not say,
+/// and for disks that may lose what they acknowledged without being away for the kernel.
 pub(crate) fn appearance(folder: &Path, own: &[u64]) -> u64 {
     let mut found = Vec::new();
     let known = gather_appearances(folder, &mut found, DEPTH_MAX).is_some();
@@ -79,12 +87,69 @@ fn gather_appearances(folder: &Path, found: &mut Vec<u64>, depth: usize) -> Opti
     let depth = depth.checked_sub(1)?;
     let is_part = folder.join("partition").exists();
     let whole = folder.parent().filter(|_| is_part).unwrap_or(folder);
+    if !is_near(whole) {
+        found.extend(near_paths(whole)?);
+    }
     found.push(text(&whole.join("diskseq"))?.parse().ok()?);
     for below in fs::read_dir(whole.join("slaves")).ok()? {
         let below = fs::canonicalize(below.ok()?.path()).ok()?;
         gather_appearances(&below, found, depth)?;
     }
     Some(())
+}
+
+/// Whether the disk is a device of this machine, or built on others: `slaves` says on which. The far side of a network may
+/// lose its power while the kernel here only waits for it, and then sends again what it had under
+/// way; and what a process, a file or memory stands behind (`nbd`, `ublk`, `loop`, `zram`) loses
+/// with these.
+fn is_near(whole: &Path) -> bool {
+    let mut names = whole.iter().filter_map(|name| name.to_str());
+    if names.any(|name| FAR.iter().any(|far| name.starts_with(far))) {
+        return false;
+    }
+    let kind = whole.file_name().and_then(|name| name.to_str());
+    let is_built = kind.is_some_and(|kind| BUILT.iter().any(|built| kind.starts_with(built)));
+    let is_virtual = whole
+        .iter()
+        .zip(whole.iter().skip(1))
+        .any(|(upper, lower)| upper == "devices" && lower == "virtual");
+    !is_virtual || is_built
+}
+
+/// The numbers of the controllers of a disk of NVMe that may have several, and may outlive them, if
+/// all are in this machine.
+fn near_paths(whole: &Path) -> Option<Vec<u64>> {
+    let is_subsystem = |folder: &&Path| {
+        let name = folder.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.starts_with("nvme-subsys"))
+    };
+    let subsystem = whole.parent().filter(is_subsystem)?;
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(subsystem).ok()? {
+        let folder = entry.ok()?.path();
+        match text(&folder.join("transport")).as_deref() {
+            Some("pcie") => paths.push(number_of(&folder)?),
+            Some(_) => return None,
+            None => {}
+        }
+    }
+    (!paths.is_empty()).then_some(paths)
+}
+
+/// The number of a folder of the kernel's, which gives none twice.
+fn number_of(folder: &Path) -> Option<u64> {
+    let found = fs::metadata(folder).ok()?;
+    Some(std::os::unix::fs::MetadataExt::ino(&found))
+}
+
+/// The number of the mounted file system on the device in `folder`: another one whenever it is
+/// mounted anew. A file system that failed, and was mounted again, may have lost of its files what
+/// its disk has not. `root` is `/sys/fs`.
+pub(crate) fn mounted(root: &Path, folder: &Path) -> Option<u64> {
+    let name = folder.file_name()?;
+    let mut folders = NOTED.iter().map(|kind| root.join(kind).join(name));
+    // The kernel makes these folders when it mounts.
+    folders.find_map(|folder| number_of(&folder))
 }
 
 /// One number that is another one for other numbers, and never 0 (FNV-1a).
@@ -225,6 +290,77 @@ mod tests {
         assert_ne!(appearance(&part, &[1]), before);
         fs::write(lower.join("diskseq"), "5\n").unwrap();
         assert_ne!(appearance(&upper, &[1]), before);
+    }
+
+    #[test]
+    fn only_disks_of_this_machine_are_known_not_to_have_been_away() {
+        let root = tempfile::tempdir().unwrap();
+        let disk = |path: &str| {
+            let folder = root.path().join("devices").join(path);
+            fs::create_dir_all(folder.join("slaves")).unwrap();
+            fs::write(folder.join("diskseq"), "7\n").unwrap();
+            folder
+        };
+        for (path, near) in [
+            (
+                "pci0000:00/0000:00:1f.2/ata1/host0/target0:0:0/0:0:0:0/block/sda",
+                true,
+            ),
+            ("pci0000:00/0000:00:01.0/nvme/nvme0/nvme0n1", true),
+            ("pci0000:00/0000:00:02.0/virtio1/block/vda", true),
+            ("virtual/block/dm-3", true),
+            ("virtual/block/md127", true),
+            (
+                "platform/host3/session1/target3:0:0/3:0:0:0/block/sdb",
+                false,
+            ),
+            (
+                "pci0000:00/0000:00:03.0/host4/rport-4:0-0/target4:0:0/block/sdc",
+                false,
+            ),
+            ("rbd/0/block/rbd0", false),
+            ("virtual/block/nbd0", false),
+            ("virtual/block/loop0", false),
+            ("virtual/nvme-fabrics/ctl/nvme1/nvme1n1", false),
+            ("virtual/nvme-subsystem/nvme-subsys2/nvme2n1", false),
+        ] {
+            assert_eq!(appearance(&disk(path), &[1]) != 0, near, "{path}");
+        }
+        let shared = disk("virtual/nvme-subsystem/nvme-subsys3/nvme3n1");
+        let controller = |name: &str, transport: &str| {
+            let folder = shared.parent().unwrap().join(name);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("transport"), transport).unwrap();
+        };
+        controller("nvme3", "pcie\n");
+        let before = appearance(&shared, &[1]);
+        assert_ne!(before, 0);
+        let subsystem = shared.parent().unwrap();
+        // The disk stays when its controller goes, and another one comes.
+        controller("nvme5", "pcie\n");
+        fs::remove_dir_all(subsystem.join("nvme3")).unwrap();
+        assert_ne!(appearance(&shared, &[1]), before);
+        controller("nvme4", "tcp\n");
+        assert_eq!(appearance(&shared, &[1]), 0);
+        // Whatever is built on one of the others is as they are.
+        let built = disk("virtual/block/dm-4");
+        let lower = root.path().join("devices/virtual/block/nbd0");
+        std::os::unix::fs::symlink(lower, built.join("slaves/nbd0")).unwrap();
+        assert_eq!(appearance(&built, &[1]), 0);
+    }
+
+    #[test]
+    fn a_file_system_that_is_mounted_anew_has_another_number() {
+        let root = tempfile::tempdir().unwrap();
+        let device = Path::new("/sys/devices/pci0000:00/ata1/block/sda/sda1");
+        assert_eq!(mounted(root.path(), device), None);
+        fs::create_dir_all(root.path().join("xfs/sda1")).unwrap();
+        let before = mounted(root.path(), device).unwrap();
+        // Whatever was made in between has a number of its own.
+        fs::create_dir(root.path().join("xfs/sdb1")).unwrap();
+        fs::remove_dir(root.path().join("xfs/sda1")).unwrap();
+        fs::rename(root.path().join("xfs/sdb1"), root.path().join("xfs/sda1")).unwrap();
+        assert_ne!(mounted(root.path(), device), Some(before));
     }
 
     #[test]

@@ -20,7 +20,8 @@ const TORN: u64 = 25 * 8;
 type Spoil<'a> = &'a dyn Fn(&TempDir);
 
 fn folder() -> Arc<TempDir> {
-    Arc::new(tempfile::tempdir().expect("a folder"))
+    // Of files in memory it is always known that they were not away.
+    Arc::new(tempfile::tempdir_in("/dev/shm").expect("a folder"))
 }
 
 fn map(bench: &Bench) -> Arc<ArrayMap> {
@@ -164,4 +165,77 @@ fn after_a_flush_that_failed_nothing_is_trusted() {
     let next = self::bench(&folder);
     start(&next, &["one", "three"]);
     assert!(suspects(&next) > 0);
+}
+
+/// An array that was killed while regions were in use, found again, but not started.
+fn found(folder: &Arc<TempDir>, drives: &[&str]) -> Bench {
+    let next = bench(folder);
+    for name in drives {
+        next.open_file(name).expect("it is there");
+    }
+    next
+}
+
+#[test]
+fn a_flush_that_fails_in_a_start_is_not_forgotten_by_the_next() {
+    let folder = folder();
+    killed(&folder);
+    begin(&file(&folder));
+    let here = ["one", "three"];
+    let next = found(&folder, &here);
+    next.inject("three", Fault::FlushFails);
+    next.host.assemble();
+    let refused = next.host.start_array("tank", false);
+    refused.expect_err("what its missing member holds needs all the others");
+    drop(next);
+    let next = bench(&folder);
+    start(&next, &here);
+    assert!(suspects(&next) > 0);
+}
+
+#[test]
+fn what_an_engine_tells_does_not_count_where_records_cannot_be_read() {
+    let cases: [(&str, &[&str], fn(&array::format::Superblock) -> u64, bool); 3] = [
+        ("one copy", &["one"], |of| of.layout.region_map.offset, true),
+        (
+            "all copies",
+            &["one", "two"],
+            |of| of.layout.region_map.offset,
+            false,
+        ),
+        ("the log", &["three"], |of| of.log().slot(0), false),
+    ];
+    for (what, drives, place, trusted) in cases {
+        let folder = folder();
+        killed(&folder);
+        let next = found(&folder, &DRIVES[..3]);
+        let offset = place(&next.superblock("one"));
+        let length = 4096;
+        for drive in drives {
+            next.inject(drive, Fault::Media { offset, length });
+        }
+        next.host.assemble();
+        next.host.start_array("tank", false).expect("all are here");
+        assert_eq!(suspects(&next) == 0, trusted, "{what}");
+    }
+}
+
+#[test]
+fn a_file_that_may_be_there_and_cannot_be_opened_is_not_taken_for_none() {
+    let folder = folder();
+    killed(&folder);
+    let path = files(&folder).remove(0);
+    let kept = folder.path().join("kept");
+    std::fs::rename(&path, &kept).expect("one file system");
+    std::fs::create_dir(&path).expect("room");
+    let next = found(&folder, &DRIVES[..3]);
+    next.host.assemble();
+    let refused = next.host.start_array("tank", false);
+    let refused = refused.expect_err("it is not known what had begun");
+    assert!(refused.to_string().contains("had begun"), "{refused}");
+    std::fs::remove_dir(&path).expect("it is empty");
+    std::fs::rename(&kept, &path).expect("one file system");
+    let started = next.host.start_array("tank", false);
+    started.expect("nothing is in its way");
+    assert_eq!(suspects(&next), 0, "nothing was written before");
 }
