@@ -147,7 +147,7 @@ impl Host {
         let (assembly, mut next, begun) = self.first_update(name, *assembly, force)?;
         let geometry = assembly.superblock.geometry;
         let regions = self.read_regions(&assembly);
-        let redone = self.redo(&object, &assembly, &regions, begun.as_ref(), force)?;
+        let redone = self.redo(&object, &assembly, (&regions, begun.as_ref()), force)?;
         assembly.note_replay(&mut next, &regions, &redone.redo);
         let suspects = if redone.agrees {
             regions.suspects_when_told(next.resynced_until)

@@ -71,8 +71,7 @@ impl Host {
         &self,
         object: &str,
         assembly: &Assembly,
-        regions: &RegionMap,
-        begun: Option<&BegunFile>,
+        (regions, begun): (&RegionMap, Option<&BegunFile>),
         force: bool,
     ) -> Answer<Redone> {
         let mut doubt = begun.and_then(|begun| self.doubt_of(begun, assembly));

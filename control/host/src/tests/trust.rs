@@ -16,6 +16,9 @@ use super::{Bench, MIB, export_of, volume_of, wait_until};
 const TRUST: u64 = 24 * 8;
 const TORN: u64 = 25 * 8;
 
+/// Where something lies on a member.
+type Place = fn(&array::format::Superblock) -> u64;
+
 /// What happens between two engines.
 type Spoil<'a> = &'a dyn Fn(&TempDir);
 
@@ -195,7 +198,7 @@ fn a_flush_that_fails_in_a_start_is_not_forgotten_by_the_next() {
 
 #[test]
 fn what_an_engine_tells_does_not_count_where_records_cannot_be_read() {
-    let cases: [(&str, &[&str], fn(&array::format::Superblock) -> u64, bool); 3] = [
+    let cases: [(&str, &[&str], Place, bool); 3] = [
         ("one copy", &["one"], |of| of.layout.region_map.offset, true),
         (
             "all copies",

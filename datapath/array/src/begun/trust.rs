@@ -95,9 +95,9 @@ impl BegunWrites {
         away.map(Doubt::Away)
     }
 
-    /// From here on the file speaks for parity no more, whatever becomes of this start. Comes before
-    /// a start writes or flushes anything: a flush that fails loses what no entry names, and what the
-    /// log holds is named by none. `write` puts bytes at an offset of the file.
+    /// From here on the file speaks for parity no more, whatever becomes of this start. Comes
+    /// before a start writes or flushes anything: a flush that fails loses what no entry names,
+    /// and what the log holds is named by none. `write` puts bytes at an offset of the file.
     ///
     /// # Errors
     /// When it cannot be written.
