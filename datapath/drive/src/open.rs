@@ -277,8 +277,8 @@ fn file_info(
 }
 
 /// A file is what it was if it is the same one, its file system was not mounted anew, and the
-/// devices below that are the same. Memory has none below. Of file systems that do not say on which device
-/// they are, or when they were mounted, nothing is known.
+/// devices below that are the same. Memory has none below. Of file systems that do not say on
+/// which device they are, or when they were mounted, nothing is known.
 fn file_appearance(file: &File, facts: &fs::Metadata) -> u64 {
     let created = facts.created().ok();
     let created = created.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());

@@ -99,9 +99,9 @@ fn gather_appearances(folder: &Path, found: &mut Vec<u64>, depth: usize) -> Opti
 }
 
 /// Whether the disk is a device of this machine, or built on others: `slaves` says on which. The
-/// far side of a network may lose its power while the kernel here only waits for it, and then sends
-/// again what it had under way; and what a process, a file or memory stands behind (`nbd`, `ublk`, `loop`, `zram`) loses
-/// with these.
+/// far side of a network may lose its power while the kernel here only waits for it, and then
+/// sends again what it had under way; and what a process, a file or memory stands behind (`nbd`,
+/// `ublk`, `loop`, `zram`) loses with these.
 fn is_near(whole: &Path) -> bool {
     let mut names = whole.iter().filter_map(|name| name.to_str());
     if names.any(|name| FAR.iter().any(|far| name.starts_with(far))) {
