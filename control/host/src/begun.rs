@@ -4,6 +4,7 @@
 //! ```text
 //! /dev/shm/garboard-UID/ARRAY.LIFE    what array::begun describes
 //! /dev/shm/garboard-UID/ARRAY.of      a link to the state directory of the engine that made it
+//! /dev/shm/garboard-UID/flushes       how many flushes failed, whoever asked for them
 //! ```
 //! Files of an engine whose state directory is gone are removed by the next engine that starts.
 
@@ -18,6 +19,7 @@ use array::format::{ArrayConfig, MemberRecord, MemberState};
 use array::planted::{self, Fault};
 use array::{Begun, BegunOf, BegunSpace, BegunWrites, Doubt, Geometry, Redo, Unusable};
 use control::Answer;
+use memory::LastingCount;
 use rustix::fs::{FallocateFlags, OFlags};
 use units::MemberIndex;
 use uuid::Uuid;
@@ -29,6 +31,9 @@ use crate::state::Notice;
 
 /// The most of what the file system has free that one array takes, as its n-th part.
 const SHARE: u64 = 8;
+/// The file that counts failed flushes, and its size: a page of any machine.
+const FLUSHES: &str = "flushes";
+const FLUSHES_BYTES: u64 = 64 << 10;
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The folder of the files, and whose engine this is.
@@ -59,6 +64,52 @@ impl Lasting {
             return Err(io::Error::other("it is somebody else's, or not a folder"));
         }
         Ok(())
+    }
+
+    /// Where flushes are counted that failed: one number for all engines of this user, because
+    /// arrays of several may lie on one disk. `None` where it cannot be; then nothing is trusted.
+    pub(crate) fn failed_flushes(&self) -> Option<Arc<LastingCount>> {
+        let counted = self.count_of_flushes();
+        let counted = counted.inspect_err(|error| {
+            tracing::warn!(event = "flushes_not_counted", error = %error,
+                folder = %self.folder.display(),
+                "where failed flushes are counted cannot be used: what engines have begun is not \
+                 recorded");
+        });
+        counted.ok().map(Arc::new)
+    }
+
+    fn count_of_flushes(&self) -> io::Result<LastingCount> {
+        self.claim()?;
+        let path = self.folder.join(FLUSHES);
+        let file = match open_ours(&path)? {
+            Some(file) => file,
+            None => {
+                self.make_count(&path)?;
+                open_ours(&path)?.ok_or(io::ErrorKind::NotFound)?
+            }
+        };
+        LastingCount::in_file(&file)
+    }
+
+    /// Makes the file that counts, unless somebody is faster. It begins at a number that no other
+    /// such file had: should it be removed, it is seen that it is another one.
+    fn make_count(&self, path: &Path) -> io::Result<()> {
+        let first = Uuid::new_v4();
+        let made = self.folder.join(format!("{FLUSHES}-{first}"));
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o600);
+        let file = file.open(&made)?;
+        let there = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, FLUSHES_BYTES);
+        let there = there.map_err(io::Error::from);
+        let first = first.as_u64_pair().1.to_ne_bytes();
+        let there = there.and_then(|()| file.write_all_at(&first, 0));
+        let linked = there.and_then(|()| std::fs::hard_link(&made, path));
+        let _ = std::fs::remove_file(&made);
+        match linked {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            linked => linked,
+        }
     }
 
     fn path(&self, array: Uuid, suffix: &str) -> PathBuf {
@@ -97,14 +148,8 @@ impl Lasting {
         if !self.is_there()? {
             return Ok(None);
         }
-        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let mut options = OpenOptions::new();
-        options.read(true).write(true);
-        options.custom_flags(flags.bits().cast_signed());
-        let file = match options.open(self.path(array, &life.to_string())) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
+        let Some(file) = open(&self.path(array, &life.to_string()))? else {
+            return Ok(None);
         };
         let found = file.metadata()?;
         Ok((found.is_file() && is_ours(&found)).then_some(file))
@@ -178,6 +223,34 @@ impl Lasting {
 pub(crate) struct BegunFile {
     file: File,
     writes: BegunWrites,
+    /// How many flushes had failed before it was read.
+    failed_flushes: u64,
+}
+
+/// The file of this path, if it is there.
+fn open(path: &Path) -> io::Result<Option<File>> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    options.custom_flags(flags.bits().cast_signed());
+    match options.open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// As `open`, for a file that nobody else may have made.
+fn open_ours(path: &Path) -> io::Result<Option<File>> {
+    let Some(file) = open(path)? else {
+        return Ok(None);
+    };
+    let found = file.metadata()?;
+    if found.is_file() && is_ours(&found) {
+        return Ok(Some(file));
+    }
+    let text = format!("{} is somebody else's, or not a file", path.display());
+    Err(io::Error::other(text))
 }
 
 /// Whether nobody but this user can change it.
@@ -223,6 +296,7 @@ fn find_begun(
     lasting: &Lasting,
     object: &str,
     assembly: &Assembly,
+    failed_flushes: u64,
 ) -> io::Result<Option<BegunFile>> {
     let config = &assembly.config;
     if config.clean || planted::is(Fault::BegunNotRedone) {
@@ -240,7 +314,11 @@ fn find_begun(
     let read = |offset, bytes: &mut [u8]| file.read_exact_at(bytes, offset);
     let known = (config, &assembly.superblock.geometry);
     match BegunWrites::read(read, length, &whose, known) {
-        Ok(writes) => Ok(Some(BegunFile { file, writes })),
+        Ok(writes) => Ok(Some(BegunFile {
+            file,
+            writes,
+            failed_flushes,
+        })),
         Err(Unusable::Io(error)) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
         Err(unusable) => {
             tracing::warn!(event = "begun_unusable", object, error = %unusable,
@@ -257,6 +335,7 @@ impl Host {
         name: &str,
         config: &ArrayConfig,
         geometry: &Geometry,
+        failed_flushes: u64,
     ) -> Option<Arc<Begun>> {
         let lasting = self.lasting.as_ref()?;
         if geometry.parity() == 0 {
@@ -265,8 +344,15 @@ impl Host {
         }
         let made = begun_of(config);
         let made = made.and_then(|whose| lasting.create(&whose, self.engine.begun_space()));
+        let made = made.inspect(|begun| begun.note_failed_flushes(failed_flushes));
         made.inspect_err(|error| self.say_unkept(name, lasting, error))
             .ok()
+    }
+
+    /// How many flushes have failed so far; a number that nobody else gets where that is not known.
+    pub(crate) fn failed_flushes(&self) -> u64 {
+        let count = self.failed_flushes.as_ref();
+        count.map_or_else(|| Uuid::new_v4().as_u64_pair().1, |count| count.value())
     }
 
     /// The array runs without memory that outlives this engine.
@@ -294,16 +380,17 @@ impl Host {
 
     /// What the last engine had begun when it was killed, if that can be known. From here on no
     /// other start believes what it says of parity: this one is about to write and to flush, and
-    /// may be killed, or give up, after a flush that has failed.
+    /// may be killed, or give up, after a flush that has failed. So many had failed before.
     pub(crate) fn take_begun(
         &self,
         object: &str,
         assembly: &Assembly,
+        failed_flushes: u64,
     ) -> Answer<Option<BegunFile>> {
         let Some(lasting) = &self.lasting else {
             return Ok(None);
         };
-        let found = find_begun(lasting, object, assembly);
+        let found = find_begun(lasting, object, assembly, failed_flushes);
         let found = found.and_then(|found| {
             if !planted::is(Fault::TrustOutlivesAStart) {
                 lasting.withdraw(assembly.config.array)?;
@@ -323,10 +410,12 @@ impl Host {
     /// Why the regions that were in use must be resynced, as far as it is known by now.
     pub(crate) fn doubt_of(&self, begun: &BegunFile, assembly: &Assembly) -> Option<Doubt> {
         let drives = self.member_drives(assembly);
-        begun.writes.doubt(assembly, |member| {
-            let drive = drives[member.at()].as_ref();
-            drive.map_or(0, |(_, drive)| drive.info().appearance)
-        })
+        begun
+            .writes
+            .doubt(assembly, begun.failed_flushes, |member| {
+                let drive = drives[member.at()].as_ref();
+                drive.map_or(0, |(_, drive)| drive.info().appearance)
+            })
     }
 
     /// Writes again what the last engine had begun when it was killed, and makes it durable. Gives
@@ -342,7 +431,7 @@ impl Host {
         begun: &BegunFile,
         doubt: &mut Option<Doubt>,
     ) -> Answer<Vec<Redo>> {
-        let BegunFile { file, writes } = begun;
+        let BegunFile { file, writes, .. } = begun;
         let read = |offset, bytes: &mut [u8]| file.read_exact_at(bytes, offset);
         let drives = self.member_drives(assembly);
         // A member that is being filled may lack a chunk that only the others can tell.

@@ -48,6 +48,7 @@ const HEAD_NOTE: usize = 16;
 const HEAD_NOTES: [usize; 2] = [17, 20];
 const HEAD_TRUST: usize = 24;
 const HEAD_TORN: usize = 25;
+const HEAD_FLUSHES: usize = 26;
 const HEAD_APPEARANCES: usize = 32;
 const HEAD_WORDS: usize = HEAD_APPEARANCES + ARRAY_MEMBERS_MAX;
 
@@ -178,6 +179,13 @@ impl Begun {
             words[HEAD_NOTES[free] + position].store(value, Ordering::Relaxed);
         }
         words[HEAD_NOTE].store(bytes_u64(free + 1), Ordering::Release);
+    }
+
+    /// How many flushes had failed on this host when it was decided what of this array is trusted.
+    /// Whoever finds another number knows of one that may have lost what this array had written:
+    /// several arrays may lie on one disk, and a disk tells of a loss only once.
+    pub fn note_failed_flushes(&self, count: u64) {
+        self.head.as_slice()[HEAD_FLUSHES].store(count, Ordering::Release);
     }
 
     /// By member: what shows that its drive was not away ([`crate::MemberPlace::appearance`]).

@@ -5,12 +5,14 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use block::{Operation, Status};
+use memory::LastingCount;
 use units::{Clock, Instant, MonotonicClock, Size};
 
+use crate::errno::{self, Verdict};
 use crate::error::{OpenError, OpenErrorKind};
 use crate::fault::{Access, Fault, FaultBook};
 use crate::info::{DriveInfo, DriveKind};
@@ -33,6 +35,8 @@ pub struct Drive {
     /// Of a drive that pretends to be as slow as a model.
     pacer: Option<Pacer>,
     faults: FaultBook,
+    /// Where flushes are counted that failed.
+    failed_flushes: OnceLock<Arc<LastingCount>>,
 }
 
 /// Where the bytes are.
@@ -81,6 +85,7 @@ impl Drive {
             backing,
             pacer,
             faults,
+            failed_flushes: OnceLock::new(),
         }))
     }
 
@@ -104,7 +109,24 @@ impl Drive {
             backing: Backing::Kernel(file),
             pacer: None,
             faults: FaultBook::default(),
+            failed_flushes: OnceLock::new(),
         }))
+    }
+
+    /// From now on every flush is counted there that was carried out and failed, of this drive and
+    /// through whichever door, before anybody is told of it: what is lost may be somebody else's,
+    /// who uses another part of the same disk. The first such call counts.
+    pub fn count_failed_flushes(&self, count: Arc<LastingCount>) {
+        let _ = self.failed_flushes.set(count);
+    }
+
+    /// A flush ended so.
+    #[cold]
+    pub(crate) fn note_flush(&self, status: Status) {
+        let failed = !matches!(status, Status::Ok | Status::Gone);
+        if let Some(count) = self.failed_flushes.get().filter(|_| failed) {
+            count.add();
+        }
     }
 
     /// What is known of the drive.
@@ -187,9 +209,16 @@ impl Drive {
     /// What the drive said.
     pub fn flush(&self) -> io::Result<()> {
         let access = self.access(Operation::Flush, 0, 0)?;
-        self.with_faults(&access, || match &self.backing {
+        let flushed = self.with_faults(&access, || match &self.backing {
             Backing::Kernel(file) => file.sync_data(),
             Backing::Memory(_) | Backing::Null => Ok(()),
+        });
+        flushed.inspect_err(|error| {
+            let status = match error.raw_os_error().map(errno::verdict) {
+                Some(Verdict::Final(status)) => status,
+                Some(Verdict::Again | Verdict::NotSupported) | None => Status::Media,
+            };
+            self.note_flush(status);
         })
     }
 

@@ -144,7 +144,10 @@ impl Host {
                 Serving::Stopped(assembly) => (entry.index, assembly.clone()),
             }
         };
-        let (assembly, mut next, begun) = self.first_update(name, *assembly, force)?;
+        // One that fails from here on counts against what this start trusts.
+        let failed_flushes = self.failed_flushes();
+        let known = (failed_flushes, force);
+        let (assembly, mut next, begun) = self.first_update(name, *assembly, known)?;
         let geometry = assembly.superblock.geometry;
         let regions = self.read_regions(&assembly);
         let redone = self.redo(&object, &assembly, (&regions, begun.as_ref()), force)?;
@@ -173,7 +176,7 @@ impl Host {
             places: self.places(&assembly),
             seed: Uuid::new_v4().as_u64_pair().0,
             created: assembly.superblock.created.seconds,
-            begun: self.begin_begun(name, &next, &geometry),
+            begun: self.begin_begun(name, &next, &geometry, failed_flushes),
         };
         let started = self.engine.start_array(start);
         let is_late = matches!(started, Err(StartError::Late));
@@ -257,13 +260,13 @@ impl Host {
         &self,
         name: &str,
         assembly: Assembly,
-        force: bool,
+        (failed_flushes, force): (u64, bool),
     ) -> Answer<(Assembly, ArrayConfig, Option<BegunFile>)> {
         let object = format!("array {name}");
         let startable = assembly.start(Uuid::new_v4().as_u128(), force);
         startable.map_err(|verdict| of_verdict(&object, verdict))?;
         // Before anything is written: a flush that fails from here on is not to be forgotten.
-        let begun = self.take_begun(&object, &assembly)?;
+        let begun = self.take_begun(&object, &assembly, failed_flushes)?;
         let (assembly, unwritable) = self.mend_records(&object, assembly)?;
         let next = assembly.start(Uuid::new_v4().as_u128(), force);
         let mut next = next.map_err(|verdict| of_verdict(&object, verdict))?;

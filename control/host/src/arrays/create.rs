@@ -71,7 +71,8 @@ impl Host {
             })
         });
         let regions = RegionMap::new(superblock.regions(), create.uuid);
-        let begun = self.begin_begun(&create.name, &next, &superblock.geometry);
+        let failed_flushes = self.failed_flushes();
+        let begun = self.begin_begun(&create.name, &next, &superblock.geometry, failed_flushes);
         let start = ArrayStart {
             suspects: regions.suspects(true, next.resynced_until),
             log: superblock.log(),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use array::ArrayMap;
 use control::Engine;
+use control::request::Level;
 use drive::Fault;
 use tempfile::TempDir;
 
@@ -194,6 +195,55 @@ fn a_flush_that_fails_in_a_start_is_not_forgotten_by_the_next() {
     let next = bench(&folder);
     start(&next, &here);
     assert!(suspects(&next) > 0);
+}
+
+/// Another array on the same disks, as partitions would be, or files of one file system.
+fn add_neighbour(bench: &Bench) {
+    ["four", "five", "six"]
+        .iter()
+        .for_each(|name| bench.file(name));
+    bench.create("neighbour", Level::Raid5, &["four", "five", "six"]);
+    wait_until("the first resync", || bench.host.jobs().is_empty());
+}
+
+#[test]
+fn a_flush_of_another_array_that_failed_is_a_doubt() {
+    let folder = folder();
+    let killed = new_tank(&folder);
+    add_neighbour(&killed);
+    write(&killed, [0x11, 0x44]);
+    killed.inject("four", Fault::FlushFails);
+    let _ = killed.host.stop_array("neighbour");
+    drop(killed);
+    let next = bench(&folder);
+    start(&next, &DRIVES[..3]);
+    assert!(suspects(&next) > 0);
+    wait_until("the resync", || map(&next).is_optimal());
+    write(&next, [0x22, 0x44]);
+    drop(next);
+    let next = bench(&folder);
+    start(&next, &DRIVES[..3]);
+    assert_eq!(suspects(&next), 0, "nothing has failed since");
+}
+
+#[test]
+fn a_flush_that_fails_in_a_start_counts_for_arrays_that_start_later() {
+    let cases: [&[Fault]; 2] = [&[], &[Fault::FlushFails]];
+    for faults in cases {
+        let folder = folder();
+        let killed = new_tank(&folder);
+        add_neighbour(&killed);
+        write(&killed, [0x11, 0x44]);
+        drop(killed);
+        let next = found(&folder, &["one", "two", "three", "four", "five", "six"]);
+        for fault in faults {
+            next.inject("four", *fault);
+        }
+        next.host.assemble();
+        let _ = next.host.start_array("neighbour", false);
+        next.host.start_array("tank", false).expect("all are here");
+        assert_eq!(suspects(&next) == 0, faults.is_empty());
+    }
 }
 
 #[test]

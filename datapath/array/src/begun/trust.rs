@@ -8,7 +8,7 @@ use std::io;
 
 use units::{MemberIndex, bytes_u64};
 
-use super::{BegunWrites, HEAD_APPEARANCES, HEAD_TORN, HEAD_TRUST, TRUSTED};
+use super::{BegunWrites, HEAD_APPEARANCES, HEAD_FLUSHES, HEAD_TORN, HEAD_TRUST, TRUSTED};
 use crate::assembly::{Assembly, Verdict};
 use crate::planted::{self, Fault};
 
@@ -17,6 +17,7 @@ use crate::planted::{self, Fault};
 pub(super) struct Told {
     /// What it says itself against parity.
     doubt: Option<Doubt>,
+    failed_flushes: u64,
     appearances: Vec<u64>,
 }
 
@@ -30,6 +31,7 @@ impl Told {
         };
         Told {
             doubt,
+            failed_flushes: head[HEAD_FLUSHES],
             appearances: head[HEAD_APPEARANCES..].to_vec(),
         }
     }
@@ -42,6 +44,8 @@ pub enum Doubt {
     NotTrusted,
     /// Some write of it has ended without being whole, or some flush failed.
     Torn,
+    /// A flush of another array failed, or one of a start, and that may have been on the same disk.
+    FlushFailed,
     /// The drive of a member may have been away, and lost what was not flushed.
     Away(MemberIndex),
     /// Fewer members are here than may start by themselves.
@@ -57,6 +61,7 @@ impl fmt::Display for Doubt {
         match self {
             Doubt::NotTrusted => f.write_str("a resync was not done, or a start not finished"),
             Doubt::Torn => f.write_str("a write was given up, or a flush failed"),
+            Doubt::FlushFailed => f.write_str("a flush failed, of this array or of another one"),
             Doubt::Away(member) => {
                 write!(f, "nothing shows that the drive of {member} was not away")
             }
@@ -72,16 +77,21 @@ impl fmt::Display for Doubt {
 impl BegunWrites {
     /// Why the regions in use must be resynced, as far as it is known before anything is written
     /// again. `appearance` is that of a member's drive as it is now; zero when nothing is known.
+    /// So many flushes have failed on this host ([`super::Begun::note_failed_flushes`]).
     ///
     /// A member that is not here is no reason: what it lacks is known from the others.
     #[must_use]
     pub fn doubt(
         &self,
         assembly: &Assembly,
+        failed_flushes: u64,
         appearance: impl Fn(MemberIndex) -> u64,
     ) -> Option<Doubt> {
         if self.told.doubt.is_some() {
             return self.told.doubt;
+        }
+        if self.told.failed_flushes != failed_flushes {
+            return Some(Doubt::FlushFailed);
         }
         if !matches!(assembly.verdict, Verdict::Startable { .. }) {
             return Some(Doubt::Forced);

@@ -173,7 +173,7 @@ impl History {
         }
         let layout = &self.layout;
         let mut doubt = found.as_ref().map(|(_, writes)| {
-            writes.doubt(assembly, |member| {
+            writes.doubt(assembly, 0, |member| {
                 let drive = assembly.members[member.at()].expect("it is here").at();
                 world::place_of(layout, drives, drive).appearance
             })
