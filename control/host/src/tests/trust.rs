@@ -2,16 +2,20 @@
 
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use array::ArrayMap;
+use array::{ArrayMap, Patience, Room};
 use control::Engine;
 use control::request::Level;
 use drive::Fault;
 use tempfile::TempDir;
 
-use super::begun::{CHUNK_SECTORS, DRIVES, begin, bench, chunk, file, files, new_tank, start};
+use super::begun::{
+    CHUNK_SECTORS, DRIVES, begin, bench, chunk, file, files, lasting, new_tank, start,
+};
 use super::guests::Guest;
 use super::{Bench, MIB, export_of, volume_of, wait_until};
+use crate::Tuning;
 
 /// Where the head says that parity is trusted, and that something is torn: docs/on-disk.md.
 const TRUST: u64 = 24 * 8;
@@ -195,6 +199,38 @@ fn a_flush_that_fails_in_a_start_is_not_forgotten_by_the_next() {
     let next = bench(&folder);
     start(&next, &here);
     assert!(suspects(&next) > 0);
+}
+
+#[test]
+fn a_flush_that_nobody_waits_for_any_more_and_that_fails_is_not_forgotten() {
+    let folder = folder();
+    let tuning = Tuning {
+        room: Room {
+            patience: Patience {
+                late: 100,
+                ..Patience::default()
+            },
+            ..Room::default()
+        },
+        lasting: Some(lasting(&folder)),
+        ..Tuning::default()
+    };
+    let bench = Bench::tuned(Arc::clone(&folder), tuning);
+    DRIVES[..3].iter().for_each(|name| bench.file(name));
+    bench.create("tank", Level::Raid5, &DRIVES[..3]);
+    wait_until("the first resync", || bench.host.jobs().is_empty());
+    // Given up after a second; the record without it takes long enough for its answer to come
+    // before it is out.
+    bench.inject("two", Fault::Delay(Duration::from_millis(1200)));
+    bench.inject("two", Fault::FlushFails);
+    bench.inject("three", Fault::Delay(Duration::from_millis(450)));
+    let volume = volume_of("v", "tank", MIB);
+    bench.host.create_volume(&volume).expect("two are enough");
+    let mut torn = [0; 8];
+    file(&folder)
+        .read_exact_at(&mut torn, TORN)
+        .expect("memory");
+    assert_eq!(u64::from_ne_bytes(torn), 1);
 }
 
 /// Another array on the same disks, as partitions would be, or files of one file system.
