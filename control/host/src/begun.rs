@@ -155,23 +155,53 @@ impl Lasting {
         Ok((found.is_file() && is_ours(&found)).then_some(file))
     }
 
-    /// No file of the array speaks for parity from here on, whichever life it is of: which one
-    /// counts depends on the members that a start finds.
-    fn withdraw(&self, array: Uuid) -> io::Result<()> {
-        if !self.is_there()? {
-            return Ok(());
-        }
-        let prefix = format!("{array}.");
-        for name in self.names()? {
-            let life = name.strip_prefix(&prefix);
-            let life = life.and_then(|life| life.parse().ok());
-            if let Some(life) = life
-                && let Some(file) = self.open(array, life)?
-            {
-                BegunWrites::withdraw(|offset, bytes| file.write_all_at(bytes, offset))?;
+    /// Counts flushes that hung when an engine ended as flushes that failed. Arrays of all files may
+    /// share a disk, so that comes before any of them is believed.
+    fn count_hanging(&self, count: &LastingCount) -> io::Result<()> {
+        for file in self.heads("")? {
+            if BegunWrites::hangs(|offset, bytes| file.read_exact_at(bytes, offset))? {
+                count.add();
+                // Else it counts once more.
+                let _ = BegunWrites::forget_hanging(|at, bytes| file.write_all_at(bytes, at));
             }
         }
         Ok(())
+    }
+
+    /// No file of the array speaks for parity from here on, whichever life it is of: which one
+    /// counts depends on the members that a start finds.
+    pub(crate) fn withdraw(&self, array: Uuid) -> io::Result<()> {
+        for file in self.heads(&format!("{array}."))? {
+            BegunWrites::withdraw(|offset, bytes| file.write_all_at(bytes, offset))?;
+        }
+        Ok(())
+    }
+
+    /// The files whose names begin so. Also those that count for nothing because others can write to
+    /// them, or to the folder: that may be mended before the next start. An error when one may be
+    /// there and cannot be opened.
+    fn heads(&self, prefix: &str) -> io::Result<Vec<File>> {
+        match std::fs::symlink_metadata(&self.folder) {
+            Ok(found) if found.is_dir() && is_of_user(&found) => {}
+            Ok(_) => return Ok(Vec::new()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        }
+        let mut heads = Vec::new();
+        for name in self.names()? {
+            let life = name.rsplit_once('.').map(|(_, life)| life.parse::<u64>());
+            if !name.starts_with(prefix) || !matches!(life, Some(Ok(_))) {
+                continue;
+            }
+            let Some(file) = open(&self.folder.join(&name))? else {
+                continue;
+            };
+            let is_file = file.metadata()?.is_file();
+            if is_file && BegunWrites::is_one(|at, bytes| file.read_exact_at(bytes, at))? {
+                heads.push(file);
+            }
+        }
+        Ok(heads)
     }
 
     /// Removes all files of an array but that of one life.
@@ -255,7 +285,11 @@ fn open_ours(path: &Path) -> io::Result<Option<File>> {
 
 /// Whether nobody but this user can change it.
 fn is_ours(found: &Metadata) -> bool {
-    found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o077 == 0
+    is_of_user(found) && found.mode() & 0o077 == 0
+}
+
+fn is_of_user(found: &Metadata) -> bool {
+    found.uid() == rustix::process::geteuid().as_raw()
 }
 
 fn make(path: &Path, space: BegunSpace, whose: &BegunOf) -> io::Result<Arc<Begun>> {
@@ -349,10 +383,15 @@ impl Host {
             .ok()
     }
 
-    /// How many flushes have failed so far; a number that nobody else gets where that is not known.
+    /// How many flushes have failed so far, or may have; a number that nobody else gets where that
+    /// is not known.
     pub(crate) fn failed_flushes(&self) -> u64 {
-        let count = self.failed_flushes.as_ref();
-        count.map_or_else(|| Uuid::new_v4().as_u64_pair().1, |count| count.value())
+        let known = self.failed_flushes.as_ref().zip(self.lasting.as_ref());
+        let known = known.filter(|(count, lasting)| lasting.count_hanging(count).is_ok());
+        known.map_or_else(
+            || Uuid::new_v4().as_u64_pair().1,
+            |(count, _)| count.value(),
+        )
     }
 
     /// The array runs without memory that outlives this engine.
@@ -397,6 +436,13 @@ impl Host {
             }
             Ok(found)
         });
+        if let (Err(error), true) = (&found, assembly.config.clean) {
+            tracing::warn!(event = "begun_unreadable", object, error = %error,
+                folder = %lasting.folder.display(),
+                "what engines have begun cannot be looked at; the array was stopped, and needs none \
+                 of it");
+            return Ok(None);
+        }
         found.map_err(|source| {
             let what = "reading what the last engine had begun";
             let folder = lasting.folder.display();

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use memory::Words;
 use units::limits::{ARRAY_MEMBERS_MAX, GROUP_MEMBERS_MAX, LARGE_BUFFER_BYTES, SMALL_BUFFER_BYTES};
-use units::{RoleSet, StripeIndex, Update, bytes_u64, bytes_usize};
+use units::{ReactorIndex, RoleSet, StripeIndex, Update, bytes_u64, bytes_usize};
 use uuid::Uuid;
 
 pub use self::read::{BegunWrites, Unusable};
@@ -49,6 +49,8 @@ const HEAD_NOTES: [usize; 2] = [17, 20];
 const HEAD_TRUST: usize = 24;
 const HEAD_TORN: usize = 25;
 const HEAD_FLUSHES: usize = 26;
+const HEAD_HANGS: usize = 27;
+const HEAD_GONE: usize = 28;
 const HEAD_APPEARANCES: usize = 32;
 const HEAD_WORDS: usize = HEAD_APPEARANCES + ARRAY_MEMBERS_MAX;
 
@@ -213,6 +215,27 @@ impl Begun {
             return;
         }
         self.head.as_slice()[HEAD_TORN].store(1, Ordering::Release);
+        fence(Ordering::Release);
+    }
+
+    /// Whether a flush that shard `me` waits for takes so long that it may end with an error when
+    /// nobody listens any more.
+    pub(crate) fn call_hanging(&self, me: ReactorIndex, hangs: bool) {
+        self.call(HEAD_HANGS, me, hangs);
+    }
+
+    /// Whether a member is gone, as shard `me` knows, and not out.
+    pub(crate) fn call_gone(&self, me: ReactorIndex, gone: bool) {
+        self.call(HEAD_GONE, me, gone);
+    }
+
+    fn call(&self, word: usize, me: ReactorIndex, says: bool) {
+        let (word, bit) = (&self.head.as_slice()[word], 1 << (me.at() % 64));
+        if says {
+            word.fetch_or(bit, Ordering::SeqCst);
+        } else {
+            word.fetch_and(!bit, Ordering::SeqCst);
+        }
         fence(Ordering::Release);
     }
 

@@ -17,9 +17,12 @@ use super::guests::Guest;
 use super::{Bench, MIB, export_of, volume_of, wait_until};
 use crate::Tuning;
 
-/// Where the head says that parity is trusted, and that something is torn: docs/on-disk.md.
+/// Where the head says that parity is trusted, that something is torn, that a flush hangs, and that
+/// a member is gone: docs/on-disk.md.
 const TRUST: u64 = 24 * 8;
 const TORN: u64 = 25 * 8;
+const HANGS: u64 = 27 * 8;
+const GONE: u64 = 28 * 8;
 
 /// Where something lies on a member.
 type Place = fn(&array::format::Superblock) -> u64;
@@ -30,6 +33,14 @@ type Spoil<'a> = &'a dyn Fn(&TempDir);
 fn folder() -> Arc<TempDir> {
     // Of files in memory it is always known that they were not away.
     Arc::new(tempfile::tempdir_in("/dev/shm").expect("a folder"))
+}
+
+/// A word of the head of a life's file.
+fn word(path: &std::path::Path, offset: u64) -> u64 {
+    let mut word = [0; 8];
+    let file = std::fs::File::open(path).expect("it is there");
+    file.read_exact_at(&mut word, offset).expect("memory");
+    u64::from_ne_bytes(word)
 }
 
 fn map(bench: &Bench) -> Arc<ArrayMap> {
@@ -219,18 +230,91 @@ fn a_flush_that_nobody_waits_for_any_more_and_that_fails_is_not_forgotten() {
     DRIVES[..3].iter().for_each(|name| bench.file(name));
     bench.create("tank", Level::Raid5, &DRIVES[..3]);
     wait_until("the first resync", || bench.host.jobs().is_empty());
+    // So that the next record is preceded by a flush.
+    write(&bench, [0x11, 0x44]);
     // Given up after a second; the record without it takes long enough for its answer to come
     // before it is out.
     bench.inject("two", Fault::Delay(Duration::from_millis(1200)));
     bench.inject("two", Fault::FlushFails);
     bench.inject("three", Fault::Delay(Duration::from_millis(450)));
-    let volume = volume_of("v", "tank", MIB);
+    let volume = volume_of("w", "tank", MIB);
     bench.host.create_volume(&volume).expect("two are enough");
-    let mut torn = [0; 8];
-    file(&folder)
-        .read_exact_at(&mut torn, TORN)
+    assert_eq!(word(&files(&folder)[0], TORN), 1);
+}
+
+#[test]
+fn a_flush_that_hangs_is_a_doubt_until_it_has_ended_well() {
+    for (ends, hang_ms) in [(false, 60_000), (true, 2_500)] {
+        let folder = folder();
+        let killed = new_tank(&folder);
+        write(&killed, [0x11, 0x44]);
+        let file = files(&folder).remove(0);
+        for name in &DRIVES[..3] {
+            killed.inject(name, Fault::Delay(Duration::from_millis(hang_ms)));
+        }
+        killed.host.engine.set_patience(Duration::from_millis(10));
+        let volume = volume_of("w", "tank", MIB);
+        let refused = killed.host.create_volume(&volume);
+        refused.expect_err("its record is not flushed");
+        wait_until("it is told", || word(&file, HANGS) != 0);
+        for name in &DRIVES[..3] {
+            killed.host.state().drives[*name].drive.clear_faults();
+        }
+        wait_until("its end", || !ends || word(&file, HANGS) == 0);
+        drop(killed);
+        let next = bench(&folder);
+        start(&next, &DRIVES[..3]);
+        assert_eq!(suspects(&next) == 0, ends);
+        assert_eq!(word(&files(&folder)[0], HANGS), 0);
+    }
+}
+
+#[test]
+fn a_flush_of_another_array_that_hung_is_a_doubt() {
+    let folder = folder();
+    let killed = new_tank(&folder);
+    write(&killed, [0x11, 0x44]);
+    let tank = files(&folder);
+    add_neighbour(&killed);
+    drop(killed);
+    let mut others = files(&folder);
+    others.retain(|file| !tank.contains(file));
+    let file = std::fs::File::options().write(true).open(&others[0]);
+    let file = file.expect("the other one's");
+    file.write_all_at(&1_u64.to_ne_bytes(), HANGS)
         .expect("memory");
-    assert_eq!(u64::from_ne_bytes(torn), 1);
+    let next = found(&folder, &DRIVES[..3]);
+    next.host.assemble();
+    next.host.start_array("tank", false).expect("all are here");
+    assert!(suspects(&next) > 0);
+    assert_eq!(word(&others[0], HANGS), 0, "that is known now");
+}
+
+#[test]
+fn a_member_that_is_gone_and_waited_for_is_a_doubt_until_it_is_back() {
+    for returns in [false, true] {
+        let folder = folder();
+        let killed = new_tank(&folder);
+        write(&killed, [0x11, 0x44]);
+        let file = files(&folder).remove(0);
+        for name in ["one", "two"] {
+            killed.inject(name, Fault::Pulled);
+        }
+        let volume = volume_of("w", "tank", MIB);
+        killed.host.engine.set_patience(Duration::from_millis(10));
+        let refused = killed.host.create_volume(&volume);
+        refused.expect_err("one of three is not enough");
+        wait_until("it is told", || word(&file, GONE) != 0);
+        let back = ["one", "two"].into_iter().filter(|_| returns);
+        for name in back {
+            killed.host.state().drives[name].drive.clear_faults();
+        }
+        wait_until("the return", || !returns || word(&file, GONE) == 0);
+        drop(killed);
+        let next = bench(&folder);
+        start(&next, &DRIVES[..3]);
+        assert_eq!(suspects(&next) == 0, returns);
+    }
 }
 
 /// Another array on the same disks, as partitions would be, or files of one file system.
@@ -327,4 +411,38 @@ fn a_file_that_may_be_there_and_cannot_be_opened_is_not_taken_for_none() {
     let started = next.host.start_array("tank", false);
     started.expect("nothing is in its way");
     assert_eq!(suspects(&next), 0, "nothing was written before");
+}
+
+#[test]
+fn trust_is_taken_from_files_that_others_can_write_to() {
+    use std::os::unix::fs::PermissionsExt;
+    for (up, kind) in [(0, "the file"), (1, "the folder")] {
+        let folder = folder();
+        killed(&folder);
+        let file = files(&folder).remove(0);
+        let open = file.ancestors().nth(up).expect(kind);
+        let mode = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(open, mode).expect("ours");
+        assert_ne!(word(&file, TRUST), 0);
+        let name = file.file_stem().and_then(|name| name.to_str());
+        let array = name.and_then(|name| name.parse().ok()).expect("a uuid");
+        lasting(&folder).withdraw(array).expect("ours");
+        assert_eq!(word(&file, TRUST), 0, "{kind}");
+    }
+}
+
+#[test]
+fn an_array_that_was_stopped_needs_no_file() {
+    let folder = folder();
+    let stopped = new_tank(&folder);
+    let file = files(&folder).remove(0);
+    stopped.host.stop_array("tank").expect("unused");
+    drop(stopped);
+    std::fs::create_dir(&file).expect("room");
+    let next = found(&folder, &DRIVES[..3]);
+    next.host.assemble();
+    next.host
+        .start_array("tank", false)
+        .expect("it was stopped");
+    assert_eq!(suspects(&next), 0);
 }

@@ -8,7 +8,10 @@ use std::io;
 
 use units::{MemberIndex, bytes_u64};
 
-use super::{BegunWrites, HEAD_APPEARANCES, HEAD_FLUSHES, HEAD_TORN, HEAD_TRUST, TRUSTED};
+use super::{
+    BegunWrites, HEAD_APPEARANCES, HEAD_FLUSHES, HEAD_GONE, HEAD_HANGS, HEAD_TORN, HEAD_TRUST,
+    MAGIC, TRUSTED,
+};
 use crate::assembly::{Assembly, Verdict};
 use crate::planted::{self, Fault};
 
@@ -24,10 +27,13 @@ pub(super) struct Told {
 impl Told {
     /// From the words of a head.
     pub(super) fn read(head: &[u64]) -> Told {
-        let doubt = match (head[HEAD_TRUST], head[HEAD_TORN]) {
-            (TRUSTED, 0) => None,
-            (TRUSTED, _) => Some(Doubt::Torn),
-            (_, _) => Some(Doubt::NotTrusted),
+        let words = [HEAD_TRUST, HEAD_TORN, HEAD_HANGS, HEAD_GONE].map(|word| head[word]);
+        let doubt = match words {
+            [TRUSTED, 0, 0, 0] => None,
+            [TRUSTED, 0, 0, _] => Some(Doubt::Gone),
+            [TRUSTED, 0, _, _] => Some(Doubt::FlushHung),
+            [TRUSTED, _, _, _] => Some(Doubt::Torn),
+            [_, _, _, _] => Some(Doubt::NotTrusted),
         };
         Told {
             doubt,
@@ -46,6 +52,10 @@ pub enum Doubt {
     Torn,
     /// A flush of another array failed, or one of a start, and that may have been on the same disk.
     FlushFailed,
+    /// A flush took long when the last engine ended: it may have failed since.
+    FlushHung,
+    /// A member was gone when the last engine ended, and not out: it may have lost its power.
+    Gone,
     /// The drive of a member may have been away, and lost what was not flushed.
     Away(MemberIndex),
     /// Fewer members are here than may start by themselves.
@@ -62,6 +72,8 @@ impl fmt::Display for Doubt {
             Doubt::NotTrusted => f.write_str("a resync was not done, or a start not finished"),
             Doubt::Torn => f.write_str("a write was given up, or a flush failed"),
             Doubt::FlushFailed => f.write_str("a flush failed, of this array or of another one"),
+            Doubt::FlushHung => f.write_str("a flush hung when the last engine ended"),
+            Doubt::Gone => f.write_str("a member was gone when the last engine ended"),
             Doubt::Away(member) => {
                 write!(f, "nothing shows that the drive of {member} was not away")
             }
@@ -116,6 +128,40 @@ impl BegunWrites {
             return Ok(());
         }
         let offset = bytes_u64(HEAD_TRUST * size_of::<u64>());
+        write(offset, &0_u64.to_ne_bytes())
+    }
+}
+
+/// What a file says of flushes, whichever array it is of: they may lie on one disk.
+impl BegunWrites {
+    /// Whether it is such a file, of any array and life: no other is read or written.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn is_one(read: impl FnOnce(u64, &mut [u8]) -> io::Result<()>) -> io::Result<bool> {
+        let mut word = [0; size_of::<u64>()];
+        match read(0, &mut word) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+            read => read.map(|()| u64::from_ne_bytes(word) == MAGIC),
+        }
+    }
+
+    /// Whether some flush hung.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn hangs(read: impl FnOnce(u64, &mut [u8]) -> io::Result<()>) -> io::Result<bool> {
+        let mut word = [0; size_of::<u64>()];
+        read(bytes_u64(HEAD_HANGS * size_of::<u64>()), &mut word)?;
+        Ok(word != [0; size_of::<u64>()])
+    }
+
+    /// That it hung is known elsewhere.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn forget_hanging(write: impl FnOnce(u64, &[u8]) -> io::Result<()>) -> io::Result<()> {
+        let offset = bytes_u64(HEAD_HANGS * size_of::<u64>());
         write(offset, &0_u64.to_ne_bytes())
     }
 }

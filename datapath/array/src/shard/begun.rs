@@ -6,10 +6,11 @@
 //!
 //! And what the next engine is told of parity besides: docs/design/007-no-resync-after-a-kill.md.
 
+use block::Status;
 use units::{Role, RoleSet};
 
-use super::Shard;
 use super::ticket::Kind;
+use super::{DriveIo, Shard};
 use crate::begun::{Order, place};
 use crate::buffers::Side;
 use crate::planted::{self, Fault};
@@ -84,5 +85,35 @@ impl Shard {
         if effective || !trusted {
             begun.trust(trusted);
         }
+    }
+
+    /// A member that is gone may come back without what it had acknowledged; when this engine is
+    /// killed before it is decided what becomes of it, the next one is not to trust it.
+    pub(super) fn note_gone(&mut self, done: &DriveIo, status: Status) {
+        let told = (done.member, done.incarnation);
+        if status != Status::Gone || self.map.settled(told.0, told.1) {
+            return;
+        }
+        if !self.hold.gone.iter().any(|gone| (gone.0, gone.1) == told) {
+            self.hold.gone.push((told.0, told.1, false));
+        }
+        self.hold.tells_gone = true;
+        self.shared.call_gone(self.me, true);
+    }
+
+    /// Tells the next engine whether some member is gone or held, again and again as long as one is:
+    /// another shard may share the bit.
+    #[cold]
+    pub(super) fn tell_gone(&mut self) {
+        let map = &self.map;
+        self.hold
+            .gone
+            .retain_mut(|(member, incarnation, was_held)| {
+                let held = map.held[member.at()];
+                let is_back = std::mem::replace(was_held, held) && !held;
+                !is_back && !map.settled(*member, *incarnation)
+            });
+        self.hold.tells_gone = !self.hold.gone.is_empty() || map.is_holding();
+        self.shared.call_gone(self.me, self.hold.tells_gone);
     }
 }

@@ -60,6 +60,10 @@ pub(super) struct Hold {
     pub(super) overtaken_at: Option<Instant>,
     /// Tickets that can go on only with a member whose fate is not decided.
     tickets: Vec<u32>,
+    /// Members that were gone, by incarnation, and whether they were held since: until they are
+    /// out, or held no more. And whether the next engine is told of some.
+    pub(super) gone: Vec<(MemberIndex, u32, bool)>,
+    pub(super) tells_gone: bool,
     /// The map is another one.
     changed: bool,
     /// The next attempt, and the pause after it.
@@ -85,6 +89,8 @@ impl Hold {
             overtaken: Vec::new(),
             overtaken_at: None,
             tickets: Vec::new(),
+            gone: Vec::new(),
+            tells_gone: false,
             changed: false,
             next: None,
             pause: PAUSE_MIN,
@@ -163,6 +169,7 @@ impl Shard {
             ..
         } = done;
         let passing = may_pass(operation, status);
+        self.note_gone(&done, status);
         if self.map.settled(member, incarnation) || (passing && self.map.held[member.at()]) {
             return;
         }
@@ -214,6 +221,7 @@ impl Shard {
         end: Status,
         io: &mut impl Io,
     ) {
+        self.note_gone(&done, end);
         let flushes = done.operation == Some(Operation::Flush) && end != Status::Gone;
         if flushes && !self.map.settled(done.member, done.incarnation) {
             // What it should have kept may be gone already, and the next engine cannot see that.
@@ -319,7 +327,11 @@ impl Shard {
         if std::mem::take(&mut self.hold.changed) {
             moved += self.sort_parked(io);
         }
-        if self.hold.parked.is_empty() && !self.map.is_holding() {
+        let is_holding = self.map.is_holding();
+        if is_holding || self.hold.tells_gone {
+            self.tell_gone();
+        }
+        if self.hold.parked.is_empty() && !is_holding {
             self.hold.next = None;
             return moved;
         }

@@ -96,6 +96,20 @@ impl Shared {
         }
     }
 
+    /// See [`Begun::call_hanging`].
+    pub(super) fn call_hanging(&self, me: ReactorIndex, hangs: bool) {
+        if let Some(begun) = &self.begun {
+            begun.call_hanging(me, hangs);
+        }
+    }
+
+    /// See [`Begun::call_gone`].
+    pub(super) fn call_gone(&self, me: ReactorIndex, gone: bool) {
+        if let Some(begun) = &self.begun {
+            begun.call_gone(me, gone);
+        }
+    }
+
     /// Before a write to `member` is acknowledged.
     pub(super) fn mark_written(&self, member: MemberIndex) {
         let flushes = || self.flushing[member.at()].load(Ordering::SeqCst) > 0;
