@@ -60,9 +60,17 @@ pub(crate) fn block_facts(folder: &Path) -> BlockFacts {
 
 /// Devices that are built on others, at most so deep.
 const DEPTH_MAX: usize = 8;
-/// What is in the path of a disk that lies at the other end of a network: iSCSI, Fibre Channel,
-/// Ceph.
-const FAR: [&str; 3] = ["session", "rport-", "rbd"];
+/// How the names of folders in `/sys/devices` begin below which disks of this machine are, or of
+/// its hypervisor: PCI, what firmware describes (`vmbus` among it), PowerPC, s390, Xen.
+const NEAR: [&str; 9] = [
+    "pci", "platform", "LNXSYSTM", "acpi", "vmbus", "vio", "css", "soc", "vbd-",
+];
+/// What is in the path of a disk that lies at the other end of a network all the same: iSCSI, Fibre
+/// Channel.
+const FAR: [&str; 2] = ["session", "rport-"];
+/// What the names of such drivers contain that show a disk at the other end of a network, or in a
+/// process, a file or memory, as one of SCSI.
+const FAR_HOSTS: [&str; 7] = ["srp", "iscsi", "iser", "fcoe", "sbp2", "tcm", "scsi_debug"];
 /// Disks without hardware of their own, of which `slaves` says what they are built on.
 const BUILT: [&str; 2] = ["dm-", "md"];
 /// File systems that have a folder in `/sys/fs` for each device that is mounted.
@@ -98,22 +106,34 @@ fn gather_appearances(folder: &Path, found: &mut Vec<u64>, depth: usize) -> Opti
     Some(())
 }
 
-/// Whether the disk is a device of this machine, or built on others: `slaves` says on which. The
-/// far side of a network may lose its power while the kernel here only waits for it, and then
-/// sends again what it had under way; and what a process, a file or memory stands behind (`nbd`,
-/// `ublk`, `loop`, `zram`) loses with these.
+/// Whether the disk is known to be a device of this machine, or built on others: `slaves` says on
+/// which. The far side of a network may lose its power while the kernel here only waits for it, and
+/// then sends again what it had under way; and what a process, a file or memory stands behind
+/// (`nbd`, `ublk`, `vduse`, `loop`, `zram`) loses with these. What is not known counts as far.
 fn is_near(whole: &Path) -> bool {
-    let mut names = whole.iter().filter_map(|name| name.to_str());
-    if names.any(|name| FAR.iter().any(|far| name.starts_with(far))) {
+    let names: Vec<&str> = whole.iter().filter_map(|name| name.to_str()).collect();
+    let begins = |name: &str, list: &[&str]| list.iter().any(|begin| name.starts_with(begin));
+    let Some(devices) = names.iter().position(|name| *name == "devices") else {
         return false;
+    };
+    match names[devices + 1..] {
+        ["virtual", "block", disk] => begins(disk, &BUILT),
+        [kind, ..] if begins(kind, &NEAR) => {
+            !names.iter().any(|name| begins(name, &FAR)) && whole.ancestors().all(is_near_host)
+        }
+        _ => false,
     }
-    let kind = whole.file_name().and_then(|name| name.to_str());
-    let is_built = kind.is_some_and(|kind| BUILT.iter().any(|built| kind.starts_with(built)));
-    let is_virtual = whole
-        .iter()
-        .zip(whole.iter().skip(1))
-        .any(|(upper, lower)| upper == "devices" && lower == "virtual");
-    !is_virtual || is_built
+}
+
+/// Whether a folder is no host of SCSI, or one whose driver is known to serve disks of this machine.
+fn is_near_host(folder: &Path) -> bool {
+    let name = folder.file_name().and_then(|name| name.to_str());
+    let number = name.and_then(|name| name.strip_prefix("host"));
+    let Some((name, _)) = name.zip(number.and_then(|number| number.parse::<u32>().ok())) else {
+        return true;
+    };
+    let driver = text(&folder.join("scsi_host").join(name).join("proc_name"));
+    driver.is_some_and(|driver| !FAR_HOSTS.iter().any(|far| driver.contains(far)))
 }
 
 /// The numbers of the controllers of a disk of NVMe that may have several, and may outlive them, if
@@ -268,7 +288,8 @@ mod tests {
     #[test]
     fn a_device_looks_another_one_when_one_below_it_was_away() {
         let root = tempfile::tempdir().unwrap();
-        let [upper, lower] = ["dm-0", "sdx"].map(|name| root.path().join(name));
+        let paths = ["virtual/block/dm-0", "pci0000:00/ata1/block/sdx"];
+        let [upper, lower] = paths.map(|path| root.path().join("devices").join(path));
         let part = lower.join("sdx1");
         for folder in [&upper, &lower] {
             fs::create_dir_all(folder.join("slaves")).unwrap();
@@ -301,30 +322,55 @@ mod tests {
             fs::write(folder.join("diskseq"), "7\n").unwrap();
             folder
         };
-        for (path, near) in [
-            (
-                "pci0000:00/0000:00:1f.2/ata1/host0/target0:0:0/0:0:0:0/block/sda",
-                true,
-            ),
-            ("pci0000:00/0000:00:01.0/nvme/nvme0/nvme0n1", true),
-            ("pci0000:00/0000:00:02.0/virtio1/block/vda", true),
-            ("virtual/block/dm-3", true),
-            ("virtual/block/md127", true),
-            (
-                "platform/host3/session1/target3:0:0/3:0:0:0/block/sdb",
-                false,
-            ),
-            (
-                "pci0000:00/0000:00:03.0/host4/rport-4:0-0/target4:0:0/block/sdc",
-                false,
-            ),
-            ("rbd/0/block/rbd0", false),
-            ("virtual/block/nbd0", false),
-            ("virtual/block/loop0", false),
-            ("virtual/nvme-fabrics/ctl/nvme1/nvme1n1", false),
-            ("virtual/nvme-subsystem/nvme-subsys2/nvme2n1", false),
-        ] {
-            assert_eq!(appearance(&disk(path), &[1]) != 0, near, "{path}");
+        let driver = |host: &str, driver: &str| {
+            let (_, name) = host.rsplit_once('/').unwrap();
+            let folder = root.path().join("devices").join(host);
+            let folder = folder.join("scsi_host").join(name);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("proc_name"), driver).unwrap();
+        };
+        driver("pci0000:00/0000:00:1f.2/ata1/host0", "ahci\n");
+        driver("pci0000:00/0000:00:04.0/virtio3/host1", "virtio_scsi\n");
+        driver("pci0000:00/0000:00:05.0/host5", "ib_srp\n");
+        driver("pci0000:00/0000:00:03.0/host4", "qla2xxx\n");
+        driver("vio/30000003/host2", "ibmvscsi\n");
+        driver("platform/host3", "iscsi_tcp\n");
+        driver("platform/host9", "tcm_loopback\n");
+        let near = [
+            "pci0000:00/0000:00:1f.2/ata1/host0/target0:0:0/0:0:0:0/block/sda",
+            "pci0000:00/0000:00:04.0/virtio3/host1/target1:0:0/1:0:0:0/block/sdh",
+            "pci0000:00/0000:00:01.0/nvme/nvme0/nvme0n1",
+            "pci0000:00/0000:00:02.0/virtio1/block/vda",
+            "platform/soc/fe340000.mmc/mmc_host/mmc0/mmc0:0001/block/mmcblk0",
+            "LNXSYSTM:00/LNXSYBUS:00/ACPI0012:00/ndbus0/region0/namespace0.0/block/pmem0",
+            "vio/30000003/host2/target2:0:1/2:0:1:0/block/sdi",
+            "css0/0.0.0001/0.0.0200/block/dasda",
+            "vbd-51712/block/xvda",
+            "virtual/block/dm-3",
+            "virtual/block/md127",
+        ];
+        let far = [
+            "platform/host3/session1/target3:0:0/3:0:0:0/block/sdb",
+            "platform/host3/target3:0:0/3:0:0:0/block/sdb",
+            "platform/host9/target9:0:0/9:0:0:0/block/sdg",
+            "pci0000:00/0000:00:03.0/host4/rport-4:0-0/target4:0:0/block/sdc",
+            "pci0000:00/0000:00:05.0/host5/target5:0:0/5:0:0:0/block/sdd",
+            "pci0000:00/0000:00:06.0/host6/target6:0:0/6:0:0:0/block/sde",
+            "tcm_loop_0/tcm_loop_adapter_0/host7/target7:0:1/7:0:1:0/block/sdf",
+            "pseudo_0/adapter0/host8/target8:0:0/8:0:0:0/block/sdj",
+            "vduse/disk0/virtio4/block/vdb",
+            "rbd/0/block/rbd0",
+            "virtual/block/nbd0",
+            "virtual/block/loop0",
+            "virtual/mdev/block/md0",
+            "virtual/nvme-fabrics/ctl/nvme1/nvme1n1",
+            "virtual/nvme-subsystem/nvme-subsys2/nvme2n1",
+        ];
+        for path in near {
+            assert_ne!(appearance(&disk(path), &[1]), 0, "{path}");
+        }
+        for path in far {
+            assert_eq!(appearance(&disk(path), &[1]), 0, "{path}");
         }
         let shared = disk("virtual/nvme-subsystem/nvme-subsys3/nvme3n1");
         let controller = |name: &str, transport: &str| {
