@@ -155,8 +155,8 @@ impl Lasting {
         Ok((found.is_file() && is_ours(&found)).then_some(file))
     }
 
-    /// Counts flushes that hung when an engine ended as flushes that failed. Arrays of all files may
-    /// share a disk, so that comes before any of them is believed.
+    /// Counts flushes that hung when an engine ended as flushes that failed. Arrays of all files
+    /// may share a disk, so that comes before any of them is believed.
     fn count_hanging(&self, count: &LastingCount) -> io::Result<()> {
         for file in self.heads("")? {
             if BegunWrites::hangs(|offset, bytes| file.read_exact_at(bytes, offset))? {
@@ -177,9 +177,9 @@ impl Lasting {
         Ok(())
     }
 
-    /// The files whose names begin so. Also those that count for nothing because others can write to
-    /// them, or to the folder: that may be mended before the next start. An error when one may be
-    /// there and cannot be opened.
+    /// The files whose names begin so. Also those that count for nothing because others can write
+    /// to them, or to the folder: that may be mended before the next start. An error when one may
+    /// be there and cannot be opened.
     fn heads(&self, prefix: &str) -> io::Result<Vec<File>> {
         match std::fs::symlink_metadata(&self.folder) {
             Ok(found) if found.is_dir() && is_of_user(&found) => {}

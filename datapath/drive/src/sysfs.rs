@@ -125,7 +125,7 @@ fn is_near(whole: &Path) -> bool {
     }
 }
 
-/// Whether a folder is no host of SCSI, or one whose driver is known to serve disks of this machine.
+/// Whether a folder is no host of SCSI, or one whose driver is known to serve near disks.
 fn is_near_host(folder: &Path) -> bool {
     let name = folder.file_name().and_then(|name| name.to_str());
     let number = name.and_then(|name| name.strip_prefix("host"));
@@ -313,15 +313,18 @@ mod tests {
         assert_ne!(appearance(&upper, &[1]), before);
     }
 
+    /// The folder of a disk.
+    fn disk(root: &Path, path: &str) -> PathBuf {
+        let folder = root.join("devices").join(path);
+        fs::create_dir_all(folder.join("slaves")).unwrap();
+        fs::write(folder.join("diskseq"), "7\n").unwrap();
+        folder
+    }
+
     #[test]
     fn only_disks_of_this_machine_are_known_not_to_have_been_away() {
         let root = tempfile::tempdir().unwrap();
-        let disk = |path: &str| {
-            let folder = root.path().join("devices").join(path);
-            fs::create_dir_all(folder.join("slaves")).unwrap();
-            fs::write(folder.join("diskseq"), "7\n").unwrap();
-            folder
-        };
+        let disk = |path: &str| disk(root.path(), path);
         let driver = |host: &str, driver: &str| {
             let (_, name) = host.rsplit_once('/').unwrap();
             let folder = root.path().join("devices").join(host);
@@ -372,6 +375,12 @@ mod tests {
         for path in far {
             assert_eq!(appearance(&disk(path), &[1]), 0, "{path}");
         }
+    }
+
+    #[test]
+    fn disks_of_several_controllers_and_those_built_on_others_are_as_these_are() {
+        let root = tempfile::tempdir().unwrap();
+        let disk = |path: &str| disk(root.path(), path);
         let shared = disk("virtual/nvme-subsystem/nvme-subsys3/nvme3n1");
         let controller = |name: &str, transport: &str| {
             let folder = shared.parent().unwrap().join(name);
@@ -390,7 +399,7 @@ mod tests {
         assert_eq!(appearance(&shared, &[1]), 0);
         // Whatever is built on one of the others is as they are.
         let built = disk("virtual/block/dm-4");
-        let lower = root.path().join("devices/virtual/block/nbd0");
+        let lower = disk("virtual/block/nbd0");
         std::os::unix::fs::symlink(lower, built.join("slaves/nbd0")).unwrap();
         assert_eq!(appearance(&built, &[1]), 0);
     }

@@ -450,14 +450,12 @@ impl History {
             eprintln!("{}", world.describe());
         }
         panic!(
-            "the world hangs: {:?}, given {:?}, pending {}, idle {:?}, pass {:?}, \
-             scrub {:?}, members {:?}",
+            "the world hangs: {:?}, given {:?}, pending {}, idle {:?}, pass {:?}, members {:?}",
             self.geometry.level(),
             self.given,
             self.client.pending(),
             world.shards.iter().map(Shard::is_idle).collect::<Vec<_>>(),
             world.shards[world.home].pass_status(),
-            world.shards[world.home].scrub_status(),
             world.shards[world.home].map().members,
         );
     }
@@ -514,8 +512,7 @@ impl History {
             match event {
                 Event::CommandDone { id, result } => self.done(world, id, result),
                 Event::MetadataFailed | Event::BeyondRedundancy { .. } => {
-                    let may = self.client.doomed || self.abandons;
-                    assert!(may, "{event:?}");
+                    assert!(self.may_fail(), "{event:?}");
                 }
                 Event::MemberExcluded { member, .. } => {
                     // Another drive may be in its place since.
@@ -568,10 +565,7 @@ impl History {
                 self.client.follow(&config, &space);
             }
             Given::Stop | Given::Other => {
-                assert!(
-                    self.client.doomed || self.abandons || result.is_ok(),
-                    "{result:?}"
-                );
+                assert!(self.may_fail() || result.is_ok(), "{result:?}");
             }
             Given::Options => {
                 assert!(self.client.doomed || result.is_ok(), "{result:?}");

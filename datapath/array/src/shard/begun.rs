@@ -7,13 +7,22 @@
 //! And what the next engine is told of parity besides: docs/design/007-no-resync-after-a-kill.md.
 
 use block::Status;
-use units::{Role, RoleSet};
+use units::{MemberIndex, Role, RoleSet};
 
 use super::ticket::Kind;
 use super::{DriveIo, Shard};
 use crate::begun::{Order, place};
 use crate::buffers::Side;
 use crate::planted::{self, Fault};
+
+/// Members that were gone when they were asked.
+#[derive(Debug, Default)]
+pub(super) struct Gone {
+    /// By incarnation, and whether they were held since: until they are out, or held no more.
+    members: Vec<(MemberIndex, u32, bool)>,
+    /// The next engine is told of some, or of one that is held.
+    pub(super) is_told: bool,
+}
 
 impl Shard {
     /// The ticket is about to write. Reads that rewrite, and passes, bring nothing new.
@@ -94,26 +103,33 @@ impl Shard {
         if status != Status::Gone || self.map.settled(told.0, told.1) {
             return;
         }
-        if !self.hold.gone.iter().any(|gone| (gone.0, gone.1) == told) {
-            self.hold.gone.push((told.0, told.1, false));
+        if !self
+            .hold
+            .gone
+            .members
+            .iter()
+            .any(|gone| (gone.0, gone.1) == told)
+        {
+            self.hold.gone.members.push((told.0, told.1, false));
         }
-        self.hold.tells_gone = true;
+        self.hold.gone.is_told = true;
         self.shared.call_gone(self.me, true);
     }
 
-    /// Tells the next engine whether some member is gone or held, again and again as long as one is:
-    /// another shard may share the bit.
+    /// Tells the next engine whether some member is gone or held, again and again as long as one
+    /// is: another shard may share the bit.
     #[cold]
     pub(super) fn tell_gone(&mut self) {
         let map = &self.map;
         self.hold
             .gone
+            .members
             .retain_mut(|(member, incarnation, was_held)| {
                 let held = map.held[member.at()];
                 let is_back = std::mem::replace(was_held, held) && !held;
                 !is_back && !map.settled(*member, *incarnation)
             });
-        self.hold.tells_gone = !self.hold.gone.is_empty() || map.is_holding();
-        self.shared.call_gone(self.me, self.hold.tells_gone);
+        self.hold.gone.is_told = !self.hold.gone.members.is_empty() || map.is_holding();
+        self.shared.call_gone(self.me, self.hold.gone.is_told);
     }
 }

@@ -16,6 +16,7 @@ use block::{Operation, Status};
 use memory::{Backing, Buffer, Pages, Pool, Segment, SegmentSlots};
 use units::{Instant, MemberIndex, RoleSet};
 
+use super::begun::Gone;
 use super::doubt::Doubted;
 use super::{DriveIo, IoOwner, Shard};
 use crate::coordinator::Coordinator;
@@ -60,10 +61,8 @@ pub(super) struct Hold {
     pub(super) overtaken_at: Option<Instant>,
     /// Tickets that can go on only with a member whose fate is not decided.
     tickets: Vec<u32>,
-    /// Members that were gone, by incarnation, and whether they were held since: until they are
-    /// out, or held no more. And whether the next engine is told of some.
-    pub(super) gone: Vec<(MemberIndex, u32, bool)>,
-    pub(super) tells_gone: bool,
+    /// What the next engine is told of members that are gone.
+    pub(super) gone: Gone,
     /// The map is another one.
     changed: bool,
     /// The next attempt, and the pause after it.
@@ -89,8 +88,7 @@ impl Hold {
             overtaken: Vec::new(),
             overtaken_at: None,
             tickets: Vec::new(),
-            gone: Vec::new(),
-            tells_gone: false,
+            gone: Gone::default(),
             changed: false,
             next: None,
             pause: PAUSE_MIN,
@@ -328,7 +326,7 @@ impl Shard {
             moved += self.sort_parked(io);
         }
         let is_holding = self.map.is_holding();
-        if is_holding || self.hold.tells_gone {
+        if is_holding || self.hold.gone.is_told {
             self.tell_gone();
         }
         if self.hold.parked.is_empty() && !is_holding {

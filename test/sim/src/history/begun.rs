@@ -49,7 +49,7 @@ impl History {
     ) -> (Vec<Redo>, bool) {
         let is_whole = is_whole(assembly);
         let may_lack = is_whole && self.geometry.parity() > 0;
-        if may_lack && self.strict && self.random.happens(600) {
+        if may_lack && self.modes.is_strict() && self.random.happens(600) {
             // What is logged on some members only has begun for those that find no other.
             for away in 0..drives.len() {
                 self.attempt_without(drives, away);
@@ -249,7 +249,7 @@ impl History {
             let steps = self.random.below(8);
             self.turn(world, steps);
         }
-        let logs = self.strict && self.random.happens(600);
+        let logs = self.modes.is_strict() && self.random.happens(600);
         let areas = [self.layout.data, self.layout.log];
         let from = areas[usize::from(logs)].offset;
         let writes = |world: &World| {

@@ -28,6 +28,11 @@ enum Kind {
 }
 
 impl History {
+    /// Whether what the array is asked may end with an error.
+    pub(super) fn may_fail(&self) -> bool {
+        self.client.doomed || self.abandons
+    }
+
     /// A spell begins, if every member that counts is well.
     pub(super) fn begin_spell(&mut self, world: &mut World) {
         let map = world.shards[world.home].map().clone();

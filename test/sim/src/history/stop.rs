@@ -53,14 +53,13 @@ impl History {
         }
         let writes = calm && may_tear && !power;
         let is_ready = writes && self.random.happens(400) && self.become_sound(&mut world);
+        let often = if self.modes.is_strict() { 700 } else { 300 };
         match ending {
             _ if at_once => {
                 let steps = self.random.below(8);
                 (0..steps).for_each(|_| world.step());
             }
-            _ if is_ready
-                || (writes && self.random.happens(if self.strict { 700 } else { 300 })) =>
-            {
+            _ if is_ready || (writes && self.random.happens(often)) => {
                 self.write_at_once(&mut world);
             }
             _ if may_tear && calm && is_protected && power && self.random.happens(400) => {
