@@ -3,7 +3,9 @@
 //!
 //! Under systemd each line begins with the priority (`<6>`, sd-daemon(3)) and has no time of its
 //! own; elsewhere it begins with the level's name. What foreign parties can cause again and again
-//! (guests, clients) goes through a [`RateLimit`].
+//! (guests, clients) goes through a [`RateLimit`]. A log that cannot be written to ends nothing.
+
+mod gaps;
 
 use std::fmt;
 use std::time::Duration;
@@ -37,7 +39,9 @@ where
     // An error means that somebody logs already.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(writer)
+        .with_writer(gaps::Gaps::new(writer, journal))
+        // It would tell them on stderr, and panic where that is what cannot be written to.
+        .log_internal_errors(false)
         .with_ansi(false)
         .event_format(Line { journal })
         .try_init();

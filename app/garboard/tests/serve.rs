@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -115,6 +116,21 @@ fn systemd_is_told_of_readiness_and_of_the_end() {
     let pid = rustix::process::Pid::from_raw(engine.id()).expect("not zero");
     rustix::process::kill_process(pid, Signal::TERM).expect("it runs");
     assert_eq!(engine.notice().expect("a notice"), "STOPPING=1");
+}
+
+/// `/dev/full` is a file on a full file system for all who write to it.
+#[test]
+fn an_engine_whose_log_cannot_be_written_to_serves_and_ends_clean() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let full = || File::options().write(true).open("/dev/full");
+    for _ in 0..2 {
+        let engine = Engine::start_logging(folder.path(), full().expect("Linux has it"), &[]);
+        if engine.json(&["drive", "list"]) == serde_json::json!([]) {
+            engine.fill(&files(folder.path(), 3));
+        }
+        assert_eq!(engine.json(&["array", "show", "a"])["state"], "optimal");
+        assert_eq!(engine.end(Signal::TERM).code(), Some(0));
+    }
 }
 
 /// Starts a second engine, which must be refused; gives back what it says.

@@ -31,6 +31,16 @@ impl Engine {
 
     /// The same, with more variables in its environment.
     pub(crate) fn start_with(folder: &Path, variables: &[(&str, &str)]) -> Engine {
+        let mut log = File::options();
+        let log = log
+            .create(true)
+            .append(true)
+            .open(folder.join("engine.log"));
+        Engine::start_logging(folder, log.expect("a file"), variables)
+    }
+
+    /// The same, with a log of the caller's.
+    pub(crate) fn start_logging(folder: &Path, log: File, variables: &[(&str, &str)]) -> Engine {
         let address = folder.join("notices.sock");
         let _ = std::fs::remove_file(&address);
         let notices = UnixDatagram::bind(&address).expect("bound");
@@ -38,15 +48,7 @@ impl Engine {
         let mut command = serve(&folder.join("state"), &folder.join("api.sock"));
         command.env("NOTIFY_SOCKET", &address);
         command.envs(variables.iter().copied());
-        let mut log = File::options();
-        let log = log
-            .create(true)
-            .append(true)
-            .open(folder.join("engine.log"));
-        let child = command
-            .stderr(log.expect("a file"))
-            .spawn()
-            .expect("it runs");
+        let child = command.stderr(log).spawn().expect("it runs");
         let engine = Engine {
             folder: folder.to_owned(),
             child,
