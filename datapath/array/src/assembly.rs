@@ -20,6 +20,7 @@ use uuid::Uuid;
 use crate::format::{
     ArrayConfig, Before, DriveIdentity, ExclusionCause, FormatError, MemberState, Superblock,
 };
+use crate::planted::{self, Fault};
 
 /// A start has so many bits for the lives of the log that begin before the next one.
 pub const LIVES_SHIFT: u32 = 20;
@@ -142,7 +143,9 @@ impl Assembly {
         next.clean = false;
         // What the log held was done again before this. A start leaves room for the lives that an
         // engine begins, one after each rebuild.
-        next.log_from = ((self.config.log_from >> LIVES_SHIFT) + 1) << LIVES_SHIFT;
+        if !planted::is(Fault::LogOutlivesAStart) {
+            next.log_from = ((self.config.log_from >> LIVES_SHIFT) + 1) << LIVES_SHIFT;
+        }
         for (position, drive) in self.members.iter().enumerate() {
             if drive.is_none() {
                 self.leave_out(&mut next, MemberIndex::from_at(position));

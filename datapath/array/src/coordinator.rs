@@ -201,6 +201,11 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
+    /// Whether records can be written: not before the start, nor after the end or a failure.
+    pub(crate) fn is_writing_records(&self) -> bool {
+        self.started && !self.stopped && !self.metadata_failed
+    }
+
     /// A coordinator that has committed nothing yet.
     ///
     /// # Errors

@@ -129,6 +129,8 @@ pub enum Fault {
     ReturnedCountsAsWhole,
     /// A returned member keeps the log of its former life.
     LogOfAFormerLifeStays,
+    /// What the log held at a start is done again at the next one, too.
+    LogOutlivesAStart,
     /// What a returned member had missed is forgotten at a restart.
     MissedForgottenAtRestart,
     /// A member that leaves again while it is filled has missed only what came after.
@@ -203,6 +205,8 @@ pub enum Fault {
     ForfeitKeepsParity,
     /// What is given up is logged for a member that is being filled, too.
     ForfeitLogsWhatIsFilled,
+    /// After a window that failed, cells are filled again although the log names their member.
+    FilledAgainOverTheLog,
     /// Which blocks are lost is forgotten at a restart.
     LostBlocksForgotten,
     /// Zeroes are written over what was lost before it is recorded.
@@ -305,6 +309,7 @@ impl Fault {
         Fault::DirtyRegionsNotMissed,
         Fault::ReturnedCountsAsWhole,
         Fault::LogOfAFormerLifeStays,
+        Fault::LogOutlivesAStart,
         Fault::MissedForgottenAtRestart,
         Fault::LeavesAgainAsWhole,
         Fault::ClaimsOfTheCommitCount,
@@ -342,6 +347,7 @@ impl Fault {
         Fault::DeletedVolumeCountsAsZeroes,
         Fault::ForfeitKeepsParity,
         Fault::ForfeitLogsWhatIsFilled,
+        Fault::FilledAgainOverTheLog,
         Fault::LostBlocksForgotten,
         Fault::ForfeitNotRecorded,
         Fault::HealedAfterTheAnswer,

@@ -13,6 +13,7 @@ mod lost_holds;
 mod modes;
 mod outcome;
 mod probe;
+mod refilled;
 mod returns;
 mod scrub;
 mod spells;
@@ -259,6 +260,7 @@ impl History {
         }
         world = self.get_help_late(world);
         world = self.lose(world);
+        world = self.fill_twice(world);
         self.scrub_finds_nothing(&mut world);
         self.check(&mut world);
         let joined = |shard: &array::Shard| shard.counters().joined_writes;

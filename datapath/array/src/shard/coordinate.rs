@@ -426,6 +426,9 @@ impl Shard {
         let Some((pass, start)) = due_pass(&self.map).filter(|_| may_run && scrubbed == 0) else {
             return scrubbed;
         };
+        if pass == Pass::Rebuild && self.is_refill_unsafe() {
+            return 0;
+        }
         let mut map = self.successor();
         if map.window.is_none() {
             io.event(Event::Pass {
@@ -470,6 +473,9 @@ impl Shard {
         map.window = None;
         let spoiled = std::mem::take(&mut self.decider().hold.window_spoiled);
         if !ok {
+            if window.pass == Pass::Rebuild {
+                self.unfill();
+            }
             if !spoiled {
                 self.decider().pass_stopped = true;
                 io.event(Event::Pass {

@@ -79,7 +79,7 @@ impl History {
         self.refill(world);
     }
 
-    fn await_step(&mut self, world: &mut World, done: impl Fn(&World) -> bool) -> bool {
+    pub(super) fn await_step(&mut self, world: &mut World, done: impl Fn(&World) -> bool) -> bool {
         self.calm(world);
         for drive in &mut world.outside.drives {
             drive.loosen();
@@ -138,7 +138,7 @@ impl History {
     }
 
     /// All drives are there again, as they were, and can be read and written everywhere.
-    fn come_back_all(&mut self, world: &mut World) {
+    pub(super) fn come_back_all(&mut self, world: &mut World) {
         self.explain(world);
         for drive in &mut world.outside.drives {
             if drive.away.is_some() && self.random.happens(500) {

@@ -127,6 +127,18 @@ impl History {
         self.give_options(world, options);
     }
 
+    /// What is written while members are out is logged; if `strict`, all is.
+    pub(super) fn give_log_mode(&mut self, world: &mut World, strict: bool) {
+        self.run_until(world, |history, _| {
+            history.started && history.given.is_none()
+        });
+        if strict {
+            self.give_mode(world, WriteHole::Strict);
+        } else if self.modes.promised == WriteHole::Off {
+            self.give_mode(world, WriteHole::Auto);
+        }
+    }
+
     /// Writes go on while a stronger mode is asked for, and as soon as it is confirmed the end
     /// comes: what was begun before must be as safe as what is begun after it.
     fn strengthen(&mut self, world: &mut World) {

@@ -60,6 +60,8 @@ pub struct Outcome {
     pub strengthened: u64,
     /// See `modes`.
     pub left_open: u64,
+    /// Windows of rebuilds that failed when cells of theirs were filled and written.
+    pub failed_windows: u64,
     /// A hash of all that happened, in its order.
     pub trace: u64,
     /// Writes that the last engine carried out with others of their stripe.
@@ -98,6 +100,7 @@ impl Outcome {
         self.modes += outcome.modes;
         self.strengthened += outcome.strengthened;
         self.left_open += outcome.left_open;
+        self.failed_windows += outcome.failed_windows;
         self.trace = self.trace.rotate_left(1) ^ outcome.trace;
         self.joined += outcome.joined;
     }
@@ -132,6 +135,7 @@ impl fmt::Display for Outcome {
             modes,
             strengthened,
             left_open,
+            failed_windows,
             trace,
             joined,
         } = self;
@@ -144,7 +148,8 @@ impl fmt::Display for Outcome {
          {rotten} rotten blocks scrubbed, {late} members late, {lagged} lagged \
          ({left_behind} left behind), {returned} members returned that lacked {permille} \
          in 1000 of their regions ({refused} might not), \
-         {spells} spells ({given_up} given up), {joined} writes joined, \
+         {spells} spells ({given_up} given up, {failed_windows} windows of rebuilds failed), \
+         {joined} writes joined, \
          {modes} changes of options ({strengthened} times stopped when one counted, {left_open} \
          blocks left open), {copies} copies told apart, {successors} took places, \
          {} blocks lost ({} still on the list before {} were written; \

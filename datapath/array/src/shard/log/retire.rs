@@ -7,6 +7,11 @@
 //! whose pieces are not all there would count as one that was not begun, and what is older would
 //! be done again over it.
 //!
+//! And before a rebuild goes on after a window of it has failed. Cells of that window counted as
+//! filled while it was open, and writes to them have logged pieces for the member that is filled.
+//! Then they do not count any more: writes leave the member out, and the rebuild fills the cells
+//! again, logging nothing. Once a record claims that, a replay would put what is older there.
+//!
 //! And before a mode counts that promises more (`auto` after `off`, `strict` after both): from here
 //! on every shard logs by it, and once what was begun without has ended and is flushed, the record
 //! says so.
@@ -28,6 +33,19 @@ pub(crate) struct Retire {
     step: Step,
     /// The command that needed it and may go on.
     done_for: Option<u64>,
+    /// Cells that counted as filled do not any more, but pieces up to this life name their member.
+    unfilled: Option<u64>,
+}
+
+/// What a life of the log ends for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    /// All members are in sync.
+    Whole,
+    /// This command needs it.
+    Command(u64),
+    /// A window of a rebuild has failed.
+    Unfilled,
 }
 
 #[derive(Debug, Default)]
@@ -40,9 +58,8 @@ enum Step {
         life: u64,
         todo: Vec<ReactorIndex>,
         pending: usize,
-        /// The command that needs it.
-        whom: Option<u64>,
-        /// What it changes, and the map since which all act by it.
+        cause: Cause,
+        /// What a command changes, and the map since which all act by it.
         options: Option<(ArrayOptions, u64)>,
     },
 }
@@ -93,11 +110,32 @@ impl Shard {
         if matches!(self.retire().step, Step::Asking { .. }) {
             return self.drain(io);
         }
-        if !due || !self.retire().used {
+        let unfilled = self.is_refill_unsafe();
+        if !unfilled && (!due || !self.retire().used) {
             return 0;
         }
-        self.begin_retire(None, None, io);
+        let cause = if unfilled {
+            Cause::Unfilled
+        } else {
+            Cause::Whole
+        };
+        self.begin_retire(cause, None, io);
         1
+    }
+
+    /// A window of a rebuild has failed.
+    pub(in crate::shard) fn unfill(&mut self) {
+        if !planted::is(Fault::FilledAgainOverTheLog) {
+            self.retire().unfilled = Some(self.map.log_life);
+        }
+    }
+
+    /// Whether what is logged names members where a rebuild is to fill them again.
+    pub(in crate::shard) fn is_refill_unsafe(&self) -> bool {
+        let decider = self.coordinator.as_deref().expect("the home");
+        let logs = self.geometry().parity() > 0 && self.geometry().data() > 1;
+        let names = |life: u64| decider.config.log_from <= life;
+        decider.retire.unfilled.is_some_and(names) && logs && decider.is_writing_records()
     }
 
     /// Before a drive comes into a member's place: `None` once nothing that is logged names the
@@ -132,9 +170,8 @@ impl Shard {
         io: &mut impl Io,
     ) -> Option<usize> {
         let decider = self.coordinator.as_deref().expect("the home");
-        let runs = decider.started && !decider.stopped && !decider.metadata_failed;
         let logs = self.geometry().parity() > 0 && self.geometry().data() > 1;
-        if !runs || !logs {
+        if !decider.is_writing_records() || !logs {
             return None;
         }
         if self.retire().done_for == Some(command) {
@@ -143,7 +180,7 @@ impl Shard {
         if matches!(self.retire().step, Step::Asking { .. }) {
             return Some(self.drain(io));
         }
-        self.begin_retire(Some(command), options, io);
+        self.begin_retire(Cause::Command(command), options, io);
         Some(1)
     }
 
@@ -159,7 +196,7 @@ impl Shard {
         self.is_whole_without_log() && runs && !needs
     }
 
-    fn begin_retire(&mut self, whom: Option<u64>, options: Option<ArrayOptions>, io: &mut impl Io) {
+    fn begin_retire(&mut self, cause: Cause, options: Option<ArrayOptions>, io: &mut impl Io) {
         let (me, life) = (self.me, self.map.log_life + 1);
         let others = self.decider().reactors.iter().copied();
         let todo = others.filter(|&reactor| reactor != me).collect();
@@ -172,7 +209,7 @@ impl Shard {
             life,
             todo,
             pending: 0,
-            whom,
+            cause,
             options: options.map(|options| (options, map.serial)),
         };
         self.begin_broadcast(map, Vec::new(), Vec::new(), io);
@@ -185,13 +222,13 @@ impl Shard {
             life,
             todo,
             pending,
-            whom,
+            cause,
             options,
         } = &mut decider.retire.step
         else {
             return 0;
         };
-        let (life, whom, options) = (*life, *whom, *options);
+        let (life, cause, options) = (*life, *cause, *options);
         let since = options.map_or(0, |(_, serial)| serial);
         let mut moved = 0;
         while let Some(&reactor) = todo.last() {
@@ -208,12 +245,15 @@ impl Shard {
         self.retire().step = Step::Idle;
         // After a record that failed none may follow: this one would have its number.
         let failed = self.decider().metadata_failed;
-        if failed || (whom.is_none() && !self.is_log_over()) {
+        if failed || (cause == Cause::Whole && !self.is_log_over()) {
             return moved + 1;
         }
         let decider = self.decider();
-        decider.retire.used = whom.is_some();
-        decider.retire.done_for = whom;
+        decider.retire.used = cause != Cause::Whole;
+        decider.retire.done_for = match cause {
+            Cause::Command(command) => Some(command),
+            Cause::Whole | Cause::Unfilled => None,
+        };
         let id = decider.draw_id();
         let mut next = decider.config.next(id);
         next.log_from = life;
