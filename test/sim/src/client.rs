@@ -105,6 +105,8 @@ pub struct Client {
     pub discarded: BTreeSet<u64>,
     /// Blocks beside which some are lost, and not given up yet: writes may fail.
     pub unsure: Vec<Range<u64>>,
+    /// Blocks of the array that nobody can tell and that belong to no volume yet.
+    open: BTreeSet<u64>,
     /// Errors are expected: nothing is judged any more.
     pub doomed: bool,
     /// So many of the first requests may fail: members were waited for in vain.
@@ -144,6 +146,7 @@ impl Client {
             lost: BTreeSet::new(),
             discarded: BTreeSet::new(),
             unsure: Vec::new(),
+            open: BTreeSet::new(),
             doomed: false,
             lenient: 0,
             flushed: 0,
@@ -178,6 +181,9 @@ impl Client {
             let bytes = bytes_usize(VOLUME_BLOCKS_MAX) * BLOCK;
             let (model, blocks) = (model::Volume::new(bytes, self.atom), map.blocks());
             self.disks.insert(uuid, Disk { model, map, blocks });
+        }
+        for block in std::mem::take(&mut self.open) {
+            self.may_be_anything(block);
         }
     }
 
@@ -526,6 +532,8 @@ impl Client {
     /// reads it.
     pub fn may_be_anything(&mut self, block: u64) -> bool {
         let Some((uuid, place)) = self.place_of(block) else {
+            // A volume may just be growing there.
+            self.open.insert(block);
             return false;
         };
         let disk = self.disks.get_mut(&uuid).expect("looked at");
