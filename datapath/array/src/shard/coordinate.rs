@@ -153,14 +153,23 @@ impl Shard {
             return 0;
         }
         let front = self.decider().commands.front().expect("looked at");
-        let brings_drive = matches!(front.1, Command::Replace { .. } | Command::Return { .. });
+        let brings_drive_to =
+            if let Command::Replace { member, .. } | Command::Return { member, .. } = front.1 {
+                Some(member)
+            } else {
+                None
+            };
         let options = if let Command::Options(options) = front.1 {
             Some(options)
         } else {
             None
         };
         let front = front.0;
-        if brings_drive && let Some(moved) = self.retire_for(front, io) {
+        // While the member is in use, more is logged for it: the command is refused below.
+        if let Some(member) = brings_drive_to
+            && self.refuse_in_use(member).is_ok()
+            && let Some(moved) = self.retire_for(front, io)
+        {
             return moved;
         }
         if let Some(options) = options

@@ -62,6 +62,8 @@ pub struct Outcome {
     pub left_open: u64,
     /// Windows of rebuilds that failed when cells of theirs were filled and written.
     pub failed_windows: u64,
+    /// See `failed_windows`: those that were filled again before the power failed.
+    pub refilled: u64,
     /// A hash of all that happened, in its order.
     pub trace: u64,
     /// Writes that the last engine carried out with others of their stripe.
@@ -101,6 +103,7 @@ impl Outcome {
         self.strengthened += outcome.strengthened;
         self.left_open += outcome.left_open;
         self.failed_windows += outcome.failed_windows;
+        self.refilled += outcome.refilled;
         self.trace = self.trace.rotate_left(1) ^ outcome.trace;
         self.joined += outcome.joined;
     }
@@ -136,6 +139,7 @@ impl fmt::Display for Outcome {
             strengthened,
             left_open,
             failed_windows,
+            refilled,
             trace,
             joined,
         } = self;
@@ -148,7 +152,8 @@ impl fmt::Display for Outcome {
          {rotten} rotten blocks scrubbed, {late} members late, {lagged} lagged \
          ({left_behind} left behind), {returned} members returned that lacked {permille} \
          in 1000 of their regions ({refused} might not), \
-         {spells} spells ({given_up} given up, {failed_windows} windows of rebuilds failed), \
+         {spells} spells ({given_up} given up, {failed_windows} windows of rebuilds failed, \
+         {refilled} filled again before a stop), \
          {joined} writes joined, \
          {modes} changes of options ({strengthened} times stopped when one counted, {left_open} \
          blocks left open), {copies} copies told apart, {successors} took places, \

@@ -57,6 +57,7 @@ impl History {
         self.give(&mut world, Given::Other, Command::Passes { run: true });
         for _ in 0..STEPS {
             if self.claims(&world, out, reached) {
+                self.outcome.refilled += u64::from(!blocks.is_empty());
                 break;
             }
             self.turn(&mut world, 1);
@@ -144,10 +145,12 @@ impl History {
         true
     }
 
-    /// The engine ends, and the next one fills nothing yet.
+    /// The engine ends, and the next one may not have filled much when it is written to.
     fn stop_in_window(&mut self, mut world: World) -> World {
         self.wait(&mut world, |history, _| history.client.pending() == 0);
         let power = self.random.happens(500);
+        self.torn = true;
+        self.outcome.crashes += 1;
         let drives = self.end_all(world, power);
         let _ = self.client.stop(power);
         self.again.clear();

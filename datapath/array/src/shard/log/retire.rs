@@ -110,7 +110,8 @@ impl Shard {
         if matches!(self.retire().step, Step::Asking { .. }) {
             return self.drain(io);
         }
-        let unfilled = self.is_refill_unsafe();
+        // A record cannot be committed now, and nothing can be filled either.
+        let unfilled = self.is_refill_unsafe() && !self.map.is_broken();
         if !unfilled && (!due || !self.retire().used) {
             return 0;
         }
@@ -243,12 +244,17 @@ impl Shard {
             return moved;
         }
         self.retire().step = Step::Idle;
-        // After a record that failed none may follow: this one would have its number.
-        let failed = self.decider().metadata_failed;
-        if failed || (cause == Cause::Whole && !self.is_log_over()) {
+        // After a record that failed none may follow: this one would have its number. Nor may one
+        // follow the last of a stop.
+        let goes_on = match cause {
+            Cause::Whole => self.is_log_over(),
+            Cause::Command(_) => true,
+            Cause::Unfilled => !self.map.is_broken(),
+        };
+        let decider = self.decider();
+        if !goes_on || !decider.is_writing_records() {
             return moved + 1;
         }
-        let decider = self.decider();
         decider.retire.used = cause != Cause::Whole;
         decider.retire.done_for = match cause {
             Cause::Command(command) => Some(command),
