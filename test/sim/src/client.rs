@@ -8,16 +8,15 @@ use std::ops::Range;
 use array::format::{ArrayConfig, ExtentSpace};
 use block::{Cookie, Operation, Part, Request, Status};
 use memory::{Backing, Buffer, Pages, Pool, SegmentSlots};
-use units::{ReactorIndex, bytes_u64, bytes_usize};
+use units::{BlockSize, ReactorIndex, bytes_u64, bytes_usize};
 use uuid::Uuid;
 use volume::{Piece, VolumeMap};
 
 use crate::random::Random;
 use crate::world::World;
 
-const BLOCK: usize = 512;
-/// Bytes that a guest with the smallest blocks addresses.
-const PART: usize = 128;
+/// Guests with the smallest blocks have so many in one of the array.
+const PARTS: usize = 4;
 /// Requests at a time.
 pub const IN_FLIGHT: usize = 12;
 /// Of these, so many are kept for what must be asked at once.
@@ -27,8 +26,8 @@ const PIECES: usize = 32;
 const BUFFER_BYTES: usize = 512 << 10;
 /// Writes of at most so many blocks are read back at once.
 const READ_BACK_BLOCKS: u32 = 64;
-/// Blocks that a volume can grow to, as the model keeps it.
-pub const VOLUME_BLOCKS_MAX: u64 = 12 << 10;
+/// Bytes that a volume can grow to, as the model keeps it.
+pub const VOLUME_BYTES_MAX: u64 = 6 << 20;
 
 /// What a request waits for in the model.
 #[derive(Debug)]
@@ -125,6 +124,8 @@ pub struct Client {
     stream: Option<Stream>,
     /// Bytes of the blocks that guests address: those of the array, or smaller ones.
     atom: usize,
+    /// Bytes of a block of the array.
+    block: usize,
 }
 
 impl Client {
@@ -133,7 +134,8 @@ impl Client {
     /// # Panics
     /// When there is no memory.
     #[must_use]
-    pub fn new(parts: bool, chunk_blocks: u64) -> Client {
+    pub fn new(parts: bool, chunk_blocks: u64, block: BlockSize) -> Client {
+        let block = bytes_usize(block.bytes());
         let pool = Pool::new(IN_FLIGHT, BUFFER_BYTES, Backing::Anonymous(Pages::Plain));
         Client {
             pool: pool.expect("memory"),
@@ -155,7 +157,8 @@ impl Client {
             written: Vec::new(),
             chunk_blocks,
             stream: None,
-            atom: if parts { PART } else { BLOCK },
+            atom: if parts { block / PARTS } else { block },
+            block,
         }
     }
 
@@ -178,7 +181,7 @@ impl Client {
             disk.map = map;
         }
         for (uuid, map) in maps {
-            let bytes = bytes_usize(VOLUME_BLOCKS_MAX) * BLOCK;
+            let bytes = bytes_usize(VOLUME_BYTES_MAX);
             let (model, blocks) = (model::Volume::new(bytes, self.atom), map.blocks());
             self.disks.insert(uuid, Disk { model, map, blocks });
         }
@@ -327,7 +330,7 @@ impl Client {
     }
 
     fn begin(&mut self, asked: &Asked) -> Token {
-        let offset = bytes_usize(asked.start) * BLOCK + usize::from(asked.part.offset);
+        let offset = bytes_usize(asked.start) * self.block + usize::from(asked.part.offset);
         match asked.operation {
             Operation::Flush => {
                 let flushes = self.disks.iter_mut();
@@ -350,6 +353,7 @@ impl Client {
 
     /// Hands pieces to the array while it takes them.
     pub fn advance(&mut self, world: &mut World) {
+        let block = self.block;
         let Client {
             pending,
             lists,
@@ -363,13 +367,13 @@ impl Client {
                 let carries = matches!(operation, Operation::Read | Operation::Write);
                 let part = pending.asked.part;
                 let bytes = if part.is_whole() {
-                    bytes_usize(u64::from(piece.blocks)) * BLOCK
+                    bytes_usize(u64::from(piece.blocks)) * block
                 } else {
                     usize::from(part.bytes)
                 };
                 let segment = pool
                     .segment(&pending.buffer)
-                    .part(piece.byte_offset(bytes_u64(BLOCK)), bytes);
+                    .part(piece.byte_offset(bytes_u64(block)), bytes);
                 let cut = bytes_usize(world.random.below(bytes_u64(bytes)));
                 let segments = lists.lend(list, |list| {
                     if carries {
@@ -537,32 +541,9 @@ impl Client {
             return false;
         };
         let disk = self.disks.get_mut(&uuid).expect("looked at");
-        disk.model.forget(bytes_usize(place) * BLOCK, BLOCK);
+        disk.model
+            .forget(bytes_usize(place) * self.block, self.block);
         true
-    }
-
-    /// Everything that is to be read once: all volumes from end to end.
-    pub fn read_all(&mut self) -> Vec<Asked> {
-        let most = bytes_u64(BUFFER_BYTES / BLOCK);
-        let volumes: Vec<(Uuid, u64)> = self
-            .disks
-            .iter()
-            .map(|(uuid, disk)| (*uuid, disk.blocks))
-            .collect();
-        let mut all = Vec::new();
-        for (uuid, blocks) in volumes {
-            for start in (0..blocks).step_by(bytes_usize(most)) {
-                all.push(self.ask(uuid, Operation::Read, start, most.min(blocks - start)));
-            }
-        }
-        all
-    }
-
-    /// A flush, if there is anything to flush.
-    pub fn flush(&mut self) -> Option<Asked> {
-        let hidden = self.hidden;
-        let volume = *self.disks.keys().find(|uuid| hidden != Some(**uuid))?;
-        Some(self.ask(volume, Operation::Flush, 0, 1))
     }
 
     /// The engine has died, or the power was lost. Gives what was under way, in any order.

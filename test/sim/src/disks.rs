@@ -48,7 +48,7 @@ impl Medium for SimDrive {
         SimDrive::try_put(self, offset, bytes)
     }
     fn is_bad(&self, offset: u64) -> bool {
-        self.away.is_none() && self.bad.contains(&(offset / 512))
+        self.away.is_none() && self.bad.contains(&(offset / self.block_bytes()))
     }
 }
 
@@ -71,9 +71,8 @@ pub const DRIVE_BYTES: u64 = 16 << 20;
 /// # Panics
 /// When that is more than there is.
 #[must_use]
-pub fn layout(members: usize, data_bytes: u64, log_bytes: u64) -> Layout {
-    let mut layout =
-        Layout::for_member(DRIVE_BYTES, BlockSize::B512, members).expect("large enough");
+pub fn layout(block: BlockSize, members: usize, data_bytes: u64, log_bytes: u64) -> Layout {
+    let mut layout = Layout::for_member(DRIVE_BYTES, block, members).expect("large enough");
     assert!(layout.data.length >= data_bytes);
     layout.data.length = data_bytes;
     // A small log comes round often.
@@ -90,6 +89,7 @@ pub fn superblock(
     member_uuid: Uuid,
     extent_stripes: u32,
 ) -> Superblock {
+    let block = u32::try_from(geometry.block_size().bytes()).expect("small");
     Superblock {
         array: Uuid::from_u128(7),
         member_uuid,
@@ -97,8 +97,8 @@ pub fn superblock(
         update: Update(1),
         features: Features::default(),
         sectors: Sectors {
-            logical: 512,
-            physical: 512,
+            logical: block,
+            physical: block,
         },
         layout: *layout,
         geometry,

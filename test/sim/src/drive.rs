@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use array::MemberRequest;
 use block::{Histogram, Operation, Status};
-use units::{Instant, ReactorIndex, bytes_u64, bytes_usize};
+use units::{BlockSize, Instant, ReactorIndex, bytes_u64, bytes_usize};
 
 use crate::random::Random;
 use crate::store::Store;
@@ -56,6 +56,8 @@ pub enum Failure {
 /// See the module.
 #[derive(Debug, Default)]
 pub struct SimDrive {
+    /// Bytes of a block.
+    block: u64,
     store: Store,
     taken: Vec<Taken>,
     /// The drive answers nothing but `Gone`.
@@ -92,13 +94,28 @@ pub struct SimDrive {
     pub met_bad: u64,
 }
 
-const BLOCK: u64 = 512;
 /// What a drive that is well takes at the most.
 const QUICK: Duration = Duration::from_micros(250);
 /// What a full host has room for, or not.
 const SPELL_BYTES: u64 = 32 << 10;
 
 impl SimDrive {
+    /// An empty drive with such blocks.
+    #[must_use]
+    pub fn new(block: BlockSize) -> SimDrive {
+        SimDrive {
+            block: block.bytes(),
+            store: Store::new(bytes_usize(block.bytes())),
+            ..SimDrive::default()
+        }
+    }
+
+    /// Bytes of a block.
+    #[must_use]
+    pub fn block_bytes(&self) -> u64 {
+        self.block
+    }
+
     /// Takes a request.
     pub fn submit(&mut self, (reactor, at): (ReactorIndex, Instant), request: MemberRequest) {
         let mut bytes = Vec::new();
@@ -111,12 +128,14 @@ impl SimDrive {
             }
             assert_eq!(done, bytes.len(), "a write carries what it names");
         }
-        assert!(request.offset.is_multiple_of(BLOCK) && request.length.is_multiple_of(BLOCK));
+        assert!(
+            request.offset.is_multiple_of(self.block) && request.length.is_multiple_of(self.block)
+        );
         let began = match request.operation {
             Operation::Flush => self.store.begin_flush(),
             _ => 0,
         };
-        let range = request.offset / BLOCK..(request.offset + request.length) / BLOCK;
+        let range = request.offset / self.block..(request.offset + request.length) / self.block;
         let reads = request.operation == Operation::Read;
         let sticks = self.stuck.take_if(|block| reads && range.contains(block));
         self.taken.push(Taken {
@@ -142,13 +161,13 @@ impl SimDrive {
         let writes = |taken: &Taken| {
             taken.request.operation == Operation::Write && taken.request.offset < byte
         };
-        self.taken.iter().any(writes) || self.store.has_cached_below(byte / BLOCK)
+        self.taken.iter().any(writes) || self.store.has_cached_below(byte / self.block)
     }
 
     /// Whether something below this byte was written and would be lost with the power.
     #[must_use]
     pub fn has_cached_below(&self, byte: u64) -> bool {
-        self.store.has_cached_below(byte / BLOCK)
+        self.store.has_cached_below(byte / self.block)
     }
 
     /// Blocks that a stop now may leave old or new.
@@ -157,7 +176,9 @@ impl SimDrive {
         let changes = self.taken.iter().map(|taken| &taken.request);
         let changes = changes.filter(|request| request.operation.changes());
         let mut blocks: BTreeSet<u64> = changes
-            .flat_map(|request| request.offset / BLOCK..(request.offset + request.length) / BLOCK)
+            .flat_map(|request| {
+                request.offset / self.block..(request.offset + request.length) / self.block
+            })
             .collect();
         if power {
             blocks.extend(self.store.cached());
@@ -177,8 +198,8 @@ impl SimDrive {
     #[must_use]
     pub fn is_writing_bad(&self) -> bool {
         let writes = |Taken { request, .. }: &Taken| {
-            let end = (request.offset + request.length) / BLOCK;
-            let mut bad = self.bad.range(request.offset / BLOCK..end);
+            let end = (request.offset + request.length) / self.block;
+            let mut bad = self.bad.range(request.offset / self.block..end);
             request.operation == Operation::Write && bad.next().is_some()
         };
         self.taken.iter().any(writes)
@@ -239,12 +260,13 @@ impl SimDrive {
 
     /// Whether some of the blocks of a write do not take it.
     fn refuses_blocks(&mut self, blocks: Range<u64>, bytes: Option<&[u8]>) -> bool {
+        let size = bytes_usize(self.block);
         let mut refuses = false;
         for block in blocks.clone() {
             if self.unwritable.contains(&block) {
                 refuses = true;
-                let at = bytes_usize(block - blocks.start) * 512;
-                let content = bytes.map_or(vec![0; 512], |bytes| bytes[at..at + 512].to_vec());
+                let at = bytes_usize(block - blocks.start) * size;
+                let content = bytes.map_or(vec![0; size], |bytes| bytes[at..at + size].to_vec());
                 if self.bad.contains(&block) {
                     self.refused.insert(block, content);
                 }
@@ -258,9 +280,11 @@ impl SimDrive {
     /// # Panics
     /// When they are not whole blocks.
     pub fn put(&mut self, offset: u64, bytes: &[u8]) {
-        assert!(offset.is_multiple_of(BLOCK) && bytes.len().is_multiple_of(512));
-        for (position, content) in bytes.chunks_exact(512).enumerate() {
-            let block = offset / BLOCK + bytes_u64(position);
+        assert!(
+            offset.is_multiple_of(self.block) && bytes_u64(bytes.len()).is_multiple_of(self.block)
+        );
+        for (position, content) in bytes.chunks_exact(bytes_usize(self.block)).enumerate() {
+            let block = offset / self.block + bytes_u64(position);
             self.bad.remove(&block);
             self.refused.remove(&block);
             self.store.write_through(block, content);
@@ -272,7 +296,7 @@ impl SimDrive {
     /// # Panics
     /// When they are not whole blocks.
     pub fn try_put(&mut self, offset: u64, bytes: &[u8]) -> bool {
-        let blocks = offset / BLOCK..(offset + bytes_u64(bytes.len())) / BLOCK;
+        let blocks = offset / self.block..(offset + bytes_u64(bytes.len())) / self.block;
         if self.refuses.is_some() {
             self.unwritable.extend(blocks.clone());
         }
@@ -287,6 +311,7 @@ impl SimDrive {
     #[must_use]
     pub fn copy(&self) -> SimDrive {
         SimDrive {
+            block: self.block,
             store: self.store.copy(),
             ..SimDrive::default()
         }
@@ -301,8 +326,8 @@ impl SimDrive {
     }
 
     fn read(&self, offset: u64, bytes: &mut [u8]) {
-        for (position, content) in bytes.chunks_exact_mut(512).enumerate() {
-            let block = offset / BLOCK + bytes_u64(position);
+        for (position, content) in bytes.chunks_exact_mut(bytes_usize(self.block)).enumerate() {
+            let block = offset / self.block + bytes_u64(position);
             // What is bad is whatever somebody will write there.
             let refused = self.refused.get(&block).map(Vec::as_slice);
             content.copy_from_slice(refused.unwrap_or_else(|| self.store.read(block)));
@@ -443,7 +468,7 @@ impl SimDrive {
             }
             return status;
         }
-        let blocks = request.offset / BLOCK..(request.offset + request.length) / BLOCK;
+        let blocks = request.offset / self.block..(request.offset + request.length) / self.block;
         let content = (request.operation == Operation::Write).then_some(bytes);
         if request.operation.changes() && self.refuses_blocks(blocks.clone(), content) {
             return Status::Media;
@@ -466,7 +491,7 @@ impl SimDrive {
                 for taken in &mut self.taken {
                     let _ = taken.sticks.take_if(|block| blocks.contains(block));
                 }
-                for (block, content) in blocks.zip(bytes.chunks_exact(512)) {
+                for (block, content) in blocks.zip(bytes.chunks_exact(bytes_usize(self.block))) {
                     if self.forgets.contains(&block) {
                         continue;
                     }
@@ -476,8 +501,9 @@ impl SimDrive {
                 }
             }
             Operation::WriteZeroes | Operation::Discard => {
+                let zeroes = vec![0; bytes_usize(self.block)];
                 for block in blocks {
-                    self.keep(block, &[0; 512]);
+                    self.keep(block, &zeroes);
                     self.bad.remove(&block);
                     self.refused.remove(&block);
                 }
@@ -496,12 +522,9 @@ impl SimDrive {
     }
 
     /// What a read of the block finds now.
-    ///
-    /// # Panics
-    /// Never: blocks have 512 bytes.
     #[must_use]
-    pub fn block(&self, block: u64) -> [u8; 512] {
-        self.store.read(block).try_into().expect("512 bytes")
+    pub fn block(&self, block: u64) -> Vec<u8> {
+        self.store.read(block).to_vec()
     }
 
     /// The process dies: what was taken still lands, by chance in part, in any order. Flushes do
@@ -521,20 +544,22 @@ impl SimDrive {
     /// Power fails: any part of the cache and of what was taken is stored, block by block.
     pub fn power_fails(&mut self, random: &mut Random) {
         self.times.clear();
+        let size = bytes_usize(self.block);
+        let zeroes = vec![0; size];
         let kept = 1000 * random.below(3) / 2;
         self.store.power_fails(|| random.happens(kept));
         for Taken { request, bytes, .. } in std::mem::take(&mut self.taken) {
             if self.gone || !request.operation.changes() {
                 continue;
             }
-            let blocks = request.offset / BLOCK..(request.offset + request.length) / BLOCK;
+            let blocks =
+                request.offset / self.block..(request.offset + request.length) / self.block;
             for (position, block) in blocks.enumerate() {
                 if random.happens(400) && !self.unwritable.contains(&block) {
-                    let content = bytes.get(position * 512..(position + 1) * 512);
+                    let content = bytes.get(position * size..(position + 1) * size);
                     self.bad.remove(&block);
                     self.refused.remove(&block);
-                    self.store
-                        .write_through(block, content.unwrap_or(&[0; 512]));
+                    self.store.write_through(block, content.unwrap_or(&zeroes));
                 }
             }
         }

@@ -446,6 +446,7 @@ fn sets(numbers: usize, most: usize) -> Vec<Vec<usize>> {
 fn layout(scenario: &Scenario) -> array::format::Layout {
     // Four writes, then the log comes round.
     disks::layout(
+        units::BlockSize::B512,
         scenario.members,
         ROWS * CHUNK_BYTES,
         4 * (4096 + CHUNK_BYTES),

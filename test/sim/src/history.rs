@@ -3,6 +3,7 @@
 
 mod begun;
 mod copies;
+mod drives;
 mod end;
 mod faults;
 mod late_help;
@@ -44,7 +45,7 @@ use uuid::Uuid;
 
 pub use outcome::Outcome;
 
-use crate::client::{Asked, Client, IN_FLIGHT, VOLUME_BLOCKS_MAX};
+use crate::client::{Asked, Client, IN_FLIGHT, VOLUME_BYTES_MAX};
 use crate::disks;
 use crate::drive::{Failing, Failure, SimDrive};
 use crate::random::Random;
@@ -176,15 +177,21 @@ pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
     };
     let slot_bytes = 4096 + chunk_bytes.min(64 << 10);
     let log_bytes = (6 + random.below(24)) * slot_bytes;
-    let layout = disks::layout(members, rows * chunk_bytes, log_bytes);
+    // Drives of which all blocks are 4096 bytes.
+    let block = if random.happens(200) {
+        BlockSize::B4096
+    } else {
+        BlockSize::B512
+    };
+    let layout = disks::layout(block, members, rows * chunk_bytes, log_bytes);
     let geometry = Geometry::new(GeometryParameters {
         level,
         members,
         parity,
         group_size,
         chunk_bytes,
-        block: BlockSize::B512,
-        member_data_blocks: rows * chunk_bytes / 512,
+        block,
+        member_data_blocks: rows * chunk_bytes / block.bytes(),
     })
     .expect("a good shape");
     let extents = 6 + random.below(8);
@@ -196,7 +203,7 @@ pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
         geometry,
         layout,
         extent_stripes,
-        client: Client::new(parts, u64::from(geometry.chunk_blocks())),
+        client: Client::new(parts, u64::from(geometry.chunk_blocks()), block),
         spare: members,
         command: 100,
         given: None,
@@ -303,22 +310,6 @@ impl History {
         // An array is there once its first record is.
         self.run_until(&mut world, |history, _| history.started);
         world
-    }
-
-    fn new_drive(&mut self) -> SimDrive {
-        let mut drive = SimDrive::default();
-        drive.keeps_all = self.random.happens(self.lasting);
-        drive
-    }
-
-    fn superblock(&self, member: MemberIndex, uuid: Uuid) -> array::format::Superblock {
-        disks::superblock(
-            self.geometry,
-            &self.layout,
-            member,
-            uuid,
-            self.extent_stripes,
-        )
     }
 
     fn world(

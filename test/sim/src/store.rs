@@ -3,21 +3,18 @@
 
 use units::{bytes_u64, bytes_usize};
 
-/// Bytes of a block.
-const BLOCK: usize = 512;
 /// Blocks of a page: the bits of its mask.
 const PAGE_BLOCKS: u64 = 8;
-const PAGE: usize = BLOCK * 8;
 
 /// What blocks that were never written read as.
-const ZEROES: [u8; BLOCK] = [0; BLOCK];
+const ZEROES: [u8; 4096] = [0; 4096];
 
 #[derive(Debug)]
 struct Page {
     /// What a read finds.
-    now: [u8; PAGE],
+    now: Box<[u8]>,
     /// What is durable, of blocks in `cached`.
-    durable: [u8; PAGE],
+    durable: Box<[u8]>,
     /// Blocks whose content is only in the cache, one bit each.
     cached: u8,
     /// The next flush makes it durable.
@@ -29,6 +26,8 @@ struct Page {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
+    /// Bytes of a block.
+    block: usize,
     pages: Vec<Option<Box<Page>>>,
     /// Pages that the next flush makes durable, each once, in any order.
     dirty: Vec<usize>,
@@ -39,21 +38,29 @@ pub(crate) struct Store {
     flush_began: u64,
 }
 
-/// The page of a block, its bytes there, and its bit.
-fn place(block: u64) -> (usize, std::ops::Range<usize>, u8) {
-    let position = block % PAGE_BLOCKS;
-    let start = bytes_usize(position) * BLOCK;
-    let page = bytes_usize(block / PAGE_BLOCKS);
-    (page, start..start + BLOCK, 1 << position)
-}
-
 impl Store {
+    /// Nothing, in blocks of so many bytes.
+    pub(crate) fn new(block: usize) -> Store {
+        Store {
+            block,
+            ..Store::default()
+        }
+    }
+
+    /// The page of a block, its bytes there, and its bit.
+    fn place(&self, block: u64) -> (usize, std::ops::Range<usize>, u8) {
+        let position = block % PAGE_BLOCKS;
+        let start = bytes_usize(position) * self.block;
+        let page = bytes_usize(block / PAGE_BLOCKS);
+        (page, start..start + self.block, 1 << position)
+    }
+
     /// What a read finds.
     pub(crate) fn read(&self, block: u64) -> &[u8] {
-        let (page, bytes, _) = place(block);
+        let (page, bytes, _) = self.place(block);
         match self.pages.get(page) {
             Some(Some(page)) => &page.now[bytes],
-            Some(None) | None => &ZEROES,
+            Some(None) | None => &ZEROES[..self.block],
         }
     }
 
@@ -62,8 +69,8 @@ impl Store {
         let page = |page: &Option<Box<Page>>| {
             page.as_ref().map(|page| {
                 Box::new(Page {
-                    now: page.now,
-                    durable: page.now,
+                    now: page.now.clone(),
+                    durable: page.now.clone(),
                     cached: 0,
                     is_dirty: false,
                     written: 0,
@@ -71,19 +78,21 @@ impl Store {
             })
         };
         Store {
+            block: self.block,
             pages: self.pages.iter().map(page).collect(),
             ..Store::default()
         }
     }
 
     fn page(&mut self, page: usize) -> &mut Page {
+        let bytes = self.block * bytes_usize(PAGE_BLOCKS);
         if self.pages.len() <= page {
             self.pages.resize_with(page + 1, || None);
         }
         self.pages[page].get_or_insert_with(|| {
             Box::new(Page {
-                now: [0; PAGE],
-                durable: [0; PAGE],
+                now: vec![0; bytes].into(),
+                durable: vec![0; bytes].into(),
                 cached: 0,
                 is_dirty: false,
                 written: 0,
@@ -93,7 +102,7 @@ impl Store {
 
     /// Writes into the cache.
     pub(crate) fn write(&mut self, block: u64, content: &[u8]) {
-        let (position, bytes, bit) = place(block);
+        let (position, bytes, bit) = self.place(block);
         self.writes += 1;
         let (writes, flush_began) = (self.writes, self.flush_began);
         let page = self.page(position);
@@ -115,7 +124,7 @@ impl Store {
 
     /// Writes past the cache: durable at once.
     pub(crate) fn write_through(&mut self, block: u64, content: &[u8]) {
-        let (position, bytes, bit) = place(block);
+        let (position, bytes, bit) = self.place(block);
         let page = self.page(position);
         page.now[bytes].copy_from_slice(content);
         page.cached &= !bit;
@@ -163,7 +172,7 @@ impl Store {
 
     /// Whether blocks below `end` would be lost with the power.
     pub(crate) fn has_cached_below(&self, end: u64) -> bool {
-        let end = place(end).0;
+        let end = self.place(end).0;
         self.dirty.iter().any(|position| *position < end)
     }
 
@@ -185,9 +194,9 @@ impl Store {
         dirty.sort_unstable();
         dirty.dedup();
         for position in dirty {
+            let places = [0, 1, 2, 3, 4, 5, 6, 7].map(|block| self.place(block));
             let page = self.page(position);
-            for block in 0..PAGE_BLOCKS {
-                let (_, bytes, bit) = place(block);
+            for (_, bytes, bit) in places {
                 if page.cached & bit != 0 && !is_kept() {
                     page.now[bytes.clone()].copy_from_slice(&page.durable[bytes]);
                 }
@@ -202,9 +211,11 @@ impl Store {
 mod tests {
     use super::*;
 
+    const BLOCK: usize = 512;
+
     #[test]
     fn a_loss_of_power_brings_back_what_was_flushed_last() {
-        let mut store = Store::default();
+        let mut store = Store::new(BLOCK);
         store.write(9, &[1; BLOCK]);
         let began = store.begin_flush();
         store.flush(began);
@@ -222,7 +233,7 @@ mod tests {
 
     #[test]
     fn what_a_flush_failed_to_keep_is_lost_unless_it_is_written_again() {
-        let mut store = Store::default();
+        let mut store = Store::new(BLOCK);
         for block in [0, 8] {
             store.write(block, &[1; BLOCK]);
         }
@@ -238,7 +249,7 @@ mod tests {
 
     #[test]
     fn another_engine_flushes_what_the_last_one_could_not() {
-        let mut store = Store::default();
+        let mut store = Store::new(BLOCK);
         store.write(0, &[1; BLOCK]);
         store.flush_fails();
         store.process_dies();
@@ -250,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_flush_covers_what_was_written_before_it_began() {
-        let mut store = Store::default();
+        let mut store = Store::new(BLOCK);
         store.write(0, &[1; BLOCK]);
         store.write(1, &[1; BLOCK]);
         let began = store.begin_flush();
@@ -263,7 +274,7 @@ mod tests {
 
     #[test]
     fn what_goes_past_the_cache_stays() {
-        let mut store = Store::default();
+        let mut store = Store::new(BLOCK);
         store.write(3, &[1; BLOCK]);
         store.write(4, &[1; BLOCK]);
         store.write_through(3, &[2; BLOCK]);

@@ -259,7 +259,9 @@ fn history(case: &Case, seed: u64) {
     let layout = Layout::for_member(64 << 20, BlockSize::B512, case.members).expect("large enough");
     let mut random = Random::new(seed ^ 0x5EED);
     let resynced = random.happens(500);
-    let mut drives: Vec<SimDrive> = (0..case.members + 6).map(|_| SimDrive::default()).collect();
+    let mut drives: Vec<SimDrive> = (0..case.members + 6)
+        .map(|_| SimDrive::new(BlockSize::B512))
+        .collect();
     drives.truncate(case.members + 6);
     let reactors = 1 + random.position(3);
     let config = new_config(&geometry, resynced);
@@ -386,7 +388,7 @@ fn replace(
     record.uuid = uuid::Uuid::from_u128(u128::from(*command) << 32);
     record.state = MemberState::InSync;
     if world.outside.drives.len() <= drive {
-        world.outside.drives.push(SimDrive::default());
+        world.outside.drives.push(SimDrive::new(BlockSize::B512));
     }
     let place = place(layout, drive);
     world

@@ -33,7 +33,9 @@ impl Bench {
             member_data_blocks: ROWS * 8,
         })
         .expect("a good shape");
-        let drives = (0..members).map(|_| SimDrive::default()).collect();
+        let drives = (0..members)
+            .map(|_| SimDrive::new(BlockSize::B512))
+            .collect();
         let config = new_config(&geometry, true);
         let world = World::start(geometry, config, &layout, (drives, 2), 7);
         Bench {

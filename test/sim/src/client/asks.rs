@@ -29,7 +29,7 @@ impl Client {
         } else {
             24
         };
-        let blocks = 1 + random.below(most.min(total).min(bytes_u64(BUFFER_BYTES / BLOCK)));
+        let blocks = 1 + random.below(most.min(total).min(bytes_u64(BUFFER_BYTES / self.block)));
         // Some places are met again and again.
         let area = if random.happens(500) {
             total.min(200)
@@ -54,12 +54,13 @@ impl Client {
                 left: 2 + random.below(8),
             });
         }
-        let partly = self.atom < BLOCK && random.happens(400);
+        let partly = self.atom < self.block && random.happens(400);
         if partly && !matches!(operation, Operation::Flush | Operation::Discard) {
-            let atoms = bytes_u64(BLOCK / self.atom);
+            let atoms = bytes_u64(self.block / self.atom);
             let first = random.below(atoms);
             let count = 1 + random.below((atoms - first).min(atoms - 1));
-            let bytes = |atoms: u64| u16::try_from(atoms).expect("few") * 128;
+            let size = bytes_u64(self.atom);
+            let bytes = |atoms: u64| u16::try_from(atoms * size).expect("few");
             let part = Part {
                 offset: bytes(first),
                 bytes: bytes(count),
@@ -127,6 +128,30 @@ impl Client {
         Some((more, block))
     }
 
+    /// Everything that is to be read once: all volumes from end to end.
+    pub fn read_all(&mut self) -> Vec<Asked> {
+        let most = bytes_u64(BUFFER_BYTES / self.block);
+        let volumes: Vec<(Uuid, u64)> = self
+            .disks
+            .iter()
+            .map(|(uuid, disk)| (*uuid, disk.blocks))
+            .collect();
+        let mut all = Vec::new();
+        for (uuid, blocks) in volumes {
+            for start in (0..blocks).step_by(bytes_usize(most)) {
+                all.push(self.ask(uuid, Operation::Read, start, most.min(blocks - start)));
+            }
+        }
+        all
+    }
+
+    /// A flush, if there is anything to flush.
+    pub fn flush(&mut self) -> Option<Asked> {
+        let hidden = self.hidden;
+        let volume = *self.disks.keys().find(|uuid| hidden != Some(**uuid))?;
+        Some(self.ask(volume, Operation::Flush, 0, 1))
+    }
+
     pub(crate) fn ask(
         &mut self,
         volume: Uuid,
@@ -134,7 +159,7 @@ impl Client {
         start: u64,
         blocks: u64,
     ) -> Asked {
-        let bytes = self.content(operation, bytes_usize(blocks) * BLOCK);
+        let bytes = self.content(operation, bytes_usize(blocks) * self.block);
         Asked {
             volume,
             operation,

@@ -98,7 +98,7 @@ impl History {
         let data = self.geometry.data();
         let drive = &world.outside.drives[position_drive(world, position)];
         for block in &drive.bad {
-            let block = block - self.layout.data.offset / 512;
+            let block = block - self.first_block();
             let stripe = self.geometry.stripe_at(member, block);
             let role = self.geometry.role(stripe, member).expect("its own block");
             let lane = block % u64::from(self.geometry.chunk_blocks());

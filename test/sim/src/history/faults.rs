@@ -314,7 +314,7 @@ impl History {
                 continue;
             }
             let lane = self.random.below(u64::from(self.geometry.chunk_blocks()));
-            let first = self.layout.data.offset / 512;
+            let first = self.first_block();
             let block = first + self.geometry.member_block(stripe) + lane;
             world.outside.drives[drive].bad.insert(block);
         }
@@ -332,7 +332,7 @@ impl History {
                 let place = self.geometry.places(stripe);
                 let member = &world.shards[world.home].map().members[place.member(role).at()];
                 let drive = member.drive.expect("in sync").at();
-                let block = self.layout.data.offset / 512 + place.block + lane;
+                let block = self.first_block() + place.block + lane;
                 let drives = &world.outside.drives;
                 if !drives.iter().any(|drive| drive.bad.contains(&block)) {
                     world.outside.drives[drive].bad.insert(block);

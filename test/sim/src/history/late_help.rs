@@ -113,7 +113,7 @@ impl History {
         self.client.lost.extend(lost.iter().copied());
         let drive = world.shards[world.home].map().members[bad].drive;
         let drive = &mut world.outside.drives[drive.expect("in sync").at()];
-        let first = self.layout.data.offset / 512;
+        let first = self.first_block();
         drive.hurt = true;
         drive
             .bad

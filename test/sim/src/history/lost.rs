@@ -170,7 +170,7 @@ impl History {
             rows.push((stripe, gone));
             let drive = world.shards[world.home].map().members[bad].drive;
             let drive = drive.expect("in sync").at();
-            let first_block = self.layout.data.offset / 512;
+            let first_block = self.first_block();
             let place = first_block + self.geometry.member_block(stripe) + lane;
             world.outside.drives[drive].hurt = true;
             world.outside.drives[drive].bad.insert(place);
@@ -219,7 +219,7 @@ impl History {
         };
         let (stripe, lane) = self.geometry.locate(block);
         let lane = u64::from(lane % self.geometry.chunk_blocks());
-        let place = self.layout.data.offset / 512 + self.geometry.member_block(stripe) + lane;
+        let place = self.first_block() + self.geometry.member_block(stripe) + lane;
         self.run_until(world, |history, _| history.client.pending() == 0);
         world.outside.drives[drive].stuck = Some(place);
         let read = self.client.ask(volume, Operation::Read, start, 1);

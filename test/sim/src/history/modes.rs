@@ -245,8 +245,8 @@ impl History {
             return;
         }
         let chunk = u64::from(self.geometry.chunk_blocks());
-        let first = self.layout.data.offset / 512;
-        let end = first + self.layout.data.length / 512;
+        let first = self.first_block();
+        let end = first + self.layout.data.length / self.block_bytes();
         let mut rows = std::collections::BTreeSet::new();
         for (position, member) in map.members.iter().enumerate() {
             let Some(drive) = member.drive.filter(|_| member.state != MapState::Lost) else {

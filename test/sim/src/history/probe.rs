@@ -103,7 +103,7 @@ impl History {
         let map = world.shards[world.home].map();
         let (stripe, start) = self.geometry.locate(block);
         let lane = u64::from(start % self.geometry.chunk_blocks());
-        let first = self.layout.data.offset / 512 + self.geometry.member_block(stripe);
+        let first = self.first_block() + self.geometry.member_block(stripe);
         let content = |role: usize| {
             let (_, member) = map.member(stripe, Role::from_at(role));
             let drive = member.drive.expect("every member is in sync").at();
@@ -111,7 +111,7 @@ impl History {
         };
         let data = self.geometry.data();
         (0..self.geometry.parity()).all(|parity| {
-            let mut expected = [0; 512];
+            let mut expected = vec![0; bytes_usize(self.block_bytes())];
             for column in 0..data {
                 let factor = model::field::coefficient(parity, column);
                 model::field::add_scaled(&mut expected, factor, &content(column));

@@ -98,7 +98,7 @@ impl History {
             return blocks;
         };
         let first = out / group * group;
-        let byte = self.layout.data.offset / 512 + self.geometry.member_block(last);
+        let byte = self.first_block() + self.geometry.member_block(last);
         let members = world.shards[world.home].map().members.clone();
         for other in (first..first + group).filter(|&other| other != out) {
             if let Some(drive) = members[other].drive {

@@ -23,7 +23,7 @@ pub(super) struct Rot {
     lane: u64,
     wrong: RoleSet,
     /// By role: the drive, what it holds, and what it should.
-    chunks: Vec<(DriveIndex, [u8; 512], [u8; 512])>,
+    chunks: Vec<(DriveIndex, Vec<u8>, Vec<u8>)>,
     /// Whether it can be known which chunks are wrong.
     located: bool,
     /// A member that was too slow has been left out meanwhile: too little may be there to know it.
@@ -177,23 +177,23 @@ impl History {
             let role = self.random.position(self.geometry.group_members());
             wrong = wrong.with(Role::from_at(role));
         }
-        let block = self.layout.data.offset / 512 + self.geometry.member_block(stripe) + lane;
+        let block = self.first_block() + self.geometry.member_block(stripe) + lane;
         let mut chunks = Vec::new();
         for at in 0..self.geometry.group_members() {
             let (_, member) = map.member(stripe, Role::from_at(at));
             let drive = member.drive.expect("every member is in sync");
             let right = world.outside.drives[drive.at()].block(block);
-            let mut rotten = right;
+            let (mut rotten, bytes) = (right.clone(), right.len());
             if wrong.has(Role::from_at(at)) {
                 for _ in 0..=self.random.below(3) {
                     // Never twice the same, or mirrors agree on it.
                     let byte = 8 * at + self.random.position(8);
-                    rotten[byte % 512] ^= 1 << self.random.position(8);
+                    rotten[byte % bytes] ^= 1 << self.random.position(8);
                 }
                 if rotten == right {
-                    rotten[8 * at % 512] ^= 1;
+                    rotten[8 * at % bytes] ^= 1;
                 }
-                world.outside.drives[drive.at()].put(block * 512, &rotten);
+                world.outside.drives[drive.at()].put(block * self.block_bytes(), &rotten);
             }
             chunks.push((drive, rotten, right));
         }
@@ -231,17 +231,17 @@ impl History {
     }
 
     fn is_rotten(&self, world: &World, rot: &Rot) -> bool {
-        let block = self.layout.data.offset / 512 + self.geometry.member_block(rot.stripe);
-        let holds = |(drive, rotten, _): &(DriveIndex, [u8; 512], [u8; 512])| {
+        let block = self.first_block() + self.geometry.member_block(rot.stripe);
+        let holds = |(drive, rotten, _): &(DriveIndex, Vec<u8>, Vec<u8>)| {
             world.outside.drives[drive.at()].block(block + rot.lane) == *rotten
         };
         rot.chunks.iter().all(holds)
     }
 
     fn put_right(&self, world: &mut World, rot: &Rot) {
-        let block = self.layout.data.offset / 512 + self.geometry.member_block(rot.stripe);
+        let block = self.first_block() + self.geometry.member_block(rot.stripe);
         for (drive, _, right) in &rot.chunks {
-            world.outside.drives[drive.at()].put((block + rot.lane) * 512, right);
+            world.outside.drives[drive.at()].put((block + rot.lane) * self.block_bytes(), right);
         }
     }
 
@@ -249,14 +249,15 @@ impl History {
     fn judge_rot(&mut self, world: &mut World) {
         let map = world.shards[world.home].map().clone();
         for rot in &self.rot {
-            let block = self.layout.data.offset / 512 + self.geometry.member_block(rot.stripe);
+            let block = self.first_block() + self.geometry.member_block(rot.stripe);
             for (role, (drive, rotten, right)) in rot.chunks.iter().enumerate() {
                 let (_, member) = map.member(rot.stripe, Role::from_at(role));
                 let found = world.outside.drives[drive.at()].block(block + rot.lane);
                 if member.drive != Some(*drive) || member.state != MapState::InSync {
                     // Should it return, a later scrub would find what rotted on it before it left.
                     if found == *rotten {
-                        world.outside.drives[drive.at()].put((block + rot.lane) * 512, right);
+                        world.outside.drives[drive.at()]
+                            .put((block + rot.lane) * self.block_bytes(), right);
                     }
                     continue;
                 }

@@ -38,7 +38,7 @@ impl History {
         let stripe_blocks = u64::from(self.geometry.stripe_blocks());
         // The same place is met before, meanwhile and after.
         let spot = self.client.draw(&mut self.random, stripe_blocks);
-        let mut copy = SimDrive::default();
+        let mut copy = SimDrive::new(self.geometry.block_size());
         disks::soil(&mut copy, &self.layout, &mut self.random);
         let all = (StripeIndex(0), StripeIndex(self.geometry.stripes()));
         if self.random.happens(500) {
@@ -171,7 +171,7 @@ impl History {
                 }
                 let offset = data + geometry.member_block(stripe) * block_bytes;
                 let bytes = drive.get(offset, chunk * block_bytes);
-                let blocks = offset / 512..(offset + chunk * block_bytes) / 512;
+                let blocks = offset / block_bytes..offset / block_bytes + chunk;
                 if drive.bad.range(blocks).next().is_some() {
                     // What is there is not known.
                     unreadable.push(space.region(stripe));

@@ -21,12 +21,14 @@ impl History {
         let mut change = None;
         match (self.random.below(4), chosen) {
             (0 | 1, _) | (_, None) if volumes.len() < 3 => {
-                let blocks = 1 + self.random.below((3 * extent).min(VOLUME_BLOCKS_MAX));
+                let blocks = 1 + self
+                    .random
+                    .below((3 * extent).min(VOLUME_BYTES_MAX / self.block_bytes()));
                 let uuid = Uuid::from_u128(u128::from(self.random.next()));
                 let new = NewVolume {
                     uuid,
                     name: format!("v{}", self.command),
-                    size: Size(blocks * 512),
+                    size: Size(blocks * self.block_bytes()),
                     stable_buffers: false,
                 };
                 if let Ok(zeroing) = table.create(new) {
@@ -35,7 +37,7 @@ impl History {
             }
             (0..=2, Some(uuid)) => {
                 let blocks = self.client.blocks(uuid) + self.random.below(2 * extent);
-                let size = Size(blocks.min(VOLUME_BLOCKS_MAX) * 512);
+                let size = Size((blocks * self.block_bytes()).min(VOLUME_BYTES_MAX));
                 if let Ok(zeroing) = table.grow(uuid, size) {
                     change = Some((uuid, Some(size), zeroing.runs));
                 }
