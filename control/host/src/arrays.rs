@@ -8,7 +8,7 @@ mod members;
 mod recover;
 mod returns;
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
 
 use array::format::{ArrayConfig, Created, DriveIdentity, Sectors, WriteHole};
@@ -17,12 +17,12 @@ use control::request::ArrayModify;
 use control::view::ArrayView;
 use control::{Answer, ErrorKind};
 use drive::Drive;
-use engine::StartError;
+use engine::{ChangeError, StartError};
 use units::DriveIndex;
 use uuid::Uuid;
 
 use crate::error::{error, late, not_found, of_change, of_io, of_start};
-use crate::state::{ArrayEntry, DriveRole, Serving};
+use crate::state::{ArrayEntry, DriveRole, LateOptions, Serving};
 use crate::{Host, found, records, views};
 
 /// A drive that is about to become a member.
@@ -149,12 +149,18 @@ impl Host {
 
     pub(crate) fn do_modify_array(&self, name: &str, modify: &ArrayModify) -> Answer<ArrayView> {
         let object = format!("array {name}");
-        let (index, _) = self.running(name)?;
+        let (index, uuid) = self.running(name)?;
+        let changing = {
+            let state = self.state();
+            let entry = state.array_by_uuid(uuid);
+            Arc::clone(&entry.ok_or_else(|| not_found("array", name))?.changing)
+        };
+        let mut late = changing.lock().unwrap_or_else(PoisonError::into_inner);
         let state = self.engine.array_state(index);
-        let mut options = state
-            .ok_or_else(|| not_found("array", name))?
-            .config
-            .options;
+        let config = state.ok_or_else(|| not_found("array", name))?.config;
+        let life = config.life();
+        let before = late.filter(|late| late.life == life);
+        let mut options = before.map_or(config.options, |late| late.options);
         if let Some(write_hole) = modify.write_hole {
             options.write_hole = write_hole_of(write_hole);
         }
@@ -181,6 +187,11 @@ impl Host {
                 u32::try_from(every).map_err(|_| invalid("the time between scrubs"))?;
         }
         let changed = self.engine.change(index, Command::Options(options));
+        match changed {
+            Ok(()) => *late = None,
+            Err(ChangeError::Late) => *late = Some(LateOptions { life, options }),
+            Err(ChangeError::Refused(_)) => {}
+        }
         changed.map_err(|change| of_change(object, &change))?;
         self.array_view(name)
     }

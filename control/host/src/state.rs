@@ -1,10 +1,10 @@
 //! What the host knows besides the data path: names, and which drive is whose.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use array::assembly::Assembly;
-use array::format::{ArrayConfig, Superblock};
+use array::format::{ArrayConfig, ArrayOptions, Superblock};
 use control::request::{DriveSpec, ExportCreate, VolumeLimit};
 use control::scrub::ScrubFindingView;
 use control::view::{ExportProfile, JobView};
@@ -69,6 +69,16 @@ pub(crate) struct ArrayEntry {
     pub(crate) initializing: bool,
     /// What scrubs have found since it started.
     pub(crate) findings: VecDeque<ScrubFindingView>,
+    /// Held by who changes options, so that the next change is made to what this one leaves.
+    pub(crate) changing: Arc<Mutex<Option<LateOptions>>>,
+}
+
+/// Options that were asked for, and the change was not reported done in time: it may still be made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LateOptions {
+    /// Of which start of the array.
+    pub(crate) life: u64,
+    pub(crate) options: ArrayOptions,
 }
 
 /// What the operator should know of an array, as long as it is so.

@@ -122,6 +122,7 @@ impl Host {
             notices,
             initializing: false,
             findings: VecDeque::new(),
+            changing: Arc::default(),
         };
         state.arrays.insert(name.clone(), entry);
         Ok(name)

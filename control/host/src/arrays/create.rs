@@ -61,6 +61,7 @@ impl Host {
             notices: shared_hardware(&candidates),
             initializing,
             findings: VecDeque::new(),
+            changing: std::sync::Arc::default(),
         };
         self.note_created(entry, &candidates);
         let places = candidates.iter().map(|candidate| {

@@ -88,3 +88,31 @@ fn a_mode_counts_from_its_change_on_and_is_there_after_a_kill_and_after_a_stop()
         .expect("it was stopped");
     assert_eq!(next.array("tank").write_hole, WriteHole::Off);
 }
+
+#[test]
+fn two_changes_at_once_are_both_made() {
+    let bench = Bench::file_tank();
+    for round in 1..=20 {
+        let timeout = ArrayModify {
+            hold_timeout_ms: Some(round * 1000),
+            ..ArrayModify::default()
+        };
+        let floor = ArrayModify {
+            rebuild_floor_bytes_per_second: Some(round),
+            ..ArrayModify::default()
+        };
+        let both = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            for change in [&timeout, &floor] {
+                let (bench, both) = (&bench, &both);
+                scope.spawn(move || {
+                    both.wait();
+                    bench.host.modify_array("tank", change).expect("it runs");
+                });
+            }
+        });
+        let view = bench.array("tank");
+        assert_eq!(view.hold_timeout_ms, Some(round * 1000));
+        assert_eq!(view.rebuild_floor_bytes_per_second, round);
+    }
+}
