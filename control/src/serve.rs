@@ -123,7 +123,7 @@ async fn watchdog(control: Arc<Control>) {
         ticks.tick().await;
         let control = Arc::clone(&control);
         let answer = tokio::task::spawn_blocking(move || control.status()).await;
-        if matches!(answer, Ok(Ok(_))) {
+        if answer.is_ok() {
             notify(&[NotifyState::Watchdog]);
         }
     }

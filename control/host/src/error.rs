@@ -68,6 +68,12 @@ pub(crate) fn of_open(name: &str, open: &OpenError) -> EngineError {
 }
 
 pub(crate) fn of_io(object: String, doing: &str, source: &std::io::Error) -> EngineError {
+    use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+    if matches!(source.kind(), StorageFull | QuotaExceeded) {
+        let text = format!("{doing} failed: the file system that it lies on is full");
+        return error(ErrorKind::Full, object, text)
+            .next("make room there; `garboard drive list` says where its file is");
+    }
     error(
         ErrorKind::Internal,
         object,
@@ -155,4 +161,24 @@ pub(crate) fn of_bind(object: String, bind: &BindError) -> EngineError {
         BindErrorKind::Io => "the kernel's log may say more",
     };
     said(kind, object, &bind.to_string(), next)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn a_full_file_system_is_no_fault_of_its_drive() {
+        for kind in [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded] {
+            let told = of_io("drive d0".to_owned(), "writing to it", &kind.into());
+            assert_eq!(told.kind, ErrorKind::Full);
+            let text = told.to_string();
+            assert!(
+                text.contains("make room there") && !text.contains("replace"),
+                "{text}"
+            );
+        }
+    }
 }

@@ -302,12 +302,22 @@ fn returned(running: &engine::ArrayState, position: usize) -> Option<String> {
 fn hold(state: &State, entry: &ArrayEntry, running: &engine::ArrayState) -> Option<HoldView> {
     let hold = running.hold.as_ref()?;
     let now = MonotonicClock.now();
-    let member = |&(member, status): &(MemberIndex, Status)| HeldMember {
-        member: member.0,
-        drive: state
-            .drive_of(entry.uuid, member)
-            .map(|drive| drive.name.clone()),
-        cause: failure(status).to_owned(),
+    let member = |&(member, status): &(MemberIndex, Status)| {
+        let drive = state.drive_of(entry.uuid, member);
+        let path = drive.and_then(|drive| drive.drive.info().path.as_deref());
+        HeldMember {
+            member: member.0,
+            drive: drive.map(|drive| drive.name.clone()),
+            cause: match (status, path) {
+                (Status::NoSpace, Some(path)) => {
+                    format!(
+                        "the file system of {} is full: make room there",
+                        path.display()
+                    )
+                }
+                (status, _) => failure(status).to_owned(),
+            },
+        }
     };
     Some(HoldView {
         waited_s: now.since(hold.since).as_secs(),
@@ -321,7 +331,7 @@ fn hold(state: &State, entry: &ArrayEntry, running: &engine::ArrayState) -> Opti
 pub(crate) fn failure(status: Status) -> &'static str {
     match status {
         Status::Gone => "it is gone",
-        Status::NoSpace => "its host has no space left",
+        Status::NoSpace => "the file system that it lies on is full",
         Status::Media => "an I/O error",
         Status::ReadOnly => "it is read-only",
         Status::Unsupported => "it refuses the operation",

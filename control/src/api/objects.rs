@@ -24,11 +24,11 @@ fn made<T>(reply: Reply<T>) -> Made<T> {
 }
 
 pub(super) async fn status(control: Shared) -> Reply<StatusView> {
-    reply(control, Control::status).await
+    reply(control, |control| Ok(control.status())).await
 }
 
 pub(super) async fn drives(control: Shared) -> Reply<Vec<DriveView>> {
-    reply(control, Control::drives).await
+    reply(control, |control| Ok(control.drives())).await
 }
 
 pub(super) async fn add_drive(control: Shared, Body(body): Body<DriveAddBody>) -> Made<DriveView> {
@@ -220,7 +220,7 @@ pub(super) async fn limit_volume(
 }
 
 pub(super) async fn exports(control: Shared) -> Reply<Vec<ExportView>> {
-    reply(control, Control::exports).await
+    reply(control, |control| Ok(control.exports())).await
 }
 
 pub(super) async fn create_export(

@@ -29,7 +29,7 @@ pub(super) async fn remove_spare(
 }
 
 pub(super) async fn pools(control: Shared) -> Reply<Vec<PoolView>> {
-    reply(control, Control::pools).await
+    reply(control, |control| Ok(control.pools())).await
 }
 
 pub(super) async fn create_pool(

@@ -14,12 +14,10 @@ use crate::{Answer, EngineError, ErrorKind};
 
 impl Control {
     /// All drives, open or only wanted, by name.
-    ///
-    /// # Errors
-    /// `Internal` when the wanted state cannot be read.
-    pub fn drives(&self) -> Answer<Vec<DriveView>> {
+    #[must_use]
+    pub fn drives(&self) -> Vec<DriveView> {
         let mut drives = self.engine.drives();
-        let state = self.wanted.state()?;
+        let state = self.wanted.state();
         for known in state.drives.values() {
             if drives.iter().all(|drive| drive.name != known.name) {
                 let cause = self.causes().drives.get(&known.name).cloned();
@@ -28,7 +26,7 @@ impl Control {
         }
         self.show_spare_drives(&state, &mut drives);
         drives.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(drives)
+        drives
     }
 
     /// One drive, by name or uuid.
@@ -36,7 +34,7 @@ impl Control {
     /// # Errors
     /// `NotFound`.
     pub fn drive(&self, key: &str) -> Answer<DriveView> {
-        name::find(self.drives()?, key)
+        name::find(self.drives(), key)
     }
 
     /// Adds a drive, or opens again a missing one: the one of this name, or, when no name is
@@ -46,7 +44,7 @@ impl Control {
     /// As [`crate::Engine::add_drive`]; `Exists` when the name or uuid is taken.
     pub fn add_drive(&self, body: DriveAddBody) -> Answer<DriveView> {
         let _changing = self.change();
-        let drives = self.drives()?;
+        let drives = self.drives();
         check_spec(&body.spec)?;
         if body.name.is_none()
             && body.uuid.is_none()
@@ -81,6 +79,7 @@ impl Control {
         if let Err(error) = self.wanted.apply(&record) {
             // An array may have taken it back already.
             self.undo("remove_drive", self.engine.remove_drive(&drive.name, true));
+            unmake(&add.spec);
             return Err(error);
         }
         tracing::info!(event = "drive_added", object = %format_args!("drive {}", drive.name), spec = %drive.spec);
@@ -209,6 +208,18 @@ fn again(gone: &DriveView, spec: &DriveSpec) -> DriveKnown {
         uuid: gone.uuid,
         spec: spec.kept(),
         identity: gone.identity.clone(),
+    }
+}
+
+/// Removes the file that was made for a drive which is not added after all: the repeated command
+/// makes it again.
+fn unmake(spec: &DriveSpec) {
+    if let DriveSpec::File {
+        path, create: true, ..
+    } = spec
+    {
+        // Where it stays, the repeated command says so.
+        let _ = std::fs::remove_file(path);
     }
 }
 

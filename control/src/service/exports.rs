@@ -23,13 +23,11 @@ const MODE_DEFAULT: u32 = 0o660;
 
 impl Control {
     /// All exports, made or only wanted, by name.
-    ///
-    /// # Errors
-    /// `Internal` when the wanted state cannot be read.
-    pub fn exports(&self) -> Answer<Vec<ExportView>> {
+    #[must_use]
+    pub fn exports(&self) -> Vec<ExportView> {
         let mut exports = self.engine.exports();
         let causes = self.causes();
-        let state = self.wanted.state()?;
+        let state = self.wanted.state();
         for (name, wanted) in state.exports {
             if exports.iter().any(|export| export.name == name) {
                 continue;
@@ -45,7 +43,7 @@ impl Control {
             exports.push(view);
         }
         exports.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(exports)
+        exports
     }
 
     /// One export, by name or uuid.
@@ -53,7 +51,7 @@ impl Control {
     /// # Errors
     /// `NotFound`.
     pub fn export(&self, key: &str) -> Answer<ExportView> {
-        name::find(self.exports()?, key)
+        name::find(self.exports(), key)
     }
 
     /// Exports a volume over vhost-user-blk.
@@ -66,7 +64,7 @@ impl Control {
         let name = body.name.clone().unwrap_or_else(|| volume.name.clone());
         let socket = self.socket(&name, &body)?;
         let wishes = wishes(&name, &volume, &body)?;
-        let wanted = self.wanted.state()?.exports;
+        let wanted = self.wanted.state().exports;
         let differs = |export: &ExportView| {
             let Some(was) = wanted.get(&export.name).map(|wanted| &wanted.create) else {
                 return Vec::new();
@@ -90,7 +88,7 @@ impl Control {
                 ),
             ])
         };
-        let uuid = match name::create(self.exports()?, &name, body.uuid, differs)? {
+        let uuid = match name::create(self.exports(), &name, body.uuid, differs)? {
             Create::There(export) => return Ok(export),
             Create::New(uuid) => uuid,
         };

@@ -41,7 +41,7 @@ pub(super) fn decide(
 ) -> Answer<Vec<crashes::Crash>> {
     let version = env!("CARGO_PKG_VERSION");
     let (verdicts, kept) = crashes::judge(found, now_s, version);
-    let state = wanted.state()?;
+    let state = wanted.state();
     let mut changes = Vec::new();
     for (uuid, held) in state
         .held
@@ -104,7 +104,7 @@ impl Control {
             changes.push(Change::Release(*uuid));
         }
         self.wanted.apply(&changes)?;
-        *state = self.wanted.state()?;
+        *state = self.wanted.state();
         Ok(())
     }
 
@@ -117,7 +117,7 @@ impl Control {
         let _changing = self.change();
         let export = self.export(key)?;
         let object = name::object::<ExportView>(&export.name);
-        if !self.wanted.state()?.held.contains_key(&export.uuid) {
+        if !self.wanted.state().held.contains_key(&export.uuid) {
             let next = format!("`garboard export show {}` tells how it is", export.name);
             return Err(
                 EngineError::new(ErrorKind::Invalid, object, "it is not held back").next(next),
@@ -125,14 +125,14 @@ impl Control {
         }
         self.wanted.apply(&[Change::Release(export.uuid)])?;
         tracing::info!(event = "export_released", object, by = "command");
-        self.make_exports(&self.wanted.state()?);
+        self.make_exports(&self.wanted.state());
         self.made_export(&export.name)
     }
 
     /// Refuses an export of a volume of which another one is held back: its guest has writes in
     /// flight that are still to be done.
     pub(super) fn refuse_beside_held(&self, object: &str, volume: uuid::Uuid) -> Answer<()> {
-        let state = self.wanted.state()?;
+        let state = self.wanted.state();
         let mut others = state.exports.values();
         let held = others.find(|other| {
             other.volume_uuid == volume && state.held.contains_key(&other.create.uuid)
@@ -160,7 +160,7 @@ impl Control {
 
     /// Which exports are held back, for the metrics.
     pub(super) fn held_metric(&self) -> Option<Metric> {
-        let exports = self.exports().ok()?;
+        let exports = self.exports();
         let sample = |export: ExportView| {
             let held = if export.state == ExportState::Held {
                 1.0

@@ -113,21 +113,19 @@ impl Control {
     }
 
     /// Everything at a glance.
-    ///
-    /// # Errors
-    /// `Internal` when the wanted state cannot be read.
-    pub fn status(&self) -> Answer<StatusView> {
+    #[must_use]
+    pub fn status(&self) -> StatusView {
         let uptime = MonotonicClock.now().since(self.begun);
         let jobs = self.engine.jobs();
-        let exports = self.exports()?;
-        let stopped = self.wanted.state()?.stopped;
+        let exports = self.exports();
+        let stopped = self.wanted.state().stopped;
         let mut engine = self.engine.status();
         engine.warnings.extend(Control::held_warnings(&exports));
-        Ok(StatusView {
+        StatusView {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             process: std::process::id(),
             uptime_s: uptime.as_secs(),
-            drives: count(&self.drives()?, |drive| match drive.state {
+            drives: count(&self.drives(), |drive| match drive.state {
                 DriveState::Failed | DriveState::Missing => true,
                 DriveState::Free | DriveState::Spare | DriveState::Member => false,
             }),
@@ -144,7 +142,7 @@ impl Control {
             }),
             jobs_running: count(&jobs, |job| job.state == JobState::Running).attention,
             engine,
-        })
+        }
     }
 
     /// Counters, gauges and histograms of the engine.
@@ -177,7 +175,7 @@ impl Control {
 
     /// Records what the engine's drives are told by now; members change their identity.
     fn record_drives(&self) -> Answer<()> {
-        let state = self.wanted.state()?;
+        let state = self.wanted.state();
         let mut changes = Vec::new();
         for drive in self.engine.drives() {
             let known = restore::known(&drive);

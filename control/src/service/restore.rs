@@ -23,7 +23,7 @@ impl Control {
     /// exports. May be called again when drives came back.
     ///
     /// # Errors
-    /// `Internal` when the wanted state cannot be read or written; nothing else is fatal.
+    /// `Internal` when the wanted state cannot be written; nothing else is fatal.
     pub fn restore(&self) -> Answer<()> {
         let _changing = self.change();
         self.bring_back(Start::Degraded)
@@ -31,7 +31,7 @@ impl Control {
 
     /// [`Control::restore`] for who holds `changing`.
     pub(super) fn bring_back(&self, start: Start) -> Answer<()> {
-        let mut state = self.wanted.state()?;
+        let mut state = self.wanted.state();
         self.open_drives(&state);
         self.engine.assemble();
         self.start_arrays(&state, start);

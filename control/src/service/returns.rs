@@ -33,7 +33,7 @@ impl Control {
     /// One look for drives that have gone, and for those that are back.
     ///
     /// # Errors
-    /// `Internal` when the wanted state cannot be read or written.
+    /// `Internal` when the wanted state cannot be written.
     pub fn tend_drives(&self, now: Instant) -> Answer<()> {
         self.close_gone();
         for known in self.not_open()? {
@@ -68,7 +68,7 @@ impl Control {
     /// What is wanted, not open, and known when it is seen.
     fn not_open(&self) -> Answer<Vec<DriveKnown>> {
         let open = self.engine.drives();
-        let wanted = self.wanted.state()?.drives.into_values();
+        let wanted = self.wanted.state().drives.into_values();
         let gone = wanted.filter(|known| {
             let is_open = open.iter().any(|drive| drive.name == known.name);
             !is_open && !known.identity.is_empty()

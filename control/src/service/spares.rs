@@ -44,11 +44,9 @@ impl Control {
     }
 
     /// All pools, by name.
-    ///
-    /// # Errors
-    /// `Internal` when the wanted state cannot be read.
-    pub fn pools(&self) -> Answer<Vec<PoolView>> {
-        let state = self.wanted.state()?;
+    #[must_use]
+    pub fn pools(&self) -> Vec<PoolView> {
+        let state = self.wanted.state();
         let arrays = self.engine.arrays();
         let view = |(name, pool): (&String, &WantedPool)| {
             let drives = state.drives.values().filter(|drive| {
@@ -66,7 +64,7 @@ impl Control {
                     .collect(),
             }
         };
-        Ok(state.pools.iter().map(view).collect())
+        state.pools.iter().map(view).collect()
     }
 
     /// One pool, by name or uuid.
@@ -74,7 +72,7 @@ impl Control {
     /// # Errors
     /// `NotFound`.
     pub fn pool(&self, key: &str) -> Answer<PoolView> {
-        name::find(self.pools()?, key)
+        name::find(self.pools(), key)
     }
 
     /// Makes a pool of free drives for these arrays.
@@ -86,7 +84,7 @@ impl Control {
         let _changing = self.change();
         // Drives and arrays come to a pool and leave it by commands of their own.
         let differs = |_: &PoolView| Vec::new();
-        let uuid = match name::create(self.pools()?, &body.name, body.uuid, differs)? {
+        let uuid = match name::create(self.pools(), &body.name, body.uuid, differs)? {
             Create::There(pool) => return Ok(pool),
             Create::New(uuid) => uuid,
         };
@@ -210,7 +208,7 @@ impl Control {
     }
 
     fn change_pool(&self, name: &str, change: impl FnOnce(&mut WantedPool)) -> Answer<()> {
-        let mut pools = self.wanted.state()?.pools;
+        let mut pools = self.wanted.state().pools;
         let mut pool = pools.remove(name).expect("found under the same lock");
         change(&mut pool);
         self.wanted.apply(&[Change::Pool(name.to_owned(), pool)])
@@ -238,7 +236,7 @@ impl Control {
         of: SpareOf,
         force: bool,
     ) -> Answer<Option<Change>> {
-        let is = self.wanted.state()?.spares.remove(&drive.uuid);
+        let is = self.wanted.state().spares.remove(&drive.uuid);
         if drive.state == DriveState::Spare && is.as_ref() == Some(&of) {
             return Ok(None);
         }
@@ -279,7 +277,7 @@ impl Control {
         of: &SpareOf,
         owner: impl Fn() -> String,
     ) -> Answer<()> {
-        let is = self.wanted.state()?.spares.remove(&drive.uuid);
+        let is = self.wanted.state().spares.remove(&drive.uuid);
         if is.as_ref() != Some(of) {
             let object = name::object::<DriveView>(&drive.name);
             let text = format!("it is no spare of {}", owner());
@@ -293,7 +291,7 @@ impl Control {
 
     /// What is forgotten with an array: its limits, its own spares, its place in a pool.
     pub(super) fn forgotten_with(&self, array: &ArrayView) -> Answer<Vec<Change>> {
-        let state = self.wanted.state()?;
+        let state = self.wanted.state();
         let mut changes = vec![Change::NotStopped(array.uuid)];
         let own = |of: &&SpareOf| **of == SpareOf::Array(array.uuid);
         let spares = state.spares.iter().filter(|(_, of)| own(of));
@@ -308,9 +306,7 @@ impl Control {
 
     /// Adds to arrays what only the wanted state knows.
     pub(super) fn show_spares(&self, arrays: &mut [ArrayView]) {
-        let Ok(state) = self.wanted.state() else {
-            return;
-        };
+        let state = self.wanted.state();
         let tending = self.tending();
         for array in arrays {
             let own = |uuid: &Uuid| state.spares.get(uuid) == Some(&SpareOf::Array(array.uuid));

@@ -89,10 +89,10 @@ impl Control {
     /// One look: replaces members that are lost for longer than the grace by spares.
     ///
     /// # Errors
-    /// `Internal` when the wanted state cannot be read or written.
+    /// `Internal` when the wanted state cannot be written.
     pub fn tend_spares(&self, now: Instant) -> Answer<()> {
         let _changing = self.change();
-        let state = self.wanted.state()?;
+        let state = self.wanted.state();
         if self.tending().ended {
             return Ok(());
         }
@@ -127,7 +127,7 @@ impl Control {
     /// Gives a place the best spare that there is. Why it got none.
     fn fill(&self, array: &ArrayView, member: u16, now: Instant) -> Answer<Option<String>> {
         loop {
-            let state = self.wanted.state()?;
+            let state = self.wanted.state();
             let drives = self.engine.drives();
             let need = need_of(array, pool_of(&state, array.uuid));
             let (spares, unusable) = self.usable(&need, &state, &drives);

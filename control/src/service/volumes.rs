@@ -92,7 +92,7 @@ impl Control {
 
     /// Refuses to lose a volume that an export wants.
     pub(super) fn refuse_wanted_exports(&self, volume: &VolumeView) -> Answer<()> {
-        let exports = self.wanted.state()?.exports.into_iter();
+        let exports = self.wanted.state().exports.into_iter();
         let names: Vec<String> = exports
             .filter(|(_, export)| export.volume_uuid == volume.uuid)
             .map(|(name, _)| name)

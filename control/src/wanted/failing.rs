@@ -8,6 +8,7 @@ use redb::backends::InMemoryBackend;
 use redb::{Database, StorageBackend};
 
 use super::Wanted;
+use super::file::Place;
 
 /// Whether writes fail; clones are the same switch.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +18,11 @@ impl Switch {
     /// From now on every write fails, as on a full file system.
     pub(crate) fn fail(&self) {
         self.0.store(true, Ordering::SeqCst);
+    }
+
+    /// There is room again.
+    pub(crate) fn work(&self) {
+        self.0.store(false, Ordering::SeqCst);
     }
 
     fn check(&self) -> io::Result<()> {
@@ -31,18 +37,17 @@ impl Switch {
 pub(crate) fn wanted() -> (Wanted, Switch) {
     let switch = Switch::default();
     let backend = Backend {
-        inner: InMemoryBackend::new(),
+        inner: Arc::default(),
         switch: switch.clone(),
     };
-    let database = Database::builder()
-        .create_with_backend(backend)
-        .expect("memory");
-    (Wanted::with_database(database).expect("empty"), switch)
+    let open = move || Database::builder().create_with_backend(backend.clone());
+    let place = Place::anywhere(Box::new(open));
+    (Wanted::at(place).expect("empty"), switch)
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Backend {
-    inner: InMemoryBackend,
+    inner: Arc<InMemoryBackend>,
     switch: Switch,
 }
 

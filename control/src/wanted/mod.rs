@@ -10,10 +10,14 @@
 //! A crash between the first two loses only what nobody was told had happened: an export that was
 //! not recorded is gone (its guest was never attached), one that was not yet forgotten comes
 //! back, and the repeated command does it again. When the record cannot be written, the caller
-//! undoes the engine's part and says so.
+//! undoes the engine's part and says so; the next change tries it again, so an engine whose file
+//! system was full needs no restart once there is room.
+
+mod file;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError, RwLock};
 
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use serde::de::DeserializeOwned;
@@ -25,6 +29,9 @@ use crate::request::{DriveKnown, ExportCreate, VolumeLimit};
 use crate::spares::SpareOf;
 use crate::{Answer, EngineError, ErrorKind};
 
+pub use self::file::FILE_NAME;
+use self::file::{Place, is_full};
+
 /// Counts up when a record changes its meaning; an older engine refuses a newer state.
 const FORMAT: u64 = 1;
 const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
@@ -35,8 +42,6 @@ const STOPPED: TableDefinition<u128, ()> = TableDefinition::new("stopped_arrays"
 const SPARES: TableDefinition<u128, &str> = TableDefinition::new("spares");
 const POOLS: TableDefinition<&str, &str> = TableDefinition::new("pools");
 const HELD: TableDefinition<u128, &str> = TableDefinition::new("held_back");
-/// The file in the state directory.
-pub const FILE_NAME: &str = "wanted.redb";
 
 /// An export as it is wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,147 +116,169 @@ pub enum Change {
 /// The kept wanted state.
 #[derive(Debug)]
 pub struct Wanted {
-    database: Database,
+    place: Place,
+    /// `None` after a write failed, until it is opened anew: the library takes no other write.
+    database: Mutex<Option<Database>>,
+    /// What is in it, which can be read when the file cannot.
+    state: RwLock<WantedState>,
 }
 
 impl Wanted {
     /// Opens the state in `directory`, or begins an empty one.
     ///
     /// # Errors
-    /// `Busy` when another engine has it open, `Invalid` when a newer engine wrote it, `Internal`
-    /// when it cannot be read.
+    /// `Busy` when another engine has it open, `Invalid` when a newer engine wrote it, `Full` when
+    /// there is no room for it, `Internal` when it cannot be read.
     pub fn open(directory: &Path) -> Answer<Wanted> {
-        let path = directory.join(FILE_NAME);
-        let database = Database::create(&path).map_err(|error| {
-            if matches!(error, redb::DatabaseError::DatabaseAlreadyOpen) {
-                let next = format!(
-                    "stop that engine, or use another state directory than {}",
-                    directory.display()
-                );
-                return EngineError::new(ErrorKind::Busy, object(), "another engine has it open")
-                    .next(next);
-            }
-            unreadable(&format!("{}: {error}", path.display()))
-        })?;
-        Wanted::with_database(database)
+        Wanted::at(Place::in_directory(directory)?)
     }
 
-    /// Takes an open database.
-    ///
-    /// # Errors
-    /// As [`Wanted::open`].
-    pub(crate) fn with_database(database: Database) -> Answer<Wanted> {
-        let wanted = Wanted { database };
-        wanted.prepare()?;
-        wanted.state()?;
-        Ok(wanted)
-    }
-
-    /// Makes the tables, and checks that the state is not from a newer engine.
-    fn prepare(&self) -> Answer<()> {
-        let write = self.database.begin_write().map_err(unwritable)?;
-        let format = {
-            let mut meta = write.open_table(META).map_err(unwritable)?;
-            let found = meta
-                .get("format")
-                .map_err(unwritable)?
-                .map(|value| value.value());
-            if found.is_none() {
-                meta.insert("format", FORMAT).map_err(unwritable)?;
-            }
-            found.unwrap_or(FORMAT)
-        };
-        if format > FORMAT {
-            let message =
-                format!("it has format {format}, this engine knows formats up to {FORMAT}");
-            return Err(EngineError::new(ErrorKind::Invalid, object(), message)
-                .next("start the newer engine that wrote it"));
-        }
-        write.open_table(DRIVES).map_err(unwritable)?;
-        write.open_table(EXPORTS).map_err(unwritable)?;
-        write.open_table(LIMITS).map_err(unwritable)?;
-        write.open_table(STOPPED).map_err(unwritable)?;
-        write.open_table(SPARES).map_err(unwritable)?;
-        write.open_table(POOLS).map_err(unwritable)?;
-        write.open_table(HELD).map_err(unwritable)?;
-        write.commit().map_err(unwritable)
+    fn at(place: Place) -> Answer<Wanted> {
+        let database = place.open()?;
+        prepare(&database, &place.path)?;
+        let state = RwLock::new(read(&database)?);
+        Ok(Wanted {
+            place,
+            database: Mutex::new(Some(database)),
+            state,
+        })
     }
 
     /// Everything wanted now.
-    ///
-    /// # Errors
-    /// `Internal` when it cannot be read.
-    pub fn state(&self) -> Answer<WantedState> {
-        let read = self.database.begin_read().map_err(unreadable_by)?;
-        let mut state = WantedState::default();
-        for row in read
-            .open_table(DRIVES)
-            .map_err(unreadable_by)?
-            .iter()
-            .map_err(unreadable_by)?
-        {
-            let (name, text) = row.map_err(unreadable_by)?;
-            state
-                .drives
-                .insert(name.value().to_owned(), parse(text.value())?);
-        }
-        for row in read
-            .open_table(EXPORTS)
-            .map_err(unreadable_by)?
-            .iter()
-            .map_err(unreadable_by)?
-        {
-            let (name, text) = row.map_err(unreadable_by)?;
-            state
-                .exports
-                .insert(name.value().to_owned(), parse(text.value())?);
-        }
-        for row in read
-            .open_table(LIMITS)
-            .map_err(unreadable_by)?
-            .iter()
-            .map_err(unreadable_by)?
-        {
-            let (uuid, text) = row.map_err(unreadable_by)?;
-            state
-                .limits
-                .insert(Uuid::from_u128(uuid.value()), parse(text.value())?);
-        }
-        for row in read
-            .open_table(STOPPED)
-            .map_err(unreadable_by)?
-            .iter()
-            .map_err(unreadable_by)?
-        {
-            let (uuid, ()) = row
-                .map(|(uuid, _)| (uuid.value(), ()))
-                .map_err(unreadable_by)?;
-            state.stopped.insert(Uuid::from_u128(uuid));
-        }
-        read_spares(&read, &mut state)?;
-        let held = read.open_table(HELD).map_err(unreadable_by)?;
-        for row in held.iter().map_err(unreadable_by)? {
-            let (uuid, text) = row.map_err(unreadable_by)?;
-            let uuid = Uuid::from_u128(uuid.value());
-            state.held.insert(uuid, parse(text.value())?);
-        }
-        Ok(state)
+    #[must_use]
+    pub fn state(&self) -> WantedState {
+        let state = self.state.read();
+        state.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Makes all of `changes`, or none; durable when it returns.
     ///
     /// # Errors
-    /// `Internal` when they cannot be written.
+    /// `Full` when there is no room for them, `Internal` when they cannot be written otherwise.
     pub fn apply(&self, changes: &[Change]) -> Answer<()> {
         if changes.is_empty() {
             return Ok(());
         }
-        let write = self.database.begin_write().map_err(unwritable)?;
-        for change in changes {
-            apply_one(&write, change)?;
+        let database = self.database.lock();
+        let mut database = database.unwrap_or_else(PoisonError::into_inner);
+        if database.is_none() {
+            *database = Some(self.open_anew()?);
         }
-        write.commit().map_err(unwritable)
+        let opened = database.as_ref().expect("opened above");
+        let written = write(opened, changes)
+            .map_err(|error| unwritable(&self.place.path, error))
+            .and_then(|()| self.remember(opened));
+        written.inspect_err(|_| {
+            // It is closed first: it is locked.
+            *database = None;
+            *database = self.open_anew().ok();
+        })
     }
+
+    fn open_anew(&self) -> Answer<Database> {
+        let database = self.place.open()?;
+        self.remember(&database)?;
+        Ok(database)
+    }
+
+    fn remember(&self, database: &Database) -> Answer<()> {
+        let state = read(database)?;
+        *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
+        Ok(())
+    }
+}
+
+/// Makes the tables, and checks that the state is not from a newer engine.
+fn prepare(database: &Database, path: &Path) -> Answer<()> {
+    let found = make_tables(database).map_err(|error| unwritable(path, error))?;
+    if found > FORMAT {
+        let message = format!("it has format {found}, this engine knows formats up to {FORMAT}");
+        return Err(EngineError::new(ErrorKind::Invalid, object(), message)
+            .next("start the newer engine that wrote it"));
+    }
+    Ok(())
+}
+
+/// Gives the format that is found. Nothing is changed in one that is newer.
+fn make_tables(database: &Database) -> Result<u64, redb::Error> {
+    let write = database.begin_write()?;
+    let found = {
+        let mut meta = write.open_table(META)?;
+        let found = meta.get("format")?.map(|value| value.value());
+        if found.is_none() {
+            meta.insert("format", FORMAT)?;
+        }
+        found.unwrap_or(FORMAT)
+    };
+    if found > FORMAT {
+        return Ok(found);
+    }
+    write.open_table(DRIVES)?;
+    write.open_table(EXPORTS)?;
+    write.open_table(LIMITS)?;
+    write.open_table(STOPPED)?;
+    write.open_table(SPARES)?;
+    write.open_table(POOLS)?;
+    write.open_table(HELD)?;
+    write.commit()?;
+    Ok(found)
+}
+
+fn read(database: &Database) -> Answer<WantedState> {
+    let read = database.begin_read().map_err(unreadable_by)?;
+    let mut state = WantedState::default();
+    for row in read
+        .open_table(DRIVES)
+        .map_err(unreadable_by)?
+        .iter()
+        .map_err(unreadable_by)?
+    {
+        let (name, text) = row.map_err(unreadable_by)?;
+        state
+            .drives
+            .insert(name.value().to_owned(), parse(text.value())?);
+    }
+    for row in read
+        .open_table(EXPORTS)
+        .map_err(unreadable_by)?
+        .iter()
+        .map_err(unreadable_by)?
+    {
+        let (name, text) = row.map_err(unreadable_by)?;
+        state
+            .exports
+            .insert(name.value().to_owned(), parse(text.value())?);
+    }
+    for row in read
+        .open_table(LIMITS)
+        .map_err(unreadable_by)?
+        .iter()
+        .map_err(unreadable_by)?
+    {
+        let (uuid, text) = row.map_err(unreadable_by)?;
+        state
+            .limits
+            .insert(Uuid::from_u128(uuid.value()), parse(text.value())?);
+    }
+    for row in read
+        .open_table(STOPPED)
+        .map_err(unreadable_by)?
+        .iter()
+        .map_err(unreadable_by)?
+    {
+        let (uuid, ()) = row
+            .map(|(uuid, _)| (uuid.value(), ()))
+            .map_err(unreadable_by)?;
+        state.stopped.insert(Uuid::from_u128(uuid));
+    }
+    read_spares(&read, &mut state)?;
+    let held = read.open_table(HELD).map_err(unreadable_by)?;
+    for row in held.iter().map_err(unreadable_by)? {
+        let (uuid, text) = row.map_err(unreadable_by)?;
+        let uuid = Uuid::from_u128(uuid.value());
+        state.held.insert(uuid, parse(text.value())?);
+    }
+    Ok(state)
 }
 
 fn read_spares(read: &redb::ReadTransaction, state: &mut WantedState) -> Answer<()> {
@@ -270,61 +297,44 @@ fn read_spares(read: &redb::ReadTransaction, state: &mut WantedState) -> Answer<
     Ok(())
 }
 
-fn apply_one(write: &redb::WriteTransaction, change: &Change) -> Answer<()> {
+fn write(database: &Database, changes: &[Change]) -> Result<(), redb::Error> {
+    let write = database.begin_write()?;
+    for change in changes {
+        apply_one(&write, change)?;
+    }
+    write.commit()?;
+    Ok(())
+}
+
+fn apply_one(write: &redb::WriteTransaction, change: &Change) -> Result<(), redb::Error> {
     match change {
         Change::Drive(drive) => {
-            let mut table = write.open_table(DRIVES).map_err(unwritable)?;
-            table
-                .insert(drive.name.as_str(), print(drive).as_str())
-                .map_err(unwritable)?;
+            let mut table = write.open_table(DRIVES)?;
+            table.insert(drive.name.as_str(), print(drive).as_str())?;
         }
         Change::NoDrive(name) => {
-            write
-                .open_table(DRIVES)
-                .map_err(unwritable)?
-                .remove(name.as_str())
-                .map_err(unwritable)?;
+            write.open_table(DRIVES)?.remove(name.as_str())?;
         }
         Change::Export(export) => {
-            let mut table = write.open_table(EXPORTS).map_err(unwritable)?;
+            let mut table = write.open_table(EXPORTS)?;
             let name = export.create.name.as_str();
-            table
-                .insert(name, print(export).as_str())
-                .map_err(unwritable)?;
+            table.insert(name, print(export).as_str())?;
         }
         Change::NoExport(name) => {
-            write
-                .open_table(EXPORTS)
-                .map_err(unwritable)?
-                .remove(name.as_str())
-                .map_err(unwritable)?;
+            write.open_table(EXPORTS)?.remove(name.as_str())?;
         }
         Change::Limit(uuid, limit) => {
-            let mut table = write.open_table(LIMITS).map_err(unwritable)?;
-            table
-                .insert(uuid.as_u128(), print(limit).as_str())
-                .map_err(unwritable)?;
+            let mut table = write.open_table(LIMITS)?;
+            table.insert(uuid.as_u128(), print(limit).as_str())?;
         }
         Change::NoLimit(uuid) => {
-            write
-                .open_table(LIMITS)
-                .map_err(unwritable)?
-                .remove(uuid.as_u128())
-                .map_err(unwritable)?;
+            write.open_table(LIMITS)?.remove(uuid.as_u128())?;
         }
         Change::Stopped(uuid) => {
-            write
-                .open_table(STOPPED)
-                .map_err(unwritable)?
-                .insert(uuid.as_u128(), ())
-                .map_err(unwritable)?;
+            write.open_table(STOPPED)?.insert(uuid.as_u128(), ())?;
         }
         Change::NotStopped(uuid) => {
-            write
-                .open_table(STOPPED)
-                .map_err(unwritable)?
-                .remove(uuid.as_u128())
-                .map_err(unwritable)?;
+            write.open_table(STOPPED)?.remove(uuid.as_u128())?;
         }
         Change::Spare(..) | Change::NoSpare(_) | Change::Pool(..) | Change::NoPool(_) => {
             return apply_to_spares(write, change);
@@ -334,40 +344,34 @@ fn apply_one(write: &redb::WriteTransaction, change: &Change) -> Answer<()> {
     Ok(())
 }
 
-fn apply_to_held(write: &redb::WriteTransaction, change: &Change) -> Answer<()> {
-    let mut table = write.open_table(HELD).map_err(unwritable)?;
+fn apply_to_held(write: &redb::WriteTransaction, change: &Change) -> Result<(), redb::Error> {
+    let mut table = write.open_table(HELD)?;
     if let Change::HoldBack(uuid, held) = change {
         let text = print(held);
-        table
-            .insert(uuid.as_u128(), text.as_str())
-            .map_err(unwritable)?;
+        table.insert(uuid.as_u128(), text.as_str())?;
     } else if let Change::Release(uuid) = change {
-        table.remove(uuid.as_u128()).map_err(unwritable)?;
+        table.remove(uuid.as_u128())?;
     }
     Ok(())
 }
 
-fn apply_to_spares(write: &redb::WriteTransaction, change: &Change) -> Answer<()> {
-    let mut spares = write.open_table(SPARES).map_err(unwritable)?;
-    let mut pools = write.open_table(POOLS).map_err(unwritable)?;
+fn apply_to_spares(write: &redb::WriteTransaction, change: &Change) -> Result<(), redb::Error> {
+    let mut spares = write.open_table(SPARES)?;
+    let mut pools = write.open_table(POOLS)?;
     match change {
         Change::Spare(drive, of) => {
             let text = print(of);
-            spares
-                .insert(drive.as_u128(), text.as_str())
-                .map_err(unwritable)?;
+            spares.insert(drive.as_u128(), text.as_str())?;
         }
         Change::NoSpare(drive) => {
-            spares.remove(drive.as_u128()).map_err(unwritable)?;
+            spares.remove(drive.as_u128())?;
         }
         Change::Pool(name, pool) => {
             let text = print(pool);
-            pools
-                .insert(name.as_str(), text.as_str())
-                .map_err(unwritable)?;
+            pools.insert(name.as_str(), text.as_str())?;
         }
         Change::NoPool(name) => {
-            pools.remove(name.as_str()).map_err(unwritable)?;
+            pools.remove(name.as_str())?;
         }
         Change::Drive(_)
         | Change::NoDrive(_)
@@ -415,14 +419,16 @@ fn unreadable_by(error: impl Into<redb::Error>) -> EngineError {
     unreadable(&error.into().to_string())
 }
 
-#[allow(
-    clippy::needless_pass_by_value,
-    reason = "the shape that map_err wants"
-)]
-fn unwritable(error: impl Into<redb::Error>) -> EngineError {
-    let message = format!("it cannot be written: {}", error.into());
+fn unwritable(path: &Path, error: redb::Error) -> EngineError {
+    let file = path.display();
+    if is_full(&error) {
+        let message = format!("there is no room left on the file system of {file}");
+        return EngineError::new(ErrorKind::Full, object(), message)
+            .next("make room there, and run the command again");
+    }
+    let message = format!("{file} cannot be written: {error}");
     EngineError::new(ErrorKind::Internal, object(), message)
-        .next("make room in the state directory and restart the engine; exports reconnect")
+        .next("see that it can be, and run the command again; the kernel's log may say more")
 }
 
 #[cfg(test)]

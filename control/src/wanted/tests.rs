@@ -57,10 +57,10 @@ fn every_change_is_there_after_a_kill() {
     let wanted = Wanted::open(folder.path()).expect("begun");
     let mut expected = WantedState::default();
     let check = |wanted: &Wanted, expected: &WantedState| {
-        assert_eq!(wanted.state().expect("read"), *expected);
+        assert_eq!(wanted.state(), *expected);
         let copy = killed(folder.path());
         let reopened = Wanted::open(copy.path()).expect("opens after a kill");
-        assert_eq!(reopened.state().expect("read"), *expected);
+        assert_eq!(reopened.state(), *expected);
     };
     let (volume, array) = (Uuid::from_u128(u128::MAX), Uuid::from_u128(9));
 
@@ -131,14 +131,16 @@ fn garbage_and_a_newer_state_are_refused_and_left_alone() {
     std::fs::remove_file(&path).expect("removed");
 
     let wanted = Wanted::open(folder.path()).expect("begun");
-    let write = wanted.database.begin_write().expect("begun");
+    let database = wanted.database.into_inner().expect("nobody panicked");
+    let database = database.expect("open");
+    let write = database.begin_write().expect("begun");
     write
         .open_table(META)
         .expect("open")
         .insert("format", FORMAT + 1)
         .expect("set");
     write.commit().expect("committed");
-    drop(wanted);
+    drop(database);
     let error = Wanted::open(folder.path()).expect_err("newer");
     assert_eq!(error.kind, ErrorKind::Invalid);
     assert!(error.message.contains("format 2"), "{error}");
@@ -148,14 +150,50 @@ fn garbage_and_a_newer_state_are_refused_and_left_alone() {
 fn a_record_that_cannot_be_read_is_refused_at_the_start() {
     let folder = tempfile::tempdir().expect("a folder");
     let wanted = Wanted::open(folder.path()).expect("begun");
-    let write = wanted.database.begin_write().expect("begun");
+    let database = wanted.database.into_inner().expect("nobody panicked");
+    let database = database.expect("open");
+    let write = database.begin_write().expect("begun");
     write
         .open_table(DRIVES)
         .expect("open")
         .insert("d0", "{")
         .expect("set");
     write.commit().expect("committed");
-    drop(wanted);
+    drop(database);
     let error = Wanted::open(folder.path()).expect_err("broken record");
     assert_eq!(error.kind, ErrorKind::Internal);
+}
+
+#[test]
+fn after_a_write_that_had_no_room_the_next_one_goes_well_once_there_is_some() {
+    let (wanted, switch) = failing::wanted();
+    wanted.apply(&[Change::Drive(drive("d0"))]).expect("room");
+    let before = wanted.state();
+    switch.fail();
+    for _ in 0..2 {
+        let error = wanted.apply(&[Change::NoDrive("d0".into())]);
+        let error = error.expect_err("no room");
+        assert_eq!(error.kind, ErrorKind::Full);
+        assert!(error.to_string().contains(FILE_NAME), "{error}");
+        assert_eq!(wanted.state(), before);
+    }
+    switch.work();
+    assert_eq!(wanted.state(), before);
+    wanted.apply(&[Change::Drive(drive("d1"))]).expect("room");
+    let names: Vec<String> = wanted.state().drives.into_keys().collect();
+    assert_eq!(names, ["d0", "d1"]);
+}
+
+#[test]
+fn a_file_that_was_half_made_is_made_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join(FILE_NAME);
+    // As a start leaves it that is killed, and as one did that had no room.
+    std::fs::write(path.with_extension("new"), [0; 5000]).expect("written");
+    std::fs::write(&path, []).expect("written");
+    let wanted = Wanted::open(folder.path()).expect("begun");
+    wanted.apply(&[Change::Drive(drive("d0"))]).expect("kept");
+    drop(wanted);
+    let wanted = Wanted::open(folder.path()).expect("there");
+    assert_eq!(wanted.state().drives.len(), 1);
 }

@@ -136,7 +136,7 @@ fn a_single_member_without_space_is_waited_for_and_left_out_in_the_end() {
     wait_until("the array holds", || state(&bench) == ArrayState::Holding);
     assert_eq!(
         bench.array("tank").hold.expect("it holds").members[0].cause,
-        "its host has no space left"
+        "the file system that it lies on is full"
     );
     wait_until("the write is answered", || {
         guest.borrow_mut().answer() == OK

@@ -41,7 +41,7 @@ fn crash(bed: &mut Bed, suspect: Suspect) {
 }
 
 fn states(bed: &Bed) -> Vec<(String, ExportState)> {
-    let exports = bed.control().exports().expect("read").into_iter();
+    let exports = bed.control().exports().into_iter();
     exports.map(|export| (export.name, export.state)).collect()
 }
 
@@ -66,7 +66,7 @@ fn an_export_that_is_held_back_is_not_made_and_says_why_until_it_is_resumed() {
         "{cause}"
     );
     assert!(cause.contains("index out of bounds"), "{cause}");
-    let status = control.status().expect("read");
+    let status = control.status();
     assert_eq!((status.exports.total, status.exports.attention), (2, 1));
     let warned = |text: &String| text.contains("garboard export resume v");
     assert!(status.engine.warnings.iter().any(warned));
@@ -139,7 +139,7 @@ fn crashes_of_an_export_that_was_removed_are_forgotten() {
     let gone = Suspect::Export(uuid(&bed, "v"));
     bed.control().remove_export("v").expect("removed");
     crash(&mut bed, gone);
-    assert_eq!(bed.control().wanted.state().expect("read").held.len(), 0);
+    assert_eq!(bed.control().wanted.state().held.len(), 0);
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn an_export_that_is_held_back_can_be_removed_and_its_successor_is_served() {
     let suspect = Suspect::Export(uuid(&bed, "v"));
     crash(&mut bed, suspect);
     bed.control().remove_export("v").expect("removed");
-    assert_eq!(bed.control().wanted.state().expect("read").held.len(), 0);
+    assert_eq!(bed.control().wanted.state().held.len(), 0);
     bed.control().create_export(export("v")).expect("created");
     assert_eq!(
         states(&bed),

@@ -85,7 +85,7 @@ impl Bed {
     /// Everything that can be seen, for comparing before and after.
     fn everything(&self) -> String {
         let control = self.control();
-        let wanted = control.wanted.state().expect("read");
+        let wanted = control.wanted.state();
         format!(
             "{:?} {:?} {:?} {:?} {wanted:?}",
             control.drives(),
@@ -157,7 +157,7 @@ fn what_was_asked_for_survives_a_kill() {
         .expect("limited");
     bed.kill_and_start();
     let control = bed.control();
-    assert_eq!(control.drives().expect("read").len(), 5);
+    assert_eq!(control.drives().len(), 5);
     assert_eq!(
         control.array("a").expect("found").state,
         ArrayState::Optimal
@@ -187,12 +187,12 @@ fn what_was_taken_back_stays_away_after_a_kill() {
     bed.control().remove_export("v").expect("removed");
     bed.control().remove_drive("d4", false).expect("removed");
     bed.kill_and_start();
-    assert!(bed.control().exports().expect("read").is_empty());
+    assert!(bed.control().exports().is_empty());
     assert_eq!(
         bed.control().volume("v").expect("found").limit,
         VolumeLimit::default()
     );
-    assert_eq!(bed.control().drives().expect("read").len(), 4);
+    assert_eq!(bed.control().drives().len(), 4);
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn a_missing_drive_is_shown_and_comes_back_under_its_name_at_another_place() {
         ArrayState::Degraded
     );
     assert_eq!(
-        bed.control().status().expect("read").drives,
+        bed.control().status().drives,
         Count {
             total: 5,
             attention: 1
@@ -323,11 +323,7 @@ fn an_export_waits_for_its_array_and_never_takes_another_volume_of_the_name() {
 #[test]
 fn members_change_their_identity_in_the_record() {
     let bed = Bed::full();
-    let identity = |name: &str| {
-        bed.control().wanted.state().expect("read").drives[name]
-            .identity
-            .clone()
-    };
+    let identity = |name: &str| bed.control().wanted.state().drives[name].identity.clone();
     let uuid = bed.control().array("a").expect("found").uuid;
     assert_eq!(identity("d0"), format!("member {uuid} 0"));
     assert_eq!(identity("d4"), "");
@@ -392,7 +388,7 @@ fn creates_with_a_uuid_are_idempotent_and_nothing_else_is() {
     body.uuid = Some(uuid);
     let first = control.create_export(body.clone()).expect("exported");
     assert_eq!(control.create_export(body).expect("again").uuid, first.uuid);
-    assert_eq!(control.exports().expect("read").len(), 1);
+    assert_eq!(control.exports().len(), 1);
 
     let calls = bed.host.calls();
     let creates = calls
@@ -472,7 +468,7 @@ fn what_cannot_be_recorded_is_undone() {
     let refused = control.add_drive(drive("file:/4")).expect_err("no room");
     assert_eq!(
         (refused.kind, refused.object.as_str()),
-        (ErrorKind::Internal, "wanted state")
+        (ErrorKind::Full, "wanted state")
     );
     assert!(
         control
@@ -485,12 +481,30 @@ fn what_cannot_be_recorded_is_undone() {
     assert!(control.engine.exports().is_empty());
     control.limit_volume("v", &limit(5)).expect_err("no room");
     assert_eq!(control.engine.volumes()[0].limit, VolumeLimit::default());
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("5");
+    std::fs::write(&path, "what the engine makes").expect("written");
+    let place = format!("file:{}", path.display());
+    host.plug(&place, 1 << 30);
+    let refused = control.add_drive(drive(&place)).expect_err("no room");
+    assert_eq!(refused.kind, ErrorKind::Full);
+    assert!(path.exists(), "a file that was there before is removed");
+    let _ = host.unplug(&place);
+    let new = format!("{place},size=1GiB,create");
+    let refused = control.add_drive(drive(&new)).expect_err("no room");
+    assert_eq!(refused.kind, ErrorKind::Full);
+    assert!(!path.exists(), "the new file is left behind");
+
+    switch.work();
+    control.add_drive(drive("file:/4")).expect("room again");
+    control.create_export(export("v")).expect("room again");
 }
 
 #[test]
 fn what_the_engine_refuses_is_not_recorded() {
     let mut bed = Bed::full();
-    let before = bed.control().wanted.state().expect("read");
+    let before = bed.control().wanted.state();
     let calls = [
         "add_drive",
         "remove_drive",
@@ -507,7 +521,7 @@ fn what_the_engine_refuses_is_not_recorded() {
     control.create_export(export("v")).expect_err("asked for");
     control.limit_volume("v", &limit(5)).expect_err("asked for");
     control.stop_array("a").expect_err("asked for");
-    assert_eq!(control.wanted.state().expect("read"), before);
+    assert_eq!(control.wanted.state(), before);
     bed.kill_and_start();
     assert_eq!(
         bed.control().array("a").expect("found").state,

@@ -139,7 +139,7 @@ fn a_spare_outlives_a_kill_and_starts_for_what_was_missing_at_the_start() {
     assert_eq!(bed.place(3), rebuilt_on("e0"));
     bed.kill_and_start();
     assert_eq!(bed.state_of("e0"), DriveState::Member);
-    let wanted = bed.control().wanted.state().expect("read");
+    let wanted = bed.control().wanted.state();
     assert!(wanted.spares.is_empty(), "{:?}", wanted.spares);
 }
 
@@ -159,7 +159,7 @@ fn a_spare_that_was_taken_just_before_a_kill_is_none_afterwards() {
     // What was recorded last is what was there before the spare started.
     bed.state = before;
     bed.kill_and_start();
-    let wanted = bed.control().wanted.state().expect("read");
+    let wanted = bed.control().wanted.state();
     assert!(wanted.spares.is_empty(), "{:?}", wanted.spares);
 }
 
@@ -289,7 +289,7 @@ fn a_removed_spare_does_not_start() {
     assert_eq!(bed.place(1).1, MemberState::Failed);
     control.detach_pool("p", "a").expect("attached");
     control.delete_pool("p").expect("nobody's");
-    assert!(control.pools().expect("read").is_empty());
+    assert!(control.pools().is_empty());
 }
 
 #[test]
