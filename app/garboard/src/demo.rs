@@ -22,7 +22,7 @@ use control::request::{ArrayOptions, DriveSpec, Level};
 use control::view::{ArrayState, ArrayView, DriveView, ExportView, JobView, VolumeView};
 use control::{Answer, EngineError, ErrorKind};
 use indicatif::ProgressBar;
-use units::{Clock, Instant, MonotonicClock, bytes_u64};
+use units::{Clock, Instant, MonotonicClock, Size, bytes_u64};
 
 use self::content::BLOCK_BYTES;
 use self::load::{Load, Mode, Tally};
@@ -64,7 +64,7 @@ pub(crate) struct Wishes {
 /// What went wrong first.
 pub(crate) fn run(wishes: Wishes, output: Output, console: &mut Console<'_>) -> Answer<()> {
     let signals = Signals::listen()?;
-    let folder = Folder::create()?;
+    let folder = Folder::create(Size(bytes_u64(DRIVES) * DRIVE_BYTES))?;
     let client = Client::new(folder.join("api.sock"))?;
     let session = Session {
         client,
@@ -398,7 +398,12 @@ impl Story<'_, '_> {
             let _ = process.stop(&self.session.client);
         }
         let path = self.folder.path().display().to_string();
-        let kept = keep || (result.is_err() && !interrupted);
+        let full = result.is_err() && !interrupted && self.folder.is_full();
+        if full {
+            // What failed says little beside that.
+            result = Err(full_now(&path));
+        }
+        let kept = keep || (result.is_err() && !interrupted && !full);
         if !kept && let Err(error) = self.folder.remove() {
             result = result.and(Err(failed(&format!("folder {path}"), error.to_string())));
         }
@@ -420,11 +425,11 @@ impl Story<'_, '_> {
         if kept {
             self.session.remark(&format!("kept: {path}"));
         }
-        if let (Err(_), Some(words), false) = (&result, words, interrupted) {
+        if let (Err(_), Some(words), false) = (&result, words, interrupted || full) {
             self.session
                 .remark(&format!("the engine's log ends with:\n{words}"));
         }
-        if interrupted {
+        if interrupted || full {
             return result;
         }
         let result = result.map_err(|error| error.next(format!("look at {path}/engine.log")));
@@ -448,6 +453,13 @@ fn reached(load: Option<&mut Load>, mode: Mode) -> Answer<bool> {
     let load = load.expect("started in build");
     let reached = load.reached(mode);
     reached.map_err(|error| failed("guest", error.to_string()))
+}
+
+/// Somebody else has taken the room that was there at the beginning.
+fn full_now(folder: &str) -> EngineError {
+    let why = "its file system has become full: the array waits for space as long as it may";
+    EngineError::new(ErrorKind::Full, format!("folder {folder}"), why)
+        .next("make room there, or set TMPDIR to a folder on another file system")
 }
 
 /// Another one each time.

@@ -167,6 +167,19 @@ fn a_demo_whose_drive_lies_fails_and_keeps_what_can_be_looked_at() {
     assert_eq!(engines(folder.path()), [], "engines left");
 }
 
+/// Nothing is free on the file system of `/proc`.
+#[test]
+fn a_demo_without_room_begins_nothing_and_says_where_to_go() {
+    let output = demo(Path::new("/proc"), &["--output", "json"])
+        .output()
+        .expect("it runs");
+    assert_eq!(output.status.code(), Some(1));
+    let told: Value = serde_json::from_slice(&output.stderr).expect("JSON");
+    assert_eq!(told["code"], "full", "{told}");
+    let next = told["next"].as_str().expect("a way out");
+    assert!(next.contains("TMPDIR") && next.contains("2GiB"), "{told}");
+}
+
 /// Root runs it as somebody else; who is not root has seen it pass above.
 #[test]
 fn the_demo_needs_no_root() {

@@ -11,7 +11,7 @@ use control::settings::CoreList;
 use control::view::StatusView;
 use control::{Answer, EngineError, ErrorKind};
 use rustix::process::{Pid, Signal, kill_process};
-use units::{Clock, MonotonicClock};
+use units::{Clock, MonotonicClock, Size};
 
 use super::signals::Signals;
 use crate::client::Client;
@@ -24,29 +24,44 @@ const STOP_MAX: Duration = Duration::from_secs(60);
 /// Longest path of a UNIX socket, and the longest name that is put behind the folder's.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
+/// With less room than this, what failed there failed for lack of it.
+const ROOM_MIN: Size = Size(4 << 20);
+
 /// The folder of the demo: drives, sockets, the engine's state and its log.
 #[derive(Debug)]
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
-    /// A new one in `$TMPDIR`, or in the working directory where that is not set.
-    pub(super) fn create() -> Answer<Folder> {
+    /// A new one in `$TMPDIR`, or in the working directory where that is not set, if there is
+    /// `room` for what will be in it.
+    pub(super) fn create(room: Size) -> Answer<Folder> {
         let parent = match std::env::var_os("TMPDIR") {
             Some(parent) => PathBuf::from(parent),
             None => PathBuf::from("."),
         };
         let name = format!("garboard-demo-{}", std::process::id());
-        let wrong = |why: String| {
+        let refusal = |kind, why: String| {
             let object = format!("folder {}", parent.join(&name).display());
-            EngineError::new(ErrorKind::Invalid, object, why)
-                .next("set TMPDIR to a folder with 2 GiB of room")
+            EngineError::new(kind, object, why)
+                .next(format!("set TMPDIR to a folder with {room} of room"))
         };
+        let wrong = |why| refusal(ErrorKind::Invalid, why);
         let path = std::path::absolute(parent.join(&name)).map_err(|e| wrong(e.to_string()))?;
         if path.join("export.sock").as_os_str().len() > SOCKET_PATH_BYTES_MAX {
             return Err(wrong("its name is too long for a socket in it".into()));
         }
+        let free = free(&parent).map_err(|error| wrong(error.to_string()))?;
+        if free < room {
+            let why = format!("its file system has {free} free, and the drives may take {room}");
+            return Err(refusal(ErrorKind::Full, why));
+        }
         fs::create_dir(&path).map_err(|error| wrong(error.to_string()))?;
         Ok(Folder(path))
+    }
+
+    /// Whether nothing more can be written there.
+    pub(super) fn is_full(&self) -> bool {
+        free(&self.0).is_ok_and(|free| free < ROOM_MIN)
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -61,6 +76,12 @@ impl Folder {
     pub(super) fn remove(&self) -> io::Result<()> {
         fs::remove_dir_all(&self.0)
     }
+}
+
+/// What the file system of a folder has for us.
+fn free(folder: &Path) -> io::Result<Size> {
+    let system = rustix::fs::statvfs(folder)?;
+    Ok(Size(system.f_bavail.saturating_mul(system.f_frsize)))
 }
 
 /// The running engine; killed when dropped.
