@@ -31,7 +31,7 @@ use self::report::{Report, Step, mebibytes, milliseconds, seconds};
 use self::signals::Signals;
 use crate::Console;
 use crate::client::Client;
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::progress;
 use crate::session::Session;
 
@@ -389,7 +389,9 @@ impl Story<'_, '_> {
 
     /// Ends engine and guest, cleans up, and says the verdict.
     fn finish(mut self, mut result: Answer<()>, keep: bool) -> Answer<()> {
-        let interrupted = self.signals.came().is_some();
+        // Somebody wanted the end: by a signal, or by closing what it is told to.
+        let closed = result.as_ref().is_err_and(output::is_closed);
+        let interrupted = closed || self.signals.came().is_some();
         let tally = self.tally();
         self.load = None;
         let words = self.process.as_ref().map(Process::last_words);

@@ -128,6 +128,20 @@ fn a_demo_that_is_told_to_end_leaves_no_engine_and_no_folder() {
 }
 
 #[test]
+fn a_demo_that_nobody_reads_any_more_ends_and_leaves_nothing_behind() {
+    let Running {
+        folder,
+        mut child,
+        lines,
+    } = Running::until_step(1);
+    drop(lines);
+    let status = child.wait().expect("it ends");
+    assert_eq!(status.code(), Some(0));
+    assert_eq!(engines(folder.path()), [], "engines left");
+    assert_eq!(entries(folder.path()), 0, "files left");
+}
+
+#[test]
 fn a_demo_that_is_killed_takes_its_engine_along() {
     let running = Running::until_step(3);
     let engines = engines(running.folder.path());
