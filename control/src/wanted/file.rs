@@ -1,5 +1,5 @@
-//! The file of the wanted state: it is made whole or not at all, and opened anew after a write to it
-//! failed. What is in it lives in [`super`].
+//! The file of the wanted state: it is made whole or not at all, and opened anew after a write to
+//! it failed. What is in it lives in [`super`].
 
 use std::fmt;
 use std::fs::{self, File};
