@@ -15,6 +15,8 @@ use crate::{Answer, EngineError, ErrorKind};
 const STATE_DIR_MODE: u32 = 0o700;
 const RUNTIME_DIR_MODE: u32 = 0o755;
 const SOCKET_MODE: u32 = 0o660;
+/// The longest path of a UNIX socket: what `sun_path` holds besides its final zero (unix(7)).
+pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// A state directory that is ours for as long as this lives.
 #[derive(Debug)]
@@ -69,12 +71,13 @@ impl ApiSocket {
             let message = "it is to be an absolute path in UTF-8";
             return Err(EngineError::new(ErrorKind::Invalid, object, message));
         };
+        let beside = with_suffix(path, ".new");
+        check_length(&beside, path, &object)?;
         make_dir(dir, RUNTIME_DIR_MODE).map_err(|error| failed(&object, &error))?;
         let lock = lock(&with_suffix(path, ".lock"), &object)?;
         check_free(path, &object)?;
         // Bound beside its place and moved there: it never has other rights, and no moment is
         // without the right file.
-        let beside = with_suffix(path, ".new");
         let _ = fs::remove_file(&beside);
         let bind = || -> io::Result<UnixListener> {
             let listener = UnixListener::bind(&beside)?;
@@ -163,6 +166,18 @@ fn lock(path: &Path, object: &str) -> Answer<Lock> {
     }
 }
 
+/// Whether the kernel takes the longest path at which the socket is bound.
+fn check_length(longest: &Path, path: &Path, object: &str) -> Answer<()> {
+    let (bytes, own) = (longest.as_os_str().len(), path.as_os_str().len());
+    if bytes <= SOCKET_PATH_BYTES_MAX {
+        return Ok(());
+    }
+    let fit = SOCKET_PATH_BYTES_MAX - (bytes - own);
+    let message = format!("its path has {own} bytes, and {fit} fit");
+    Err(EngineError::new(ErrorKind::Invalid, object, message)
+        .next("give a shorter --socket, or set GARBOARD_SOCKET to one"))
+}
+
 /// Whether the place of the socket is empty, or holds a socket on which nobody answers.
 fn check_free(path: &Path, object: &str) -> Answer<()> {
     match fs::symlink_metadata(path) {
@@ -190,6 +205,14 @@ fn check_free(path: &Path, object: &str) -> Answer<()> {
 }
 
 fn failed(object: &str, error: &io::Error) -> EngineError {
+    if matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    ) {
+        let message = "there is no room left on its file system";
+        return EngineError::new(ErrorKind::Full, object, message)
+            .next("make room there, or give another place");
+    }
     EngineError::new(ErrorKind::Internal, object, error.to_string())
         .next("look at the directory and its rights")
 }
@@ -197,6 +220,26 @@ fn failed(object: &str, error: &io::Error) -> EngineError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_that_is_too_long_is_refused_with_what_fits() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let room = 103 - folder.path().as_os_str().len() - 1;
+        let socket = |bytes| ApiSocket::claim(&folder.path().join("s".repeat(bytes)));
+        socket(room).expect("it fits");
+        let error = socket(room + 1).expect_err("too long");
+        assert_eq!(error.kind, ErrorKind::Invalid);
+        assert!(
+            error.to_string().contains("104 bytes, and 103 fit"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_full_file_system_is_told_as_one() {
+        let full = failed("socket s", &io::ErrorKind::StorageFull.into());
+        assert_eq!(full.kind, ErrorKind::Full);
+    }
 
     fn mode(path: &Path) -> u32 {
         fs::metadata(path).expect("there").permissions().mode() & 0o777

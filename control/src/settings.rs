@@ -220,7 +220,8 @@ impl Places {
     /// # Errors
     /// `Unreachable` when nobody says where it is.
     pub fn socket(&self, said: Option<PathBuf>) -> Answer<PathBuf> {
-        said.or_else(|| std::env::var_os(SOCKET_VARIABLE).map(PathBuf::from))
+        let variable = std::env::var_os(SOCKET_VARIABLE).filter(|path| !path.is_empty());
+        said.or_else(|| variable.map(PathBuf::from))
             .or_else(|| self.runtime_dir.as_ref().map(|dir| dir.join(SOCKET_NAME)))
             .ok_or_else(|| {
                 let message = "nobody says where it is: XDG_RUNTIME_DIR is not set";

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use control::claim::SOCKET_PATH_BYTES_MAX;
 use control::{Answer, EngineError, ErrorKind};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
@@ -128,6 +129,12 @@ fn engine(socket: &Path) -> String {
 }
 
 fn unreachable(socket: &Path, error: &io::Error) -> EngineError {
+    let bytes = socket.as_os_str().len();
+    if bytes > SOCKET_PATH_BYTES_MAX {
+        let message = format!("its path has {bytes} bytes, and {SOCKET_PATH_BYTES_MAX} fit");
+        return EngineError::new(ErrorKind::Unreachable, engine(socket), message)
+            .next("give the --socket where the engine is, or set GARBOARD_SOCKET to it");
+    }
     let next = if error.kind() == io::ErrorKind::PermissionDenied {
         "use an account that may connect, or its group"
     } else {

@@ -110,6 +110,7 @@ pub(crate) fn line(console: &mut Console<'_>, text: &str) -> Answer<()> {
                 format!("it cannot be written: {error}")
             };
             EngineError::new(ErrorKind::Internal, OUTPUT, text)
+                .next("make room where the output goes, or send it elsewhere")
         })
 }
 

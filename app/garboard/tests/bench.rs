@@ -348,16 +348,36 @@ fn the_client_keeps_to_a_cpu_and_says_which() {
     } else {
         assert!(report["client_cpu"].is_null(), "{report}");
     }
+    let host = report["host"].clone();
     let report = run(&["--client-core", "0"]);
     assert_eq!(report["client_cpu"], 0);
     said(&report, "which it shares with a server");
     let report = run(&["--client-core", "any"]);
     assert!(report["client_cpu"].is_null(), "{report}");
     said(&report, "the client is not pinned");
+    assert_eq!(report["host"], host, "the host is not what it keeps to");
     let list = ["bench", "e0", "--yes", "--client-core", "1000"];
     let nowhere = engine.refused(&list);
     let message = nowhere["message"].as_str().expect("text");
     assert!(message.starts_with("CPU 1000 is not there"), "{message}");
+}
+
+#[test]
+fn what_a_limit_of_the_volume_bounds_is_said_to_be() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = engine(folder.path(), "mem:64MiB", 1);
+    engine.json(&["volume", "limit", "v0", "--bandwidth", "50MiB/s"]);
+    let list = [
+        &["bench", "e0"][..],
+        &SHORT[..],
+        &["--workloads", "random_read"],
+    ]
+    .concat();
+    let notes = engine.json(&list)["assumptions"].to_string();
+    assert!(
+        notes.contains("volume v0 is limited to - IOPS, 50MiB/s"),
+        "{notes}"
+    );
 }
 
 #[test]

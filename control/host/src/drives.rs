@@ -7,7 +7,7 @@ use array::assembly::Found;
 use control::request::{DriveAdd, DriveKnown, DriveSpec, Lamp};
 use control::view::DriveView;
 use control::{Answer, ErrorKind};
-use drive::{Drive, Fault};
+use drive::{Drive, Fault, OpenErrorKind};
 use models::Model;
 use units::{ArrayIndex, Size};
 use uuid::Uuid;
@@ -396,7 +396,19 @@ pub(crate) fn survives_without(state: &engine::ArrayState, member: units::Member
 
 /// Opens what a spec names; `name` is for the error.
 pub(crate) fn open_spec(name: &str, spec: &DriveSpec) -> Answer<Arc<Drive>> {
-    Drive::open(&spec_of(name, spec)?).map_err(|open| of_open(name, &open))
+    Drive::open(&spec_of(name, spec)?).map_err(|open| {
+        let told = of_open(name, &open);
+        match (open.kind, spec) {
+            (OpenErrorKind::NotFound, DriveSpec::File { create: true, .. }) => {
+                told.next("make the folder first, or give another path")
+            }
+            (OpenErrorKind::NotFound, DriveSpec::File { .. }) => told.next(
+                "give the path where it is; a new one is made with \
+                 `,size=SIZE,create` behind the path",
+            ),
+            _ => told,
+        }
+    })
 }
 
 /// The same drive, as the data path names it; `Invalid` when there is no drive model of the name

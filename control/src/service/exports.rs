@@ -9,14 +9,13 @@ use units::limits::{EXPORT_QUEUES_MAX, QUEUE_SIZE_MAX};
 use super::held::way_out;
 use super::{Control, invalid};
 use crate::body::ExportCreateBody;
+use crate::claim::SOCKET_PATH_BYTES_MAX;
 use crate::name::{self, Create};
 use crate::request::{ExportCreate, ExportSocket, ExportWishes, QueueMove};
 use crate::view::{ExportState, ExportView, VolumeView};
 use crate::wanted::{Change, WantedExport};
 use crate::{Answer, EngineError, ErrorKind};
 
-/// What `sun_path` holds besides its final zero (unix(7)).
-const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// What GET_ID holds (virtio 1.2, 5.2.6).
 const SERIAL_BYTES_MAX: usize = 20;
 const MODE_DEFAULT: u32 = 0o660;

@@ -62,7 +62,8 @@ impl Host {
         let (processor, kernel) = tree.names_of_host();
         Host {
             processor,
-            cpus: std::thread::available_parallelism().map_or(0, usize::from),
+            // Not those of this thread: it may be pinned.
+            cpus: tree.cpus_of_host(),
             kernel,
         }
     }
@@ -96,7 +97,7 @@ impl Report {
     }
 
     /// Adds to what was taken for granted, once.
-    pub(super) fn note(&mut self, text: String) {
+    pub(crate) fn note(&mut self, text: String) {
         if !self.assumptions.contains(&text) {
             self.assumptions.push(text);
         }

@@ -150,6 +150,8 @@ struct Found {
     behind: Behind,
     /// Names of the arrays.
     arrays: Vec<String>,
+    /// What the volumes are limited to.
+    limits: Vec<String>,
 }
 
 impl Bench {
@@ -176,7 +178,10 @@ impl Bench {
             failed: None,
             session,
         };
-        let report = bench::run(&wishes, found.behind, &mut watch)?;
+        let mut report = bench::run(&wishes, found.behind, &mut watch)?;
+        for limit in found.limits {
+            report.note(limit);
+        }
         tell(session, &[report], html)
     }
 
@@ -242,6 +247,7 @@ impl Bench {
                 what: vec![format!("the device behind {}", socket.display())],
                 behind: Behind::default(),
                 arrays: Vec::new(),
+                limits: Vec::new(),
             });
         }
         let mut found = Found {
@@ -249,6 +255,7 @@ impl Bench {
             what: Vec::new(),
             behind: Behind::default(),
             arrays: Vec::new(),
+            limits: Vec::new(),
         };
         for key in &self.exports {
             found.add(session, key)?;
@@ -301,6 +308,14 @@ impl Found {
             volume.name,
             output::size(volume.size_bytes)
         ));
+        if !volume.limit.is_none() {
+            self.limits.push(format!(
+                "volume {0} is limited to {1}, and so is what is measured: `garboard volume limit \
+                 {0}` takes the limits off",
+                volume.name,
+                super::volume::limits(&volume.limit)
+            ));
+        }
         self.sockets.push(export.socket);
         if !self.arrays.contains(&volume.array) {
             self.arrays.push(volume.array.clone());

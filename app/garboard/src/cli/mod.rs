@@ -14,6 +14,7 @@ mod job;
 mod pool;
 mod serve;
 mod status;
+mod time;
 mod vm;
 mod volume;
 
@@ -164,6 +165,11 @@ fn size(text: &str) -> Result<Size, String> {
     text.parse::<Size>().map_err(|error| error.to_string())
 }
 
+/// Bytes per second, as they are shown: with or without `/s`.
+fn rate(text: &str) -> Result<Size, String> {
+    size(text.strip_suffix("/s").unwrap_or(text))
+}
+
 /// A drive spec; relative paths are of the caller's folder, the engine runs elsewhere.
 fn spec(text: &str) -> Result<DriveSpec, String> {
     let absolute = |path: &str| {
@@ -196,6 +202,13 @@ mod tests {
     fn the_command_line_is_well_formed() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_rate_is_taken_as_it_is_shown() {
+        assert_eq!(rate("10MiB/s"), Ok(Size(10 << 20)));
+        assert_eq!(rate("10MiB"), Ok(Size(10 << 20)));
+        assert!(rate("/s").is_err() && rate("10MiB/s/s").is_err());
     }
 
     #[test]

@@ -70,10 +70,11 @@ pub(super) enum Volume {
         #[arg(long, value_name = "N")]
         iops: Option<u64>,
         /// Bytes read and written per second
-        #[arg(long, value_name = "SIZE", value_parser = super::size)]
+        #[arg(long, value_name = "SIZE", value_parser = super::rate)]
         bandwidth: Option<Size>,
-        /// Milliseconds of unused limit that are kept and may be spent at once; 100 if left out
-        #[arg(long, value_name = "MILLISECONDS")]
+        /// How much unused limit is kept and may be spent at once: 500ms, 2s; a number alone is
+        /// milliseconds; 100 if left out
+        #[arg(long, value_name = "TIME", value_parser = super::time::millis)]
         burst: Option<u64>,
     },
 }
@@ -166,7 +167,8 @@ fn path(key: &str) -> String {
     format!("/v1/volumes/{key}")
 }
 
-fn limits(limit: &VolumeLimit) -> String {
+/// The limits in a sentence.
+pub(super) fn limits(limit: &VolumeLimit) -> String {
     if limit.is_none() {
         return "no limit".into();
     }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use control::claim::SOCKET_PATH_BYTES_MAX;
 use control::settings::CoreList;
 use control::view::StatusView;
 use control::{Answer, EngineError, ErrorKind};
@@ -20,9 +21,6 @@ use crate::client::Client;
 const LOOK: Duration = Duration::from_millis(20);
 /// How long the engine may take to mark everything clean.
 const STOP_MAX: Duration = Duration::from_secs(60);
-
-/// Longest path of a UNIX socket, and the longest name that is put behind the folder's.
-const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// With less room than this, what failed there failed for lack of it.
 const ROOM_MIN: Size = Size(4 << 20);
@@ -42,8 +40,9 @@ impl Folder {
         let name = format!("garboard-demo-{}", std::process::id());
         let refusal = |kind, why: String| {
             let object = format!("folder {}", parent.join(&name).display());
-            EngineError::new(kind, object, why)
-                .next(format!("set TMPDIR to a folder with {room} of room"))
+            EngineError::new(kind, object, why).next(format!(
+                "set TMPDIR to a folder of yours with {room} of room"
+            ))
         };
         let wrong = |why| refusal(ErrorKind::Invalid, why);
         let path = std::path::absolute(parent.join(&name)).map_err(|e| wrong(e.to_string()))?;

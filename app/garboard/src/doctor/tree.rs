@@ -37,6 +37,16 @@ impl Tree {
         (processor, release.map(|release| format!("Linux {release}")))
     }
 
+    /// How many CPUs it has.
+    pub(crate) fn cpus_of_host(&self) -> usize {
+        let info = self.text("/proc/cpuinfo").unwrap_or_default();
+        let begins = |line: &&str| {
+            line.split_once(':')
+                .is_some_and(|(key, _)| key.trim() == "processor")
+        };
+        info.lines().filter(begins).count()
+    }
+
     pub(super) fn at(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }

@@ -33,6 +33,22 @@ pub(super) const FOREIGN: [(&str, u64, &[u8]); 6] = [
 ];
 
 #[test]
+fn a_file_that_is_not_there_comes_with_the_way_to_make_one() {
+    let bench = Bench::new();
+    let refused = |spec| bench.add("d", spec).expect_err("not there");
+    let nowhere = bench.path("nowhere");
+    assert!(refused(file_at(&nowhere)).next.contains("size=SIZE,create"));
+    let in_no_folder = DriveSpec::File {
+        path: bench.path("no/folder"),
+        size_bytes: Some(MIB),
+        create: true,
+    };
+    assert!(refused(in_no_folder).next.contains("make the folder"));
+    let block = DriveSpec::Block { path: nowhere };
+    assert!(!refused(block).next.contains("create"));
+}
+
+#[test]
 fn paths_that_are_no_drive_are_refused() {
     let bench = Bench::new();
     let folder = bench.path("folder");

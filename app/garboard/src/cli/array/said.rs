@@ -166,17 +166,18 @@ pub(crate) struct Modify {
     #[arg(long, value_enum)]
     pub(super) write_hole: Option<Hole>,
     /// A rebuild gets at least so many bytes per second of one member
-    #[arg(long, value_name = "SIZE", value_parser = cli::size)]
+    #[arg(long, value_name = "SIZE", value_parser = cli::rate)]
     pub(super) rebuild_floor: Option<Size>,
-    /// Background work makes room when guests see more than this
-    #[arg(long, value_name = "MICROSECONDS")]
+    /// Background work makes room when guests see more than this: 800us, 5ms; a number alone is
+    /// microseconds
+    #[arg(long, value_name = "TIME", value_parser = cli::time::micros)]
     pub(super) latency_target: Option<u64>,
-    /// How long requests wait for members that the array cannot do without; whole seconds, 0: not
-    /// at all
-    #[arg(long, value_name = "MILLISECONDS")]
+    /// How long requests wait for members that the array cannot do without: 30s, 2m; a number alone
+    /// is milliseconds; whole seconds, 0: not at all
+    #[arg(long, value_name = "TIME", value_parser = cli::time::millis)]
     pub(super) hold_timeout: Option<u64>,
     /// A scrub takes at most so many user bytes per second; 0: as the background goes
-    #[arg(long, value_name = "SIZE", value_parser = cli::size)]
+    #[arg(long, value_name = "SIZE", value_parser = cli::rate)]
     pub(super) scrub_rate: Option<Size>,
     /// A scrub begins by itself so long after the last: 14d, 12h, 30m, 90s, or off
     #[arg(long, value_name = "TIME", value_parser = seconds)]

@@ -130,13 +130,23 @@ impl Drives {
                 open_to_write(&name, &spec)?
             } else {
                 let opened = Drive::open_to_look(&spec);
-                opened.map_err(|error| invalid(&name, &error.to_string()))?
+                opened.map_err(|error| unopened(ErrorKind::Invalid, &name, &error))?
             };
             touched.push(format!("{name}, {}", output::size(drive.info().size_bytes)));
             raw.drives.push((name, drive));
         }
         Ok((raw, touched))
     }
+}
+
+/// What is wrong with a drive that cannot be opened, whose text begins with its place.
+fn unopened(kind: ErrorKind, name: &str, error: &drive::OpenError) -> EngineError {
+    let text = error.to_string();
+    let text = text.strip_prefix("drive ").unwrap_or(&text);
+    let own = format!("{name}: ");
+    let text = text.strip_prefix(&own).unwrap_or(text);
+    EngineError::new(kind, format!("drive {name}"), text)
+        .next("`garboard bench --help` says what --drive takes")
 }
 
 fn invalid(name: &str, message: &str) -> EngineError {
@@ -169,7 +179,7 @@ fn named(session: &Session<'_, '_>, text: &str) -> Answer<(String, DriveSpec)> {
 /// Opens a drive to overwrite it: nobody may have it, and nothing known may be on it.
 fn open_to_write(name: &str, spec: &drive::DriveSpec) -> Answer<Arc<Drive>> {
     let drive = Drive::open(spec).map_err(|error| {
-        EngineError::new(ErrorKind::Busy, format!("drive {name}"), error.to_string())
+        unopened(ErrorKind::Busy, name, &error)
             .next("only drives that nobody uses are written; without --write it is read only")
     })?;
     let found = drive.signature();
