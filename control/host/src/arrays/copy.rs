@@ -49,6 +49,14 @@ pub(crate) struct CopyEntry {
     hand: Arc<Hand>,
 }
 
+#[cfg(test)]
+impl CopyEntry {
+    /// Whether nothing more is read or written for it.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.hand.outcome().is_some()
+    }
+}
+
 /// What the thread and the rest tell each other.
 #[derive(Debug, Default)]
 struct Hand {
