@@ -11,6 +11,7 @@ mod error;
 mod exports;
 mod found;
 mod jobs;
+mod logs;
 mod losses;
 mod metrics;
 mod records;

@@ -3,20 +3,20 @@
 
 use std::io;
 
+use array::RegionMap;
 use array::assembly::{Found, areas_to_erase};
 use array::format::{
-    Area, ArrayConfig, DriveIdentity, FormatError, LOG_HEADER_BYTES, Layout, MEMBER_BYTES_MIN,
-    REGION_BLOCK_BYTES, RegionBlock, SUPERBLOCK_BYTES, Superblock,
+    Area, ArrayConfig, DriveIdentity, FormatError, Layout, MEMBER_BYTES_MIN, REGION_BLOCK_BYTES,
+    RegionBlock, SUPERBLOCK_BYTES, Superblock,
 };
-use array::{RegionMap, Replay};
 use drive::Drive;
-use units::{DriveIndex, MemberIndex, bytes_u64, bytes_usize};
+use units::{DriveIndex, MemberIndex, bytes_usize};
 
 /// Bytes that are erased at once.
 const ERASE_BYTES: u64 = 1 << 20;
 /// After so many blocks of a map, or slots of a log, that cannot be read the rest is not looked at:
 /// a drive that tries for seconds to read each should not keep an array for hours.
-const MISSED_MAX: usize = 16;
+pub(crate) const MISSED_MAX: usize = 16;
 
 /// Everything that is on a drive of an array. A copy that the drive cannot read is told as such,
 /// as long as another one can be read.
@@ -149,60 +149,6 @@ pub(crate) fn read_regions(
         }
     }
     read
-}
-
-/// Takes what the log of a member holds. Slots that it cannot read are missed: how many; after many
-/// of them the rest is not looked at.
-pub(crate) fn read_log(
-    drive: &Drive,
-    superblock: &Superblock,
-    member: MemberIndex,
-    replay: &mut Replay,
-) -> io::Result<usize> {
-    let space = superblock.log();
-    let mut missed = 0;
-    let mut last = None;
-    for slot in 0..space.slots() {
-        if let Err(source) = read_slot(drive, space.slot(slot), member, replay) {
-            last = Some(source);
-            replay.miss(member);
-            missed += 1;
-            if missed > MISSED_MAX {
-                break;
-            }
-        }
-    }
-    match last {
-        Some(source) if is_gone(drive, superblock) => Err(source),
-        _ => Ok(missed),
-    }
-}
-
-/// Whether nothing can be read where a superblock was.
-fn is_gone(drive: &Drive, superblock: &Superblock) -> bool {
-    let offsets = Superblock::offsets(superblock.layout.member_bytes);
-    let mut bytes = [0; SUPERBLOCK_BYTES];
-    let mut reads = |&offset: &u64| drive.read(offset, &mut bytes).is_ok();
-    !offsets.iter().any(&mut reads)
-}
-
-fn read_slot(
-    drive: &Drive,
-    offset: u64,
-    member: MemberIndex,
-    replay: &mut Replay,
-) -> io::Result<()> {
-    let mut header = [0; LOG_HEADER_BYTES];
-    drive.read(offset, &mut header)?;
-    let Some(bytes) = replay.payload_bytes(member, &header) else {
-        return Ok(());
-    };
-    let mut payload = vec![0; bytes];
-    if bytes > 0 {
-        drive.read(offset + bytes_u64(LOG_HEADER_BYTES), &mut payload)?;
-    }
-    replay.take(member, &header, &payload);
-    Ok(())
 }
 
 /// Makes a drive a member: clears both config areas and the region map, then writes the

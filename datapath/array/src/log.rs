@@ -135,8 +135,18 @@ impl Replay {
         let piece = self.judge(member, header)?;
         let newest = self.newest.entry(piece.writer).or_default();
         *newest = piece.sequence.max(*newest);
+        Some(self.bytes_of(&piece))
+    }
+
+    /// As [`Replay::payload_bytes`], without taking notice of the slot.
+    #[must_use]
+    pub fn holds(&self, member: MemberIndex, header: &[u8]) -> Option<usize> {
+        Some(self.bytes_of(&self.judge(member, header)?))
+    }
+
+    fn bytes_of(&self, piece: &LogPiece) -> usize {
         let bytes = u64::from(piece.lanes()) << self.geometry.block_size().shift();
-        Some(if piece.zeroes { 0 } else { bytes_usize(bytes) })
+        if piece.zeroes { 0 } else { bytes_usize(bytes) }
     }
 
     fn judge(&self, member: MemberIndex, header: &[u8]) -> Option<LogPiece> {

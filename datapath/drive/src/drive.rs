@@ -142,11 +142,7 @@ impl Drive {
             return Ok(());
         }
         self.with_faults(&access, || match &self.backing {
-            Backing::Kernel(file) => {
-                let room = open::read_all(file, offset, target.len())?;
-                room.segment(0, target.len()).copy_to_slice(target);
-                Ok(())
-            }
+            Backing::Kernel(file) => open::read_all(file, offset, target),
             Backing::Memory(mapping) => {
                 let at = units::bytes_usize(offset);
                 mapping.segment(at, target.len()).copy_to_slice(target);

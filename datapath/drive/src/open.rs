@@ -3,6 +3,7 @@
 //! The lock is part of the open file, and every request in the kernel holds that file: so a drive
 //! stays locked after a killed engine until the last of its old writes has landed.
 
+use std::cell::RefCell;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -387,12 +388,24 @@ fn block_info(path: &Path, file: &File, folder: &Path) -> Result<DriveInfo, Open
     })
 }
 
-/// Reads `length` bytes, blocking, into fresh memory that direct I/O accepts.
-pub(crate) fn read_all(file: &File, offset: u64, length: usize) -> io::Result<Mapping> {
-    let room = Mapping::new(length)?;
+/// Rooms for reads of at most so many bytes are kept: a start makes many small ones.
+const KEPT_BYTES: usize = 128 << 10;
+
+thread_local! {
+    /// Memory that direct I/O accepts.
+    static ROOM: RefCell<Option<Mapping>> = const { RefCell::new(None) };
+}
+
+/// Reads all of `target`, blocking, through memory that direct I/O accepts.
+pub(crate) fn read_all(file: &File, offset: u64, target: &mut [u8]) -> io::Result<()> {
+    let kept = ROOM.with(RefCell::take);
+    let room = match kept.filter(|room| room.len() >= target.len()) {
+        Some(room) => room,
+        None => Mapping::new(target.len())?,
+    };
     let mut done = 0;
-    while done < length {
-        let part = room.segment(done, length - done);
+    while done < target.len() {
+        let part = room.segment(done, target.len() - done);
         match ioctl::read_at(file, part, offset + units::bytes_u64(done)) {
             Ok(0) => return Err(io::Error::from_raw_os_error(libc::EIO)),
             Ok(bytes) => done += bytes,
@@ -400,7 +413,11 @@ pub(crate) fn read_all(file: &File, offset: u64, length: usize) -> io::Result<Ma
             Err(error) => return Err(error),
         }
     }
-    Ok(room)
+    room.segment(0, target.len()).copy_to_slice(target);
+    if room.len() <= KEPT_BYTES {
+        ROOM.set(Some(room));
+    }
+    Ok(())
 }
 
 /// Writes all of `room`, blocking.

@@ -12,7 +12,7 @@ use units::MemberIndex;
 
 use crate::error::{error, of_io};
 use crate::losses::redo_part;
-use crate::{Host, records};
+use crate::{Host, logs, records};
 
 /// Refuses to do without what cannot be read of the log where that may lose something. By force
 /// that is done: gives what is to be said of it.
@@ -90,10 +90,12 @@ impl Host {
             of_io(format!("{object}, drive {name}"), what, &source)
                 .next("take that drive out, or see what it needs, and start the array again")
         };
-        for (position, drive) in drives.iter().enumerate() {
+        let logs = logs::read_all(&drives, superblock, &replay);
+        for (position, (drive, log)) in drives.iter().zip(logs).enumerate() {
             if let Some((name, drive)) = drive {
                 let member = MemberIndex::from_at(position);
-                let slots = records::read_log(drive, superblock, member, &mut replay)
+                let slots = log
+                    .take(drive, superblock, member, &mut replay)
                     .map_err(|source| io(name, "reading its log", source))?;
                 if slots > 0 {
                     tracing::warn!(

@@ -19,6 +19,7 @@ mod hanging;
 mod holding;
 mod late;
 mod limits;
+mod logs;
 mod losses;
 mod modes;
 mod numbers;
