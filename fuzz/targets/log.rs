@@ -14,7 +14,7 @@ const DATA_BYTES: u64 = 4 << 20;
 
 /// A RAID 6 of four members.
 static ARRAY: LazyLock<(Superblock, ArrayConfig)> = LazyLock::new(|| {
-    let layout = sim::disks::layout(MEMBERS, DATA_BYTES, 1 << 20);
+    let layout = sim::disks::layout(BlockSize::B512, MEMBERS, DATA_BYTES, 1 << 20);
     let geometry = Geometry::new(GeometryParameters {
         level: Level::L6,
         members: MEMBERS,
@@ -85,7 +85,7 @@ fuzz_target!(|data: &[u8]| {
             } else {
                 vec![0; length]
             };
-            replay.take(member, &header, &payload);
+            replay.take(member, &header, payload);
         }
     }
     for part in replay.redo() {

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use array::Replay;
@@ -13,12 +13,16 @@ use units::{MemberIndex, bytes_u64};
 
 use crate::records::MISSED_MAX;
 
-/// Threads that read, and how many of them read one drive, at most.
+/// Threads that read, unless there are more members; and how many of them read one drive, at most.
 const READERS_MAX: usize = 128;
 const READERS_OF_ONE_MAX: usize = 8;
 
+/// Bytes of a header that are kept: it says nothing behind them.
+const KEPT_BYTES: usize = 512;
+
 /// A slot whose header counts, or one that cannot be read.
 struct Slot {
+    /// Empty when it is the header that cannot be read.
     header: Vec<u8>,
     payload: io::Result<Vec<u8>>,
 }
@@ -27,6 +31,8 @@ struct Slot {
 #[derive(Default)]
 pub(crate) struct MemberLog {
     slots: Vec<Slot>,
+    /// Nothing could be read of the drive when one of them could not.
+    is_gone: bool,
 }
 
 /// What several threads read of one log.
@@ -36,22 +42,28 @@ struct Source<'a> {
     superblock: &'a Superblock,
     replay: &'a Replay,
     readers: usize,
+    /// The next slot to be read.
+    next: AtomicU32,
     /// Slots that could not be read. After many of them the rest is not looked at.
     missed: AtomicUsize,
+    is_gone: AtomicBool,
 }
 
 impl Source<'_> {
-    /// Every so many-th slot from the `first` on.
-    fn read_part(&self, first: usize) -> Vec<Slot> {
+    /// Slots that no other thread reads.
+    fn read_part(&self) -> Vec<Slot> {
         let space = self.superblock.log();
         let mut found = Vec::new();
-        for slot in (0..space.slots()).skip(first).step_by(self.readers) {
-            if self.missed.load(Ordering::Relaxed) > MISSED_MAX {
+        while self.missed.load(Ordering::Relaxed) <= MISSED_MAX {
+            let slot = self.next.fetch_add(1, Ordering::Relaxed);
+            if slot >= space.slots() {
                 break;
             }
             if let Some(slot) = self.read_slot(space.slot(slot)) {
                 if slot.payload.is_err() {
                     self.missed.fetch_add(1, Ordering::Relaxed);
+                    let is_gone = is_gone(self.drive, self.superblock);
+                    self.is_gone.fetch_or(is_gone, Ordering::Relaxed);
                 }
                 found.push(slot);
             }
@@ -74,18 +86,20 @@ impl Source<'_> {
             let offset = offset + bytes_u64(LOG_HEADER_BYTES);
             self.drive.read(offset, &mut payload)
         };
+        header.truncate(KEPT_BYTES);
+        header.shrink_to_fit();
         Some(Slot {
             header,
             payload: read.map(|()| payload),
         })
     }
 
-    /// All slots, by the thread of each reader; without threads where there are none to be had.
+    /// All slots, by the threads of its readers; without threads where there are none to be had.
     fn read<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) -> Vec<Reader<'scope>> {
-        let start = |first: usize| {
+        let start = |_| {
             let reader = Builder::new().name("log-reader".into());
-            let read = reader.spawn_scoped(scope, move || self.read_part(first));
-            read.map_or_else(|_| Reader::Done(self.read_part(first)), Reader::Runs)
+            let read = reader.spawn_scoped(scope, || self.read_part());
+            read.map_or_else(|_| Reader::Done(self.read_part()), Reader::Runs)
         };
         (0..self.readers).map(start).collect()
     }
@@ -102,7 +116,8 @@ pub(crate) fn read_all(
     superblock: &Superblock,
     replay: &Replay,
 ) -> Vec<MemberLog> {
-    let readers = (READERS_MAX / drives.len().max(1)).clamp(1, READERS_OF_ONE_MAX);
+    let here = drives.iter().flatten().count().max(1);
+    let readers = (READERS_MAX / here).clamp(1, READERS_OF_ONE_MAX);
     let mut sources = Vec::with_capacity(drives.len());
     for (position, drive) in drives.iter().enumerate() {
         sources.push(drive.as_ref().map(|(_, drive)| Source {
@@ -111,7 +126,9 @@ pub(crate) fn read_all(
             superblock,
             replay,
             readers,
+            next: AtomicU32::new(0),
             missed: AtomicUsize::new(0),
+            is_gone: AtomicBool::new(false),
         }));
     }
     std::thread::scope(|scope| {
@@ -123,10 +140,13 @@ pub(crate) fn read_all(
             Reader::Runs(thread) => thread.join().expect("a reader does not panic"),
             Reader::Done(slots) => slots,
         };
-        let log = |readers: Vec<Reader<'_>>| MemberLog {
+        let log = |(readers, source): (Vec<Reader<'_>>, &Option<Source<'_>>)| MemberLog {
             slots: readers.into_iter().flat_map(join).collect(),
+            is_gone: source
+                .as_ref()
+                .is_some_and(|source| source.is_gone.load(Ordering::Relaxed)),
         };
-        readers.into_iter().map(log).collect()
+        readers.into_iter().zip(&sources).map(log).collect()
     })
 }
 
@@ -141,19 +161,13 @@ impl MemberLog {
     ///
     /// # Errors
     /// The drive does not answer at all.
-    pub(crate) fn take(
-        self,
-        drive: &Drive,
-        superblock: &Superblock,
-        member: MemberIndex,
-        replay: &mut Replay,
-    ) -> io::Result<usize> {
+    pub(crate) fn take(self, member: MemberIndex, replay: &mut Replay) -> io::Result<usize> {
         let mut missed = 0;
         let mut last = None;
         for Slot { header, payload } in self.slots {
             let counts = !header.is_empty() && replay.payload_bytes(member, &header).is_some();
             match payload {
-                Ok(payload) if counts => replay.take(member, &header, &payload),
+                Ok(payload) if counts => replay.take(member, &header, payload),
                 Ok(_) => {}
                 Err(source) => {
                     last = Some(source);
@@ -163,7 +177,7 @@ impl MemberLog {
             }
         }
         match last {
-            Some(source) if is_gone(drive, superblock) => Err(source),
+            Some(source) if self.is_gone => Err(source),
             _ => Ok(missed),
         }
     }

@@ -170,17 +170,17 @@ impl Replay {
     }
 
     /// Takes a slot of a member that is in sync or rebuilding.
-    pub fn take(&mut self, member: MemberIndex, header: &[u8], payload: &[u8]) {
+    pub fn take(&mut self, member: MemberIndex, header: &[u8], payload: Vec<u8>) {
         let Some(piece) = self.judge(member, header) else {
             return;
         };
-        if LogPiece::checksum([payload].into_iter()) != piece.payload_checksum {
+        if LogPiece::checksum([&payload[..]].into_iter()) != piece.payload_checksum {
             // Torn: the write that it belongs to was not begun.
             return;
         }
         let key = (piece.life, piece.sequence, piece.writer);
         let pieces = self.writes.entry(key).or_default();
-        pieces.insert(piece.role, (piece, payload.to_vec()));
+        pieces.insert(piece.role, (piece, payload));
     }
 
     /// A slot of a member cannot be read.

@@ -273,7 +273,7 @@ pub fn replay(
             let header = drive.get(offset, bytes_u64(LOG_HEADER_BYTES));
             if let Some(bytes) = replay.payload_bytes(member, &header) {
                 let payload = drive.get(offset + bytes_u64(LOG_HEADER_BYTES), bytes_u64(bytes));
-                replay.take(member, &header, &payload);
+                replay.take(member, &header, payload);
             }
         }
     }

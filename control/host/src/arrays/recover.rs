@@ -92,10 +92,10 @@ impl Host {
         };
         let logs = logs::read_all(&drives, superblock, &replay);
         for (position, (drive, log)) in drives.iter().zip(logs).enumerate() {
-            if let Some((name, drive)) = drive {
+            if let Some((name, _)) = drive {
                 let member = MemberIndex::from_at(position);
                 let slots = log
-                    .take(drive, superblock, member, &mut replay)
+                    .take(member, &mut replay)
                     .map_err(|source| io(name, "reading its log", source))?;
                 if slots > 0 {
                     tracing::warn!(

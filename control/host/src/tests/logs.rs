@@ -50,9 +50,9 @@ fn every_slot_that_holds_something_is_read() {
     let logs = logs::read_all(&named, &superblock, &replay);
     let read: Vec<usize> = logs.iter().map(logs::MemberLog::slots).collect();
     assert_eq!(read, expected);
-    for ((position, drive), log) in drives.iter().enumerate().zip(logs) {
+    for (position, log) in logs.into_iter().enumerate() {
         let member = MemberIndex::from_at(position);
-        let missed = log.take(drive, &superblock, member, &mut replay);
+        let missed = log.take(member, &mut replay);
         assert_eq!(missed.expect("a file"), 0);
     }
     let parts = replay.redo();
@@ -64,4 +64,24 @@ fn every_slot_that_holds_something_is_read() {
         parts.len()
     );
     assert!(parts.iter().all(|part| !part.bytes.is_empty()));
+
+    // One that is pulled meanwhile is no member whose log cannot be read.
+    drives[1].inject(drive::Fault::Pulled);
+    let mut replay = Replay::new(&config, &superblock, &regions, |_| true);
+    let mut logs = logs::read_all(&named, &superblock, &replay);
+    let pulled = logs.pop().expect("two");
+    drives[1].clear_faults();
+    assert!(pulled.take(MemberIndex(1), &mut replay).is_err());
+    drives[0].inject(drive::Fault::Media {
+        offset: superblock.layout.log.offset,
+        length: superblock.layout.log.length,
+    });
+    let mut replay = Replay::new(&config, &superblock, &regions, |_| true);
+    let mut logs = logs::read_all(&named, &superblock, &replay);
+    let other = logs.pop().expect("two").take(MemberIndex(1), &mut replay);
+    assert_eq!(other.expect("it is back"), 0);
+    let missed = logs.remove(0).take(MemberIndex(0), &mut replay);
+    let slots = usize::try_from(space.slots()).expect("few");
+    assert_eq!(missed.expect("it is there"), slots);
+    assert_eq!(replay.doubtful(), [MemberIndex(0)]);
 }

@@ -55,7 +55,7 @@ fn take(replay: &mut Replay, piece: LogPiece, content: u8) {
     let (member, header, payload) = encoded(piece, content);
     if let Some(bytes) = replay.payload_bytes(member, &header) {
         assert_eq!(bytes, payload.len());
-        replay.take(member, &header, &payload);
+        replay.take(member, &header, payload);
     }
 }
 
@@ -144,7 +144,7 @@ fn a_write_is_done_again_when_all_its_pieces_are_there_and_not_otherwise() {
     take(&mut torn, piece(3, 0, (5, 1)), 0xA0);
     let (member, header, mut payload) = encoded(piece(3, 4, (5, 1)), 0xA4);
     payload[4095] ^= 1;
-    torn.take(member, &header, &payload);
+    torn.take(member, &header, payload);
     assert_eq!(torn.redo(), []);
 }
 
