@@ -53,7 +53,7 @@ guest_says one SAY-LOAD 240
 inside=/proc/$ENGINE/root$WORK/drives
 dd if=/dev/zero of="$inside/filler" bs=64k status=none 2>/dev/null && fail "there is room without end"
 wait_state holding 30
-array '[m["cause"] for m in d["hold"]["members"]]' | grep -q 'no space left' || fail "the cause is not told"
+array '[m["cause"] for m in d["hold"]["members"]]' | grep -q 'is full: make room' || fail "the cause is not told"
 sleep "$HELD"
 grep -q SAY-DONE "$WORK/one.log" && fail "the guest did not need the room"
 [ "$(array 'd["state"]')" = holding ] || fail "it does not wait"

@@ -391,8 +391,10 @@ impl Story<'_, '_> {
     fn finish(mut self, mut result: Answer<()>, keep: bool) -> Answer<()> {
         // Somebody wanted the end: by a signal, or by closing what it is told to.
         let closed = result.as_ref().is_err_and(output::is_closed);
-        let interrupted = closed || self.signals.came().is_some();
         let tally = self.tally();
+        // What a guest found wrong is told and kept, whatever else has come.
+        let is_wrong = tally.is_wrong;
+        let interrupted = !is_wrong && (closed || self.signals.came().is_some());
         self.load = None;
         let words = self.process.as_ref().map(Process::last_words);
         if let Some(process) = self.process.take() {
@@ -400,7 +402,7 @@ impl Story<'_, '_> {
             let _ = process.stop(&self.session.client);
         }
         let path = self.folder.path().display().to_string();
-        let full = result.is_err() && !interrupted && self.folder.is_full();
+        let full = result.is_err() && !interrupted && !is_wrong && self.folder.is_full();
         if full {
             // What failed says little beside that.
             result = Err(full_now(&path));

@@ -304,7 +304,11 @@ fn hold(state: &State, entry: &ArrayEntry, running: &engine::ArrayState) -> Opti
     let now = MonotonicClock.now();
     let member = |&(member, status): &(MemberIndex, Status)| {
         let drive = state.drive_of(entry.uuid, member);
-        let path = drive.and_then(|drive| drive.drive.info().path.as_deref());
+        let path = drive.and_then(|drive| {
+            let info = drive.drive.info();
+            let is_file = info.kind == DriveKind::File;
+            info.path.as_deref().filter(|_| is_file)
+        });
         HeldMember {
             member: member.0,
             drive: drive.map(|drive| drive.name.clone()),

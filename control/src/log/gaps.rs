@@ -86,8 +86,11 @@ impl Gap {
              event=\"log_lines_lost\" lines={lines}\n"
         );
         inner.write_all(text.as_bytes())?;
-        // Another thread that tells the same meanwhile does no harm.
-        self.lines.store(0, Ordering::Relaxed);
+        // More may be lost meanwhile, or another thread tells the same, which does no harm.
+        let left = |now: u64| Some(now.saturating_sub(lines));
+        let _ = self
+            .lines
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
         Ok(())
     }
 }

@@ -12,12 +12,17 @@ use super::file::Place;
 
 /// Whether writes fail; clones are the same switch.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Switch(Arc<AtomicBool>);
+pub(crate) struct Switch(Arc<AtomicBool>, Arc<AtomicBool>);
 
 impl Switch {
     /// From now on every write fails, as on a full file system.
     pub(crate) fn fail(&self) {
         self.0.store(true, Ordering::SeqCst);
+    }
+
+    /// What is written next is written, but not made durable.
+    pub(crate) fn fail_next_sync(&self) {
+        self.1.store(true, Ordering::SeqCst);
     }
 
     /// There is room again.
@@ -67,6 +72,9 @@ impl StorageBackend for Backend {
 
     fn sync_data(&self) -> io::Result<()> {
         self.switch.check()?;
+        if self.switch.1.swap(false, Ordering::SeqCst) {
+            return Err(io::Error::from(io::ErrorKind::StorageFull));
+        }
         self.inner.sync_data()
     }
 

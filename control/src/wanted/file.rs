@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use redb::{Database, DatabaseError};
@@ -37,10 +37,13 @@ impl Place {
             path: path.clone(),
             open: Box::new(move || Database::open(&path)),
         };
-        // An older engine that met a full file system at its first start left an empty one.
-        let there = fs::symlink_metadata(&place.path).is_ok_and(|found| found.len() > 0);
-        if !there {
-            place.make(directory)?;
+        match is_made(&place.path) {
+            Ok(true) => {}
+            Ok(false) => place.make(directory)?,
+            Err(error) => {
+                let text = format!("{}: {error}", place.path.display());
+                return Err(super::unreadable(&text));
+            }
         }
         Ok(place)
     }
@@ -91,6 +94,23 @@ impl Place {
             }
             super::unreadable(&format!("{}: {error}", self.path.display()))
         })
+    }
+}
+
+/// Whether there is a file that something was written to. An older engine that met a full file
+/// system at its first start left one that is empty, or long and empty.
+fn is_made(path: &Path) -> io::Result<bool> {
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    let mut bytes = vec![0; 1 << 16];
+    loop {
+        let count = file.read(&mut bytes)?;
+        if count == 0 || bytes[..count].iter().any(|byte| *byte != 0) {
+            return Ok(count > 0);
+        }
     }
 }
 

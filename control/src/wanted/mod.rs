@@ -165,14 +165,29 @@ impl Wanted {
             *database = Some(self.open_anew()?);
         }
         let opened = database.as_ref().expect("opened above");
+        let before = self.state();
         let written = write(opened, changes)
             .map_err(|error| unwritable(&self.place.path, error))
             .and_then(|()| self.remember(opened));
-        written.inspect_err(|_| {
-            // It is closed first: it is locked.
-            *database = None;
-            *database = self.open_anew().ok();
-        })
+        let Err(error) = written else {
+            return Ok(());
+        };
+        // It is closed first: it is locked.
+        *database = None;
+        match self.open_anew() {
+            Ok(opened) => *database = Some(opened),
+            Err(again) => {
+                tracing::warn!(event = "wanted_state_closed", error = %again,
+                    "it is opened again at the next change");
+                return Err(error);
+            }
+        }
+        // Only making it durable may have failed; opening it has done that now.
+        if self.state() == before {
+            Err(error)
+        } else {
+            Ok(())
+        }
     }
 
     fn open_anew(&self) -> Answer<Database> {

@@ -185,15 +185,42 @@ fn after_a_write_that_had_no_room_the_next_one_goes_well_once_there_is_some() {
 }
 
 #[test]
+fn what_is_refused_was_not_made_and_what_was_made_is_not_refused() {
+    let (wanted, switch) = failing::wanted();
+    wanted.apply(&[Change::Drive(drive("d0"))]).expect("room");
+    let before = wanted.state();
+    for _ in 0..5 {
+        switch.fail_next_sync();
+        let made = wanted.apply(&[Change::Drive(drive("d1"))]);
+        assert_eq!(made.is_ok(), wanted.state() != before);
+        wanted.apply(&[Change::NoDrive("d1".into())]).expect("room");
+        assert_eq!(wanted.state(), before);
+    }
+}
+
+#[test]
 fn a_file_that_was_half_made_is_made_again() {
+    // As a start left it that had no room, sooner or later.
+    for left in [0, 1 << 20] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join(FILE_NAME);
+        // As one leaves it that is killed.
+        std::fs::write(path.with_extension("new"), [0; 5000]).expect("written");
+        let file = std::fs::File::create(&path).expect("made");
+        file.set_len(left).expect("holes");
+        let wanted = Wanted::open(folder.path()).expect("begun");
+        wanted.apply(&[Change::Drive(drive("d0"))]).expect("kept");
+        drop(wanted);
+        let wanted = Wanted::open(folder.path()).expect("there");
+        assert_eq!(wanted.state().drives.len(), 1);
+    }
+}
+
+#[test]
+fn a_file_of_something_else_is_left_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join(FILE_NAME);
-    // As a start leaves it that is killed, and as one did that had no room.
-    std::fs::write(path.with_extension("new"), [0; 5000]).expect("written");
-    std::fs::write(&path, []).expect("written");
-    let wanted = Wanted::open(folder.path()).expect("begun");
-    wanted.apply(&[Change::Drive(drive("d0"))]).expect("kept");
-    drop(wanted);
-    let wanted = Wanted::open(folder.path()).expect("there");
-    assert_eq!(wanted.state().drives.len(), 1);
+    std::fs::write(&path, "something else").expect("written");
+    Wanted::open(folder.path()).expect_err("no state");
+    assert_eq!(std::fs::read(&path).expect("there"), b"something else");
 }

@@ -53,6 +53,8 @@ pub(super) struct Tally {
     pub(super) blocks_verified: u64,
     /// What went wrong first.
     pub(super) fault: Option<String>,
+    /// A block held something else than was written.
+    pub(super) is_wrong: bool,
 }
 
 #[derive(Debug, Default)]
@@ -208,6 +210,7 @@ impl Worker {
             self.busy[at(block)] = false;
         }
         let mut fault = None;
+        let mut is_wrong = false;
         if answered.status != 0 {
             fault = Some(format!(
                 "{:?} of {} blocks from {} ended with status {}",
@@ -220,6 +223,7 @@ impl Worker {
             for (block, found) in request.range().zip(blocks) {
                 let version = self.versions[at(block)];
                 let checked = self.content.check(block, version, found);
+                is_wrong |= checked.is_err();
                 fault = fault.or(checked.err());
             }
         }
@@ -230,6 +234,7 @@ impl Worker {
         if let Some(fault) = fault {
             tally.errors += 1;
             tally.fault.get_or_insert(fault);
+            tally.is_wrong |= is_wrong;
             return;
         }
         match request.kind {

@@ -34,8 +34,8 @@ impl Folder {
     /// `room` for what will be in it.
     pub(super) fn create(room: Size) -> Answer<Folder> {
         let parent = match std::env::var_os("TMPDIR") {
-            Some(parent) => PathBuf::from(parent),
-            None => PathBuf::from("."),
+            Some(parent) if !parent.is_empty() => PathBuf::from(parent),
+            Some(_) | None => PathBuf::from("."),
         };
         let name = format!("garboard-demo-{}", std::process::id());
         let refusal = |kind, why: String| {
@@ -46,7 +46,7 @@ impl Folder {
         };
         let wrong = |why| refusal(ErrorKind::Invalid, why);
         let path = std::path::absolute(parent.join(&name)).map_err(|e| wrong(e.to_string()))?;
-        if path.join("export.sock").as_os_str().len() > SOCKET_PATH_BYTES_MAX {
+        if path.join("export.sock.4194304.9").as_os_str().len() > SOCKET_PATH_BYTES_MAX {
             return Err(wrong("its name is too long for a socket in it".into()));
         }
         let free = free(&parent).map_err(|error| wrong(error.to_string()))?;
