@@ -19,4 +19,4 @@ pub use guest::{BadAddress, Mapping, Region, RegionTable};
 pub use pool::{Backing, Buffer, Pages, Pool};
 pub use segment::{Segment, SegmentList, prefetch};
 pub use slots::SegmentSlots;
-pub use words::Words;
+pub use words::{LastingCount, Words};

@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::map::{Map, memory_file, page_bytes};
 
@@ -51,6 +51,34 @@ impl Words {
     }
 }
 
+/// A number in the first word of a file, which only ever goes up. Whoever maps the same file counts
+/// along.
+#[derive(Debug)]
+pub struct LastingCount {
+    words: Words,
+}
+
+impl LastingCount {
+    /// # Errors
+    /// As [`Words::in_file`].
+    pub fn in_file(file: &File) -> io::Result<LastingCount> {
+        let words = Words::in_file(file, 0, 1)?;
+        Ok(LastingCount { words })
+    }
+
+    /// One more. Whoever sees what is stored from here on sees that, too.
+    pub fn add(&self) {
+        self.words.as_slice()[0].fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::Release);
+    }
+
+    /// How often something was added, and the number that was there first.
+    #[must_use]
+    pub fn value(&self) -> u64 {
+        self.words.as_slice()[0].load(Ordering::SeqCst)
+    }
+}
+
 /// A file in memory without a name: it lives as long as somebody has it open. All zero, of `length`
 /// bytes.
 ///
@@ -84,6 +112,16 @@ mod tests {
             again.as_slice()[4].load(Ordering::Acquire),
             0x0102_0304_0506_0708
         );
+    }
+
+    #[test]
+    fn a_count_is_one_for_all_who_map_its_file() {
+        let file = unnamed_file(page_bytes()).expect("memory");
+        file.write_all_at(&7_u64.to_ne_bytes(), 0).expect("room");
+        let [one, two] = [(), ()].map(|()| LastingCount::in_file(&file).expect("mapped"));
+        one.add();
+        two.add();
+        assert_eq!([one.value(), two.value()], [9, 9]);
     }
 
     #[test]

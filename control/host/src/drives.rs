@@ -35,6 +35,9 @@ impl Host {
         spec: &DriveSpec,
         opened: Arc<Drive>,
     ) -> Answer<()> {
+        if let Some(count) = &self.failed_flushes {
+            opened.count_failed_flushes(Arc::clone(count));
+        }
         let index = self.state().free_drive_index();
         let index = index.ok_or_else(|| {
             error(

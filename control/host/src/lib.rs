@@ -41,6 +41,7 @@ use control::view::{
 };
 use control::{Answer, ErrorKind};
 use engine::{Engine, EngineSettings};
+use memory::LastingCount;
 use reactor::Polling;
 use units::{ArrayIndex, Clock, Instant, MonotonicClock};
 use uuid::Uuid;
@@ -57,6 +58,8 @@ pub struct Host {
     memory_bytes: u64,
     /// Where the next engine finds what this one has begun.
     lasting: Option<Lasting>,
+    /// Flushes that failed, as engines of this user count them.
+    failed_flushes: Option<Arc<LastingCount>>,
     begun: Instant,
     state: Mutex<State>,
     session_events: Sender<(u64, SessionEvent)>,
@@ -148,6 +151,7 @@ impl Host {
             cores,
             poll: settings.poll,
             memory_bytes: settings.memory_bytes.unwrap_or(0),
+            failed_flushes: tuning.lasting.as_ref().and_then(Lasting::failed_flushes),
             lasting: tuning.lasting,
             begun: MonotonicClock.now(),
             state: Mutex::default(),

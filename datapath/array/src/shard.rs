@@ -401,6 +401,7 @@ impl Shard {
         self.hear(&done);
         if let IoOwner::Abandoned { grave } = done.owner {
             self.abandoned_done(grave);
+            self.late_flush_answered(slot, done, status, io);
         } else if let IoOwner::GivenUp { bounce } = done.owner {
             self.given_up_done(bounce, (done, status));
         } else if status.is_ok() && self.is_overtaken(&done) {
@@ -422,9 +423,10 @@ impl Shard {
     #[inline(always)]
     fn hand_on(&mut self, done: &DriveIo, status: Status, io: &mut impl Io) {
         match done.owner {
-            IoOwner::Nobody | IoOwner::Abandoned { .. } | IoOwner::GivenUp { .. } => {
+            IoOwner::Nobody | IoOwner::GivenUp { .. } => {
                 unreachable!("a completion that nobody waits for")
             }
+            IoOwner::Abandoned { .. } => self.late_flush_done(*done, status),
             IoOwner::Direct {
                 request,
                 first,

@@ -6,12 +6,14 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::MetadataExt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use block::{Operation, Status};
+use memory::LastingCount;
 use units::{Clock, Instant, MonotonicClock, Size};
 
+use crate::errno::{self, Verdict};
 use crate::error::{OpenError, OpenErrorKind};
 use crate::fault::{Access, Fault, FaultBook};
 use crate::info::{DriveInfo, DriveKind};
@@ -35,6 +37,8 @@ pub struct Drive {
     /// Of a drive that pretends to be as slow as a model.
     pacer: Option<Pacer>,
     faults: FaultBook,
+    /// Where flushes are counted that failed.
+    failed_flushes: OnceLock<Arc<LastingCount>>,
 }
 
 /// Where the bytes are.
@@ -83,6 +87,7 @@ impl Drive {
             backing,
             pacer,
             faults,
+            failed_flushes: OnceLock::new(),
         }))
     }
 
@@ -106,7 +111,24 @@ impl Drive {
             backing: Backing::Kernel(file),
             pacer: None,
             faults: FaultBook::default(),
+            failed_flushes: OnceLock::new(),
         }))
+    }
+
+    /// From now on every flush is counted there that was carried out and failed, of this drive and
+    /// through whichever door, before anybody is told of it: what is lost may be somebody else's,
+    /// who uses another part of the same disk. The first such call counts.
+    pub fn count_failed_flushes(&self, count: Arc<LastingCount>) {
+        let _ = self.failed_flushes.set(count);
+    }
+
+    /// A flush ended so.
+    #[cold]
+    pub(crate) fn note_flush(&self, status: Status) {
+        let failed = !matches!(status, Status::Ok | Status::Gone);
+        if let Some(count) = self.failed_flushes.get().filter(|_| failed) {
+            count.add();
+        }
     }
 
     /// What is known of the drive.
@@ -189,9 +211,16 @@ impl Drive {
     /// What the drive said.
     pub fn flush(&self) -> io::Result<()> {
         let access = self.access(Operation::Flush, 0, 0)?;
-        self.with_faults(&access, || match &self.backing {
+        let flushed = self.with_faults(&access, || match &self.backing {
             Backing::Kernel(file) => file.sync_data(),
             Backing::Memory(_) | Backing::Null => Ok(()),
+        });
+        flushed.inspect_err(|error| {
+            let status = match error.raw_os_error().map(errno::verdict) {
+                Some(Verdict::Final(status)) => status,
+                Some(Verdict::Again | Verdict::NotSupported) | None => Status::Media,
+            };
+            self.note_flush(status);
         })
     }
 

@@ -492,6 +492,9 @@ impl Port {
             let (status, delay) = seat.drive.faults().after(&request.access(), status);
             (status, delay.max(pause))
         };
+        if request.operation == Operation::Flush && !status.is_ok() {
+            seat.drive.note_flush(status);
+        }
         let cookie = request.cookie;
         let completion = Completion { cookie, status };
         let latency = now.since(begun).max(delay);
@@ -551,11 +554,12 @@ impl Port {
             self.ring.sleep(None);
             let mut answers = std::mem::take(&mut self.answers);
             self.ring.reap(&mut answers);
-            let ended = answers
-                .drain(..)
-                .filter(|answer| matches!(Key::decode(answer.key), Key::Task(_)))
-                .count();
-            self.in_kernel -= ended;
+            for answer in answers.drain(..) {
+                if let Key::Task(slot) = Key::decode(answer.key) {
+                    self.in_kernel -= 1;
+                    self.note_unheard(slot, answer.result);
+                }
+            }
             self.answers = answers;
         }
     }

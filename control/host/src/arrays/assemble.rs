@@ -14,6 +14,7 @@ use units::{DriveIndex, MemberIndex, StripeIndex};
 use uuid::Uuid;
 use volume::VolumeTable;
 
+use crate::begun::BegunFile;
 use crate::error::{error, late, not_found, of_start};
 use crate::state::{ArrayEntry, DriveEntry, DriveRole, Notice, Serving, State};
 use crate::{Host, records};
@@ -144,18 +145,19 @@ impl Host {
                 Serving::Stopped(assembly) => (entry.index, assembly.clone()),
             }
         };
-        let (assembly, mut next) = self.first_update(name, *assembly, force)?;
+        // One that fails from here on counts against what this start trusts.
+        let failed_flushes = self.failed_flushes();
+        let known = (failed_flushes, force);
+        let (assembly, mut next, begun) = self.first_update(name, *assembly, known)?;
         let geometry = assembly.superblock.geometry;
-        let place = |drive: &Option<DriveIndex>| {
-            drive.map(|drive| MemberPlace {
-                drive,
-                layout: assembly.superblock.layout,
-            })
-        };
         let regions = self.read_regions(&assembly);
-        let (redo, ignored) = self.redo(&object, &assembly, &regions, force)?;
-        assembly.note_replay(&mut next, &regions, &redo);
-        let suspects = regions.suspects(assembly.config.clean, next.resynced_until);
+        let redone = self.redo(&object, &assembly, (&regions, begun.as_ref()), force)?;
+        assembly.note_replay(&mut next, &regions, &redone.redo);
+        let suspects = if redone.agrees {
+            regions.suspects_when_told(next.resynced_until)
+        } else {
+            regions.suspects(assembly.config.clean, next.resynced_until)
+        };
         tracing::info!(
             event = "regions_read",
             array = name,
@@ -172,10 +174,10 @@ impl Host {
             uuid: assembly.array().into_bytes(),
             geometry,
             config: next.clone(),
-            places: assembly.members.iter().map(place).collect(),
+            places: self.places(&assembly),
             seed: Uuid::new_v4().as_u64_pair().0,
             created: assembly.superblock.created.seconds,
-            begun: self.begin_begun(name, &next, &geometry),
+            begun: self.begin_begun(name, &next, &geometry, failed_flushes),
         };
         let started = self.engine.start_array(start);
         let is_late = matches!(started, Err(StartError::Late));
@@ -193,7 +195,7 @@ impl Host {
             self.end_begun(next.array, Some(next.life()));
         }
         self.note_running(name, next);
-        self.say_forced(name, &assembly, ignored);
+        self.say_forced(name, &assembly, redone.ignored);
         if is_late {
             // It serves once its drives answer.
             return Err(late(object));
@@ -202,6 +204,20 @@ impl Host {
         self.bring_back_all(assembly.array());
         tracing::info!(event = "array_started", array = name, verdict = %assembly.verdict, "started");
         self.array_view(name)
+    }
+
+    /// By member: its drive, if it is here.
+    fn places(&self, assembly: &Assembly) -> Vec<Option<MemberPlace>> {
+        let state = self.state();
+        let place = |drive: DriveIndex| MemberPlace {
+            drive,
+            layout: assembly.superblock.layout,
+            appearance: state
+                .drive_at(drive)
+                .map_or(0, |entry| entry.drive.info().appearance),
+        };
+        let drives = assembly.members.iter();
+        drives.map(|drive| drive.map(place)).collect()
     }
 
     /// An array serves, or will once its drives answer.
@@ -239,16 +255,19 @@ impl Host {
         }
     }
 
-    /// Mends what has to be mended on the members, and says what may start with which update.
+    /// Mends what has to be mended on the members, and says what may start with which update; and
+    /// what the last engine had begun.
     fn first_update(
         &self,
         name: &str,
         assembly: Assembly,
-        force: bool,
-    ) -> Answer<(Assembly, ArrayConfig)> {
+        (failed_flushes, force): (u64, bool),
+    ) -> Answer<(Assembly, ArrayConfig, Option<BegunFile>)> {
         let object = format!("array {name}");
         let startable = assembly.start(Uuid::new_v4().as_u128(), force);
         startable.map_err(|verdict| of_verdict(&object, verdict))?;
+        // Before anything is written: a flush that fails from here on is not to be forgotten.
+        let begun = self.take_begun(&object, &assembly, failed_flushes)?;
         let (assembly, unwritable) = self.mend_records(&object, assembly)?;
         let next = assembly.start(Uuid::new_v4().as_u128(), force);
         let mut next = next.map_err(|verdict| of_verdict(&object, verdict))?;
@@ -265,7 +284,7 @@ impl Host {
                 "its creation or deletion was not finished"
             );
         }
-        Ok((assembly, next))
+        Ok((assembly, next, begun))
     }
 
     /// Brings members up to the record that decides, before the next update is written over

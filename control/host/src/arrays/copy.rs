@@ -353,6 +353,7 @@ impl Host {
             place: MemberPlace {
                 drive: placing.candidate.index,
                 layout: own.layout,
+                appearance: placing.candidate.drive.info().appearance,
             },
             record,
             copied: base,

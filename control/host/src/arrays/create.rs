@@ -68,10 +68,12 @@ impl Host {
             Some(MemberPlace {
                 drive: candidate.index,
                 layout: superblock.layout,
+                appearance: candidate.drive.info().appearance,
             })
         });
         let regions = RegionMap::new(superblock.regions(), create.uuid);
-        let begun = self.begin_begun(&create.name, &next, &superblock.geometry);
+        let failed_flushes = self.failed_flushes();
+        let begun = self.begin_begun(&create.name, &next, &superblock.geometry, failed_flushes);
         let start = ArrayStart {
             suspects: regions.suspects(true, next.resynced_until),
             log: superblock.log(),

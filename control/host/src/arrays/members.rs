@@ -115,6 +115,7 @@ impl Host {
         let place = MemberPlace {
             drive: candidate.index,
             layout: superblock.layout,
+            appearance: candidate.drive.info().appearance,
         };
         let replaced = self.engine.change(
             index,

@@ -30,6 +30,8 @@ use crate::planted::{self, Fault};
 
 /// A slow member's oldest request is so many times as old as its peers'.
 const SLOWER: u32 = 4;
+/// A flush is old after this part of the time after which a member is late: a second.
+const HANGS: u32 = 3;
 /// Looks after which what was usual counts for three quarters.
 const USUAL_FOR: u32 = 64;
 
@@ -106,6 +108,8 @@ pub(super) struct Late {
     shaky: Vec<bool>,
     pub(super) any_shaky: bool,
     graves: Vec<Grave>,
+    /// Some flush is old, and the next engine is told so.
+    hangs: bool,
 }
 
 impl Late {
@@ -129,6 +133,7 @@ impl Late {
             shaky: vec![false; members],
             any_shaky: false,
             graves: Vec::new(),
+            hangs: false,
         }
     }
 }
@@ -144,6 +149,7 @@ impl Shard {
     pub(super) fn advance_late(&mut self, io: &mut impl Io) -> usize {
         if self.ios.in_use() == 0 && !self.late.any_slow {
             self.late.next = None;
+            self.tell_hanging(false);
             return 0;
         }
         let now = io.now();
@@ -198,20 +204,33 @@ impl Shard {
     /// How old each member's oldest request is.
     fn measure(&mut self) {
         self.late.oldest.fill(0);
-        let mut from = 0;
+        let (mut from, mut hangs) = (0, false);
         while let Some(slot) = self.ios.used_from(from) {
             from = slot + 1;
             let under_way = &self.ios[slot];
             let member = under_way.member.at();
+            let flushes = under_way.operation == Some(Operation::Flush);
+            let age = self.late.now.wrapping_sub(under_way.issued);
+            hangs |= flushes && age >= self.late.patience.late / HANGS;
             let current = self.map.members[member].incarnation == under_way.incarnation;
             let awaited = !matches!(
                 under_way.owner,
                 IoOwner::Abandoned { .. } | IoOwner::GivenUp { .. }
             );
             if current && awaited {
-                let age = self.late.now.wrapping_sub(under_way.issued);
                 self.late.oldest[member] = self.late.oldest[member].max(age);
             }
+        }
+        self.tell_hanging(hangs);
+    }
+
+    /// Tells the next engine that a flush is old: the kernel may give it up when nobody listens any
+    /// more. Whoever takes that word from a file may take it from this one: it is said each time.
+    #[inline]
+    fn tell_hanging(&mut self, hangs: bool) {
+        if hangs || self.late.hangs {
+            self.late.hangs = hangs;
+            self.shared.call_hanging(self.me, hangs);
         }
     }
 
@@ -511,6 +530,35 @@ impl Shard {
             && let Some(mut buffers) = grave.buffers.take()
         {
             self.buffers.release(&mut buffers);
+        }
+    }
+
+    /// A drive has answered what was abandoned. Nobody waits for it, but a flush that has failed
+    /// may have lost what others count on as long as its member is not out: a later one that goes
+    /// well proves nothing then.
+    pub(super) fn late_flush_answered(
+        &mut self,
+        slot: u32,
+        done: DriveIo,
+        status: Status,
+        io: &mut impl Io,
+    ) {
+        let flushes = done.operation == Some(Operation::Flush);
+        let failed = flushes && !matches!(status, Status::Ok | Status::Gone);
+        if failed && !self.map.settled(done.member, done.incarnation) {
+            self.request_failed(slot, done, status, io);
+        }
+    }
+
+    /// What the error of such a flush means is known.
+    pub(super) fn late_flush_done(&mut self, done: DriveIo, status: Status) {
+        let DriveIo {
+            member,
+            incarnation,
+            ..
+        } = done;
+        if !self.shared.is_flushed(member, incarnation, status) {
+            self.report(done, status);
         }
     }
 

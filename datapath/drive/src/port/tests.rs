@@ -843,3 +843,26 @@ fn a_null_drive_leaves_memory_alone() {
     assert_eq!(bytes_of(&memory), [0xA5; 512]);
     assert_eq!(bench.port.port_counters().enters, 0);
 }
+
+#[test]
+fn a_flush_that_fails_is_counted_and_one_of_a_drive_that_is_gone_is_not() {
+    let file = memory::words::unnamed_file(4096).unwrap();
+    let count = Arc::new(memory::LastingCount::in_file(&file).unwrap());
+    let drive = memory_drive(1 << 20);
+    drive.count_failed_flushes(Arc::clone(&count));
+    let mut bench = Bench::small();
+    bench.port.attach(DRIVE, Arc::clone(&drive));
+    let flush = Bench::bare(Operation::Flush, 0, 0);
+    assert_eq!(bench.run(flush), Status::Ok);
+    drive.flush().unwrap();
+    assert_eq!(count.value(), 0);
+    drive.inject(Fault::FlushFails);
+    assert_eq!(bench.run(flush), Status::Media);
+    assert_eq!(count.value(), 1);
+    drive.flush().unwrap_err();
+    assert_eq!(count.value(), 2);
+    drive.inject(Fault::Pulled);
+    assert_eq!(bench.run(flush), Status::Gone);
+    drive.flush().unwrap_err();
+    assert_eq!(count.value(), 2);
+}

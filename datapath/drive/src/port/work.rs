@@ -170,12 +170,23 @@ impl Port {
         task.stage = Stage::Queued;
         let place = task.seat;
         if self.seat(place).leaving {
+            self.note_unheard(slot, result);
             self.finish(slot, Status::Gone);
             return;
         }
         match u64::try_from(result) {
             Ok(moved) => self.progress(slot, bytes, moved),
             Err(_) => self.failed(slot, -result),
+        }
+    }
+
+    /// The kernel's answer to a request whose asker is told something else, or nothing any more:
+    /// what a flush has lost is lost all the same.
+    pub(super) fn note_unheard(&mut self, slot: u32, result: i32) {
+        let task = self.tasks.get(slot);
+        let (flushes, place) = (task.request.operation == Operation::Flush, task.seat);
+        if let (true, true, Verdict::Final(status)) = (flushes, result < 0, verdict(-result)) {
+            self.seat(place).drive.note_flush(status);
         }
     }
 

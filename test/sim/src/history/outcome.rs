@@ -17,6 +17,10 @@ pub struct Outcome {
     pub logged: u64,
     /// Kills together with the loss of a member, while writes were under way that were told of.
     pub begun: u64,
+    /// Starts after a kill that had nothing to resync, because the killed engine had told so.
+    pub trusted: u64,
+    /// Holds in the middle of which an array was stopped.
+    pub abandoned: u64,
     /// Blocks that bits flipped in, and that a scrub found.
     pub rotten: u64,
     /// Members left out because they did not answer.
@@ -79,6 +83,8 @@ impl Outcome {
         self.read_torn += outcome.read_torn;
         self.logged += outcome.logged;
         self.begun += outcome.begun;
+        self.trusted += outcome.trusted;
+        self.abandoned += outcome.abandoned;
         self.rotten += outcome.rotten;
         self.late += outcome.late;
         self.lagged += outcome.lagged;
@@ -118,6 +124,8 @@ impl fmt::Display for Outcome {
             read_torn,
             logged,
             begun,
+            trusted,
+            abandoned,
             rotten,
             late,
             lagged,
@@ -148,6 +156,7 @@ impl fmt::Display for Outcome {
             f,
             "{answered} requests, \
          {crashes} stops ({logged} on the log, {begun} kills with the loss of a member), \
+         {trusted} starts that trusted parity after a kill, {abandoned} holds abandoned, \
          {probed} torn blocks written ({read_torn} times read from a slow member), \
          {rotten} rotten blocks scrubbed, {late} members late, {lagged} lagged \
          ({left_behind} left behind), {returned} members returned that lacked {permille} \

@@ -13,6 +13,14 @@ impl History {
     /// The process is killed or the power fails.
     pub(super) fn crash(&mut self, mut world: World) -> Vec<SimDrive> {
         self.outcome.crashes += 1;
+        let may_abandon = !self.is_spelled && !self.record_in_doubt && !self.power_is_due;
+        if may_abandon && self.random.happens(150) && self.abandon_a_hold(&mut world) {
+            return self.die_abandoned(world);
+        }
+        self.stop_at_any_moment(world)
+    }
+
+    fn stop_at_any_moment(&mut self, mut world: World) -> Vec<SimDrive> {
         let in_a_spell = self.leave_spell(&mut world);
         // A record that is only in the caches, and the next stop before the next record counts.
         let ending = if self.record_in_doubt || in_a_spell {
@@ -45,12 +53,13 @@ impl History {
         }
         let writes = calm && may_tear && !power;
         let is_ready = writes && self.random.happens(400) && self.become_sound(&mut world);
+        let often = if self.modes.is_strict() { 700 } else { 300 };
         match ending {
             _ if at_once => {
                 let steps = self.random.below(8);
                 (0..steps).for_each(|_| world.step());
             }
-            _ if is_ready || (writes && self.random.happens(300)) => {
+            _ if is_ready || (writes && self.random.happens(often)) => {
                 self.write_at_once(&mut world);
             }
             _ if may_tear && calm && is_protected && power && self.random.happens(400) => {
@@ -84,31 +93,67 @@ impl History {
         drives
     }
 
+    /// The process is killed after it has given up what it had begun.
+    fn die_abandoned(&mut self, world: World) -> Vec<SimDrive> {
+        self.torn = true;
+        self.dies_at_once = false;
+        let drives = self.end_all(world, false);
+        self.client.stop(false);
+        self.again.clear();
+        drives
+    }
+
+    /// The next engine is killed as well, while it resyncs, or before that.
+    pub(super) fn kill_in_resync(&mut self, mut world: World) -> World {
+        let stripes = self.geometry.stripes();
+        let is_due = world.shards[world.home].map().trusted_until.0 < stripes;
+        let is_plain = !self.record_in_doubt && self.client.pending() == 0;
+        if !is_due || !is_plain || self.geometry.parity() == 0 {
+            return world;
+        }
+        self.run_until(&mut world, |history, _| history.started);
+        let steps = self.random.below(200);
+        (0..steps).for_each(|_| world.step());
+        let drives = self.end_all(world, false);
+        self.client.stop(false);
+        self.restart(drives)
+    }
+
     /// Nothing runs any more: what is left on the drives, and in memory.
     pub(super) fn end_all(&mut self, world: World, power: bool) -> Vec<SimDrive> {
         self.leave_open(&world, power);
         let mut drives = world.die();
+        // Or the process is killed, and some drives lose their power before the next one begins; or
+        // a drive loses its cache while the next one is starting.
+        let outage = power && self.random.happens(300);
+        let later = outage && self.random.happens(400);
+        self.forgetful = later.then(|| self.random.position(drives.len()));
         for drive in &mut drives {
             drive.hung = false;
-            if power {
+            let keeps = later || outage && self.random.happens(500);
+            if power && !keeps {
+                drive.outages += u64::from(outage);
                 drive.power_fails(&mut self.random);
             } else {
                 drive.process_dies(&mut self.random);
             }
         }
-        self.leave_begun(power);
+        self.leave_begun(power && !outage);
         drives
     }
 
     /// The next engine finds the array again, and starts it.
     pub(super) fn restart(&mut self, mut drives: Vec<SimDrive>) -> World {
         self.spell = None;
-        self.is_spelled = false;
+        (self.is_spelled, self.abandons) = (false, false);
         for drive in &mut drives {
             drive.end_spell();
             if !self.forced && self.random.happens(300) {
                 drive.heal();
             }
+        }
+        if let Some(fails) = self.forgetful.take() {
+            self.fail_a_flush_of_a_start(&mut drives, fails);
         }
         let mut assembly = disks::find(&mut drives);
         if self.random.happens(300) {
@@ -132,22 +177,15 @@ impl History {
         }
         self.modes.found(assembly.config.options);
         let regions = disks::regions(&drives, &assembly);
-        if self.random.happens(200) {
-            // Killed while it did again what was logged.
-            let most = self.random.position(20);
-            let _ = disks::replay(&mut drives, &assembly, &regions, most);
-        }
-        let mut redo = self.redo_logged(&mut drives, &assembly, &regions);
-        if self.random.happens(200) {
-            let most = self.random.position(20);
-            let _ = self.redo_begun(&mut drives, &assembly, most);
-        }
-        redo.append(&mut self.redo_begun(&mut drives, &assembly, usize::MAX));
+        let (redo, agrees) = self.recover(&mut drives, &assembly, &regions);
         let id = u128::from(self.random.next()) << 64 | u128::from(self.random.next());
         let mut config = assembly.start(id, true).expect("startable").clone();
         assembly.note_replay(&mut config, &regions, &redo);
         VolumeTable::new(&mut config, &assembly.superblock).recover();
         let mut places = disks::places(&assembly);
+        for place in places.iter_mut().flatten() {
+            *place = crate::world::place_of(&self.layout, &drives, place.drive.at());
+        }
         for (place, record) in places.iter_mut().zip(&config.members) {
             if !matches!(
                 record.state,
@@ -156,41 +194,12 @@ impl History {
                 *place = None;
             }
         }
-        let suspects = regions.suspects(assembly.config.clean, config.resynced_until);
+        let suspects = if agrees {
+            regions.suspects_when_told(config.resynced_until)
+        } else {
+            regions.suspects(assembly.config.clean, config.resynced_until)
+        };
         self.world(config, places, (regions, suspects), drives)
-    }
-
-    /// Does again what was logged. Drives may take no writes at first, or bad blocks none: then
-    /// nothing starts for now, but for blocks of which nobody can tell what they held.
-    fn redo_logged(
-        &mut self,
-        drives: &mut [SimDrive],
-        assembly: &Assembly,
-        regions: &RegionMap,
-    ) -> Vec<Redo> {
-        if !assembly.config.lost.is_empty() && self.random.happens(700) {
-            let all = self.random.happens(300);
-            for drive in drives.iter_mut() {
-                if all {
-                    drive.refuses = Some((1, Status::Media));
-                } else {
-                    drive.unwritable = drive.bad.clone();
-                }
-            }
-            let (redo, untaken) = disks::replay(drives, assembly, regions, usize::MAX);
-            for drive in drives.iter_mut() {
-                drive.end_spell();
-                drive.unwritable.clear();
-            }
-            self.outcome.left_out += untaken.left_out;
-            self.outcome.refused_starts += u64::from(untaken.in_lost_row);
-            if !untaken.refused {
-                return redo;
-            }
-        }
-        let (redo, untaken) = disks::replay(drives, assembly, regions, usize::MAX);
-        assert!(!untaken.refused, "nothing is wrong with the drives");
-        redo
     }
 
     /// The drive of a member that the array may lose at the same moment: a strict array together

@@ -90,7 +90,9 @@ impl Shard {
 
     #[inline]
     pub(in crate::shard) fn finish_ticket(&mut self, slot: u32, status: Status, io: &mut impl Io) {
-        if status.is_ok() && self.looks_again(slot) {
+        if !status.is_ok() {
+            self.tell_torn(slot);
+        } else if self.looks_again(slot) {
             self.replan(slot);
             return;
         }

@@ -1,0 +1,175 @@
+//! Whether the file of a killed engine speaks for parity: then, once what it had begun is written
+//! again, nothing is to be resynchronised. The conditions and their proof are in
+//! docs/design/007-no-resync-after-a-kill.md. One doubt, and the regions in use are resynced as
+//! after a power failure.
+
+use std::fmt;
+use std::io;
+
+use units::{MemberIndex, bytes_u64};
+
+use super::{
+    BegunWrites, HEAD_APPEARANCES, HEAD_FLUSHES, HEAD_GONE, HEAD_HANGS, HEAD_TORN, HEAD_TRUST,
+    MAGIC, TRUSTED,
+};
+use crate::assembly::{Assembly, Verdict};
+use crate::planted::{self, Fault};
+
+/// What the head says besides whose it is.
+#[derive(Debug)]
+pub(super) struct Told {
+    /// What it says itself against parity.
+    doubt: Option<Doubt>,
+    failed_flushes: u64,
+    appearances: Vec<u64>,
+}
+
+impl Told {
+    /// From the words of a head.
+    pub(super) fn read(head: &[u64]) -> Told {
+        let words = [HEAD_TRUST, HEAD_TORN, HEAD_HANGS, HEAD_GONE].map(|word| head[word]);
+        let doubt = match words {
+            [TRUSTED, 0, 0, 0] => None,
+            [TRUSTED, 0, 0, _] => Some(Doubt::Gone),
+            [TRUSTED, 0, _, _] => Some(Doubt::FlushHung),
+            [TRUSTED, _, _, _] => Some(Doubt::Torn),
+            [_, _, _, _] => Some(Doubt::NotTrusted),
+        };
+        Told {
+            doubt,
+            failed_flushes: head[HEAD_FLUSHES],
+            appearances: head[HEAD_APPEARANCES..].to_vec(),
+        }
+    }
+}
+
+/// Why regions that were in use must be resynced although what was begun there is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doubt {
+    /// The last engine did not trust all parity itself, or was never through with its start.
+    NotTrusted,
+    /// Some write of it has ended without being whole, or some flush failed.
+    Torn,
+    /// A flush of another array failed, or one of a start, and that may have been on the same disk.
+    FlushFailed,
+    /// A flush took long when the last engine ended: it may have failed since.
+    FlushHung,
+    /// A member was gone when the last engine ended, and not out: it may have lost its power.
+    Gone,
+    /// The drive of a member may have been away, and lost what was not flushed.
+    Away(MemberIndex),
+    /// Fewer members are here than may start by themselves.
+    Forced,
+    /// A drive does not take what is to be written again, or not all of it.
+    Refused(MemberIndex),
+    /// Some of the log cannot be read, and counts as nothing.
+    LogUnread(MemberIndex),
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Doubt::NotTrusted => f.write_str("a resync was not done, or a start not finished"),
+            Doubt::Torn => f.write_str("a write was given up, or a flush failed"),
+            Doubt::FlushFailed => f.write_str("a flush failed, of this array or of another one"),
+            Doubt::FlushHung => f.write_str("a flush hung when the last engine ended"),
+            Doubt::Gone => f.write_str("a member was gone when the last engine ended"),
+            Doubt::Away(member) => {
+                write!(f, "nothing shows that the drive of {member} was not away")
+            }
+            Doubt::Forced => f.write_str("most of its members are not here"),
+            Doubt::Refused(member) => write!(f, "the drive of {member} did not take it again"),
+            Doubt::LogUnread(member) => {
+                write!(f, "the drive of {member} cannot read some of its log")
+            }
+        }
+    }
+}
+
+impl BegunWrites {
+    /// Why the regions in use must be resynced, as far as it is known before anything is written
+    /// again. `appearance` is that of a member's drive as it is now; zero when nothing is known.
+    /// So many flushes have failed on this host ([`super::Begun::note_failed_flushes`]).
+    ///
+    /// A member that is not here is no reason: what it lacks is known from the others.
+    #[must_use]
+    pub fn doubt(
+        &self,
+        assembly: &Assembly,
+        failed_flushes: u64,
+        appearance: impl Fn(MemberIndex) -> u64,
+    ) -> Option<Doubt> {
+        if self.told.doubt.is_some() {
+            return self.told.doubt;
+        }
+        if self.told.failed_flushes != failed_flushes {
+            return Some(Doubt::FlushFailed);
+        }
+        if !matches!(assembly.verdict, Verdict::Startable { .. }) {
+            return Some(Doubt::Forced);
+        }
+        let here = (0..assembly.members.len()).filter(|at| assembly.members[*at].is_some());
+        let away = here.map(MemberIndex::from_at).find(|&member| {
+            let now = appearance(member);
+            now == 0 || self.told.appearances.get(member.at()) != Some(&now)
+        });
+        let away = away.filter(|_| !planted::is(Fault::DrivesNotCompared));
+        away.map(Doubt::Away)
+    }
+
+    /// From here on the file speaks for parity no more, whatever becomes of this start. Comes
+    /// before a start writes or flushes anything: a flush that fails loses what no entry names,
+    /// and what the log holds is named by none. `write` puts bytes at an offset of the file.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn withdraw(write: impl FnOnce(u64, &[u8]) -> io::Result<()>) -> io::Result<()> {
+        if planted::is(Fault::TrustNotWithdrawn) {
+            return Ok(());
+        }
+        let offset = bytes_u64(HEAD_TRUST * size_of::<u64>());
+        write(offset, &0_u64.to_ne_bytes())
+    }
+}
+
+/// What a file says of flushes, whichever array it is of: they may lie on one disk.
+impl BegunWrites {
+    /// Whether it is such a file, of any array and life: no other is read or written.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn is_one(read: impl FnOnce(u64, &mut [u8]) -> io::Result<()>) -> io::Result<bool> {
+        let mut word = [0; size_of::<u64>()];
+        match read(0, &mut word) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+            read => read.map(|()| u64::from_ne_bytes(word) == MAGIC),
+        }
+    }
+
+    /// Whether some flush hung.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn hangs(read: impl FnOnce(u64, &mut [u8]) -> io::Result<()>) -> io::Result<bool> {
+        let mut word = [0; size_of::<u64>()];
+        read(bytes_u64(HEAD_HANGS * size_of::<u64>()), &mut word)?;
+        Ok(word != [0; size_of::<u64>()])
+    }
+
+    /// That it hung is known elsewhere.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn forget_hanging(write: impl FnOnce(u64, &[u8]) -> io::Result<()>) -> io::Result<()> {
+        let offset = bytes_u64(HEAD_HANGS * size_of::<u64>());
+        write(offset, &0_u64.to_ne_bytes())
+    }
+}
+
+impl Doubt {
+    /// A drive has not taken what was to be written again.
+    #[must_use]
+    pub fn refused(member: MemberIndex) -> Option<Doubt> {
+        (!planted::is(Fault::HalfARedoSuffices)).then_some(Doubt::Refused(member))
+    }
+}
