@@ -8,245 +8,29 @@
 //! ```
 //! Files of an engine whose state directory is gone are removed by the next engine that starts.
 
-use std::fs::{DirBuilder, File, Metadata, OpenOptions};
+mod lasting;
+
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use array::assembly::Assembly;
 use array::format::{ArrayConfig, MemberRecord, MemberState};
 use array::planted::{self, Fault};
-use array::{Begun, BegunOf, BegunSpace, BegunWrites, Doubt, Geometry, Redo, Unusable};
+use array::{Begun, BegunOf, BegunWrites, Doubt, Geometry, Redo, Unusable};
 use control::Answer;
-use memory::LastingCount;
-use rustix::fs::{FallocateFlags, OFlags};
 use units::MemberIndex;
 use uuid::Uuid;
 
+pub(crate) use self::lasting::Lasting;
 use crate::Host;
+use crate::arrays::assemble::is_enough;
 use crate::error::of_io;
 use crate::losses::redo_part;
 use crate::state::Notice;
 
-/// The most of what the file system has free that one array takes, as its n-th part.
-const SHARE: u64 = 8;
-/// The file that counts failed flushes, and its size: a page of any machine.
-const FLUSHES: &str = "flushes";
-const FLUSHES_BYTES: u64 = 64 << 10;
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-
-/// The folder of the files, and whose engine this is.
-#[derive(Clone, Debug)]
-pub(crate) struct Lasting {
-    pub(crate) folder: PathBuf,
-    pub(crate) state_dir: PathBuf,
-}
-
-impl Lasting {
-    /// Where a real engine keeps them.
-    pub(crate) fn usual(state_dir: &Path) -> Lasting {
-        let user = rustix::process::geteuid().as_raw();
-        Lasting {
-            folder: format!("/dev/shm/garboard-{user}").into(),
-            state_dir: state_dir.to_owned(),
-        }
-    }
-
-    /// Makes the folder unless it is there. One that somebody else can write to is not used.
-    fn claim(&self) -> io::Result<()> {
-        match DirBuilder::new().mode(0o700).create(&self.folder) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
-        let found = std::fs::symlink_metadata(&self.folder)?;
-        if !found.is_dir() || !is_ours(&found) {
-            return Err(io::Error::other("it is somebody else's, or not a folder"));
-        }
-        Ok(())
-    }
-
-    /// Where flushes are counted that failed: one number for all engines of this user, because
-    /// arrays of several may lie on one disk. `None` where it cannot be; then nothing is trusted.
-    pub(crate) fn failed_flushes(&self) -> Option<Arc<LastingCount>> {
-        let counted = self.count_of_flushes();
-        let counted = counted.inspect_err(|error| {
-            tracing::warn!(event = "flushes_not_counted", error = %error,
-                folder = %self.folder.display(),
-                "where failed flushes are counted cannot be used: what engines have begun is not \
-                 recorded");
-        });
-        counted.ok().map(Arc::new)
-    }
-
-    fn count_of_flushes(&self) -> io::Result<LastingCount> {
-        self.claim()?;
-        let path = self.folder.join(FLUSHES);
-        let file = match open_ours(&path)? {
-            Some(file) => file,
-            None => {
-                self.make_count(&path)?;
-                open_ours(&path)?.ok_or(io::ErrorKind::NotFound)?
-            }
-        };
-        LastingCount::in_file(&file)
-    }
-
-    /// Makes the file that counts, unless somebody is faster. It begins at a number that no other
-    /// such file had: should it be removed, it is seen that it is another one.
-    fn make_count(&self, path: &Path) -> io::Result<()> {
-        let first = Uuid::new_v4();
-        let made = self.folder.join(format!("{FLUSHES}-{first}"));
-        let mut options = OpenOptions::new();
-        let file = options.write(true).create_new(true).mode(0o600);
-        let file = file.open(&made)?;
-        let there = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, FLUSHES_BYTES);
-        let there = there.map_err(io::Error::from);
-        let first = first.as_u64_pair().1.to_ne_bytes();
-        let there = there.and_then(|()| file.write_all_at(&first, 0));
-        let linked = there.and_then(|()| std::fs::hard_link(&made, path));
-        let _ = std::fs::remove_file(&made);
-        match linked {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            linked => linked,
-        }
-    }
-
-    fn path(&self, array: Uuid, suffix: &str) -> PathBuf {
-        self.folder.join(format!("{array}.{suffix}"))
-    }
-
-    /// A new file for this life, all of whose memory is there.
-    fn create(&self, whose: &BegunOf, space: BegunSpace) -> io::Result<Arc<Begun>> {
-        self.claim()?;
-        let life = whose.life.to_string();
-        for suffix in ["of", &life] {
-            // There from an attempt that failed.
-            let _ = std::fs::remove_file(self.path(whose.array, suffix));
-        }
-        std::os::unix::fs::symlink(&self.state_dir, self.path(whose.array, "of"))?;
-        let path = self.path(whose.array, &life);
-        let made = make(&path, space, whose);
-        if made.is_err() {
-            let _ = std::fs::remove_file(&path);
-        }
-        made
-    }
-
-    /// Whether the folder is there, and nobody else can write to it.
-    fn is_there(&self) -> io::Result<bool> {
-        match std::fs::symlink_metadata(&self.folder) {
-            Ok(found) => Ok(found.is_dir() && is_ours(&found)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// The file of a life, if it is there and nobody else made it. An error when that cannot be
-    /// told: it may be there.
-    fn open(&self, array: Uuid, life: u64) -> io::Result<Option<File>> {
-        if !self.is_there()? {
-            return Ok(None);
-        }
-        let Some(file) = open(&self.path(array, &life.to_string()))? else {
-            return Ok(None);
-        };
-        let found = file.metadata()?;
-        Ok((found.is_file() && is_ours(&found)).then_some(file))
-    }
-
-    /// Counts flushes that hung when an engine ended as flushes that failed. Arrays of all files
-    /// may share a disk, so that comes before any of them is believed.
-    fn count_hanging(&self, count: &LastingCount) -> io::Result<()> {
-        for file in self.heads("")? {
-            if BegunWrites::hangs(|offset, bytes| file.read_exact_at(bytes, offset))? {
-                count.add();
-                // Else it counts once more.
-                let _ = BegunWrites::forget_hanging(|at, bytes| file.write_all_at(bytes, at));
-            }
-        }
-        Ok(())
-    }
-
-    /// No file of the array speaks for parity from here on, whichever life it is of: which one
-    /// counts depends on the members that a start finds.
-    pub(crate) fn withdraw(&self, array: Uuid) -> io::Result<()> {
-        for file in self.heads(&format!("{array}."))? {
-            BegunWrites::withdraw(|offset, bytes| file.write_all_at(bytes, offset))?;
-        }
-        Ok(())
-    }
-
-    /// The files whose names begin so. Also those that count for nothing because others can write
-    /// to them, or to the folder: that may be mended before the next start. An error when one may
-    /// be there and cannot be opened.
-    fn heads(&self, prefix: &str) -> io::Result<Vec<File>> {
-        match std::fs::symlink_metadata(&self.folder) {
-            Ok(found) if found.is_dir() && is_of_user(&found) => {}
-            Ok(_) => return Ok(Vec::new()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error),
-        }
-        let mut heads = Vec::new();
-        for name in self.names()? {
-            let life = name.rsplit_once('.').map(|(_, life)| life.parse::<u64>());
-            if !name.starts_with(prefix) || !matches!(life, Some(Ok(_))) {
-                continue;
-            }
-            let Some(file) = open(&self.folder.join(&name))? else {
-                continue;
-            };
-            let is_file = file.metadata()?.is_file();
-            if is_file && BegunWrites::is_one(|at, bytes| file.read_exact_at(bytes, at))? {
-                heads.push(file);
-            }
-        }
-        Ok(heads)
-    }
-
-    /// Removes all files of an array but that of one life.
-    fn remove(&self, array: Uuid, but: Option<u64>) {
-        let prefix = format!("{array}.");
-        let keeps = |suffix: &str| match but {
-            Some(life) => suffix == "of" || suffix == life.to_string(),
-            None => false,
-        };
-        for name in self.names().unwrap_or_default() {
-            if name
-                .strip_prefix(&prefix)
-                .is_some_and(|suffix| !keeps(suffix))
-            {
-                // Gone already is as good; what stays counts for no other start.
-                let _ = std::fs::remove_file(self.folder.join(name));
-            }
-        }
-    }
-
-    /// Removes what engines left whose state directory is gone.
-    pub(crate) fn sweep(&self) {
-        if self.claim().is_err() {
-            return;
-        }
-        for name in self.names().unwrap_or_default() {
-            let array = name.strip_suffix(".of");
-            let array = array.and_then(|array| array.parse().ok());
-            let whose = std::fs::read_link(self.folder.join(&name));
-            if let (Some(array), Ok(state_dir)) = (array, whose)
-                && matches!(state_dir.try_exists(), Ok(false))
-            {
-                self.remove(array, None);
-            }
-        }
-    }
-
-    fn names(&self) -> io::Result<Vec<String>> {
-        let mut names = Vec::new();
-        for entry in std::fs::read_dir(&self.folder)? {
-            names.extend(entry?.file_name().into_string().ok());
-        }
-        Ok(names)
-    }
-}
 
 /// What an engine has left that was killed.
 #[derive(Debug)]
@@ -255,61 +39,6 @@ pub(crate) struct BegunFile {
     writes: BegunWrites,
     /// How many flushes had failed before it was read.
     failed_flushes: u64,
-}
-
-/// The file of this path, if it is there.
-fn open(path: &Path) -> io::Result<Option<File>> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let mut options = OpenOptions::new();
-    options.read(true).write(true);
-    options.custom_flags(flags.bits().cast_signed());
-    match options.open(path) {
-        Ok(file) => Ok(Some(file)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// As `open`, for a file that nobody else may have made.
-fn open_ours(path: &Path) -> io::Result<Option<File>> {
-    let Some(file) = open(path)? else {
-        return Ok(None);
-    };
-    let found = file.metadata()?;
-    if found.is_file() && is_ours(&found) {
-        return Ok(Some(file));
-    }
-    let text = format!("{} is somebody else's, or not a file", path.display());
-    Err(io::Error::other(text))
-}
-
-/// Whether nobody but this user can change it.
-fn is_ours(found: &Metadata) -> bool {
-    is_of_user(found) && found.mode() & 0o077 == 0
-}
-
-fn is_of_user(found: &Metadata) -> bool {
-    found.uid() == rustix::process::geteuid().as_raw()
-}
-
-fn make(path: &Path, space: BegunSpace, whose: &BegunOf) -> io::Result<Arc<Begun>> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true).mode(0o600);
-    let file = options.open(path)?;
-    let there = rustix::fs::fstatvfs(&file)?;
-    let free = there.f_bavail.saturating_mul(there.f_frsize);
-    let wanted = space.bytes();
-    if wanted > free / SHARE {
-        let text = format!(
-            "{} MiB are wanted, which is more than an {SHARE}th of the {} MiB that are free",
-            wanted >> 20,
-            free >> 20
-        );
-        return Err(io::Error::new(io::ErrorKind::StorageFull, text));
-    }
-    // A store to a page that is not there would be a signal when nothing is left.
-    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, wanted)?;
-    Begun::create(file, space, whose)
 }
 
 fn boot() -> io::Result<Uuid> {
@@ -360,6 +89,27 @@ fn find_begun(
             Ok(None)
         }
     }
+}
+
+/// What it means that a drive did not take what is written again.
+fn judge(
+    object: &str,
+    assembly: &Assembly,
+    (name, what): (&str, &str),
+    source: &io::Error,
+) -> Answer<()> {
+    // A member that is being filled may lack a chunk that only the others can tell.
+    let is_here = |(member, drive): (&MemberRecord, &Option<_>)| {
+        drive.is_some() && member.state == MemberState::InSync
+    };
+    let mut members = assembly.config.members.iter().zip(&assembly.members);
+    if members.all(is_here) {
+        tracing::warn!(event = "begun_not_redone", object, drive = name, error = %source,
+            "it does not take what the last engine had begun");
+        return Ok(());
+    }
+    let failed = of_io(format!("{object}, drive {name}"), what, source);
+    Err(failed.next("bring its missing drives, or take this one out, and start it again"))
 }
 
 impl Host {
@@ -464,8 +214,8 @@ impl Host {
             })
     }
 
-    /// Writes again what the last engine had begun when it was killed, and makes it durable. Gives
-    /// what was written, without the bytes.
+    /// Writes again what the last engine had begun when it was killed. Gives what was written,
+    /// without the bytes.
     ///
     /// A drive that does not take it is left to the resync of the regions that were in use, and an
     /// error only when a member is not here or not filled: what that one holds there needs all the
@@ -480,24 +230,6 @@ impl Host {
         let BegunFile { file, writes, .. } = begun;
         let read = |offset, bytes: &mut [u8]| file.read_exact_at(bytes, offset);
         let drives = self.member_drives(assembly);
-        // A member that is being filled may lack a chunk that only the others can tell.
-        let is_here = |(member, drive): (&MemberRecord, &Option<_>)| {
-            drive.is_some() && member.state == MemberState::InSync
-        };
-        let is_whole = assembly.config.members.iter().zip(&drives).all(is_here);
-        let judge = |doubt: &mut Option<Doubt>,
-                     member: MemberIndex,
-                     (name, what): (&str, &str),
-                     source: &io::Error| {
-            *doubt = doubt.or(Doubt::refused(member));
-            if is_whole {
-                tracing::warn!(event = "begun_not_redone", object, drive = name, error = %source,
-                    "it does not take what the last engine had begun");
-                return Ok(());
-            }
-            let failed = of_io(format!("{object}, drive {name}"), what, source);
-            Err(failed.next("bring its missing drives, or take this one out, and start it again"))
-        };
         let mut done = Vec::new();
         for position in 0..writes.len() {
             let redo = writes.redo(position, read);
@@ -510,18 +242,14 @@ impl Host {
                     match written {
                         Ok(true) => {}
                         Ok(false) => *doubt = doubt.or(Doubt::refused(part.member)),
-                        Err(source) => judge(doubt, part.member, (&drive.0, what), &source)?,
+                        Err(source) => {
+                            *doubt = doubt.or(Doubt::refused(part.member));
+                            judge(object, assembly, (&drive.0, what), &source)?;
+                        }
                     }
                 }
                 part.bytes = Vec::new();
                 done.push(part);
-            }
-        }
-        for (position, drive) in drives.iter().enumerate().filter(|_| !done.is_empty()) {
-            if let Some((name, drive)) = drive {
-                let member = MemberIndex::from_at(position);
-                let flushed = drive.flush();
-                flushed.or_else(|source| judge(doubt, member, (name, "flushing it"), &source))?;
             }
         }
         tracing::info!(
@@ -532,6 +260,40 @@ impl Host {
             "what the last engine had begun is written again"
         );
         Ok(done)
+    }
+
+    /// Makes durable what was written again, and gives the members that are to be left out. One
+    /// whose flush fails may have lost what was acknowledged. As long as `parity` agrees, the
+    /// others still know it; a resync would make parity of what is left.
+    pub(crate) fn flush_begun(
+        &self,
+        object: &str,
+        assembly: &Assembly,
+        parity: bool,
+        doubt: &mut Option<Doubt>,
+    ) -> Answer<Vec<MemberIndex>> {
+        let mut failed = Vec::new();
+        let mut rest = assembly.clone();
+        for (position, drive) in self.member_drives(assembly).into_iter().enumerate() {
+            let Some((name, drive)) = drive else { continue };
+            if let Err(source) = drive.flush() {
+                rest.members[position] = None;
+                failed.push((MemberIndex::from_at(position), name, source));
+            }
+        }
+        if parity && doubt.is_none() && is_enough(&rest) {
+            for (member, name, source) in &failed {
+                tracing::warn!(event = "member_unflushed", object, member = member.0, drive = name,
+                    error = %source,
+                    "it may have lost what was written to it, and the others have it; it is left out");
+            }
+            return Ok(failed.into_iter().map(|(member, ..)| member).collect());
+        }
+        for (member, name, source) in failed {
+            *doubt = doubt.or(Doubt::refused(member));
+            judge(object, assembly, (&name, "flushing it"), &source)?;
+        }
+        Ok(Vec::new())
     }
 
     /// By member: its drive, if it is here.

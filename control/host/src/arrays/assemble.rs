@@ -148,10 +148,11 @@ impl Host {
         // One that fails from here on counts against what this start trusts.
         let failed_flushes = self.failed_flushes();
         let known = (failed_flushes, force);
-        let (assembly, mut next, begun) = self.first_update(name, *assembly, known)?;
+        let (mut assembly, mut next, begun) = self.first_update(name, *assembly, known)?;
         let geometry = assembly.superblock.geometry;
         let regions = self.read_regions(&assembly);
         let redone = self.redo(&object, &assembly, (&regions, begun.as_ref()), force)?;
+        leave_out_unflushed(&mut assembly, &mut next, &redone.unflushed);
         assembly.note_replay(&mut next, &regions, &redone.redo);
         let suspects = if redone.agrees {
             regions.suspects_when_told(next.resynced_until)
@@ -356,6 +357,15 @@ impl Host {
     }
 }
 
+/// Members that may have lost what was acknowledged are out in the record that the start commits.
+fn leave_out_unflushed(assembly: &mut Assembly, next: &mut ArrayConfig, members: &[MemberIndex]) {
+    for &member in members {
+        assembly.members[member.at()] = None;
+        let name = assembly.config.name_of_update();
+        assembly.exclude(next, (member, ExclusionCause::FlushFailed), name);
+    }
+}
+
 /// Notes of the drives of an array that are left out why they are; and says so.
 fn note_left_out(state: &mut State, assembly: &Assembly, array: &str) -> Vec<Notice> {
     let mut notices = Vec::new();
@@ -415,7 +425,7 @@ fn mend(assembly: &Assembly, member: MemberIndex, drive: &Drive) -> std::io::Res
 }
 
 /// Whether every group has enough members in sync, and here.
-fn is_enough(assembly: &Assembly) -> bool {
+pub(crate) fn is_enough(assembly: &Assembly) -> bool {
     let geometry = &assembly.superblock.geometry;
     let members = assembly.config.members.iter().zip(&assembly.members);
     let good: Vec<bool> = members

@@ -25,6 +25,8 @@ pub(super) struct Redone {
     /// Whether the last engine has told that parity agrees with data where regions are dirty, and
     /// nothing speaks against it.
     pub(super) agrees: bool,
+    /// Members that are to be left out: they may have lost what was acknowledged.
+    pub(super) unflushed: Vec<MemberIndex>,
 }
 
 /// Refuses to do without what cannot be read of the log where that may lose something. By force
@@ -77,8 +79,15 @@ impl Host {
         let mut doubt = begun.and_then(|begun| self.doubt_of(begun, assembly));
         let (mut redo, ignored) =
             self.replay_log(object, assembly, (regions, force), &mut doubt)?;
+        let mut unflushed = Vec::new();
         if let Some(begun) = begun {
-            redo.append(&mut self.redo_begun(object, assembly, begun, &mut doubt)?);
+            let mut begun = self.redo_begun(object, assembly, begun, &mut doubt)?;
+            let told = regions.suspects_when_told(assembly.config.resynced_until);
+            if !begun.is_empty() {
+                let parity = told.count() == 0;
+                unflushed = self.flush_begun(object, assembly, parity, &mut doubt)?;
+            }
+            redo.append(&mut begun);
         }
         if let (Some(_), Some(doubt)) = (begun, doubt) {
             tracing::info!(event = "begun_doubted", object, reason = %doubt,
@@ -88,6 +97,7 @@ impl Host {
             redo,
             ignored,
             agrees: begun.is_some() && doubt.is_none(),
+            unflushed,
         })
     }
 

@@ -22,8 +22,8 @@ use crate::begun::Lasting;
 
 /// Where the table of the first shard is, and its buffers: docs/design/003-begun-writes.md.
 pub(super) const TABLE: u64 = 64 << 10;
-const BUFFERS: u64 = TABLE + (64 << 10);
-const BLOCK: usize = 4096;
+pub(super) const BUFFERS: u64 = TABLE + (64 << 10);
+pub(super) const BLOCK: usize = 4096;
 pub(super) const CHUNK_SECTORS: u64 = 128;
 pub(super) const DRIVES: [&str; 5] = ["one", "two", "three", "four", "five"];
 

@@ -4,14 +4,15 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use array::{ArrayMap, Patience, Room};
+use array::{ArrayMap, MapState, Patience, Room};
 use control::Engine;
 use control::request::Level;
 use drive::Fault;
 use tempfile::TempDir;
 
 use super::begun::{
-    CHUNK_SECTORS, DRIVES, begin, bench, chunk, file, files, lasting, new_tank, start,
+    BLOCK, BUFFERS, CHUNK_SECTORS, DRIVES, begin, bench, chunk, file, files, lasting, new_tank,
+    start,
 };
 use super::guests::Guest;
 use super::{Bench, MIB, export_of, volume_of, wait_until};
@@ -210,6 +211,77 @@ fn a_flush_that_fails_in_a_start_is_not_forgotten_by_the_next() {
     let next = bench(&folder);
     start(&next, &here);
     assert!(suspects(&next) > 0);
+}
+
+#[test]
+fn a_member_whose_flush_fails_in_a_start_is_left_out_rather_than_believed() {
+    let folder = folder();
+    killed(&folder);
+    let file = file(&folder);
+    begin(&file);
+    // And its parity.
+    let parity = BUFFERS + units::bytes_u64(BLOCK);
+    let written = file.write_all_at(&[0xD0 ^ 0x44; BLOCK], parity);
+    written.expect("memory");
+    let next = found(&folder, &DRIVES[..3]);
+    let (second, _) = chunk(&next, &next.superblock("one"), 1);
+    next.inject(second, Fault::FlushFails);
+    next.host.assemble();
+    next.host.start_array("tank", false).expect("two know all");
+    let map = map(&next);
+    assert!(map.members.iter().any(|it| it.state == MapState::Lost));
+    assert_eq!(map.suspects.count(), 0);
+    let export = export_of(&next, "e", "v");
+    next.host.create_export(&export).expect("a socket");
+    let mut guest = Guest::connect(&next.path("e.sock"));
+    assert_eq!(guest.read(0)[0], 0xD0);
+    assert_eq!(guest.read(CHUNK_SECTORS)[0], 0x44);
+}
+
+#[test]
+fn a_flush_that_hung_is_counted_before_the_word_of_it_is_removed() {
+    let folder = folder();
+    killed(&folder);
+    let count = || word(&lasting(&folder).folder.join("flushes"), 0);
+    let before = count();
+    let hangs = 1_u64.to_ne_bytes();
+    file(&folder).write_all_at(&hangs, HANGS).expect("memory");
+    let mut other = lasting(&folder);
+    let name = files(&folder).remove(0);
+    other.state_dir = folder.path().join("gone");
+    let link = name.with_extension("of");
+    std::fs::remove_file(&link).expect("ours");
+    std::os::unix::fs::symlink(&other.state_dir, &link).expect("room");
+    other.sweep();
+    assert!(files(&folder).is_empty());
+    assert_eq!(count(), before + 1);
+}
+
+#[test]
+fn an_array_that_is_stopped_while_it_waits_for_members_is_resynced() {
+    for fault in [Fault::Pulled, Fault::NoSpace] {
+        let folder = folder();
+        let killed = new_tank(&folder);
+        write(&killed, [0x11, 0x44]);
+        let file = files(&folder).remove(0);
+        for name in ["one", "two"] {
+            killed.inject(name, fault);
+        }
+        killed.host.engine.set_patience(Duration::from_millis(10));
+        let volume = volume_of("w", "tank", MIB);
+        let refused = killed.host.create_volume(&volume);
+        refused.expect_err("one of three is not enough");
+        killed.host.remove_export("e").expect("it is there");
+        let _ = killed.host.stop_array("tank");
+        wait_until("its end", || word(&file, TORN) != 0);
+        for name in ["one", "two"] {
+            killed.host.state().drives[name].drive.clear_faults();
+        }
+        drop(killed);
+        let next = bench(&folder);
+        start(&next, &DRIVES[..3]);
+        assert!(suspects(&next) > 0, "{fault:?}");
+    }
 }
 
 #[test]

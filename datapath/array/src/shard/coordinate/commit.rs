@@ -250,6 +250,7 @@ impl Shard {
 
     /// The array takes no more writes: it does not guess what is on its members.
     pub(super) fn fail_metadata(&mut self, answers: Vec<u64>, io: &mut impl Io) {
+        self.shared.tear();
         self.decider().metadata_failed = true;
         io.event(Event::MetadataFailed);
         let text = "the configuration could not be written to enough members".to_owned();

@@ -1,0 +1,320 @@
+//! The folder of the files in memory that engines leave, and what may be believed there. What they
+//! say is `array::begun`'s to know.
+
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use array::{Begun, BegunOf, BegunSpace, BegunWrites};
+use memory::LastingCount;
+use rustix::fs::{FallocateFlags, OFlags};
+use uuid::Uuid;
+
+/// The most of what the file system has free that one array takes, as its n-th part.
+const SHARE: u64 = 8;
+/// The file that counts failed flushes, and its size: a page of any machine.
+const FLUSHES: &str = "flushes";
+const FLUSHES_BYTES: u64 = 64 << 10;
+
+/// The folder of the files, and whose engine this is.
+#[derive(Clone, Debug)]
+pub(crate) struct Lasting {
+    pub(crate) folder: PathBuf,
+    pub(crate) state_dir: PathBuf,
+}
+
+impl Lasting {
+    /// Where a real engine keeps them.
+    pub(crate) fn usual(state_dir: &Path) -> Lasting {
+        let user = rustix::process::geteuid().as_raw();
+        Lasting {
+            folder: format!("/dev/shm/garboard-{user}").into(),
+            state_dir: state_dir.to_owned(),
+        }
+    }
+
+    /// Makes the folder unless it is there. One that somebody else can write to is not used.
+    fn claim(&self) -> io::Result<()> {
+        match DirBuilder::new().mode(0o700).create(&self.folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        let found = std::fs::symlink_metadata(&self.folder)?;
+        if !found.is_dir() || !is_ours(&found) {
+            return Err(io::Error::other("it is somebody else's, or not a folder"));
+        }
+        Ok(())
+    }
+
+    /// Where flushes are counted that failed: one number for all engines of this user, because
+    /// arrays of several may lie on one disk. `None` where it cannot be; then nothing is trusted.
+    pub(crate) fn failed_flushes(&self) -> Option<Arc<LastingCount>> {
+        let counted = self.count_of_flushes();
+        let counted = counted.inspect_err(|error| {
+            tracing::warn!(event = "flushes_not_counted", error = %error,
+                folder = %self.folder.display(),
+                "where failed flushes are counted cannot be used: what engines have begun is not \
+                 recorded");
+        });
+        counted.ok().map(Arc::new)
+    }
+
+    fn count_of_flushes(&self) -> io::Result<LastingCount> {
+        self.claim()?;
+        let path = self.folder.join(FLUSHES);
+        let file = match open_ours(&path)? {
+            Some(file) => file,
+            None => {
+                self.make_count(&path)?;
+                open_ours(&path)?.ok_or(io::ErrorKind::NotFound)?
+            }
+        };
+        LastingCount::in_file(&file)
+    }
+
+    /// Makes the file that counts, unless somebody is faster. It begins at a number that no other
+    /// such file had: should it be removed, it is seen that it is another one.
+    fn make_count(&self, path: &Path) -> io::Result<()> {
+        let first = Uuid::new_v4();
+        let made = self.folder.join(format!("{FLUSHES}-{first}"));
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o600);
+        let file = file.open(&made)?;
+        let there = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, FLUSHES_BYTES);
+        let there = there.map_err(io::Error::from);
+        let first = first.as_u64_pair().1.to_ne_bytes();
+        let there = there.and_then(|()| file.write_all_at(&first, 0));
+        let linked = there.and_then(|()| std::fs::hard_link(&made, path));
+        let _ = std::fs::remove_file(&made);
+        match linked {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            linked => linked,
+        }
+    }
+
+    fn path(&self, array: Uuid, suffix: &str) -> PathBuf {
+        self.folder.join(format!("{array}.{suffix}"))
+    }
+
+    /// A new file for this life, all of whose memory is there.
+    pub(super) fn create(&self, whose: &BegunOf, space: BegunSpace) -> io::Result<Arc<Begun>> {
+        self.claim()?;
+        let life = whose.life.to_string();
+        for suffix in ["of", &life] {
+            // There from an attempt that failed.
+            let _ = std::fs::remove_file(self.path(whose.array, suffix));
+        }
+        std::os::unix::fs::symlink(&self.state_dir, self.path(whose.array, "of"))?;
+        let path = self.path(whose.array, &life);
+        let made = make(&path, space, whose);
+        if made.is_err() {
+            let _ = std::fs::remove_file(&path);
+        }
+        made
+    }
+
+    /// Whether the folder is there, and nobody else can write to it.
+    fn is_there(&self) -> io::Result<bool> {
+        match std::fs::symlink_metadata(&self.folder) {
+            Ok(found) if found.is_dir() && is_ours(&found) => Ok(true),
+            Ok(_) => {
+                say_not_ours(&self.folder);
+                Ok(false)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The file of a life, if it is there and nobody else made it. An error when that cannot be
+    /// told: it may be there. What others can write to is no reason not to start: else whoever
+    /// makes a folder of our name before us would keep us from it.
+    pub(super) fn open(&self, array: Uuid, life: u64) -> io::Result<Option<File>> {
+        if !self.is_there()? {
+            return Ok(None);
+        }
+        let path = self.path(array, &life.to_string());
+        let Some(file) = open(&path)? else {
+            return Ok(None);
+        };
+        let found = file.metadata()?;
+        let ours = found.is_file() && is_ours(&found);
+        if !ours {
+            say_not_ours(&path);
+        }
+        Ok(ours.then_some(file))
+    }
+
+    /// Counts flushes that hung when an engine ended as flushes that failed. Arrays of all files
+    /// may share a disk, so that comes before any of them is believed.
+    pub(super) fn count_hanging(&self, count: &LastingCount) -> io::Result<()> {
+        for file in self.heads("")? {
+            if BegunWrites::hangs(|offset, bytes| file.read_exact_at(bytes, offset))? {
+                count.add();
+                // Else it counts once more.
+                let _ = BegunWrites::forget_hanging(|at, bytes| file.write_all_at(bytes, at));
+            }
+        }
+        Ok(())
+    }
+
+    /// No file of the array speaks for parity from here on, whichever life it is of: which one
+    /// counts depends on the members that a start finds.
+    pub(crate) fn withdraw(&self, array: Uuid) -> io::Result<()> {
+        for file in self.heads(&format!("{array}."))? {
+            BegunWrites::withdraw(|offset, bytes| file.write_all_at(bytes, offset))?;
+        }
+        Ok(())
+    }
+
+    /// The files whose names begin so. Also those that count for nothing because others can write
+    /// to them, or to the folder: that may be mended before the next start. An error when one may
+    /// be there and cannot be opened.
+    fn heads(&self, prefix: &str) -> io::Result<Vec<File>> {
+        match std::fs::symlink_metadata(&self.folder) {
+            Ok(found) if found.is_dir() && is_of_user(&found) => {}
+            Ok(_) => return Ok(Vec::new()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        }
+        let mut heads = Vec::new();
+        for name in self.names()? {
+            let life = name.rsplit_once('.').map(|(_, life)| life.parse::<u64>());
+            if !name.starts_with(prefix) || !matches!(life, Some(Ok(_))) {
+                continue;
+            }
+            let Some(file) = open(&self.folder.join(&name))? else {
+                continue;
+            };
+            let is_file = file.metadata()?.is_file();
+            if is_file && BegunWrites::is_one(|at, bytes| file.read_exact_at(bytes, at))? {
+                heads.push(file);
+            }
+        }
+        Ok(heads)
+    }
+
+    /// Removes all files of an array but that of one life. What they tell of a flush that hangs is
+    /// counted first: other arrays may lie on the same disk.
+    pub(super) fn remove(&self, array: Uuid, but: Option<u64>) {
+        let prefix = format!("{array}.");
+        let keeps = |suffix: &str| match but {
+            Some(life) => suffix == "of" || suffix == life.to_string(),
+            None => false,
+        };
+        for name in self.names().unwrap_or_default() {
+            let suffix = name.strip_prefix(&prefix);
+            let Some(suffix) = suffix.filter(|suffix| !keeps(suffix)) else {
+                continue;
+            };
+            let path = self.folder.join(&name);
+            let is_life = suffix.parse::<u64>().is_ok();
+            if !is_life || self.heed(&path).is_ok() {
+                // Gone already is as good; what stays counts for no other start.
+                let _ = std::fs::remove_file(path);
+            }
+        }
+    }
+
+    /// Counts the flush that hangs as the file says.
+    fn heed(&self, path: &Path) -> io::Result<()> {
+        let Some(file) = open(path)?.filter(|file| file.metadata().is_ok_and(|it| it.is_file()))
+        else {
+            return Ok(());
+        };
+        let read = |offset, bytes: &mut [u8]| file.read_exact_at(bytes, offset);
+        if BegunWrites::is_one(read)? && BegunWrites::hangs(read)? {
+            self.count_of_flushes()?.add();
+        }
+        Ok(())
+    }
+
+    /// Removes what engines left whose state directory is gone.
+    pub(crate) fn sweep(&self) {
+        if self.claim().is_err() {
+            return;
+        }
+        for name in self.names().unwrap_or_default() {
+            let array = name.strip_suffix(".of");
+            let array = array.and_then(|array| array.parse().ok());
+            let whose = std::fs::read_link(self.folder.join(&name));
+            if let (Some(array), Ok(state_dir)) = (array, whose)
+                && matches!(state_dir.try_exists(), Ok(false))
+            {
+                self.remove(array, None);
+            }
+        }
+    }
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(&self.folder)? {
+            names.extend(entry?.file_name().into_string().ok());
+        }
+        Ok(names)
+    }
+}
+
+/// The file of this path, if it is there.
+fn open(path: &Path) -> io::Result<Option<File>> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    options.custom_flags(flags.bits().cast_signed());
+    match options.open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// As `open`, for a file that nobody else may have made.
+fn open_ours(path: &Path) -> io::Result<Option<File>> {
+    let Some(file) = open(path)? else {
+        return Ok(None);
+    };
+    let found = file.metadata()?;
+    if found.is_file() && is_ours(&found) {
+        return Ok(Some(file));
+    }
+    let text = format!("{} is somebody else's, or not a file", path.display());
+    Err(io::Error::other(text))
+}
+
+/// What is there counts for nothing.
+fn say_not_ours(path: &Path) {
+    tracing::warn!(event = "begun_unusable", path = %path.display(),
+        "somebody else can write to it: what the last engine had begun is not known, as after a \
+         power failure");
+}
+
+/// Whether nobody but this user can change it.
+fn is_ours(found: &Metadata) -> bool {
+    is_of_user(found) && found.mode() & 0o077 == 0
+}
+
+fn is_of_user(found: &Metadata) -> bool {
+    found.uid() == rustix::process::geteuid().as_raw()
+}
+
+fn make(path: &Path, space: BegunSpace, whose: &BegunOf) -> io::Result<Arc<Begun>> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o600);
+    let file = options.open(path)?;
+    let there = rustix::fs::fstatvfs(&file)?;
+    let free = there.f_bavail.saturating_mul(there.f_frsize);
+    let wanted = space.bytes();
+    if wanted > free / SHARE {
+        let text = format!(
+            "{} MiB are wanted, which is more than an {SHARE}th of the {} MiB that are free",
+            wanted >> 20,
+            free >> 20
+        );
+        return Err(io::Error::new(io::ErrorKind::StorageFull, text));
+    }
+    // A store to a page that is not there would be a signal when nothing is left.
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, wanted)?;
+    Begun::create(file, space, whose)
+}
