@@ -128,7 +128,8 @@ impl History {
             history.started && history.given.is_none()
         });
         self.give(world, Given::Other, Command::Passes { run: true });
-        for _ in 0..200 {
+        // A rebuild of many stripes, one after another, whose reactors are slow takes several hundred.
+        for _ in 0..1000 {
             self.run_until(world, |history, _| {
                 history.given.is_none() && history.change.is_none() && history.client.pending() == 0
             });
