@@ -281,7 +281,8 @@ impl Host {
                 failed.push((MemberIndex::from_at(position), name, source));
             }
         }
-        if parity && doubt.is_none() && is_enough(&rest) {
+        let others_know = parity && doubt.is_none() && is_enough(&rest);
+        if others_know && !planted::is(Fault::UnflushedBelieved) {
             for (member, name, source) in &failed {
                 tracing::warn!(event = "member_unflushed", object, member = member.0, drive = name,
                     error = %source,

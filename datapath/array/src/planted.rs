@@ -209,6 +209,8 @@ pub enum Fault {
     HalfARedoSuffices,
     /// Parity is trusted although a drive was away meanwhile.
     DrivesNotCompared,
+    /// A member whose flush failed in a start stays one, and parity is made of what it has left.
+    UnflushedBelieved,
     /// A new volume is not zeroed.
     NewVolumeNotZeroed,
     /// What a deleted volume held counts as zeroes.
@@ -361,6 +363,7 @@ impl Fault {
         Fault::TornEndNotTold,
         Fault::HalfARedoSuffices,
         Fault::DrivesNotCompared,
+        Fault::UnflushedBelieved,
         Fault::NewVolumeNotZeroed,
         Fault::DeletedVolumeCountsAsZeroes,
         Fault::ForfeitKeepsParity,

@@ -38,15 +38,14 @@ impl History {
         Some(begun.expect("memory"))
     }
 
-    /// Carries out again what the last engine left, as the control path does: gives what was
-    /// written, and whether parity agrees now wherever regions are dirty. The start may have been
-    /// attempted before, and have been killed in the middle of it.
+    /// Carries out again what the last engine left, as the control path does. The start may have
+    /// been attempted before, and have been killed in the middle of it.
     pub(super) fn recover(
         &mut self,
         drives: &mut [SimDrive],
         assembly: &Assembly,
         regions: &RegionMap,
-    ) -> (Vec<Redo>, bool) {
+    ) -> Recovered {
         let is_whole = is_whole(assembly);
         let may_lack = is_whole && self.geometry.parity() > 0;
         if may_lack && self.modes.is_strict() && self.random.happens(600) {
@@ -67,15 +66,49 @@ impl History {
                 let _ = self.attempt((drives, assembly, regions), most, None);
             }
         }
-        let refuses = is_whole && self.random.happens(150);
+        let refuses = is_whole && self.random.happens(350);
         let refuses = refuses.then(|| self.random.position(64));
         let last = (&mut *drives, assembly, regions);
-        let Attempt { redo, agrees, .. } = self.last_attempt(last, refuses);
+        let attempt = self.last_attempt(last, refuses);
+        let Attempt { redo, agrees, .. } = attempt;
         if agrees {
             self.outcome.trusted += 1;
             self.judge_trust(drives, assembly);
         }
-        (redo, agrees)
+        let well = |drive: &SimDrive| drive.is_well() && drive.forgets.is_empty();
+        let may_fail = agrees && attempt.begun && may_lack && !self.forced && self.rot.is_empty();
+        if may_fail && drives.iter().all(well) && self.random.happens(300) {
+            return self.fail_the_flush(drives, assembly, redo);
+        }
+        Recovered {
+            redo,
+            agrees,
+            unflushed: None,
+        }
+    }
+
+    /// The flush that follows fails on a member, which may have lost what the dead engine had
+    /// acknowledged. The others know it.
+    fn fail_the_flush(
+        &mut self,
+        drives: &mut [SimDrive],
+        assembly: &Assembly,
+        redo: Vec<Redo>,
+    ) -> Recovered {
+        let member = MemberIndex::from_at(self.random.position(self.geometry.members()));
+        let drive = assembly.members[member.at()].expect("all are here");
+        let drive = &mut drives[drive.at()];
+        drive.loses_cache(&mut self.random);
+        self.outcome.unflushed += 1;
+        let believed = planted::is(Fault::UnflushedBelieved);
+        if !believed {
+            (drive.gone, drive.hurt) = (true, true);
+        }
+        Recovered {
+            redo,
+            agrees: !believed,
+            unflushed: (!believed).then_some(member),
+        }
     }
 
     /// The attempt that starts. Drives may take no writes at first, or bad blocks none: then
@@ -185,6 +218,7 @@ impl History {
         if untaken.refused || most[0] < redo.len() {
             return Attempt {
                 redo,
+                begun: false,
                 agrees: false,
                 untaken,
             };
@@ -203,9 +237,11 @@ impl History {
                 drives[drive.at()].put(offset, &part.bytes);
             }
         }
+        let is_begun = !begun.is_empty();
         redo.extend(begun);
         Attempt {
             redo,
+            begun: is_begun,
             agrees: doubt == Some(None),
             untaken,
         }
@@ -280,10 +316,23 @@ impl History {
     }
 }
 
+/// What a start has carried out again.
+#[derive(Debug)]
+pub(super) struct Recovered {
+    /// What was written.
+    pub(super) redo: Vec<Redo>,
+    /// Whether parity agrees now wherever regions are dirty.
+    pub(super) agrees: bool,
+    /// A member that is to be left out.
+    pub(super) unflushed: Option<MemberIndex>,
+}
+
 /// What an attempt to start has come to.
 #[derive(Debug)]
 struct Attempt {
     redo: Vec<Redo>,
+    /// Some of it had begun.
+    begun: bool,
     agrees: bool,
     untaken: disks::Untaken,
 }

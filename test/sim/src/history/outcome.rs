@@ -19,6 +19,8 @@ pub struct Outcome {
     pub begun: u64,
     /// Starts after a kill that had nothing to resync, because the killed engine had told so.
     pub trusted: u64,
+    /// Of these, so many left a member out whose flush failed.
+    pub unflushed: u64,
     /// Holds in the middle of which an array was stopped.
     pub abandoned: u64,
     /// Blocks that bits flipped in, and that a scrub found.
@@ -84,6 +86,7 @@ impl Outcome {
         self.logged += outcome.logged;
         self.begun += outcome.begun;
         self.trusted += outcome.trusted;
+        self.unflushed += outcome.unflushed;
         self.abandoned += outcome.abandoned;
         self.rotten += outcome.rotten;
         self.late += outcome.late;
@@ -125,6 +128,7 @@ impl fmt::Display for Outcome {
             logged,
             begun,
             trusted,
+            unflushed,
             abandoned,
             rotten,
             late,
@@ -156,7 +160,7 @@ impl fmt::Display for Outcome {
             f,
             "{answered} requests, \
          {crashes} stops ({logged} on the log, {begun} kills with the loss of a member), \
-         {trusted} starts that trusted parity after a kill, {abandoned} holds abandoned, \
+         {trusted} starts that trusted parity after a kill ({unflushed} without a member whose flush failed), {abandoned} holds abandoned, \
          {probed} torn blocks written ({read_torn} times read from a slow member), \
          {rotten} rotten blocks scrubbed, {late} members late, {lagged} lagged \
          ({left_behind} left behind), {returned} members returned that lacked {permille} \

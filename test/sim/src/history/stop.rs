@@ -1,6 +1,9 @@
 //! How a life ends: at any moment, and at those that are hardest to survive; and how the next one
 //! begins.
 
+use array::format::ExclusionCause;
+
+use super::begun::Recovered;
 #[allow(clippy::wildcard_imports, reason = "one type in several files")]
 use super::*;
 
@@ -9,13 +12,32 @@ const KILLED_IN_A_COMMIT: u64 = 6;
 /// The number of the ending some steps after, whatever goes on.
 const STEPS: u64 = 3;
 
+/// How a life ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Power,
+    /// The machine stays up, but drives may lose what they have not flushed.
+    Killed(Option<Outage>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outage {
+    /// Some drives lose their power before the next engine begins.
+    Away,
+    /// A drive loses its cache while the next one is starting.
+    Later,
+}
+
 impl History {
     /// The process is killed or the power fails.
     pub(super) fn crash(&mut self, mut world: World) -> Vec<SimDrive> {
         self.outcome.crashes += 1;
-        let may_abandon = !self.is_spelled && !self.record_in_doubt && !self.power_is_due;
-        if may_abandon && self.random.happens(150) && self.abandon_a_hold(&mut world) {
+        let is_plain = !self.is_spelled && !self.record_in_doubt && !self.power_is_due;
+        if is_plain && self.random.happens(150) && self.abandon_a_hold(&mut world) {
             return self.die_abandoned(world);
+        }
+        if is_plain && self.random.happens(100) && self.may_lose_caches(&mut world) {
+            return self.die_with_full_caches(world);
         }
         self.stop_at_any_moment(world)
     }
@@ -103,6 +125,25 @@ impl History {
         drives
     }
 
+    /// Whether nothing but what is not flushed speaks against the file of this engine.
+    fn may_lose_caches(&mut self, world: &mut World) -> bool {
+        let told = self.is_told && self.started && self.become_sound(world);
+        told && self.is_sound(world) && !self.torn
+    }
+
+    /// The process is killed when members hold much that is not flushed, and some lose it before
+    /// the next engine starts, or while it does.
+    fn die_with_full_caches(&mut self, mut world: World) -> Vec<SimDrive> {
+        self.write_into_caches(&mut world);
+        self.torn = true;
+        self.dies_at_once = false;
+        let outage = [Outage::Away, Outage::Later][self.random.position(2)];
+        let drives = self.end_by(world, End::Killed(Some(outage)));
+        self.client.stop(true);
+        self.again.clear();
+        drives
+    }
+
     /// The next engine is killed as well, while it resyncs, or before that.
     pub(super) fn kill_in_resync(&mut self, mut world: World) -> World {
         let stripes = self.geometry.stripes();
@@ -119,26 +160,37 @@ impl History {
         self.restart(drives)
     }
 
-    /// Nothing runs any more: what is left on the drives, and in memory.
+    /// Nothing runs any more: what is left on the drives, and in memory. Where power may fail, the
+    /// process may also be killed, and some drives lose what they have not flushed.
     pub(super) fn end_all(&mut self, world: World, power: bool) -> Vec<SimDrive> {
-        self.leave_open(&world, power);
+        let end = if !power {
+            End::Killed(None)
+        } else if !self.random.happens(300) {
+            End::Power
+        } else if self.random.happens(400) {
+            End::Killed(Some(Outage::Later))
+        } else {
+            End::Killed(Some(Outage::Away))
+        };
+        self.end_by(world, end)
+    }
+
+    fn end_by(&mut self, world: World, end: End) -> Vec<SimDrive> {
+        self.leave_open(&world, end != End::Killed(None));
         let mut drives = world.die();
-        // Or the process is killed, and some drives lose their power before the next one begins; or
-        // a drive loses its cache while the next one is starting.
-        let outage = power && self.random.happens(300);
-        let later = outage && self.random.happens(400);
+        let later = end == End::Killed(Some(Outage::Later));
         self.forgetful = later.then(|| self.random.position(drives.len()));
         for drive in &mut drives {
             drive.hung = false;
-            let keeps = later || outage && self.random.happens(500);
-            if power && !keeps {
-                drive.outages += u64::from(outage);
+            let away = end == End::Killed(Some(Outage::Away)) && self.random.happens(500);
+            drive.outages += u64::from(away);
+            if away || end == End::Power {
                 drive.power_fails(&mut self.random);
             } else {
                 drive.process_dies(&mut self.random);
             }
         }
-        self.leave_begun(power && !outage);
+        self.leave_begun(end == End::Power);
         drives
     }
 
@@ -177,9 +229,21 @@ impl History {
         }
         self.modes.found(assembly.config.options);
         let regions = disks::regions(&drives, &assembly);
-        let (redo, agrees) = self.recover(&mut drives, &assembly, &regions);
+        let Recovered {
+            redo,
+            agrees,
+            unflushed,
+        } = self.recover(&mut drives, &assembly, &regions);
         let id = u128::from(self.random.next()) << 64 | u128::from(self.random.next());
         let mut config = assembly.start(id, true).expect("startable").clone();
+        if let Some(member) = unflushed {
+            assembly.members[member.at()] = None;
+            let (cause, name) = (
+                ExclusionCause::FlushFailed,
+                assembly.config.name_of_update(),
+            );
+            assembly.exclude(&mut config, (member, cause), name);
+        }
         assembly.note_replay(&mut config, &regions, &redo);
         VolumeTable::new(&mut config, &assembly.superblock).recover();
         let mut places = disks::places(&assembly);
