@@ -126,8 +126,8 @@ struct History {
     rounds_left: u64,
     /// A copy of a member counts, or is about to take its place.
     copied: bool,
-    /// The member of which a copy began that may not have ended.
-    copying: Option<MemberIndex>,
+    /// Members of which copies began that may not have ended.
+    copying: Vec<MemberIndex>,
     /// A drive that hangs until another is in its place.
     swapped: Option<usize>,
     /// Of a thousand drives, so many have no cache that they would lose with the power.
@@ -220,7 +220,7 @@ pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
         dies_at_once: false,
         rounds_left: rounds_max,
         copied: false,
-        copying: None,
+        copying: Vec::new(),
         swapped: None,
         lasting: 0,
         modes: modes::Modes::default(),
