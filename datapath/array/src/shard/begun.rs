@@ -75,7 +75,6 @@ impl Shard {
     }
 
     /// The ticket ends with an error although it had begun to write: what it leaves may be torn.
-    #[cold]
     pub(super) fn tell_torn(&self, slot: u32) {
         if self.tickets[slot].is_begun {
             self.shared.tear();
