@@ -545,7 +545,7 @@ impl SimDrive {
 
     /// A flush fails, and any part of the cache is gone. It was not away, and is as before.
     pub fn loses_cache(&mut self, random: &mut Random) {
-        let kept = 1000 * random.below(3) / 2;
+        let kept = 500 * random.below(2);
         self.store.power_fails(|| random.happens(kept));
     }
 

@@ -140,8 +140,8 @@ struct History {
     is_spelled: bool,
     /// The array is stopped in the middle of one.
     abandons: bool,
-    /// The drive that loses its cache while the next engine starts.
-    forgetful: Option<usize>,
+    /// A drive loses its cache while the next engine starts.
+    is_forgetful: bool,
     again: Vec<Asked>,
     /// What a scrub is still to find.
     rot: Vec<scrub::Rot>,
@@ -227,7 +227,7 @@ pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
         spell: None,
         is_spelled: false,
         abandons: false,
-        forgetful: None,
+        is_forgetful: false,
         again: Vec::new(),
         rot: Vec::new(),
         filled_by: Vec::new(),

@@ -148,8 +148,11 @@ impl History {
     /// An engine flushes a drive at its start, or has it flushed by a record that it mends, and
     /// that fails: the drive keeps of its cache what it likes, and the start is given up, or is
     /// killed. The drive was not away, and works again.
-    pub(super) fn fail_a_flush_of_a_start(&mut self, drives: &mut [SimDrive], fails: usize) {
+    pub(super) fn fail_a_flush_of_a_start(&mut self, drives: &mut [SimDrive]) {
         let assembly = disks::find(drives);
+        let members = assembly.members.iter().flatten();
+        let members: Vec<DriveIndex> = members.copied().collect();
+        let fails = members[self.random.position(members.len())].at();
         if matches!(assembly.verdict, Verdict::Startable { .. }) {
             let writes = [0, self.random.position(20), usize::MAX];
             let most = [0, 1].map(|_| writes[self.random.position(3)]);

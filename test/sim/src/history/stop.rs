@@ -36,7 +36,7 @@ impl History {
         if is_plain && self.random.happens(150) && self.abandon_a_hold(&mut world) {
             return self.die_abandoned(world);
         }
-        if is_plain && self.random.happens(100) && self.may_lose_caches(&mut world) {
+        if is_plain && self.random.happens(350) && self.may_lose_caches(&mut world) {
             return self.die_with_full_caches(world);
         }
         self.stop_at_any_moment(world)
@@ -178,8 +178,7 @@ impl History {
     fn end_by(&mut self, world: World, end: End) -> Vec<SimDrive> {
         self.leave_open(&world, end != End::Killed(None));
         let mut drives = world.die();
-        let later = end == End::Killed(Some(Outage::Later));
-        self.forgetful = later.then(|| self.random.position(drives.len()));
+        self.is_forgetful = end == End::Killed(Some(Outage::Later));
         for drive in &mut drives {
             drive.hung = false;
             let away = end == End::Killed(Some(Outage::Away)) && self.random.happens(500);
@@ -204,8 +203,8 @@ impl History {
                 drive.heal();
             }
         }
-        if let Some(fails) = self.forgetful.take() {
-            self.fail_a_flush_of_a_start(&mut drives, fails);
+        if std::mem::take(&mut self.is_forgetful) {
+            self.fail_a_flush_of_a_start(&mut drives);
         }
         let mut assembly = disks::find(&mut drives);
         if self.random.happens(300) {
