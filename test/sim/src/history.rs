@@ -142,6 +142,8 @@ struct History {
     abandons: bool,
     /// A drive loses its cache while the next engine starts.
     is_forgetful: bool,
+    /// A drive does not take what the next engine writes again.
+    is_refused: bool,
     again: Vec<Asked>,
     /// What a scrub is still to find.
     rot: Vec<scrub::Rot>,
@@ -228,6 +230,7 @@ pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
         is_spelled: false,
         abandons: false,
         is_forgetful: false,
+        is_refused: false,
         again: Vec::new(),
         rot: Vec::new(),
         filled_by: Vec::new(),

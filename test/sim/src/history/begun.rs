@@ -66,7 +66,8 @@ impl History {
                 let _ = self.attempt((drives, assembly, regions), most, None);
             }
         }
-        let refuses = is_whole && self.random.happens(350);
+        let is_refused = std::mem::take(&mut self.is_refused);
+        let refuses = is_whole && (is_refused || self.random.happens(150));
         let refuses = refuses.then(|| self.random.position(64));
         let last = (&mut *drives, assembly, regions);
         let attempt = self.last_attempt(last, refuses);

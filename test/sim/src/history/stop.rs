@@ -37,7 +37,10 @@ impl History {
             return self.die_abandoned(world);
         }
         if is_plain && self.random.happens(350) && self.may_lose_caches(&mut world) {
-            return self.die_with_full_caches(world);
+            return match self.random.below(2) {
+                0 => self.die_while_writing(world),
+                _ => self.die_with_full_caches(world),
+            };
         }
         self.stop_at_any_moment(world)
     }
@@ -129,6 +132,18 @@ impl History {
     fn may_lose_caches(&mut self, world: &mut World) -> bool {
         let told = self.is_told && self.started && self.become_sound(world);
         told && self.is_sound(world) && !self.torn
+    }
+
+    /// The process is killed when members have taken some of what was begun, and one of them does
+    /// not take it again.
+    fn die_while_writing(&mut self, mut world: World) -> Vec<SimDrive> {
+        self.write_at_once(&mut world);
+        self.torn = true;
+        (self.dies_at_once, self.is_refused) = (false, true);
+        let drives = self.end_by(world, End::Killed(None));
+        self.client.stop(false);
+        self.again.clear();
+        drives
     }
 
     /// The process is killed when members hold much that is not flushed, and some lose it before
