@@ -128,7 +128,7 @@ impl History {
             history.started && history.given.is_none()
         });
         self.give(world, Given::Other, Command::Passes { run: true });
-        // A rebuild of many stripes, one after another, whose reactors are slow takes several hundred.
+        // A rebuild of many stripes, one after another, by slow reactors takes several hundred.
         for _ in 0..1000 {
             self.run_until(world, |history, _| {
                 history.given.is_none() && history.change.is_none() && history.client.pending() == 0

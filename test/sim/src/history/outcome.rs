@@ -160,7 +160,8 @@ impl fmt::Display for Outcome {
             f,
             "{answered} requests, \
          {crashes} stops ({logged} on the log, {begun} kills with the loss of a member), \
-         {trusted} starts that trusted parity after a kill ({unflushed} without a member whose flush failed), {abandoned} holds abandoned, \
+         {trusted} starts that trusted parity after a kill \
+         ({unflushed} without a member whose flush failed), {abandoned} holds abandoned, \
          {probed} torn blocks written ({read_torn} times read from a slow member), \
          {rotten} rotten blocks scrubbed, {late} members late, {lagged} lagged \
          ({left_behind} left behind), {returned} members returned that lacked {permille} \
