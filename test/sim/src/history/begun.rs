@@ -78,7 +78,7 @@ impl History {
         }
         let well = |drive: &SimDrive| drive.is_well() && drive.forgets.is_empty();
         let may_fail = agrees && attempt.begun && may_lack && !self.forced && self.rot.is_empty();
-        if may_fail && drives.iter().all(well) && self.random.happens(300) {
+        if may_fail && drives.iter().all(well) && self.random.happens(600) {
             return self.fail_the_flush(drives, assembly, redo);
         }
         Recovered {

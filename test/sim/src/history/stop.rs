@@ -134,12 +134,12 @@ impl History {
         told && self.is_sound(world) && !self.torn
     }
 
-    /// The process is killed when members have taken some of what was begun, and one of them does
+    /// The process is killed when members have taken some of what was begun, and one of them may
     /// not take it again.
     fn die_while_writing(&mut self, mut world: World) -> Vec<SimDrive> {
         self.write_at_once(&mut world);
         self.torn = true;
-        (self.dies_at_once, self.is_refused) = (false, true);
+        (self.dies_at_once, self.is_refused) = (false, self.random.happens(500));
         let drives = self.end_by(world, End::Killed(None));
         self.client.stop(false);
         self.again.clear();
