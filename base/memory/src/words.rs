@@ -51,7 +51,7 @@ impl Words {
     }
 }
 
-/// A number in the first word of a file, which only ever goes up. Whoever maps the same file counts
+/// A number in the first word of a file. Whoever maps the same file counts
 /// along.
 #[derive(Debug)]
 pub struct LastingCount {
@@ -69,6 +69,12 @@ impl LastingCount {
     /// One more. Whoever sees what is stored from here on sees that, too.
     pub fn add(&self) {
         self.words.as_slice()[0].fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::Release);
+    }
+
+    /// One less, of what this process has added.
+    pub fn take_back(&self) {
+        self.words.as_slice()[0].fetch_sub(1, Ordering::SeqCst);
         fence(Ordering::Release);
     }
 

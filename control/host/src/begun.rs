@@ -5,6 +5,7 @@
 //! /dev/shm/garboard-UID/ARRAY.LIFE    what array::begun describes
 //! /dev/shm/garboard-UID/ARRAY.of      a link to the state directory of the engine that made it
 //! /dev/shm/garboard-UID/flushes       how many flushes failed, whoever asked for them
+//! /dev/shm/garboard-UID/blocking-X    how many an engine waits for that are no array's
 //! ```
 //! Files of an engine whose state directory is gone are removed by the next engine that starts.
 
@@ -14,13 +15,14 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use array::assembly::Assembly;
 use array::format::{ArrayConfig, MemberRecord, MemberState};
 use array::planted::{self, Fault};
-use array::{Begun, BegunOf, BegunWrites, Doubt, Geometry, Redo, Unusable};
+use array::{Begun, BegunOf, BegunWrites, Doubt, Geometry, Now, Redo, Unusable};
 use control::Answer;
-use units::MemberIndex;
+use units::{Clock, MemberIndex, MonotonicClock};
 use uuid::Uuid;
 
 pub(crate) use self::lasting::Lasting;
@@ -28,7 +30,7 @@ use crate::Host;
 use crate::arrays::assemble::is_enough;
 use crate::error::of_io;
 use crate::losses::redo_part;
-use crate::state::Notice;
+use crate::state::{Notice, Serving};
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -41,9 +43,26 @@ pub(crate) struct BegunFile {
     failed_flushes: u64,
 }
 
+impl BegunFile {
+    /// How many flushes had failed before it was read.
+    pub(crate) fn failed_flushes(&self) -> u64 {
+        self.failed_flushes
+    }
+}
+
 fn boot() -> io::Result<Uuid> {
     let text = std::fs::read_to_string(BOOT_ID)?;
     text.trim().parse().map_err(io::Error::other)
+}
+
+/// What shows that a drive was not away; 0 when it may have been since it was opened.
+pub(crate) fn same_appearance(drive: &drive::Drive) -> u64 {
+    let now = drive.appearance();
+    if now == drive.info().appearance {
+        now
+    } else {
+        0
+    }
 }
 
 fn begun_of(config: &ArrayConfig) -> io::Result<BegunOf> {
@@ -128,20 +147,52 @@ impl Host {
         }
         let made = begun_of(config);
         let made = made.and_then(|whose| lasting.create(&whose, self.engine.begun_space()));
-        let made = made.inspect(|begun| begun.note_failed_flushes(failed_flushes));
+        let made = made.inspect(|begun| {
+            begun.note_failed_flushes(failed_flushes);
+            let up = drive::since_boot().unwrap_or_default();
+            begun.note_clock(up.saturating_sub(Duration::from_nanos(MonotonicClock.now().0)));
+        });
         made.inspect_err(|error| self.say_unkept(name, lasting, error))
             .ok()
     }
 
     /// How many flushes have failed so far, or may have; a number that nobody else gets where that
     /// is not known.
-    pub(crate) fn failed_flushes(&self) -> u64 {
+    pub(crate) fn failed_flushes(&self, starts: Option<&Assembly>) -> u64 {
+        let locked = |array| match starts {
+            Some(starts) if starts.array() == array => self.locked(starts),
+            _ => self.locked_all(array),
+        };
         let known = self.failed_flushes.as_ref().zip(self.lasting.as_ref());
-        let known = known.filter(|(count, lasting)| lasting.count_hanging(count).is_ok());
+        let known = known.filter(|_| self.blocking_flushes.is_some());
+        let known = known.filter(|(count, lasting)| lasting.count_hanging(count, &locked).is_ok());
         known.map_or_else(
             || Uuid::new_v4().as_u64_pair().1,
             |(count, _)| count.value(),
         )
+    }
+
+    /// How long the machine had been up when the last of these drives was locked.
+    fn locked(&self, assembly: &Assembly) -> Option<Duration> {
+        let drives = self.member_drives(assembly).into_iter().flatten();
+        let locked: Option<Vec<Duration>> = drives.map(|(_, it)| it.info().locked).collect();
+        locked?.into_iter().max()
+    }
+
+    /// As `locked`, if all members of an array are here that are in sync.
+    fn locked_all(&self, array: Uuid) -> Option<Duration> {
+        let assembly = {
+            let state = self.state();
+            match &state.array_by_uuid(array)?.serving {
+                Serving::Stopped(assembly) => assembly.clone(),
+                Serving::Running => return None,
+            }
+        };
+        let is_whole = assembly
+            .config
+            .in_sync()
+            .all(|member| assembly.members[member.at()].is_some());
+        self.locked(&assembly).filter(|_| is_whole)
     }
 
     /// The array runs without memory that outlives this engine.
@@ -163,7 +214,7 @@ impl Host {
     /// The array is stopped, or has started: then only what this life begins is left.
     pub(crate) fn end_begun(&self, array: Uuid, but: Option<u64>) {
         if let Some(lasting) = &self.lasting {
-            lasting.remove(array, but);
+            lasting.remove(array, but, &|array| self.locked_all(array));
         }
     }
 
@@ -206,12 +257,14 @@ impl Host {
     /// Why the regions that were in use must be resynced, as far as it is known by now.
     pub(crate) fn doubt_of(&self, begun: &BegunFile, assembly: &Assembly) -> Option<Doubt> {
         let drives = self.member_drives(assembly);
-        begun
-            .writes
-            .doubt(assembly, begun.failed_flushes, |member| {
-                let drive = drives[member.at()].as_ref();
-                drive.map_or(0, |(_, drive)| drive.info().appearance)
-            })
+        let now = Now {
+            failed_flushes: begun.failed_flushes,
+            locked: self.locked(assembly),
+        };
+        begun.writes.doubt(assembly, now, |member| {
+            let drive = drives[member.at()].as_ref();
+            drive.map_or(0, |(_, drive)| same_appearance(drive))
+        })
     }
 
     /// Writes again what the last engine had begun when it was killed. Gives what was written,
@@ -281,7 +334,20 @@ impl Host {
                 failed.push((MemberIndex::from_at(position), name, source));
             }
         }
-        let others_know = parity && doubt.is_none() && is_enough(&rest);
+        // What one has lost another may have lost that lies on the same disk.
+        let drives = self.member_drives(assembly);
+        let is_alone = |member: MemberIndex| {
+            let this = drives[member.at()].as_ref();
+            let mut others = drives.iter().enumerate();
+            others.all(|(at, other)| match (this, other) {
+                (Some((_, this)), Some((_, other))) if at != member.at() => {
+                    !this.may_share_disk(other)
+                }
+                _ => true,
+            })
+        };
+        let alone = failed.iter().all(|(member, ..)| is_alone(*member));
+        let others_know = parity && doubt.is_none() && is_enough(&rest) && alone;
         if others_know && !planted::is(Fault::UnflushedBelieved) {
             for (member, name, source) in &failed {
                 tracing::warn!(event = "member_unflushed", object, member = member.0, drive = name,

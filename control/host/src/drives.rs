@@ -9,7 +9,7 @@ use control::view::DriveView;
 use control::{Answer, ErrorKind};
 use drive::{Drive, Fault, OpenErrorKind};
 use models::Model;
-use units::{ArrayIndex, Size};
+use units::{ArrayIndex, Clock, MonotonicClock, Size};
 use uuid::Uuid;
 
 use crate::error::{error, not_found, of_change, of_io, of_open, of_start};
@@ -18,13 +18,42 @@ use crate::{Host, found, records, views};
 
 /// How long after its start an engine waits for drives that the engine before it still holds.
 pub(crate) const LOCK_WAIT: Duration = Duration::from_secs(20);
+/// A flush that holds a drive for less has not failed.
+const HELD: Duration = Duration::from_secs(1);
 /// Between two attempts.
 pub(crate) const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 impl Host {
     pub(crate) fn open(&self, name: &str, uuid: Uuid, spec: &DriveSpec) -> Answer<()> {
-        let opened = open_spec(name, spec)?;
+        let opened = self.open_at_last(name, spec)?;
         self.adopt(name, uuid, spec, opened)
+    }
+
+    /// Opens what a spec names. A drive that somebody has held for long may have had a flush of his
+    /// that failed when he was dead: it counts as one.
+    pub(crate) fn open_at_last(&self, name: &str, spec: &DriveSpec) -> Answer<Arc<Drive>> {
+        let (path, asked) = (path_of(spec), MonotonicClock.now());
+        let first = path.and_then(|path| self.state().busy.get(path).copied());
+        let first = first.unwrap_or(asked);
+        let opened = open_spec(name, spec);
+        let Some(path) = path else {
+            return opened;
+        };
+        match &opened {
+            Ok(_) => {
+                self.state().busy.remove(path);
+                if let Some(count) = self.failed_flushes.as_ref()
+                    && MonotonicClock.now().since(first) >= HELD
+                {
+                    count.add();
+                }
+            }
+            Err(refused) if refused.kind == ErrorKind::Busy => {
+                self.state().busy.insert(path.to_owned(), first);
+            }
+            Err(_) => {}
+        }
+        opened
     }
 
     /// Gives an open drive a number and a name, and makes it reachable from all reactors.
@@ -37,6 +66,9 @@ impl Host {
     ) -> Answer<()> {
         if let Some(count) = &self.failed_flushes {
             opened.count_failed_flushes(Arc::clone(count));
+        }
+        if let Some((_, count)) = &self.blocking_flushes {
+            opened.count_flushes_under_way(Arc::clone(count));
         }
         let index = self.state().free_drive_index();
         let index = index.ok_or_else(|| {

@@ -152,7 +152,7 @@ impl Host {
     fn at_hint(&self, known: &DriveKnown) -> Answer<Arc<Drive>> {
         let asked = MonotonicClock.now();
         loop {
-            let opened = open_spec(&known.name, &known.spec);
+            let opened = self.open_at_last(&known.name, &known.spec);
             let busy = matches!(&opened, Err(refused) if refused.kind == ErrorKind::Busy);
             let now = MonotonicClock.now();
             let waited = now.since(self.begun) > LOCK_WAIT && now.since(asked) > CLOSE_WAIT;

@@ -60,6 +60,8 @@ pub struct Host {
     lasting: Option<Lasting>,
     /// Flushes that failed, as engines of this user count them.
     failed_flushes: Option<Arc<LastingCount>>,
+    /// And blocking ones that are under way; the file is open, and locked, for as long as we live.
+    blocking_flushes: Option<(std::fs::File, Arc<LastingCount>)>,
     begun: Instant,
     state: Mutex<State>,
     session_events: Sender<(u64, SessionEvent)>,
@@ -152,6 +154,7 @@ impl Host {
             poll: settings.poll,
             memory_bytes: settings.memory_bytes.unwrap_or(0),
             failed_flushes: tuning.lasting.as_ref().and_then(Lasting::failed_flushes),
+            blocking_flushes: tuning.lasting.as_ref().and_then(Lasting::blocking_flushes),
             lasting: tuning.lasting,
             begun: MonotonicClock.now(),
             state: Mutex::default(),

@@ -147,6 +147,8 @@ pub(crate) struct State {
     pub(crate) copies: BTreeMap<u64, CopyEntry>,
     /// What was around a drive that is not open when it was looked for last, by the drive's uuid.
     pub(crate) around: BTreeMap<Uuid, Vec<DriveSpec>>,
+    /// Drives that somebody else had when they were to be opened, and since when.
+    pub(crate) busy: BTreeMap<std::path::PathBuf, units::Instant>,
     pub(crate) next_job: u64,
     pub(crate) next_export: u64,
 }

@@ -20,14 +20,17 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::time::Duration;
 
 use memory::Words;
-use units::limits::{ARRAY_MEMBERS_MAX, GROUP_MEMBERS_MAX, LARGE_BUFFER_BYTES, SMALL_BUFFER_BYTES};
-use units::{ReactorIndex, RoleSet, StripeIndex, Update, bytes_u64, bytes_usize};
+use units::limits::{
+    ARRAY_MEMBERS_MAX, GROUP_MEMBERS_MAX, LARGE_BUFFER_BYTES, REACTORS_MAX, SMALL_BUFFER_BYTES,
+};
+use units::{Instant, ReactorIndex, RoleSet, StripeIndex, Update, bytes_u64, bytes_usize};
 use uuid::Uuid;
 
 pub use self::read::{BegunWrites, Unusable};
-pub use self::trust::Doubt;
+pub use self::trust::{Doubt, Now};
 use crate::planted::{self, Fault};
 use crate::shard::Room;
 
@@ -49,10 +52,14 @@ const HEAD_NOTES: [usize; 2] = [17, 20];
 const HEAD_TRUST: usize = 24;
 const HEAD_TORN: usize = 25;
 const HEAD_FLUSHES: usize = 26;
-const HEAD_HANGS: usize = 27;
+const HEAD_CLOCK: usize = 27;
 const HEAD_GONE: usize = 28;
 const HEAD_APPEARANCES: usize = 32;
-const HEAD_WORDS: usize = HEAD_APPEARANCES + ARRAY_MEMBERS_MAX;
+/// By shard, in a cache line each: when the oldest flush under way was asked for.
+const HEAD_FLUSHING: usize = 512;
+const FLUSHING_WORDS: usize = 8;
+const HEAD_WORDS: usize = HEAD_FLUSHING + REACTORS_MAX * FLUSHING_WORDS;
+const _: () = assert!(HEAD_APPEARANCES + ARRAY_MEMBERS_MAX <= HEAD_FLUSHING);
 
 /// What the word says when parity is trusted: what that promises, and of which version.
 const TRUSTED: u64 = u64::from_le_bytes(*b"GBTRUST1");
@@ -218,20 +225,26 @@ impl Begun {
         fence(Ordering::Release);
     }
 
-    /// Whether a flush that shard `me` waits for takes so long that it may end with an error when
-    /// nobody listens any more.
-    pub(crate) fn call_hanging(&self, me: ReactorIndex, hangs: bool) {
-        self.call(HEAD_HANGS, me, hangs);
+    /// How long this machine was up, asleep or not, when the clock of the shards began. They have
+    /// one for each process, which others cannot read.
+    pub fn note_clock(&self, began: Duration) {
+        let nanos = u64::try_from(began.as_nanos()).unwrap_or(0);
+        self.head.as_slice()[HEAD_CLOCK].store(nanos, Ordering::Release);
+    }
+
+    /// When the oldest flush was asked for whose answer shard `me` has not dealt with: it may fail,
+    /// or have failed, when nobody hears of it any more.
+    pub(crate) fn note_flush(&self, me: ReactorIndex, oldest: Option<Instant>) {
+        let word = &self.head.as_slice()[HEAD_FLUSHING + me.at() * FLUSHING_WORDS];
+        // 0 is none.
+        word.store(oldest.map_or(0, |at| at.0.max(1)), Ordering::Release);
+        fence(Ordering::Release);
     }
 
     /// Whether a member is gone, as shard `me` knows, and not out.
     pub(crate) fn call_gone(&self, me: ReactorIndex, gone: bool) {
-        self.call(HEAD_GONE, me, gone);
-    }
-
-    fn call(&self, word: usize, me: ReactorIndex, says: bool) {
-        let (word, bit) = (&self.head.as_slice()[word], 1 << (me.at() % 64));
-        if says {
+        let (word, bit) = (&self.head.as_slice()[HEAD_GONE], 1 << (me.at() % 64));
+        if gone {
             word.fetch_or(bit, Ordering::SeqCst);
         } else {
             word.fetch_and(!bit, Ordering::SeqCst);

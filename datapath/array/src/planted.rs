@@ -209,6 +209,8 @@ pub enum Fault {
     HalfARedoSuffices,
     /// Parity is trusted although a drive was away meanwhile.
     DrivesNotCompared,
+    /// A flush that was under way when the engine was killed counts as one that went well.
+    FlushUnderWayForgotten,
     /// A member whose flush failed in a start stays one, and parity is made of what it has left.
     UnflushedBelieved,
     /// A new volume is not zeroed.
@@ -363,6 +365,7 @@ impl Fault {
         Fault::TornEndNotTold,
         Fault::HalfARedoSuffices,
         Fault::DrivesNotCompared,
+        Fault::FlushUnderWayForgotten,
         Fault::UnflushedBelieved,
         Fault::NewVolumeNotZeroed,
         Fault::DeletedVolumeCountsAsZeroes,

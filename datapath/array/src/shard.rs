@@ -14,6 +14,7 @@ mod compute;
 mod coordinate;
 mod counters;
 mod doubt;
+mod flushes;
 mod hold;
 mod issue;
 mod kept;
@@ -45,6 +46,7 @@ use self::bounce::Bounce;
 pub use self::coordinate::HoldStatus;
 pub(crate) use self::coordinate::{HoldKeeper, Renewal};
 pub use self::counters::ShardCounters;
+use self::flushes::Flushes;
 use self::hold::Hold;
 use self::issue::{DriveIo, Order};
 pub(crate) use self::laggards::LaggardKeeper;
@@ -193,6 +195,7 @@ pub struct Shard {
     bounces: Slots<Bounce>,
     reports: Vec<MemberFailure>,
     late: Late,
+    flushes: Flushes,
     pacing: Pacing,
     hold: Hold,
     background: Background,
@@ -220,6 +223,7 @@ impl Shard {
         let geometry = &map.geometry;
         let code = Code::new(geometry.data(), geometry.parity()).map_err(ShardError::Code)?;
         let begun = shared.begun.clone();
+        let flushes = Flushes::new(begun.clone(), me, room.drive_requests);
         let table = begun.as_deref().map(|begun| begun.table(me.at(), &room));
         let in_file = begun.as_deref().map(|begun| begun.buffers(me.at()));
         let buffers = Buffers::new(room.small_buffers, room.large_buffers, in_file);
@@ -262,6 +266,7 @@ impl Shard {
             bounces: Slots::new(room.drive_requests),
             reports: Vec::with_capacity(map.members.len()),
             late: Late::new(room.patience, &map),
+            flushes,
             pacing: Pacing::new(&map),
             hold: Hold::new(room.tickets).map_err(ShardError::Memory)?,
             background: Background::new(&map),
@@ -410,6 +415,9 @@ impl Shard {
             self.hand_on(&done, status, io);
         } else {
             self.request_failed(slot, done, status, io);
+        }
+        if done.operation == Some(Operation::Flush) {
+            self.flushes.end(slot);
         }
     }
 

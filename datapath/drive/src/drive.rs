@@ -39,6 +39,8 @@ pub struct Drive {
     faults: FaultBook,
     /// Where flushes are counted that failed.
     failed_flushes: OnceLock<Arc<LastingCount>>,
+    /// And blocking ones that are under way.
+    under_way: OnceLock<Arc<LastingCount>>,
 }
 
 /// Where the bytes are.
@@ -56,7 +58,7 @@ impl Drive {
     /// # Errors
     /// When the drive is not there, in use, not ours to open, or of a kind that is not served.
     pub fn open(spec: &DriveSpec) -> Result<Arc<Drive>, OpenError> {
-        let (info, backing) = match spec {
+        let (mut info, backing) = match spec {
             DriveSpec::File { path, size, create } => {
                 let (file, info) = open::open_file(path, *size, *create)?;
                 (info, Backing::Kernel(file))
@@ -72,6 +74,7 @@ impl Drive {
                 (open::plain_info(DriveKind::Null, bytes), Backing::Null)
             }
         };
+        info.locked = sysfs::since_boot();
         let pacer = match spec {
             DriveSpec::Paced { law, .. } => {
                 Some(Pacer::new(PaceLaw::clone(law), MonotonicClock.now()))
@@ -88,6 +91,7 @@ impl Drive {
             pacer,
             faults,
             failed_flushes: OnceLock::new(),
+            under_way: OnceLock::new(),
         }))
     }
 
@@ -112,6 +116,7 @@ impl Drive {
             pacer: None,
             faults: FaultBook::default(),
             failed_flushes: OnceLock::new(),
+            under_way: OnceLock::new(),
         }))
     }
 
@@ -120,6 +125,36 @@ impl Drive {
     /// who uses another part of the same disk. The first such call counts.
     pub fn count_failed_flushes(&self, count: Arc<LastingCount>) {
         let _ = self.failed_flushes.set(count);
+    }
+
+    /// From now on this says how many blocking flushes are under way of all drives that are told
+    /// so. The first such call counts.
+    pub fn count_flushes_under_way(&self, count: Arc<LastingCount>) {
+        let _ = self.under_way.set(count);
+    }
+
+    /// What is the same as when it was opened if it was not away ([`DriveInfo::appearance`]), as
+    /// the kernel says now.
+    #[must_use]
+    pub fn appearance(&self) -> u64 {
+        match &self.backing {
+            Backing::Kernel(file) => open::appearance(file),
+            Backing::Memory(_) | Backing::Null => 0,
+        }
+    }
+
+    /// Whether what another drive loses may be lost here, too: both lie on one disk, or in one file
+    /// system, or nobody knows.
+    #[must_use]
+    pub fn may_share_disk(&self, other: &Drive) -> bool {
+        let (Backing::Kernel(ours), Backing::Kernel(theirs)) = (&self.backing, &other.backing)
+        else {
+            return false;
+        };
+        match (open::disks(ours), open::disks(theirs)) {
+            (Some(ours), Some(theirs)) => ours.iter().any(|disk| theirs.contains(disk)),
+            (_, _) => true,
+        }
     }
 
     /// A flush ended so.
@@ -211,17 +246,25 @@ impl Drive {
     /// What the drive said.
     pub fn flush(&self) -> io::Result<()> {
         let access = self.access(Operation::Flush, 0, 0)?;
+        if let Some(count) = self.under_way.get() {
+            count.add();
+        }
         let flushed = self.with_faults(&access, || match &self.backing {
             Backing::Kernel(file) => file.sync_data(),
             Backing::Memory(_) | Backing::Null => Ok(()),
         });
-        flushed.inspect_err(|error| {
+        let flushed = flushed.inspect_err(|error| {
             let status = match error.raw_os_error().map(errno::verdict) {
                 Some(Verdict::Final(status)) => status,
                 Some(Verdict::Again | Verdict::NotSupported) | None => Status::Media,
             };
             self.note_flush(status);
-        })
+        });
+        // Known by now, if it failed.
+        if let Some(count) = self.under_way.get() {
+            count.take_back();
+        }
+        flushed
     }
 
     /// What somebody else (or we) left on the drive, if anything that is known.

@@ -6,7 +6,7 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use units::{BlockSize, Clock, MonotonicClock, Size, limits};
@@ -42,6 +42,7 @@ pub(crate) fn plain_info(kind: DriveKind, size_bytes: u64) -> DriveInfo {
         segments_max: SEGMENTS_MAX,
         memory_align: 1,
         appearance: 0,
+        locked: None,
         model: None,
         serial: None,
         wwid: None,
@@ -274,6 +275,28 @@ fn file_info(
         appearance: file_appearance(file, &facts),
         ..plain_info(DriveKind::File, size_bytes)
     })
+}
+
+/// What is the same for as long as what is open was not away; 0 when nothing is known.
+pub(crate) fn appearance(file: &File) -> u64 {
+    match file.metadata() {
+        Ok(facts) if facts.is_file() => file_appearance(file, &facts),
+        Ok(facts) => sysfs::appearance(&sysfs::folder(facts.rdev()), &[facts.rdev()]),
+        Err(_) => 0,
+    }
+}
+
+/// What it lies on, down to the disks; `None` when that is not known. Memory shares nothing.
+pub(crate) fn disks(file: &File) -> Option<Vec<PathBuf>> {
+    let facts = file.metadata().ok()?;
+    if !facts.is_file() {
+        return sysfs::disks(&sysfs::folder(facts.rdev()));
+    }
+    if ioctl::in_memory(file) {
+        return Some(Vec::new());
+    }
+    // That of an unknown file system leads nowhere.
+    sysfs::disks(&sysfs::folder(facts.dev()))
 }
 
 /// A file is what it was if it is the same one, its file system was not mounted anew, and the

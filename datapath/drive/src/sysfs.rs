@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// What `/sys` knows of a block device.
 #[allow(
@@ -91,6 +92,35 @@ pub(crate) fn appearance(folder: &Path, own: &[u64]) -> u64 {
     }
 }
 
+/// The folders of the device in `folder` and of all that it is built on; partitions are their
+/// disks, and disks of one NVMe controller are one. `None` when that is not known.
+pub(crate) fn disks(folder: &Path) -> Option<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    gather_disks(folder, &mut found, DEPTH_MAX)?;
+    Some(found)
+}
+
+fn gather_disks(folder: &Path, found: &mut Vec<PathBuf>, depth: usize) -> Option<()> {
+    let depth = depth.checked_sub(1)?;
+    let is_part = folder.join("partition").exists();
+    let whole = folder.parent().filter(|_| is_part).unwrap_or(folder);
+    let is_nvme = whole.file_name()?.to_str()?.starts_with("nvme");
+    let disk = whole.parent().filter(|_| is_nvme).unwrap_or(whole);
+    found.push(disk.to_owned());
+    for below in fs::read_dir(whole.join("slaves")).ok()? {
+        let below = fs::canonicalize(below.ok()?.path()).ok()?;
+        gather_disks(&below, found, depth)?;
+    }
+    Some(())
+}
+
+/// How long the machine is up, asleep or not, to a hundredth of a second.
+pub fn since_boot() -> Option<Duration> {
+    let text = text(Path::new("/proc/uptime"))?;
+    let seconds: f64 = text.split(' ').next()?.parse().ok()?;
+    Duration::try_from_secs_f64(seconds).ok()
+}
+
 fn gather_appearances(folder: &Path, found: &mut Vec<u64>, depth: usize) -> Option<()> {
     let depth = depth.checked_sub(1)?;
     let is_part = folder.join("partition").exists();
@@ -133,6 +163,8 @@ fn is_near_host(folder: &Path) -> bool {
         return true;
     };
     let driver = text(&folder.join("scsi_host").join(name).join("proc_name"));
+    // The kernel's word for a driver that has no name.
+    let driver = driver.filter(|driver| driver != "(null)");
     driver.is_some_and(|driver| !FAR_HOSTS.iter().any(|far| driver.contains(far)))
 }
 
@@ -339,6 +371,7 @@ mod tests {
         driver("vio/30000003/host2", "ibmvscsi\n");
         driver("platform/host3", "iscsi_tcp\n");
         driver("platform/host9", "tcm_loopback\n");
+        driver("platform/host10", "(null)\n");
         let near = [
             "pci0000:00/0000:00:1f.2/ata1/host0/target0:0:0/0:0:0:0/block/sda",
             "pci0000:00/0000:00:04.0/virtio3/host1/target1:0:0/1:0:0:0/block/sdh",
@@ -356,6 +389,7 @@ mod tests {
             "platform/host3/session1/target3:0:0/3:0:0:0/block/sdb",
             "platform/host3/target3:0:0/3:0:0:0/block/sdb",
             "platform/host9/target9:0:0/9:0:0:0/block/sdg",
+            "platform/host10/target10:0:0/10:0:0:0/block/sdk",
             "pci0000:00/0000:00:03.0/host4/rport-4:0-0/target4:0:0/block/sdc",
             "pci0000:00/0000:00:05.0/host5/target5:0:0/5:0:0:0/block/sdd",
             "pci0000:00/0000:00:06.0/host6/target6:0:0/6:0:0:0/block/sde",

@@ -543,6 +543,13 @@ impl SimDrive {
         }
     }
 
+    /// Whether a flush is under way.
+    #[must_use]
+    pub fn is_flushing(&self) -> bool {
+        let mut taken = self.taken.iter();
+        taken.any(|taken| taken.request.operation == Operation::Flush)
+    }
+
     /// A flush fails, and any part of the cache is gone. It was not away, and is as before.
     pub fn loses_cache(&mut self, random: &mut Random) {
         let kept = 500 * random.below(2);

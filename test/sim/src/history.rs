@@ -144,6 +144,11 @@ struct History {
     is_forgetful: bool,
     /// A drive does not take what the next engine writes again.
     is_refused: bool,
+    /// A member's flush fails in the next start.
+    is_unflushed: bool,
+    /// How many flushes have failed on this host, and when the drives were locked last.
+    failed_flushes: u64,
+    locked: Duration,
     again: Vec<Asked>,
     /// What a scrub is still to find.
     rot: Vec<scrub::Rot>,
@@ -231,6 +236,9 @@ pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
         abandons: false,
         is_forgetful: false,
         is_refused: false,
+        is_unflushed: false,
+        failed_flushes: 0,
+        locked: Duration::ZERO,
         again: Vec::new(),
         rot: Vec::new(),
         filled_by: Vec::new(),

@@ -14,7 +14,7 @@ use units::{DriveIndex, MemberIndex, StripeIndex};
 use uuid::Uuid;
 use volume::VolumeTable;
 
-use crate::begun::BegunFile;
+use crate::begun::{BegunFile, same_appearance};
 use crate::error::{error, late, not_found, of_start};
 use crate::state::{ArrayEntry, DriveEntry, DriveRole, Notice, Serving, State};
 use crate::{Host, records};
@@ -146,7 +146,7 @@ impl Host {
             }
         };
         // One that fails from here on counts against what this start trusts.
-        let failed_flushes = self.failed_flushes();
+        let failed_flushes = self.failed_flushes(Some(&assembly));
         let known = (failed_flushes, force);
         let (mut assembly, mut next, begun) = self.first_update(name, *assembly, known)?;
         let geometry = assembly.superblock.geometry;
@@ -215,7 +215,7 @@ impl Host {
             layout: assembly.superblock.layout,
             appearance: state
                 .drive_at(drive)
-                .map_or(0, |entry| entry.drive.info().appearance),
+                .map_or(0, |entry| same_appearance(&entry.drive)),
         };
         let drives = assembly.members.iter();
         drives.map(|drive| drive.map(place)).collect()

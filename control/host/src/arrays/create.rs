@@ -72,7 +72,7 @@ impl Host {
             })
         });
         let regions = RegionMap::new(superblock.regions(), create.uuid);
-        let failed_flushes = self.failed_flushes();
+        let failed_flushes = self.failed_flushes(None);
         let begun = self.begin_begun(&create.name, &next, &superblock.geometry, failed_flushes);
         let start = ArrayStart {
             suspects: regions.suspects(true, next.resynced_until),

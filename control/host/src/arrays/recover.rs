@@ -17,14 +17,14 @@ use crate::{Host, records};
 
 /// What was done again of the writes that were under way at an unclean stop.
 #[derive(Debug)]
-pub(super) struct Redone {
+pub(crate) struct Redone {
     /// What was written, without the bytes.
     pub(super) redo: Vec<Redo>,
     /// What there is to say of it.
     pub(super) ignored: Option<String>,
     /// Whether the last engine has told that parity agrees with data where regions are dirty, and
     /// nothing speaks against it.
-    pub(super) agrees: bool,
+    pub(crate) agrees: bool,
     /// Members that are to be left out: they may have lost what was acknowledged.
     pub(super) unflushed: Vec<MemberIndex>,
 }
@@ -69,7 +69,7 @@ fn refuse_doubtful(
 
 impl Host {
     /// Does again what is known of the writes that were under way at an unclean stop.
-    pub(super) fn redo(
+    pub(crate) fn redo(
         &self,
         object: &str,
         assembly: &Assembly,
@@ -81,8 +81,12 @@ impl Host {
             self.replay_log(object, assembly, (regions, force), &mut doubt)?;
         let mut unflushed = Vec::new();
         if let Some(begun) = begun {
+            let failed = begun.failed_flushes();
             let mut begun = self.redo_begun(object, assembly, begun, &mut doubt)?;
             let told = regions.suspects_when_told(assembly.config.resynced_until);
+            if self.failed_flushes(Some(assembly)) != failed {
+                doubt = doubt.or(Some(Doubt::FlushFailed));
+            }
             if !begun.is_empty() {
                 let parity = told.count() == 0;
                 unflushed = self.flush_begun(object, assembly, parity, &mut doubt)?;
@@ -170,7 +174,7 @@ impl Host {
     }
 
     /// The region map as the members in sync have it. What cannot be read counts as dirty.
-    pub(super) fn read_regions(&self, assembly: &Assembly) -> RegionMap {
+    pub(crate) fn read_regions(&self, assembly: &Assembly) -> RegionMap {
         let superblock = &assembly.superblock;
         let mut map = RegionMap::new(superblock.regions(), superblock.array);
         for (position, record) in assembly.config.members.iter().enumerate() {

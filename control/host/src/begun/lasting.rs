@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use array::{Begun, BegunOf, BegunSpace, BegunWrites};
 use memory::LastingCount;
@@ -17,6 +18,8 @@ const SHARE: u64 = 8;
 /// The file that counts failed flushes, and its size: a page of any machine.
 const FLUSHES: &str = "flushes";
 const FLUSHES_BYTES: u64 = 64 << 10;
+/// How the names of files begin in which engines count blocking flushes under way.
+const BLOCKING: &str = "blocking-";
 
 /// The folder of the files, and whose engine this is.
 #[derive(Clone, Debug)]
@@ -52,13 +55,7 @@ impl Lasting {
     /// arrays of several may lie on one disk. `None` where it cannot be; then nothing is trusted.
     pub(crate) fn failed_flushes(&self) -> Option<Arc<LastingCount>> {
         let counted = self.count_of_flushes();
-        let counted = counted.inspect_err(|error| {
-            tracing::warn!(event = "flushes_not_counted", error = %error,
-                folder = %self.folder.display(),
-                "where failed flushes are counted cannot be used: what engines have begun is not \
-                 recorded");
-        });
-        counted.ok().map(Arc::new)
+        counted.inspect_err(say_uncounted).ok().map(Arc::new)
     }
 
     fn count_of_flushes(&self) -> io::Result<LastingCount> {
@@ -147,23 +144,68 @@ impl Lasting {
         Ok(ours.then_some(file))
     }
 
-    /// Counts flushes that hung when an engine ended as flushes that failed. Arrays of all files
-    /// may share a disk, so that comes before any of them is believed.
-    pub(super) fn count_hanging(&self, count: &LastingCount) -> io::Result<()> {
-        for file in self.heads("")? {
-            if BegunWrites::hangs(|offset, bytes| file.read_exact_at(bytes, offset))? {
+    /// Counts flushes that may have failed after an engine ended as flushes that failed; and those
+    /// of engines that live, if they take long. Arrays of all files may share a disk, so that comes
+    /// before any of them is believed. `locked` tells when the drives of an array were.
+    pub(super) fn count_hanging(
+        &self,
+        count: &LastingCount,
+        locked: &Locked<'_>,
+    ) -> io::Result<()> {
+        for (array, file) in self.heads("")? {
+            if heed(&file, array, locked)? {
                 count.add();
-                // Else it counts once more.
-                let _ = BegunWrites::forget_hanging(|at, bytes| file.write_all_at(bytes, at));
             }
         }
+        self.count_blocking(count)
+    }
+
+    /// As `count_hanging`, of the blocking flushes of engines that are dead.
+    fn count_blocking(&self, count: &LastingCount) -> io::Result<()> {
+        for name in self.names()? {
+            if !name.starts_with(BLOCKING) {
+                continue;
+            }
+            let path = self.folder.join(&name);
+            let Some(file) = open_ours(&path)? else {
+                continue;
+            };
+            if file.try_lock().is_err() {
+                continue;
+            }
+            if LastingCount::in_file(&file)?.value() > 0 {
+                count.add();
+            }
+            std::fs::remove_file(path)?;
+        }
         Ok(())
+    }
+
+    /// Where this engine counts blocking flushes that are under way, for as long as it has the file
+    /// open.
+    pub(crate) fn blocking_flushes(&self) -> Option<(File, Arc<LastingCount>)> {
+        let made = || {
+            self.claim()?;
+            let path = self.folder.join(format!("{BLOCKING}{}", Uuid::new_v4()));
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create_new(true).mode(0o600);
+            let file = options.open(path)?;
+            // Should another engine be faster and remove it, nobody could hear of ours.
+            file.lock()?;
+            rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, FLUSHES_BYTES)?;
+            if file.metadata()?.nlink() == 0 {
+                return Err(io::Error::other("somebody has removed it"));
+            }
+            let count = Arc::new(LastingCount::in_file(&file)?);
+            Ok((file, count))
+        };
+        made().inspect_err(say_uncounted).ok()
     }
 
     /// No file of the array speaks for parity from here on, whichever life it is of: which one
     /// counts depends on the members that a start finds.
     pub(crate) fn withdraw(&self, array: Uuid) -> io::Result<()> {
-        for file in self.heads(&format!("{array}."))? {
+        for (_, file) in self.heads(&format!("{array}."))? {
             BegunWrites::withdraw(|offset, bytes| file.write_all_at(bytes, offset))?;
         }
         Ok(())
@@ -172,7 +214,7 @@ impl Lasting {
     /// The files whose names begin so. Also those that count for nothing because others can write
     /// to them, or to the folder: that may be mended before the next start. An error when one may
     /// be there and cannot be opened.
-    fn heads(&self, prefix: &str) -> io::Result<Vec<File>> {
+    fn heads(&self, prefix: &str) -> io::Result<Vec<(Uuid, File)>> {
         match std::fs::symlink_metadata(&self.folder) {
             Ok(found) if found.is_dir() && is_of_user(&found) => {}
             Ok(_) => return Ok(Vec::new()),
@@ -181,16 +223,17 @@ impl Lasting {
         }
         let mut heads = Vec::new();
         for name in self.names()? {
-            let life = name.rsplit_once('.').map(|(_, life)| life.parse::<u64>());
-            if !name.starts_with(prefix) || !matches!(life, Some(Ok(_))) {
+            let of = name.rsplit_once('.').filter(|_| name.starts_with(prefix));
+            let of = of.map(|(array, life)| (array.parse::<Uuid>(), life.parse::<u64>()));
+            let Some((Ok(array), Ok(_))) = of else {
                 continue;
-            }
+            };
             let Some(file) = open(&self.folder.join(&name))? else {
                 continue;
             };
             let is_file = file.metadata()?.is_file();
             if is_file && BegunWrites::is_one(|at, bytes| file.read_exact_at(bytes, at))? {
-                heads.push(file);
+                heads.push((array, file));
             }
         }
         Ok(heads)
@@ -198,7 +241,7 @@ impl Lasting {
 
     /// Removes all files of an array but that of one life. What they tell of a flush that hangs is
     /// counted first: other arrays may lie on the same disk.
-    pub(super) fn remove(&self, array: Uuid, but: Option<u64>) {
+    pub(super) fn remove(&self, array: Uuid, but: Option<u64>, locked: &Locked<'_>) {
         let prefix = format!("{array}.");
         let keeps = |suffix: &str| match but {
             Some(life) => suffix == "of" || suffix == life.to_string(),
@@ -211,7 +254,7 @@ impl Lasting {
             };
             let path = self.folder.join(&name);
             let is_life = suffix.parse::<u64>().is_ok();
-            if !is_life || self.heed(&path).is_ok() {
+            if !is_life || self.heed_path(&path, array, locked).is_ok() {
                 // Gone already is as good; what stays counts for no other start.
                 let _ = std::fs::remove_file(path);
             }
@@ -219,13 +262,13 @@ impl Lasting {
     }
 
     /// Counts the flush that hangs as the file says.
-    fn heed(&self, path: &Path) -> io::Result<()> {
+    fn heed_path(&self, path: &Path, array: Uuid, locked: &Locked<'_>) -> io::Result<()> {
         let Some(file) = open(path)?.filter(|file| file.metadata().is_ok_and(|it| it.is_file()))
         else {
             return Ok(());
         };
         let read = |offset, bytes: &mut [u8]| file.read_exact_at(bytes, offset);
-        if BegunWrites::is_one(read)? && BegunWrites::hangs(read)? {
+        if BegunWrites::is_one(read)? && heed(&file, array, locked)? {
             self.count_of_flushes()?.add();
         }
         Ok(())
@@ -243,7 +286,7 @@ impl Lasting {
             if let (Some(array), Ok(state_dir)) = (array, whose)
                 && matches!(state_dir.try_exists(), Ok(false))
             {
-                self.remove(array, None);
+                self.remove(array, None, &|_| None);
             }
         }
     }
@@ -255,6 +298,32 @@ impl Lasting {
         }
         Ok(names)
     }
+}
+
+/// When the drives of an array were locked that are here, all that it needs to know of its flushes.
+pub(super) type Locked<'a> = dyn Fn(Uuid) -> Option<Duration> + 'a;
+
+/// Whether a flush that this file tells of is to be counted as one that failed; then that is known,
+/// and the file of a dead engine tells of it no more.
+fn heed(file: &File, array: Uuid, locked: &Locked<'_>) -> io::Result<bool> {
+    // Who has it locked lives: what it asked is under way still.
+    let is_dead = file.try_lock().is_ok();
+    let locked = if is_dead {
+        locked(array)
+    } else {
+        drive::since_boot()
+    };
+    let hangs = BegunWrites::hangs(|at, bytes| file.read_exact_at(bytes, at), locked)?;
+    if hangs && is_dead {
+        // Else it counts once more.
+        let _ = BegunWrites::forget_flushes(|at, bytes| file.write_all_at(bytes, at));
+    }
+    Ok(hangs)
+}
+
+fn say_uncounted(error: &io::Error) {
+    tracing::warn!(event = "flushes_not_counted", error = %error,
+        "where flushes are counted cannot be used: what engines have begun is not recorded");
 }
 
 /// The file of this path, if it is there.
@@ -316,5 +385,7 @@ fn make(path: &Path, space: BegunSpace, whose: &BegunOf) -> io::Result<Arc<Begun
     }
     // A store to a page that is not there would be a signal when nothing is left.
     rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, wanted)?;
+    // For as long as this engine lives.
+    file.lock()?;
     Begun::create(file, space, whose)
 }

@@ -69,7 +69,8 @@ fn new_tank_of(folder: &Arc<TempDir>, drives: &[&str]) -> Bench {
 pub(super) fn files(folder: &TempDir) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(lasting(folder).folder).expect("a folder");
     let paths = entries.map(|entry| entry.expect("readable").path());
-    let lives = paths.filter(|path| !path.is_symlink() && !path.ends_with("flushes"));
+    let is_life = |path: &PathBuf| path.extension().is_some_and(|life| life != "of");
+    let lives = paths.filter(is_life);
     lives.collect()
 }
 

@@ -18,11 +18,12 @@ use super::guests::Guest;
 use super::{Bench, MIB, export_of, volume_of, wait_until};
 use crate::Tuning;
 
-/// Where the head says that parity is trusted, that something is torn, that a flush hangs, and that
-/// a member is gone: docs/on-disk.md.
+/// Where the head says that parity is trusted, that something is torn, when the clock of
+/// its times began, since when a flush is under way, and that a member is gone: docs/on-disk.md.
 const TRUST: u64 = 24 * 8;
 const TORN: u64 = 25 * 8;
-const HANGS: u64 = 27 * 8;
+const CLOCK: u64 = 27 * 8;
+const FLUSHING: u64 = 512 * 8;
 const GONE: u64 = 28 * 8;
 
 /// Where something lies on a member.
@@ -245,7 +246,9 @@ fn a_flush_that_hung_is_counted_before_the_word_of_it_is_removed() {
     let count = || word(&lasting(&folder).folder.join("flushes"), 0);
     let before = count();
     let hangs = 1_u64.to_ne_bytes();
-    file(&folder).write_all_at(&hangs, HANGS).expect("memory");
+    file(&folder)
+        .write_all_at(&hangs, FLUSHING)
+        .expect("memory");
     let mut other = lasting(&folder);
     let name = files(&folder).remove(0);
     other.state_dir = folder.path().join("gone");
@@ -328,16 +331,17 @@ fn a_flush_that_hangs_is_a_doubt_until_it_has_ended_well() {
         let volume = volume_of("w", "tank", MIB);
         let refused = killed.host.create_volume(&volume);
         refused.expect_err("its record is not flushed");
-        wait_until("it is told", || word(&file, HANGS) != 0);
+        wait_until("it is told", || word(&file, FLUSHING) != 0);
+        // By a clock of others.
+        std::thread::park_timeout(Duration::from_millis(if ends { 0 } else { 1_100 }));
         for name in &DRIVES[..3] {
             killed.host.state().drives[*name].drive.clear_faults();
         }
-        wait_until("its end", || !ends || word(&file, HANGS) == 0);
+        wait_until("its end", || !ends || word(&file, FLUSHING) == 0);
         drop(killed);
         let next = bench(&folder);
         start(&next, &DRIVES[..3]);
         assert_eq!(suspects(&next) == 0, ends);
-        assert_eq!(word(&files(&folder)[0], HANGS), 0);
     }
 }
 
@@ -353,13 +357,13 @@ fn a_flush_of_another_array_that_hung_is_a_doubt() {
     others.retain(|file| !tank.contains(file));
     let file = std::fs::File::options().write(true).open(&others[0]);
     let file = file.expect("the other one's");
-    file.write_all_at(&1_u64.to_ne_bytes(), HANGS)
+    file.write_all_at(&1_u64.to_ne_bytes(), FLUSHING)
         .expect("memory");
     let next = found(&folder, &DRIVES[..3]);
     next.host.assemble();
     next.host.start_array("tank", false).expect("all are here");
     assert!(suspects(&next) > 0);
-    assert_eq!(word(&others[0], HANGS), 0, "that is known now");
+    assert_eq!(word(&others[0], FLUSHING), 0, "that is known now");
 }
 
 #[test]
@@ -517,4 +521,106 @@ fn an_array_that_was_stopped_needs_no_file() {
         .start_array("tank", false)
         .expect("it was stopped");
     assert_eq!(suspects(&next), 0);
+}
+
+/// As if a flush had been asked for so long before `killed` by the file's own clock.
+fn flush_since(folder: &TempDir, age: Duration) {
+    let path = files(folder).remove(0);
+    let up = drive::since_boot().expect("it is up");
+    let began = Duration::from_nanos(word(&path, CLOCK));
+    let at = up.saturating_sub(age).saturating_sub(began);
+    let at = u64::try_from(at.as_nanos()).expect("years");
+    let written = file(folder).write_all_at(&at.max(1).to_ne_bytes(), FLUSHING);
+    written.expect("memory");
+}
+
+#[test]
+fn a_flush_that_was_under_way_is_a_doubt_unless_it_ended_at_once() {
+    for (age_ms, trusted) in [(0, true), (1_500, false)] {
+        let folder = folder();
+        // The clock of a process is no older than the process.
+        wait_until("a second or two", || {
+            units::Clock::now(&units::MonotonicClock).0 > 2_000_000_000
+        });
+        killed(&folder);
+        flush_since(&folder, Duration::from_millis(age_ms));
+        let next = bench(&folder);
+        start(&next, &DRIVES[..3]);
+        assert_eq!(suspects(&next) == 0, trusted, "{age_ms} ms");
+    }
+}
+
+#[test]
+fn what_a_flush_did_is_judged_by_when_the_drives_were_locked() {
+    let folder = folder();
+    killed(&folder);
+    flush_since(&folder, Duration::ZERO);
+    let next = found(&folder, &DRIVES[..3]);
+    std::thread::park_timeout(Duration::from_millis(1_100));
+    next.host.assemble();
+    next.host.start_array("tank", false).expect("all are here");
+    assert_eq!(suspects(&next), 0);
+}
+
+#[test]
+fn a_blocking_flush_of_a_dead_engine_is_a_doubt() {
+    for (count, lives, trusted) in [(0, false, true), (1, false, false), (1, true, true)] {
+        let folder = folder();
+        killed(&folder);
+        let other = lasting(&folder).blocking_flushes().expect("memory");
+        (0..count).for_each(|_| other.1.add());
+        let held = lives.then_some(other);
+        let next = bench(&folder);
+        start(&next, &DRIVES[..3]);
+        assert_eq!(
+            suspects(&next) == 0,
+            trusted,
+            "{count} of one that lives: {lives}"
+        );
+        drop(held);
+    }
+}
+
+#[test]
+fn a_drive_that_was_held_for_long_counts_as_a_flush_that_failed() {
+    let folder = folder();
+    killed(&folder);
+    let count = || word(&lasting(&folder).folder.join("flushes"), 0);
+    let before = count();
+    let holder = std::fs::File::open(folder.path().join("two")).expect("a file");
+    for held_ms in [0, 1_100] {
+        let next = bench(&folder);
+        holder.lock().expect("it is free");
+        next.open_file("two").expect_err("it is held");
+        std::thread::park_timeout(Duration::from_millis(held_ms));
+        holder.unlock().expect("it is ours");
+        next.open_file("two").expect("it is free");
+        assert_eq!(count() - before, u64::from(held_ms > 0), "{held_ms} ms");
+    }
+}
+
+#[test]
+fn a_flush_that_fails_while_a_start_writes_again_is_a_doubt() {
+    let folder = folder();
+    killed(&folder);
+    let next = found(&folder, &DRIVES[..3]);
+    next.host.assemble();
+    let assembly = {
+        let state = next.host.state();
+        match &state.arrays["tank"].serving {
+            crate::state::Serving::Stopped(assembly) => assembly.clone(),
+            crate::state::Serving::Running => unreachable!("it is not started"),
+        }
+    };
+    let failed = next.host.failed_flushes(Some(&assembly));
+    next.host.failed_flushes.as_ref().expect("memory").add();
+    assert_ne!(next.host.failed_flushes(Some(&assembly)), failed);
+    let begun = next.host.take_begun("array tank", &assembly, failed);
+    let begun = begun.expect("readable").expect("it is there");
+    assert_eq!(next.host.doubt_of(&begun, &assembly), None);
+    let regions = next.host.read_regions(&assembly);
+    let redone = next
+        .host
+        .redo("array tank", &assembly, (&regions, Some(&begun)), false);
+    assert!(!redone.expect("they take it").agrees);
 }

@@ -5,15 +5,44 @@
 
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
+use units::limits::{ARRAY_MEMBERS_MAX, REACTORS_MAX};
 use units::{MemberIndex, bytes_u64};
 
 use super::{
-    BegunWrites, HEAD_APPEARANCES, HEAD_FLUSHES, HEAD_GONE, HEAD_HANGS, HEAD_TORN, HEAD_TRUST,
-    MAGIC, TRUSTED,
+    BegunWrites, FLUSHING_WORDS, HEAD_APPEARANCES, HEAD_CLOCK, HEAD_FLUSHES, HEAD_FLUSHING,
+    HEAD_GONE, HEAD_TORN, HEAD_TRUST, HEAD_WORDS, MAGIC, TRUSTED,
 };
 use crate::assembly::{Assembly, Verdict};
 use crate::planted::{self, Fault};
+
+/// A flush that has ended within this time has not failed: kernels try again for far longer.
+const YOUNG: Duration = Duration::from_secs(1);
+
+/// Whether a flush may have failed that was asked for at `since`, and has ended before the drives
+/// were locked. Times are what the machine was up.
+fn may_have_failed(since: Duration, locked: Option<Duration>) -> bool {
+    let took = locked.and_then(|locked| locked.checked_sub(since));
+    took.is_none_or(|took| took >= YOUNG) && !planted::is(Fault::FlushUnderWayForgotten)
+}
+
+/// When the oldest flush was asked for that was under way, as the words of a head say.
+fn oldest_flush(head: &[u64]) -> Option<Duration> {
+    let words = head[HEAD_FLUSHING..HEAD_WORDS].iter();
+    let oldest = words.step_by(FLUSHING_WORDS).filter(|&&at| at != 0).min()?;
+    Some(Duration::from_nanos(head[HEAD_CLOCK]).saturating_add(Duration::from_nanos(*oldest)))
+}
+
+/// What a start knows that believes what a file says.
+#[derive(Clone, Copy, Debug)]
+pub struct Now {
+    /// How many flushes have failed on this host ([`super::Begun::note_failed_flushes`]).
+    pub failed_flushes: u64,
+    /// How long the machine had been up when the last of the drives was locked, if that is known:
+    /// then all that the dead engine had asked of them had ended.
+    pub locked: Option<Duration>,
+}
 
 /// What the head says besides whose it is.
 #[derive(Debug)]
@@ -21,24 +50,26 @@ pub(super) struct Told {
     /// What it says itself against parity.
     doubt: Option<Doubt>,
     failed_flushes: u64,
+    /// Since when a flush was under way.
+    flush: Option<Duration>,
     appearances: Vec<u64>,
 }
 
 impl Told {
     /// From the words of a head.
     pub(super) fn read(head: &[u64]) -> Told {
-        let words = [HEAD_TRUST, HEAD_TORN, HEAD_HANGS, HEAD_GONE].map(|word| head[word]);
+        let words = [HEAD_TRUST, HEAD_TORN, HEAD_GONE].map(|word| head[word]);
         let doubt = match words {
-            [TRUSTED, 0, 0, 0] => None,
-            [TRUSTED, 0, 0, _] => Some(Doubt::Gone),
-            [TRUSTED, 0, _, _] => Some(Doubt::FlushHung),
-            [TRUSTED, _, _, _] => Some(Doubt::Torn),
-            [_, _, _, _] => Some(Doubt::NotTrusted),
+            [TRUSTED, 0, 0] => None,
+            [TRUSTED, 0, _] => Some(Doubt::Gone),
+            [TRUSTED, _, _] => Some(Doubt::Torn),
+            [_, _, _] => Some(Doubt::NotTrusted),
         };
         Told {
             doubt,
             failed_flushes: head[HEAD_FLUSHES],
-            appearances: head[HEAD_APPEARANCES..].to_vec(),
+            flush: oldest_flush(head),
+            appearances: head[HEAD_APPEARANCES..][..ARRAY_MEMBERS_MAX].to_vec(),
         }
     }
 }
@@ -52,7 +83,7 @@ pub enum Doubt {
     Torn,
     /// A flush of another array failed, or one of a start, and that may have been on the same disk.
     FlushFailed,
-    /// A flush took long when the last engine ended: it may have failed since.
+    /// A flush was under way when the last engine ended, for long: it may have failed since.
     FlushHung,
     /// A member was gone when the last engine ended, and not out: it may have lost its power.
     Gone,
@@ -89,21 +120,23 @@ impl fmt::Display for Doubt {
 impl BegunWrites {
     /// Why the regions in use must be resynced, as far as it is known before anything is written
     /// again. `appearance` is that of a member's drive as it is now; zero when nothing is known.
-    /// So many flushes have failed on this host ([`super::Begun::note_failed_flushes`]).
     ///
     /// A member that is not here is no reason: what it lacks is known from the others.
     #[must_use]
     pub fn doubt(
         &self,
         assembly: &Assembly,
-        failed_flushes: u64,
+        now: Now,
         appearance: impl Fn(MemberIndex) -> u64,
     ) -> Option<Doubt> {
         if self.told.doubt.is_some() {
             return self.told.doubt;
         }
-        if self.told.failed_flushes != failed_flushes {
+        if self.told.failed_flushes != now.failed_flushes {
             return Some(Doubt::FlushFailed);
+        }
+        if self.hung(now.locked) {
+            return Some(Doubt::FlushHung);
         }
         if !matches!(assembly.verdict, Verdict::Startable { .. }) {
             return Some(Doubt::Forced);
@@ -115,6 +148,13 @@ impl BegunWrites {
         });
         let away = away.filter(|_| !planted::is(Fault::DrivesNotCompared));
         away.map(Doubt::Away)
+    }
+
+    /// Whether a flush was under way that may have failed, when the drives were locked then.
+    #[must_use]
+    pub fn hung(&self, locked: Option<Duration>) -> bool {
+        let since = self.told.flush;
+        since.is_some_and(|since| may_have_failed(since, locked))
     }
 
     /// From here on the file speaks for parity no more, whatever becomes of this start. Comes
@@ -146,23 +186,28 @@ impl BegunWrites {
         }
     }
 
-    /// Whether some flush hung.
+    /// Whether a flush was under way that may have failed, when the drives were locked then.
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub fn hangs(read: impl FnOnce(u64, &mut [u8]) -> io::Result<()>) -> io::Result<bool> {
-        let mut word = [0; size_of::<u64>()];
-        read(bytes_u64(HEAD_HANGS * size_of::<u64>()), &mut word)?;
-        Ok(word != [0; size_of::<u64>()])
+    pub fn hangs(
+        read: impl FnOnce(u64, &mut [u8]) -> io::Result<()>,
+        locked: Option<Duration>,
+    ) -> io::Result<bool> {
+        let mut bytes = [0; HEAD_WORDS * size_of::<u64>()];
+        read(0, &mut bytes)?;
+        let (words, _) = bytes.as_chunks();
+        let head: Vec<u64> = words.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+        Ok(oldest_flush(&head).is_some_and(|since| may_have_failed(since, locked)))
     }
 
-    /// That it hung is known elsewhere.
+    /// What was under way is judged. Only for the file of an engine that is dead.
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn forget_hanging(write: impl FnOnce(u64, &[u8]) -> io::Result<()>) -> io::Result<()> {
-        let offset = bytes_u64(HEAD_HANGS * size_of::<u64>());
-        write(offset, &0_u64.to_ne_bytes())
+    pub fn forget_flushes(write: impl FnOnce(u64, &[u8]) -> io::Result<()>) -> io::Result<()> {
+        let zeroes = [0; REACTORS_MAX * FLUSHING_WORDS * size_of::<u64>()];
+        write(bytes_u64(HEAD_FLUSHING * size_of::<u64>()), &zeroes)
     }
 }
 

@@ -30,8 +30,6 @@ use crate::planted::{self, Fault};
 
 /// A slow member's oldest request is so many times as old as its peers'.
 const SLOWER: u32 = 4;
-/// A flush is old after this part of the time after which a member is late: a second.
-const HANGS: u32 = 3;
 /// Looks after which what was usual counts for three quarters.
 const USUAL_FOR: u32 = 64;
 
@@ -108,8 +106,6 @@ pub(super) struct Late {
     shaky: Vec<bool>,
     pub(super) any_shaky: bool,
     graves: Vec<Grave>,
-    /// Some flush is old, and the next engine is told so.
-    hangs: bool,
 }
 
 impl Late {
@@ -133,7 +129,6 @@ impl Late {
             shaky: vec![false; members],
             any_shaky: false,
             graves: Vec::new(),
-            hangs: false,
         }
     }
 }
@@ -149,7 +144,6 @@ impl Shard {
     pub(super) fn advance_late(&mut self, io: &mut impl Io) -> usize {
         if self.ios.in_use() == 0 && !self.late.any_slow {
             self.late.next = None;
-            self.tell_hanging(false);
             return 0;
         }
         let now = io.now();
@@ -204,14 +198,12 @@ impl Shard {
     /// How old each member's oldest request is.
     fn measure(&mut self) {
         self.late.oldest.fill(0);
-        let (mut from, mut hangs) = (0, false);
+        let mut from = 0;
         while let Some(slot) = self.ios.used_from(from) {
             from = slot + 1;
             let under_way = &self.ios[slot];
             let member = under_way.member.at();
-            let flushes = under_way.operation == Some(Operation::Flush);
             let age = self.late.now.wrapping_sub(under_way.issued);
-            hangs |= flushes && age >= self.late.patience.late / HANGS;
             let current = self.map.members[member].incarnation == under_way.incarnation;
             let awaited = !matches!(
                 under_way.owner,
@@ -220,17 +212,6 @@ impl Shard {
             if current && awaited {
                 self.late.oldest[member] = self.late.oldest[member].max(age);
             }
-        }
-        self.tell_hanging(hangs);
-    }
-
-    /// Tells the next engine that a flush is old: the kernel may give it up when nobody listens any
-    /// more. Whoever takes that word from a file may take it from this one: it is said each time.
-    #[inline]
-    fn tell_hanging(&mut self, hangs: bool) {
-        if hangs || self.late.hangs {
-            self.late.hangs = hangs;
-            self.shared.call_hanging(self.me, hangs);
         }
     }
 

@@ -96,13 +96,6 @@ impl Shared {
         }
     }
 
-    /// See [`Begun::call_hanging`].
-    pub(super) fn call_hanging(&self, me: ReactorIndex, hangs: bool) {
-        if let Some(begun) = &self.begun {
-            begun.call_hanging(me, hangs);
-        }
-    }
-
     /// See [`Begun::call_gone`].
     pub(super) fn call_gone(&self, me: ReactorIndex, gone: bool) {
         if let Some(begun) = &self.begun {

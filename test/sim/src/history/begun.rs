@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 
 use array::assembly::Assembly;
 use array::planted::{self, Fault};
-use array::{Begun, BegunOf, BegunSpace, BegunWrites, Doubt, Redo};
+use array::{Begun, BegunOf, BegunSpace, BegunWrites, Doubt, Now, Redo};
 
 #[allow(clippy::wildcard_imports, reason = "one type in several files")]
 use super::*;
@@ -35,7 +35,9 @@ impl History {
         let file = memory::words::unnamed_file(bytes_usize(space.bytes())).expect("memory");
         self.begun.push(file.try_clone().expect("a descriptor"));
         let begun = Begun::create(file, space, &self.begun_of(config));
-        Some(begun.expect("memory"))
+        let begun = begun.expect("memory");
+        begun.note_failed_flushes(self.failed_flushes);
+        Some(begun)
     }
 
     /// Carries out again what the last engine left, as the control path does. The start may have
@@ -46,16 +48,17 @@ impl History {
         assembly: &Assembly,
         regions: &RegionMap,
     ) -> Recovered {
+        let is_unflushed = std::mem::take(&mut self.is_unflushed);
         let is_whole = is_whole(assembly);
         let may_lack = is_whole && self.geometry.parity() > 0;
-        if may_lack && self.modes.is_strict() && self.random.happens(600) {
+        if may_lack && !is_unflushed && self.modes.is_strict() && self.random.happens(600) {
             // What is logged on some members only has begun for those that find no other.
             for away in 0..drives.len() {
                 self.attempt_without(drives, away);
             }
         }
         for _ in 0..2 {
-            if !self.random.happens(300) {
+            if is_unflushed || !self.random.happens(300) {
                 continue;
             }
             if may_lack && self.random.happens(500) {
@@ -67,7 +70,8 @@ impl History {
             }
         }
         let is_refused = std::mem::take(&mut self.is_refused);
-        let refuses = is_whole && (is_refused || self.random.happens(150));
+        let refuses = is_refused || (!is_unflushed && self.random.happens(150));
+        let refuses = is_whole && refuses;
         let refuses = refuses.then(|| self.random.position(64));
         let last = (&mut *drives, assembly, regions);
         let attempt = self.last_attempt(last, refuses);
@@ -78,7 +82,8 @@ impl History {
         }
         let well = |drive: &SimDrive| drive.is_well() && drive.forgets.is_empty();
         let may_fail = agrees && attempt.begun && may_lack && !self.forced && self.rot.is_empty();
-        if may_fail && drives.iter().all(well) && self.random.happens(600) {
+        let fails = is_unflushed || self.random.happens(600);
+        if may_fail && fails && drives.iter().all(well) {
             return self.fail_the_flush(drives, assembly, redo);
         }
         Recovered {
@@ -161,6 +166,8 @@ impl History {
             let _ = self.attempt((drives, &assembly, &regions), most, None);
         }
         drives[fails].loses_cache(&mut self.random);
+        // Nobody counts it who was killed before.
+        self.failed_flushes += self.random.below(2);
     }
 
     /// What is not resynced must agree as it is.
@@ -210,7 +217,11 @@ impl History {
         }
         let layout = &self.layout;
         let mut doubt = found.as_ref().map(|(_, writes)| {
-            writes.doubt(assembly, 0, |member| {
+            let now = Now {
+                failed_flushes: self.failed_flushes,
+                locked: Some(self.locked),
+            };
+            writes.doubt(assembly, now, |member| {
                 let drive = assembly.members[member.at()].expect("it is here").at();
                 world::place_of(layout, drives, drive).appearance
             })

@@ -26,6 +26,8 @@ enum Outage {
     Away,
     /// A drive loses its cache while the next one is starting.
     Later,
+    /// Flushes that are under way fail.
+    Flush,
 }
 
 impl History {
@@ -37,8 +39,9 @@ impl History {
             return self.die_abandoned(world);
         }
         if is_plain && self.random.happens(350) && self.may_lose_caches(&mut world) {
-            return match self.random.below(2) {
+            return match self.random.below(3) {
                 0 => self.die_while_writing(world),
+                1 => self.die_unflushed(world),
                 _ => self.die_with_full_caches(world),
             };
         }
@@ -139,11 +142,37 @@ impl History {
     fn die_while_writing(&mut self, mut world: World) -> Vec<SimDrive> {
         self.write_at_once(&mut world);
         self.torn = true;
-        (self.dies_at_once, self.is_refused) = (false, self.random.happens(500));
+        (self.dies_at_once, self.is_refused) = (false, true);
         let drives = self.end_by(world, End::Killed(None));
         self.client.stop(false);
         self.again.clear();
         drives
+    }
+
+    /// The process is killed while members write, and hold much that is not flushed; in the next
+    /// start the flush of one fails.
+    fn die_unflushed(&mut self, mut world: World) -> Vec<SimDrive> {
+        self.write_into_caches(&mut world);
+        self.write_at_once(&mut world);
+        self.torn = true;
+        (self.dies_at_once, self.is_unflushed) = (false, true);
+        let drives = self.end_by(world, End::Killed(None));
+        self.client.stop(false);
+        self.again.clear();
+        drives
+    }
+
+    /// Some members are flushing.
+    fn begin_a_flush(&mut self, world: &mut World) {
+        if let Some(flush) = self.client.flush() {
+            let _ = self.client.submit(flush, world);
+        }
+        for _ in 0..400 {
+            if world.outside.drives.iter().any(SimDrive::is_flushing) {
+                break;
+            }
+            self.turn(world, 1);
+        }
     }
 
     /// The process is killed when members hold much that is not flushed, and some lose it before
@@ -152,7 +181,10 @@ impl History {
         self.write_into_caches(&mut world);
         self.torn = true;
         self.dies_at_once = false;
-        let outage = [Outage::Away, Outage::Later][self.random.position(2)];
+        let outage = [Outage::Away, Outage::Later, Outage::Flush][self.random.position(3)];
+        if outage == Outage::Flush {
+            self.begin_a_flush(&mut world);
+        }
         let drives = self.end_by(world, End::Killed(Some(outage)));
         self.client.stop(true);
         self.again.clear();
@@ -192,6 +224,9 @@ impl History {
 
     fn end_by(&mut self, world: World, end: End) -> Vec<SimDrive> {
         self.leave_open(&world, end != End::Killed(None));
+        let slow = end == End::Killed(Some(Outage::Flush)) || self.random.happens(200);
+        let took = Duration::from_secs(if slow { 2 } else { 0 });
+        self.locked = Duration::from_nanos(world.outside.now.0) + took;
         let mut drives = world.die();
         self.is_forgetful = end == End::Killed(Some(Outage::Later));
         for drive in &mut drives {
@@ -201,7 +236,11 @@ impl History {
             if away || end == End::Power {
                 drive.power_fails(&mut self.random);
             } else {
+                let flushes = drive.is_flushing();
                 drive.process_dies(&mut self.random);
+                if flushes && end == End::Killed(Some(Outage::Flush)) {
+                    drive.loses_cache(&mut self.random);
+                }
             }
         }
         self.leave_begun(end == End::Power);
