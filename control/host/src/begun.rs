@@ -4,10 +4,11 @@
 //! ```text
 //! /dev/shm/garboard-UID/ARRAY.LIFE    what array::begun describes
 //! /dev/shm/garboard-UID/ARRAY.of      a link to the state directory of the engine that made it
+//! /dev/shm/garboard-UID/ARRAY.ns      a link that names the mounts which it saw
 //! /dev/shm/garboard-UID/flushes       how many flushes failed, whoever asked for them
 //! /dev/shm/garboard-UID/blocking-X    how many an engine waits for that are no array's
 //! ```
-//! Files of an engine whose state directory is gone are removed by the next engine that starts.
+//! Files of a dead engine whose state directory is gone are removed by the next engine that starts.
 
 mod lasting;
 
@@ -15,7 +16,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use array::assembly::Assembly;
 use array::format::{ArrayConfig, MemberRecord, MemberState};
@@ -53,6 +54,12 @@ impl BegunFile {
 fn boot() -> io::Result<Uuid> {
     let text = std::fs::read_to_string(BOOT_ID)?;
     text.trim().parse().map_err(io::Error::other)
+}
+
+/// Seconds of the calendar.
+fn today() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
 }
 
 /// What shows that a drive was not away; 0 when it may have been since it was opened.
@@ -150,10 +157,22 @@ impl Host {
         let made = made.inspect(|begun| {
             begun.note_failed_flushes(failed_flushes);
             let up = drive::since_boot().unwrap_or_default();
+            begun.note_alive(today());
             begun.note_clock(up.saturating_sub(Duration::from_nanos(MonotonicClock.now().0)));
         });
-        made.inspect_err(|error| self.say_unkept(name, lasting, error))
-            .ok()
+        let made = made.inspect_err(|error| self.say_unkept(name, lasting, error));
+        let made = made.ok()?;
+        self.state().begun.push(Arc::downgrade(&made));
+        Some(made)
+    }
+
+    /// Tells the next engine that this one lives.
+    pub(crate) fn tell_alive(&self) {
+        let now = today();
+        self.state().begun.retain(|begun| {
+            let begun = begun.upgrade();
+            begun.inspect(|begun| begun.note_alive(now)).is_some()
+        });
     }
 
     /// How many flushes have failed so far, or may have; a number that nobody else gets where that
@@ -261,10 +280,15 @@ impl Host {
             failed_flushes: begun.failed_flushes,
             locked: self.locked(assembly),
         };
-        begun.writes.doubt(assembly, now, |member| {
+        let doubt = begun.writes.doubt(assembly, now, |member| {
             let drive = drives[member.at()].as_ref();
             drive.map_or(0, |(_, drive)| same_appearance(drive))
-        })
+        });
+        let changed = drives.iter().position(|drive| {
+            let changed = drive.as_ref().and_then(|(_, drive)| drive.info().changed);
+            changed.is_some_and(|changed| begun.writes.is_past(changed))
+        });
+        doubt.or(changed.map(|at| Doubt::Changed(MemberIndex::from_at(at))))
     }
 
     /// Writes again what the last engine had begun when it was killed. Gives what was written,

@@ -166,6 +166,16 @@ impl Host {
         log_in_background("export-log", &host, told, |host, (export, event)| {
             host.log_session_event(export, &event);
         })?;
+        let (weak, every) = (Arc::downgrade(&host), Duration::from_secs(1));
+        let alive = std::thread::Builder::new().name("alive".to_owned());
+        let alive = alive.spawn(move || {
+            while let Some(host) = weak.upgrade() {
+                host.tell_alive();
+                drop(host);
+                std::thread::park_timeout(every);
+            }
+        });
+        alive.map_err(|source| failed(format!("cannot start a thread: {source}")))?;
         Ok(host)
     }
 

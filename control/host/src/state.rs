@@ -149,6 +149,8 @@ pub(crate) struct State {
     pub(crate) around: BTreeMap<Uuid, Vec<DriveSpec>>,
     /// Drives that somebody else had when they were to be opened, and since when.
     pub(crate) busy: BTreeMap<std::path::PathBuf, units::Instant>,
+    /// Where it is told what this engine has begun.
+    pub(crate) begun: Vec<std::sync::Weak<array::Begun>>,
     pub(crate) next_job: u64,
     pub(crate) next_export: u64,
 }

@@ -54,6 +54,7 @@ const HEAD_TORN: usize = 25;
 const HEAD_FLUSHES: usize = 26;
 const HEAD_CLOCK: usize = 27;
 const HEAD_GONE: usize = 28;
+const HEAD_ALIVE: usize = 29;
 const HEAD_APPEARANCES: usize = 32;
 /// By shard, in a cache line each: when the oldest flush under way was asked for.
 const HEAD_FLUSHING: usize = 512;
@@ -230,6 +231,11 @@ impl Begun {
     pub fn note_clock(&self, began: Duration) {
         let nanos = u64::try_from(began.as_nanos()).unwrap_or(0);
         self.head.as_slice()[HEAD_CLOCK].store(nanos, Ordering::Release);
+    }
+
+    /// The engine lives, at this time of the calendar, in seconds: told every second.
+    pub fn note_alive(&self, now: u64) {
+        self.head.as_slice()[HEAD_ALIVE].store(now, Ordering::Release);
     }
 
     /// When the oldest flush was asked for whose answer shard `me` has not dealt with: it may fail,

@@ -76,6 +76,8 @@ pub struct DriveInfo {
     /// How long the machine had been up when it was locked, if that is known: what others had asked
     /// of it had ended.
     pub locked: Option<std::time::Duration>,
+    /// When a file was changed last before it was opened, in seconds of the calendar.
+    pub changed: Option<u64>,
     /// Maker's name of the model, where there is one.
     pub model: Option<String>,
     /// Serial number, where there is one.

@@ -43,6 +43,7 @@ pub(crate) fn plain_info(kind: DriveKind, size_bytes: u64) -> DriveInfo {
         memory_align: 1,
         appearance: 0,
         locked: None,
+        changed: None,
         model: None,
         serial: None,
         wwid: None,
@@ -273,6 +274,7 @@ fn file_info(
         can_write_zeroes: punches,
         memory_align,
         appearance: file_appearance(file, &facts),
+        changed: u64::try_from(facts.ctime()).ok(),
         ..plain_info(DriveKind::File, size_bytes)
     })
 }

@@ -353,7 +353,7 @@ impl Host {
             place: MemberPlace {
                 drive: placing.candidate.index,
                 layout: own.layout,
-                appearance: placing.candidate.drive.info().appearance,
+                appearance: crate::begun::same_appearance(&placing.candidate.drive),
             },
             record,
             copied: base,

@@ -115,7 +115,7 @@ impl Host {
         let place = MemberPlace {
             drive: candidate.index,
             layout: superblock.layout,
-            appearance: candidate.drive.info().appearance,
+            appearance: crate::begun::same_appearance(&candidate.drive),
         };
         let replaced = self.engine.change(
             index,

@@ -15,6 +15,8 @@ use uuid::Uuid;
 
 /// The most of what the file system has free that one array takes, as its n-th part.
 const SHARE: u64 = 8;
+/// Names the mounts that this process sees.
+const MOUNTS: &str = "/proc/self/ns/mnt";
 /// The file that counts failed flushes, and its size: a page of any machine.
 const FLUSHES: &str = "flushes";
 const FLUSHES_BYTES: u64 = 64 << 10;
@@ -99,11 +101,14 @@ impl Lasting {
     pub(super) fn create(&self, whose: &BegunOf, space: BegunSpace) -> io::Result<Arc<Begun>> {
         self.claim()?;
         let life = whose.life.to_string();
-        for suffix in ["of", &life] {
+        for suffix in ["of", "ns", &life] {
             // There from an attempt that failed.
             let _ = std::fs::remove_file(self.path(whose.array, suffix));
         }
         std::os::unix::fs::symlink(&self.state_dir, self.path(whose.array, "of"))?;
+        if let Ok(mounts) = std::fs::read_link(MOUNTS) {
+            std::os::unix::fs::symlink(mounts, self.path(whose.array, "ns"))?;
+        }
         let path = self.path(whose.array, &life);
         let made = make(&path, space, whose);
         if made.is_err() {
@@ -244,7 +249,7 @@ impl Lasting {
     pub(super) fn remove(&self, array: Uuid, but: Option<u64>, locked: &Locked<'_>) {
         let prefix = format!("{array}.");
         let keeps = |suffix: &str| match but {
-            Some(life) => suffix == "of" || suffix == life.to_string(),
+            Some(life) => ["of", "ns", &life.to_string()].contains(&suffix),
             None => false,
         };
         for name in self.names().unwrap_or_default() {
@@ -274,7 +279,8 @@ impl Lasting {
         Ok(())
     }
 
-    /// Removes what engines left whose state directory is gone.
+    /// Removes what dead engines left whose state directory is gone: it is not where they had it,
+    /// as seen from where they were.
     pub(crate) fn sweep(&self) {
         if self.claim().is_err() {
             return;
@@ -285,10 +291,26 @@ impl Lasting {
             let whose = std::fs::read_link(self.folder.join(&name));
             if let (Some(array), Ok(state_dir)) = (array, whose)
                 && matches!(state_dir.try_exists(), Ok(false))
+                && self.was_seen_from_here(array)
+                && self.is_dead(array)
             {
                 self.remove(array, None, &|_| None);
             }
         }
+    }
+
+    /// Whether the engine of this array saw the same mounts: in a container another folder, or
+    /// none, may be where its state is.
+    fn was_seen_from_here(&self, array: Uuid) -> bool {
+        let theirs = std::fs::read_link(self.path(array, "ns"));
+        let ours = std::fs::read_link(MOUNTS);
+        matches!((theirs, ours), (Ok(theirs), Ok(ours)) if theirs == ours)
+    }
+
+    /// Whether no engine has any file of this array locked.
+    fn is_dead(&self, array: Uuid) -> bool {
+        let files = self.heads(&format!("{array}."));
+        files.is_ok_and(|files| files.iter().all(|(_, file)| file.try_lock().is_ok()))
     }
 
     fn names(&self) -> io::Result<Vec<String>> {

@@ -69,7 +69,7 @@ fn new_tank_of(folder: &Arc<TempDir>, drives: &[&str]) -> Bench {
 pub(super) fn files(folder: &TempDir) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(lasting(folder).folder).expect("a folder");
     let paths = entries.map(|entry| entry.expect("readable").path());
-    let is_life = |path: &PathBuf| path.extension().is_some_and(|life| life != "of");
+    let is_life = |path: &PathBuf| path.extension().is_some() && !path.is_symlink();
     let lives = paths.filter(is_life);
     lives.collect()
 }
@@ -261,11 +261,24 @@ fn what_engines_left_whose_state_is_gone_is_removed() {
     let link = link.map(|entry| entry.expect("readable").path());
     let link = link
         .into_iter()
-        .find(|path| path.is_symlink())
+        .find(|path| path.extension().is_some_and(|it| it == "of"))
         .expect("one");
     std::fs::remove_file(&link).expect("ours");
     other.state_dir = folder.path().join("gone");
     std::os::unix::fs::symlink(&other.state_dir, &link).expect("room");
+    let locked = file(&folder);
+    locked.lock().expect("nobody has it");
+    other.sweep();
+    assert_eq!(files(&folder).len(), 1, "its engine lives");
+    drop(locked);
+    let mounts = link.with_extension("ns");
+    let ours = std::fs::read_link(&mounts).expect("it is there");
+    std::fs::remove_file(&mounts).expect("ours");
+    std::os::unix::fs::symlink("mnt:[1]", &mounts).expect("room");
+    other.sweep();
+    assert_eq!(files(&folder).len(), 1, "it saw other mounts");
+    std::fs::remove_file(&mounts).expect("ours");
+    std::os::unix::fs::symlink(&ours, &mounts).expect("room");
     other.sweep();
     assert_eq!(files(&folder), Vec::<PathBuf>::new());
     assert!(!link.is_symlink());

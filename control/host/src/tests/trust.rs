@@ -25,6 +25,8 @@ const TORN: u64 = 25 * 8;
 const CLOCK: u64 = 27 * 8;
 const FLUSHING: u64 = 512 * 8;
 const GONE: u64 = 28 * 8;
+/// And when the engine lived last.
+const ALIVE: u64 = 29 * 8;
 
 /// Where something lies on a member.
 type Place = fn(&array::format::Superblock) -> u64;
@@ -623,4 +625,33 @@ fn a_flush_that_fails_while_a_start_writes_again_is_a_doubt() {
         .host
         .redo("array tank", &assembly, (&regions, Some(&begun)), false);
     assert!(!redone.expect("they take it").agrees);
+}
+
+#[test]
+fn a_file_that_was_put_back_after_the_kill_is_a_doubt() {
+    for (ago, trusted) in [(0, true), (3, false)] {
+        let folder = folder();
+        killed(&folder);
+        let path = files(&folder).remove(0);
+        let alive = word(&path, ALIVE) - ago;
+        let written = file(&folder).write_all_at(&alive.to_ne_bytes(), ALIVE);
+        written.expect("memory");
+        let next = bench(&folder);
+        start(&next, &DRIVES[..3]);
+        assert_eq!(suspects(&next) == 0, trusted, "{ago} s ago");
+    }
+}
+
+#[test]
+fn an_engine_that_lives_says_so() {
+    let folder = folder();
+    let bench = new_tank(&folder);
+    let path = files(&folder).remove(0);
+    let alive = || word(&path, ALIVE);
+    assert_ne!(alive(), 0);
+    file(&folder)
+        .write_all_at(&0_u64.to_ne_bytes(), ALIVE)
+        .expect("memory");
+    wait_until("the next second", || alive() != 0);
+    drop(bench);
 }

@@ -11,14 +11,17 @@ use units::limits::{ARRAY_MEMBERS_MAX, REACTORS_MAX};
 use units::{MemberIndex, bytes_u64};
 
 use super::{
-    BegunWrites, FLUSHING_WORDS, HEAD_APPEARANCES, HEAD_CLOCK, HEAD_FLUSHES, HEAD_FLUSHING,
-    HEAD_GONE, HEAD_TORN, HEAD_TRUST, HEAD_WORDS, MAGIC, TRUSTED,
+    BegunWrites, FLUSHING_WORDS, HEAD_ALIVE, HEAD_APPEARANCES, HEAD_CLOCK, HEAD_FLUSHES,
+    HEAD_FLUSHING, HEAD_GONE, HEAD_TORN, HEAD_TRUST, HEAD_WORDS, MAGIC, TRUSTED,
 };
 use crate::assembly::{Assembly, Verdict};
 use crate::planted::{self, Fault};
 
 /// A flush that has ended within this time has not failed: kernels try again for far longer.
 const YOUNG: Duration = Duration::from_secs(1);
+
+/// Seconds between the last sign of life of an engine and the last of its writes.
+const LANDS: u64 = 3;
 
 /// Whether a flush may have failed that was asked for at `since`, and has ended before the drives
 /// were locked. Times are what the machine was up.
@@ -52,6 +55,8 @@ pub(super) struct Told {
     failed_flushes: u64,
     /// Since when a flush was under way.
     flush: Option<Duration>,
+    /// When the engine lived last, by the calendar.
+    alive: u64,
     appearances: Vec<u64>,
 }
 
@@ -69,6 +74,7 @@ impl Told {
             doubt,
             failed_flushes: head[HEAD_FLUSHES],
             flush: oldest_flush(head),
+            alive: head[HEAD_ALIVE],
             appearances: head[HEAD_APPEARANCES..][..ARRAY_MEMBERS_MAX].to_vec(),
         }
     }
@@ -89,6 +95,8 @@ pub enum Doubt {
     Gone,
     /// The drive of a member may have been away, and lost what was not flushed.
     Away(MemberIndex),
+    /// The file of a member was changed after the last engine had ended.
+    Changed(MemberIndex),
     /// Fewer members are here than may start by themselves.
     Forced,
     /// A drive does not take what is to be written again, or not all of it.
@@ -107,6 +115,9 @@ impl fmt::Display for Doubt {
             Doubt::Gone => f.write_str("a member was gone when the last engine ended"),
             Doubt::Away(member) => {
                 write!(f, "nothing shows that the drive of {member} was not away")
+            }
+            Doubt::Changed(member) => {
+                write!(f, "somebody has changed the file of {member} meanwhile")
             }
             Doubt::Forced => f.write_str("most of its members are not here"),
             Doubt::Refused(member) => write!(f, "the drive of {member} did not take it again"),
@@ -148,6 +159,13 @@ impl BegunWrites {
         });
         let away = away.filter(|_| !planted::is(Fault::DrivesNotCompared));
         away.map(Doubt::Away)
+    }
+
+    /// Whether a file that was changed at this time, in seconds of the calendar, was changed when
+    /// the engine was dead. What it had submitted may land a moment later.
+    #[must_use]
+    pub fn is_past(&self, changed: u64) -> bool {
+        changed >= self.told.alive.saturating_add(LANDS)
     }
 
     /// Whether a flush was under way that may have failed, when the drives were locked then.
