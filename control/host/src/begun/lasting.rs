@@ -15,6 +15,8 @@ use uuid::Uuid;
 
 /// The most of what the file system has free that one array takes, as its n-th part.
 const SHARE: u64 = 8;
+/// How the names of folders of other users begin.
+const OTHERS: &[u8] = b"garboard-";
 /// Names the mounts that this process sees.
 const MOUNTS: &str = "/proc/self/ns/mnt";
 /// The file that counts failed flushes, and its size: a page of any machine.
@@ -213,7 +215,33 @@ impl Lasting {
         for (_, file) in self.heads(&format!("{array}."))? {
             BegunWrites::withdraw(|offset, bytes| file.write_all_at(bytes, offset))?;
         }
+        for other in self.folders_of_others().unwrap_or_default() {
+            let others = Lasting {
+                folder: other,
+                state_dir: self.state_dir.clone(),
+            };
+            // What cannot be opened is theirs to mend.
+            for (_, file) in others
+                .files_of(&format!("{array}."), true)
+                .unwrap_or_default()
+            {
+                let _ = BegunWrites::withdraw(|at, bytes| file.write_all_at(bytes, at));
+            }
+        }
         Ok(())
+    }
+
+    /// Where engines of other users keep theirs.
+    fn folders_of_others(&self) -> io::Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(self.folder.parent().ok_or(io::ErrorKind::NotFound)?)? {
+            let entry = entry?;
+            let is_one = entry.file_name().as_encoded_bytes().starts_with(OTHERS);
+            if is_one && entry.file_type()?.is_dir() && entry.path() != self.folder {
+                found.push(entry.path());
+            }
+        }
+        Ok(found)
     }
 
     /// The files whose names begin so. Also those that count for nothing because others can write
@@ -226,6 +254,11 @@ impl Lasting {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error),
         }
+        self.files_of(prefix, false)
+    }
+
+    /// As `heads`, whoever's the folder is; what cannot be opened may be passed over.
+    fn files_of(&self, prefix: &str, passes: bool) -> io::Result<Vec<(Uuid, File)>> {
         let mut heads = Vec::new();
         for name in self.names()? {
             let of = name.rsplit_once('.').filter(|_| name.starts_with(prefix));
@@ -233,8 +266,11 @@ impl Lasting {
             let Some((Ok(array), Ok(_))) = of else {
                 continue;
             };
-            let Some(file) = open(&self.folder.join(&name))? else {
-                continue;
+            let file = match open(&self.folder.join(&name)) {
+                Ok(Some(file)) => file,
+                Ok(None) => continue,
+                Err(_) if passes => continue,
+                Err(error) => return Err(error),
             };
             let is_file = file.metadata()?.is_file();
             if is_file && BegunWrites::is_one(|at, bytes| file.read_exact_at(bytes, at))? {

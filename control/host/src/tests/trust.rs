@@ -655,3 +655,19 @@ fn an_engine_that_lives_says_so() {
     wait_until("the next second", || alive() != 0);
     drop(bench);
 }
+
+#[test]
+fn trust_is_taken_from_files_of_other_users_that_can_be_opened() {
+    let folder = folder();
+    killed(&folder);
+    let file = files(&folder).remove(0);
+    let theirs = folder.path().join("garboard-12345");
+    std::fs::create_dir(&theirs).expect("room");
+    let copy = theirs.join(file.file_name().expect("it has one"));
+    std::fs::copy(&file, &copy).expect("room");
+    assert_ne!(word(&copy, TRUST), 0);
+    let next = bench(&folder);
+    start(&next, &DRIVES[..3]);
+    assert_eq!(word(&copy, TRUST), 0);
+    assert_eq!(suspects(&next), 0);
+}
