@@ -439,6 +439,33 @@ mod tests {
     }
 
     #[test]
+    fn what_lies_on_one_disk_is_told_from_what_does_not() {
+        let root = tempfile::tempdir().unwrap();
+        let disk = |path: &str| disk(root.path(), path);
+        let part = |disk: &Path, name: &str| {
+            let part = disk.join(name);
+            fs::create_dir(&part).unwrap();
+            fs::write(part.join("partition"), "1\n").unwrap();
+            part
+        };
+        let [one, two] = ["pci0/ata1/block/sda", "pci0/ata2/block/sdb"].map(disk);
+        let mapped = disk("virtual/block/dm-5");
+        std::os::unix::fs::symlink(part(&two, "sdb1"), mapped.join("slaves/sdb1")).unwrap();
+        let spaces = ["nvme0n1", "nvme0n2"].map(|name| disk(&format!("pci0/nvme/nvme0/{name}")));
+        let shares = |a: &Path, b: &Path| {
+            let (a, b) = (disks(a).unwrap(), disks(b).unwrap());
+            a.iter().any(|disk| b.contains(disk))
+        };
+        assert!(shares(&part(&one, "sda1"), &part(&one, "sda2")));
+        assert!(shares(&mapped, &part(&two, "sdb2")));
+        assert!(shares(&spaces[0], &spaces[1]));
+        assert!(!shares(&one, &two));
+        assert!(!shares(&one, &mapped));
+        assert!(!shares(&one, &spaces[0]));
+        assert_eq!(disks(Path::new("/sys/dev/block/0:77")), None);
+    }
+
+    #[test]
     fn a_file_system_that_is_mounted_anew_has_another_number() {
         let root = tempfile::tempdir().unwrap();
         let device = Path::new("/sys/devices/pci0000:00/ata1/block/sda/sda1");
