@@ -38,8 +38,8 @@ impl History {
         if is_plain && self.random.happens(150) && self.abandon_a_hold(&mut world) {
             return self.die_abandoned(world);
         }
-        if is_plain && self.random.happens(350) && self.may_lose_caches(&mut world) {
-            return match self.random.below(3) {
+        if is_plain && self.random.happens(500) && self.may_lose_caches(&mut world) {
+            return match self.random.below(4) {
                 0 => self.die_while_writing(world),
                 1 => self.die_unflushed(world),
                 _ => self.die_with_full_caches(world),
@@ -181,7 +181,8 @@ impl History {
         self.write_into_caches(&mut world);
         self.torn = true;
         self.dies_at_once = false;
-        let outage = [Outage::Away, Outage::Later, Outage::Flush][self.random.position(3)];
+        let outages = [Outage::Away, Outage::Later, Outage::Flush, Outage::Flush];
+        let outage = outages[self.random.position(4)];
         if outage == Outage::Flush {
             self.begin_a_flush(&mut world);
         }
