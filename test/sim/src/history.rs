@@ -140,15 +140,12 @@ struct History {
     is_spelled: bool,
     /// The array is stopped in the middle of one.
     abandons: bool,
-    /// A drive loses its cache while the next engine starts.
+    /// In the next start a drive loses its cache, takes nothing again, or its flush fails.
     is_forgetful: bool,
-    /// A drive does not take what the next engine writes again.
     is_refused: bool,
-    /// A member's flush fails in the next start.
     is_unflushed: bool,
-    /// How many flushes have failed on this host, and when the drives were locked last.
-    failed_flushes: u64,
-    locked: Duration,
+    /// What the next start knows of the host.
+    now: array::Now,
     again: Vec<Asked>,
     /// What a scrub is still to find.
     rot: Vec<scrub::Rot>,
@@ -237,8 +234,7 @@ pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
         is_forgetful: false,
         is_refused: false,
         is_unflushed: false,
-        failed_flushes: 0,
-        locked: Duration::ZERO,
+        now: array::Now::default(),
         again: Vec::new(),
         rot: Vec::new(),
         filled_by: Vec::new(),

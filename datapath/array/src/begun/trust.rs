@@ -38,7 +38,7 @@ fn oldest_flush(head: &[u64]) -> Option<Duration> {
 }
 
 /// What a start knows that believes what a file says.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Now {
     /// How many flushes have failed on this host ([`super::Begun::note_failed_flushes`]).
     pub failed_flushes: u64,

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 
 use array::assembly::Assembly;
 use array::planted::{self, Fault};
-use array::{Begun, BegunOf, BegunSpace, BegunWrites, Doubt, Now, Redo};
+use array::{Begun, BegunOf, BegunSpace, BegunWrites, Doubt, Redo};
 
 #[allow(clippy::wildcard_imports, reason = "one type in several files")]
 use super::*;
@@ -36,7 +36,7 @@ impl History {
         self.begun.push(file.try_clone().expect("a descriptor"));
         let begun = Begun::create(file, space, &self.begun_of(config));
         let begun = begun.expect("memory");
-        begun.note_failed_flushes(self.failed_flushes);
+        begun.note_failed_flushes(self.now.failed_flushes);
         Some(begun)
     }
 
@@ -167,7 +167,7 @@ impl History {
         }
         drives[fails].loses_cache(&mut self.random);
         // Nobody counts it who was killed before.
-        self.failed_flushes += self.random.below(2);
+        self.now.failed_flushes += self.random.below(2);
     }
 
     /// What is not resynced must agree as it is.
@@ -217,11 +217,7 @@ impl History {
         }
         let layout = &self.layout;
         let mut doubt = found.as_ref().map(|(_, writes)| {
-            let now = Now {
-                failed_flushes: self.failed_flushes,
-                locked: Some(self.locked),
-            };
-            writes.doubt(assembly, now, |member| {
+            writes.doubt(assembly, self.now, |member| {
                 let drive = assembly.members[member.at()].expect("it is here").at();
                 world::place_of(layout, drives, drive).appearance
             })

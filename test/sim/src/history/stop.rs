@@ -227,7 +227,7 @@ impl History {
         self.leave_open(&world, end != End::Killed(None));
         let slow = end == End::Killed(Some(Outage::Flush)) || self.random.happens(200);
         let took = Duration::from_secs(if slow { 2 } else { 0 });
-        self.locked = Duration::from_nanos(world.outside.now.0) + took;
+        self.now.locked = Some(Duration::from_nanos(world.outside.now.0) + took);
         let mut drives = world.die();
         self.is_forgetful = end == End::Killed(Some(Outage::Later));
         for drive in &mut drives {
