@@ -39,9 +39,9 @@ impl History {
             return self.die_abandoned(world);
         }
         if is_plain && self.random.happens(500) && self.may_lose_caches(&mut world) {
-            return match self.random.below(4) {
+            return match self.random.below(6) {
                 0 => self.die_while_writing(world),
-                1 => self.die_unflushed(world),
+                1..=3 => self.die_unflushed(world),
                 _ => self.die_with_full_caches(world),
             };
         }
