@@ -270,13 +270,18 @@ impl History {
         self.stop_by(world, power)
     }
 
-    pub(super) fn stop_by(&mut self, world: World, power: bool) -> World {
+    /// The engine ends, and the next one begins its start.
+    pub(super) fn end_and_restart(&mut self, world: World, power: bool) -> World {
         self.torn = true;
         self.outcome.crashes += 1;
         let drives = self.end_all(world, power);
         let _ = self.client.stop(power);
         self.again.clear();
-        let mut world = self.restart(drives);
+        self.restart(drives)
+    }
+
+    pub(super) fn stop_by(&mut self, world: World, power: bool) -> World {
+        let mut world = self.end_and_restart(world, power);
         if self.random.happens(500) {
             self.calm(&mut world);
         }

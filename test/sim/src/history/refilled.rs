@@ -149,12 +149,7 @@ impl History {
     fn stop_in_window(&mut self, mut world: World) -> World {
         self.wait(&mut world, |history, _| history.client.pending() == 0);
         let power = self.random.happens(500);
-        self.torn = true;
-        self.outcome.crashes += 1;
-        let drives = self.end_all(world, power);
-        let _ = self.client.stop(power);
-        self.again.clear();
-        let mut world = self.restart(drives);
+        let mut world = self.end_and_restart(world, power);
         self.run_until(&mut world, |history, _| {
             history.started && history.given.is_none()
         });
