@@ -195,6 +195,8 @@ fn number_of(number: usize) -> u64 {
 
 /// Who looks on while it is measured.
 pub(crate) trait Onlooker {
+    /// An error when the next step is not to be begun.
+    fn goes_on(&mut self) -> Answer<()>;
     /// Hears how far it is.
     fn say(&mut self, text: &str);
     /// What the engine has counted until now; none when there is no engine to ask.

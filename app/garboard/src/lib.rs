@@ -10,6 +10,7 @@ mod demo;
 mod doctor;
 mod engine;
 mod expect;
+mod interrupt;
 mod output;
 mod progress;
 pub mod serve;

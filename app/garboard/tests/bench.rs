@@ -3,6 +3,9 @@
 
 mod common;
 
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+
 use common::Engine;
 use serde_json::Value;
 
@@ -523,6 +526,43 @@ fn what_was_measured_is_kept_when_a_run_ends_early() {
     );
     let page = std::fs::read_to_string(page).expect("written");
     assert!(page.contains("The run ended early"), "{page}");
+}
+
+#[test]
+fn what_was_measured_is_kept_when_somebody_ends_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = engine(folder.path(), "mem:64MiB", 1);
+    let page = folder.path().join("page.html");
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_garboard"));
+    bench.arg("--socket").arg(engine.folder().join("api.sock"));
+    bench.args(["bench", "e0", "--yes", "--seconds", "1"]);
+    bench.arg("--html").arg(&page);
+    bench
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut bench = bench.spawn().expect("it runs");
+    let mut said = BufReader::new(bench.stderr.take().expect("piped"));
+    let mut line = String::new();
+    while !line.starts_with("random_read 1x2") {
+        line.clear();
+        assert!(
+            said.read_line(&mut line).expect("UTF-8") > 0,
+            "it ended by itself"
+        );
+    }
+    let process = rustix::process::Pid::from_child(&bench);
+    rustix::process::kill_process(process, rustix::process::Signal::INT).expect("it runs");
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).expect("UTF-8");
+    let output = bench.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(1));
+    let told = String::from_utf8(output.stdout).expect("UTF-8");
+    assert!(rest.contains("ended by a signal"), "{rest}");
+    assert!(told.contains("random_read"), "{told}");
+    assert!(!told.contains("sequential_write"), "{told}");
+    let page = std::fs::read_to_string(page).expect("written");
+    assert!(page.contains("ended by a signal"));
 }
 
 #[test]

@@ -172,6 +172,7 @@ impl<'a> Bench<'a> {
             .precondition
             .max(usize::from(self.wishes.verify))
         {
+            onlooker.goes_on()?;
             onlooker.say(&format!("writing all of the range, pass {}", pass + 1));
             self.pass(0)?;
         }
@@ -200,6 +201,7 @@ impl<'a> Bench<'a> {
                 }
                 continue;
             }
+            onlooker.goes_on()?;
             onlooker.say(&format!("{text}{}", self.state.suffix()));
             self.point(&point, onlooker)?;
             if !onlooker.is_in(self.state) {

@@ -212,6 +212,7 @@ impl Bench<'_> {
 
     fn run(&mut self, onlooker: &mut dyn Onlooker) -> Answer<()> {
         for pass in 0..self.wishes.precondition {
+            onlooker.goes_on()?;
             onlooker.say(&format!("writing all of the range, pass {}", pass + 1));
             let range = self.report.range_bytes;
             let run = Run {
@@ -232,6 +233,7 @@ impl Bench<'_> {
                 self.report.skipped.push(format!("{text}: {why}"));
                 continue;
             }
+            onlooker.goes_on()?;
             onlooker.say(&text);
             self.point(&point)?;
         }

@@ -18,6 +18,7 @@ use self::drives::Drives;
 use self::watch::Watch;
 use super::{Yes, export};
 use crate::bench::{self, Behind, ClientCore, Rate, Report, State, WORKLOADS, Wishes, Workload};
+use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
 use crate::session::{Question, Session};
 
@@ -176,6 +177,7 @@ impl Bench {
             model: self.how.drive_model.clone(),
             replacement: self.how.replacement.clone(),
             failed: None,
+            interrupt: Interrupt::listen()?,
             session,
         };
         let mut report = bench::run(&wishes, found.behind, &mut watch)?;
@@ -212,6 +214,7 @@ impl Bench {
             model: None,
             replacement: None,
             failed: None,
+            interrupt: Interrupt::listen()?,
             session,
         };
         let mut reports = bench::raw::run(&wishes, &raw, &mut watch)?;

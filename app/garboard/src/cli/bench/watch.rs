@@ -8,6 +8,7 @@ use models::Model;
 use units::{Clock, MonotonicClock};
 
 use crate::bench::{Behind, Counted, Onlooker, State};
+use crate::interrupt::Interrupt;
 use crate::session::Session;
 
 /// The member that is failed and filled again.
@@ -25,9 +26,14 @@ pub(super) struct Watch<'a, 'b, 'c> {
     pub(super) replacement: Option<String>,
     /// The drive that the failed member had.
     pub(super) failed: Option<String>,
+    pub(super) interrupt: Interrupt,
 }
 
 impl Onlooker for Watch<'_, '_, '_> {
+    fn goes_on(&mut self) -> Answer<()> {
+        self.interrupt.check()
+    }
+
     fn say(&mut self, text: &str) {
         self.session.remark(text);
     }
