@@ -22,7 +22,7 @@ usage: cargo xtask COMMAND
   sim [WORDS…]     the simulator: sim [--seed S] [--seeds N] [--hours H], or all that can happen
                    in small models: sim --exhaustive [--full] [SCENARIO…]
   planted [WORDS…] breaks the array on purpose and shows that the simulator sees it:
-                   planted [--seed S] [--seeds N] [--exhaustive] [FAULT…]
+                   planted [--seed S] [--seeds N] [--exhaustive | --asserted] [FAULT…]
   fuzz [WORDS…]    the fuzz targets, ten minutes each: fuzz [--seconds N | --runs N] [--keep]
                    [TARGET…];
                    --keep puts what they found into fuzz/corpus";

@@ -334,15 +334,22 @@ fn split_mix(state: &mut u64) -> u64 {
 
 /// Whether a group keeps k members in sync without `member`.
 pub(crate) fn can_exclude(geometry: &Geometry, config: &ArrayConfig, member: MemberIndex) -> bool {
-    if config.members[member.at()].state != MemberState::InSync {
-        return true;
-    }
+    let in_sync = config.members[member.at()].state == MemberState::InSync;
+    !in_sync || in_sync_without(geometry, config, member) >= geometry.data()
+}
+
+/// How many members of the group are in sync besides `member`.
+pub(crate) fn in_sync_without(
+    geometry: &Geometry,
+    config: &ArrayConfig,
+    member: MemberIndex,
+) -> usize {
     let group = geometry.group_members();
     let first = member.at() / group * group;
     let left = (first..first + group).filter(|&other| {
         other != member.at() && config.members[other].state == MemberState::InSync
     });
-    left.count() >= geometry.data()
+    left.count()
 }
 
 /// Why a member is excluded, as its record says.

@@ -2,7 +2,7 @@
 //! them on at run time, one after another, and the simulator must catch each. In every other build
 //! [`is`] is false when it is compiled, and nothing of this is left.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// What can be broken on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,6 +177,8 @@ pub enum Fault {
     JoinedAnsweredEarly,
     /// A flush that waits for a member is answered.
     HeldFlushAnswered,
+    /// A member that failed is left out although the array cannot do without it.
+    NeededMemberExcluded,
     /// A member whose host has no space left is left out.
     FullMemberExcluded,
     /// An I/O error of a drive that is not there counts as one of its blocks.
@@ -333,6 +335,7 @@ impl Fault {
         Fault::JoinedNotCopied,
         Fault::JoinedAnsweredEarly,
         Fault::HeldFlushAnswered,
+        Fault::NeededMemberExcluded,
         Fault::FullMemberExcluded,
         Fault::ErrorsBelieved,
         Fault::FlushCountsBesideADoubt,
@@ -362,6 +365,31 @@ impl Fault {
 
 /// The fault that is switched on; zero for none.
 static SWITCHED_ON: AtomicU8 = AtomicU8::new(0);
+
+/// Assertions end a process that a fault would lead astray.
+static ASSERTED: AtomicBool = AtomicBool::new(false);
+
+/// Whether an assertion is to let pass what a fault breaks, because a test is to find out by what
+/// comes of it. In builds without faults it never does.
+#[must_use]
+pub fn is_forgiven() -> bool {
+    cfg!(feature = "planted")
+        && SWITCHED_ON.load(Ordering::Relaxed) != 0
+        && !ASSERTED.load(Ordering::Relaxed)
+}
+
+/// Whether what would cost a request more than a few instructions is asserted as well: in builds
+/// for tests, among them that of the simulator.
+#[inline(always)]
+#[must_use]
+pub const fn is_watched() -> bool {
+    cfg!(any(debug_assertions, feature = "planted"))
+}
+
+/// From now on assertions look at faults, too.
+pub fn assert_all() {
+    ASSERTED.store(true, Ordering::Relaxed);
+}
 
 /// Whether a fault is switched on.
 #[inline(always)]

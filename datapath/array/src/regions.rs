@@ -474,6 +474,14 @@ impl RegionStates {
         }
     }
 
+    /// Whether the region is dirty on the drives and may be written. The home may just be looking
+    /// who writes there.
+    #[inline]
+    pub(crate) fn is_dirty(&self, region: u32) -> bool {
+        let state = self.states[bytes_usize(u64::from(region))].load(Ordering::Relaxed);
+        state == RegionState::Dirty as u8 || state == RegionState::Clearing as u8
+    }
+
     /// Whether writes to the region may begin now.
     #[inline]
     pub(crate) fn begin_write(&self, region: u32) -> bool {

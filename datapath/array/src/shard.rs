@@ -15,6 +15,7 @@ mod coordinate;
 mod counters;
 mod doubt;
 mod hold;
+mod invariants;
 mod issue;
 mod kept;
 mod laggards;

@@ -12,11 +12,12 @@ use units::{Instant, MemberIndex, bytes_u64};
 use super::coordinate::commit_of;
 use super::late::Patience;
 use super::{IoOwner, Order, Shard};
-use crate::coordinator::CommitPhase;
+use crate::coordinator::{CommitPhase, in_sync_without};
 use crate::format::{ExclusionCause, MemberState, SUPERBLOCK_BYTES};
 use crate::io::{Event, Io};
 use crate::laggards::{Laggards, MemberPace, Took};
 use crate::map::{ArrayMap, MapState};
+use crate::planted;
 use crate::read_errors::ReadErrors;
 
 /// While nothing is asked, the home looks less often, by so many times.
@@ -257,6 +258,12 @@ impl Shard {
         let pace = keeper.pace(member.at());
         let id = home.draw_id();
         let next = home.config.next(id);
+        let left = in_sync_without(&self.map.geometry, &next, member);
+        assert!(
+            left > data || planted::is_forgiven(),
+            "{member} does what it is asked, and is left out although it is the last to spare"
+        );
+        let home = self.decider();
         let mut commit = commit_of(next, home.places.clone(), CommitPhase::Write);
         if self.prepare_fail(&mut commit, member, cause).is_ok() {
             self.counters.left_behind += 1;

@@ -43,6 +43,8 @@ enum Use {
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     state: Use,
+    /// Its pieces are durable.
+    durable: bool,
     /// The cell that it names, until it is taken again or its life is dead.
     cell: Option<u16>,
     life: u64,
@@ -50,7 +52,9 @@ struct Slot {
 
 #[derive(Debug)]
 struct Flush {
-    todo: Vec<MemberIndex>,
+    members: Vec<MemberIndex>,
+    /// Of these, so many were asked.
+    asked: usize,
     pending: usize,
     ok: bool,
     tickets: Vec<u32>,
@@ -139,7 +143,7 @@ impl Log {
             self.cells[usize::from(old)] -= 1;
         }
         self.cells[usize::from(cell)] += 1;
-        slot.state = Use::Busy;
+        (slot.state, slot.durable) = (Use::Busy, false);
         slot.life = life;
         self.next = (self.next + 1) % self.slots.len();
         self.sequence += 1;
@@ -167,6 +171,11 @@ impl Log {
                 self.cells[usize::from(cell)] -= 1;
             }
         }
+    }
+
+    /// Whether the pieces in a slot are durable.
+    pub(super) fn is_durable(&self, slot: u32) -> bool {
+        self.slots[crate::slots::at(slot)].durable
     }
 
     fn is_drained(&self, life: u64) -> bool {
@@ -202,30 +211,42 @@ impl Shard {
     /// Whether the ticket's pieces are to be logged before it writes.
     #[inline]
     pub(super) fn must_log(&self, slot: u32) -> bool {
-        let TicketOrder {
-            kind, stripe, cell, ..
-        } = self.tickets[slot].order;
-        let geometry = self.geometry();
-        let gated = match kind {
-            Kind::Write(_) | Kind::Clear | Kind::Forfeit(_) => {
-                geometry.parity() > 0 && geometry.data() > 1
-            }
-            Kind::Read { .. } | Kind::Repair(_) => false,
-        };
-        if !gated || self.log.slots.is_empty() || planted::is(Fault::LogSkipped) {
+        let TicketOrder { stripe, cell, .. } = self.tickets[slot].order;
+        if !self.can_log(slot) || planted::is(Fault::LogSkipped) {
             return false;
         }
         let named = self.log.cells[usize::from(cell_hash(stripe, cell))] > 0;
         if named && !planted::is(Fault::NamedCellNotLogged) {
             return true;
         }
+        self.mode_logs(slot)
+    }
+
+    /// Whether what the ticket writes is of the kind that is logged.
+    #[inline]
+    pub(super) fn can_log(&self, slot: u32) -> bool {
+        let geometry = self.geometry();
+        let gated = match self.tickets[slot].order.kind {
+            Kind::Write(_) | Kind::Clear | Kind::Forfeit(_) => {
+                geometry.parity() > 0 && geometry.data() > 1
+            }
+            Kind::Read { .. } | Kind::Repair(_) => false,
+        };
+        gated && !self.log.slots.is_empty()
+    }
+
+    /// Whether the array's mode wants such writes to the ticket's stripe logged.
+    #[inline]
+    pub(super) fn mode_logs(&self, slot: u32) -> bool {
+        let stripe = self.tickets[slot].order.stripe;
         match self.map.write_hole {
             WriteHole::Off => false,
             WriteHole::Strict => true,
             // What a member that rebuilds has is not for sure until it is in sync.
             WriteHole::Auto => {
                 !self.optimal
-                    && geometry
+                    && self
+                        .geometry()
                         .data_roles()
                         .iter()
                         .any(|role| self.map.member(stripe, role).1.state != MapState::InSync)
@@ -251,6 +272,7 @@ impl Shard {
         if !self.can_issue(roles.len(), io) {
             return false;
         }
+        self.assert_region_dirty(slot);
         let waits = !first_in_line && !self.log.waiters.is_empty();
         let TicketOrder { stripe, cell, .. } = self.tickets[slot].order;
         let short = self.log.free_headers.len() < roles.len();
@@ -279,7 +301,7 @@ impl Shard {
     /// which only a ticket that gives blocks up writes to: later writes to the row leave it out,
     /// and the rebuild that fills it logs nothing, so that a replay would put old zeroes there.
     /// Without them it is filled from the others, as if it had not been written.
-    fn roles_to_log(&self, slot: u32) -> RoleSet {
+    pub(super) fn roles_to_log(&self, slot: u32) -> RoleSet {
         let roles = self.tickets[slot].write_roles();
         let forfeits = matches!(self.tickets[slot].order.kind, Kind::Forfeit(_));
         if !forfeits || planted::is(Fault::ForfeitLogsWhatIsFilled) {
@@ -425,13 +447,14 @@ impl Shard {
         }
         self.log.ended = 0;
         let members = (0..self.map.members.len()).map(MemberIndex::from_at);
-        let todo = if planted::is(Fault::LogNotFlushed) {
+        let members = if planted::is(Fault::LogNotFlushed) {
             Vec::new()
         } else {
             members.filter(|&member| self.is_usable(member)).collect()
         };
         self.log.flush = Some(Flush {
-            todo,
+            members,
+            asked: 0,
             pending: 0,
             ok: true,
             tickets: std::mem::take(&mut self.log.flush_waiters),
@@ -443,11 +466,11 @@ impl Shard {
             return 0;
         };
         let mut moved = 0;
-        while let Some(&member) = flush.todo.last() {
+        while let Some(&member) = flush.members.get(flush.asked) {
             if !self.can_issue(1, io) {
                 break;
             }
-            flush.todo.pop();
+            flush.asked += 1;
             moved += 1;
             if !self.is_usable(member) {
                 continue;
@@ -462,7 +485,7 @@ impl Shard {
             };
             self.issue(order, |_| {}, io);
         }
-        if !flush.todo.is_empty() || flush.pending > 0 {
+        if flush.asked < flush.members.len() || flush.pending > 0 {
             self.log.flush = Some(flush);
             return moved;
         }
@@ -474,6 +497,7 @@ impl Shard {
         }
         for slot in flush.tickets {
             if flush.ok {
+                self.note_durable(slot, &flush.members);
                 self.tickets[slot].go_write();
                 self.seek_room(slot, io);
             } else {
@@ -482,6 +506,21 @@ impl Shard {
             }
         }
         moved + 1
+    }
+
+    /// The ticket's pieces were written before a flush that went well on these members.
+    fn note_durable(&mut self, slot: u32, flushed: &[MemberIndex]) {
+        let place = self.tickets[slot].log_slot.expect("its pieces are there");
+        let stripe = self.tickets[slot].order.stripe;
+        let roles = self.roles_to_log(slot);
+        let is_flushed = |role: Role| flushed.contains(&self.map.member(stripe, role).0);
+        // One that is planned anew is logged anew.
+        let durable = self.is_stale(slot) || roles.iter().all(is_flushed);
+        assert!(
+            durable || planted::is_forgiven(),
+            "a member of ticket {slot} was not flushed for the log"
+        );
+        self.log.slots[crate::slots::at(place)].durable = true;
     }
 
     /// A flush for the log is done.

@@ -30,7 +30,7 @@ const SWEEP_BLOCKS: usize = 16;
 impl Shard {
     /// The region that a ticket must find dirty before it writes.
     #[inline]
-    fn ticket_region(&self, slot: u32) -> Option<u32> {
+    pub(super) fn ticket_region(&self, slot: u32) -> Option<u32> {
         let order = &self.tickets[slot].order;
         let gated = match order.kind {
             Kind::Write(_) | Kind::Clear | Kind::Forfeit(_) => self.geometry().parity() > 0,
@@ -43,7 +43,7 @@ impl Shard {
     /// Whether the ticket may begin to write as far as its region is concerned.
     #[inline]
     pub(super) fn is_region_ready(&self, slot: u32) -> bool {
-        self.ticket_region(slot).is_none_or(|region| {
+        self.tickets[slot].region.is_none_or(|region| {
             self.shared.regions.begin_write(region) || planted::is(Fault::WriteBeforeDirty)
         })
     }
@@ -102,16 +102,20 @@ impl Shard {
 
     /// Keeps the regions dirty in which this shard has writes under way.
     pub(super) fn keep_dirty(&self) {
-        if planted::is(Fault::ClearedInUse) {
-            return;
-        }
         for slot in self.tickets.used() {
             // What is logged may be written again by the next engine.
             let ticket = &self.tickets[slot];
             if !ticket.is_writing() && ticket.log_slot.is_none() && !ticket.logged {
                 continue;
             }
-            if let Some(region) = self.ticket_region(slot) {
+            let Some(region) = self.ticket_region(slot) else {
+                continue;
+            };
+            if ticket.is_writing() || ticket.log_slot.is_some() {
+                // Nobody has called it clean since it began.
+                self.assert_region_dirty(slot);
+            }
+            if !planted::is(Fault::ClearedInUse) {
                 self.shared.regions.begin_write(region);
             }
         }
@@ -344,6 +348,9 @@ impl Shard {
         self.report_if_failed(done, status);
         let round = self.keeper().round.as_mut().expect("a round is under way");
         round.pending -= 1;
+        if status.is_ok() && done.operation == Some(Operation::Flush) {
+            round.flushed.push(member);
+        }
         if !status.is_ok() && !planted::is(Fault::RegionCopyForgotten) {
             round.failed.push((member, incarnation));
         }
@@ -405,8 +412,10 @@ impl Shard {
                     self.keep_dirty();
                     let all = 0..self.map.members.len();
                     let members = all.map(MemberIndex::from_at);
-                    let todo = members.filter(|&member| self.is_usable(member)).collect();
+                    let todo = members.filter(|&member| self.is_usable(member));
+                    let todo: Vec<MemberIndex> = todo.collect();
                     self.keeper().clear = Clear::Flushing {
+                        left: todo.clone(),
                         todo,
                         under_way: Vec::new(),
                         ok: true,
@@ -429,6 +438,7 @@ impl Shard {
             mut todo,
             mut under_way,
             ok,
+            mut left,
         } = self.keeper().clear.clone()
         else {
             unreachable!("looked at");
@@ -440,8 +450,11 @@ impl Shard {
             }
             todo.pop();
             moved += 1;
-            let skipped = planted::is(Fault::ClearedBeforeFlush);
-            if skipped || !self.is_usable(member) || !self.shared.begin_flush(member) {
+            if planted::is(Fault::ClearedBeforeFlush) {
+                continue;
+            }
+            if !self.is_usable(member) || !self.shared.begin_flush(member) {
+                left.retain(|&other| other != member);
                 continue;
             }
             under_way.push(member);
@@ -455,11 +468,16 @@ impl Shard {
             self.issue(order, |_| {}, io);
         }
         let ended = todo.is_empty() && under_way.is_empty();
+        assert!(
+            !(ended && ok) || left.is_empty() || planted::is_forgiven(),
+            "regions become clean although {left:?} were not flushed"
+        );
         self.keeper().clear = match (ended, ok) {
             (false, _) => Clear::Flushing {
                 todo,
                 under_way,
                 ok,
+                left,
             },
             (true, true) => Clear::Sweeping { next: 0 },
             // What was not flushed stays dirty; the next attempt is made without that member.

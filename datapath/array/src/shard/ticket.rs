@@ -125,6 +125,8 @@ pub(super) struct Ticket {
     /// Another ticket does its work.
     follows: bool,
     step: Step,
+    /// The region that must be dirty while it writes; as it was planned.
+    pub(super) region: Option<u32>,
     /// Serial of the map it was planned by, and of the map that must be effective before it is
     /// answered.
     serial: u64,
@@ -188,6 +190,7 @@ impl Default for Ticket {
             joined: None,
             follows: false,
             step: Step::Claiming,
+            region: None,
             serial: 0,
             barrier: 0,
             media: RoleSet::EMPTY,
@@ -259,13 +262,10 @@ impl Shard {
         ticket.claimed = ticket.lanes.end;
         ticket.asked = None;
         ticket.step = Step::Claiming;
-        ticket.media = RoleSet::EMPTY;
+        (ticket.media, ticket.gone) = (RoleSet::EMPTY, RoleSet::EMPTY);
         ticket.late = ticket.order.late.map_or(RoleSet::EMPTY, RoleSet::one);
-        ticket.second_try = false;
-        ticket.gone = RoleSet::EMPTY;
-        (ticket.answered, ticket.given_up) = (false, false);
-        ticket.attempts = 0;
-        (ticket.logged, ticket.keeps) = (false, false);
+        (ticket.answered, ticket.given_up, ticket.second_try) = (false, false, false);
+        (ticket.logged, ticket.keeps, ticket.attempts) = (false, false, 0);
         (ticket.joined, ticket.follows) = (None, false);
         ticket.failures.clear();
         let lanes = ticket.lanes.clone();
@@ -358,6 +358,7 @@ impl Shard {
             self.end_ticket(slot);
             return;
         }
+        self.tickets[slot].region = self.ticket_region(slot);
         // The region becomes dirty while the ticket reads.
         if !self.is_region_ready(slot) {
             self.want_region(slot, io);
@@ -471,6 +472,7 @@ impl Shard {
             return false;
         }
         if next == Step::Writing {
+            self.assert_may_write(slot);
             self.tell_begun(slot);
         }
         let ticket = &mut self.tickets[slot];

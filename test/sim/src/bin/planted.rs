@@ -1,7 +1,9 @@
 //! The test of the test: switches one planted fault on after another, and runs histories until one
 //! fails. `planted [--seed S] [--seeds N] [NAME…]`: N is the most seeds that a fault gets. A fault
 //! that none of them catches is a hole in the simulator. `planted --exhaustive [NAME…]` does so
-//! with the small models, for the faults that are theirs to find.
+//! with the small models, for the faults that are theirs to find. `planted --asserted [NAME…]` runs
+//! histories as well, and what must see a fault is an assertion of the array: in all other runs
+//! they let it pass, so that what comes of it is seen.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a command")]
 
@@ -9,7 +11,7 @@ use std::ops::Range;
 use std::process::ExitCode;
 use std::sync::Mutex;
 
-use array::planted::{Fault, switch_on};
+use array::planted::{Fault, assert_all, switch_on};
 use sim::exhaustive::{self, Bounds};
 
 /// What the last panic said, and where.
@@ -41,6 +43,20 @@ const SMALL: [Fault; 20] = [
     Fault::EpochOffByOne,
     Fault::DirtyRegionsNotMissed,
 ];
+/// Faults that break what the array asserts.
+const ASSERTED: [Fault; 9] = [
+    Fault::WriteBeforeDirty,
+    Fault::LoggedBeforeDirty,
+    Fault::RegionsNotFlushed,
+    Fault::ClearedInUse,
+    Fault::ClearedBeforeFlush,
+    Fault::LogSkipped,
+    Fault::LogNotFlushed,
+    Fault::NeededMemberExcluded,
+    Fault::LaggardWasTheLastSpare,
+];
+/// Where assertions of the array are.
+const ARRAY: &str = "datapath/array/src/";
 /// Characters of a message that are shown.
 const SHOWN: usize = 110;
 
@@ -48,7 +64,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (mut first, mut seeds, mut names) = (0, SEEDS, Vec::new());
     let mut rest = arguments.iter();
-    let mut small = false;
+    let (mut small, mut asserted) = (false, false);
     while let Some(argument) = rest.next() {
         match argument.as_str() {
             name @ ("--seed" | "--seeds") => {
@@ -62,11 +78,13 @@ fn main() -> ExitCode {
                 }
             }
             "--exhaustive" => small = true,
+            "--asserted" => asserted = true,
             name if name.starts_with('-') => return usage(),
             name => names.push(name),
         }
     }
     let is_asked = |fault: &Fault| match names.is_empty() {
+        true if asserted => ASSERTED.contains(fault),
         true => !small || SMALL.contains(fault),
         false => names.contains(&&*format!("{fault:?}")),
     };
@@ -77,10 +95,13 @@ fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|panic| {
         *SAID.lock().expect("nothing panics while it is held") = describe(panic);
     }));
+    if asserted {
+        assert_all();
+    }
     let missed = if small {
         exhaust(&faults)
     } else {
-        search(&faults, first..first.saturating_add(seeds))
+        search(&faults, first..first.saturating_add(seeds), asserted)
     };
     println!("{} of {} caught", faults.len() - missed, faults.len());
     if missed > 0 {
@@ -90,8 +111,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs histories with each of the faults; how many were not caught.
-fn search(faults: &[Fault], seeds: Range<u64>) -> usize {
+/// Runs histories with each of the faults; how many were not caught, or by the end of a history
+/// where an assertion of the array must see it.
+fn search(faults: &[Fault], seeds: Range<u64>, asserted: bool) -> usize {
     let mut missed = 0;
     println!("{:<28} {:>5} {:>5}  caught by", "fault", "seeds", "seed");
     for fault in faults {
@@ -102,6 +124,10 @@ fn search(faults: &[Fault], seeds: Range<u64>) -> usize {
         if let Some(seed) = caught {
             let said = SAID.lock().expect("nothing panics while it is held");
             println!("{name:<28} {:>5} {seed:>5}  {said}", seed - seeds.start + 1);
+            if asserted && !said.contains(ARRAY) {
+                println!("{name:<28} NOT CAUGHT BY AN ASSERTION");
+                missed += 1;
+            }
         } else {
             let count = seeds.end - seeds.start;
             println!("{name:<28} {count:>5}     -  NOT CAUGHT");
@@ -143,7 +169,9 @@ fn describe(panic: &std::panic::PanicHookInfo) -> String {
 }
 
 fn usage() -> ExitCode {
-    println!("usage: planted [--seed S] [--seeds N] [--exhaustive] [FAULT…], FAULT one of");
+    println!(
+        "usage: planted [--seed S] [--seeds N] [--exhaustive | --asserted] [FAULT…], FAULT one of"
+    );
     for fault in Fault::ALL {
         println!("  {fault:?}");
     }

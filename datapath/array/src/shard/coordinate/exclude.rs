@@ -192,7 +192,8 @@ impl Shard {
             let in_sync = config.members[other].state == MemberState::InSync;
             other != member.at() && in_sync && !is_gone(other)
         });
-        match (left.count() >= self.map.geometry.data(), passing) {
+        let enough = left.count() >= self.map.geometry.data();
+        match (enough || planted::is(Fault::NeededMemberExcluded), passing) {
             (true, _) => Fate::Excluded,
             (false, true) if !self.map.hopeless[member.at()] => Fate::Held,
             (false, _) => Fate::Hopeless,

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::super::{RegionKeeper, Shard};
 use crate::command::{Command, Copying, Refusal};
-use crate::coordinator::{Commit, MemberPlace};
+use crate::coordinator::{Commit, MemberPlace, can_exclude};
 use crate::format::{ArrayConfig, Before, ExclusionCause, MemberRecord, MemberState, Missed};
 use crate::map::{ArrayMap, MapState};
 use crate::planted::{self, Fault};
@@ -22,6 +22,10 @@ impl Shard {
         member: MemberIndex,
         cause: ExclusionCause,
     ) {
+        assert!(
+            can_exclude(&self.map.geometry, next, member) || planted::is_forgiven(),
+            "{member} is excluded although its group has no more than it needs"
+        );
         let stripes = self.map.geometry.stripes();
         let decider = self.decider();
         // What a start begins with is not committed yet.

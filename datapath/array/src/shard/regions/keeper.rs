@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use crate::coordinator::MemberPlace;
 use crate::format::{REGION_BLOCK_BYTES, REGION_BLOCK_REGIONS, RegionBlock};
+use crate::planted;
 use crate::regions::{
     RegionMap, RegionSpace, RegionState, RegionStates, Suspects, entry, is_missed,
 };
@@ -97,8 +98,9 @@ pub(super) struct Round {
     pub(super) pending: usize,
     /// All holders of all blocks.
     holders: Vec<(usize, MemberIndex)>,
-    /// Holders that failed, with their incarnation.
+    /// Holders that failed, with their incarnation, and those that were flushed.
     pub(super) failed: Vec<(MemberIndex, u32)>,
+    pub(super) flushed: Vec<MemberIndex>,
 }
 
 /// How far clearing is.
@@ -116,6 +118,8 @@ pub(super) enum Clear {
         todo: Vec<MemberIndex>,
         under_way: Vec<MemberIndex>,
         ok: bool,
+        /// Of all that were to be flushed, those that are not.
+        left: Vec<MemberIndex>,
     },
     /// Blocks below `next` were looked at.
     Sweeping { next: u32 },
@@ -144,8 +148,15 @@ impl Clear {
     }
 
     pub(super) fn flushed(&mut self, member: MemberIndex, well: bool) {
-        if let Clear::Flushing { under_way, ok, .. } = self {
+        if let Clear::Flushing {
+            under_way,
+            ok,
+            left,
+            ..
+        } = self
+        {
             under_way.retain(|&other| other != member);
+            left.retain(|&other| other != member || !well);
             *ok &= well;
         }
     }
@@ -323,6 +334,7 @@ impl RegionKeeper {
             pending: 0,
             holders: Vec::new(),
             failed: Vec::new(),
+            flushed: Vec::new(),
         };
         while round.blocks.len() < ROUND_BLOCKS {
             let Some(number) = self.queue.pop_front() else {
@@ -386,7 +398,13 @@ impl RegionKeeper {
         for (position, block) in round.blocks.iter().enumerate() {
             self.owed_total -= usize::from(block.owed);
             let holds = |&(at, member): &(usize, MemberIndex)| {
-                at == position && round.failed.iter().all(|&(failed, _)| failed != member)
+                let holds =
+                    at == position && round.failed.iter().all(|&(failed, _)| failed != member);
+                assert!(
+                    !holds || round.flushed.contains(&member) || planted::is_forgiven(),
+                    "{member} was not flushed, and its copy of the region map counts"
+                );
+                holds
             };
             let durable = !in_vain && round.holders.iter().any(holds);
             for (bit, region) in self.space.regions(block.number).enumerate() {
@@ -505,6 +523,7 @@ impl RegionKeeper {
                 continue;
             }
             if states.change(index, RegionState::Clearing, RegionState::Clean) {
+                assert!(self.epochs[region] <= epoch, "updates do not go back");
                 self.dirty[region] = false;
                 self.epochs[region] = epoch;
                 self.dirty_counts[block] -= 1;

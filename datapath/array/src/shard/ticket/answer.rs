@@ -78,6 +78,9 @@ impl Shard {
     /// more: whoever is told that a block is written reads it from then on.
     #[inline]
     fn conclude(&mut self, slot: u32, status: Status, io: &mut impl Io) {
+        if planted::is_watched() {
+            self.assert_region_dirty(slot);
+        }
         if status.is_ok() && self.losses.any && self.heals(slot) {
             if planted::is(Fault::HealedAfterTheAnswer) {
                 self.answer_ticket(slot, status, io);

@@ -1,0 +1,61 @@
+//! What must hold whenever members are written, asserted where it would be broken first: an engine
+//! that finds itself wrong ends, and the next one starts from what is durable. One that went on
+//! would tear stripes which nobody repairs. Each costs a look or two at what was just used.
+
+use super::Shard;
+use crate::format::WriteHole;
+use crate::planted;
+
+impl Shard {
+    /// The ticket is about to write on members: it holds its lanes, its region is dirty on the
+    /// drives, and what must be in the log first is durable there.
+    #[inline]
+    pub(super) fn assert_may_write(&self, slot: u32) {
+        if !self.lanes.is_granted(slot) && !planted::is_forgiven() {
+            breaks("it does not hold its lanes", slot);
+        }
+        self.assert_region_dirty(slot);
+        let ticket = &self.tickets[slot];
+        if !self.optimal || ticket.log_slot.is_some() || self.map.write_hole == WriteHole::Strict {
+            self.assert_logged(slot);
+        }
+    }
+
+    /// The ticket's region is dirty: nobody calls it clean before its writes are decided on.
+    #[inline]
+    pub(super) fn assert_region_dirty(&self, slot: u32) {
+        let Some(region) = self.tickets[slot].region else {
+            return;
+        };
+        if !self.shared.regions.is_dirty(region) && !planted::is_forgiven() {
+            breaks("its region is clean", slot);
+        }
+    }
+
+    /// Whether the ticket, which has no log entry, should have one.
+    fn lacks_its_log(&self, slot: u32) -> bool {
+        let wanted = self.can_log(slot) && self.mode_logs(slot);
+        wanted && !self.roles_to_log(slot).is_empty()
+    }
+
+    #[inline(never)]
+    fn assert_logged(&self, slot: u32) {
+        if planted::is_forgiven() {
+            return;
+        }
+        match self.tickets[slot].log_slot {
+            Some(place) if !self.log.is_durable(place) => {
+                breaks("its log entry is not durable", slot);
+            }
+            None if self.lacks_its_log(slot) => breaks("it is not logged", slot),
+            Some(_) | None => {}
+        }
+    }
+}
+
+/// Apart, because what a message shows would else be put together for every ticket.
+#[cold]
+#[inline(never)]
+fn breaks(how: &str, slot: u32) -> ! {
+    panic!("ticket {slot} writes although {how}")
+}
