@@ -227,6 +227,8 @@ pub enum Fault {
     LineForgotten,
     /// A piece of which tickets are still to be made is answered when those made so far are done.
     AnsweredWhileItWaits,
+    /// What the drives get is read from the guest's memory a second time, after parity was made.
+    GuestMemoryReadTwice,
     /// The engine panics when it takes a write to [`POISON_SECTOR`] from a ring.
     PoisonedRequest,
     /// The engine panics when it plans a write to [`POISON_STRIPE`].
@@ -360,6 +362,7 @@ impl Fault {
         Fault::RowsOfWritesFailTogether,
         Fault::LineForgotten,
         Fault::AnsweredWhileItWaits,
+        Fault::GuestMemoryReadTwice,
     ];
 }
 

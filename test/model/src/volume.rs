@@ -125,7 +125,21 @@ impl Volume {
     pub fn begin_write(&mut self, offset: usize, bytes: &[u8]) -> Write {
         let begun = self.tick();
         let atoms = self.range(offset, bytes.len());
-        for (atom, bytes) in atoms.clone().zip(bytes.chunks(self.atom_bytes)) {
+        self.add_versions(atoms.clone(), begun, bytes);
+        Write { begun, atoms }
+    }
+
+    /// The guest has changed the memory of a write that is under way: each atom that it changed is
+    /// written as it was or as it is now.
+    pub fn change_write(&mut self, write: &Write, offset: usize, bytes: &[u8]) {
+        let atoms = self.range(offset, bytes.len());
+        let inside = atoms.start >= write.atoms.start && atoms.end <= write.atoms.end;
+        assert!(inside, "{atoms:?} of {:?}", write.atoms);
+        self.add_versions(atoms, write.begun, bytes);
+    }
+
+    fn add_versions(&mut self, atoms: Range<usize>, begun: u64, bytes: &[u8]) {
+        for (atom, bytes) in atoms.zip(bytes.chunks(self.atom_bytes)) {
             self.changing.insert(atom);
             self.atoms[atom].push(Version {
                 bytes: bytes.into(),
@@ -136,7 +150,6 @@ impl Volume {
                 erased: false,
             });
         }
-        Write { begun, atoms }
     }
 
     /// The write is acknowledged: what was settled before it began is not read any more.

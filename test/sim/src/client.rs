@@ -26,6 +26,8 @@ const PIECES: usize = 32;
 const BUFFER_BYTES: usize = 512 << 10;
 /// Writes of at most so many blocks are read back at once.
 const READ_BACK_BLOCKS: u32 = 64;
+/// So often, less one, a guest changes what it is writing at the most.
+const CHANGES: u64 = 9;
 /// Bytes that a volume can grow to, as the model keeps it.
 pub const VOLUME_BYTES_MAX: u64 = 6 << 20;
 
@@ -54,6 +56,8 @@ struct Pending {
     asked: Asked,
     /// How many requests were begun before.
     number: u64,
+    /// How often its guest changes what it writes while that is under way.
+    changes: u64,
     /// It meets what was lost when it was begun.
     may_fail: bool,
     token: Token,
@@ -106,6 +110,10 @@ pub struct Client {
     pub unsure: Vec<Range<u64>>,
     /// Blocks of the array that nobody can tell and that belong to no volume yet.
     open: BTreeSet<u64>,
+    /// Some guests change what they write while that is under way.
+    pub restless: bool,
+    /// How often one did.
+    pub changed: u64,
     /// Errors are expected: nothing is judged any more.
     pub doomed: bool,
     /// So many of the first requests may fail: members were waited for in vain.
@@ -149,6 +157,8 @@ impl Client {
             discarded: BTreeSet::new(),
             unsure: Vec::new(),
             open: BTreeSet::new(),
+            restless: false,
+            changed: 0,
             doomed: false,
             lenient: 0,
             flushed: 0,
@@ -297,11 +307,19 @@ impl Client {
         assert!(pieces.len() <= PIECES);
         self.begun += 1;
         let may_fail = self.may_meet_lost(asked.operation, &pieces);
+        let writes = asked.operation == Operation::Write;
+        let restless = self.restless && writes && world.random.happens(500);
+        let changes = if restless {
+            world.random.below(CHANGES)
+        } else {
+            0
+        };
         self.pending.insert(
             slot,
             Pending {
                 asked,
                 number: self.begun,
+                changes,
                 may_fail,
                 token,
                 buffer,

@@ -230,8 +230,10 @@ pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
         boot: 0,
         outcome: Outcome::default(),
     };
+    history.client.restless = history.random.happens(250);
     history.live();
     history.outcome.answered = history.client.answered;
+    history.outcome.changed = history.client.changed;
     history.outcome
 }
 
@@ -411,6 +413,9 @@ impl History {
         }
         for _ in 0..steps {
             world.step();
+            if self.client.restless && self.random.happens(200) {
+                self.client.change_memory(&mut self.random);
+            }
         }
         self.outcome.trace = mix(self.outcome.trace, world.outside.trace);
         self.follow_spell(world);

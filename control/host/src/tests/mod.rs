@@ -24,6 +24,7 @@ mod losses;
 mod modes;
 mod numbers;
 mod places;
+mod restless;
 mod returns;
 mod scrub;
 mod sharing;

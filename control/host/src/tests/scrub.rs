@@ -69,7 +69,7 @@ impl Bench {
     }
 
     /// Scrubs and waits for the end.
-    fn scrubbed(&self, scrub: ScrubBody) -> (JobView, ScrubView) {
+    pub(super) fn scrubbed(&self, scrub: ScrubBody) -> (JobView, ScrubView) {
         let job = self.host.start_scrub("tank", scrub).expect("it begins");
         assert_eq!(job.kind, JobKind::Scrub);
         wait_until("the end of the scrub", || {

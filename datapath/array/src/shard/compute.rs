@@ -113,6 +113,9 @@ impl Shard {
                 Kind::Repair(pass) => self.compute_repair(slot, band, pass),
             }
         }
+        if planted::is(Fault::GuestMemoryReadTwice) {
+            self.fill_from(slot, slot);
+        }
     }
 
     fn compute_write(&mut self, slot: u32, band: usize) {

@@ -54,6 +54,21 @@ fn a_write_in_flight_is_old_or_new_and_so_is_one_that_failed() {
 }
 
 #[test]
+fn a_write_that_its_guest_changes_is_read_as_it_was_or_as_it_is_until_a_read_settles_it() {
+    let mut volume = volume();
+    let pending = volume.begin_write(0, &[7, 8]);
+    volume.change_write(&pending, 0, &[9]);
+    assert_eq!(allowed(&volume), [0, 7, 9]);
+    volume.finish_write(pending);
+    assert_eq!(allowed(&volume), [7, 9]);
+    let read = volume.begin_read(0);
+    volume.finish_read(read, &[9, 8]).expect("either");
+    assert_eq!(allowed(&volume), [9]);
+    write(&mut volume, 0, &[4]);
+    assert_eq!(allowed(&volume), [4]);
+}
+
+#[test]
 fn of_two_writes_at_once_either_may_win_and_a_read_settles_it() {
     let mut volume = volume();
     let (first, second) = (volume.begin_write(0, &[1]), volume.begin_write(0, &[2]));

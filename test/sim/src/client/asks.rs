@@ -3,6 +3,9 @@
 #[allow(clippy::wildcard_imports, reason = "one type in two files")]
 use super::*;
 
+/// Of a request, a guest changes so many at a time.
+const CHANGED_ATOMS: usize = 16;
+
 impl Asked {
     /// Whether blocks may differ when it is done.
     #[must_use]
@@ -186,6 +189,43 @@ impl Client {
             part,
             bytes,
         }
+    }
+
+    /// Some guest changes a part of what it writes.
+    ///
+    /// # Panics
+    /// Never: the part is inside of what is written.
+    pub fn change_memory(&mut self, random: &mut Random) {
+        let slots = self
+            .pending
+            .iter()
+            .filter(|(_, pending)| pending.changes > 0);
+        let slots: Vec<usize> = slots.map(|(slot, _)| *slot).collect();
+        let Some(&slot) = slots.get(random.position(slots.len().max(1))) else {
+            return;
+        };
+        let length = self.pending[&slot].asked.bytes.len();
+        let atoms = length / self.atom;
+        let first = random.position(atoms);
+        let count = 1 + random.position((atoms - first).min(CHANGED_ATOMS));
+        let bytes = self.content(Operation::Write, count * self.atom);
+        let pending = self.pending.get_mut(&slot).expect("looked at");
+        pending.changes -= 1;
+        let range = first * self.atom..(first + count) * self.atom;
+        let memory = self.pool.segment(&pending.buffer);
+        memory
+            .part(range.start, range.len())
+            .copy_from_slice(&bytes);
+        let asked = &mut pending.asked;
+        // What a guest asks for again is what it has in its memory then.
+        asked.bytes[range.clone()].copy_from_slice(&bytes);
+        let place = bytes_usize(asked.start) * self.block + usize::from(asked.part.offset);
+        let (Some(disk), Token::Write(write)) = (self.disks.get_mut(&asked.volume), &pending.token)
+        else {
+            unreachable!("a write to a volume that is there");
+        };
+        disk.model.change_write(write, place + range.start, &bytes);
+        self.changed += 1;
     }
 
     /// What is written: bytes that are never written again, or zeroes.

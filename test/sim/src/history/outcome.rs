@@ -68,6 +68,8 @@ pub struct Outcome {
     pub trace: u64,
     /// Writes that the last engine carried out with others of their stripe.
     pub joined: u64,
+    /// How often a guest changed what it was writing.
+    pub changed: u64,
 }
 
 impl Outcome {
@@ -106,6 +108,7 @@ impl Outcome {
         self.refilled += outcome.refilled;
         self.trace = self.trace.rotate_left(1) ^ outcome.trace;
         self.joined += outcome.joined;
+        self.changed += outcome.changed;
     }
 }
 
@@ -142,6 +145,7 @@ impl fmt::Display for Outcome {
             refilled,
             trace,
             joined,
+            changed,
         } = self;
         let permille = missed.0 * 1000 / missed.1.max(1);
         write!(
@@ -154,7 +158,7 @@ impl fmt::Display for Outcome {
          in 1000 of their regions ({refused} might not), \
          {spells} spells ({given_up} given up, {failed_windows} windows of rebuilds failed, \
          {refilled} filled again before a stop), \
-         {joined} writes joined, \
+         {joined} writes joined, {changed} times changed under way, \
          {modes} changes of options ({strengthened} times stopped when one counted, {left_open} \
          blocks left open), {copies} copies told apart, {successors} took places, \
          {} blocks lost ({} still on the list before {} were written; \
