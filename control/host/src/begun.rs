@@ -4,171 +4,55 @@
 //! ```text
 //! /dev/shm/garboard-UID/ARRAY.LIFE    what array::begun describes
 //! /dev/shm/garboard-UID/ARRAY.of      a link to the state directory of the engine that made it
+//! /dev/shm/garboard-UID/ARRAY.ns      a link that names the mounts which it saw
 //! ```
-//! Files of an engine whose state directory is gone are removed by the next engine that starts.
+//! Files of a dead engine whose state directory is gone are removed by the next engine that starts.
 
-use std::fs::{DirBuilder, File, Metadata, OpenOptions};
+mod lasting;
+
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use array::assembly::Assembly;
 use array::format::{ArrayConfig, MemberRecord, MemberState};
 use array::planted::{self, Fault};
-use array::{Begun, BegunOf, BegunSpace, BegunWrites, Geometry, Redo};
+use array::{Begun, BegunOf, BegunWrites, Doubt, Geometry, Redo, Unusable};
 use control::Answer;
-use rustix::fs::{FallocateFlags, OFlags};
-use units::MemberIndex;
+use units::{Clock, MemberIndex, MonotonicClock};
 use uuid::Uuid;
 
+pub(crate) use self::lasting::Lasting;
 use crate::Host;
+use crate::arrays::assemble::is_enough;
 use crate::error::of_io;
 use crate::losses::redo_part;
+use crate::state::Notice;
 
-/// The most of what the file system has free that one array takes, as its n-th part.
-const SHARE: u64 = 8;
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// The folder of the files, and whose engine this is.
-#[derive(Clone, Debug)]
-pub(crate) struct Lasting {
-    pub(crate) folder: PathBuf,
-    pub(crate) state_dir: PathBuf,
-}
-
-impl Lasting {
-    /// Where a real engine keeps them.
-    pub(crate) fn usual(state_dir: &Path) -> Lasting {
-        let user = rustix::process::geteuid().as_raw();
-        Lasting {
-            folder: format!("/dev/shm/garboard-{user}").into(),
-            state_dir: state_dir.to_owned(),
-        }
-    }
-
-    /// Makes the folder unless it is there. One that somebody else can write to is not used.
-    fn claim(&self) -> io::Result<()> {
-        match DirBuilder::new().mode(0o700).create(&self.folder) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
-        let found = std::fs::symlink_metadata(&self.folder)?;
-        if !found.is_dir() || !is_ours(&found) {
-            return Err(io::Error::other("it is somebody else's, or not a folder"));
-        }
-        Ok(())
-    }
-
-    fn path(&self, array: Uuid, suffix: &str) -> PathBuf {
-        self.folder.join(format!("{array}.{suffix}"))
-    }
-
-    /// A new file for this life, all of whose memory is there.
-    fn create(&self, whose: &BegunOf, space: BegunSpace) -> io::Result<Arc<Begun>> {
-        self.claim()?;
-        let life = whose.life.to_string();
-        for suffix in ["of", &life] {
-            // There from an attempt that failed.
-            let _ = std::fs::remove_file(self.path(whose.array, suffix));
-        }
-        std::os::unix::fs::symlink(&self.state_dir, self.path(whose.array, "of"))?;
-        let path = self.path(whose.array, &life);
-        let made = make(&path, space, whose);
-        if made.is_err() {
-            let _ = std::fs::remove_file(&path);
-        }
-        made
-    }
-
-    /// The file of a life, if it is there and nobody else made it.
-    fn open(&self, whose: &BegunOf) -> io::Result<File> {
-        self.claim()?;
-        let path = self.path(whose.array, &whose.life.to_string());
-        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let mut options = OpenOptions::new();
-        options.read(true);
-        options.custom_flags(flags.bits().cast_signed());
-        let file = options.open(path)?;
-        let found = file.metadata()?;
-        if !found.is_file() || !is_ours(&found) {
-            return Err(io::Error::other("it is somebody else's, or not a file"));
-        }
-        Ok(file)
-    }
-
-    /// Removes all files of an array but that of one life.
-    fn remove(&self, array: Uuid, but: Option<u64>) {
-        let prefix = format!("{array}.");
-        let keeps = |suffix: &str| match but {
-            Some(life) => suffix == "of" || suffix == life.to_string(),
-            None => false,
-        };
-        for name in self.names() {
-            if name
-                .strip_prefix(&prefix)
-                .is_some_and(|suffix| !keeps(suffix))
-            {
-                // Gone already is as good; what stays counts for no other start.
-                let _ = std::fs::remove_file(self.folder.join(name));
-            }
-        }
-    }
-
-    /// Removes what engines left whose state directory is gone.
-    pub(crate) fn sweep(&self) {
-        if self.claim().is_err() {
-            return;
-        }
-        for name in self.names() {
-            let array = name.strip_suffix(".of");
-            let array = array.and_then(|array| array.parse().ok());
-            let whose = std::fs::read_link(self.folder.join(&name));
-            if let (Some(array), Ok(state_dir)) = (array, whose)
-                && matches!(state_dir.try_exists(), Ok(false))
-            {
-                self.remove(array, None);
-            }
-        }
-    }
-
-    fn names(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(&self.folder);
-        let entries = entries.into_iter().flatten().flatten();
-        entries
-            .filter_map(|entry| entry.file_name().into_string().ok())
-            .collect()
-    }
-}
-
-/// Whether nobody but this user can change it.
-fn is_ours(found: &Metadata) -> bool {
-    found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o077 == 0
-}
-
-fn make(path: &Path, space: BegunSpace, whose: &BegunOf) -> io::Result<Arc<Begun>> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true).mode(0o600);
-    let file = options.open(path)?;
-    let there = rustix::fs::fstatvfs(&file)?;
-    let free = there.f_bavail.saturating_mul(there.f_frsize);
-    let wanted = space.bytes();
-    if wanted > free / SHARE {
-        let text = format!(
-            "{} MiB are wanted, which is more than an {SHARE}th of the {} MiB that are free",
-            wanted >> 20,
-            free >> 20
-        );
-        return Err(io::Error::new(io::ErrorKind::StorageFull, text));
-    }
-    // A store to a page that is not there would be a signal when nothing is left.
-    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, wanted)?;
-    Begun::create(file, space, whose)
+/// What an engine has left that was killed.
+#[derive(Debug)]
+pub(crate) struct BegunFile {
+    file: File,
+    writes: BegunWrites,
 }
 
 fn boot() -> io::Result<Uuid> {
     let text = std::fs::read_to_string(BOOT_ID)?;
     text.trim().parse().map_err(io::Error::other)
+}
+
+/// What shows that a drive was not away; 0 when it may have been since it was opened.
+pub(crate) fn same_appearance(drive: &drive::Drive) -> u64 {
+    let now = drive.appearance();
+    if now == drive.info().appearance {
+        now
+    } else {
+        0
+    }
 }
 
 fn begun_of(config: &ArrayConfig) -> io::Result<BegunOf> {
@@ -177,6 +61,59 @@ fn begun_of(config: &ArrayConfig) -> io::Result<BegunOf> {
         boot: boot()?,
         life: config.life(),
     })
+}
+
+/// What the last engine had begun, if it is there. An error when that cannot be told.
+fn find_begun(
+    lasting: &Lasting,
+    object: &str,
+    assembly: &Assembly,
+) -> io::Result<Option<BegunFile>> {
+    let config = &assembly.config;
+    if config.clean || planted::is(Fault::BegunNotRedone) {
+        return Ok(None);
+    }
+    let whose = match begun_of(config) {
+        // Where boots have no names, no engine has left anything.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        whose => whose?,
+    };
+    let Some(file) = lasting.open(whose.array, whose.life)? else {
+        return Ok(None);
+    };
+    let length = file.metadata()?.len();
+    let read = |offset, bytes: &mut [u8]| file.read_exact_at(bytes, offset);
+    let known = (config, &assembly.superblock.geometry);
+    match BegunWrites::read(read, length, &whose, known) {
+        Ok(writes) => Ok(Some(BegunFile { file, writes })),
+        Err(Unusable::Io(error)) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
+        Err(unusable) => {
+            tracing::warn!(event = "begun_unusable", object, error = %unusable,
+                "what the last engine had begun is not known: as after a power failure");
+            Ok(None)
+        }
+    }
+}
+
+/// What it means that a drive did not take what is written again.
+fn judge(
+    object: &str,
+    assembly: &Assembly,
+    (name, what): (&str, &str),
+    source: &io::Error,
+) -> Answer<()> {
+    // A member that is being filled may lack a chunk that only the others can tell.
+    let is_here = |(member, drive): (&MemberRecord, &Option<_>)| {
+        drive.is_some() && member.state == MemberState::InSync
+    };
+    let mut members = assembly.config.members.iter().zip(&assembly.members);
+    if members.all(is_here) {
+        tracing::warn!(event = "begun_not_redone", object, drive = name, error = %source,
+            "it does not take what the last engine had begun");
+        return Ok(());
+    }
+    let failed = of_io(format!("{object}, drive {name}"), what, source);
+    Err(failed.next("bring its missing drives, or take this one out, and start it again"))
 }
 
 impl Host {
@@ -194,13 +131,28 @@ impl Host {
         }
         let made = begun_of(config);
         let made = made.and_then(|whose| lasting.create(&whose, self.engine.begun_space()));
-        let say = |error: &io::Error| {
-            tracing::warn!(event = "begun_not_kept", array = name, error = %error,
-                folder = %lasting.folder.display(),
-                "the next engine will not know what this one had begun if it is killed: a member \
-                 that is lost at the same time may take blocks along that nobody was writing");
-        };
-        made.inspect_err(say).ok()
+        let made = made.inspect(|begun| {
+            let up = drive::since_boot().unwrap_or_default();
+            begun.note_clock(up.saturating_sub(Duration::from_nanos(MonotonicClock.now().0)));
+        });
+        let made = made.inspect_err(|error| self.say_unkept(name, lasting, error));
+        made.ok()
+    }
+
+    /// The array runs without memory that outlives this engine.
+    fn say_unkept(&self, name: &str, lasting: &Lasting, error: &io::Error) {
+        tracing::warn!(event = "begun_not_kept", array = name, error = %error,
+            folder = %lasting.folder.display(),
+            "the next engine will not know what this one had begun if it is killed: a member \
+             that is lost at the same time may take blocks along that nobody was writing");
+        let said = format!(
+            "what is begun is not recorded in {} ({error}): a kill of the engine is to this array \
+             what a power failure is",
+            lasting.folder.display()
+        );
+        if let Some(entry) = self.state().arrays.get_mut(name) {
+            entry.notices.push(Notice::Lasting(said));
+        }
     }
 
     /// The array is stopped, or has started: then only what this life begins is left.
@@ -210,32 +162,69 @@ impl Host {
         }
     }
 
-    /// Writes again what the last engine had begun when it was killed, and makes it durable. Gives
-    /// what was written, without the bytes.
+    /// What the last engine had begun when it was killed, if that can be known. From here on no
+    /// other start believes what it says of parity: this one is about to write and to flush, and
+    /// may be killed, or give up, after a flush that has failed.
+    pub(crate) fn take_begun(
+        &self,
+        object: &str,
+        assembly: &Assembly,
+    ) -> Answer<Option<BegunFile>> {
+        let Some(lasting) = &self.lasting else {
+            return Ok(None);
+        };
+        let found = find_begun(lasting, object, assembly);
+        let found = found.and_then(|found| {
+            if !planted::is(Fault::TrustOutlivesAStart) {
+                lasting.withdraw(assembly.config.array)?;
+            }
+            Ok(found)
+        });
+        if let (Err(error), true) = (&found, assembly.config.clean) {
+            tracing::warn!(event = "begun_unreadable", object, error = %error,
+                folder = %lasting.folder.display(),
+                "what engines have begun cannot be looked at; the array was stopped, and needs none \
+                 of it");
+            return Ok(None);
+        }
+        found.map_err(|source| {
+            let what = "reading what the last engine had begun";
+            let folder = lasting.folder.display();
+            of_io(object.to_owned(), what, &source).next(format!(
+                "see what {folder} needs, and start it again; without the files of this array \
+                 there it starts as after a power failure"
+            ))
+        })
+    }
+
+    /// Why the regions that were in use must be resynced, as far as it is known by now.
+    pub(crate) fn doubt_of(&self, begun: &BegunFile, assembly: &Assembly) -> Option<Doubt> {
+        let drives = self.member_drives(assembly);
+        let locked = drives.iter().flatten().map(|(_, it)| it.info().locked);
+        let locked: Option<Vec<Duration>> = locked.collect();
+        let locked = locked.and_then(|all| all.into_iter().max());
+        begun.writes.doubt(assembly, locked, |member| {
+            let drive = drives[member.at()].as_ref();
+            drive.map_or(0, |(_, drive)| same_appearance(drive))
+        })
+    }
+
+    /// Writes again what the last engine had begun when it was killed. Gives what was written,
+    /// without the bytes.
     ///
     /// A drive that does not take it is left to the resync of the regions that were in use, and an
     /// error only when a member is not here or not filled: what that one holds there needs all the
     /// others.
-    pub(crate) fn redo_begun(&self, object: &str, assembly: &Assembly) -> Answer<Vec<Redo>> {
-        let Some((file, writes)) = self.find_begun(object, assembly) else {
-            return Ok(Vec::new());
-        };
+    pub(crate) fn redo_begun(
+        &self,
+        object: &str,
+        assembly: &Assembly,
+        begun: &BegunFile,
+        doubt: &mut Option<Doubt>,
+    ) -> Answer<Vec<Redo>> {
+        let BegunFile { file, writes, .. } = begun;
         let read = |offset, bytes: &mut [u8]| file.read_exact_at(bytes, offset);
         let drives = self.member_drives(assembly);
-        // A member that is being filled may lack a chunk that only the others can tell.
-        let is_here = |(member, drive): (&MemberRecord, &Option<_>)| {
-            drive.is_some() && member.state == MemberState::InSync
-        };
-        let is_whole = assembly.config.members.iter().zip(&drives).all(is_here);
-        let judge = |name: &str, what: &str, source: &io::Error| {
-            if is_whole {
-                tracing::warn!(event = "begun_not_redone", object, drive = name, error = %source,
-                    "it does not take what the last engine had begun");
-                return Ok(());
-            }
-            let failed = of_io(format!("{object}, drive {name}"), what, source);
-            Err(failed.next("bring its missing drives, or take this one out, and start it again"))
-        };
         let mut done = Vec::new();
         for position in 0..writes.len() {
             let redo = writes.redo(position, read);
@@ -245,15 +234,18 @@ impl Host {
                 if let Some(drive) = &drives[part.member.at()] {
                     let written = redo_part(object, drive, assembly, &part);
                     let what = "writing what the last engine had begun";
-                    written.or_else(|source| judge(&drive.0, what, &source))?;
+                    match written {
+                        Ok(true) => {}
+                        Ok(false) => *doubt = doubt.or(Doubt::refused(part.member)),
+                        Err(source) => {
+                            *doubt = doubt.or(Doubt::refused(part.member));
+                            judge(object, assembly, (&drive.0, what), &source)?;
+                        }
+                    }
                 }
                 part.bytes = Vec::new();
                 done.push(part);
             }
-        }
-        for (name, drive) in drives.iter().flatten().filter(|_| !done.is_empty()) {
-            let flushed = drive.flush();
-            flushed.or_else(|source| judge(name, "flushing it", &source))?;
         }
         tracing::info!(
             event = "begun_redone",
@@ -265,25 +257,39 @@ impl Host {
         Ok(done)
     }
 
-    fn find_begun(&self, object: &str, assembly: &Assembly) -> Option<(File, BegunWrites)> {
-        let config = &assembly.config;
-        if config.clean || planted::is(Fault::BegunNotRedone) {
-            return None;
-        }
-        let lasting = self.lasting.as_ref()?;
-        let whose = begun_of(config).ok()?;
-        let file = lasting.open(&whose).ok()?;
-        let length = file.metadata().ok()?.len();
-        let read = |offset, bytes: &mut [u8]| file.read_exact_at(bytes, offset);
-        let known = (config, &assembly.superblock.geometry);
-        match BegunWrites::read(read, length, &whose, known) {
-            Ok(writes) => Some((file, writes)),
-            Err(unusable) => {
-                tracing::warn!(event = "begun_unusable", object, error = %unusable,
-                    "what the last engine had begun is not known: as after a power failure");
-                None
+    /// Makes durable what was written again, and gives the members that are to be left out. One
+    /// whose flush fails may have lost what was acknowledged. As long as `parity` agrees, the
+    /// others still know it; a resync would make parity of what is left.
+    pub(crate) fn flush_begun(
+        &self,
+        object: &str,
+        assembly: &Assembly,
+        parity: bool,
+        doubt: &mut Option<Doubt>,
+    ) -> Answer<Vec<MemberIndex>> {
+        let mut failed = Vec::new();
+        let mut rest = assembly.clone();
+        for (position, drive) in self.member_drives(assembly).into_iter().enumerate() {
+            let Some((name, drive)) = drive else { continue };
+            if let Err(source) = drive.flush() {
+                rest.members[position] = None;
+                failed.push((MemberIndex::from_at(position), name, source));
             }
         }
+        let others_know = parity && doubt.is_none() && is_enough(&rest);
+        if others_know && !planted::is(Fault::UnflushedBelieved) {
+            for (member, name, source) in &failed {
+                tracing::warn!(event = "member_unflushed", object, member = member.0, drive = name,
+                    error = %source,
+                    "it may have lost what was written to it, and the others have it; it is left out");
+            }
+            return Ok(failed.into_iter().map(|(member, ..)| member).collect());
+        }
+        for (member, name, source) in failed {
+            *doubt = doubt.or(Doubt::refused(member));
+            judge(object, assembly, (&name, "flushing it"), &source)?;
+        }
+        Ok(Vec::new())
     }
 
     /// By member: its drive, if it is here.

@@ -129,19 +129,21 @@ fn is_bad(drive: &drive::Drive, offset: u64, length: usize) -> bool {
 
 /// Writes a part of what is to be done again at a start. A bad block of which nobody can tell what
 /// it held may take no writes either: that loses nothing, and is no reason not to start. One that
-/// can be read is no such block: what it holds would be used, and is old.
+/// can be read is no such block: what it holds would be used, and is old. Gives whether nothing was
+/// left out.
 pub(crate) fn redo_part(
     object: &str,
     (name, drive): &(String, Arc<drive::Drive>),
     assembly: &Assembly,
     part: &Redo,
-) -> std::io::Result<()> {
+) -> std::io::Result<bool> {
     let (superblock, lost) = (&assembly.superblock, &assembly.config.lost);
     let data = superblock.layout.data.offset;
     let written = drive.write(data + part.offset, &part.bytes);
     if written.is_ok() || lost.is_empty() {
-        return written;
+        return written.map(|()| true);
     }
+    let mut is_whole = true;
     let shift = superblock.geometry.block_size().shift();
     let first = part.offset >> shift;
     let blocks = part.bytes.chunks_exact(bytes_usize(1 << shift));
@@ -157,6 +159,7 @@ pub(crate) fn redo_part(
         tracing::warn!(event = "lost_block_not_written", object, drive = name, error = %source,
             member_block = block, bytes = written,
             "a bad block takes no writes; what it held is lost already");
+        is_whole = false;
     }
-    Ok(())
+    Ok(is_whole)
 }

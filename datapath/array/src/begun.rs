@@ -12,6 +12,7 @@
 mod read;
 #[cfg(test)]
 mod tests;
+mod trust;
 
 use std::fs::File;
 use std::io;
@@ -19,13 +20,18 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::time::Duration;
 
 use memory::Words;
-use units::limits::{GROUP_MEMBERS_MAX, LARGE_BUFFER_BYTES, SMALL_BUFFER_BYTES};
-use units::{RoleSet, StripeIndex, Update, bytes_u64, bytes_usize};
+use units::limits::{
+    ARRAY_MEMBERS_MAX, GROUP_MEMBERS_MAX, LARGE_BUFFER_BYTES, REACTORS_MAX, SMALL_BUFFER_BYTES,
+};
+use units::{Instant, ReactorIndex, RoleSet, StripeIndex, Update, bytes_u64, bytes_usize};
 use uuid::Uuid;
 
 pub use self::read::{BegunWrites, Unusable};
+pub use self::trust::Doubt;
+use crate::planted::{self, Fault};
 use crate::shard::Room;
 
 /// Parts of the file begin on a multiple of so many bytes, the largest page of any machine.
@@ -36,12 +42,26 @@ const UNIT: u64 = 4096;
 /// What the first word of the file says: kind and version.
 const MAGIC: u64 = u64::from_le_bytes(*b"GBBEGUN1");
 /// Words of the head: those that never change, the checksum over them, and which of the two notes
-/// of the last update counts.
+/// of the last update counts; whether parity agrees wherever no entry is, whether some write has
+/// ended without being whole, and by member what shows that its drive was not away. A file of a
+/// program that knows nothing of the latter has zeroes there: nothing is trusted.
 const HEAD_FIXED: usize = 8;
 const HEAD_CHECKSUM: usize = 8;
 const HEAD_NOTE: usize = 16;
 const HEAD_NOTES: [usize; 2] = [17, 20];
-const HEAD_WORDS: usize = 24;
+const HEAD_TRUST: usize = 24;
+const HEAD_TORN: usize = 25;
+const HEAD_GONE: usize = 26;
+const HEAD_CLOCK: usize = 27;
+const HEAD_APPEARANCES: usize = 32;
+/// By shard, in a cache line each: when the oldest flush under way was asked for.
+const HEAD_FLUSHING: usize = 512;
+const FLUSHING_WORDS: usize = 8;
+const HEAD_WORDS: usize = HEAD_FLUSHING + REACTORS_MAX * FLUSHING_WORDS;
+const _: () = assert!(HEAD_APPEARANCES + ARRAY_MEMBERS_MAX <= HEAD_FLUSHING);
+
+/// What the word says when parity is trusted: what that promises, and of which version.
+const TRUSTED: u64 = u64::from_le_bytes(*b"GBTRUST1");
 
 /// Words of an entry, five cache lines; a ticket of one band and up to eight roles fills the first.
 const ENTRY_WORDS: usize = 40;
@@ -167,6 +187,61 @@ impl Begun {
             words[HEAD_NOTES[free] + position].store(value, Ordering::Relaxed);
         }
         words[HEAD_NOTE].store(bytes_u64(free + 1), Ordering::Release);
+    }
+
+    /// By member: what shows that its drive was not away ([`crate::MemberPlace::appearance`]).
+    /// Told before any record that names the drive is noted.
+    pub(crate) fn note_appearances(&self, appearances: impl Iterator<Item = u64>) {
+        let words = &self.head.as_slice()[HEAD_APPEARANCES..];
+        for (word, appearance) in words.iter().zip(appearances) {
+            word.store(appearance, Ordering::Relaxed);
+        }
+        fence(Ordering::Release);
+    }
+
+    /// Whether parity agrees with data in every stripe, but for lanes that an entry names, and does
+    /// so until this is taken back.
+    pub(crate) fn trust(&self, trusted: bool) {
+        let word = if trusted { TRUSTED } else { 0 };
+        self.head.as_slice()[HEAD_TRUST].store(word, Ordering::Release);
+        fence(Ordering::Release);
+    }
+
+    /// Some write ends without being whole, or a drive may have lost something: for as long as this
+    /// engine lives, the file does not speak for parity any more. Comes before whatever ends.
+    pub(crate) fn tear(&self) {
+        if planted::is(Fault::TornEndNotTold) {
+            return;
+        }
+        self.head.as_slice()[HEAD_TORN].store(1, Ordering::Release);
+        fence(Ordering::Release);
+    }
+
+    /// How long this machine was up, asleep or not, when the clock of the shards began. They have
+    /// one for each process, which others cannot read.
+    pub fn note_clock(&self, began: Duration) {
+        let nanos = u64::try_from(began.as_nanos()).unwrap_or(0);
+        self.head.as_slice()[HEAD_CLOCK].store(nanos, Ordering::Release);
+    }
+
+    /// When the oldest flush was asked for whose answer shard `me` has not dealt with: it may fail,
+    /// or have failed, when nobody hears of it any more.
+    pub(crate) fn note_flush(&self, me: ReactorIndex, oldest: Option<Instant>) {
+        let word = &self.head.as_slice()[HEAD_FLUSHING + me.at() * FLUSHING_WORDS];
+        // 0 is none.
+        word.store(oldest.map_or(0, |at| at.0.max(1)), Ordering::Release);
+        fence(Ordering::Release);
+    }
+
+    /// Whether a member is gone, as shard `me` knows, and not out.
+    pub(crate) fn call_gone(&self, me: ReactorIndex, gone: bool) {
+        let (word, bit) = (&self.head.as_slice()[HEAD_GONE], 1 << (me.at() % 64));
+        if gone {
+            word.fetch_or(bit, Ordering::SeqCst);
+        } else {
+            word.fetch_and(!bit, Ordering::SeqCst);
+        }
+        fence(Ordering::Release);
     }
 
     /// The entries of one shard, which has this room.

@@ -33,6 +33,9 @@ pub struct MemberPlace {
     pub drive: DriveIndex,
     /// Its areas.
     pub layout: Layout,
+    /// What is the same for as long as the drive was not away and kept its power; 0 when nothing
+    /// shows that.
+    pub appearance: u64,
 }
 
 /// How the background stands.

@@ -199,6 +199,22 @@ pub enum Fault {
     BegunBeforeComputed,
     /// What an engine before the last one had begun is written again.
     BegunOfAnotherLife,
+    /// The next engine is told that parity is trusted while a resync is still to come.
+    TrustedTooEarly,
+    /// An engine that writes again what the log holds, and dies, leaves the file trusted.
+    TrustNotWithdrawn,
+    /// As long as a start writes nothing from the log, the next one trusts the file, too.
+    TrustOutlivesAStart,
+    /// The next engine is not told of a write that ended without being whole.
+    TornEndNotTold,
+    /// Parity is trusted although a drive did not take what is written again.
+    HalfARedoSuffices,
+    /// Parity is trusted although a drive was away meanwhile.
+    DrivesNotCompared,
+    /// A flush that was under way when the engine was killed counts as one that went well.
+    FlushUnderWayForgotten,
+    /// A member whose flush failed in a start stays one, and parity is made of what it has left.
+    UnflushedBelieved,
     /// A new volume is not zeroed.
     NewVolumeNotZeroed,
     /// What a deleted volume held counts as zeroes.
@@ -348,6 +364,14 @@ impl Fault {
         Fault::BegunForgottenEarly,
         Fault::BegunBeforeComputed,
         Fault::BegunOfAnotherLife,
+        Fault::TrustedTooEarly,
+        Fault::TrustNotWithdrawn,
+        Fault::TrustOutlivesAStart,
+        Fault::TornEndNotTold,
+        Fault::HalfARedoSuffices,
+        Fault::DrivesNotCompared,
+        Fault::FlushUnderWayForgotten,
+        Fault::UnflushedBelieved,
         Fault::NewVolumeNotZeroed,
         Fault::DeletedVolumeCountsAsZeroes,
         Fault::ForfeitKeepsParity,

@@ -150,6 +150,8 @@ pub struct RegionMap {
     newest: Vec<u64>,
     /// By block: a copy could not be read.
     damaged: Vec<bool>,
+    /// By block: no good copy was found, and nothing is known of its regions.
+    unknown: Vec<bool>,
 }
 
 impl RegionMap {
@@ -165,6 +167,7 @@ impl RegionMap {
             seen: vec![0; blocks],
             newest: vec![0; blocks],
             damaged: vec![false; blocks],
+            unknown: vec![false; blocks],
         }
     }
 
@@ -219,6 +222,7 @@ impl RegionMap {
                 continue;
             }
             self.newest[block] = 0;
+            self.unknown[block] = true;
             for region in self.space.regions(number) {
                 self.entries[region].dirty = true;
             }
@@ -255,11 +259,30 @@ impl RegionMap {
     /// all from `resynced_until` on.
     #[must_use]
     pub fn suspects(&self, clean: bool, resynced_until: StripeIndex) -> Suspects {
+        self.suspects_by(resynced_until, |region| {
+            self.entries[region].dirty && !clean
+        })
+    }
+
+    /// As `suspects`, when the last engine has told that parity agrees where regions are dirty
+    /// ([`crate::BegunWrites::doubt`]): those of which not even the map can be read, and all from
+    /// `resynced_until` on.
+    #[must_use]
+    pub fn suspects_when_told(&self, resynced_until: StripeIndex) -> Suspects {
+        let is_unknown = |region: usize| self.unknown[region / REGION_BLOCK_REGIONS];
+        self.suspects_by(resynced_until, is_unknown)
+    }
+
+    fn suspects_by(
+        &self,
+        resynced_until: StripeIndex,
+        is_suspect: impl Fn(usize) -> bool,
+    ) -> Suspects {
         let mut suspects = Suspects::none(&self.space);
-        for (region, entry) in self.entries.iter().enumerate() {
+        for region in 0..self.entries.len() {
             let number = u32::try_from(region).expect("at most REGIONS_MAX");
             let (_, end) = self.space.stripes(number);
-            if (entry.dirty && !clean) || end > resynced_until {
+            if is_suspect(region) || end > resynced_until {
                 suspects.words[region / 64] |= 1 << (region % 64);
             }
         }
@@ -462,6 +485,11 @@ impl RegionStates {
                 state.store(RegionState::Dirty as u8, Ordering::Release);
             }
         }
+    }
+
+    /// Whether the start is durable.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Relaxed)
     }
 
     pub(crate) fn get(&self, region: u32) -> RegionState {

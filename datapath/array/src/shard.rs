@@ -14,6 +14,7 @@ mod compute;
 mod coordinate;
 mod counters;
 mod doubt;
+mod flushes;
 mod hold;
 mod invariants;
 mod issue;
@@ -46,6 +47,7 @@ use self::bounce::Bounce;
 pub use self::coordinate::HoldStatus;
 pub(crate) use self::coordinate::{HoldKeeper, Renewal};
 pub use self::counters::ShardCounters;
+use self::flushes::Flushes;
 use self::hold::Hold;
 use self::issue::{DriveIo, Order};
 pub(crate) use self::laggards::LaggardKeeper;
@@ -194,6 +196,7 @@ pub struct Shard {
     bounces: Slots<Bounce>,
     reports: Vec<MemberFailure>,
     late: Late,
+    flushes: Flushes,
     pacing: Pacing,
     hold: Hold,
     background: Background,
@@ -221,6 +224,7 @@ impl Shard {
         let geometry = &map.geometry;
         let code = Code::new(geometry.data(), geometry.parity()).map_err(ShardError::Code)?;
         let begun = shared.begun.clone();
+        let flushes = Flushes::new(begun.clone(), me, room.drive_requests);
         let table = begun.as_deref().map(|begun| begun.table(me.at(), &room));
         let in_file = begun.as_deref().map(|begun| begun.buffers(me.at()));
         let buffers = Buffers::new(room.small_buffers, room.large_buffers, in_file);
@@ -263,6 +267,7 @@ impl Shard {
             bounces: Slots::new(room.drive_requests),
             reports: Vec::with_capacity(map.members.len()),
             late: Late::new(room.patience, &map),
+            flushes,
             pacing: Pacing::new(&map),
             hold: Hold::new(room.tickets).map_err(ShardError::Memory)?,
             background: Background::new(&map),
@@ -402,6 +407,7 @@ impl Shard {
         self.hear(&done);
         if let IoOwner::Abandoned { grave } = done.owner {
             self.abandoned_done(grave);
+            self.late_flush_answered(slot, done, status, io);
         } else if let IoOwner::GivenUp { bounce } = done.owner {
             self.given_up_done(bounce, (done, status));
         } else if status.is_ok() && self.is_overtaken(&done) {
@@ -410,6 +416,9 @@ impl Shard {
             self.hand_on(&done, status, io);
         } else {
             self.request_failed(slot, done, status, io);
+        }
+        if done.operation == Some(Operation::Flush) {
+            self.flushes.end(slot);
         }
     }
 
@@ -423,9 +432,10 @@ impl Shard {
     #[inline(always)]
     fn hand_on(&mut self, done: &DriveIo, status: Status, io: &mut impl Io) {
         match done.owner {
-            IoOwner::Nobody | IoOwner::Abandoned { .. } | IoOwner::GivenUp { .. } => {
+            IoOwner::Nobody | IoOwner::GivenUp { .. } => {
                 unreachable!("a completion that nobody waits for")
             }
+            IoOwner::Abandoned { .. } => self.late_flush_done(*done, status),
             IoOwner::Direct {
                 request,
                 first,

@@ -52,7 +52,7 @@ impl Drive {
     /// # Errors
     /// When the drive is not there, in use, not ours to open, or of a kind that is not served.
     pub fn open(spec: &DriveSpec) -> Result<Arc<Drive>, OpenError> {
-        let (info, backing) = match spec {
+        let (mut info, backing) = match spec {
             DriveSpec::File { path, size, create } => {
                 let (file, info) = open::open_file(path, *size, *create)?;
                 (info, Backing::Kernel(file))
@@ -68,6 +68,7 @@ impl Drive {
                 (open::plain_info(DriveKind::Null, bytes), Backing::Null)
             }
         };
+        info.locked = sysfs::since_boot();
         let pacer = match spec {
             DriveSpec::Paced { law, .. } => {
                 Some(Pacer::new(PaceLaw::clone(law), MonotonicClock.now()))
@@ -107,6 +108,16 @@ impl Drive {
             pacer: None,
             faults: FaultBook::default(),
         }))
+    }
+
+    /// What is the same as when it was opened if it was not away ([`DriveInfo::appearance`]), as
+    /// the kernel says now.
+    #[must_use]
+    pub fn appearance(&self) -> u64 {
+        match &self.backing {
+            Backing::Kernel(file) => open::appearance(file),
+            Backing::Memory(_) | Backing::Null => 0,
+        }
     }
 
     /// What is known of the drive.

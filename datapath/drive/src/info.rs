@@ -70,6 +70,12 @@ pub struct DriveInfo {
     pub segments_max: usize,
     /// Memory of a transfer begins at a multiple of this, or is copied by the port.
     pub memory_align: u64,
+    /// What is the same for as long as the drive was not away and kept its power: its content is
+    /// what was written last, flushed or not. 0 where nothing shows that.
+    pub appearance: u64,
+    /// How long the machine had been up when it was locked, if that is known: what others had asked
+    /// of it had ended.
+    pub locked: Option<std::time::Duration>,
     /// Maker's name of the model, where there is one.
     pub model: Option<String>,
     /// Serial number, where there is one.

@@ -37,3 +37,4 @@ pub use signature::{
     GARBOARD_MAGIC, SUPERBLOCK_OFFSET, Signature, WIPE_BYTES, superblock_end_offset,
 };
 pub use spec::{DriveSpec, ParseSpecError};
+pub use sysfs::since_boot;

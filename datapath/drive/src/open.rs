@@ -8,7 +8,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use units::{BlockSize, Clock, MonotonicClock, Size, limits};
 
@@ -42,6 +42,8 @@ pub(crate) fn plain_info(kind: DriveKind, size_bytes: u64) -> DriveInfo {
         transfer_bytes_max: limits::REQUEST_BYTES_MAX,
         segments_max: SEGMENTS_MAX,
         memory_align: 1,
+        appearance: 0,
+        locked: None,
         model: None,
         serial: None,
         wwid: None,
@@ -271,8 +273,38 @@ fn file_info(
         can_discard: punches,
         can_write_zeroes: punches,
         memory_align,
+        appearance: file_appearance(file, &facts),
         ..plain_info(DriveKind::File, size_bytes)
     })
+}
+
+/// What is the same for as long as what is open was not away; 0 when nothing is known.
+pub(crate) fn appearance(file: &File) -> u64 {
+    match file.metadata() {
+        Ok(facts) if facts.is_file() => file_appearance(file, &facts),
+        Ok(facts) => sysfs::appearance(&sysfs::folder(facts.rdev()), &[facts.rdev()]),
+        Err(_) => 0,
+    }
+}
+
+/// A file is what it was if it is the same one, its file system was not mounted anew, and the
+/// devices below that are the same. Memory has none below. Of file systems that do not say on
+/// which device they are, or when they were mounted, nothing is known.
+fn file_appearance(file: &File, facts: &fs::Metadata) -> u64 {
+    let created = facts.created().ok();
+    let created = created.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
+    let created = created.map_or(0, |since| {
+        since.as_secs() ^ u64::from(since.subsec_nanos()) << 34
+    });
+    let own = [facts.dev(), facts.ino(), created];
+    if ioctl::in_memory(file) {
+        return sysfs::fingerprint(own);
+    }
+    let folder = sysfs::folder(facts.dev());
+    match sysfs::mounted(Path::new("/sys/fs"), &folder) {
+        Some(mounted) => sysfs::appearance(&folder, &[own[0], own[1], own[2], mounted]),
+        None => 0,
+    }
 }
 
 /// The block size and the alignment of memory that direct I/O on a file needs.
@@ -363,6 +395,7 @@ fn block_info(path: &Path, file: &File, folder: &Path) -> Result<DriveInfo, Open
     check_block_size(path, sizes.logical)?;
     let size_bytes = whole_blocks(path, sizes.size, sizes.logical)?;
     let facts = sysfs::block_facts(folder);
+    let device = file.metadata().map_err(look)?.rdev();
     let memory_align = match ioctl::direct_align(file) {
         DirectAlign::Known { memory, .. } => memory,
         // Before 6.0 the kernel asked for the logical block size, whatever the device could do.
@@ -381,6 +414,7 @@ fn block_info(path: &Path, file: &File, folder: &Path) -> Result<DriveInfo, Open
         can_write_zeroes: facts.write_zeroes,
         rotational: facts.rotational,
         memory_align,
+        appearance: sysfs::appearance(folder, &[device]),
         model: facts.model,
         serial: facts.serial,
         wwid: facts.wwid,

@@ -92,6 +92,8 @@ pub struct SimDrive {
     pub forgets: BTreeSet<u64>,
     /// Of guests' requests, so many may have met a bad block.
     pub met_bad: u64,
+    /// How often it has lost its power while the machine had not.
+    pub outages: u64,
 }
 
 /// What a drive that is well takes at the most.
@@ -539,6 +541,19 @@ impl SimDrive {
                 self.carry_out(&request, &bytes, 0);
             }
         }
+    }
+
+    /// Whether a flush is under way.
+    #[must_use]
+    pub fn is_flushing(&self) -> bool {
+        let mut taken = self.taken.iter();
+        taken.any(|taken| taken.request.operation == Operation::Flush)
+    }
+
+    /// A flush fails, and any part of the cache is gone. It was not away, and is as before.
+    pub fn loses_cache(&mut self, random: &mut Random) {
+        let kept = 500 * random.below(2);
+        self.store.power_fails(|| random.happens(kept));
     }
 
     /// Power fails: any part of the cache and of what was taken is stored, block by block.

@@ -14,6 +14,7 @@ use units::{DriveIndex, MemberIndex, StripeIndex};
 use uuid::Uuid;
 use volume::VolumeTable;
 
+use crate::begun::{BegunFile, same_appearance};
 use crate::error::{error, late, not_found, of_start};
 use crate::state::{ArrayEntry, DriveEntry, DriveRole, Notice, Serving, State};
 use crate::{Host, records};
@@ -144,18 +145,17 @@ impl Host {
                 Serving::Stopped(assembly) => (entry.index, assembly.clone()),
             }
         };
-        let (assembly, mut next) = self.first_update(name, *assembly, force)?;
+        let (mut assembly, mut next, begun) = self.first_update(name, *assembly, force)?;
         let geometry = assembly.superblock.geometry;
-        let place = |drive: &Option<DriveIndex>| {
-            drive.map(|drive| MemberPlace {
-                drive,
-                layout: assembly.superblock.layout,
-            })
-        };
         let regions = self.read_regions(&assembly);
-        let (redo, ignored) = self.redo(&object, &assembly, &regions, force)?;
-        assembly.note_replay(&mut next, &regions, &redo);
-        let suspects = regions.suspects(assembly.config.clean, next.resynced_until);
+        let redone = self.redo(&object, &assembly, (&regions, begun.as_ref()), force)?;
+        leave_out_unflushed(&mut assembly, &mut next, &redone.unflushed);
+        assembly.note_replay(&mut next, &regions, &redone.redo);
+        let suspects = if redone.agrees {
+            regions.suspects_when_told(next.resynced_until)
+        } else {
+            regions.suspects(assembly.config.clean, next.resynced_until)
+        };
         tracing::info!(
             event = "regions_read",
             array = name,
@@ -172,7 +172,7 @@ impl Host {
             uuid: assembly.array().into_bytes(),
             geometry,
             config: next.clone(),
-            places: assembly.members.iter().map(place).collect(),
+            places: self.places(&assembly),
             seed: Uuid::new_v4().as_u64_pair().0,
             created: assembly.superblock.created.seconds,
             begun: self.begin_begun(name, &next, &geometry),
@@ -193,7 +193,7 @@ impl Host {
             self.end_begun(next.array, Some(next.life()));
         }
         self.note_running(name, next);
-        self.say_forced(name, &assembly, ignored);
+        self.say_forced(name, &assembly, redone.ignored);
         if is_late {
             // It serves once its drives answer.
             return Err(late(object));
@@ -202,6 +202,20 @@ impl Host {
         self.bring_back_all(assembly.array());
         tracing::info!(event = "array_started", array = name, verdict = %assembly.verdict, "started");
         self.array_view(name)
+    }
+
+    /// By member: its drive, if it is here.
+    fn places(&self, assembly: &Assembly) -> Vec<Option<MemberPlace>> {
+        let state = self.state();
+        let place = |drive: DriveIndex| MemberPlace {
+            drive,
+            layout: assembly.superblock.layout,
+            appearance: state
+                .drive_at(drive)
+                .map_or(0, |entry| same_appearance(&entry.drive)),
+        };
+        let drives = assembly.members.iter();
+        drives.map(|drive| drive.map(place)).collect()
     }
 
     /// An array serves, or will once its drives answer.
@@ -239,16 +253,19 @@ impl Host {
         }
     }
 
-    /// Mends what has to be mended on the members, and says what may start with which update.
+    /// Mends what has to be mended on the members, and says what may start with which update; and
+    /// what the last engine had begun.
     fn first_update(
         &self,
         name: &str,
         assembly: Assembly,
         force: bool,
-    ) -> Answer<(Assembly, ArrayConfig)> {
+    ) -> Answer<(Assembly, ArrayConfig, Option<BegunFile>)> {
         let object = format!("array {name}");
         let startable = assembly.start(Uuid::new_v4().as_u128(), force);
         startable.map_err(|verdict| of_verdict(&object, verdict))?;
+        // Before anything is written: a flush that fails from here on is not to be forgotten.
+        let begun = self.take_begun(&object, &assembly)?;
         let (assembly, unwritable) = self.mend_records(&object, assembly)?;
         let next = assembly.start(Uuid::new_v4().as_u128(), force);
         let mut next = next.map_err(|verdict| of_verdict(&object, verdict))?;
@@ -265,7 +282,7 @@ impl Host {
                 "its creation or deletion was not finished"
             );
         }
-        Ok((assembly, next))
+        Ok((assembly, next, begun))
     }
 
     /// Brings members up to the record that decides, before the next update is written over
@@ -337,6 +354,15 @@ impl Host {
     }
 }
 
+/// Members that may have lost what was acknowledged are out in the record that the start commits.
+fn leave_out_unflushed(assembly: &mut Assembly, next: &mut ArrayConfig, members: &[MemberIndex]) {
+    for &member in members {
+        assembly.members[member.at()] = None;
+        let name = assembly.config.name_of_update();
+        assembly.exclude(next, (member, ExclusionCause::FlushFailed), name);
+    }
+}
+
 /// Notes of the drives of an array that are left out why they are; and says so.
 fn note_left_out(state: &mut State, assembly: &Assembly, array: &str) -> Vec<Notice> {
     let mut notices = Vec::new();
@@ -396,7 +422,7 @@ fn mend(assembly: &Assembly, member: MemberIndex, drive: &Drive) -> std::io::Res
 }
 
 /// Whether every group has enough members in sync, and here.
-fn is_enough(assembly: &Assembly) -> bool {
+pub(crate) fn is_enough(assembly: &Assembly) -> bool {
     let geometry = &assembly.superblock.geometry;
     let members = assembly.config.members.iter().zip(&assembly.members);
     let good: Vec<bool> = members

@@ -361,6 +361,7 @@ impl Host {
             place: MemberPlace {
                 drive: placing.candidate.index,
                 layout: own.layout,
+                appearance: crate::begun::same_appearance(&placing.candidate.drive),
             },
             record,
             copied: base,

@@ -68,6 +68,7 @@ impl Host {
             Some(MemberPlace {
                 drive: candidate.index,
                 layout: superblock.layout,
+                appearance: crate::begun::same_appearance(&candidate.drive),
             })
         });
         let regions = RegionMap::new(superblock.regions(), create.uuid);

@@ -115,6 +115,7 @@ impl Host {
         let place = MemberPlace {
             drive: candidate.index,
             layout: superblock.layout,
+            appearance: crate::begun::same_appearance(&candidate.drive),
         };
         let replaced = self.engine.change(
             index,

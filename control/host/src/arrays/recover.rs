@@ -5,14 +5,29 @@ use std::sync::Arc;
 
 use array::assembly::Assembly;
 use array::format::MemberState;
-use array::{Redo, RegionMap, Replay};
+use array::{Doubt, Redo, RegionMap, Replay};
 use control::{Answer, ErrorKind};
 use drive::Drive;
 use units::MemberIndex;
 
+use crate::begun::BegunFile;
 use crate::error::{error, of_io};
 use crate::losses::redo_part;
 use crate::{Host, logs, records};
+
+/// What was done again of the writes that were under way at an unclean stop.
+#[derive(Debug)]
+pub(crate) struct Redone {
+    /// What was written, without the bytes.
+    pub(super) redo: Vec<Redo>,
+    /// What there is to say of it.
+    pub(super) ignored: Option<String>,
+    /// Whether the last engine has told that parity agrees with data where regions are dirty, and
+    /// nothing speaks against it.
+    pub(crate) agrees: bool,
+    /// Members that are to be left out: they may have lost what was acknowledged.
+    pub(super) unflushed: Vec<MemberIndex>,
+}
 
 /// Refuses to do without what cannot be read of the log where that may lose something. By force
 /// that is done: gives what is to be said of it.
@@ -54,17 +69,36 @@ fn refuse_doubtful(
 
 impl Host {
     /// Does again what is known of the writes that were under way at an unclean stop.
-    /// Gives what was written, and what there is to say of it.
-    pub(super) fn redo(
+    pub(crate) fn redo(
         &self,
         object: &str,
         assembly: &Assembly,
-        regions: &RegionMap,
+        (regions, begun): (&RegionMap, Option<&BegunFile>),
         force: bool,
-    ) -> Answer<(Vec<Redo>, Option<String>)> {
-        let (mut redo, ignored) = self.replay_log(object, assembly, regions, force)?;
-        redo.append(&mut self.redo_begun(object, assembly)?);
-        Ok((redo, ignored))
+    ) -> Answer<Redone> {
+        let mut doubt = begun.and_then(|begun| self.doubt_of(begun, assembly));
+        let (mut redo, ignored) =
+            self.replay_log(object, assembly, (regions, force), &mut doubt)?;
+        let mut unflushed = Vec::new();
+        if let Some(begun) = begun {
+            let mut begun = self.redo_begun(object, assembly, begun, &mut doubt)?;
+            let told = regions.suspects_when_told(assembly.config.resynced_until);
+            if !begun.is_empty() {
+                let parity = told.count() == 0;
+                unflushed = self.flush_begun(object, assembly, parity, &mut doubt)?;
+            }
+            redo.append(&mut begun);
+        }
+        if let (Some(_), Some(doubt)) = (begun, doubt) {
+            tracing::info!(event = "begun_doubted", object, reason = %doubt,
+                "the regions that were in use are resynced");
+        }
+        Ok(Redone {
+            redo,
+            ignored,
+            agrees: begun.is_some() && doubt.is_none(),
+            unflushed,
+        })
     }
 
     /// Does again the writes that were under way when the array was stopped uncleanly, as the log
@@ -74,8 +108,8 @@ impl Host {
         &self,
         object: &str,
         assembly: &Assembly,
-        regions: &RegionMap,
-        force: bool,
+        (regions, force): (&RegionMap, bool),
+        doubt: &mut Option<Doubt>,
     ) -> Answer<(Vec<Redo>, Option<String>)> {
         let (superblock, config) = (&assembly.superblock, &assembly.config);
         let geometry = &superblock.geometry;
@@ -98,6 +132,7 @@ impl Host {
                     .take(member, &mut replay)
                     .map_err(|source| io(name, "reading its log", source))?;
                 if slots > 0 {
+                    *doubt = doubt.or(Some(Doubt::LogUnread(member)));
                     tracing::warn!(
                         event = "log_unreadable",
                         object,
@@ -119,7 +154,10 @@ impl Host {
         for part in &redo {
             if let Some(drive) = &drives[part.member.at()] {
                 let written = redo_part(object, drive, assembly, part);
-                written.map_err(|source| io(&drive.0, "writing what its log holds", source))?;
+                let what = "writing what its log holds";
+                if !written.map_err(|source| io(&drive.0, what, source))? {
+                    *doubt = doubt.or(Doubt::refused(part.member));
+                }
             }
         }
         if redo.is_empty() {
@@ -134,7 +172,7 @@ impl Host {
     }
 
     /// The region map as the members in sync have it. What cannot be read counts as dirty.
-    pub(super) fn read_regions(&self, assembly: &Assembly) -> RegionMap {
+    pub(crate) fn read_regions(&self, assembly: &Assembly) -> RegionMap {
         let superblock = &assembly.superblock;
         let mut map = RegionMap::new(superblock.regions(), superblock.array);
         for (position, record) in assembly.config.members.iter().enumerate() {

@@ -185,6 +185,7 @@ impl Host {
                 place: MemberPlace {
                     drive: index,
                     layout: array.superblock.layout,
+                    appearance: crate::begun::same_appearance(&handle),
                 },
                 uuid: returning.uuid,
                 identity: identity_of(&handle),

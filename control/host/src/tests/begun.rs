@@ -21,20 +21,20 @@ use crate::Tuning;
 use crate::begun::Lasting;
 
 /// Where the table of the first shard is, and its buffers: docs/design/003-begun-writes.md.
-const TABLE: u64 = 64 << 10;
-const BUFFERS: u64 = TABLE + (64 << 10);
-const BLOCK: usize = 4096;
-const CHUNK_SECTORS: u64 = 128;
-const DRIVES: [&str; 5] = ["one", "two", "three", "four", "five"];
+pub(super) const TABLE: u64 = 64 << 10;
+pub(super) const BUFFERS: u64 = TABLE + (64 << 10);
+pub(super) const BLOCK: usize = 4096;
+pub(super) const CHUNK_SECTORS: u64 = 128;
+pub(super) const DRIVES: [&str; 5] = ["one", "two", "three", "four", "five"];
 
-fn lasting(folder: &TempDir) -> Lasting {
+pub(super) fn lasting(folder: &TempDir) -> Lasting {
     Lasting {
         folder: folder.path().join("lasting"),
         state_dir: folder.path().to_owned(),
     }
 }
 
-fn bench(folder: &Arc<TempDir>) -> Bench {
+pub(super) fn bench(folder: &Arc<TempDir>) -> Bench {
     let tuning = Tuning {
         room: Room {
             tickets: 64,
@@ -53,7 +53,7 @@ fn bench(folder: &Arc<TempDir>) -> Bench {
     Bench::tuned(Arc::clone(folder), tuning)
 }
 
-fn new_tank(folder: &Arc<TempDir>) -> Bench {
+pub(super) fn new_tank(folder: &Arc<TempDir>) -> Bench {
     new_tank_of(folder, &DRIVES[..3])
 }
 
@@ -66,14 +66,16 @@ fn new_tank_of(folder: &Arc<TempDir>, drives: &[&str]) -> Bench {
 }
 
 /// The files of lives.
-fn files(folder: &TempDir) -> Vec<PathBuf> {
+pub(super) fn files(folder: &TempDir) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(lasting(folder).folder).expect("a folder");
     let paths = entries.map(|entry| entry.expect("readable").path());
-    paths.filter(|path| !path.is_symlink()).collect()
+    let is_life = |path: &PathBuf| path.extension().is_some() && !path.is_symlink();
+    let lives = paths.filter(is_life);
+    lives.collect()
 }
 
 /// The one file of the last life.
-fn file(folder: &TempDir) -> File {
+pub(super) fn file(folder: &TempDir) -> File {
     let found = files(folder);
     assert_eq!(found.len(), 1, "{found:?}");
     let mut options = File::options();
@@ -83,7 +85,7 @@ fn file(folder: &TempDir) -> File {
 
 /// As if a ticket had begun to write the first block of role 0, and the parity of its row, in the
 /// first stripe.
-fn begin(file: &File) {
+pub(super) fn begin(file: &File) {
     let words = [
         (1 << 8) | 1,
         0,
@@ -101,14 +103,14 @@ fn begin(file: &File) {
 }
 
 /// The first bytes of the chunk of a role in the first stripe, and the drive that has it.
-fn chunk(bench: &Bench, superblock: &Superblock, role: u8) -> (&'static str, u8) {
+pub(super) fn chunk(bench: &Bench, superblock: &Superblock, role: u8) -> (&'static str, u8) {
     let member = superblock.geometry.member(StripeIndex(0), Role(role));
     let name = DRIVES[member.at()];
     let drive = std::fs::read(bench.path(name)).expect("a file");
     (name, drive[bytes_usize(superblock.layout.data.offset)])
 }
 
-fn start(bench: &Bench, drives: &[&str]) {
+pub(super) fn start(bench: &Bench, drives: &[&str]) {
     for name in drives {
         bench.open_file(name).expect("it is there");
     }
@@ -240,7 +242,12 @@ fn where_there_is_no_folder_the_array_runs_without() {
     for name in ["one", "two", "three"] {
         bench.file(name);
     }
-    bench.create("tank", Level::Raid5, &["one", "two", "three"]);
+    let tank = bench.create("tank", Level::Raid5, &["one", "two", "three"]);
+    let said = tank
+        .warnings
+        .iter()
+        .any(|text| text.contains("not recorded"));
+    assert!(said, "{:?}", tank.warnings);
 }
 
 #[test]
@@ -254,11 +261,24 @@ fn what_engines_left_whose_state_is_gone_is_removed() {
     let link = link.map(|entry| entry.expect("readable").path());
     let link = link
         .into_iter()
-        .find(|path| path.is_symlink())
+        .find(|path| path.extension().is_some_and(|it| it == "of"))
         .expect("one");
     std::fs::remove_file(&link).expect("ours");
     other.state_dir = folder.path().join("gone");
     std::os::unix::fs::symlink(&other.state_dir, &link).expect("room");
+    let locked = file(&folder);
+    locked.lock().expect("nobody has it");
+    other.sweep();
+    assert_eq!(files(&folder).len(), 1, "its engine lives");
+    drop(locked);
+    let mounts = link.with_extension("ns");
+    let ours = std::fs::read_link(&mounts).expect("it is there");
+    std::fs::remove_file(&mounts).expect("ours");
+    std::os::unix::fs::symlink("mnt:[1]", &mounts).expect("room");
+    other.sweep();
+    assert_eq!(files(&folder).len(), 1, "it saw other mounts");
+    std::fs::remove_file(&mounts).expect("ours");
+    std::os::unix::fs::symlink(&ours, &mounts).expect("room");
     other.sweep();
     assert_eq!(files(&folder), Vec::<PathBuf>::new());
     assert!(!link.is_symlink());

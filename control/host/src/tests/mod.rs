@@ -30,6 +30,7 @@ mod scrub;
 mod sharing;
 mod spares;
 mod times;
+mod trust;
 mod unreadable;
 mod ways_back;
 

@@ -8,6 +8,7 @@ use units::limits::REACTORS_MAX;
 use units::{Role, RoleSet, StripeIndex, Update, bytes_u64, bytes_usize};
 use uuid::Uuid;
 
+use super::trust::Told;
 use super::{
     BANDS, BegunOf, BegunSpace, COUNTS, ENTRY_WORDS, HEAD_CHECKSUM, HEAD_FIXED, HEAD_NOTE,
     HEAD_NOTES, HEAD_WORDS, MAGIC, PLACES, STATE, STRIPE, UNIT, ZEROES, checksum, fixed,
@@ -66,6 +67,7 @@ struct Entry {
 pub struct BegunWrites {
     geometry: Geometry,
     entries: Vec<Entry>,
+    pub(super) told: Told,
 }
 
 impl BegunWrites {
@@ -102,6 +104,7 @@ impl BegunWrites {
         Ok(BegunWrites {
             geometry: *geometry,
             entries,
+            told: Told::read(&head),
         })
     }
 

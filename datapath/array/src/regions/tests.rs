@@ -176,6 +176,12 @@ fn of_what_cannot_be_read_the_worst_is_thought() {
     torn.complete();
     assert!(torn.entry(0).dirty);
     assert_eq!(torn.sequence(0), 0);
+    // What the last engine tells does not help there, and helps where a copy is good.
+    let end = StripeIndex(torn.space().stripes);
+    assert!(torn.suspects_when_told(end).has(StripeIndex(0)));
+    let known = read(&[(0, 1, &[3]), (1, 1, &[3])]);
+    assert_eq!(known.suspects(false, end).count(), 1);
+    assert_eq!(known.suspects_when_told(end).count(), 0);
 }
 
 #[test]

@@ -346,6 +346,7 @@ impl Shard {
     ) {
         let serial = map.serial;
         self.install(Arc::new(map), io);
+        self.tell_trust(false);
         let me = self.me;
         let decider = self.decider();
         let todo = decider
@@ -410,6 +411,7 @@ impl Shard {
             self.settle(io);
             return 1;
         }
+        self.tell_trust(true);
         for (member, status) in broadcast.excluded {
             io.event(Event::MemberExcluded { member, status });
         }

@@ -83,6 +83,8 @@ impl Shard {
         let media = status == Status::Media;
         let writes = parked.done.operation == Some(Operation::Write);
         if media && writes && self.is_lost_all_the_same(&parked.done) {
+            // Should it be readable again some day, its row does not agree with it.
+            self.shared.tear();
             self.deliver(parked.done, Status::Ok, io);
             return;
         }

@@ -16,6 +16,7 @@ use block::{Operation, Status};
 use memory::{Backing, Buffer, Pages, Pool, Segment, SegmentSlots};
 use units::{Instant, MemberIndex, RoleSet};
 
+use super::begun::Gone;
 use super::doubt::Doubted;
 use super::{DriveIo, IoOwner, Shard};
 use crate::coordinator::Coordinator;
@@ -60,6 +61,8 @@ pub(super) struct Hold {
     pub(super) overtaken_at: Option<Instant>,
     /// Tickets that can go on only with a member whose fate is not decided.
     tickets: Vec<u32>,
+    /// What the next engine is told of members that are gone.
+    pub(super) gone: Gone,
     /// The map is another one.
     changed: bool,
     /// The next attempt, and the pause after it.
@@ -85,6 +88,7 @@ impl Hold {
             overtaken: Vec::new(),
             overtaken_at: None,
             tickets: Vec::new(),
+            gone: Gone::default(),
             changed: false,
             next: None,
             pause: PAUSE_MIN,
@@ -163,6 +167,7 @@ impl Shard {
             ..
         } = done;
         let passing = may_pass(operation, status);
+        self.note_gone(&done, status);
         if self.map.settled(member, incarnation) || (passing && self.map.held[member.at()]) {
             return;
         }
@@ -214,6 +219,12 @@ impl Shard {
         end: Status,
         io: &mut impl Io,
     ) {
+        self.note_gone(&done, end);
+        let flushes = done.operation == Some(Operation::Flush) && end != Status::Gone;
+        if flushes && !self.map.settled(done.member, done.incarnation) {
+            // What it should have kept may be gone already, and the next engine cannot see that.
+            self.shared.tear();
+        }
         let doubted = self.doubts(&done, end);
         if !doubted && !self.parks(&done, end) {
             self.deliver(done, end, io);
@@ -314,7 +325,11 @@ impl Shard {
         if std::mem::take(&mut self.hold.changed) {
             moved += self.sort_parked(io);
         }
-        if self.hold.parked.is_empty() && !self.map.is_holding() {
+        let is_holding = self.map.is_holding();
+        if is_holding || self.hold.gone.is_told {
+            self.tell_gone();
+        }
+        if self.hold.parked.is_empty() && !is_holding {
             self.hold.next = None;
             return moved;
         }

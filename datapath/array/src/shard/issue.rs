@@ -4,6 +4,7 @@ use block::{Cookie, Operation};
 use memory::{Segment, SegmentList, SegmentSlots};
 use units::{DriveIndex, MemberIndex};
 
+use super::flushes::Flushes;
 use super::ticket::Ticket;
 use super::{IoOwner, Shard};
 use crate::buffers::Buffers;
@@ -72,6 +73,7 @@ pub(super) struct Issuer<'a> {
     ios: &'a mut Slots<DriveIo>,
     lists: &'a mut SegmentSlots,
     pub(super) members: &'a [MapMember],
+    flushes: &'a mut Flushes,
     look: u32,
     made: &'a mut u64,
 }
@@ -125,6 +127,9 @@ impl Issuer<'_> {
             listed,
             outlived: false,
         };
+        if order.operation == Operation::Flush {
+            self.flushes.begin(slot, io.now());
+        }
         io.drive(MemberRequest {
             drive,
             operation: order.operation,
@@ -144,6 +149,7 @@ impl Shard {
             ios: &mut self.ios,
             lists: &mut self.lists,
             members: &self.map.members,
+            flushes: &mut self.flushes,
             look: self.late.now,
             made: &mut self.counters.drive_requests,
         };

@@ -203,13 +203,13 @@ impl Shard {
             from = slot + 1;
             let under_way = &self.ios[slot];
             let member = under_way.member.at();
+            let age = self.late.now.wrapping_sub(under_way.issued);
             let current = self.map.members[member].incarnation == under_way.incarnation;
             let awaited = !matches!(
                 under_way.owner,
                 IoOwner::Abandoned { .. } | IoOwner::GivenUp { .. }
             );
             if current && awaited {
-                let age = self.late.now.wrapping_sub(under_way.issued);
                 self.late.oldest[member] = self.late.oldest[member].max(age);
             }
         }
@@ -511,6 +511,35 @@ impl Shard {
             && let Some(mut buffers) = grave.buffers.take()
         {
             self.buffers.release(&mut buffers);
+        }
+    }
+
+    /// A drive has answered what was abandoned. Nobody waits for it, but a flush that has failed
+    /// may have lost what others count on as long as its member is not out: a later one that goes
+    /// well proves nothing then.
+    pub(super) fn late_flush_answered(
+        &mut self,
+        slot: u32,
+        done: DriveIo,
+        status: Status,
+        io: &mut impl Io,
+    ) {
+        let flushes = done.operation == Some(Operation::Flush);
+        let failed = flushes && !matches!(status, Status::Ok | Status::Gone);
+        if failed && !self.map.settled(done.member, done.incarnation) {
+            self.request_failed(slot, done, status, io);
+        }
+    }
+
+    /// What the error of such a flush means is known.
+    pub(super) fn late_flush_done(&mut self, done: DriveIo, status: Status) {
+        let DriveIo {
+            member,
+            incarnation,
+            ..
+        } = done;
+        if !self.shared.is_flushed(member, incarnation, status) {
+            self.report(done, status);
         }
     }
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 
 use array::assembly::Assembly;
 use array::planted::{self, Fault};
-use array::{Begun, BegunOf, BegunSpace, BegunWrites, Redo};
+use array::{Begun, BegunOf, BegunSpace, BegunWrites, Doubt, Redo};
 
 #[allow(clippy::wildcard_imports, reason = "one type in several files")]
 use super::*;
@@ -38,39 +38,243 @@ impl History {
         Some(begun.expect("memory"))
     }
 
-    /// Writes again what the last engine had begun, if it can be known: the number of member writes
-    /// is at most `most`. Files of other lives are there too, and must not count.
-    pub(super) fn redo_begun(
-        &self,
+    /// Carries out again what the last engine left, as the control path does. The start may have
+    /// been attempted before, and have been killed in the middle of it.
+    pub(super) fn recover(
+        &mut self,
         drives: &mut [SimDrive],
         assembly: &Assembly,
-        most: usize,
-    ) -> Vec<Redo> {
-        let whose = self.begun_of(&assembly.config);
-        let known = (&assembly.config, &self.geometry);
-        let reads = |file: &File, offset, bytes: &mut [u8]| file.read_exact_at(bytes, offset);
-        let newest_first = self.begun.iter().rev();
-        let found = newest_first.filter_map(|file| {
-            let length = file.metadata().expect("a file").len();
-            let read = |offset, bytes: &mut [u8]| reads(file, offset, bytes);
-            let writes = BegunWrites::read(read, length, &whose, known).ok()?;
-            Some((file, writes))
-        });
-        let mut redo = Vec::new();
-        let skipped = assembly.config.clean || planted::is(Fault::BegunNotRedone);
-        for (file, writes) in found.take(usize::from(!skipped)) {
-            for position in 0..writes.len() {
-                let read = |offset, bytes: &mut [u8]| reads(file, offset, bytes);
-                redo.extend(writes.redo(position, read).expect("memory"));
+        regions: &RegionMap,
+    ) -> Recovered {
+        let is_unflushed = std::mem::take(&mut self.is_unflushed);
+        let is_whole = is_whole(assembly);
+        let may_lack = is_whole && self.geometry.parity() > 0;
+        if may_lack && !is_unflushed && self.modes.is_strict() && self.random.happens(600) {
+            // What is logged on some members only has begun for those that find no other.
+            for away in 0..drives.len() {
+                self.attempt_without(drives, away);
             }
         }
-        for part in redo.iter().take(most) {
-            if let Some(drive) = assembly.members[part.member.at()] {
+        for _ in 0..2 {
+            if is_unflushed || !self.random.happens(300) {
+                continue;
+            }
+            if may_lack && self.random.happens(500) {
+                let away = self.random.position(drives.len());
+                self.attempt_without(drives, away);
+            } else {
+                let most = [self.random.position(20), self.random.position(20)];
+                let _ = self.attempt((drives, assembly, regions), most, None);
+            }
+        }
+        let is_refused = std::mem::take(&mut self.is_refused);
+        let refuses = is_refused || (!is_unflushed && self.random.happens(150));
+        let refuses = is_whole && refuses;
+        let refuses = refuses.then(|| self.random.position(64));
+        let last = (&mut *drives, assembly, regions);
+        let attempt = self.last_attempt(last, refuses);
+        let Attempt { redo, agrees, .. } = attempt;
+        if agrees {
+            self.outcome.trusted += 1;
+            self.judge_trust(drives, assembly);
+        }
+        let well = |drive: &SimDrive| drive.is_well() && drive.forgets.is_empty();
+        let may_fail = agrees && attempt.begun && may_lack && !self.forced && self.rot.is_empty();
+        let fails = is_unflushed || self.random.happens(600);
+        if may_fail && fails && drives.iter().all(well) {
+            return self.fail_the_flush(drives, assembly, redo);
+        }
+        Recovered {
+            redo,
+            agrees,
+            unflushed: None,
+        }
+    }
+
+    /// The flush that follows fails on a member, which may have lost what the dead engine had
+    /// acknowledged. The others know it.
+    fn fail_the_flush(
+        &mut self,
+        drives: &mut [SimDrive],
+        assembly: &Assembly,
+        redo: Vec<Redo>,
+    ) -> Recovered {
+        let member = MemberIndex::from_at(self.random.position(self.geometry.members()));
+        let drive = assembly.members[member.at()].expect("all are here");
+        let drive = &mut drives[drive.at()];
+        drive.loses_cache(&mut self.random);
+        self.outcome.unflushed += 1;
+        let believed = planted::is(Fault::UnflushedBelieved);
+        if !believed {
+            (drive.gone, drive.hurt) = (true, true);
+        }
+        Recovered {
+            redo,
+            agrees: !believed,
+            unflushed: (!believed).then_some(member),
+        }
+    }
+
+    /// The attempt that starts. Drives may take no writes at first, or bad blocks none: then
+    /// nothing starts for now, but for blocks of which nobody can tell what they held.
+    fn last_attempt(
+        &mut self,
+        (drives, assembly, regions): (&mut [SimDrive], &Assembly, &RegionMap),
+        refuses: Option<usize>,
+    ) -> Attempt {
+        let all = [usize::MAX; 2];
+        if !assembly.config.lost.is_empty() && self.random.happens(700) {
+            let all_refuse = self.random.happens(300);
+            for drive in drives.iter_mut() {
+                if all_refuse {
+                    drive.refuses = Some((1, Status::Media));
+                } else {
+                    drive.unwritable = drive.bad.clone();
+                }
+            }
+            let attempt = self.attempt((drives, assembly, regions), all, refuses);
+            for drive in drives.iter_mut() {
+                drive.end_spell();
+                drive.unwritable.clear();
+            }
+            let untaken = attempt.untaken;
+            self.outcome.left_out += untaken.left_out;
+            self.outcome.refused_starts += u64::from(untaken.in_lost_row);
+            if !untaken.refused {
+                return attempt;
+            }
+        }
+        let attempt = self.attempt((drives, assembly, regions), all, refuses);
+        assert!(!attempt.untaken.refused, "nothing is wrong with the drives");
+        attempt
+    }
+
+    /// An engine flushes a drive at its start, or has it flushed by a record that it mends, and
+    /// that fails: the drive keeps of its cache what it likes, and the start is given up, or is
+    /// killed. The drive was not away, and works again.
+    pub(super) fn fail_a_flush_of_a_start(&mut self, drives: &mut [SimDrive]) {
+        let assembly = disks::find(drives);
+        let members = assembly.members.iter().flatten();
+        let members: Vec<DriveIndex> = members.copied().collect();
+        let fails = members[self.random.position(members.len())].at();
+        if matches!(assembly.verdict, Verdict::Startable { .. }) {
+            let writes = [0, self.random.position(20), usize::MAX];
+            let most = [0, 1].map(|_| writes[self.random.position(3)]);
+            let regions = disks::regions(drives, &assembly);
+            let _ = self.attempt((drives, &assembly, &regions), most, None);
+        }
+        drives[fails].loses_cache(&mut self.random);
+    }
+
+    /// What is not resynced must agree as it is.
+    fn judge_trust(&self, drives: &[SimDrive], assembly: &Assembly) {
+        if !self.rot.is_empty() || drives.iter().any(|drive| !drive.forgets.is_empty()) {
+            return;
+        }
+        let config = &assembly.config;
+        let data = self.layout.data;
+        let members = config.members.iter().zip(&assembly.members);
+        let members = members.map(|(record, drive)| {
+            let drive = drive.filter(|_| record.state == MemberState::InSync);
+            drive.map(|drive| drives[drive.at()].get(data.offset, data.length))
+        });
+        let members: Vec<Option<Vec<u8>>> = members.collect();
+        let mut torn = self.oracle().check_parity(&members);
+        torn.retain(|stripe| bytes_u64(*stripe) < config.resynced_until.0);
+        assert!(torn.is_empty(), "stripes {torn:?} are trusted and torn");
+    }
+
+    /// An engine that is killed before its first record, while a drive is not there for once.
+    fn attempt_without(&mut self, drives: &mut [SimDrive], away: usize) {
+        if std::mem::replace(&mut drives[away].gone, true) {
+            return;
+        }
+        let assembly = disks::find(drives);
+        if matches!(assembly.verdict, Verdict::Startable { .. }) {
+            let regions = disks::regions(drives, &assembly);
+            let log = [self.random.position(20), usize::MAX][self.random.position(2)];
+            let most = [log, self.random.position(20)];
+            let _ = self.attempt((drives, &assembly, &regions), most, None);
+        }
+        drives[away].gone = false;
+    }
+
+    /// Writes at most so many parts of what the log holds, and of what was begun; the drive of one
+    /// of these may take nothing of the latter.
+    fn attempt(
+        &self,
+        (drives, assembly, regions): (&mut [SimDrive], &Assembly, &RegionMap),
+        most: [usize; 2],
+        refuses: Option<usize>,
+    ) -> Attempt {
+        let found = self.find_begun(assembly);
+        if !planted::is(Fault::TrustOutlivesAStart) {
+            self.withdraw_trust();
+        }
+        let layout = &self.layout;
+        let mut doubt = found.as_ref().map(|(_, writes)| {
+            writes.doubt(assembly, self.locked, |member| {
+                let drive = assembly.members[member.at()].expect("it is here").at();
+                world::place_of(layout, drives, drive).appearance
+            })
+        });
+        let (mut redo, untaken) = disks::replay(drives, assembly, regions, most[0]);
+        if !redo.is_empty() {
+            self.withdraw_trust();
+        }
+        if untaken.refused || most[0] < redo.len() {
+            return Attempt {
+                redo,
+                begun: false,
+                agrees: false,
+                untaken,
+            };
+        }
+        if untaken.left_out > 0 {
+            doubt = doubt.map(|doubt| doubt.or(Some(Doubt::Torn)));
+        }
+        let begun = found.map_or(Vec::new(), |(file, writes)| parts(file, &writes));
+        let refusing = refuses.and_then(|at| begun.get(at % begun.len().max(1)));
+        let refusing = refusing.map(|part| part.member);
+        for part in begun.iter().take(most[1]) {
+            if refusing == Some(part.member) {
+                doubt = doubt.map(|doubt| doubt.or(Doubt::refused(part.member)));
+            } else if let Some(drive) = assembly.members[part.member.at()] {
                 let offset = self.layout.data.offset + part.offset;
                 drives[drive.at()].put(offset, &part.bytes);
             }
         }
-        redo
+        let is_begun = !begun.is_empty();
+        redo.extend(begun);
+        Attempt {
+            redo,
+            begun: is_begun,
+            agrees: doubt == Some(None),
+            untaken,
+        }
+    }
+
+    /// A start is about to write: no other one believes what any file says of parity.
+    fn withdraw_trust(&self) {
+        for file in &self.begun {
+            let write = |offset, bytes: &[u8]| file.write_all_at(bytes, offset);
+            BegunWrites::withdraw(write).expect("memory");
+        }
+    }
+
+    /// The file of the last engine, if it counts. Files of other lives are there too, and must not.
+    fn find_begun(&self, assembly: &Assembly) -> Option<(&File, BegunWrites)> {
+        if assembly.config.clean || planted::is(Fault::BegunNotRedone) {
+            return None;
+        }
+        let whose = self.begun_of(&assembly.config);
+        let known = (&assembly.config, &self.geometry);
+        self.begun.iter().rev().find_map(|file| {
+            let length = file.metadata().expect("a file").len();
+            let read = |offset, bytes: &mut [u8]| file.read_exact_at(bytes, offset);
+            let writes = BegunWrites::read(read, length, &whose, known).ok()?;
+            Some((file, writes))
+        })
     }
 
     /// Writes of some lengths begin, and the end comes while members are writing.
@@ -88,10 +292,12 @@ impl History {
             let steps = self.random.below(8);
             self.turn(world, steps);
         }
-        let data = self.layout.data.offset;
+        let logs = self.modes.is_strict() && self.random.happens(600);
+        let areas = [self.layout.data, self.layout.log];
+        let from = areas[usize::from(logs)].offset;
         let writes = |world: &World| {
             let drives = world.outside.drives.iter();
-            drives.filter(|drive| drive.is_writing_from(data)).count()
+            drives.filter(|drive| drive.is_writing_from(from)).count()
         };
         let few = self.random.position(3) + 1;
         for _ in 0..400 {
@@ -115,4 +321,41 @@ impl History {
             self.begun.drain(..old);
         }
     }
+}
+
+/// What a start has carried out again.
+#[derive(Debug)]
+pub(super) struct Recovered {
+    /// What was written.
+    pub(super) redo: Vec<Redo>,
+    /// Whether parity agrees now wherever regions are dirty.
+    pub(super) agrees: bool,
+    /// A member that is to be left out.
+    pub(super) unflushed: Option<MemberIndex>,
+}
+
+/// What an attempt to start has come to.
+#[derive(Debug)]
+struct Attempt {
+    redo: Vec<Redo>,
+    /// Some of it had begun.
+    begun: bool,
+    agrees: bool,
+    untaken: disks::Untaken,
+}
+
+/// All that was begun.
+fn parts(file: &File, writes: &BegunWrites) -> Vec<Redo> {
+    let read = |offset, bytes: &mut [u8]| file.read_exact_at(bytes, offset);
+    let all = 0..writes.len();
+    all.flat_map(|position| writes.redo(position, read).expect("memory"))
+        .collect()
+}
+
+/// Whether every member is here and holds everything.
+fn is_whole(assembly: &Assembly) -> bool {
+    let members = assembly.config.members.iter().zip(&assembly.members);
+    let mut members =
+        members.map(|(record, drive)| record.state == MemberState::InSync && drive.is_some());
+    members.all(|whole| whole)
 }

@@ -17,6 +17,12 @@ pub struct Outcome {
     pub logged: u64,
     /// Kills together with the loss of a member, while writes were under way that were told of.
     pub begun: u64,
+    /// Starts after a kill that had nothing to resync, because the killed engine had told so.
+    pub trusted: u64,
+    /// Of these, so many left a member out whose flush failed.
+    pub unflushed: u64,
+    /// Holds in the middle of which an array was stopped.
+    pub abandoned: u64,
     /// Blocks that bits flipped in, and that a scrub found.
     pub rotten: u64,
     /// Members left out because they did not answer.
@@ -81,6 +87,9 @@ impl Outcome {
         self.read_torn += outcome.read_torn;
         self.logged += outcome.logged;
         self.begun += outcome.begun;
+        self.trusted += outcome.trusted;
+        self.unflushed += outcome.unflushed;
+        self.abandoned += outcome.abandoned;
         self.rotten += outcome.rotten;
         self.late += outcome.late;
         self.lagged += outcome.lagged;
@@ -121,6 +130,9 @@ impl fmt::Display for Outcome {
             read_torn,
             logged,
             begun,
+            trusted,
+            unflushed,
+            abandoned,
             rotten,
             late,
             lagged,
@@ -152,6 +164,8 @@ impl fmt::Display for Outcome {
             f,
             "{answered} requests, \
          {crashes} stops ({logged} on the log, {begun} kills with the loss of a member), \
+         {trusted} starts that trusted parity after a kill \
+         ({unflushed} without a member whose flush failed), {abandoned} holds abandoned, \
          {probed} torn blocks written ({read_torn} times read from a slow member), \
          {rotten} rotten blocks scrubbed, {late} members late, {lagged} lagged \
          ({left_behind} left behind), {returned} members returned that lacked {permille} \

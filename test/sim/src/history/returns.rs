@@ -221,7 +221,7 @@ impl History {
         disks::erase(drive, &superblock);
         let command = Command::Return {
             member,
-            place: place(&self.layout, index),
+            place: crate::world::place_of(&self.layout, &world.outside.drives, index),
             uuid: record.uuid,
             identity: Default::default(),
         };

@@ -28,6 +28,11 @@ enum Kind {
 }
 
 impl History {
+    /// Whether what the array is asked may end with an error.
+    pub(super) fn may_fail(&self) -> bool {
+        self.client.doomed || self.abandons
+    }
+
     /// A spell begins, if every member that counts is well.
     pub(super) fn begin_spell(&mut self, world: &mut World) {
         let map = world.shards[world.home].map().clone();
@@ -97,6 +102,46 @@ impl History {
             let late = world.outside.mail_is_slow.contains(&true);
             drive.hurt |= kind != Kind::Full || is_long || fills || straggles || late;
         }
+    }
+
+    /// All members blink while some of them write, and the array is stopped before they are back:
+    /// what had begun ends with an error, and torn. Whether it came to that.
+    pub(super) fn abandon_a_hold(&mut self, world: &mut World) -> bool {
+        if !self.become_sound(world) {
+            return false;
+        }
+        self.wait(world, |history, _| {
+            history.given.is_none() && history.change.is_none()
+        });
+        self.write_at_once(world);
+        let busy = self.given.is_some() || self.change.is_some() || self.torn;
+        if busy || !self.is_sound(world) {
+            return false;
+        }
+        let status = [Status::Gone, Status::Media][self.random.position(2)];
+        for member in &world.shards[world.home].map().clone().members {
+            let drive = member.drive.expect("all are in sync");
+            let drive = &mut world.outside.drives[drive.at()];
+            (drive.away, drive.hurt) = (Some(status), true);
+        }
+        let kind = Kind::Blink(status);
+        let ends = world.outside.now + Duration::from_secs(1 << 20);
+        self.spell = Some(Spell {
+            kind,
+            ends,
+            is_long: true,
+        });
+        (self.is_spelled, self.abandons) = (true, true);
+        self.client.lenient = u64::MAX;
+        for _ in 0..self.random.below(400) {
+            self.turn(world, 4);
+        }
+        self.give(world, Given::Stop, Command::Stop);
+        for _ in 0..self.random.below(400) {
+            self.turn(world, 4);
+        }
+        self.outcome.abandoned += 1;
+        true
     }
 
     fn hold_seconds(&self, world: &World) -> u64 {

@@ -1,6 +1,9 @@
 //! How a life ends: at any moment, and at those that are hardest to survive; and how the next one
 //! begins.
 
+use array::format::ExclusionCause;
+
+use super::begun::Recovered;
 #[allow(clippy::wildcard_imports, reason = "one type in several files")]
 use super::*;
 
@@ -9,10 +12,43 @@ const KILLED_IN_A_COMMIT: u64 = 6;
 /// The number of the ending some steps after, whatever goes on.
 const STEPS: u64 = 3;
 
+/// How a life ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Power,
+    /// The machine stays up, but drives may lose what they have not flushed.
+    Killed(Option<Outage>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outage {
+    /// Some drives lose their power before the next engine begins.
+    Away,
+    /// A drive loses its cache while the next one is starting.
+    Later,
+    /// Flushes that are under way fail.
+    Flush,
+}
+
 impl History {
     /// The process is killed or the power fails.
     pub(super) fn crash(&mut self, mut world: World) -> Vec<SimDrive> {
         self.outcome.crashes += 1;
+        let is_plain = !self.is_spelled && !self.record_in_doubt && !self.power_is_due;
+        if is_plain && self.random.happens(150) && self.abandon_a_hold(&mut world) {
+            return self.die_abandoned(world);
+        }
+        if is_plain && self.random.happens(500) && self.may_lose_caches(&mut world) {
+            return match self.random.below(6) {
+                0 => self.die_while_writing(world),
+                1..=3 => self.die_unflushed(world),
+                _ => self.die_with_full_caches(world),
+            };
+        }
+        self.stop_at_any_moment(world)
+    }
+
+    fn stop_at_any_moment(&mut self, mut world: World) -> Vec<SimDrive> {
         let in_a_spell = self.leave_spell(&mut world);
         // A record that is only in the caches, and the next stop before the next record counts.
         let ending = if self.record_in_doubt || in_a_spell {
@@ -45,12 +81,13 @@ impl History {
         }
         let writes = calm && may_tear && !power;
         let is_ready = writes && self.random.happens(400) && self.become_sound(&mut world);
+        let often = if self.modes.is_strict() { 700 } else { 300 };
         match ending {
             _ if at_once => {
                 let steps = self.random.below(8);
                 (0..steps).for_each(|_| world.step());
             }
-            _ if is_ready || (writes && self.random.happens(300)) => {
+            _ if is_ready || (writes && self.random.happens(often)) => {
                 self.write_at_once(&mut world);
             }
             _ if may_tear && calm && is_protected && power && self.random.happens(400) => {
@@ -84,31 +121,145 @@ impl History {
         drives
     }
 
-    /// Nothing runs any more: what is left on the drives, and in memory.
+    /// The process is killed after it has given up what it had begun.
+    fn die_abandoned(&mut self, world: World) -> Vec<SimDrive> {
+        self.torn = true;
+        self.dies_at_once = false;
+        let drives = self.end_all(world, false);
+        self.client.stop(false);
+        self.again.clear();
+        drives
+    }
+
+    /// Whether nothing but what is not flushed speaks against the file of this engine.
+    fn may_lose_caches(&mut self, world: &mut World) -> bool {
+        let told = self.is_told && self.started && self.become_sound(world);
+        told && self.is_sound(world) && !self.torn
+    }
+
+    /// The process is killed when members have taken some of what was begun, and one of them may
+    /// not take it again.
+    fn die_while_writing(&mut self, mut world: World) -> Vec<SimDrive> {
+        self.write_at_once(&mut world);
+        self.torn = true;
+        (self.dies_at_once, self.is_refused) = (false, true);
+        let drives = self.end_by(world, End::Killed(None));
+        self.client.stop(false);
+        self.again.clear();
+        drives
+    }
+
+    /// The process is killed while members write, and hold much that is not flushed; in the next
+    /// start the flush of one fails.
+    fn die_unflushed(&mut self, mut world: World) -> Vec<SimDrive> {
+        self.write_into_caches(&mut world);
+        self.write_at_once(&mut world);
+        self.torn = true;
+        (self.dies_at_once, self.is_unflushed) = (false, true);
+        let drives = self.end_by(world, End::Killed(None));
+        self.client.stop(false);
+        self.again.clear();
+        drives
+    }
+
+    /// Some members are flushing.
+    fn begin_a_flush(&mut self, world: &mut World) {
+        if let Some(flush) = self.client.flush() {
+            let _ = self.client.submit(flush, world);
+        }
+        for _ in 0..400 {
+            if world.outside.drives.iter().any(SimDrive::is_flushing) {
+                break;
+            }
+            self.turn(world, 1);
+        }
+    }
+
+    /// The process is killed when members hold much that is not flushed, and some lose it before
+    /// the next engine starts, or while it does.
+    fn die_with_full_caches(&mut self, mut world: World) -> Vec<SimDrive> {
+        self.write_into_caches(&mut world);
+        self.torn = true;
+        self.dies_at_once = false;
+        let outages = [Outage::Away, Outage::Later, Outage::Flush, Outage::Flush];
+        let outage = outages[self.random.position(4)];
+        if outage == Outage::Flush {
+            self.begin_a_flush(&mut world);
+        }
+        let drives = self.end_by(world, End::Killed(Some(outage)));
+        self.client.stop(true);
+        self.again.clear();
+        drives
+    }
+
+    /// The next engine is killed as well, while it resyncs, or before that.
+    pub(super) fn kill_in_resync(&mut self, mut world: World) -> World {
+        let stripes = self.geometry.stripes();
+        let is_due = world.shards[world.home].map().trusted_until.0 < stripes;
+        let is_plain = !self.record_in_doubt && self.client.pending() == 0;
+        if !is_due || !is_plain || self.geometry.parity() == 0 {
+            return world;
+        }
+        self.run_until(&mut world, |history, _| history.started);
+        let steps = self.random.below(200);
+        (0..steps).for_each(|_| world.step());
+        let drives = self.end_all(world, false);
+        self.client.stop(false);
+        self.restart(drives)
+    }
+
+    /// Nothing runs any more: what is left on the drives, and in memory. Where power may fail, the
+    /// process may also be killed, and some drives lose what they have not flushed.
     pub(super) fn end_all(&mut self, world: World, power: bool) -> Vec<SimDrive> {
-        self.leave_open(&world, power);
+        let end = if !power {
+            End::Killed(None)
+        } else if !self.random.happens(300) {
+            End::Power
+        } else if self.random.happens(400) {
+            End::Killed(Some(Outage::Later))
+        } else {
+            End::Killed(Some(Outage::Away))
+        };
+        self.end_by(world, end)
+    }
+
+    fn end_by(&mut self, world: World, end: End) -> Vec<SimDrive> {
+        self.leave_open(&world, end != End::Killed(None));
+        let slow = end == End::Killed(Some(Outage::Flush)) || self.random.happens(200);
+        let took = Duration::from_secs(if slow { 2 } else { 0 });
+        self.locked = Some(Duration::from_nanos(world.outside.now.0) + took);
         let mut drives = world.die();
+        self.is_forgetful = end == End::Killed(Some(Outage::Later));
         for drive in &mut drives {
             drive.hung = false;
-            if power {
+            let away = end == End::Killed(Some(Outage::Away)) && self.random.happens(500);
+            drive.outages += u64::from(away);
+            if away || end == End::Power {
                 drive.power_fails(&mut self.random);
             } else {
+                let flushes = drive.is_flushing();
                 drive.process_dies(&mut self.random);
+                if flushes && end == End::Killed(Some(Outage::Flush)) {
+                    drive.loses_cache(&mut self.random);
+                }
             }
         }
-        self.leave_begun(power);
+        self.leave_begun(end == End::Power);
         drives
     }
 
     /// The next engine finds the array again, and starts it.
     pub(super) fn restart(&mut self, mut drives: Vec<SimDrive>) -> World {
         self.spell = None;
-        self.is_spelled = false;
+        (self.is_spelled, self.abandons) = (false, false);
         for drive in &mut drives {
             drive.end_spell();
             if !self.forced && self.random.happens(300) {
                 drive.heal();
             }
+        }
+        if std::mem::take(&mut self.is_forgetful) {
+            self.fail_a_flush_of_a_start(&mut drives);
         }
         let mut assembly = disks::find(&mut drives);
         if self.random.happens(300) {
@@ -132,22 +283,27 @@ impl History {
         }
         self.modes.found(assembly.config.options);
         let regions = disks::regions(&drives, &assembly);
-        if self.random.happens(200) {
-            // Killed while it did again what was logged.
-            let most = self.random.position(20);
-            let _ = disks::replay(&mut drives, &assembly, &regions, most);
-        }
-        let mut redo = self.redo_logged(&mut drives, &assembly, &regions);
-        if self.random.happens(200) {
-            let most = self.random.position(20);
-            let _ = self.redo_begun(&mut drives, &assembly, most);
-        }
-        redo.append(&mut self.redo_begun(&mut drives, &assembly, usize::MAX));
+        let Recovered {
+            redo,
+            agrees,
+            unflushed,
+        } = self.recover(&mut drives, &assembly, &regions);
         let id = u128::from(self.random.next()) << 64 | u128::from(self.random.next());
         let mut config = assembly.start(id, true).expect("startable").clone();
+        if let Some(member) = unflushed {
+            assembly.members[member.at()] = None;
+            let (cause, name) = (
+                ExclusionCause::FlushFailed,
+                assembly.config.name_of_update(),
+            );
+            assembly.exclude(&mut config, (member, cause), name);
+        }
         assembly.note_replay(&mut config, &regions, &redo);
         VolumeTable::new(&mut config, &assembly.superblock).recover();
         let mut places = disks::places(&assembly);
+        for place in places.iter_mut().flatten() {
+            *place = crate::world::place_of(&self.layout, &drives, place.drive.at());
+        }
         for (place, record) in places.iter_mut().zip(&config.members) {
             if !matches!(
                 record.state,
@@ -156,41 +312,12 @@ impl History {
                 *place = None;
             }
         }
-        let suspects = regions.suspects(assembly.config.clean, config.resynced_until);
+        let suspects = if agrees {
+            regions.suspects_when_told(config.resynced_until)
+        } else {
+            regions.suspects(assembly.config.clean, config.resynced_until)
+        };
         self.world(config, places, (regions, suspects), drives)
-    }
-
-    /// Does again what was logged. Drives may take no writes at first, or bad blocks none: then
-    /// nothing starts for now, but for blocks of which nobody can tell what they held.
-    fn redo_logged(
-        &mut self,
-        drives: &mut [SimDrive],
-        assembly: &Assembly,
-        regions: &RegionMap,
-    ) -> Vec<Redo> {
-        if !assembly.config.lost.is_empty() && self.random.happens(700) {
-            let all = self.random.happens(300);
-            for drive in drives.iter_mut() {
-                if all {
-                    drive.refuses = Some((1, Status::Media));
-                } else {
-                    drive.unwritable = drive.bad.clone();
-                }
-            }
-            let (redo, untaken) = disks::replay(drives, assembly, regions, usize::MAX);
-            for drive in drives.iter_mut() {
-                drive.end_spell();
-                drive.unwritable.clear();
-            }
-            self.outcome.left_out += untaken.left_out;
-            self.outcome.refused_starts += u64::from(untaken.in_lost_row);
-            if !untaken.refused {
-                return redo;
-            }
-        }
-        let (redo, untaken) = disks::replay(drives, assembly, regions, usize::MAX);
-        assert!(!untaken.refused, "nothing is wrong with the drives");
-        redo
     }
 
     /// The drive of a member that the array may lose at the same moment: a strict array together

@@ -24,8 +24,8 @@ impl History {
             return;
         }
         let member = MemberIndex::from_at(position);
-        // It may begin late.
-        self.copying = Some(member);
+        // It may begin late, or be refused because another copy has not ended.
+        self.copying.push(member);
         if !self.is_copied(world, member, Copying::Begins) {
             return;
         }
@@ -71,8 +71,8 @@ impl History {
 
     /// No copy counts any more: scrubs wait for it. One that became a member has ended before.
     pub(super) fn end_copying(&mut self, world: &mut World) {
-        if self.given.is_none()
-            && let Some(member) = self.copying.take()
+        while self.given.is_none()
+            && let Some(member) = self.copying.pop()
         {
             self.is_copied(world, member, Copying::Ends);
         }

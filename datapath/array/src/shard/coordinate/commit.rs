@@ -250,6 +250,7 @@ impl Shard {
 
     /// The array takes no more writes: it does not guess what is on its members.
     pub(super) fn fail_metadata(&mut self, answers: Vec<u64>, io: &mut impl Io) {
+        self.shared.tear();
         self.decider().metadata_failed = true;
         io.event(Event::MetadataFailed);
         let text = "the configuration could not be written to enough members".to_owned();
@@ -282,13 +283,17 @@ impl Shard {
         } else {
             decider.renewal.started(now);
         }
+        let begun = self.shared.begun.clone();
         let decider = self.decider();
         decider.started = true;
         decider.stopped |= commit.ending == Ending::Stops;
         decider.config = commit.config;
         decider.places = commit.places;
         let (update, id) = (decider.config.update, decider.config.update_id);
-        if let Some(begun) = &self.shared.begun {
+        let places = self.decider().places.iter();
+        let appearances = places.map(|place| place.as_ref().map_or(0, |place| place.appearance));
+        if let Some(begun) = &begun {
+            begun.note_appearances(appearances);
             begun.note_update(update, id);
         }
         let decider = self.decider();

@@ -373,6 +373,8 @@ impl Shard {
     /// The array is to stop while members are waited for: nothing is written any more, so that it
     /// can. It comes up as after an unclean stop.
     fn abandon(&mut self, io: &mut impl Io) {
+        // Nobody looks any more whether they come back as they were.
+        self.shared.tear();
         let decider = self.decider();
         decider.metadata_failed = true;
         decider.hold.holding = None;

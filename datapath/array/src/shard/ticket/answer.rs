@@ -93,13 +93,25 @@ impl Shard {
 
     #[inline]
     pub(in crate::shard) fn finish_ticket(&mut self, slot: u32, status: Status, io: &mut impl Io) {
-        if status.is_ok() && self.looks_again(slot) {
+        if !status.is_ok() {
+            self.finish_badly(slot, status, io);
+            return;
+        }
+        if self.looks_again(slot) {
             self.replan(slot);
             return;
         }
-        if status.is_ok() && (self.goes_on(slot) || self.goes_on_with_rows(slot)) {
+        if self.goes_on(slot) || self.goes_on_with_rows(slot) {
             return;
         }
+        self.answer_ticket(slot, status, io);
+        self.end_ticket(slot);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn finish_badly(&mut self, slot: u32, status: Status, io: &mut impl Io) {
+        self.tell_torn(slot);
         self.answer_ticket(slot, status, io);
         self.end_ticket(slot);
     }
