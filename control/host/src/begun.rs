@@ -173,6 +173,10 @@ impl Host {
         let Some(lasting) = &self.lasting else {
             return Ok(None);
         };
+        if assembly.superblock.geometry.parity() == 0 {
+            // None is ever made.
+            return Ok(None);
+        }
         let found = find_begun(lasting, object, assembly);
         let found = found.and_then(|found| {
             if !planted::is(Fault::TrustOutlivesAStart) {
@@ -222,7 +226,7 @@ impl Host {
         begun: &BegunFile,
         doubt: &mut Option<Doubt>,
     ) -> Answer<Vec<Redo>> {
-        let BegunFile { file, writes, .. } = begun;
+        let BegunFile { file, writes } = begun;
         let read = |offset, bytes: &mut [u8]| file.read_exact_at(bytes, offset);
         let drives = self.member_drives(assembly);
         let mut done = Vec::new();

@@ -51,13 +51,14 @@ const HEAD_NOTE: usize = 16;
 const HEAD_NOTES: [usize; 2] = [17, 20];
 const HEAD_TRUST: usize = 24;
 const HEAD_TORN: usize = 25;
-const HEAD_GONE: usize = 26;
-const HEAD_CLOCK: usize = 27;
+const HEAD_GONE: [usize; 2] = [26, 27];
+const HEAD_CLOCK: usize = 28;
 const HEAD_APPEARANCES: usize = 32;
 /// By shard, in a cache line each: when the oldest flush under way was asked for.
 const HEAD_FLUSHING: usize = 512;
 const FLUSHING_WORDS: usize = 8;
 const HEAD_WORDS: usize = HEAD_FLUSHING + REACTORS_MAX * FLUSHING_WORDS;
+const _: () = assert!(REACTORS_MAX <= 64 * HEAD_GONE.len());
 const _: () = assert!(HEAD_APPEARANCES + ARRAY_MEMBERS_MAX <= HEAD_FLUSHING);
 
 /// What the word says when parity is trusted: what that promises, and of which version.
@@ -235,7 +236,8 @@ impl Begun {
 
     /// Whether a member is gone, as shard `me` knows, and not out.
     pub(crate) fn call_gone(&self, me: ReactorIndex, gone: bool) {
-        let (word, bit) = (&self.head.as_slice()[HEAD_GONE], 1 << (me.at() % 64));
+        let (word, bit) = (HEAD_GONE[me.at() / 64], 1 << (me.at() % 64));
+        let word = &self.head.as_slice()[word];
         if gone {
             word.fetch_or(bit, Ordering::SeqCst);
         } else {

@@ -473,6 +473,7 @@ pub fn initial_map(
             .map(|record| missed_by(record, regions))
             .collect(),
         held: vec![false; config.members.len()],
+        released: vec![0; config.members.len()],
         given_up: false,
         trusted_until: if geometry.parity() == 0 {
             StripeIndex(geometry.stripes())

@@ -89,6 +89,8 @@ pub struct ArrayMap {
     pub hopeless: Vec<bool>,
     /// Members that fail and that are waited for, by `MemberIndex`.
     pub held: Vec<bool>,
+    /// How often a member that was held was found to work, by `MemberIndex`.
+    pub released: Vec<u32>,
     /// They were waited for long enough: what needs them fails until they work again.
     pub given_up: bool,
     /// Parity of stripes below agrees with data.
@@ -291,8 +293,16 @@ impl ArrayMap {
     #[inline]
     #[must_use]
     pub fn settled(&self, member: MemberIndex, incarnation: u32) -> bool {
+        self.is_out(member, incarnation) || self.hopeless[member.at()]
+    }
+
+    /// Whether `member`'s filling `incarnation` is out, or replaced: nobody counts on what its
+    /// drive holds.
+    #[inline]
+    #[must_use]
+    pub fn is_out(&self, member: MemberIndex, incarnation: u32) -> bool {
         let now = &self.members[member.at()];
         let replaced = now.incarnation != incarnation && !planted::is(Fault::IncarnationIgnored);
-        replaced || now.state == MapState::Lost || self.hopeless[member.at()]
+        replaced || now.state == MapState::Lost
     }
 }

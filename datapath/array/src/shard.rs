@@ -407,8 +407,10 @@ impl Shard {
         self.hear(&done);
         if let IoOwner::Abandoned { grave } = done.owner {
             self.abandoned_done(grave);
+            self.note_gone(&done, status);
             self.late_flush_answered(slot, done, status, io);
         } else if let IoOwner::GivenUp { bounce } = done.owner {
+            self.note_gone(&done, status);
             self.given_up_done(bounce, (done, status));
         } else if status.is_ok() && self.is_overtaken(&done) {
             self.hold.overtaken.push(done);

@@ -92,7 +92,7 @@ pub(crate) fn appearance(folder: &Path, own: &[u64]) -> u64 {
     }
 }
 
-/// How long the machine is up, asleep or not: the same for all that run on it, in containers, too.
+/// How long the machine is up, asleep or not: the same for all who share a time namespace.
 pub fn since_boot() -> Option<Duration> {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     Duration::try_from(now).ok()

@@ -238,6 +238,7 @@ fn device(guest_memory: &Arc<Memory>, driver: &Driver) -> Device {
         hopeless: vec![false; 5],
         missed: vec![None; 5],
         held: vec![false; 5],
+        released: vec![0; 5],
         given_up: false,
         trusted_until: StripeIndex(geometry.stripes()),
         lost_blocks: Arc::default(),

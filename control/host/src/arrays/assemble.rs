@@ -206,16 +206,16 @@ impl Host {
 
     /// By member: its drive, if it is here.
     fn places(&self, assembly: &Assembly) -> Vec<Option<MemberPlace>> {
-        let state = self.state();
-        let place = |drive: DriveIndex| MemberPlace {
-            drive,
-            layout: assembly.superblock.layout,
-            appearance: state
-                .drive_at(drive)
-                .map_or(0, |entry| same_appearance(&entry.drive)),
+        let drives = self.member_drives(assembly);
+        let place = |(index, drive): (&Option<DriveIndex>, Option<(String, Arc<Drive>)>)| {
+            let drive = drive.map(|(_, drive)| drive);
+            index.map(|index| MemberPlace {
+                drive: index,
+                layout: assembly.superblock.layout,
+                appearance: drive.map_or(0, |drive| same_appearance(&drive)),
+            })
         };
-        let drives = assembly.members.iter();
-        drives.map(|drive| drive.map(place)).collect()
+        assembly.members.iter().zip(drives).map(place).collect()
     }
 
     /// An array serves, or will once its drives answer.

@@ -107,7 +107,7 @@ impl Lasting {
     /// No file of the array speaks for parity from here on, whichever life it is of: which one
     /// counts depends on the members that a start finds.
     pub(crate) fn withdraw(&self, array: Uuid) -> io::Result<()> {
-        for (_, file) in self.heads(&format!("{array}."))? {
+        for file in self.heads(array)? {
             BegunWrites::withdraw(|offset, bytes| file.write_all_at(bytes, offset))?;
         }
         for other in self.folders_of_others().unwrap_or_default() {
@@ -116,10 +116,7 @@ impl Lasting {
                 state_dir: self.state_dir.clone(),
             };
             // What cannot be opened is theirs to mend.
-            for (_, file) in others
-                .files_of(&format!("{array}."), true)
-                .unwrap_or_default()
-            {
+            for file in others.files_of(array, true).unwrap_or_default() {
                 let _ = BegunWrites::withdraw(|at, bytes| file.write_all_at(bytes, at));
             }
         }
@@ -139,28 +136,28 @@ impl Lasting {
         Ok(found)
     }
 
-    /// The files whose names begin so. Also those that count for nothing because others can write
+    /// The files of an array's lives. Also those that count for nothing because others can write
     /// to them, or to the folder: that may be mended before the next start. An error when one may
     /// be there and cannot be opened.
-    fn heads(&self, prefix: &str) -> io::Result<Vec<(Uuid, File)>> {
+    fn heads(&self, array: Uuid) -> io::Result<Vec<File>> {
         match std::fs::symlink_metadata(&self.folder) {
             Ok(found) if found.is_dir() && is_of_user(&found) => {}
             Ok(_) => return Ok(Vec::new()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error),
         }
-        self.files_of(prefix, false)
+        self.files_of(array, false)
     }
 
     /// As `heads`, whoever's the folder is; what cannot be opened may be passed over.
-    fn files_of(&self, prefix: &str, passes: bool) -> io::Result<Vec<(Uuid, File)>> {
+    fn files_of(&self, array: Uuid, passes: bool) -> io::Result<Vec<File>> {
         let mut heads = Vec::new();
+        let prefix = format!("{array}.");
         for name in self.names()? {
-            let of = name.rsplit_once('.').filter(|_| name.starts_with(prefix));
-            let of = of.map(|(array, life)| (array.parse::<Uuid>(), life.parse::<u64>()));
-            let Some((Ok(array), Ok(_))) = of else {
+            let life = name.strip_prefix(&prefix);
+            if life.is_none_or(|life| life.parse::<u64>().is_err()) {
                 continue;
-            };
+            }
             let file = match open(&self.folder.join(&name)) {
                 Ok(Some(file)) => file,
                 Ok(None) => continue,
@@ -169,7 +166,7 @@ impl Lasting {
             };
             let is_file = file.metadata()?.is_file();
             if is_file && BegunWrites::is_one(|at, bytes| file.read_exact_at(bytes, at))? {
-                heads.push((array, file));
+                heads.push(file);
             }
         }
         Ok(heads)
@@ -223,8 +220,8 @@ impl Lasting {
 
     /// Whether no engine has any file of this array locked.
     fn is_dead(&self, array: Uuid) -> bool {
-        let files = self.heads(&format!("{array}."));
-        files.is_ok_and(|files| files.iter().all(|(_, file)| file.try_lock().is_ok()))
+        let files = self.heads(array);
+        files.is_ok_and(|files| files.iter().all(|file| file.try_lock().is_ok()))
     }
 
     fn names(&self) -> io::Result<Vec<String>> {

@@ -23,7 +23,7 @@ use crate::Tuning;
 const TRUST: u64 = 24 * 8;
 const TORN: u64 = 25 * 8;
 const GONE: u64 = 26 * 8;
-const CLOCK: u64 = 27 * 8;
+const CLOCK: u64 = 28 * 8;
 const FLUSHING: u64 = 512 * 8;
 
 /// Where something lies on a member.
@@ -349,6 +349,29 @@ fn a_member_that_is_gone_and_waited_for_is_a_doubt_until_it_is_back() {
         start(&next, &DRIVES[..3]);
         assert_eq!(suspects(&next) == 0, returns);
     }
+}
+
+#[test]
+fn a_member_that_stays_away_is_a_doubt_until_it_is_out() {
+    let folder = folder();
+    let bench = new_tank(&folder);
+    write(&bench, [0x11, 0x44]);
+    let file = files(&folder).remove(0);
+    for name in ["one", "two"] {
+        bench.inject(name, Fault::Pulled);
+    }
+    bench.host.engine.set_patience(Duration::from_millis(10));
+    let volume = volume_of("w", "tank", MIB);
+    let refused = bench.host.create_volume(&volume);
+    refused.expect_err("one of three is not enough");
+    wait_until("it is told", || word(&file, GONE) != 0);
+    // The record that excludes it takes its time.
+    bench.inject("three", Fault::Delay(Duration::from_millis(700)));
+    bench.host.state().drives["one"].drive.clear_faults();
+    wait_until("it is told no more", || word(&file, GONE) == 0);
+    let map = map(&bench);
+    let is_out = |member: &array::MapMember| member.state == MapState::Lost;
+    assert!(map.members.iter().any(is_out), "{:?}", map.members);
 }
 
 #[test]

@@ -47,8 +47,8 @@ pub(super) struct Told {
 impl Told {
     /// From the words of a head.
     pub(super) fn read(head: &[u64]) -> Told {
-        let words = [HEAD_TRUST, HEAD_TORN, HEAD_GONE].map(|word| head[word]);
-        let doubt = match words {
+        let gone = HEAD_GONE.map(|word| head[word]).into_iter().max();
+        let doubt = match [head[HEAD_TRUST], head[HEAD_TORN], gone.unwrap_or(0)] {
             [TRUSTED, 0, 0] => None,
             [TRUSTED, 0, _] => Some(Doubt::Gone),
             [TRUSTED, _, _] => Some(Doubt::Torn),

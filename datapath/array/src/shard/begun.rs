@@ -13,15 +13,42 @@ use super::ticket::Kind;
 use super::{DriveIo, Shard};
 use crate::begun::{Order, place};
 use crate::buffers::Side;
+use crate::map::ArrayMap;
 use crate::planted::{self, Fault};
 
-/// Members that were gone when they were asked.
+/// Members that were gone when they were asked, or are held.
 #[derive(Debug, Default)]
 pub(super) struct Gone {
-    /// By incarnation, and whether they were held since: until they are out, or held no more.
-    members: Vec<(MemberIndex, u32, bool)>,
-    /// The next engine is told of some, or of one that is held.
-    pub(super) is_told: bool,
+    members: Vec<GoneMember>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct GoneMember {
+    member: MemberIndex,
+    incarnation: u32,
+    /// As the map had it when it was gone last.
+    released: u32,
+}
+
+impl Gone {
+    fn note(&mut self, member: MemberIndex, incarnation: u32, map: &ArrayMap) {
+        let now = GoneMember {
+            member,
+            incarnation,
+            released: map.released[member.at()],
+        };
+        let same =
+            |gone: &&mut GoneMember| (gone.member, gone.incarnation) == (member, incarnation);
+        match self.members.iter_mut().find(same) {
+            Some(gone) => *gone = now,
+            None => self.members.push(now),
+        }
+    }
+
+    /// Whether the next engine is told of some.
+    pub(super) fn is_told(&self) -> bool {
+        !self.members.is_empty()
+    }
 }
 
 impl Shard {
@@ -98,37 +125,29 @@ impl Shard {
     /// A member that is gone may come back without what it had acknowledged; when this engine is
     /// killed before it is decided what becomes of it, the next one is not to trust it.
     pub(super) fn note_gone(&mut self, done: &DriveIo, status: Status) {
-        let told = (done.member, done.incarnation);
-        if status != Status::Gone || self.map.settled(told.0, told.1) {
-            return;
+        if status == Status::Gone && !self.map.is_out(done.member, done.incarnation) {
+            self.hold
+                .gone
+                .note(done.member, done.incarnation, &self.map);
+            self.shared.call_gone(self.me, true);
         }
-        if !self
-            .hold
-            .gone
-            .members
-            .iter()
-            .any(|gone| (gone.0, gone.1) == told)
-        {
-            self.hold.gone.members.push((told.0, told.1, false));
-        }
-        self.hold.gone.is_told = true;
-        self.shared.call_gone(self.me, true);
     }
 
-    /// Tells the next engine whether some member is gone or held, again and again as long as one
-    /// is: another shard may share the bit.
+    /// Tells the next engine whether some member is gone or held, as this shard knows: until it is
+    /// out for everybody, or was found to work. That nobody waits for it any more is not enough: it
+    /// is still a member until the record is durable that says otherwise.
     #[cold]
     pub(super) fn tell_gone(&mut self) {
-        let map = &self.map;
-        self.hold
-            .gone
-            .members
-            .retain_mut(|(member, incarnation, was_held)| {
-                let held = map.held[member.at()];
-                let is_back = std::mem::replace(was_held, held) && !held;
-                !is_back && !map.settled(*member, *incarnation)
-            });
-        self.hold.gone.is_told = !self.hold.gone.members.is_empty() || map.is_holding();
-        self.shared.call_gone(self.me, self.hold.gone.is_told);
+        let Shard { map, hold, .. } = self;
+        for (position, _) in map.held.iter().enumerate().filter(|(_, held)| **held) {
+            let incarnation = map.members[position].incarnation;
+            hold.gone
+                .note(MemberIndex::from_at(position), incarnation, map);
+        }
+        hold.gone.members.retain(|gone| {
+            let works = map.released[gone.member.at()] != gone.released;
+            !works && !map.is_out(gone.member, gone.incarnation)
+        });
+        self.shared.call_gone(self.me, self.hold.gone.is_told());
     }
 }

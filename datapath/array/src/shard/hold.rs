@@ -221,7 +221,7 @@ impl Shard {
     ) {
         self.note_gone(&done, end);
         let flushes = done.operation == Some(Operation::Flush) && end != Status::Gone;
-        if flushes && !self.map.settled(done.member, done.incarnation) {
+        if flushes && !self.map.is_out(done.member, done.incarnation) {
             // What it should have kept may be gone already, and the next engine cannot see that.
             self.shared.tear();
         }
@@ -326,7 +326,7 @@ impl Shard {
             moved += self.sort_parked(io);
         }
         let is_holding = self.map.is_holding();
-        if is_holding || self.hold.gone.is_told {
+        if is_holding || self.hold.gone.is_told() {
             self.tell_gone();
         }
         if self.hold.parked.is_empty() && !is_holding {

@@ -203,13 +203,13 @@ impl Shard {
             from = slot + 1;
             let under_way = &self.ios[slot];
             let member = under_way.member.at();
-            let age = self.late.now.wrapping_sub(under_way.issued);
             let current = self.map.members[member].incarnation == under_way.incarnation;
             let awaited = !matches!(
                 under_way.owner,
                 IoOwner::Abandoned { .. } | IoOwner::GivenUp { .. }
             );
             if current && awaited {
+                let age = self.late.now.wrapping_sub(under_way.issued);
                 self.late.oldest[member] = self.late.oldest[member].max(age);
             }
         }

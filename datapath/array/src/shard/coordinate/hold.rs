@@ -534,6 +534,7 @@ impl Shard {
         io.event(Event::MemberWorks { member });
         let mut map = self.successor();
         map.held[member.at()] = false;
+        map.released[member.at()] += 1;
         self.end_if_empty(&mut map, io);
         self.begin_broadcast(map, Vec::new(), Vec::new(), io);
     }
