@@ -170,7 +170,10 @@ impl History {
         if self.random.happens(700) {
             self.keep_a_write(world);
         }
-        self.give_mode(world, mode);
+        // Something else may have been ordered meanwhile.
+        if self.given.is_none() {
+            self.give_mode(world, mode);
+        }
         for turn in 0..TURNS {
             if self.given.is_none() {
                 break;
