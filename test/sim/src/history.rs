@@ -140,12 +140,7 @@ struct History {
     is_spelled: bool,
     /// The array is stopped in the middle of one.
     abandons: bool,
-    /// In the next start a drive loses its cache, takes nothing again, or its flush fails.
-    is_forgetful: bool,
-    is_refused: bool,
-    is_unflushed: bool,
-    /// When the next start has locked the drives.
-    locked: Option<Duration>,
+    next_start: begun::NextStart,
     again: Vec<Asked>,
     /// What a scrub is still to find.
     rot: Vec<scrub::Rot>,
@@ -231,10 +226,7 @@ pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
         spell: None,
         is_spelled: false,
         abandons: false,
-        is_forgetful: false,
-        is_refused: false,
-        is_unflushed: false,
-        locked: None,
+        next_start: begun::NextStart::default(),
         again: Vec::new(),
         rot: Vec::new(),
         filled_by: Vec::new(),

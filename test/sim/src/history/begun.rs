@@ -11,6 +11,19 @@ use array::{Begun, BegunOf, BegunSpace, BegunWrites, Doubt, Redo};
 use super::*;
 use crate::world;
 
+/// What the next start meets.
+#[derive(Debug, Default)]
+pub(super) struct NextStart {
+    /// A drive loses its cache meanwhile.
+    pub(super) is_forgetful: bool,
+    /// One takes nothing again.
+    pub(super) is_refused: bool,
+    /// The flush of one fails.
+    pub(super) is_unflushed: bool,
+    /// When it has locked the drives.
+    pub(super) locked: Option<Duration>,
+}
+
 impl History {
     /// Whose file one of this start is.
     fn begun_of(&self, config: &ArrayConfig) -> BegunOf {
@@ -46,7 +59,7 @@ impl History {
         assembly: &Assembly,
         regions: &RegionMap,
     ) -> Recovered {
-        let is_unflushed = std::mem::take(&mut self.is_unflushed);
+        let is_unflushed = std::mem::take(&mut self.next_start.is_unflushed);
         let is_whole = is_whole(assembly);
         let may_lack = is_whole && self.geometry.parity() > 0;
         if may_lack && !is_unflushed && self.modes.is_strict() && self.random.happens(600) {
@@ -67,7 +80,7 @@ impl History {
                 let _ = self.attempt((drives, assembly, regions), most, None);
             }
         }
-        let is_refused = std::mem::take(&mut self.is_refused);
+        let is_refused = std::mem::take(&mut self.next_start.is_refused);
         let refuses = is_refused || (!is_unflushed && self.random.happens(150));
         let refuses = is_whole && refuses;
         let refuses = refuses.then(|| self.random.position(64));
@@ -213,7 +226,7 @@ impl History {
         }
         let layout = &self.layout;
         let mut doubt = found.as_ref().map(|(_, writes)| {
-            writes.doubt(assembly, self.locked, |member| {
+            writes.doubt(assembly, self.next_start.locked, |member| {
                 let drive = assembly.members[member.at()].expect("it is here").at();
                 world::place_of(layout, drives, drive).appearance
             })

@@ -142,7 +142,7 @@ impl History {
     fn die_while_writing(&mut self, mut world: World) -> Vec<SimDrive> {
         self.write_at_once(&mut world);
         self.torn = true;
-        (self.dies_at_once, self.is_refused) = (false, true);
+        (self.dies_at_once, self.next_start.is_refused) = (false, true);
         let drives = self.end_by(world, End::Killed(None));
         self.client.stop(false);
         self.again.clear();
@@ -155,7 +155,7 @@ impl History {
         self.write_into_caches(&mut world);
         self.write_at_once(&mut world);
         self.torn = true;
-        (self.dies_at_once, self.is_unflushed) = (false, true);
+        (self.dies_at_once, self.next_start.is_unflushed) = (false, true);
         let drives = self.end_by(world, End::Killed(None));
         self.client.stop(false);
         self.again.clear();
@@ -227,9 +227,9 @@ impl History {
         self.leave_open(&world, end != End::Killed(None));
         let slow = end == End::Killed(Some(Outage::Flush)) || self.random.happens(200);
         let took = Duration::from_secs(if slow { 2 } else { 0 });
-        self.locked = Some(Duration::from_nanos(world.outside.now.0) + took);
+        self.next_start.locked = Some(Duration::from_nanos(world.outside.now.0) + took);
         let mut drives = world.die();
-        self.is_forgetful = end == End::Killed(Some(Outage::Later));
+        self.next_start.is_forgetful = end == End::Killed(Some(Outage::Later));
         for drive in &mut drives {
             drive.hung = false;
             let away = end == End::Killed(Some(Outage::Away)) && self.random.happens(500);
@@ -258,7 +258,7 @@ impl History {
                 drive.heal();
             }
         }
-        if std::mem::take(&mut self.is_forgetful) {
+        if std::mem::take(&mut self.next_start.is_forgetful) {
             self.fail_a_flush_of_a_start(&mut drives);
         }
         let mut assembly = disks::find(&mut drives);
