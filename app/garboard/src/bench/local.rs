@@ -196,6 +196,7 @@ fn shard(geometry: Geometry, layout: &Layout) -> io::Result<Shard> {
         hopeless: vec![false; members],
         missed: vec![None; members],
         held: vec![false; members],
+        released: vec![0; members],
         given_up: false,
         trusted_until: StripeIndex(geometry.stripes()),
         lost_blocks: Arc::default(),
