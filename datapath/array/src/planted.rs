@@ -127,8 +127,6 @@ pub enum Fault {
     DirtyRegionsNotMissed,
     /// A returned member counts as whole at once.
     ReturnedCountsAsWhole,
-    /// A returned member keeps the log of its former life.
-    LogOfAFormerLifeStays,
     /// What the log held at a start is done again at the next one, too.
     LogOutlivesAStart,
     /// What a returned member had missed is forgotten at a restart.
@@ -328,7 +326,6 @@ impl Fault {
         Fault::EpochOffByOne,
         Fault::DirtyRegionsNotMissed,
         Fault::ReturnedCountsAsWhole,
-        Fault::LogOfAFormerLifeStays,
         Fault::LogOutlivesAStart,
         Fault::MissedForgottenAtRestart,
         Fault::LeavesAgainAsWhole,

@@ -16,7 +16,6 @@ use crate::format::{
     Area, ArrayConfig, DriveIdentity, ExclusionCause, MemberState, Superblock, lower_half,
 };
 use crate::log::Redo;
-use crate::planted::{self, Fault};
 use crate::regions::RegionMap;
 
 /// A drive that was a member, and can be one again without being filled from end to end.
@@ -168,9 +167,6 @@ fn hard(identity: &DriveIdentity) -> Option<&str> {
 #[must_use]
 pub fn areas_to_erase(superblock: &Superblock) -> Vec<Area> {
     let layout = &superblock.layout;
-    if planted::is(Fault::LogOfAFormerLifeStays) {
-        return vec![layout.region_map];
-    }
     vec![layout.log, layout.region_map]
 }
 
