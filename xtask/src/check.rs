@@ -56,6 +56,7 @@ pub fn run(workspace: &Workspace) -> Result<(), String> {
     cargo("test --workspace --locked")?;
     cargo("test --package garboard --locked --features planted --test poison")?;
     sim(workspace, &["--seeds", "300"])?;
+    sim(workspace, &["--seed", "300", "--seeds", "12", "--twice"])?;
     sim(workspace, &["--exhaustive"])?;
     planted(workspace, &PLANTED)?;
     planted(workspace, &PLANTED_SMALL)?;

@@ -237,6 +237,7 @@ pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
     };
     history.client.restless = history.random.happens(250);
     history.live();
+    history.outcome.trace = mix(history.outcome.trace, history.random.next());
     history.outcome.answered = history.client.answered;
     history.outcome.changed = history.client.changed;
     history.outcome

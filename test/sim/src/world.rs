@@ -102,6 +102,14 @@ impl Io for Ports<'_> {
         };
         self.outside.note(now.0, operation << 32 | drive);
         self.outside.note(self.me.0.into(), place);
+        if request.operation == Operation::Write {
+            for segment in request.segments.as_slice() {
+                let mut first = [0; 8];
+                let bytes = first.len().min(segment.len());
+                segment.part(0, bytes).copy_to_slice(&mut first[..bytes]);
+                self.outside.note(11, u64::from_le_bytes(first));
+            }
+        }
         self.outside.drives[request.drive.at()].submit((self.me, now), request);
     }
     fn times(&self, drive: DriveIndex) -> Option<[&Histogram; 2]> {
@@ -130,6 +138,11 @@ impl Io for Ports<'_> {
         self.outside.completions.push((self.me, completion));
     }
     fn event(&mut self, event: Event) {
+        let told = format!("{event:?}");
+        let told = told
+            .bytes()
+            .fold(0, |hash, byte| mix(hash, u64::from(byte)));
+        self.outside.note(10, told);
         self.outside.events.push(event);
     }
 }

@@ -1,5 +1,6 @@
-//! Runs histories: `sim [--seed S] [--seeds N] [--hours H] [--rounds R] [--keep-going]`: N seeds
-//! from S on, or as many as H hours have room for; or small models, exhausted: `sim --exhaustive
+//! Runs histories: `sim [--seed S] [--seeds N] [--hours H] [--rounds R] [--keep-going] [--twice]`:
+//! N seeds from S on, or as many as H hours have room for, each once more by another process if
+//! they are to go the same way twice; or small models, exhausted: `sim --exhaustive
 //! [--full] [SCENARIO…]`. Ends at the first that fails, looks for its
 //! shortest part that still fails, and says how to run that again.
 #![forbid(unsafe_code)]
@@ -21,12 +22,14 @@ const SEEDS: u64 = 100;
 const ROUNDS_MAX: u64 = 1000;
 
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "switches of a command line")]
 struct Wanted {
     first: u64,
     seeds: u64,
     rounds: u64,
     end: Option<Duration>,
     keep_going: bool,
+    twice: bool,
 }
 
 fn main() -> ExitCode {
@@ -39,8 +42,9 @@ fn main() -> ExitCode {
     }
     let Some(wanted) = parse(&arguments) else {
         println!(
-            "usage: sim [--seed S] [--seeds N] [--hours H] [--rounds R] [--keep-going]\n\
-             N seeds from S on, or as many as H hours have room for, each for at most R rounds"
+            "usage: sim [--seed S] [--seeds N] [--hours H] [--rounds R] [--keep-going] [--twice]\n\
+             N seeds from S on, or as many as H hours have room for, each for at most R rounds, \
+             and --twice by two processes that must see the same"
         );
         return ExitCode::from(2);
     };
@@ -51,12 +55,19 @@ fn main() -> ExitCode {
             break;
         }
         run += 1;
-        if let Ok(outcome) = attempt(seed, wanted.rounds) {
-            total.add(&outcome);
-            continue;
+        match attempt(seed, wanted.rounds) {
+            Ok(outcome) if !wanted.twice || goes_the_same_way(seed, &wanted, &outcome) => {
+                total.add(&outcome);
+                continue;
+            }
+            Ok(_) => println!(
+                "seed {seed} goes another way in another process: something in the engine or in \
+                 the simulator depends on more than the seed (a hash map's order, an address, the \
+                 real time), and no failure can be run again"
+            ),
+            Err(_) => report(seed, wanted.rounds),
         }
         failed += 1;
-        report(seed, wanted.rounds);
         if !wanted.keep_going {
             return ExitCode::FAILURE;
         }
@@ -80,11 +91,13 @@ fn parse(arguments: &[String]) -> Option<Wanted> {
         rounds: ROUNDS_MAX,
         end: None,
         keep_going: false,
+        twice: false,
     };
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
-        if argument == "--keep-going" {
-            wanted.keep_going = true;
+        if argument == "--keep-going" || argument == "--twice" {
+            wanted.keep_going |= argument == "--keep-going";
+            wanted.twice |= argument == "--twice";
             continue;
         }
         let value = rest.next()?;
@@ -105,6 +118,17 @@ fn parse(arguments: &[String]) -> Option<Wanted> {
 
 fn attempt(seed: u64, rounds: u64) -> std::thread::Result<Outcome> {
     std::panic::catch_unwind(|| run_part(seed, rounds))
+}
+
+/// Whether another process sees the same events, in the same order. Another process, because what
+/// must not count, like where things are in memory, is the same for all that one does.
+fn goes_the_same_way(seed: u64, wanted: &Wanted, outcome: &Outcome) -> bool {
+    let [seed, rounds] = [seed, wanted.rounds].map(|number| number.to_string());
+    let this = std::env::current_exe().expect("it runs");
+    let words = ["--seed", &seed, "--seeds", "1", "--rounds", &rounds];
+    let other = Command::new(this).args(words).output().expect("it runs");
+    let events = format!("events {:016x}", outcome.trace);
+    String::from_utf8_lossy(&other.stdout).contains(&events)
 }
 
 /// Says how to run a seed that has failed again, in its shortest part that fails.

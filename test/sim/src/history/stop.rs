@@ -225,6 +225,7 @@ impl History {
 
     fn end_by(&mut self, world: World, end: End) -> Vec<SimDrive> {
         self.leave_open(&world, end != End::Killed(None));
+        self.outcome.trace = mix(self.outcome.trace, world.outside.trace);
         let slow = end == End::Killed(Some(Outage::Flush)) || self.random.happens(200);
         let took = Duration::from_secs(if slow { 2 } else { 0 });
         self.next_start.locked = Some(Duration::from_nanos(world.outside.now.0) + took);
