@@ -6,6 +6,7 @@ mod copies;
 mod drives;
 mod end;
 mod faults;
+mod healed;
 mod late_help;
 mod leaving;
 mod logged;
@@ -279,6 +280,7 @@ impl History {
         world = self.get_help_late(world);
         world = self.lose(world);
         world = self.fill_twice(world);
+        world = self.heal_before_the_fill(world);
         self.scrub_finds_nothing(&mut world);
         self.check(&mut world);
         let joined = |shard: &array::Shard| shard.counters().joined_writes;

@@ -115,7 +115,7 @@ impl History {
     }
 
     /// Fails as many members of a group as there is parity; their places.
-    fn fail_some(&mut self, world: &mut World) -> Vec<usize> {
+    pub(super) fn fail_some(&mut self, world: &mut World) -> Vec<usize> {
         let group = self.geometry.group_members();
         let first = self.random.position(self.geometry.groups()) * group;
         let mut places: Vec<usize> = (first..first + group).collect();
@@ -137,7 +137,11 @@ impl History {
     /// Some blocks of other members in rows of that group cannot be read any more. What is lost by
     /// that was written before, often since members are out. Gives such a block that belongs to a
     /// volume, and its drive; and all rows.
-    fn spoil(&mut self, world: &mut World, outs: &[usize]) -> (Option<(u64, usize)>, Vec<Row>) {
+    pub(super) fn spoil(
+        &mut self,
+        world: &mut World,
+        outs: &[usize],
+    ) -> (Option<(u64, usize)>, Vec<Row>) {
         let group = self.geometry.group_members();
         let first = outs[0] / group * group;
         let chunk = u64::from(self.geometry.chunk_blocks());

@@ -70,6 +70,8 @@ pub struct Outcome {
     pub failed_windows: u64,
     /// See `failed_windows`: those that were filled again before the power failed.
     pub refilled: u64,
+    /// Blocks that were given up and written before their members were filled.
+    pub healed: u64,
     /// A hash of all that happened, in its order.
     pub trace: u64,
     /// Writes that the last engine carried out with others of their stripe.
@@ -115,6 +117,7 @@ impl Outcome {
         self.left_open += outcome.left_open;
         self.failed_windows += outcome.failed_windows;
         self.refilled += outcome.refilled;
+        self.healed += outcome.healed;
         self.trace = self.trace.rotate_left(1) ^ outcome.trace;
         self.joined += outcome.joined;
         self.changed += outcome.changed;
@@ -155,6 +158,7 @@ impl fmt::Display for Outcome {
             left_open,
             failed_windows,
             refilled,
+            healed,
             trace,
             joined,
             changed,
@@ -176,7 +180,8 @@ impl fmt::Display for Outcome {
          {modes} changes of options ({strengthened} times stopped when one counted, {left_open} \
          blocks left open), {copies} copies told apart, {successors} took places, \
          {} blocks lost ({} still on the list before {} were written; \
-         {held_lists} lists held, {not_given_up} members awaited, {passed_over} blocks took no \
+         {held_lists} lists held, {healed} written before \
+         the fill, {not_given_up} members awaited, {passed_over} blocks took no \
          zeroes, {left_out} left out of the log, {refused_starts} starts refused), events {trace:016x}",
             lost.0, lost.1, lost.2
         )

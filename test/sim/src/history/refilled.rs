@@ -188,7 +188,7 @@ impl History {
     }
 
     /// Whether a record says that a member is filled beyond a stripe.
-    fn claims(&self, world: &World, position: usize, stripe: StripeIndex) -> bool {
+    pub(super) fn claims(&self, world: &World, position: usize, stripe: StripeIndex) -> bool {
         let coordinator = world.shards[world.home].coordinator().expect("home");
         match coordinator.config().members[position].state {
             MemberState::InSync => true,
