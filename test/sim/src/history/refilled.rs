@@ -10,6 +10,8 @@ use super::*;
 
 /// Steps, at most, for something that need not happen.
 const STEPS: usize = 6000;
+/// Writes that a member misses which returns.
+const MISSED: u64 = 12;
 
 impl History {
     /// From an array in order to one in order.
@@ -24,22 +26,15 @@ impl History {
         self.await_commands(&mut world);
         self.give(&mut world, Given::Other, Command::Passes { run: false });
         self.await_commands(&mut world);
-        let out = self.random.position(self.geometry.members());
-        let drive = world.shards[world.home].map().members[out].drive;
-        world.outside.drives[drive.expect("optimal").at()].hurt = true;
-        let member = MemberIndex::from_at(out);
-        self.give(&mut world, Given::Other, Command::Fail { member });
-        self.await_commands(&mut world);
-        self.put_in(&mut world, out);
-        self.await_commands(&mut world);
+        let outs = self.take_out_and_in(&mut world);
         self.give(&mut world, Given::Other, Command::Passes { run: true });
         self.await_commands(&mut world);
-        let blocks = self.write_behind_the_fill(&mut world, out);
+        let blocks = self.write_behind_the_fill(&mut world, &outs);
         let ends = self.random.happens(300);
         if !blocks.is_empty() && ends {
             world = self.stop_in_window(world);
         } else if !blocks.is_empty() {
-            self.outcome.failed_windows += u64::from(self.fail_window(&mut world, out));
+            self.outcome.failed_windows += u64::from(self.fail_window(&mut world, outs[0]));
         }
         for drive in &mut world.outside.drives {
             drive.loosen();
@@ -56,7 +51,7 @@ impl History {
         self.await_commands(&mut world);
         self.give(&mut world, Given::Other, Command::Passes { run: true });
         for _ in 0..STEPS {
-            if self.claims(&world, out, reached) {
+            if outs.iter().all(|&out| self.claims(&world, out, reached)) {
                 self.outcome.refilled += u64::from(!blocks.is_empty());
                 break;
             }
@@ -71,8 +66,33 @@ impl History {
         world
     }
 
+    /// One member is out, or as many as may be lost, and then there are drives in their places that
+    /// are to be filled: new ones, or those that were there, which have missed some writes.
+    fn take_out_and_in(&mut self, world: &mut World) -> Vec<usize> {
+        let mut outs = self.fail_some(world);
+        let returns = self.random.happens(400);
+        if outs.len() > 1 && self.random.happens(500) {
+            // All but one are filled from end to end before it begins.
+            for position in outs.split_off(1) {
+                self.put_in(world, position);
+                self.await_commands(world);
+            }
+        }
+        if returns {
+            self.write_some(world, MISSED);
+            self.run_until(world, |history, _| history.client.pending() == 0);
+        }
+        for &position in &outs {
+            if !(returns && self.return_one(world, position)) {
+                self.put_in(world, position);
+            }
+            self.await_commands(world);
+        }
+        outs
+    }
+
     /// Writes to rows that the open window of a rebuild has filled, which stays open; the blocks.
-    fn write_behind_the_fill(&mut self, world: &mut World, out: usize) -> BTreeSet<u64> {
+    fn write_behind_the_fill(&mut self, world: &mut World, outs: &[usize]) -> BTreeSet<u64> {
         let mut blocks = BTreeSet::new();
         let windows = self.random.below(3);
         for _ in 0..windows {
@@ -89,7 +109,7 @@ impl History {
         };
         let group = self.geometry.group_members();
         let theirs = |stripe: &StripeIndex| {
-            let role = self.geometry.role(*stripe, MemberIndex::from_at(out));
+            let role = self.geometry.role(*stripe, MemberIndex::from_at(outs[0]));
             role.is_some()
         };
         let stripes = (window.start.0..window.end.0).map(StripeIndex);
@@ -97,10 +117,10 @@ impl History {
         let Some((&last, stripes)) = stripes.split_last() else {
             return blocks;
         };
-        let first = out / group * group;
+        let first = outs[0] / group * group;
         let byte = self.first_block() + self.geometry.member_block(last);
         let members = world.shards[world.home].map().members.clone();
-        for other in (first..first + group).filter(|&other| other != out) {
+        for other in (first..first + group).filter(|other| !outs.contains(other)) {
             if let Some(drive) = members[other].drive {
                 world.outside.drives[drive.at()].stuck = Some(byte);
             }
@@ -112,6 +132,7 @@ impl History {
         }
         for &stripe in stripes {
             if blocks.len() < 6 && self.random.happens(600) {
+                let out = outs[self.random.position(outs.len())];
                 let block = self.block_in(stripe, out);
                 if self.write_block(world, block) {
                     blocks.insert(block);
