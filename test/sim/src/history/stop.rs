@@ -179,13 +179,14 @@ impl History {
     /// the next engine starts, or while it does.
     fn die_with_full_caches(&mut self, mut world: World) -> Vec<SimDrive> {
         self.write_into_caches(&mut world);
-        self.torn = true;
         self.dies_at_once = false;
         let outages = [Outage::Away, Outage::Later, Outage::Flush, Outage::Flush];
         let outage = outages[self.random.position(4)];
         if outage == Outage::Flush {
             self.begin_a_flush(&mut world);
         }
+        // After the last turn: each finds all parity trusted, and takes it back.
+        self.torn = true;
         let drives = self.end_by(world, End::Killed(Some(outage)));
         self.client.stop(true);
         self.again.clear();
