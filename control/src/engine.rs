@@ -51,6 +51,18 @@ pub trait Engine: Send + Sync + 'static {
     /// Closes drives that no array uses and that the host has taken away; their names.
     fn close_gone(&self) -> Vec<String>;
 
+    /// Names of drives that arrays wait for and that the host has taken away for good: what comes
+    /// back is another device.
+    fn awaited(&self) -> Vec<String>;
+
+    /// Opens such a drive where it is now, and the array goes on with it.
+    ///
+    /// # Errors
+    /// `NotFound` while it is not there, or nobody waits for it any more; `Unsafe` when it may have
+    /// lost something, or somebody else has used it; `Busy` while requests to the old device are
+    /// under way.
+    fn reopen_awaited(&self, known: &DriveKnown) -> Answer<DriveView>;
+
     /// Whether a drive that is wanted and not open is there again, at its place or another one.
     /// Opens nothing for good. May take as long as a drive takes to answer.
     fn is_back(&self, known: &DriveKnown) -> bool;

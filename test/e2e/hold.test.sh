@@ -76,4 +76,16 @@ truncate -s $((MEMBER_BYTES * 3)) "$WORK/enclosure.img"
   -drive "file=$WORK/enclosure.img,if=none,id=d,format=raw,cache=unsafe" -device virtio-blk-pci,drive=d >"$WORK/blink.log" 2>&1 ||
   { cat "$WORK/blink.log"; fail "the blink"; }
 grep -h '^blinked' "$WORK/blink.log" | tr -d '\r'
+
+say "drives are unplugged, and come back under other device nodes"
+disks=()
+for i in 0 1 2; do
+  truncate -s $MEMBER_BYTES "$WORK/plug$i.img"
+  disks+=(-drive "file=$WORK/plug$i.img,if=none,id=p$i,format=raw,cache=unsafe"
+    -device "virtio-blk-pci,drive=p$i,serial=m$i,write-cache=off")
+done
+"$HERE/vm.sh" run -q -t 600 -c 2 -m 768 -f "$GARBOARD:/usr/bin/garboard" \
+  -e HELD="$HELD" "$HERE/replug.guest" -- "${disks[@]}" >"$WORK/replug.log" 2>&1 ||
+  { cat "$WORK/replug.log"; fail "the replug"; }
+grep -h '^unplugged' "$WORK/replug.log" | tr -d '\r'
 say "passed"

@@ -1,6 +1,7 @@
 //! Arrays by name: stopped, destroyed, changed and listed, and what all of that shares.
 
 pub(crate) mod assemble;
+mod awaited;
 pub(crate) mod copy;
 mod create;
 mod import;

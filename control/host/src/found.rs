@@ -16,7 +16,7 @@ use uuid::Uuid;
 use array::format::{MEMBER_BYTES_MIN, Superblock};
 
 use crate::drives::{LOCK_PAUSE, LOCK_WAIT, open_spec, path_of, same_file};
-use crate::error::error;
+use crate::error::{error, not_found};
 use crate::state::DriveRole;
 use crate::{Host, records};
 
@@ -56,9 +56,9 @@ pub(crate) fn identity(drive: &Drive, mark: &str) -> String {
 }
 
 /// A drive at some place.
-struct Place {
-    spec: DriveSpec,
-    drive: Arc<Drive>,
+pub(crate) struct Place {
+    pub(crate) spec: DriveSpec,
+    pub(crate) drive: Arc<Drive>,
 }
 
 impl Host {
@@ -98,7 +98,7 @@ impl Host {
     }
 
     /// Whether a drive that is wanted and not open is there again. Its neighbours are looked into
-    /// when they are others than last time.
+    /// when they are others than last time, or its array waits for it.
     pub(crate) fn do_is_back(&self, known: &DriveKnown) -> bool {
         if known.identity.is_empty() {
             return false;
@@ -112,7 +112,8 @@ impl Host {
         }
         let around = neighbours(&known.spec);
         let before = self.state().around.insert(known.uuid, around.clone());
-        before.is_none_or(|before| before != around) && around.iter().any(is_it)
+        let is_new = before.is_none_or(|before| before != around);
+        (is_new || self.awaits(&known.name)) && around.iter().any(is_it)
     }
 
     /// Says of a drive that was a member, and on which nothing says so any more, that it was one.
@@ -170,11 +171,24 @@ impl Host {
 
     pub(crate) fn is_open(&self, path: &Path) -> bool {
         let state = self.state();
-        let mut paths = state
-            .drives
-            .values()
-            .filter_map(|entry| path_of(&entry.spec));
-        paths.any(|open| same_file(open, path))
+        let mut entries = state.drives.values();
+        entries.any(|entry| {
+            let open = path_of(&entry.spec);
+            // What was taken away is not what is there now.
+            open.is_some_and(|open| same_file(open, path) && !entry.drive.is_taken_away())
+        })
+    }
+
+    /// Where a drive is whose device the host has taken away: another one shows it now.
+    pub(crate) fn find_again(&self, known: &DriveKnown) -> Answer<Place> {
+        if let Ok(drive) = open_spec(&known.name, &known.spec)
+            && identity(&drive, &mark_on(&drive)) == known.identity
+        {
+            let spec = known.spec.clone();
+            return Ok(Place { spec, drive });
+        }
+        let place = self.look_for(known)?;
+        place.ok_or_else(|| not_found("drive", &known.name))
     }
 
     /// The drive of this identity among its neighbours.

@@ -241,6 +241,12 @@ impl control::Engine for Host {
     fn close_gone(&self) -> Vec<String> {
         self.do_close_gone()
     }
+    fn awaited(&self) -> Vec<String> {
+        self.do_awaited()
+    }
+    fn reopen_awaited(&self, known: &DriveKnown) -> Answer<DriveView> {
+        self.do_reopen_awaited(known)
+    }
     fn is_back(&self, known: &DriveKnown) -> bool {
         self.do_is_back(known)
     }

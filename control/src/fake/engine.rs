@@ -130,6 +130,18 @@ impl Engine for FakeEngine {
         self.close_gone_()
     }
 
+    fn awaited(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn reopen_awaited(&self, known: &DriveKnown) -> Answer<DriveView> {
+        Err(refuse(
+            ErrorKind::NotFound,
+            &known.name,
+            "nobody waits for it",
+        ))
+    }
+
     fn is_back(&self, known: &DriveKnown) -> bool {
         self.is_back_(known)
     }

@@ -115,6 +115,14 @@ impl Control {
         self.drive(&known.name)
     }
 
+    /// Opens a drive that its array waits for as the device that it is now.
+    pub(super) fn reopen_awaited(&self, known: &DriveKnown) -> Answer<()> {
+        let drive = self.engine.reopen_awaited(known)?;
+        self.causes().drives.remove(&known.name);
+        // The engine finds it there in any case: the place is a hint.
+        self.wanted.apply(&[Change::Drive(restore::known(&drive))])
+    }
+
     /// Forgets a drive; what is on it stays.
     ///
     /// # Errors

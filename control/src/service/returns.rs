@@ -48,6 +48,35 @@ impl Control {
         Ok(())
     }
 
+    /// One look for drives that arrays wait for and that come back as other devices. However often
+    /// they go away: nobody else has what they hold.
+    ///
+    /// # Errors
+    /// None so far.
+    pub fn tend_awaited(&self, _now: Instant) -> Answer<()> {
+        let awaited = self.engine.awaited();
+        if awaited.is_empty() {
+            return Ok(());
+        }
+        let wanted = self.wanted.state().drives.into_values();
+        let mut back: Vec<DriveKnown> = wanted.collect();
+        back.retain(|known| awaited.contains(&known.name) && self.engine.is_back(known));
+        if back.is_empty() {
+            return Ok(());
+        }
+        let _changing = self.change();
+        if self.tending().ended {
+            return Ok(());
+        }
+        // All at once: the array waits but a moment for the others when one is back.
+        for known in back {
+            if let Err(error) = self.reopen_awaited(&known) {
+                self.note_not_taken_back(&known, &error);
+            }
+        }
+        Ok(())
+    }
+
     fn returns(&self) -> MutexGuard<'_, Returns> {
         self.returns.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -12,7 +12,7 @@ mod returns;
 mod tests;
 
 pub use reason::{LeftOut, Verdict};
-pub use returns::{NoReturn, Returning, areas_to_erase, may_return};
+pub use returns::{NoReturn, Returning, areas_to_erase, is_as_it_was, may_return};
 
 use units::{DriveIndex, MemberIndex, Update};
 use uuid::Uuid;

@@ -15,6 +15,7 @@ use units::{Clock, Instant, MonotonicClock, Size};
 use crate::error::{OpenError, OpenErrorKind};
 use crate::fault::{Access, Fault, FaultBook};
 use crate::info::{DriveInfo, DriveKind};
+use crate::ioctl;
 use crate::mapping::Mapping;
 use crate::open;
 use crate::pace::{PaceLaw, Pacer};
@@ -251,6 +252,16 @@ impl Drive {
                 Err(error) => error.kind() == io::ErrorKind::NotFound,
             },
         }
+    }
+
+    /// Whether it is a device that the kernel is taking away, or has: one without any block left.
+    #[cold]
+    pub(crate) fn is_being_taken_away(&self) -> bool {
+        let Backing::Kernel(file) = &self.backing else {
+            return false;
+        };
+        let ended = || ioctl::block_sizes(file).is_ok_and(|sizes| sizes.size == 0);
+        self.info.kind == DriveKind::BlockDevice && (self.is_taken_away() || ended())
     }
 
     /// Orders a fault, for tests and demonstrations. It holds until [`Drive::clear_faults`].

@@ -266,7 +266,7 @@ fn file_info(
         physical_block_bytes: BlockSize::B4096.bytes(),
         atomic_bytes: block_bytes,
         // Whatever lies below, the file system keeps things in memory until it is told.
-        volatile_cache: true,
+        volatile_cache: !ioctl::in_memory(file),
         direct_io: buffered_reason.is_none(),
         buffered_reason,
         discard_reads_zero: punches,

@@ -44,6 +44,22 @@ impl Engine {
             .ok()?
     }
 
+    /// Who an array waits for; `None` when it waits for nobody, or does not run.
+    #[must_use]
+    pub fn hold(&self, array: ArrayIndex) -> Option<HoldStatus> {
+        let home = self.handle(self.home(array));
+        home.call(move |core| core.shard(array)?.hold_status())
+            .ok()?
+    }
+
+    /// The record of an array that is durable, and the latest that was attempted; `None` when it
+    /// does not run.
+    #[must_use]
+    pub fn records(&self, array: ArrayIndex) -> Option<[ArrayConfig; 2]> {
+        let home = self.handle(self.home(array));
+        home.call(move |core| core.shard(array)?.records()).ok()?
+    }
+
     /// The array as it is now; `None` when it does not run.
     #[must_use]
     pub fn array_state(&self, array: ArrayIndex) -> Option<ArrayState> {

@@ -7,6 +7,7 @@ use array::assembly::{NoReturn, Returning, may_return};
 use array::format::Superblock;
 use array::{Command, MemberPlace};
 use control::{Answer, ErrorKind};
+use drive::Drive;
 use engine::ChangeError;
 use units::{ArrayIndex, Clock, MemberIndex, MonotonicClock};
 use uuid::Uuid;
@@ -168,7 +169,7 @@ impl Host {
         // a write that lands later would undo what is filled now.
         let settled = self.engine.change(array.index, Command::Settle);
         settled.map_err(|change| of_change(object.clone(), &change))?;
-        self.let_go(drive)?;
+        self.let_go(drive, None)?;
         let (index, handle) = {
             let state = self.state();
             let entry = state.drives.get(drive);
@@ -224,14 +225,15 @@ impl Host {
                 role.is_some_and(|role| matches!(role, DriveRole::Free | DriveRole::LeftOut { .. }))
             };
             if is_free {
-                self.let_go(name)?;
+                self.let_go(name, None)?;
             }
         }
         Ok(())
     }
 
-    /// Waits until nothing that a drive was asked is under way any more.
-    fn let_go(&self, name: &str) -> Answer<()> {
+    /// Waits until nothing that a drive was asked is under way any more; then `next` is reached by
+    /// its number, or the drive itself again.
+    pub(super) fn let_go(&self, name: &str, next: Option<&Arc<Drive>>) -> Answer<()> {
         let object = format!("drive {name}");
         let (index, handle) = {
             let state = self.state();
@@ -249,7 +251,8 @@ impl Host {
             std::thread::park_timeout(LOCK_PAUSE);
             landed = Arc::strong_count(&handle) <= 2;
         }
-        self.engine.attach_drive(index, &handle).map_err(start)?;
+        let next = next.filter(|_| landed).unwrap_or(&handle);
+        self.engine.attach_drive(index, next).map_err(start)?;
         if landed {
             return Ok(());
         }

@@ -3,8 +3,9 @@
 use std::fs;
 use std::sync::Arc;
 
+use array::format::Superblock;
 use control::body::{ArrayCreateBody, DriveAddBody, VolumeCreateBody};
-use control::request::{ArrayOptions, DriveSpec, Level};
+use control::request::{ArrayOptions, DriveKnown, DriveSpec, Level};
 use control::view::{ArrayState, DriveState, MemberState};
 use control::wanted::Wanted;
 use control::{Control, Engine};
@@ -13,6 +14,7 @@ use units::{Clock, MonotonicClock};
 
 use super::guests::Guest;
 use super::{Bench, DRIVE_BYTES, MIB, export_of, wait_until};
+use crate::records;
 
 /// Sectors of a mebibyte.
 const SECTORS: u64 = 2048;
@@ -26,7 +28,10 @@ struct Run {
 impl Run {
     /// Level 5 on three files, and a volume that a guest writes to.
     fn served() -> (Run, Guest) {
-        let bench = Bench::new();
+        Run::served_on(Bench::new())
+    }
+
+    fn served_on(bench: Bench) -> (Run, Guest) {
         let wanted = Wanted::open(bench.folder.path()).expect("blank");
         let engine = Arc::clone(&bench.host) as Arc<dyn Engine>;
         let control = Control::new(engine, wanted, bench.folder.path().to_owned());
@@ -74,6 +79,7 @@ impl Run {
     fn look(&self) {
         let now = MonotonicClock.now();
         self.control.tend_drives(now).expect("looked");
+        self.control.tend_awaited(now).expect("looked");
     }
 
     /// The host takes a drive away: it is nowhere near, and does not answer.
@@ -82,6 +88,22 @@ impl Run {
         let _ = fs::create_dir(&away);
         fs::rename(self.bench.path(name), away.join(name)).expect("moved");
         self.bench.inject(name, Fault::Pulled);
+    }
+
+    /// As `take_away`, of what comes back as another device with the same content: nothing of it
+    /// was lost.
+    fn unplug(&self, name: &str) {
+        let away = self.bench.path("away");
+        let _ = fs::create_dir(&away);
+        self.bench.inject(name, Fault::Pulled);
+        fs::copy(self.bench.path(name), away.join(name)).expect("room");
+        fs::remove_file(self.bench.path(name)).expect("it was there");
+    }
+
+    fn await_hold(&self) {
+        wait_until("the array waits", || {
+            self.bench.array("tank").state == ArrayState::Holding
+        });
     }
 
     /// Gives it back, under another name perhaps.
@@ -163,9 +185,7 @@ fn members_that_are_waited_for_are_not_closed() {
     guest.fill(SECTORS, 2);
     run.take_away("two");
     guest.begin_fill(2 * SECTORS, 3);
-    wait_until("the array waits", || {
-        run.bench.array("tank").state == ArrayState::Holding
-    });
+    run.await_hold();
     run.look();
     assert_eq!(run.state("one"), DriveState::Missing);
     assert_eq!(run.state("two"), DriveState::Member, "it is waited for");
@@ -177,5 +197,103 @@ fn members_that_are_waited_for_are_not_closed() {
     run.optimal();
     for (mib, byte) in [(0, 1), (1, 2), (2, 3)] {
         assert_eq!(guest.read(mib * SECTORS), vec![byte; 4096], "MiB {mib}");
+    }
+}
+
+/// Files of memory, which lose nothing that they have acknowledged.
+fn without_caches() -> Bench {
+    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder");
+    Bench::on(Arc::new(folder))
+}
+
+#[test]
+fn members_that_are_waited_for_may_come_back_as_other_devices() {
+    let (run, mut guest) = Run::served_on(without_caches());
+    (0..20).for_each(|mib| guest.fill(mib * SECTORS, 1));
+    for round in 2..4 {
+        ALL.iter().for_each(|name| run.unplug(name));
+        guest.begin_fill(2 * SECTORS, round);
+        run.await_hold();
+        run.look();
+        assert_eq!(run.bench.array("tank").state, ArrayState::Holding);
+        for name in ALL {
+            run.give_back(name, &format!("{name}.{round}"));
+        }
+        run.look();
+        guest.wait();
+        run.optimal();
+        guest.fill(3 * SECTORS, round);
+        for name in ALL {
+            let DriveSpec::File { path, .. } = run.bench.drive(name).spec else {
+                panic!("it is a file");
+            };
+            assert_eq!(path, run.bench.path(&format!("{name}.{round}")));
+            // Where a test expects it.
+            fs::rename(&path, run.bench.path(name)).expect("moved");
+        }
+        for mib in 0..20 {
+            let byte = if [2, 3].contains(&mib) { round } else { 1 };
+            assert_eq!(guest.read(mib * SECTORS), vec![byte; 4096], "MiB {mib}");
+        }
+    }
+    // Without another one everything must come from these.
+    run.bench.host.fail_member("tank", 0).expect("two are left");
+    assert_eq!(guest.read(2 * SECTORS), vec![3; 4096]);
+    assert_eq!(guest.read(5 * SECTORS), vec![1; 4096]);
+}
+
+#[test]
+fn what_may_have_lost_something_or_was_used_elsewhere_is_not_gone_on_with() {
+    type Meanwhile<'a> = &'a dyn Fn(&Run, &[Superblock; 2]);
+    let away = |run: &Run, name: &str| run.bench.path("away").join(name);
+    // Somebody had them for a while, and made a record of his own.
+    let used: Meanwhile<'_> = &|run, own| {
+        let index = run.bench.host.state().arrays["tank"].index;
+        let [durable, _] = run.bench.host.engine.records(index).expect("it runs");
+        let theirs = durable.next(0xF00D);
+        for (name, own) in ["one", "two"].iter().zip(own) {
+            let drive = format!("file:{}", away(run, name).display());
+            let drive = drive::Drive::open(&drive.parse().expect("a spec")).expect("free");
+            records::write_config(&drive, own, own.member, &theirs).expect("room");
+        }
+    };
+    let nothing: Meanwhile<'_> = &|_, _| {};
+    let cases = [
+        ("it was used", "went on by itself", without_caches(), used),
+        (
+            "it may have lost something",
+            "volatile cache",
+            Bench::new(),
+            nothing,
+        ),
+    ];
+    for (what, why, bench, meanwhile) in cases {
+        let (run, mut guest) = Run::served_on(bench);
+        guest.fill(0, 1);
+        let own = ["one", "two"].map(|name| run.bench.superblock(name));
+        ["one", "two"].iter().for_each(|name| run.unplug(name));
+        guest.begin_fill(0, 2);
+        run.await_hold();
+        meanwhile(&run, &own);
+        for name in ["one", "two"] {
+            run.give_back(name, name);
+        }
+        run.look();
+        let there = run.bench.drive("one");
+        let known = DriveKnown {
+            name: there.name,
+            uuid: there.uuid,
+            spec: there.spec,
+            identity: there.identity,
+        };
+        let refused = run.bench.host.reopen_awaited(&known);
+        let refused = refused.expect_err(what);
+        assert!(refused.to_string().contains(why), "{refused}");
+        assert_eq!(run.bench.array("tank").state, ArrayState::Holding, "{what}");
+        assert_eq!(guest.answer(), None, "{what}");
+        for drive in run.bench.host.state().drives.values() {
+            drive.drive.clear_faults();
+        }
+        guest.wait();
     }
 }

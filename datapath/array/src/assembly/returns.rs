@@ -11,7 +11,7 @@ use std::fmt;
 use units::{MemberIndex, Update, bytes_usize};
 use uuid::Uuid;
 
-use super::{Assembly, Found, claim};
+use super::{Assembly, Claim, Found, claim};
 use crate::format::{
     Area, ArrayConfig, DriveIdentity, ExclusionCause, MemberState, Superblock, lower_half,
 };
@@ -80,22 +80,19 @@ impl fmt::Display for NoReturn {
                 held: (held, held_id),
             } => write!(
                 f,
-                "{member}: it has {update} ({id:032x}), and the member that left had {held} \
+                "{member}: it has {update} ({id:032x}), and the member had {held} when it left \
                  (…{held_id:016x}): an old copy, or it went on by itself"
             ),
         }
     }
 }
 
-/// Whether what was found is a member of this array that is out, as it was when it left.
-///
-/// # Errors
-/// Why not.
-pub fn may_return(
-    found: &Found,
+/// What a drive says of itself that was found, if it has a place in this array.
+fn claim_of_place<'a>(
+    found: &'a Found,
     superblock: &Superblock,
     config: &ArrayConfig,
-) -> Result<Returning, NoReturn> {
+) -> Result<Claim<'a>, NoReturn> {
     let other = |text: &str| NoReturn::Other(text.to_owned());
     let claim = claim(found).map_err(|reason| match reason {
         Some((_, reason)) => NoReturn::Other(reason.to_string()),
@@ -124,6 +121,21 @@ pub fn may_return(
             "it is a copy of {known} on {seen}"
         )));
     }
+    Ok(claim)
+}
+
+/// Whether what was found is a member of this array that is out, as it was when it left.
+///
+/// # Errors
+/// Why not.
+pub fn may_return(
+    found: &Found,
+    superblock: &Superblock,
+    config: &ArrayConfig,
+) -> Result<Returning, NoReturn> {
+    let claim = claim_of_place(found, superblock, config)?;
+    let member = claim.member();
+    let record = &config.members[member.at()];
     let MemberState::Excluded {
         since,
         cause,
@@ -153,6 +165,31 @@ pub fn may_return(
         since,
         cause,
     })
+}
+
+/// Whether what was found is a member that counts, and nobody else has made it take part in anything:
+/// it has the record that is durable, or one of those that were attempted since. `attempted` is the
+/// latest of these, or the durable one itself. Gives its place.
+///
+/// # Errors
+/// Why it is not.
+pub fn is_as_it_was(
+    found: &Found,
+    superblock: &Superblock,
+    durable: &ArrayConfig,
+    attempted: &ArrayConfig,
+) -> Result<MemberIndex, NoReturn> {
+    let claim = claim_of_place(found, superblock, durable)?;
+    let member = claim.member();
+    let own = (claim.update(), claim.config.update_id);
+    if own.0 < durable.update || attempted.id_of(own.0) != Some(own.1) {
+        return Err(NoReturn::OtherRecord {
+            member,
+            update: own,
+            held: (durable.update, lower_half(durable.update_id)),
+        });
+    }
+    Ok(member)
 }
 
 /// What the maker calls a drive; a path is only a hint.

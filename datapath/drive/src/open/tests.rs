@@ -18,7 +18,8 @@ fn refusal(spec: &str) -> (OpenErrorKind, String) {
 
 #[test]
 fn a_created_file_is_sparse_zero_private_and_of_the_size_asked() {
-    for folder in [disk(), tempfile::tempdir_in("/dev/shm").unwrap()] {
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    for (folder, volatile) in [(disk(), true), (memory, false)] {
         let path = folder.path().join("d");
         let spec: DriveSpec = format!("file:{},size=8MiB,create", path.display())
             .parse()
@@ -34,7 +35,8 @@ fn a_created_file_is_sparse_zero_private_and_of_the_size_asked() {
             info.path.as_deref(),
             Some(&*fs::canonicalize(&path).unwrap())
         );
-        assert!(info.reads_zero_when_new && info.volatile_cache);
+        assert!(info.reads_zero_when_new);
+        assert_eq!(info.volatile_cache, volatile);
         let identity = info.identity().unwrap();
         assert!(
             identity.starts_with("path:/") && identity.ends_with("/d"),

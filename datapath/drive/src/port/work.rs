@@ -205,7 +205,8 @@ impl Port {
         }
         if whole <= task.done {
             // Nothing came where the file should go on: somebody cut it off.
-            return self.finish(slot, Status::Media);
+            let status = self.or_gone(slot, Status::Media);
+            return self.finish(slot, status);
         }
         task.done = whole;
         task.tries = 0;
@@ -216,10 +217,24 @@ impl Port {
         }
     }
 
+    /// What an error means: the kernel gives a device that it takes away no bytes any more, so that
+    /// reads find its end, and writes no space.
+    #[cold]
+    fn or_gone(&mut self, slot: u32, status: Status) -> Status {
+        let place = self.tasks.get(slot).seat;
+        if self.seat(place).drive.is_being_taken_away() {
+            return Status::Gone;
+        }
+        status
+    }
+
     /// An operation failed with a positive error number.
     pub(super) fn failed(&mut self, slot: u32, errno: i32) {
         let task = self.tasks.get(slot);
         let status = match verdict(errno) {
+            Verdict::Final(status @ (Status::Media | Status::NoSpace)) => {
+                self.or_gone(slot, status)
+            }
             Verdict::Final(status) => status,
             Verdict::Again if task.tries < TRIES_MAX => {
                 task.tries += 1;

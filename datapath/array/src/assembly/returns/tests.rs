@@ -76,6 +76,23 @@ fn the_drive_that_left_returns_however_long_it_was_out() {
 }
 
 #[test]
+fn one_that_counts_is_as_it_was_if_it_has_the_last_record_or_one_attempted_since() {
+    let own = superblock(3, 6, DRIVE_BYTES);
+    let durable = later(&resynced(), 4);
+    let attempted = later(&durable, 2);
+    let has = |config: &ArrayConfig| is_as_it_was(&found(own, config), &own, &durable, &attempted);
+    for ours in [&durable, &later(&durable, 1), &attempted] {
+        assert_eq!(has(ours), Ok(MEMBER));
+    }
+    let theirs = durable.next(0xF00D);
+    let before = later(&resynced(), 3);
+    for other in [&theirs, &before, &theirs.next(0xF00E), &later(&durable, 3)] {
+        let refused = has(other).expect_err("it was elsewhere");
+        assert!(matches!(refused, NoReturn::OtherRecord { .. }), "{refused}");
+    }
+}
+
+#[test]
 fn every_other_drive_is_refused() {
     let own = superblock(3, 6, DRIVE_BYTES);
     let old = later(&resynced(), 4);

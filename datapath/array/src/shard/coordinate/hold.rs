@@ -16,7 +16,7 @@ use super::super::{DriveIo, IoOwner, Shard};
 use super::exclude::Fate;
 use crate::command::Command;
 use crate::coordinator::Coordinator;
-use crate::format::MemberState;
+use crate::format::{ArrayConfig, MemberState};
 use crate::io::{Event, Io, MemberFailure, Message};
 use crate::map::ArrayMap;
 
@@ -153,6 +153,15 @@ impl HoldKeeper {
 }
 
 impl Shard {
+    /// The record that is durable, and the latest that was attempted, on the home shard.
+    #[must_use]
+    pub fn records(&self) -> Option<[ArrayConfig; 2]> {
+        let coordinator = self.coordinator.as_deref()?;
+        let durable = coordinator.config();
+        let attempted = coordinator.commit.as_ref().map(|commit| &commit.config);
+        Some([durable, attempted.unwrap_or(durable)].map(ArrayConfig::clone))
+    }
+
     /// What is waited for, on the home shard.
     #[must_use]
     pub fn hold_status(&self) -> Option<HoldStatus> {
