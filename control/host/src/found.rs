@@ -10,6 +10,7 @@ use std::time::Duration;
 use control::request::{DriveKnown, DriveSpec};
 use control::{Answer, EngineError, ErrorKind};
 use drive::Drive;
+use units::limits::DRIVE_LOOK;
 use units::{Clock, DriveIndex, MemberIndex, MonotonicClock};
 use uuid::Uuid;
 
@@ -98,10 +99,13 @@ impl Host {
     }
 
     /// Whether a drive that is wanted and not open is there again. Its neighbours are looked into
-    /// when they are others than last time, or its array waits for it.
+    /// when they are others than last time.
     pub(crate) fn do_is_back(&self, known: &DriveKnown) -> bool {
         if known.identity.is_empty() {
             return false;
+        }
+        if self.awaits(&known.name) {
+            return self.is_back_again(known);
         }
         let is_it = |spec: &DriveSpec| {
             let seen = self.do_identify_drive(spec);
@@ -112,8 +116,7 @@ impl Host {
         }
         let around = neighbours(&known.spec);
         let before = self.state().around.insert(known.uuid, around.clone());
-        let is_new = before.is_none_or(|before| before != around);
-        (is_new || self.awaits(&known.name)) && around.iter().any(is_it)
+        before.is_none_or(|before| before != around) && around.iter().any(is_it)
     }
 
     /// Says of a drive that was a member, and on which nothing says so any more, that it was one.
@@ -179,16 +182,66 @@ impl Host {
         })
     }
 
-    /// Where a drive is whose device the host has taken away: another one shows it now.
+    /// Where a drive is whose device the host has taken away, as `do_is_back` has found it: a drive
+    /// that is told by what is on it may have a copy, and then neither counts.
     pub(crate) fn find_again(&self, known: &DriveKnown) -> Answer<Place> {
-        if let Ok(drive) = open_spec(&known.name, &known.spec)
-            && identity(&drive, &mark_on(&drive)) == known.identity
-        {
-            let spec = known.spec.clone();
-            return Ok(Place { spec, drive });
+        let there = self.state().again.remove(&known.uuid);
+        let [spec] = there.as_deref().unwrap_or_default() else {
+            let specs = there.unwrap_or_default();
+            let specs: Vec<String> = specs.iter().map(ToString::to_string).collect();
+            if specs.is_empty() {
+                return Err(not_found("drive", &known.name));
+            }
+            return Err(several(known, &specs));
+        };
+        let drive = open_spec(&known.name, spec)?;
+        if identity(&drive, &mark_on(&drive)) != known.identity {
+            return Err(not_found("drive", &known.name));
         }
-        let place = self.look_for(known)?;
-        place.ok_or_else(|| not_found("drive", &known.name))
+        let spec = spec.clone();
+        Ok(Place { spec, drive })
+    }
+
+    /// Looks for a drive that its array waits for. One with a number of its maker's is at its place,
+    /// or else somewhere; of one without there may be several, which all claim to be it.
+    fn is_back_again(&self, known: &DriveKnown) -> bool {
+        let is_it = |spec: &&DriveSpec| {
+            let seen = self.do_identify_drive(spec);
+            seen.is_ok_and(|seen| seen == known.identity)
+        };
+        let is_hard = member_of(&known.identity).is_none();
+        let at_hint = is_it(&&known.spec);
+        let mut there = Vec::new();
+        if at_hint {
+            there.push(known.spec.clone());
+        }
+        if !(at_hint && is_hard) {
+            let around = neighbours(&known.spec);
+            let now = MonotonicClock.now();
+            let is_due = {
+                let mut state = self.state();
+                let before = state.around.insert(known.uuid, around.clone());
+                let last = state.looked.get(&known.uuid).copied();
+                let due = last.is_none_or(|last| now.since(last) >= DRIVE_LOOK);
+                let is_due = at_hint || due || before.is_none_or(|before| before != around);
+                if is_due {
+                    state.looked.insert(known.uuid, now);
+                }
+                is_due
+            };
+            let hint = path_of(&known.spec);
+            let is_hint = |spec: &&DriveSpec| {
+                hint.zip(path_of(spec))
+                    .is_some_and(|(hint, path)| same_file(hint, path))
+            };
+            if is_due {
+                let others = around.iter().filter(|spec| !is_hint(spec));
+                there.extend(others.filter(is_it).cloned());
+            }
+        }
+        let is_back = !there.is_empty();
+        self.state().again.insert(known.uuid, there);
+        is_back
     }
 
     /// The drive of this identity among its neighbours.
@@ -210,12 +263,14 @@ impl Host {
             return Ok(places.pop());
         }
         let specs: Vec<String> = places.iter().map(|place| place.spec.to_string()).collect();
-        let text = format!("{} all say that they are it", specs.join(", "));
-        Err(
-            error(ErrorKind::Invalid, format!("drive {}", known.name), text)
-                .next("take the copies away, or give the right one with `garboard drive add`"),
-        )
+        Err(several(known, &specs))
     }
+}
+
+fn several(known: &DriveKnown, specs: &[String]) -> EngineError {
+    let text = format!("{} all say that they are it", specs.join(", "));
+    error(ErrorKind::Invalid, format!("drive {}", known.name), text)
+        .next("take the copies away, or give the right one with `garboard drive add`")
 }
 
 fn is_another(known: &DriveKnown, seen: &str) -> EngineError {

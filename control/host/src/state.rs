@@ -147,6 +147,9 @@ pub(crate) struct State {
     pub(crate) copies: BTreeMap<u64, CopyEntry>,
     /// What was around a drive that is not open when it was looked for last, by the drive's uuid.
     pub(crate) around: BTreeMap<Uuid, Vec<DriveSpec>>,
+    /// When that was, of a drive that its array waits for, and where it was found.
+    pub(crate) looked: BTreeMap<Uuid, units::Instant>,
+    pub(crate) again: BTreeMap<Uuid, Vec<DriveSpec>>,
     pub(crate) next_job: u64,
     pub(crate) next_export: u64,
 }

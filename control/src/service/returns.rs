@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{MutexGuard, PoisonError};
 
 use units::Instant;
-use units::limits::{DRIVE_RETURNS_MAX, DRIVE_RETURNS_WITHIN};
+use units::limits::{DRIVE_LOOK, DRIVE_RETURNS_MAX, DRIVE_RETURNS_WITHIN};
 use uuid::Uuid;
 
 use super::Control;
@@ -18,9 +18,17 @@ use crate::{Answer, EngineError};
 pub(super) struct Returns {
     /// When drives came back, within [`DRIVE_RETURNS_WITHIN`].
     times: BTreeMap<Uuid, Vec<Instant>>,
+    /// When drives that arrays wait for were refused last.
+    refused: BTreeMap<Uuid, Instant>,
 }
 
 impl Returns {
+    /// Whether it was refused a moment ago, so that nobody bothers it again already.
+    fn was_refused(&self, drive: Uuid, now: Instant) -> bool {
+        let last = self.refused.get(&drive);
+        last.is_some_and(|&last| now.since(last) < DRIVE_LOOK)
+    }
+
     /// Whether a drive came back so often lately that somebody should look at it.
     fn flaps(&mut self, drive: Uuid, now: Instant) -> bool {
         let times = self.times.entry(drive).or_default();
@@ -53,14 +61,16 @@ impl Control {
     ///
     /// # Errors
     /// None so far.
-    pub fn tend_awaited(&self, _now: Instant) -> Answer<()> {
+    pub fn tend_awaited(&self, now: Instant) -> Answer<()> {
         let awaited = self.engine.awaited();
         if awaited.is_empty() {
             return Ok(());
         }
         let wanted = self.wanted.state().drives.into_values();
         let mut back: Vec<DriveKnown> = wanted.collect();
-        back.retain(|known| awaited.contains(&known.name) && self.engine.is_back(known));
+        back.retain(|known| awaited.contains(&known.name) && !known.identity.is_empty());
+        back.retain(|known| !self.returns().was_refused(known.uuid, now));
+        back.retain(|known| self.engine.is_back(known));
         if back.is_empty() {
             return Ok(());
         }
@@ -72,6 +82,7 @@ impl Control {
         for known in back {
             if let Err(error) = self.reopen_awaited(&known) {
                 self.note_not_taken_back(&known, &error);
+                self.returns().refused.insert(known.uuid, now);
             }
         }
         Ok(())

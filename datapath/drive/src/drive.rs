@@ -246,7 +246,7 @@ impl Drive {
             return false;
         };
         match self.info.kind {
-            DriveKind::BlockDevice => !sysfs::folder(ours.rdev()).exists(),
+            DriveKind::BlockDevice => sysfs::is_gone(ours.rdev()),
             DriveKind::File | DriveKind::Memory | DriveKind::Null => match fs::metadata(path) {
                 Ok(there) => (there.dev(), there.ino()) != (ours.dev(), ours.ino()),
                 Err(error) => error.kind() == io::ErrorKind::NotFound,

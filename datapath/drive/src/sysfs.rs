@@ -45,7 +45,8 @@ pub(crate) fn block_facts(folder: &Path) -> BlockFacts {
         None => name,
     };
     BlockFacts {
-        write_through: text(&whole.join("queue/write_cache")).as_deref() == Some("write through"),
+        write_through: text(&whole.join("queue/write_cache")).as_deref() == Some("write through")
+            && !is_bridged(whole),
         rotational: number("rotational") == Some(1),
         write_zeroes: number("write_zeroes_max_bytes").is_some_and(|bytes| bytes > 0),
         memory_align: number("dma_alignment").map(|mask| mask + 1),
@@ -74,6 +75,8 @@ const FAR: [&str; 2] = ["session", "rport-"];
 const FAR_HOSTS: [&str; 7] = ["srp", "iscsi", "iser", "fcoe", "sbp2", "tcm", "scsi_debug"];
 /// Disks without hardware of their own, of which `slaves` says what they are built on.
 const BUILT: [&str; 2] = ["dm-", "md"];
+/// How the folders of buses begin whose disks are behind bridges.
+const BRIDGES: [&str; 2] = ["usb", "fw"];
 /// File systems that have a folder in `/sys/fs` for each device that is mounted.
 const NOTED: [&str; 3] = ["ext4", "xfs", "f2fs"];
 
@@ -186,6 +189,25 @@ pub(crate) fn fingerprint(words: impl IntoIterator<Item = u64>) -> u64 {
     let bytes = words.into_iter().flat_map(u64::to_le_bytes);
     let step = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3);
     bytes.fold(0xCBF2_9CE4_8422_2325, step).max(1)
+}
+
+/// Whether a bridge stands between us and the disk, which may hide its cache: the kernel does not
+/// ask disks behind USB for theirs, and takes them for write-through.
+fn is_bridged(whole: &Path) -> bool {
+    let names = whole.iter().filter_map(|name| name.to_str());
+    names.into_iter().any(|name| {
+        BRIDGES.iter().any(|bridge| {
+            let number = name.strip_prefix(bridge);
+            number.is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
+        })
+    })
+}
+
+/// Whether the kernel has taken a device away; not where nothing can be seen of its devices.
+pub(crate) fn is_gone(device: u64) -> bool {
+    let folder = folder(device);
+    let all = folder.parent();
+    matches!(folder.try_exists(), Ok(false)) && all.is_some_and(Path::exists)
 }
 
 /// Who holds the block device: what is built on it, or where it is mounted.
@@ -385,6 +407,24 @@ mod tests {
         }
         for path in far {
             assert_eq!(appearance(&disk(path), &[1]), 0, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_disk_behind_a_bridge_has_a_cache_whatever_the_kernel_thinks() {
+        let root = tempfile::tempdir().unwrap();
+        let cases = [
+            ("pci0000:00/ata1/host0/target0:0:0/0:0:0:0/block/sda", true),
+            (
+                "pci0000:00/usb2/2-1/2-1:1.0/host6/target6:0:0/6:0:0:0/block/sdb",
+                false,
+            ),
+        ];
+        for (path, through) in cases {
+            let folder = disk(root.path(), path);
+            fs::create_dir_all(folder.join("queue")).unwrap();
+            fs::write(folder.join("queue/write_cache"), "write through\n").unwrap();
+            assert_eq!(block_facts(&folder).write_through, through, "{path}");
         }
     }
 

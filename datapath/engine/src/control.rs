@@ -214,6 +214,28 @@ impl Engine {
         Ok(())
     }
 
+    /// As `attach_drive`, of a member that an array waits for. Its home, which looks whether it works,
+    /// has it last: no other reactor misses it then.
+    ///
+    /// # Errors
+    /// As `attach_drive`.
+    pub fn attach_awaited(
+        &self,
+        index: DriveIndex,
+        drive: &Arc<Drive>,
+        array: ArrayIndex,
+    ) -> Result<(), StartError> {
+        let home = self.home(array);
+        let others = (0..self.handles.len()).map(ReactorIndex::from_at);
+        let others = others.filter(|reactor| *reactor != home);
+        for reactor in others.chain([home]) {
+            let drive = Arc::clone(drive);
+            let handle = self.handle(reactor);
+            handle.call(move |core| core.port().attach(index, drive))?;
+        }
+        Ok(())
+    }
+
     /// Takes a drive away. What is pending on it is answered `Gone`.
     ///
     /// # Errors

@@ -8,14 +8,16 @@
 use std::sync::Arc;
 
 use array::assembly::is_as_it_was;
+use array::format::SUPERBLOCK_BYTES;
 use control::request::DriveKnown;
 use control::view::DriveView;
 use control::{Answer, ErrorKind};
-use drive::{Drive, DriveInfo};
+use drive::{Drive, DriveInfo, SUPERBLOCK_OFFSET};
 use units::{ArrayIndex, DriveIndex, MemberIndex};
+use uuid::Uuid;
 
 use crate::error::{error, not_found};
-use crate::state::DriveRole;
+use crate::state::{DriveRole, Serving};
 use crate::{Host, records};
 
 /// A member that its array waits for.
@@ -28,12 +30,23 @@ struct Awaited {
 
 impl Host {
     pub(crate) fn do_awaited(&self) -> Vec<String> {
+        let arrays: Vec<(ArrayIndex, Uuid)> = {
+            let state = self.state();
+            let arrays = state.arrays.values();
+            let running = arrays.filter(|array| matches!(array.serving, Serving::Running));
+            running.map(|array| (array.index, array.uuid)).collect()
+        };
+        // Mostly nobody waits, and no drive is looked at.
+        let holds = |(index, _): &(ArrayIndex, Uuid)| self.engine.hold(*index).is_some();
+        let holding: Vec<(ArrayIndex, Uuid)> = arrays.into_iter().filter(holds).collect();
         let mut members: Vec<String> = {
             let state = self.state();
-            let drives = state.drives.values();
-            let members = drives.filter(|entry| matches!(entry.role, DriveRole::Member { .. }));
-            let gone = members.filter(|entry| entry.drive.is_taken_away());
-            gone.map(|entry| entry.name.clone()).collect()
+            let is_of = |role: &DriveRole| match role {
+                DriveRole::Member { array, .. } => holding.iter().any(|(_, uuid)| uuid == array),
+                DriveRole::LeftOut { .. } | DriveRole::Copy { .. } | DriveRole::Free => false,
+            };
+            let drives = state.drives.values().filter(|entry| is_of(&entry.role));
+            drives.map(|entry| entry.name.clone()).collect()
         };
         members.retain(|name| self.awaits(name));
         members
@@ -76,17 +89,33 @@ impl Host {
         };
         judge(awaited.drive.info(), place.drive.info()).map_err(refuse)?;
         self.judge_records(&awaited, &place.drive).map_err(refuse)?;
-        // Ours is one reference more to what waits until the kernel has let go of it.
-        let Awaited { index, drive, .. } = awaited;
-        drop(drive);
-        self.let_go(&known.name, Some(&place.drive))?;
-        if let Some(entry) = self.state().drives.get_mut(&known.name) {
-            assert_eq!(entry.index, index, "commands come one after another");
-            entry.drive = place.drive;
-            entry.spec = place.spec.kept();
+        // Whoever took its file for another one has not taken the file from us.
+        let mut block = [0; SUPERBLOCK_BYTES];
+        if awaited.drive.read(SUPERBLOCK_OFFSET, &mut block).is_ok() {
+            let text = "it can still be read where it was".to_owned();
+            return Err(error(ErrorKind::Busy, object, text).next("its array finds that it works"));
         }
+        if !self.awaits(&known.name) {
+            return Err(not_found("drive", &known.name));
+        }
+        // Ours is one reference more to what waits until the kernel has let go of it.
+        let Awaited { drive, array, .. } = awaited;
+        drop(drive);
+        self.let_go(&known.name, Some((&place.drive, array)))?;
+        let before = {
+            let mut state = self.state();
+            let entry = state.drives.get_mut(&known.name);
+            entry.map(|entry| {
+                entry.spec = place.spec.kept();
+                std::mem::replace(&mut entry.drive, place.drive)
+            })
+        };
+        // Closing a device may take its time.
+        drop(before);
         tracing::info!(event = "drive_reopened", object, spec = %place.spec,
             "it is another device now, and its array goes on with it");
+        // If it was left out a moment ago, it returns.
+        self.bring_back(&known.name);
         self.drive_view(&known.name)
     }
 

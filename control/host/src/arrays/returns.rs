@@ -231,9 +231,9 @@ impl Host {
         Ok(())
     }
 
-    /// Waits until nothing that a drive was asked is under way any more; then `next` is reached by
-    /// its number, or the drive itself again.
-    pub(super) fn let_go(&self, name: &str, next: Option<&Arc<Drive>>) -> Answer<()> {
+    /// Waits until nothing that a drive was asked is under way any more; then `next`, which an array
+    /// waits for, is reached by its number, or the drive itself again.
+    pub(super) fn let_go(&self, name: &str, next: Option<(&Arc<Drive>, ArrayIndex)>) -> Answer<()> {
         let object = format!("drive {name}");
         let (index, handle) = {
             let state = self.state();
@@ -251,8 +251,11 @@ impl Host {
             std::thread::park_timeout(LOCK_PAUSE);
             landed = Arc::strong_count(&handle) <= 2;
         }
-        let next = next.filter(|_| landed).unwrap_or(&handle);
-        self.engine.attach_drive(index, next).map_err(start)?;
+        let attached = match next.filter(|_| landed) {
+            Some((next, array)) => self.engine.attach_awaited(index, next, array),
+            None => self.engine.attach_drive(index, &handle),
+        };
+        attached.map_err(start)?;
         if landed {
             return Ok(());
         }

@@ -286,6 +286,7 @@ fn what_may_have_lost_something_or_was_used_elsewhere_is_not_gone_on_with() {
             spec: there.spec,
             identity: there.identity,
         };
+        assert!(run.bench.host.is_back(&known), "{what}");
         let refused = run.bench.host.reopen_awaited(&known);
         let refused = refused.expect_err(what);
         assert!(refused.to_string().contains(why), "{refused}");
@@ -296,4 +297,31 @@ fn what_may_have_lost_something_or_was_used_elsewhere_is_not_gone_on_with() {
         }
         guest.wait();
     }
+}
+
+#[test]
+fn of_two_that_claim_to_be_who_is_waited_for_neither_is_taken() {
+    let (run, mut guest) = Run::served_on(without_caches());
+    guest.fill(0, 1);
+    ["one", "two"].iter().for_each(|name| run.unplug(name));
+    guest.begin_fill(0, 2);
+    run.await_hold();
+    let away = run.bench.path("away");
+    fs::copy(away.join("one"), run.bench.path("copy")).expect("room");
+    for name in ["one", "two"] {
+        run.give_back(name, name);
+    }
+    run.look();
+    wait_until("the other one is taken", || {
+        let drives = run.bench.host.state();
+        !drives.drives["two"].drive.is_taken_away()
+    });
+    assert!(run.bench.host.state().drives["one"].drive.is_taken_away());
+    assert_eq!(guest.answer(), None, "nobody knows which one is right");
+    fs::remove_file(run.bench.path("copy")).expect("it was there");
+    wait_until("it is taken", || {
+        run.look();
+        !run.bench.host.state().drives["one"].drive.is_taken_away()
+    });
+    guest.wait();
 }

@@ -232,7 +232,7 @@ impl Port {
     pub(super) fn failed(&mut self, slot: u32, errno: i32) {
         let task = self.tasks.get(slot);
         let status = match verdict(errno) {
-            Verdict::Final(status @ (Status::Media | Status::NoSpace)) => {
+            Verdict::Final(status @ (Status::Media | Status::NoSpace | Status::Invalid)) => {
                 self.or_gone(slot, status)
             }
             Verdict::Final(status) => status,

@@ -113,6 +113,10 @@ impl Copier {
         loop {
             // Another array may have its number by now, and one that waits does nothing.
             while self.state()?.hold.is_some() {
+                if self.from.is_taken_away() {
+                    // It is opened anew when nobody has it any more.
+                    return Err(Ended::Failed("the host has taken it away".to_owned()));
+                }
                 std::thread::park_timeout(LOOK);
             }
             let host = self.host.upgrade().ok_or(Ended::Stopped)?;
