@@ -1,5 +1,7 @@
 //! All counters, gauges and histograms, gathered from the reactors when somebody asks.
 
+use array::ShardCounters;
+use array::format::ExclusionCause;
 use control::metrics::{Histogram, Labels, Metric, Samples};
 use control::view::{ArrayState, ArrayView, HoldView, VolumeView};
 use vhost_user_blk::Latency;
@@ -7,9 +9,10 @@ use vhost_user_blk::Latency;
 use crate::{Host, views};
 
 const NS_PER_S: f64 = 1e9;
+const CAUSES: usize = ExclusionCause::ALL.len();
 
 /// Counters of an array, in the order in which they are gathered.
-const ARRAY_COUNTERS: [(&str, &str); 20] = [
+const ARRAY_COUNTERS: [(&str, &str); 23] = [
     ("array_direct_reads", "Reads that went straight to a drive"),
     (
         "array_reconstructed_reads",
@@ -52,6 +55,10 @@ const ARRAY_COUNTERS: [(&str, &str); 20] = [
         "Tickets that were planned around members that did not answer",
     ),
     (
+        "array_laggard_detours",
+        "Tickets that were planned around members that lag behind their peers, where all answered",
+    ),
+    (
         "array_abandoned_requests",
         "Requests to excluded members that were given up because they did not answer",
     ),
@@ -74,6 +81,14 @@ const ARRAY_COUNTERS: [(&str, &str); 20] = [
     (
         "array_left_behind",
         "Members left out because they were slower than their peers for long, or could often not read",
+    ),
+    (
+        "array_media_errors",
+        "Reads of members that failed, and were answered from the others",
+    ),
+    (
+        "array_rewrites",
+        "Times that what a member could not read was written to it again",
     ),
 ];
 
@@ -360,36 +375,16 @@ impl Host {
                 .collect()
         };
         let mut by_name: [Vec<(Labels, u64)>; ARRAY_COUNTERS.len()] = Default::default();
+        let mut exclusions = Vec::new();
         for (name, index) in indices {
             let Some(array) = self.engine.array_state(index) else {
                 continue;
             };
+            exclusions.extend(exclusions_of(&name, &array.counters));
             for (reactor, counters) in array.counters.iter().enumerate() {
                 let labels: Labels =
                     vec![("array", name.clone()), ("reactor", reactor.to_string())];
-                let values = [
-                    counters.direct_reads,
-                    counters.reconstructed_reads,
-                    counters.full_writes,
-                    counters.read_modify_writes,
-                    counters.reconstruct_writes,
-                    counters.joined_writes,
-                    counters.bytes_copied,
-                    counters.messages,
-                    counters.drive_requests,
-                    counters.scrubbed_cells,
-                    counters.scrub_found,
-                    counters.scrub_repaired,
-                    counters.slow_spells,
-                    counters.detours,
-                    counters.abandoned,
-                    counters.held,
-                    counters.bounced_reads,
-                    counters.given_up_reads,
-                    counters.trials,
-                    counters.left_behind,
-                ];
-                for (samples, value) in by_name.iter_mut().zip(values) {
+                for (samples, value) in by_name.iter_mut().zip(counts_of(counters)) {
                     samples.push((labels.clone(), value));
                 }
             }
@@ -397,7 +392,67 @@ impl Host {
         for ((name, help), samples) in ARRAY_COUNTERS.into_iter().zip(by_name) {
             metrics.push(metric(name, help, Samples::Counters(samples)));
         }
+        metrics.push(metric(
+            "array_excluded_members",
+            "Members left out while the array ran, by cause",
+            Samples::Counters(exclusions),
+        ));
         metrics
+    }
+}
+
+/// The values of [`ARRAY_COUNTERS`].
+fn counts_of(counters: &ShardCounters) -> [u64; ARRAY_COUNTERS.len()] {
+    [
+        counters.direct_reads,
+        counters.reconstructed_reads,
+        counters.full_writes,
+        counters.read_modify_writes,
+        counters.reconstruct_writes,
+        counters.joined_writes,
+        counters.bytes_copied,
+        counters.messages,
+        counters.drive_requests,
+        counters.scrubbed_cells,
+        counters.scrub_found,
+        counters.scrub_repaired,
+        counters.slow_spells,
+        counters.detours,
+        counters.laggard_detours,
+        counters.abandoned,
+        counters.held,
+        counters.bounced_reads,
+        counters.given_up_reads,
+        counters.trials,
+        counters.left_behind,
+        counters.media_errors,
+        counters.rewrites,
+    ]
+}
+
+/// How many members were left out, by cause.
+fn exclusions_of(array: &str, shards: &[ShardCounters]) -> [(Labels, u64); CAUSES] {
+    ExclusionCause::ALL.map(|cause| {
+        let count = shards.iter().map(|shard| shard.excluded[cause.at()]).sum();
+        let labels = vec![
+            ("array", array.to_owned()),
+            ("cause", label_of(cause).to_owned()),
+        ];
+        (labels, count)
+    })
+}
+
+fn label_of(cause: ExclusionCause) -> &'static str {
+    match cause {
+        ExclusionCause::Gone => "gone",
+        ExclusionCause::ReadErrors => "read_errors",
+        ExclusionCause::WriteError => "write_error",
+        ExclusionCause::FlushFailed => "flush_failed",
+        ExclusionCause::TooSlow => "too_slow",
+        ExclusionCause::Command => "command",
+        ExclusionCause::Absent => "absent",
+        ExclusionCause::Stale => "stale",
+        ExclusionCause::Replaced => "replaced",
     }
 }
 

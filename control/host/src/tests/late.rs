@@ -246,7 +246,7 @@ fn a_member_that_is_slow_for_long_is_read_around_and_without_a_spare_parity_it_s
     let state = bench.host.engine.array_state(index).expect("it runs");
     let sum = |of: fn(&array::ShardCounters) -> u64| state.counters.iter().map(of).sum::<u64>();
     assert!(sum(|counters| counters.trials) > 0);
-    assert!(sum(|counters| counters.detours) > 0);
+    assert!(sum(|counters| counters.laggard_detours) > 0);
     assert_eq!(sum(|counters| counters.left_behind), 0);
     assert_eq!(bench.array("tank").state, ArrayState::Optimal);
 }

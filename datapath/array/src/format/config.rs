@@ -61,6 +61,13 @@ pub enum ExclusionCause {
 }
 
 impl ExclusionCause {
+    /// Its place in [`ExclusionCause::ALL`].
+    #[must_use]
+    pub fn at(self) -> usize {
+        let place = ExclusionCause::ALL.iter().position(|cause| *cause == self);
+        place.expect("all causes")
+    }
+
     /// All causes.
     pub const ALL: [ExclusionCause; 9] = [
         ExclusionCause::Gone,

@@ -1,5 +1,7 @@
 //! What a shard counts.
 
+use crate::format::ExclusionCause;
+
 /// Counts of one shard since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShardCounters {
@@ -21,9 +23,9 @@ pub struct ShardCounters {
     pub messages: u64,
     /// User bytes copied.
     pub bytes_copied: u64,
-    /// Media errors that were answered from redundancy.
+    /// Reads of members that failed and were answered from the others.
     pub media_errors: u64,
-    /// Blocks rewritten after a media error.
+    /// Tickets that wrote again what a member could not read.
     pub rewrites: u64,
     /// Cells that a scrub has looked at.
     pub scrubbed_cells: u64,
@@ -33,8 +35,10 @@ pub struct ShardCounters {
     pub scrub_repaired: u64,
     /// Times that a member became slow, as seen from this shard.
     pub slow_spells: u64,
-    /// Tickets that were planned around slow members.
+    /// Tickets that were planned around members that did not answer.
     pub detours: u64,
+    /// Tickets that were planned around members that lag, where all answered.
+    pub laggard_detours: u64,
     /// Member requests that were given up because their drive did not answer.
     pub abandoned: u64,
     /// Member requests that failed and waited to be made again.
@@ -47,4 +51,6 @@ pub struct ShardCounters {
     pub trials: u64,
     /// Members left out because they were slower than their peers for long, or could not read.
     pub left_behind: u64,
+    /// Members left out since the array runs, by [`ExclusionCause::at`].
+    pub excluded: [u64; ExclusionCause::ALL.len()],
 }

@@ -325,7 +325,7 @@ impl Shard {
         let kind = self.tickets[slot].order.kind;
         let asked = matches!(kind, Kind::Write(_) | Kind::Read { .. });
         self.tickets[slot].avoids = self.late.any_slow && asked;
-        self.counters.detours += u64::from(self.tickets[slot].avoids);
+        self.count_detour(slot);
         let mut planned = self.plan_ticket(slot);
         if planned.is_err() && self.tickets[slot].stops_avoiding() {
             planned = self.plan_ticket(slot);

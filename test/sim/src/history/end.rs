@@ -222,6 +222,9 @@ fn position_drive(world: &World, position: usize) -> usize {
 
 /// Reads that went around a member, or were given up there.
 fn detours(world: &World) -> u64 {
-    let of = |shard: &Shard| shard.counters().detours + shard.counters().given_up_reads;
+    let of = |shard: &Shard| {
+        let counters = shard.counters();
+        counters.detours + counters.laggard_detours + counters.given_up_reads
+    };
     world.shards.iter().map(of).sum()
 }

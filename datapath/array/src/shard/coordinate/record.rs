@@ -209,8 +209,14 @@ impl Shard {
         if *map.lost_blocks != decider.config.lost {
             map.lost_blocks = Arc::new(decider.config.lost.clone());
         }
+        let mut excluded_for = [0; ExclusionCause::ALL.len()];
         for (position, record) in decider.config.members.iter().enumerate() {
             let member = &mut map.members[position];
+            if let MemberState::Excluded { cause, .. } = record.state
+                && member.state != MapState::Lost
+            {
+                excluded_for[cause.at()] += 1;
+            }
             let is_new = replaced.contains(&MemberIndex::from_at(position));
             if is_new {
                 let place = decider.places[position]
@@ -236,6 +242,9 @@ impl Shard {
             };
             map.held[position] &= member.state == MapState::InSync;
             assert!(map.trusted_until.0 <= stripes);
+        }
+        for (count, more) in self.counters.excluded.iter_mut().zip(excluded_for) {
+            *count += more;
         }
         map
     }

@@ -36,6 +36,26 @@ impl Shard {
         self.slow_roles(stripe, lost).has(role)
     }
 
+    /// A ticket is about to be planned, maybe around members that are slow.
+    #[inline]
+    pub(super) fn count_detour(&mut self, slot: u32) {
+        if self.tickets[slot].avoids {
+            self.note_detour(slot);
+        }
+    }
+
+    #[cold]
+    fn note_detour(&mut self, slot: u32) {
+        let stripe = self.tickets[slot].order.stripe;
+        let slow = self.slow_roles(stripe, self.map.lost(stripe, true));
+        let stuck = |role: Role| self.shared.is_slow(self.map.member(stripe, role).0.at());
+        if slow.into_iter().any(stuck) {
+            self.counters.detours += 1;
+        } else if !slow.is_empty() {
+            self.counters.laggard_detours += 1;
+        }
+    }
+
     /// A read of a ticket is not awaited any more.
     pub(in crate::shard) fn read_given_up(&mut self, slot: u32, role: Role, io: &mut impl Io) {
         let ticket = &mut self.tickets[slot];
