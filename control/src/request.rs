@@ -339,6 +339,18 @@ pub enum WriteHole {
     Off,
 }
 
+/// Which reads can be answered from the other members when their drive hangs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HedgedReads {
+    /// Those of drives that have hung within ten minutes. Those that a drive keeps when it hangs
+    /// for the first time wait until it answers, or the host gives them up.
+    #[default]
+    Auto,
+    /// All; each is copied once more for it.
+    Always,
+}
+
 /// An array to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArrayCreate {
@@ -370,6 +382,8 @@ pub struct ArrayOptions {
     pub block_bytes: Option<u64>,
     /// What is done against the write hole.
     pub write_hole: WriteHole,
+    /// Which reads can be answered from the other members when their drive hangs.
+    pub hedged_reads: HedgedReads,
 }
 
 /// An array to take over.
@@ -400,6 +414,8 @@ pub struct ArrayModify {
     pub scrub_rate_bytes_per_second: Option<u64>,
     /// A scrub begins by itself so long after the last; 0: never.
     pub scrub_every_s: Option<u64>,
+    /// Which reads can be answered from the other members when their drive hangs.
+    pub hedged_reads: Option<HedgedReads>,
 }
 
 /// A place in an array, and the drive to fill it.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::request::{DriveSpec, Level, VolumeLimit, WriteHole};
+use crate::request::{DriveSpec, HedgedReads, Level, VolumeLimit, WriteHole};
 
 /// Requests and bytes since the engine started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -257,6 +257,9 @@ pub struct ArrayView {
     pub scrub_rate_bytes_per_second: Option<u64>,
     /// A scrub begins by itself so long after the last; `null`: never.
     pub scrub_every_s: Option<u64>,
+    /// Which reads can be answered from the other members when their drive hangs.
+    #[serde(default)]
+    pub hedged_reads: HedgedReads,
     /// What the array waits for, when it does.
     #[serde(default)]
     pub hold: Option<HoldView>,

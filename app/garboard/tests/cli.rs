@@ -337,6 +337,23 @@ fn what_closes_the_write_hole_is_changed_while_an_array_runs() {
 }
 
 #[test]
+fn which_reads_are_hedged_is_changed_while_an_array_runs() {
+    let bed = Bed::full();
+    let help = bed.ok(&["array", "modify", "--help"]);
+    for text in ["--hedged-reads", "within 50 ms", "copied once more"] {
+        assert!(help.contains(text), "no `{text}` in {help}");
+    }
+    assert_eq!(bed.json(&["array", "show", "a"])["hedged_reads"], "auto");
+    for which in ["always", "auto"] {
+        bed.ok(&["array", "modify", "a", "--hedged-reads", which]);
+        assert_eq!(bed.json(&["array", "show", "a"])["hedged_reads"], which);
+        let shown = bed.ok(&["array", "show", "a"]);
+        let row = shown.lines().find(|line| line.contains("hedged reads"));
+        assert!(row.is_some_and(|row| row.ends_with(which)), "{shown}");
+    }
+}
+
+#[test]
 fn a_minority_starts_only_by_force_and_after_a_question() {
     let mut bed = Bed::full();
     bed.stop().expect("a clean end");

@@ -12,7 +12,7 @@ mod returns;
 use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
 
-use array::format::{ArrayConfig, Created, DriveIdentity, Sectors, WriteHole};
+use array::format::{ArrayConfig, Created, DriveIdentity, HedgedReads, Sectors, WriteHole};
 use array::{Command, Level};
 use control::request::ArrayModify;
 use control::view::ArrayView;
@@ -187,6 +187,9 @@ impl Host {
             options.scrub_every_seconds =
                 u32::try_from(every).map_err(|_| invalid("the time between scrubs"))?;
         }
+        if let Some(hedged) = modify.hedged_reads {
+            options.hedged_reads = hedged_reads_of(hedged);
+        }
         let changed = self.engine.change(index, Command::Options(options));
         match changed {
             Ok(()) => *late = None,
@@ -345,6 +348,13 @@ fn write_hole_of(wanted: control::request::WriteHole) -> WriteHole {
         control::request::WriteHole::Auto => WriteHole::Auto,
         control::request::WriteHole::Off => WriteHole::Off,
         control::request::WriteHole::Strict => WriteHole::Strict,
+    }
+}
+
+fn hedged_reads_of(wanted: control::request::HedgedReads) -> HedgedReads {
+    match wanted {
+        control::request::HedgedReads::Auto => HedgedReads::Auto,
+        control::request::HedgedReads::Always => HedgedReads::Always,
     }
 }
 

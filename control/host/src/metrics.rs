@@ -12,7 +12,7 @@ const NS_PER_S: f64 = 1e9;
 const CAUSES: usize = ExclusionCause::ALL.len();
 
 /// Counters of an array, in the order in which they are gathered.
-const ARRAY_COUNTERS: [(&str, &str); 23] = [
+const ARRAY_COUNTERS: [(&str, &str); 26] = [
     ("array_direct_reads", "Reads that went straight to a drive"),
     (
         "array_reconstructed_reads",
@@ -68,11 +68,25 @@ const ARRAY_COUNTERS: [(&str, &str); 23] = [
     ),
     (
         "array_bounced_reads",
-        "Reads through buffers, so that they can be given up, of members that did not answer lately",
+        "Reads through buffers, so that they can be given up: of members that did not answer lately, \
+         or of all with hedged reads always",
+    ),
+    (
+        "array_unbuffered_reads",
+        "Reads that were to go through a buffer and went straight, because half of the buffers \
+         were lent: they cannot be given up",
     ),
     (
         "array_given_up_reads",
-        "Reads that were given up because their member did not answer for 30 ms",
+        "Reads that were given up because their member did not answer for 30 ms, and reconstructed",
+    ),
+    (
+        "array_wasted_hedges",
+        "Reads that were given up and that their member answered within 10 ms more",
+    ),
+    (
+        "array_hedges_over_budget",
+        "Reads that were not given up because as many had been as may be",
     ),
     (
         "array_laggard_trials",
@@ -422,7 +436,10 @@ fn counts_of(counters: &ShardCounters) -> [u64; ARRAY_COUNTERS.len()] {
         counters.abandoned,
         counters.held,
         counters.bounced_reads,
+        counters.unbuffered_reads,
         counters.given_up_reads,
+        counters.wasted_hedges,
+        counters.hedges_over_budget,
         counters.trials,
         counters.left_behind,
         counters.media_errors,

@@ -4,7 +4,7 @@ use array::assembly::Verdict;
 use array::format::{ExclusionCause, MemberState, VolumeRecord};
 use array::{Level, MapState};
 use block::Status;
-use control::request::WriteHole;
+use control::request::{HedgedReads, WriteHole};
 use control::view::{
     ArrayState, ArrayView, DriveState, DriveView, ExportState, ExportView, HeldMember, HoldView,
     IoCounters, JobState, MemberView, PaceView, QueueView, VolumeView,
@@ -231,6 +231,10 @@ pub(crate) fn array(
             .then_some(options.scrub_rate_bytes_per_second),
         scrub_every_s: (options.scrub_every_seconds > 0)
             .then_some(options.scrub_every_seconds.into()),
+        hedged_reads: match options.hedged_reads {
+            array::format::HedgedReads::Auto => HedgedReads::Auto,
+            array::format::HedgedReads::Always => HedgedReads::Always,
+        },
         hold: running.and_then(|running| hold(state, entry, running)),
         lost: crate::losses::view(entry, config),
         update: config.update.0,

@@ -93,6 +93,7 @@ impl FakeEngine {
             lost: None,
             scrub_rate_bytes_per_second: None,
             scrub_every_s: None,
+            hedged_reads: create.options.hedged_reads,
             update: 1,
             volumes: 0,
             jobs: Vec::new(),

@@ -280,6 +280,7 @@ impl Engine for FakeEngine {
         let mut host = self.host.lock();
         let view = &mut host.arrays.get_mut(&uuid).expect("resolved").view;
         view.write_hole = modify.write_hole.unwrap_or(view.write_hole);
+        view.hedged_reads = modify.hedged_reads.unwrap_or(view.hedged_reads);
         view.hold_timeout_ms = modify.hold_timeout_ms.or(view.hold_timeout_ms);
         view.latency_target_us = modify.latency_target_us.or(view.latency_target_us);
         drop(host);

@@ -9,7 +9,8 @@ use super::{Control, invalid};
 use crate::body::{ArrayCreateBody, ImportBody, ReplaceBody};
 use crate::name::{self, Create};
 use crate::request::{
-    ArrayCreate, ArrayImport, ArrayModify, ArrayOptions, BackgroundKind, DriveSpec, MemberReplace,
+    ArrayCreate, ArrayImport, ArrayModify, ArrayOptions, BackgroundKind, DriveSpec, HedgedReads,
+    Level, MemberReplace,
 };
 use crate::scrub::{ScrubBody, ScrubView};
 use crate::spares::SpareOf;
@@ -64,6 +65,9 @@ impl Control {
         };
         let object = name::object::<ArrayView>(&body.name);
         check_options(&object, &body.options)?;
+        if body.level == Level::Raid0 {
+            refuse_hedges(&object, Some(body.options.hedged_reads))?;
+        }
         let drives = self.drive_names(&object, &body.drives)?;
         let spares = self.spares_to_be(&object, &drives, &body)?;
         let create = ArrayCreate {
@@ -258,6 +262,9 @@ impl Control {
             );
             return Err(invalid(object, message).next(format!("give {less} or {more}")));
         }
+        if array.parity == 0 {
+            refuse_hedges(&name::object::<ArrayView>(&array.name), modify.hedged_reads)?;
+        }
         self.engine.modify_array(&array.name, modify)
     }
 
@@ -385,6 +392,17 @@ fn is_or_open<T: PartialEq>(wished: Option<T>, is: T) -> bool {
 }
 
 /// Checks what can be checked without knowing the drives.
+/// An array without redundancy has nothing to answer reads from.
+fn refuse_hedges(object: &str, hedged: Option<HedgedReads>) -> Answer<()> {
+    match hedged {
+        Some(HedgedReads::Always) => {
+            let message = "level 0 has no other members to answer reads from";
+            Err(invalid(object, message).next("leave hedged reads at auto"))
+        }
+        Some(HedgedReads::Auto) | None => Ok(()),
+    }
+}
+
 fn check_options(object: &str, options: &ArrayOptions) -> Answer<()> {
     if let Some(bytes) = options.chunk_bytes {
         let fits = (CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&bytes) && bytes.is_power_of_two();

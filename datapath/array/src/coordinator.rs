@@ -484,6 +484,7 @@ pub fn initial_map(
         log_life: config.log_from,
         log_from: config.log_from,
         write_hole: config.options.write_hole,
+        hedged_reads: config.options.hedged_reads,
         lost_blocks: Arc::new(if planted::is(Fault::LostBlocksForgotten) {
             LostBlocks::default()
         } else {

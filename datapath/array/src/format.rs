@@ -19,7 +19,7 @@ mod text;
 pub use codec::{CONFIG_FIXED_BYTES, MEMBER_RECORD_BYTES, RUN_RECORD_BYTES, VOLUME_RECORD_BYTES};
 pub use config::{
     ANCESTORS_MAX, ArrayConfig, ArrayOptions, ConfigSlot, ConfigTooLarge, ExclusionCause,
-    MemberRecord, MemberState, VolumeRecord, VolumeState, WriteHole,
+    HedgedReads, MemberRecord, MemberState, VolumeRecord, VolumeState, WriteHole,
 };
 pub use extent::{ExtentRun, ExtentSpace, extents_of, join_runs};
 pub use head::{Features, FormatError, HEAD_BYTES};

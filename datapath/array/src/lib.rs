@@ -47,5 +47,5 @@ pub use scrub::{
     ScrubCause, ScrubCourse, ScrubFinding, ScrubOrder, ScrubOutcome, ScrubRecord, ScrubState,
     ScrubStatus, ScrubTally, WallClock, WindowTally,
 };
-pub use shard::{HoldStatus, Patience, Room, Shard, ShardCounters, ShardError, Shared};
+pub use shard::{Hedging, HoldStatus, Patience, Room, Shard, ShardCounters, ShardError, Shared};
 pub use throttle::Yield;

@@ -7,7 +7,7 @@ use units::{
     ArrayIndex, DriveIndex, MemberIndex, ReactorIndex, Role, RoleSet, StripeIndex, Update,
 };
 
-use crate::format::WriteHole;
+use crate::format::{HedgedReads, WriteHole};
 use crate::geometry::Geometry;
 use crate::losses::LostBlocks;
 use crate::planted::{self, Fault};
@@ -110,6 +110,8 @@ pub struct ArrayMap {
     pub log_from: u64,
     /// What closes the write hole.
     pub write_hole: WriteHole,
+    /// Which reads can be given up.
+    pub hedged_reads: HedgedReads,
     /// The reactor that owns each bucket of stripes.
     pub owners: Arc<[ReactorIndex]>,
     /// The reactor whose shard writes metadata.

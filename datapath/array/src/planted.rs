@@ -155,6 +155,10 @@ pub enum Fault {
     GivenUpReadCopied,
     /// What was given up is reconstructed without waiting for writes to the same stripe.
     HedgeWithoutLanes,
+    /// A shard goes on reading as before when all reads are to go through buffers.
+    HedgedReadsNotFollowed,
+    /// As many reads are given up as are kept.
+    HedgesWithoutBudget,
     /// A member that lags is left out although it is the last that may be lost.
     LaggardWasTheLastSpare,
     /// A copy of a member counts as if it had been made in one moment, at its end.
@@ -340,6 +344,8 @@ impl Fault {
         Fault::GivenUpMemoryReused,
         Fault::GivenUpReadCopied,
         Fault::HedgeWithoutLanes,
+        Fault::HedgedReadsNotFollowed,
+        Fault::HedgesWithoutBudget,
         Fault::LaggardWasTheLastSpare,
         Fault::CopyCountsFromItsEnd,
         Fault::UnreadableCounts,

@@ -44,6 +44,7 @@ use units::{MemberIndex, ReactorIndex, Role};
 pub(crate) use self::background::cell_lanes;
 use self::background::{Background, stripe_cells};
 use self::bounce::Bounce;
+pub use self::bounce::Hedging;
 pub use self::coordinate::HoldStatus;
 pub(crate) use self::coordinate::{HoldKeeper, Renewal};
 pub use self::counters::ShardCounters;
@@ -116,8 +117,8 @@ enum IoOwner {
     },
     /// Like that, through a buffer of ours.
     Bounced { bounce: u32 },
-    /// Nobody any more; it has such a buffer.
-    GivenUp { bounce: u32 },
+    /// Nobody any more, since this look; it has such a buffer.
+    GivenUp { bounce: u32, look: u32 },
     /// A flush request.
     Flush { request: u32 },
     /// A ticket.
@@ -132,8 +133,8 @@ enum IoOwner {
     Region,
     /// Regions that are to be cleared.
     Clear,
-    /// Nobody any more; its memory is in this grave.
-    Abandoned { grave: Option<u32> },
+    /// Nobody any more, since this look; its memory is in this grave.
+    Abandoned { grave: Option<u32>, look: u32 },
     /// Nobody but whoever waits for the member.
     Probe,
     /// Nobody: how long the drive takes is of interest.
@@ -405,11 +406,12 @@ impl Shard {
         }
         self.ios.release(slot);
         self.hear(&done);
-        if let IoOwner::Abandoned { grave } = done.owner {
-            self.abandoned_done(grave);
+        if let IoOwner::Abandoned { grave, look } = done.owner {
+            self.abandoned_done((grave, look));
             self.note_gone(&done, status);
             self.late_flush_answered(slot, done, status, io);
-        } else if let IoOwner::GivenUp { bounce } = done.owner {
+        } else if let IoOwner::GivenUp { bounce, look } = done.owner {
+            self.counters.wasted_hedges += u64::from(look == self.late.now);
             self.note_gone(&done, status);
             self.given_up_done(bounce, (done, status));
         } else if status.is_ok() && self.is_overtaken(&done) {
@@ -552,6 +554,10 @@ impl Shard {
         self.any_hopeless = map.hopeless.contains(&true);
         let before = std::mem::replace(&mut self.map, map);
         self.follow_losses(&before.lost_blocks);
+        if !planted::is(Fault::HedgedReadsNotFollowed) {
+            self.late.follow(&self.map);
+            self.hear_shaky(io.now());
+        }
         self.background.follow(&self.map);
         self.hold.follow();
         self.throttle.follow(&self.map);

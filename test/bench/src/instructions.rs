@@ -18,7 +18,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use array::format::{Layout as MemberLayout, WriteHole};
+use array::format::{HedgedReads, Layout as MemberLayout, WriteHole};
 use array::{
     ArrayMap, Begun, BegunOf, BegunSpace, Event, Geometry, GeometryParameters, Io, Level, LogSpace,
     MapMember, MapState, MemberRequest, Message, RegionMap, RegionSpace, Room, Shard, Shared,
@@ -250,6 +250,7 @@ fn device(guest_memory: &Arc<Memory>, driver: &Driver) -> Device {
         log_life: 1,
         log_from: 1,
         write_hole: WriteHole::Auto,
+        hedged_reads: HedgedReads::Auto,
     };
     let room = BegunSpace::new(1, &Room::default());
     let length = usize::try_from(room.bytes()).expect("some MiB");

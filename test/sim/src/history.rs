@@ -7,6 +7,7 @@ mod drives;
 mod end;
 mod faults;
 mod healed;
+mod hedged;
 mod late_help;
 mod leaving;
 mod logged;
@@ -50,7 +51,7 @@ use crate::client::{Asked, Client, IN_FLIGHT, VOLUME_BYTES_MAX};
 use crate::disks;
 use crate::drive::{Failing, Failure, SimDrive};
 use crate::random::Random;
-use crate::world::{Setup, World, mix, new_config, place};
+use crate::world::{HEDGING, Setup, World, mix, new_config, place};
 
 /// Level, members, parity, group, chunk bytes.
 type Shape = (Level, usize, Option<usize>, Option<usize>, u64);
@@ -268,6 +269,9 @@ impl History {
         }
         let rounds = self.random.below(250);
         self.rounds(&mut world, rounds);
+        if self.random.happens(300) {
+            self.hang_among_reads(&mut world);
+        }
         if doom {
             self.doom(world);
             return;

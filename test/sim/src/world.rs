@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use array::format::{ArrayConfig, ArrayOptions, Features, Layout, MemberRecord, MemberState};
 use array::{
-    Begun, Command, Coordinator, CoordinatorSettings, Event, Geometry, Io, LogSpace, LostBlocks,
-    MapIdentity, MemberPlace, MemberRequest, Message, Patience, Refusal, RegionMap, RegionSpace,
-    Room, ScrubRecord, Shard, Shared, Suspects, WallClock, Yield, initial_map,
+    Begun, Command, Coordinator, CoordinatorSettings, Event, Geometry, Hedging, Io, LogSpace,
+    LostBlocks, MapIdentity, MemberPlace, MemberRequest, Message, Patience, Refusal, RegionMap,
+    RegionSpace, Room, ScrubRecord, Shard, Shared, Suspects, WallClock, Yield, initial_map,
 };
 use block::{Completion, Full, Histogram, Operation, Request, Status};
 use units::limits::BUCKETS;
@@ -158,6 +158,8 @@ pub struct World {
     pub random: Random,
     /// The reactor that decides.
     pub home: usize,
+    /// By reactor: how often it was polled, and so has looked at most.
+    pub polls: Vec<u64>,
 }
 
 /// What a world is made of.
@@ -347,6 +349,7 @@ impl World {
             outside,
             random,
             home: HOME,
+            polls: vec![0; reactors],
         }
     }
 
@@ -407,6 +410,7 @@ impl World {
             3..=6 => self.finish_drive(),
             _ => {
                 let me = self.random.position(self.shards.len());
+                self.polls[me] += 1;
                 let mut ports = Ports {
                     outside: &mut self.outside,
                     me: ReactorIndex::from_at(me),
@@ -520,6 +524,13 @@ pub fn take_completion(world: &mut World, cookie: u64) -> Option<Status> {
     Some(done.swap_remove(position).1.status)
 }
 
+/// Few, so that a history comes to the end of them.
+pub const HEDGING: Hedging = Hedging {
+    burst: 8,
+    reads: 50,
+    looks: 400,
+};
+
 /// The room of each shard.
 #[must_use]
 pub fn room(reactors: usize) -> Room {
@@ -544,6 +555,7 @@ pub fn room(reactors: usize) -> Room {
             window: Duration::from_millis(10),
             enough: 2,
             read_errors: 256,
+            hedging: HEDGING,
         },
         // A history is short: decisions at every few requests.
         makes_way: Yield {

@@ -10,7 +10,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use array::format::{Layout, WriteHole};
+use array::format::{HedgedReads, Layout, WriteHole};
 use array::{
     ArrayMap, Event, Geometry, GeometryParameters, Io, LogSpace, MapMember, MapState,
     MemberRequest, Message, RegionMap, RegionSpace, Room, Shard, Shared, Suspects,
@@ -208,6 +208,7 @@ fn shard(geometry: Geometry, layout: &Layout) -> io::Result<Shard> {
         log_life: 1,
         log_from: 1,
         write_hole: WriteHole::Auto,
+        hedged_reads: HedgedReads::Auto,
     };
     let regions = RegionMap::new(space, Uuid::nil()).all_dirty();
     let shared = Shared::new(&map, &regions, (log, 1), None);

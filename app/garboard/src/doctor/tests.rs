@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use control::request::{DriveSpec, Level, WriteHole};
+use control::request::{DriveSpec, HedgedReads, Level, WriteHole};
 use control::view::{
     ArrayState, ArrayView, Count, DriveState, DriveView, EngineStatus, IoCounters, LostView,
     MemberState, MemberView, PaceView, ReactorView, StatusView,
@@ -215,6 +215,7 @@ fn engine(cores: &[u16], drives: Vec<DriveView>) -> Known {
         hold: None,
         lost: None,
         scrub_every_s: None,
+        hedged_reads: HedgedReads::Auto,
         scrub_rate_bytes_per_second: None,
         update: 1,
         volumes: 0,

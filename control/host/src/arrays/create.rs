@@ -18,7 +18,8 @@ use units::{BlockSize, MemberIndex, StripeIndex, Update};
 use uuid::Uuid;
 
 use super::{
-    Candidate, created_now, identity_of, level_of, refuse_signatures, sectors_of, write_hole_of,
+    Candidate, created_now, hedged_reads_of, identity_of, level_of, refuse_signatures, sectors_of,
+    write_hole_of,
 };
 use crate::error::{error, late, of_geometry, of_io, of_start};
 use crate::state::{ArrayEntry, DriveRole, Notice, Serving};
@@ -311,6 +312,7 @@ fn first_config(
         scrub: ScrubRecord::default(),
         options: ArrayOptions {
             write_hole: write_hole_of(create.options.write_hole),
+            hedged_reads: hedged_reads_of(create.options.hedged_reads),
             scrub_every_seconds: crate::scrub::every_by_default(geometry, candidates),
             ..ArrayOptions::default()
         },

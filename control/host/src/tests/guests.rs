@@ -73,6 +73,11 @@ impl Guest {
         self.memory.read(self.data, 4096)
     }
 
+    /// What the read that was answered last has brought.
+    pub(super) fn answered_with(&self) -> Vec<u8> {
+        self.memory.read(self.data, 4096)
+    }
+
     /// Waits for the answer to what was begun.
     pub(super) fn wait(&mut self) {
         let guest = std::cell::RefCell::new(self);

@@ -16,6 +16,7 @@ mod copies;
 mod gone;
 mod guests;
 mod hanging;
+mod hedged;
 mod holding;
 mod late;
 mod limits;

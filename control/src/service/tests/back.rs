@@ -203,3 +203,41 @@ fn a_hold_timeout_is_not_rounded_in_silence() {
     assert_eq!(refused.kind, ErrorKind::Invalid);
     assert_eq!(refused.next, "give 1000 or 2000");
 }
+
+#[test]
+fn where_nothing_is_redundant_no_reads_are_hedged() {
+    let bed = Bed::full();
+    let hedged = |hedged_reads| ArrayModify {
+        hedged_reads: Some(hedged_reads),
+        ..ArrayModify::default()
+    };
+    let control = bed.control();
+    let modified = control.modify_array("a", &hedged(HedgedReads::Always));
+    assert_eq!(modified.expect("level 6").hedged_reads, HedgedReads::Always);
+    for name in ["e0", "e1"] {
+        let spec = format!("file:/{name},size=64MiB,create");
+        let drive = DriveAddBody {
+            name: Some(name.into()),
+            ..drive(&spec)
+        };
+        control.add_drive(drive).expect("new");
+    }
+    let stripe = |hedged_reads| ArrayCreateBody {
+        level: Level::Raid0,
+        options: ArrayOptions {
+            hedged_reads,
+            ..ArrayOptions::default()
+        },
+        ..array("z", &["e0", "e1"])
+    };
+    let refused = control.create_array(stripe(HedgedReads::Always));
+    assert_eq!(refused.expect_err("level 0").kind, ErrorKind::Invalid);
+    control
+        .create_array(stripe(HedgedReads::Auto))
+        .expect("new");
+    let refused = control.modify_array("z", &hedged(HedgedReads::Always));
+    assert_eq!(refused.expect_err("level 0").kind, ErrorKind::Invalid);
+    control
+        .modify_array("z", &hedged(HedgedReads::Auto))
+        .expect("as it is");
+}

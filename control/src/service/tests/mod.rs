@@ -16,7 +16,7 @@ use crate::body::{
 };
 use crate::fake::{FakeEngine, FakeHost};
 use crate::request::{
-    ArrayModify, ArrayOptions, BackgroundKind, Lamp, Level, QueueMove, VolumeLimit,
+    ArrayModify, ArrayOptions, BackgroundKind, HedgedReads, Lamp, Level, QueueMove, VolumeLimit,
 };
 use crate::view::{Access, MemberState};
 use crate::wanted::{self, FILE_NAME};

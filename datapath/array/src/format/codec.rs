@@ -7,12 +7,13 @@ use zerocopy::little_endian::{U16, U32, U64, U128};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::config::{
-    ANCESTORS_MAX, ArrayConfig, ArrayOptions, ConfigTooLarge, ExclusionCause, MemberRecord,
-    MemberState, VolumeRecord, VolumeState, WriteHole,
+    ANCESTORS_MAX, ArrayConfig, ArrayOptions, ConfigTooLarge, ExclusionCause, HedgedReads,
+    MemberRecord, MemberState, VolumeRecord, VolumeState, WriteHole,
 };
 use super::extent::{decode_runs, encode_runs, runs_bytes};
 use super::head::{
-    COMPAT_MISSED, Features, FormatError, HEAD_BYTES, Head, RawFeatures, check_features, open, seal,
+    COMPAT_HEDGED, COMPAT_MISSED, Features, FormatError, HEAD_BYTES, Head, RawFeatures,
+    check_features, open, seal,
 };
 use super::lost::{LOST_RECORD_BYTES, decode_lost, encode_lost};
 use super::missed::Missed;
@@ -49,7 +50,8 @@ struct RawConfig {
     resynced_until: U64,
     flags: U32,
     write_hole: u8,
-    reserved: [u8; 3],
+    hedged_reads: u8,
+    reserved: [u8; 2],
     hold_timeout_seconds: U32,
     latency_target_us: U32,
     rebuild_floor: U64,
@@ -199,6 +201,7 @@ impl ArrayConfig {
         let scrub = raw.scrub.known(features);
         features.compat &= !COMPAT_SCRUB;
         let has_missed = features.take_missed();
+        let hedged = features.take_hedged();
         let tables = Tables::cut(&raw, record, has_lost)?;
         let ancestors = raw
             .ancestors
@@ -222,7 +225,7 @@ impl ArrayConfig {
             volumes: tables.volumes()?,
             unzeroed: decode_runs(tables.unzeroed),
             lost: decode_lost(tables.lost)?,
-            options: raw.options(&scrub)?,
+            options: raw.options(&scrub, hedged)?,
             scrub: scrub.record()?,
         };
         if head.member.at() >= config.members.len() {
@@ -327,8 +330,12 @@ impl From<&ArrayConfig> for RawConfig {
             raw.id = (*id).into();
         }
         let options = &config.options;
+        let hedged = match options.hedged_reads {
+            HedgedReads::Auto => 0,
+            HedgedReads::Always => COMPAT_HEDGED,
+        };
         let features = Features {
-            compat: COMPAT_SCRUB | COMPAT_MISSED,
+            compat: COMPAT_SCRUB | COMPAT_MISSED | hedged,
             ..config.features.with_lost(&config.lost)
         };
         RawConfig {
@@ -342,7 +349,11 @@ impl From<&ArrayConfig> for RawConfig {
                 WriteHole::Strict => 1,
                 WriteHole::Off => 2,
             },
-            reserved: [0; 3],
+            hedged_reads: match options.hedged_reads {
+                HedgedReads::Auto => 0,
+                HedgedReads::Always => 1,
+            },
+            reserved: [0; 2],
             hold_timeout_seconds: options.hold_timeout_seconds.into(),
             latency_target_us: options.latency_target_us.into(),
             rebuild_floor: options.rebuild_floor_bytes_per_second.into(),
@@ -362,7 +373,7 @@ impl From<&ArrayConfig> for RawConfig {
 }
 
 impl RawConfig {
-    fn options(&self, scrub: &RawScrub) -> Result<ArrayOptions, FormatError> {
+    fn options(&self, scrub: &RawScrub, hedged: bool) -> Result<ArrayOptions, FormatError> {
         Ok(ArrayOptions {
             write_hole: match self.write_hole {
                 0 => WriteHole::Auto,
@@ -375,6 +386,12 @@ impl RawConfig {
             latency_target_us: self.latency_target_us.get(),
             scrub_rate_bytes_per_second: scrub.rate.get(),
             scrub_every_seconds: scrub.every_seconds.get(),
+            hedged_reads: match self.hedged_reads {
+                _ if !hedged => HedgedReads::Auto,
+                0 => HedgedReads::Auto,
+                1 => HedgedReads::Always,
+                _ => return Err(FormatError::Invalid("hedged reads")),
+            },
         })
     }
 }

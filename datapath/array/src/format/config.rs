@@ -176,6 +176,16 @@ pub enum WriteHole {
     Off,
 }
 
+/// Which reads can be answered from other members when their drive hangs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HedgedReads {
+    /// Those of drives that were slow lately.
+    #[default]
+    Auto,
+    /// All: what is read goes through a buffer of ours and is copied.
+    Always,
+}
+
 /// What can be set while an array runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArrayOptions {
@@ -192,6 +202,8 @@ pub struct ArrayOptions {
     pub scrub_rate_bytes_per_second: u64,
     /// A scrub begins by itself so long after the last one; 0 means never.
     pub scrub_every_seconds: u32,
+    /// Which reads can be given up.
+    pub hedged_reads: HedgedReads,
 }
 
 impl Default for ArrayOptions {
@@ -203,6 +215,7 @@ impl Default for ArrayOptions {
             latency_target_us: 0,
             scrub_rate_bytes_per_second: 0,
             scrub_every_seconds: 0,
+            hedged_reads: HedgedReads::Auto,
         }
     }
 }

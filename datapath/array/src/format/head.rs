@@ -105,7 +105,17 @@ pub struct Features {
 /// Compat: the member table says what members missed that are out or rebuild.
 pub(super) const COMPAT_MISSED: u64 = 2;
 
+/// Compat: the record says which reads can be given up.
+pub(super) const COMPAT_HEDGED: u64 = 4;
+
 impl Features {
+    /// Whether the record says which reads can be given up; the bit belongs to the byte only.
+    pub(super) fn take_hedged(&mut self) -> bool {
+        let is_hedged = self.compat & COMPAT_HEDGED != 0;
+        self.compat &= !COMPAT_HEDGED;
+        is_hedged
+    }
+
     /// Whether the member table says what members missed; the bit belongs to the bytes only.
     pub(super) fn take_missed(&mut self) -> bool {
         let has_missed = self.compat & COMPAT_MISSED != 0;

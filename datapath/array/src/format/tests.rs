@@ -484,14 +484,33 @@ fn a_record_of_an_engine_without_scrubs_tells_of_none_whatever_lies_there() {
 
 /// A config record with some bytes changed by somebody who can compute a checksum.
 fn forged_config(at: usize, bytes: &[u8]) -> Result<(MemberIndex, ArrayConfig), FormatError> {
+    forged_with(&[(at, bytes)])
+}
+
+fn forged_with(changes: &[(usize, &[u8])]) -> Result<(MemberIndex, ArrayConfig), FormatError> {
     let mut full = config(4);
     full.volumes = vec![volume(1, vec![ExtentRun { first: 0, count: 3 }])];
     full.unzeroed = vec![ExtentRun { first: 7, count: 1 }];
     let mut forged = encoded(&full);
-    forged[at..at + bytes.len()].copy_from_slice(bytes);
+    for &(at, bytes) in changes {
+        forged[at..at + bytes.len()].copy_from_slice(bytes);
+    }
     let length = u32::from_le_bytes(forged[12..16].try_into().unwrap());
     reseal(&mut forged[..bytes_of(u64::from(length))]);
     ArrayConfig::decode(&forged)
+}
+
+#[test]
+fn which_reads_are_hedged_counts_with_its_feature_only() {
+    let hedged = |compat: u8, byte: u8| {
+        let forged = forged_with(&[(48, &[compat]), (109, &[byte])]);
+        forged.map(|(_, config)| (config.options.hedged_reads, config.features.compat))
+    };
+    assert_eq!(hedged(3, 1), Ok((HedgedReads::Auto, 0)));
+    assert_eq!(hedged(3, 2), Ok((HedgedReads::Auto, 0)));
+    assert_eq!(hedged(7, 0), Ok((HedgedReads::Auto, 0)));
+    assert_eq!(hedged(7, 1), Ok((HedgedReads::Always, 0)));
+    assert_eq!(hedged(7, 2), Err(FormatError::Invalid("hedged reads")));
 }
 
 #[test]
@@ -832,6 +851,7 @@ prop_compose! {
                 latency_target_us: numbers.5,
                 scrub_rate_bytes_per_second: numbers.4 ^ 7,
                 scrub_every_seconds: numbers.3 ^ 9,
+                hedged_reads: if numbers.2 { HedgedReads::Always } else { HedgedReads::Auto },
             },
             scrub: ScrubRecord {
                 state: if numbers.2 { ScrubState::Paused } else { ScrubState::Scheduled },

@@ -4,17 +4,22 @@
 //! so such a read is not answered from the other members, however long its drive takes. What goes
 //! to memory of ours can be. That are the reads of tickets, and reads of *shaky* members: those
 //! that were slow (`late`) within the last minutes are likely to be again, so what is read from
-//! them goes to a buffer and is copied.
+//! them goes to a buffer and is copied. Where all reads are hedged (`HedgedReads`), all members
+//! count as such.
 //!
 //! A read that is given up is not awaited any more. Its buffer stays the drive's until it answers
 //! after all, and what it brings is not looked at. A ticket is planned anew without that member;
 //! a piece of a request becomes work for the owner of its stripe, as after an error, but nothing is
-//! rewritten.
+//! rewritten. A budget bounds what that adds to what the other members have to do.
+
+mod budget;
 
 use block::{Operation, Status};
 use memory::Segment;
-use units::{MemberIndex, Role, bytes_usize};
+use units::{MemberIndex, bytes_usize};
 
+pub(super) use self::budget::Budget;
+pub use self::budget::Hedging;
 use super::request::Retry;
 use super::{DriveIo, IoOwner, Order, Shard};
 use crate::buffers::Loan;
@@ -58,6 +63,7 @@ impl Shard {
         }
         let bytes = bytes_usize(order.length);
         let Some(loan) = self.buffers.lend(bytes) else {
+            self.counters.unbuffered_reads += 1;
             return false;
         };
         let memory = self.buffers.lent(&loan, bytes);
@@ -134,9 +140,10 @@ impl Shard {
 
     /// Nobody waits any more for what goes to this buffer.
     fn disown(&mut self, slot: u32, bounce: u32) {
-        self.ios[slot].owner = IoOwner::GivenUp { bounce };
+        let look = self.late.now;
+        self.ios[slot].owner = IoOwner::GivenUp { bounce, look };
         if planted::is(Fault::GivenUpMemoryReused) {
-            self.ios[slot].owner = IoOwner::Abandoned { grave: None };
+            self.ios[slot].owner = IoOwner::Abandoned { grave: None, look };
             self.end_bounce(bounce);
         }
     }
@@ -165,9 +172,9 @@ impl Shard {
             if done.operation != Some(Operation::Read) || !waits {
                 continue;
             }
-            let given_up = match done.owner {
-                IoOwner::Ticket { ticket, role } => self.give_up_of_ticket(slot, ticket, role, io),
-                IoOwner::Bounced { bounce } => self.give_up_bounced(slot, bounce, done.member),
+            let may = match done.owner {
+                IoOwner::Ticket { ticket, role } => self.may_give_up_read(ticket, role),
+                IoOwner::Bounced { bounce } => self.may_give_up_bounced(bounce, done.member),
                 IoOwner::Nobody
                 | IoOwner::Direct { .. }
                 | IoOwner::GivenUp { .. }
@@ -183,40 +190,43 @@ impl Shard {
                 | IoOwner::RollCall { .. }
                 | IoOwner::Doubt => false,
             };
-            moved += usize::from(given_up);
-            self.counters.given_up_reads += u64::from(given_up);
+            if !may {
+                continue;
+            }
+            if !self.late.budget.spend() {
+                let refused = std::mem::replace(&mut self.ios[slot].refused, true);
+                self.counters.hedges_over_budget += u64::from(!refused);
+                continue;
+            }
+            moved += 1;
+            self.counters.given_up_reads += 1;
+            self.give_up_read(slot, io);
         }
         moved
     }
 
-    fn give_up_of_ticket(&mut self, slot: u32, ticket: u32, role: Role, io: &mut impl Io) -> bool {
-        if !self.may_give_up_read(ticket, role) {
-            return false;
+    fn give_up_read(&mut self, slot: u32, io: &mut impl Io) {
+        let DriveIo { owner, member, .. } = self.ios[slot];
+        if let IoOwner::Ticket { ticket, role } = owner {
+            let grave = Some(self.bury(ticket, role));
+            let look = self.late.now;
+            self.ios[slot].owner = IoOwner::Abandoned { grave, look };
+            self.read_given_up(ticket, role, io);
+        } else if let IoOwner::Bounced { bounce } = owner {
+            let (request, range) = self.bounced_range(bounce);
+            self.disown(slot, bounce);
+            self.retries.push_back(Retry::late(request, range, member));
         }
-        let grave = self.bury(ticket, role);
-        self.ios[slot].owner = IoOwner::Abandoned { grave: Some(grave) };
-        self.read_given_up(ticket, role, io);
-        true
     }
 
-    fn give_up_bounced(&mut self, slot: u32, bounce: u32, member: MemberIndex) -> bool {
-        let Bounce {
-            request,
-            first,
-            blocks,
-            ..
-        } = self.bounces[bounce];
+    /// Whether the others can say what was to be read.
+    fn may_give_up_bounced(&self, bounce: u32, member: MemberIndex) -> bool {
+        let Bounce { request, first, .. } = self.bounces[bounce];
         let block = self.requests[request].start() + u64::from(first);
         let (stripe, _) = self.geometry().locate(block);
         let role = self.geometry().role(stripe, member);
         let around = self.slow_roles(stripe, self.map.lost(stripe, false));
-        if !role.is_some_and(|role| around.has(role)) {
-            return false;
-        }
-        self.disown(slot, bounce);
-        self.retries
-            .push_back(Retry::late(request, (first, blocks), member));
-        true
+        role.is_some_and(|role| around.has(role))
     }
 
     /// Forgets them all, as the death of the process would.

@@ -43,10 +43,16 @@ pub struct ShardCounters {
     pub abandoned: u64,
     /// Member requests that failed and waited to be made again.
     pub held: u64,
-    /// Reads through buffers, of members that did not answer lately.
+    /// Reads through buffers, so that they can be given up.
     pub bounced_reads: u64,
+    /// Reads that were to go through a buffer and went straight, because none was to be lent.
+    pub unbuffered_reads: u64,
     /// Reads that were given up because a slow member kept them.
     pub given_up_reads: u64,
+    /// Of these, those that their drive answered before the next look.
+    pub wasted_hedges: u64,
+    /// Reads that were not given up when they could be, because of the budget.
+    pub hedges_over_budget: u64,
     /// Reads of members that lag, to see whether they still do.
     pub trials: u64,
     /// Members left out because they were slower than their peers for long, or could not read.

@@ -46,6 +46,8 @@ pub(super) struct DriveIo {
     pub(super) listed: bool,
     /// A read of what was given up meanwhile: it fails, whatever it brings.
     pub(super) outlived: bool,
+    /// A read that would have been given up, were there no budget.
+    pub(super) refused: bool,
 }
 
 impl Default for DriveIo {
@@ -64,6 +66,7 @@ impl Default for DriveIo {
             sure: false,
             listed: false,
             outlived: false,
+            refused: false,
         }
     }
 }
@@ -126,6 +129,7 @@ impl Issuer<'_> {
             sure: false,
             listed,
             outlived: false,
+            refused: false,
         };
         if order.operation == Operation::Flush {
             self.flushes.begin(slot, io.now());

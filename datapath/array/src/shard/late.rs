@@ -19,11 +19,12 @@ use block::{Operation, Status};
 use units::limits::GROUP_MEMBERS_MAX;
 use units::{Instant, MemberIndex, Role, RoleSet, StripeIndex};
 
+use super::bounce::{Budget, Hedging};
 use super::coordinate::Fate;
 use super::{DriveIo, IoOwner, Shard};
 use crate::buffers::TicketBuffers;
 use crate::coordinator::can_exclude;
-use crate::format::{ArrayConfig, MemberState};
+use crate::format::{ArrayConfig, HedgedReads, MemberState};
 use crate::io::{Io, MemberFailure};
 use crate::map::{ArrayMap, MapState};
 use crate::planted::{self, Fault};
@@ -50,6 +51,8 @@ pub struct Patience {
     pub enough: u64,
     /// So many reads of a member may fail within a day before it is left out.
     pub read_errors: u32,
+    /// How many reads may be given up.
+    pub hedging: Hedging,
 }
 
 impl Default for Patience {
@@ -62,6 +65,7 @@ impl Default for Patience {
             window: Duration::from_secs(1),
             enough: 50,
             read_errors: 256,
+            hedging: Hedging::default(),
         }
     }
 }
@@ -102,21 +106,23 @@ pub(super) struct Late {
     slow: Vec<bool>,
     /// Some member is slow, as seen from any shard, or lags.
     pub(super) any_slow: bool,
-    /// By member: it was slow lately. And whether any was.
+    /// By member: it was slow lately, or reads of all go through buffers. And whether any is so.
     shaky: Vec<bool>,
     pub(super) any_shaky: bool,
+    hedges_all: bool,
+    pub(super) budget: Budget,
     graves: Vec<Grave>,
 }
 
 impl Late {
-    /// Whether a member was slow lately.
+    /// Whether reads of a member go through buffers.
     pub(super) fn is_shaky(&self, member: MemberIndex) -> bool {
         self.shaky[member.at()]
     }
 
     pub(super) fn new(patience: Patience, map: &ArrayMap) -> Late {
         let members = map.members.len();
-        Late {
+        let mut late = Late {
             patience,
             now: 0,
             next: None,
@@ -128,7 +134,21 @@ impl Late {
             any_slow: false,
             shaky: vec![false; members],
             any_shaky: false,
+            hedges_all: false,
+            budget: Budget::new(patience.hedging),
             graves: Vec::new(),
+        };
+        late.follow(map);
+        late
+    }
+
+    /// Acts by `map`. Where all reads can be given up, the first is already.
+    pub(super) fn follow(&mut self, map: &ArrayMap) {
+        let always = map.hedged_reads == HedgedReads::Always && map.geometry.parity() > 0;
+        self.hedges_all = always;
+        if always {
+            self.shaky.fill(true);
+            self.any_shaky = true;
         }
     }
 }
@@ -163,6 +183,7 @@ impl Shard {
         self.call_slow(now);
         self.report_late();
         let mut moved = 0;
+        self.late.budget.refill(self.counters.direct_reads);
         if self.late.any_slow {
             self.try_laggards(io);
             moved += self.give_up_reads(io);
@@ -218,7 +239,6 @@ impl Shard {
     /// Says which members are slow as seen from here, and hears which are as seen from anywhere.
     fn call_slow(&mut self, now: Instant) {
         self.late.any_slow = false;
-        self.late.any_shaky = false;
         for position in 0..self.map.members.len() {
             let slow = self.is_slow_here(position);
             if slow != self.late.slow[position] {
@@ -230,11 +250,19 @@ impl Shard {
                 self.shared
                     .call_shaky(position, now + self.late.patience.shaky);
             }
-            let shaky = self.shared.shaky_until(position) > now;
-            self.late.shaky[position] = shaky;
-            self.late.any_shaky |= shaky;
             let lags = self.shared.lags(MemberIndex::from_at(position));
             self.late.any_slow |= lags || self.shared.is_slow(position);
+        }
+        self.hear_shaky(now);
+    }
+
+    /// Which members are read through buffers.
+    pub(super) fn hear_shaky(&mut self, now: Instant) {
+        self.late.any_shaky = false;
+        for position in 0..self.map.members.len() {
+            let shaky = self.late.hedges_all || self.shared.shaky_until(position) > now;
+            self.late.shaky[position] = shaky;
+            self.late.any_shaky |= shaky;
         }
     }
 
@@ -450,6 +478,7 @@ impl Shard {
     #[cold]
     fn give_up_on(&mut self, slot: u32, io: &mut impl Io) {
         let done = self.ios[slot];
+        let look = self.late.now;
         let grave = match done.owner {
             IoOwner::Ticket { ticket, role } => {
                 let reads = done.operation == Some(Operation::Read);
@@ -474,7 +503,7 @@ impl Shard {
             | IoOwner::Doubt
             | IoOwner::Abandoned { .. } => None,
         };
-        self.ios[slot].owner = IoOwner::Abandoned { grave };
+        self.ios[slot].owner = IoOwner::Abandoned { grave, look };
         self.counters.abandoned += 1;
         self.deliver(done, Status::Gone, io);
     }
@@ -501,10 +530,11 @@ impl Shard {
     }
 
     /// A drive has answered what was abandoned.
-    pub(super) fn abandoned_done(&mut self, grave: Option<u32>) {
+    pub(super) fn abandoned_done(&mut self, (grave, look): (Option<u32>, u32)) {
         let Some(grave) = grave else {
             return;
         };
+        self.counters.wasted_hedges += u64::from(look == self.late.now);
         let grave = &mut self.late.graves[crate::slots::at(grave)];
         grave.pending -= 1;
         if grave.pending == 0

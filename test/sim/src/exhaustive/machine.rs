@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use array::format::ArrayConfig;
 use array::{
-    Command, Coordinator, CoordinatorSettings, Event, Geometry, Io, LogSpace, MapIdentity,
+    Command, Coordinator, CoordinatorSettings, Event, Geometry, Hedging, Io, LogSpace, MapIdentity,
     MemberPlace, MemberRequest, Message, PassState, Patience, Refusal, RegionMap, Room, Shard,
     Shared, Suspects, WallClock, Yield, initial_map,
 };
@@ -485,6 +485,7 @@ fn room() -> Room {
             window: Duration::from_secs(3600),
             enough: 1_000_000,
             read_errors: 256,
+            hedging: Hedging::default(),
         },
         makes_way: Yield::default(),
     }

@@ -169,6 +169,7 @@ impl History {
         }
         self.run_until(world, |_, world| world.is_quiet());
         assert!(world.shards.iter().all(Shard::is_idle));
+        check_budget(world);
         self.check_parity(world);
         for volume in &world.shards[world.home]
             .coordinator()
@@ -211,6 +212,17 @@ impl History {
             .collect();
         let bad = self.oracle().check_parity(&members);
         assert!(bad.is_empty(), "parity of stripes {bad:?} is wrong");
+    }
+}
+
+/// Of reads that could be, not more were given up than may be.
+pub(super) fn check_budget(world: &World) {
+    for (shard, polls) in world.shards.iter().zip(&world.polls) {
+        let counters = shard.counters();
+        let reads = counters.direct_reads / HEDGING.reads;
+        let most = u64::from(HEDGING.burst) + reads + polls / u64::from(HEDGING.looks);
+        let given_up = counters.given_up_reads;
+        assert!(given_up <= most, "{given_up} reads given up, {most} may be");
     }
 }
 

@@ -7,13 +7,14 @@
 //! lose the blocks of members that are out, in rows that were being written or were not flushed,
 //! and nothing besides.
 
-use array::format::ArrayOptions;
+use array::format::{ArrayOptions, HedgedReads};
 
 #[allow(clippy::wildcard_imports, reason = "one type in several files")]
 use super::*;
 
 /// Modes, of which each promises more than those before it.
 const MODES: [WriteHole; 3] = [WriteHole::Off, WriteHole::Auto, WriteHole::Strict];
+const HEDGED: [HedgedReads; 2] = [HedgedReads::Auto, HedgedReads::Always];
 /// Turns that a change is waited for.
 const TURNS: usize = 400;
 
@@ -78,6 +79,7 @@ impl History {
             3..5 => WriteHole::Off,
             _ => WriteHole::Auto,
         };
+        options.hedged_reads = HEDGED[self.random.position(2)];
         self.draw_scrub_options(options);
         self.modes.begin(*options);
     }
@@ -94,7 +96,7 @@ impl History {
         }
     }
 
-    fn options(world: &World) -> ArrayOptions {
+    pub(super) fn options(world: &World) -> ArrayOptions {
         let coordinator = world.shards[world.home].coordinator().expect("home");
         coordinator.config().options
     }
@@ -111,10 +113,13 @@ impl History {
             options.latency_target_us = u32::from(self.random.happens(500)) * 500;
             self.draw_scrub_options(&mut options);
         }
+        if self.random.happens(300) {
+            options.hedged_reads = HEDGED[self.random.position(2)];
+        }
         self.give_options(world, options);
     }
 
-    fn give_options(&mut self, world: &mut World, options: ArrayOptions) {
+    pub(super) fn give_options(&mut self, world: &mut World, options: ArrayOptions) {
         self.outcome.modes += 1;
         self.modes.weaken(options.write_hole);
         self.modes.possible.push(options);

@@ -31,6 +31,9 @@ pub struct Outcome {
     pub lagged: u64,
     /// See `lagged`.
     pub left_behind: u64,
+    /// Reads of drives that hung among them which were answered without them, and those that were
+    /// not because as many had been as may be.
+    pub hedged: (u64, u64),
     /// Members that came back, and regions that they had missed of all that there are.
     pub returned: u64,
     /// See `returned`.
@@ -96,6 +99,8 @@ impl Outcome {
         self.late += outcome.late;
         self.lagged += outcome.lagged;
         self.left_behind += outcome.left_behind;
+        self.hedged.0 += outcome.hedged.0;
+        self.hedged.1 += outcome.hedged.1;
         self.returned += outcome.returned;
         self.missed.0 += outcome.missed.0;
         self.missed.1 += outcome.missed.1;
@@ -140,6 +145,7 @@ impl fmt::Display for Outcome {
             late,
             lagged,
             left_behind,
+            hedged,
             returned,
             missed,
             refused,
@@ -172,7 +178,8 @@ impl fmt::Display for Outcome {
          ({unflushed} without a member whose flush failed), {abandoned} holds abandoned, \
          {probed} torn blocks written ({read_torn} times read from a slow member), \
          {rotten} rotten blocks scrubbed, {late} members late, {lagged} lagged \
-         ({left_behind} left behind), {returned} members returned that lacked {permille} \
+         ({left_behind} left behind), {} reads hedged ({} not for the budget), \
+         {returned} members returned that lacked {permille} \
          in 1000 of their regions ({refused} might not), \
          {spells} spells ({given_up} given up, {failed_windows} windows of rebuilds failed, \
          {refilled} filled again before a stop), \
@@ -183,7 +190,7 @@ impl fmt::Display for Outcome {
          {held_lists} lists held, {healed} written before \
          the fill, {not_given_up} members awaited, {passed_over} blocks took no \
          zeroes, {left_out} left out of the log, {refused_starts} starts refused), events {trace:016x}",
-            lost.0, lost.1, lost.2
+            hedged.0, hedged.1, lost.0, lost.1, lost.2
         )
     }
 }

@@ -6,7 +6,7 @@ mod scrub;
 mod spare;
 
 use control::body::{ArrayCreateBody, FindBody, ForceBody, ImportBody, ReplaceBody};
-use control::request::{ArrayModify, ArrayOptions, WriteHole};
+use control::request::{ArrayModify, ArrayOptions, HedgedReads, WriteHole};
 use control::view::{ArrayView, DriveView, FoundArray, JobKind, JobView};
 use control::{Answer, ErrorKind};
 
@@ -96,6 +96,7 @@ impl Create {
                 group_size: self.shape.group_size,
                 block_bytes: self.shape.block_size.map(|block| block.0),
                 write_hole: self.shape.write_hole.into(),
+                hedged_reads: self.shape.hedged_reads.into(),
             },
             spares: self.spares,
             force: self.force,
@@ -212,6 +213,7 @@ impl Modify {
             hold_timeout_ms: self.hold_timeout,
             scrub_rate_bytes_per_second: self.scrub_rate.map(|rate| rate.0),
             scrub_every_s: self.scrub_every,
+            hedged_reads: self.hedged_reads.map(HedgedReads::from),
         };
         let array: ArrayView = session.patch(&path(&self.name), &body)?;
         session.done(&array, &format!("array {} modified", array.name))

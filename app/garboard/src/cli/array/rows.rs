@@ -48,6 +48,7 @@ impl Row for ArrayView {
                 "hold timeout",
                 or_dash(self.hold_timeout_ms.map(|ms| format!("{ms} ms"))),
             ),
+            ("hedged reads", word(&self.hedged_reads)),
             (
                 "scrub",
                 match self.scrub_every_s {

@@ -1,7 +1,7 @@
 //! What can be said of arrays.
 
 use clap::{Args, Subcommand, ValueEnum};
-use control::request::{DriveSpec, Level, WriteHole};
+use control::request::{DriveSpec, HedgedReads, Level, WriteHole};
 use units::Size;
 use uuid::Uuid;
 
@@ -98,6 +98,27 @@ pub(crate) struct Shape {
     /// What is done against the write hole
     #[arg(long, value_enum, default_value = "auto")]
     pub(super) write_hole: Hole,
+    /// Which reads are answered from the other members when their drive hangs, within 50 ms
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(super) hedged_reads: Hedged,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Hedged {
+    /// Those of drives that hung within ten minutes. What a drive has when it hangs for the first
+    /// time waits for it, or for the host to give it up (30 s)
+    Auto,
+    /// All. Each is copied once more: about 0.4 us for 4 KiB, and memory bandwidth
+    Always,
+}
+
+impl From<Hedged> for HedgedReads {
+    fn from(hedged: Hedged) -> HedgedReads {
+        match hedged {
+            Hedged::Auto => HedgedReads::Auto,
+            Hedged::Always => HedgedReads::Always,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -182,6 +203,9 @@ pub(crate) struct Modify {
     /// A scrub begins by itself so long after the last: 14d, 12h, 30m, 90s, or off
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     pub(super) scrub_every: Option<u64>,
+    /// Which reads are answered from the other members when their drive hangs, within 50 ms
+    #[arg(long, value_enum)]
+    pub(super) hedged_reads: Option<Hedged>,
 }
 
 /// Seconds of a time with a unit; `off` is 0.

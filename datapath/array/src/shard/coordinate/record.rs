@@ -203,6 +203,7 @@ impl Shard {
         map.log_life = map.log_life.max(map.log_from);
         let mode_ahead = decider.retire.mode_ahead();
         map.write_hole = mode_ahead.unwrap_or(decider.config.options.write_hole);
+        map.hedged_reads = decider.config.options.hedged_reads;
         if excluded {
             map.barrier = map.serial;
         }
