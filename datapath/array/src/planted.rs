@@ -157,6 +157,8 @@ pub enum Fault {
     HedgeWithoutLanes,
     /// A shard goes on reading as before when all reads are to go through buffers.
     HedgedReadsNotFollowed,
+    /// A member of which all reads were given up seems to have answered them.
+    GivenUpNotCounted,
     /// As many reads are given up as are kept.
     HedgesWithoutBudget,
     /// A member that lags is left out although it is the last that may be lost.
@@ -346,6 +348,7 @@ impl Fault {
         Fault::HedgeWithoutLanes,
         Fault::HedgedReadsNotFollowed,
         Fault::HedgesWithoutBudget,
+        Fault::GivenUpNotCounted,
         Fault::LaggardWasTheLastSpare,
         Fault::CopyCountsFromItsEnd,
         Fault::UnreadableCounts,

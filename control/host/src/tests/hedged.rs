@@ -162,6 +162,26 @@ fn reads_at_a_drive_that_hangs_for_the_first_time_are_answered_from_the_others()
 }
 
 #[test]
+fn as_long_as_a_drive_hangs_no_other_read_is_made_at_it() {
+    let bench = Bench::tank();
+    let mut guest = guests(&bench).swap_remove(0);
+    hedge(&bench, HedgedReads::Always);
+    bench.inject("two", Fault::Delay(FOR_EVER));
+    for _ in 0..3 {
+        for chunk in 0..GUESTS {
+            assert_eq!(guest.read(sector(chunk)), [byte(chunk); 4096]);
+        }
+    }
+    assert_eq!(sum(&bench, |counters| counters.given_up_reads), 1);
+    // Nobody waits for it, and it is left out all the same.
+    wait_until("it is out", || {
+        bench.array("tank").state == ArrayState::Degraded
+    });
+    assert_eq!(excluded(&bench), [("too_slow".to_owned(), 1)]);
+    relieve(&bench);
+}
+
+#[test]
 fn writes_to_a_drive_that_hangs_end_when_it_is_left_out() {
     let bench = Bench::tank();
     let guests = guests(&bench);

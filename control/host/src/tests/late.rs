@@ -108,10 +108,14 @@ fn a_member_that_hangs_once_more_keeps_no_read() {
     read_all();
     assert!(counters(|counters| counters.slow_spells) > 0);
     bench.host.state().drives["two"].drive.clear_faults();
-    wait_until("reads of it go through buffers", || {
-        read_all();
-        counters(|counters| counters.bounced_reads) > 0
-    });
+    let before = counters(|counters| counters.bounced_reads);
+    wait_until(
+        "it has answered, and reads of it go through buffers",
+        || {
+            read_all();
+            counters(|counters| counters.bounced_reads) > before
+        },
+    );
     let before = counters(|counters| counters.given_up_reads);
     // Now what it has taken is answered all the same.
     bench.inject("two", Fault::Delay(FOR_EVER));

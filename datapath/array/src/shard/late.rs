@@ -225,11 +225,14 @@ impl Shard {
             let under_way = &self.ios[slot];
             let member = under_way.member.at();
             let current = self.map.members[member].incarnation == under_way.incarnation;
-            let awaited = !matches!(
+            // What was given up counts: the drive has not answered it, and is asked nothing else
+            // meanwhile that would show that it still hangs.
+            let given_up = matches!(
                 under_way.owner,
                 IoOwner::Abandoned { .. } | IoOwner::GivenUp { .. }
             );
-            if current && awaited {
+            let forgotten = given_up && planted::is(Fault::GivenUpNotCounted);
+            if current && !forgotten {
                 let age = self.late.now.wrapping_sub(under_way.issued);
                 self.late.oldest[member] = self.late.oldest[member].max(age);
             }

@@ -14,6 +14,8 @@ const LOOKS: usize = 200;
 /// Turns until all are answered. A turn polls a reactor twice at least, and a member is slow after
 /// 30 polls.
 const TURNS: usize = 300;
+/// And until a member is out that answers nothing.
+const LEAVING_TURNS: usize = 2000;
 
 impl History {
     /// See the module.
@@ -72,8 +74,22 @@ impl History {
         self.outcome.hedged.0 += given_up - before.0;
         self.outcome.hedged.1 += refused;
         check_budget(world);
+        if given_up > before.0 && self.random.happens(500) {
+            self.await_leaving(world, position);
+        }
         world.outside.drives[drive].hung = false;
         self.run_until(world, |history, _| history.client.pending() == 0);
+    }
+
+    /// Nobody waits for the member, and it is left out all the same because it has not answered.
+    fn await_leaving(&mut self, world: &mut World, position: usize) {
+        for _ in 0..LEAVING_TURNS {
+            if self.has_left(world, position) {
+                return;
+            }
+            self.turn(world, 20);
+        }
+        panic!("member {position} hangs, and stays");
     }
 }
 
