@@ -391,7 +391,6 @@ fn is_or_open<T: PartialEq>(wished: Option<T>, is: T) -> bool {
     wished.is_none_or(|wished| wished == is)
 }
 
-/// Checks what can be checked without knowing the drives.
 /// An array without redundancy has nothing to answer reads from.
 fn refuse_hedges(object: &str, hedged: Option<HedgedReads>) -> Answer<()> {
     match hedged {
@@ -403,6 +402,7 @@ fn refuse_hedges(object: &str, hedged: Option<HedgedReads>) -> Answer<()> {
     }
 }
 
+/// Checks what can be checked without knowing the drives.
 fn check_options(object: &str, options: &ArrayOptions) -> Answer<()> {
     if let Some(bytes) = options.chunk_bytes {
         let fits = (CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&bytes) && bytes.is_power_of_two();

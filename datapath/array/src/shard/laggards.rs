@@ -285,7 +285,8 @@ impl Shard {
         keeper.is_some_and(|keeper| keeper.busy) && self.late.any_slow
     }
 
-    /// Reads from members that lag, as long as others are asked for something.
+    /// Reads from members that lag, and from those that do not answer something, as long as others
+    /// are asked for something: one request may be lost, and the drive be well.
     pub(super) fn try_laggards(&mut self, io: &mut impl Io) {
         let runs = self.coordinator().is_some_and(|home| !home.stopped);
         if !runs || !self.has_trials() {
@@ -295,8 +296,9 @@ impl Shard {
             let member = MemberIndex::from_at(position);
             let entry = &self.map.members[position];
             let here = entry.drive.is_some() && entry.state == MapState::InSync;
+            let doubtful = self.shared.lags(member) || self.shared.is_slow(position);
             let keeper = self.decider().laggards.as_ref().expect("looked at");
-            if !here || keeper.on_trial[position] || !self.shared.lags(member) {
+            if !here || keeper.on_trial[position] || !doubtful {
                 continue;
             }
             if self.can_issue(1, io) {

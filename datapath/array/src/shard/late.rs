@@ -225,13 +225,19 @@ impl Shard {
             let under_way = &self.ios[slot];
             let member = under_way.member.at();
             let current = self.map.members[member].incarnation == under_way.incarnation;
-            // What was given up counts: the drive has not answered it, and is asked nothing else
-            // meanwhile that would show that it still hangs.
-            let given_up = matches!(
-                under_way.owner,
-                IoOwner::Abandoned { .. } | IoOwner::GivenUp { .. }
-            );
-            let forgotten = given_up && planted::is(Fault::GivenUpNotCounted);
+            // What was given up counts as long as the drive has answered nothing since: it is asked
+            // little meanwhile that would show that it still hangs.
+            let given_up = if let IoOwner::Abandoned { look, .. } | IoOwner::GivenUp { look, .. } =
+                under_way.owner
+            {
+                Some(look)
+            } else {
+                None
+            };
+            let since = self.late.now.wrapping_sub(self.late.heard[member]);
+            let forgotten = given_up.is_some_and(|look| {
+                since < self.late.now.wrapping_sub(look) || planted::is(Fault::GivenUpNotCounted)
+            });
             if current && !forgotten {
                 let age = self.late.now.wrapping_sub(under_way.issued);
                 self.late.oldest[member] = self.late.oldest[member].max(age);
@@ -416,7 +422,9 @@ impl Shard {
             from = slot + 1;
             let done = self.ios[slot];
             let is_record = matches!(done.owner, IoOwner::Metadata);
-            let silence = self.silence(done.member.at());
+            // A drive that has just taken a place is not the one that is silent there.
+            let asked = self.late.now.wrapping_sub(done.issued);
+            let silence = self.silence(done.member.at()).min(asked);
             let is_late = is_record && silence >= self.late.patience.late;
             // One that would be waited for answers in its own time: what becomes of a flush that is
             // given up nobody hears.
