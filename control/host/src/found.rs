@@ -202,8 +202,8 @@ impl Host {
         Ok(Place { spec, drive })
     }
 
-    /// Looks for a drive that its array waits for. One with a number of its maker's is at its place,
-    /// or else somewhere; of one without there may be several, which all claim to be it.
+    /// Looks for a drive that its array waits for. One with a number of its maker's is at its
+    /// place, or else somewhere; of one without there may be several, which all claim to be it.
     fn is_back_again(&self, known: &DriveKnown) -> bool {
         let is_it = |spec: &&DriveSpec| {
             let seen = self.do_identify_drive(spec);

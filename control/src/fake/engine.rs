@@ -135,11 +135,8 @@ impl Engine for FakeEngine {
     }
 
     fn reopen_awaited(&self, known: &DriveKnown) -> Answer<DriveView> {
-        Err(refuse(
-            ErrorKind::NotFound,
-            &known.name,
-            "nobody waits for it",
-        ))
+        let why = "nobody waits for it";
+        Err(refuse(ErrorKind::NotFound, &known.name, why))
     }
 
     fn is_back(&self, known: &DriveKnown) -> bool {

@@ -406,14 +406,8 @@ impl Shard {
         }
         self.ios.release(slot);
         self.hear(&done);
-        if let IoOwner::Abandoned { grave, look } = done.owner {
-            self.abandoned_done((grave, look));
-            self.note_gone(&done, status);
-            self.late_flush_answered(slot, done, status, io);
-        } else if let IoOwner::GivenUp { bounce, look } = done.owner {
-            self.counters.wasted_hedges += u64::from(look == self.late.now);
-            self.note_gone(&done, status);
-            self.given_up_done(bounce, (done, status));
+        if done.owner.is_given_up() {
+            self.late_done(slot, done, status, io);
         } else if status.is_ok() && self.is_overtaken(&done) {
             self.hold.overtaken.push(done);
         } else if status.is_ok() {

@@ -214,8 +214,8 @@ impl Engine {
         Ok(())
     }
 
-    /// As `attach_drive`, of a member that an array waits for. Its home, which looks whether it works,
-    /// has it last: no other reactor misses it then.
+    /// As `attach_drive`, of a member that an array waits for. Its home, which looks whether it
+    /// works, has it last: no other reactor misses it then.
     ///
     /// # Errors
     /// As `attach_drive`.

@@ -541,18 +541,6 @@ impl History {
         }
     }
 
-    /// A member is left out although it does what it is asked: another may be lost besides.
-    fn judge_left(&mut self, world: &World, member: MemberIndex) {
-        self.outcome.left_behind += 1;
-        let map = world.shards[world.home].map();
-        let group = self.geometry.group_members();
-        let first = member.at() / group * group;
-        let others = (first..first + group).filter(|&other| other != member.at());
-        let left = others.filter(|&other| map.members[other].state == MapState::InSync);
-        assert!(left.count() > self.geometry.data(), "{member} was needed");
-        self.leave_rot_behind(first / group);
-    }
-
     fn done(&mut self, world: &mut World, id: u64, result: Result<(), Refusal>) {
         let (expected, given) = self.given.take().expect("a command was given");
         assert_eq!(id, expected);

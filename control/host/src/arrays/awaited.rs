@@ -1,9 +1,9 @@
 //! Drives that arrays wait for and that come back as other devices: the kernel gives a drive that
 //! was unplugged, or whose enclosure was off, a new node, and the old one never answers again.
 //!
-//! Such a drive may have lost what was in its cache. One without a volatile cache has everything that
-//! it has acknowledged; what it has not is made again by whoever waits. So it is opened anew and
-//! takes the old one's number, and the array finds that it works.
+//! Such a drive may have lost what was in its cache. One without a volatile cache has everything
+//! that it has acknowledged; what it has not is made again by whoever waits. So it is opened anew
+//! and takes the old one's number, and the array finds that it works.
 
 use std::sync::Arc;
 

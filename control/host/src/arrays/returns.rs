@@ -231,8 +231,8 @@ impl Host {
         Ok(())
     }
 
-    /// Waits until nothing that a drive was asked is under way any more; then `next`, which an array
-    /// waits for, is reached by its number, or the drive itself again.
+    /// Waits until nothing that a drive was asked is under way any more; then `next`, which an
+    /// array waits for, is reached by its number, or the drive itself again.
     pub(super) fn let_go(&self, name: &str, next: Option<(&Arc<Drive>, ArrayIndex)>) -> Answer<()> {
         let object = format!("drive {name}");
         let (index, handle) = {

@@ -167,9 +167,9 @@ pub fn may_return(
     })
 }
 
-/// Whether what was found is a member that counts, and nobody else has made it take part in anything:
-/// it has the record that is durable, or one of those that were attempted since. `attempted` is the
-/// latest of these, or the durable one itself. Gives its place.
+/// Whether what was found is a member that counts, and nobody else has made it take part in
+/// anything: it has the record that is durable, or one of those that were attempted since.
+/// `attempted` is the latest of these, or the durable one itself. Gives its place.
 ///
 /// # Errors
 /// Why it is not.

@@ -555,35 +555,6 @@ impl Shard {
         }
     }
 
-    /// A drive has answered what was abandoned. Nobody waits for it, but a flush that has failed
-    /// may have lost what others count on as long as its member is not out: a later one that goes
-    /// well proves nothing then.
-    pub(super) fn late_flush_answered(
-        &mut self,
-        slot: u32,
-        done: DriveIo,
-        status: Status,
-        io: &mut impl Io,
-    ) {
-        let flushes = done.operation == Some(Operation::Flush);
-        let failed = flushes && !matches!(status, Status::Ok | Status::Gone);
-        if failed && !self.map.settled(done.member, done.incarnation) {
-            self.request_failed(slot, done, status, io);
-        }
-    }
-
-    /// What the error of such a flush means is known.
-    pub(super) fn late_flush_done(&mut self, done: DriveIo, status: Status) {
-        let DriveIo {
-            member,
-            incarnation,
-            ..
-        } = done;
-        if !self.shared.is_flushed(member, incarnation, status) {
-            self.report(done, status);
-        }
-    }
-
     /// Gives a ticket's buffers back, but for those that drives may still write to.
     #[inline]
     pub(super) fn release_buffers(&mut self, slot: u32) {

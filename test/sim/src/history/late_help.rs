@@ -12,6 +12,18 @@ use super::*;
 const WRITES: u64 = 6;
 
 impl History {
+    /// A member is left out although it does what it is asked: another may be lost besides.
+    pub(super) fn judge_left(&mut self, world: &World, member: MemberIndex) {
+        self.outcome.left_behind += 1;
+        let map = world.shards[world.home].map();
+        let group = self.geometry.group_members();
+        let first = member.at() / group * group;
+        let others = (first..first + group).filter(|&other| other != member.at());
+        let left = others.filter(|&other| map.members[other].state == MapState::InSync);
+        assert!(left.count() > self.geometry.data(), "{member} was needed");
+        self.leave_rot_behind(first / group);
+    }
+
     /// From an array in order to one that is so again.
     pub(super) fn get_help_late(&mut self, mut world: World) -> World {
         let (members, parity) = (self.geometry.members(), self.geometry.parity());
