@@ -13,7 +13,7 @@ use array::format::ExclusionCause;
 use array::{Hedging, Patience, Room, ShardCounters};
 use control::Engine;
 use control::metrics::Samples;
-use control::request::{ArrayModify, ExportCreate, HedgedReads};
+use control::request::{ArrayModify, ExportCreate, HedgedReads, MemberReplace};
 use control::view::{ArrayState, MemberState, Sharing};
 use drive::Fault;
 use units::{Clock, MonotonicClock};
@@ -24,6 +24,8 @@ use crate::Tuning;
 
 /// Longer than anything here waits.
 const FOR_EVER: Duration = Duration::from_secs(60);
+/// After this a drive that answers nothing is left out.
+const LATE: Duration = Duration::from_secs(3);
 const SECTORS_PER_CHUNK: u64 = 128;
 /// Each with one request at a time.
 const GUESTS: usize = 8;
@@ -179,6 +181,66 @@ fn as_long_as_a_drive_hangs_no_other_read_is_made_at_it() {
     });
     assert_eq!(excluded(&bench), [("too_slow".to_owned(), 1)]);
     relieve(&bench);
+}
+
+#[test]
+fn a_drive_that_takes_the_place_of_a_silent_one_is_not_taken_for_it() {
+    let bench = Bench::tank();
+    let mut guest = guests(&bench).swap_remove(0);
+    hedge(&bench, HedgedReads::Always);
+    bench.inject("two", Fault::Delay(FOR_EVER));
+    for chunk in 0..GUESTS {
+        guest.read(sector(chunk));
+    }
+    wait_until("it is out", || {
+        bench.array("tank").state == ArrayState::Degraded
+    });
+    // What the old one keeps is still under way, and the new one takes its time.
+    bench.memory("four");
+    bench.inject("four", Fault::Delay(Duration::from_millis(100)));
+    let replace = MemberReplace {
+        member: 1,
+        drive: "four".into(),
+        force: false,
+    };
+    let replaced = bench.host.replace_member("tank", &replace);
+    replaced.expect("it answers");
+    bench.host.state().drives["four"].drive.clear_faults();
+    wait_until("it is filled", || {
+        bench.array("tank").state == ArrayState::Optimal
+    });
+    assert_eq!(excluded(&bench), [("too_slow".to_owned(), 1)]);
+    let drive = bench.host.state().drives["two"].index;
+    bench.host.engine.detach_drive(drive).expect("it runs");
+}
+
+#[test]
+fn a_drive_that_has_lost_one_request_and_is_well_stays() {
+    for _ in 0..5 {
+        let bench = Bench::tank();
+        let mut guest = guests(&bench).swap_remove(0);
+        hedge(&bench, HedgedReads::Always);
+        bench.inject("two", Fault::Delay(FOR_EVER));
+        let mut chunks = (0..GUESTS).cycle();
+        while sum(&bench, |counters| counters.given_up_reads) == 0 {
+            guest.read(sector(chunks.next().expect("without end")));
+        }
+        // From here on it answers everything but what it has.
+        bench.host.state().drives["two"].drive.clear_faults();
+        let lost = 1 + sum(&bench, |counters| counters.trials);
+        let begun = MonotonicClock.now();
+        while lost == 1 && MonotonicClock.now().since(begun) < 2 * LATE {
+            guest.read(sector(chunks.next().expect("without end")));
+        }
+        let state = bench.array("tank").state;
+        let detours = sum(&bench, |counters| counters.detours);
+        relieve(&bench);
+        if lost == 1 {
+            assert_eq!(state, ArrayState::Optimal, "{detours} reads went around it");
+            return;
+        }
+    }
+    panic!("each time it has lost what it was tried with, too");
 }
 
 #[test]
