@@ -60,7 +60,7 @@ impl Control {
     /// they go away: nobody else has what they hold.
     ///
     /// # Errors
-    /// None so far.
+    /// None: what goes wrong is told, and tried again.
     pub fn tend_awaited(&self, now: Instant) -> Answer<()> {
         let awaited = self.engine.awaited();
         if awaited.is_empty() {
