@@ -13,16 +13,9 @@ const TURNS: usize = 6000;
 impl History {
     /// From an array in order to one in order.
     pub(super) fn heal_before_the_fill(&mut self, mut world: World) -> World {
-        let logs = self.geometry.parity() > 0 && self.geometry.data() > 1;
-        let may = logs && !self.client.disks.is_empty() && !self.forced;
-        if !may || !self.random.happens(500) {
+        if !self.stops_passes(&mut world, 500) {
             return world;
         }
-        let strict = self.random.happens(500);
-        self.give_log_mode(&mut world, strict);
-        self.await_commands(&mut world);
-        self.give(&mut world, Given::Other, Command::Passes { run: false });
-        self.await_commands(&mut world);
         let outs = self.fail_some(&mut world);
         for &position in &outs {
             self.put_in(&mut world, position);

@@ -14,18 +14,27 @@ const STEPS: usize = 6000;
 const MISSED: u64 = 12;
 
 impl History {
-    /// From an array in order to one in order.
-    pub(super) fn fill_twice(&mut self, mut world: World) -> World {
+    /// So often of a thousand times: some mode that logs what lacks members, and no pass goes on.
+    /// Not where nothing is logged.
+    pub(super) fn stops_passes(&mut self, world: &mut World, often: u64) -> bool {
         let logs = self.geometry.parity() > 0 && self.geometry.data() > 1;
         let may = logs && !self.client.disks.is_empty() && !self.forced;
-        if !may || !self.random.happens(300) {
-            return world;
+        if !may || !self.random.happens(often) {
+            return false;
         }
         let strict = self.random.happens(500);
-        self.give_log_mode(&mut world, strict);
-        self.await_commands(&mut world);
-        self.give(&mut world, Given::Other, Command::Passes { run: false });
-        self.await_commands(&mut world);
+        self.give_log_mode(world, strict);
+        self.await_commands(world);
+        self.give(world, Given::Other, Command::Passes { run: false });
+        self.await_commands(world);
+        true
+    }
+
+    /// From an array in order to one in order.
+    pub(super) fn fill_twice(&mut self, mut world: World) -> World {
+        if !self.stops_passes(&mut world, 300) {
+            return world;
+        }
         let outs = self.take_out_and_in(&mut world);
         self.give(&mut world, Given::Other, Command::Passes { run: true });
         self.await_commands(&mut world);
