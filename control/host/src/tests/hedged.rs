@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use array::format::ExclusionCause;
-use array::{Hedging, Patience, Room, ShardCounters};
+use array::{Hedging, Patience, ShardCounters};
 use control::Engine;
 use control::metrics::Samples;
 use control::request::{ArrayModify, ExportCreate, HedgedReads, MemberReplace};
@@ -20,7 +20,6 @@ use units::{Clock, MonotonicClock};
 
 use super::guests::Guest;
 use super::{Bench, MIB, export_of, volume_of, wait_until};
-use crate::Tuning;
 
 /// Longer than anything here waits.
 const FOR_EVER: Duration = Duration::from_secs(60);
@@ -315,13 +314,7 @@ fn what_is_beyond_the_budget_waits_for_its_drive() {
         hedging: once,
         ..Patience::default()
     };
-    let bench = Bench::tank_tuned(Tuning {
-        room: Room {
-            patience,
-            ..Room::default()
-        },
-        ..Tuning::default()
-    });
+    let bench = Bench::patient(patience);
     let guest = RefCell::new(guests(&bench).swap_remove(0));
     hedge(&bench, HedgedReads::Always);
     let given_up = || sum(&bench, |counters| counters.given_up_reads);

@@ -24,13 +24,7 @@ fn tank(late: u32, exports: &[&str]) -> Bench {
         late,
         ..Patience::default()
     };
-    let bench = Bench::tank_tuned(Tuning {
-        room: Room {
-            patience,
-            ..Room::default()
-        },
-        ..Tuning::default()
-    });
+    let bench = Bench::patient(patience);
     for name in exports {
         let volume = volume_of(name, "tank", MIB);
         bench.host.create_volume(&volume).expect("room");

@@ -38,6 +38,7 @@ mod ways_back;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use array::{Patience, Room};
 use control::request::{
     ArrayCreate, ArrayOptions, DriveAdd, DriveKnown, DriveSpec, ExportCreate, ExportSocket,
     ExportWishes, Level, VolumeCreate,
@@ -153,6 +154,18 @@ impl Bench {
     /// Level 5 on three drives of memory: `one`, `two`, `three`.
     fn tank() -> Bench {
         Bench::tank_tuned(Tuning::default())
+    }
+
+    /// As `tank`, with other times.
+    fn patient(patience: Patience) -> Bench {
+        let room = Room {
+            patience,
+            ..Room::default()
+        };
+        Bench::tank_tuned(Tuning {
+            room,
+            ..Tuning::default()
+        })
     }
 
     fn tank_tuned(tuning: Tuning) -> Bench {
