@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::Workspace;
 use crate::fuzz;
+use crate::instructions;
 use crate::tidy;
 use crate::workspace::must;
 
@@ -61,6 +62,7 @@ pub fn run(workspace: &Workspace) -> Result<(), String> {
     planted(workspace, &PLANTED)?;
     planted(workspace, &PLANTED_SMALL)?;
     planted(workspace, &PLANTED_ASSERTED)?;
+    instructions::run(workspace, false)?;
     isal(&cargo)?;
     root_only(&cargo)?;
     loom(workspace)?;

@@ -8,6 +8,7 @@
 pub mod check;
 pub mod e2e;
 pub mod fuzz;
+pub mod instructions;
 pub mod power;
 pub mod tidy;
 mod workspace;

@@ -1,5 +1,4 @@
-//! The workspace's own commands: `cargo xtask check | tidy | e2e | power | sim | planted | fuzz`.
-//! Only the command line is read here.
+//! The workspace's own commands, `cargo xtask check` and so on. Only the command line is read here.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::print_stdout,
@@ -8,7 +7,7 @@
 
 use std::process::ExitCode;
 
-use xtask::{Workspace, check, e2e, fuzz, power, tidy};
+use xtask::{Workspace, check, e2e, fuzz, instructions, power, tidy};
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
@@ -16,6 +15,9 @@ usage: cargo xtask COMMAND
   check            format, clippy, tidy, tests, documentation, loom, ISA-L
   tidy             the rules of STYLE.md that a program can check
   tidy --bless     the same, and write the unsafe counts found to xtask/unsafe.txt
+  instructions     what one request costs in instructions, against test/bench/instructions.txt
+  instructions --bless
+                   the same, and keep what was counted
   e2e [NAME…]      the end-to-end tests test/e2e/*.test.sh, all or those whose name contains NAME
   power [WORDS…]   power loss on a real kernel, each level optimal and degraded, 1000 cut points:
                    power [--cuts N] [--seed S] [--planted FAULT] [LEVEL…]
@@ -35,6 +37,8 @@ fn main() -> ExitCode {
         ["check"] => check::run(&workspace),
         ["tidy"] => tidy::run(&workspace),
         ["tidy", "--bless"] => tidy::bless(&workspace).and_then(|()| tidy::run(&workspace)),
+        ["instructions"] => instructions::run(&workspace, false),
+        ["instructions", "--bless"] => instructions::run(&workspace, true),
         ["e2e", names @ ..] => e2e::run(&workspace, names),
         ["power", words @ ..] => power::run(&workspace, words),
         ["sim", words @ ..] => check::sim(&workspace, words),

@@ -6,6 +6,8 @@
 //!     --toggle-collect='instructions::serve' instructions read 10000
 //! ```
 //!
+//! `cargo xtask instructions` does that, and compares the counts with those that are kept.
+//!
 //! It also counts allocations made while serving, which must be none.
 #![allow(clippy::print_stdout, reason = "a program for people")]
 #![allow(
@@ -194,7 +196,9 @@ fn main() {
     let allocations = ALLOCATIONS.load(Ordering::Relaxed);
     let per_request = device.io.member_requests / units::bytes_u64(served);
     println!(
-        "{kind}: {served} requests served, {per_request} member requests each, {allocations} allocations"
+        "{kind}: {served} requests served, {per_request} member requests each, {allocations} \
+         allocations, kernels {:?}",
+        parity::Backend::best()
     );
     assert_eq!(allocations, 0, "nothing is allocated per request");
 }
