@@ -494,7 +494,11 @@ impl Queue {
             Work::Serial => request::copy_serial(parts, &self.shown.profile.serial),
             Work::Move(operation, blocks) => {
                 let fill = |list: &mut Vec<Segment>| request::data_of(operation, parts, list);
-                slot.segments = self.lists.lend(usize::from(index), fill);
+                let list = usize::from(index);
+                slot.segments = match request::only_data_of(operation, parts) {
+                    Some(data) => self.lists.lend_one(list, data),
+                    None => self.lists.lend(list, fill),
+                };
                 slot.bytes = u64::from(blocks.count) << self.shown.profile.block.shift();
             }
             Work::Flush | Work::Ranges(_) => {}

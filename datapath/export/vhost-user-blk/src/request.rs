@@ -161,18 +161,20 @@ pub(crate) fn open(parts: Parts<'_>) -> Result<Envelope, Malformed> {
     })
 }
 
+/// The one data segment of a chain, where header, data and status each are by themselves, as all
+/// drivers lay small requests out.
+#[inline(always)]
+pub(crate) fn only_data_of(operation: Operation, parts: Parts<'_>) -> Option<Segment> {
+    match (operation, parts.readable, parts.writable) {
+        (Operation::Read, _, [bytes, status]) if status.len() == 1 => Some(*bytes),
+        (Operation::Write, [header, bytes], _) if header.len() == HEADER_BYTES => Some(*bytes),
+        _ => None,
+    }
+}
+
 /// Appends the data segments of a chain to `data`: what is readable after the header for a
 /// write, what is writable before the status for a read.
-#[inline]
 pub(crate) fn data_of(operation: Operation, parts: Parts<'_>, data: &mut Vec<Segment>) {
-    // As all drivers lay it out: header, data and status each by themselves.
-    match (operation, parts.readable, parts.writable) {
-        (Operation::Read, _, [bytes, status]) if status.len() == 1 => return data.push(*bytes),
-        (Operation::Write, [header, bytes], _) if header.len() == HEADER_BYTES => {
-            return data.push(*bytes);
-        }
-        _ => {}
-    }
     let (segments, mut skip, mut left) = match operation {
         Operation::Read => (parts.writable, 0, parts.writable_bytes - 1),
         Operation::Write | Operation::Flush | Operation::Discard | Operation::WriteZeroes => (
