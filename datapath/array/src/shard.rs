@@ -35,7 +35,7 @@ mod work;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use block::{Completion, Cookie, Full, Operation, Request, Status};
+use block::{Completion, Full, Operation, Request, Status};
 use memory::SegmentSlots;
 use parity::{Code, CodeError, DecoderCache};
 use units::limits::{REACTORS_MAX, SHARD_LINES};
@@ -393,68 +393,6 @@ impl Shard {
             Message::ChangeLosses { change, rows } => self.change_asked(from, change, rows),
             Message::LossesChanged { ok } => self.losses_changed(ok, io),
             Message::Ack => {}
-        }
-    }
-
-    /// Takes the completion of a member request.
-    pub fn drive_done(&mut self, cookie: Cookie, status: Status, io: &mut impl Io) {
-        let slot = u32::try_from(cookie.0).expect("cookies of member requests are slots");
-        let done = self.ios[slot];
-        self.ios[slot].owner = IoOwner::Nobody;
-        if done.listed {
-            self.lists.take_back(crate::slots::at(slot));
-        }
-        self.ios.release(slot);
-        self.hear(&done);
-        if done.owner.is_given_up() {
-            self.late_done(slot, done, status, io);
-        } else if status.is_ok() && self.is_overtaken(&done) {
-            self.hold.overtaken.push(done);
-        } else if status.is_ok() {
-            self.hand_on(&done, status, io);
-        } else {
-            self.request_failed(slot, done, status, io);
-        }
-        if done.operation == Some(Operation::Flush) {
-            self.flushes.end(slot);
-        }
-    }
-
-    /// Hands the verdict on a member request to whoever waits for it.
-    #[cold]
-    fn deliver(&mut self, done: DriveIo, status: Status, io: &mut impl Io) {
-        self.hand_on(&done, status, io);
-    }
-
-    /// As `deliver`, for what has just come.
-    #[inline(always)]
-    fn hand_on(&mut self, done: &DriveIo, status: Status, io: &mut impl Io) {
-        match done.owner {
-            IoOwner::Nobody | IoOwner::GivenUp { .. } => {
-                unreachable!("a completion that nobody waits for")
-            }
-            IoOwner::Abandoned { .. } => self.late_flush_done(*done, status),
-            IoOwner::Direct {
-                request,
-                first,
-                blocks,
-            } => {
-                self.direct_done(request, (first, blocks), (done, status), io);
-            }
-            IoOwner::Bounced { bounce } => self.bounced_done(bounce, (*done, status), io),
-            IoOwner::Flush { request } => self.flush_done(request, (*done, status), io),
-            IoOwner::Ticket { ticket, role } => {
-                self.ticket_io_done(ticket, role, (done, status), io);
-            }
-            IoOwner::Log { ticket } => self.log_io_done(ticket, *done, status),
-            IoOwner::LogFlush => self.log_flush_done(*done, status),
-            IoOwner::Metadata => self.metadata_done(*done, status),
-            IoOwner::Region => self.region_io_done(*done, status),
-            IoOwner::Clear => self.clear_io_done(*done, status),
-            IoOwner::Probe | IoOwner::RollCall { .. } | IoOwner::Doubt => {
-                self.ping_done(*done, status, io);
-            }
-            IoOwner::Trial => self.trial_done(done.member),
         }
     }
 

@@ -1,6 +1,6 @@
-//! Member requests: their slots, their memory, and their way out.
+//! Member requests: their slots, their memory, and their way out and back.
 
-use block::{Cookie, Operation};
+use block::{Cookie, Operation, Status};
 use memory::{Segment, SegmentList, SegmentSlots};
 use units::{DriveIndex, MemberIndex};
 
@@ -225,5 +225,97 @@ impl Shard {
         let slot = issuer.slot();
         let drive = issuer.drive_of(order.member);
         issuer.send((slot, drive), order, (segments, false), io);
+    }
+
+    /// Takes the completion of a member request.
+    pub fn drive_done(&mut self, cookie: Cookie, status: Status, io: &mut impl Io) {
+        let slot = u32::try_from(cookie.0).expect("cookies of member requests are slots");
+        let done = &mut self.ios[slot];
+        let owner = std::mem::take(&mut done.owner);
+        let DriveIo {
+            member, operation, ..
+        } = *done;
+        let may_count = status.is_ok() && !done.outlived;
+        let heard = (member, done.issued);
+        if done.listed {
+            self.lists.take_back(crate::slots::at(slot));
+        }
+        self.ios.release(slot);
+        self.hear(heard);
+        match (owner, operation) {
+            // As nearly all are: nothing else that is known of them matters.
+            (IoOwner::Ticket { ticket, .. }, Some(operation)) if status.is_ok() => {
+                self.ticket_io_went_well(ticket, member, operation, io);
+            }
+            (IoOwner::Direct { request, .. }, Some(Operation::Read)) if may_count => {
+                self.piece_done(request, status, io);
+            }
+            _ => self.drive_done_otherwise(slot, owner, status, io),
+        }
+    }
+
+    /// The same, of what needs a closer look. The slot is free already, and as it was left.
+    #[inline(never)]
+    fn drive_done_otherwise(
+        &mut self,
+        slot: u32,
+        owner: IoOwner,
+        status: Status,
+        io: &mut impl Io,
+    ) {
+        let done = DriveIo {
+            owner,
+            ..*self.ios.last(slot)
+        };
+        if done.owner.is_given_up() {
+            self.late_done(slot, done, status, io);
+        } else if status.is_ok() && self.is_overtaken(&done) {
+            self.hold.overtaken.push(done);
+        } else if status.is_ok() {
+            self.hand_on(&done, status, io);
+        } else {
+            self.request_failed(slot, done, status, io);
+        }
+        if done.operation == Some(Operation::Flush) {
+            self.flushes.end(slot);
+        }
+    }
+
+    /// Hands the verdict on a member request to whoever waits for it.
+    #[cold]
+    pub(super) fn deliver(&mut self, done: DriveIo, status: Status, io: &mut impl Io) {
+        self.hand_on(&done, status, io);
+    }
+
+    /// As `deliver`, for what has just come.
+    #[inline]
+    fn hand_on(&mut self, done: &DriveIo, status: Status, io: &mut impl Io) {
+        match done.owner {
+            IoOwner::Nobody | IoOwner::GivenUp { .. } => {
+                unreachable!("a completion that nobody waits for")
+            }
+            IoOwner::Abandoned { .. } => self.late_flush_done(*done, status),
+            IoOwner::Direct {
+                request,
+                first,
+                blocks,
+            } => {
+                self.direct_done(request, (first, blocks), (done, status), io);
+            }
+            IoOwner::Bounced { bounce } => self.bounced_done(bounce, (*done, status), io),
+            IoOwner::Flush { request } => self.flush_done(request, (*done, status), io),
+            IoOwner::Ticket { ticket, role } => {
+                self.ticket_io_done(ticket, role, (done, status), io);
+            }
+            IoOwner::Log { ticket } => self.log_io_done(ticket, *done, status),
+            IoOwner::LogFlush => self.log_flush_done(*done, status),
+            IoOwner::Metadata => self.metadata_done(*done, status),
+            IoOwner::Region => self.region_io_done(*done, status),
+            IoOwner::Clear => self.clear_io_done(*done, status),
+            IoOwner::Probe | IoOwner::RollCall { .. } | IoOwner::Doubt => {
+                self.ping_done(*done, status, io);
+            }
+            IoOwner::Trial => self.trial_done(done.member),
+        }
     }
 }

@@ -83,6 +83,15 @@ struct Grave {
     buffers: Option<TicketBuffers>,
 }
 
+/// How a member answers.
+#[derive(Clone, Copy, Debug, Default)]
+struct Answers {
+    /// The look before which it answered last.
+    heard: u32,
+    /// How old requests were lately when they were answered, in looks.
+    usual: u32,
+}
+
 /// See the module.
 #[derive(Debug)]
 #[allow(
@@ -96,12 +105,10 @@ pub(super) struct Late {
     next: Option<Instant>,
     /// By member: the age of its oldest request, in looks.
     oldest: Vec<u32>,
-    /// By member: the look before which it answered last.
-    heard: Vec<u32>,
+    /// By member.
+    answers: Vec<Answers>,
     /// By member: what other shards had heard of it.
     others: Vec<u32>,
-    /// By member: how old requests were lately when they were answered, in looks.
-    usual: Vec<u32>,
     /// By member: slow as seen from here.
     slow: Vec<bool>,
     /// Some member is slow, as seen from any shard, or lags.
@@ -127,9 +134,8 @@ impl Late {
             now: 0,
             next: None,
             oldest: vec![0; members],
-            heard: vec![0; members],
+            answers: vec![Answers::default(); members],
             others: vec![0; members],
-            usual: vec![0; members],
             slow: vec![false; members],
             any_slow: false,
             shaky: vec![false; members],
@@ -175,7 +181,7 @@ impl Shard {
         self.listen();
         self.late.now = self.late.now.wrapping_add(1);
         if self.late.now.is_multiple_of(USUAL_FOR) {
-            for usual in &mut self.late.usual {
+            for Answers { usual, .. } in &mut self.late.answers {
                 *usual -= usual.div_ceil(4);
             }
         }
@@ -191,27 +197,25 @@ impl Shard {
         moved + self.abandon_what_is_out(io) + self.abandon_records(io)
     }
 
-    /// A member has answered.
+    /// A member has answered what it was asked at the look `issued`.
     #[inline]
-    pub(super) fn hear(&mut self, done: &DriveIo) {
-        let Late {
-            now, heard, usual, ..
-        } = &mut self.late;
-        let member = done.member.at();
-        heard[member] = *now;
-        usual[member] = usual[member].max(now.wrapping_sub(done.issued));
+    pub(super) fn hear(&mut self, (member, issued): (MemberIndex, u32)) {
+        let Late { now, answers, .. } = &mut self.late;
+        let answers = &mut answers[member.at()];
+        answers.heard = *now;
+        answers.usual = answers.usual.max(now.wrapping_sub(issued));
     }
 
     /// Tells the other shards which members have answered since the last look, and hears from them.
     fn listen(&mut self) {
         for position in 0..self.map.members.len() {
-            if self.late.heard[position] == self.late.now {
+            if self.late.answers[position].heard == self.late.now {
                 self.shared.call_heard(position);
             }
             let others = self.shared.heard(position);
             if others != self.late.others[position] {
                 self.late.others[position] = others;
-                self.late.heard[position] = self.late.now;
+                self.late.answers[position].heard = self.late.now;
             }
         }
     }
@@ -234,7 +238,7 @@ impl Shard {
             } else {
                 None
             };
-            let since = self.late.now.wrapping_sub(self.late.heard[member]);
+            let since = self.late.now.wrapping_sub(self.late.answers[member].heard);
             let forgotten = given_up.is_some_and(|look| {
                 since < self.late.now.wrapping_sub(look) || planted::is(Fault::GivenUpNotCounted)
             });
@@ -286,7 +290,7 @@ impl Shard {
         let mut count = 0;
         for other in first..first + group {
             if other != position && self.map.members[other].state != MapState::Lost {
-                peers[count] = self.late.oldest[other].max(self.late.usual[other]);
+                peers[count] = self.late.oldest[other].max(self.late.answers[other].usual);
                 count += 1;
             }
         }
@@ -299,13 +303,19 @@ impl Shard {
 
     /// Looks since a member that has something to answer has answered something.
     fn silence(&self, position: usize) -> u32 {
-        let since = self.late.now.wrapping_sub(self.late.heard[position]);
+        let since = self
+            .late
+            .now
+            .wrapping_sub(self.late.answers[position].heard);
         since.min(self.late.oldest[position])
     }
 
     /// Whether what was given up on a member had waited for long.
     pub(super) fn is_silent(&self, member: MemberIndex) -> bool {
-        let since = self.late.now.wrapping_sub(self.late.heard[member.at()]);
+        let since = self
+            .late
+            .now
+            .wrapping_sub(self.late.answers[member.at()].heard);
         since >= self.late.patience.late
     }
 

@@ -26,8 +26,8 @@ use units::{MemberIndex, Role, RoleSet, StripeIndex, bytes_usize};
 
 use self::rows::Asked;
 pub(super) use self::scrub::Looking;
+use super::Shard;
 use super::kept::Kept;
-use super::{DriveIo, Shard};
 use crate::buffers::{Class, TicketBuffers};
 use crate::io::Io;
 use crate::map::Pass;
@@ -490,60 +490,6 @@ impl Shard {
     /// Whether the ticket was planned by a map that is not valid any more.
     pub(super) fn is_stale(&self, slot: u32) -> bool {
         self.tickets[slot].serial != self.map.serial
-    }
-
-    /// A member request of a ticket is done.
-    #[inline(always)]
-    pub(super) fn ticket_io_done(
-        &mut self,
-        slot: u32,
-        role: Role,
-        (done, status): (&DriveIo, Status),
-        io: &mut impl Io,
-    ) {
-        let reading = done.operation == Some(Operation::Read);
-        let forgotten = !reading && planted::is(Fault::FailedWriteForgotten);
-        if !status.is_ok() && !forgotten {
-            self.ticket_io_failed(slot, role, (done, status));
-        } else if !reading {
-            self.shared.mark_written(done.member);
-        }
-        let ticket = &mut self.tickets[slot];
-        assert!(ticket.pending > 0, "a member request completes once");
-        ticket.pending -= 1;
-        if ticket.pending > 0 {
-            return;
-        }
-        if reading {
-            self.reads_done(slot, io);
-        } else {
-            self.writes_done(slot, io);
-        }
-    }
-
-    #[cold]
-    fn ticket_io_failed(&mut self, slot: u32, role: Role, (done, status): (&DriveIo, Status)) {
-        let reading = done.operation == Some(Operation::Read);
-        if !reading || status == Status::Gone {
-            self.report(*done, status);
-        }
-        let counted = reading && self.looks_closer(slot);
-        let ticket = &mut self.tickets[slot];
-        if !reading {
-            ticket.failures.push((done.member, done.incarnation));
-            return;
-        }
-        ticket.errors = ticket.errors.with(role);
-        if status == Status::Gone {
-            if ticket.gone.is_empty() {
-                ticket.gone_serial = self.map.serial;
-            }
-            ticket.gone = ticket.gone.with(role);
-        } else if !counted {
-            // One bad block is read many times before it is given up.
-            self.shared.note_read_error(done.member);
-        }
-        self.counters.media_errors += 1;
     }
 
     /// All reads are in: computes what is to be written, or plans anew after an error.

@@ -2,16 +2,17 @@
 
 use std::ops::Range;
 
-use block::Operation;
+use block::{Operation, Status};
 use memory::Segment;
-use units::{Role, RoleSet};
+use units::{MemberIndex, Role, RoleSet};
 
-use super::super::{IoOwner, Order, Shard};
+use super::super::{DriveIo, IoOwner, Order, Shard};
 use super::{Kind, PlannedBand};
 use crate::buffers::Side;
 use crate::geometry::StripePlaces;
 use crate::io::Io;
 use crate::map::MapMember;
+use crate::planted::{self, Fault};
 
 /// The roles that the phase asks.
 #[inline]
@@ -201,5 +202,78 @@ impl Shard {
             };
             visit(memory, transfer.lanes);
         });
+    }
+
+    /// A member request of a ticket is done.
+    #[inline]
+    pub(in crate::shard) fn ticket_io_done(
+        &mut self,
+        slot: u32,
+        role: Role,
+        (done, status): (&DriveIo, Status),
+        io: &mut impl Io,
+    ) {
+        let operation = done.operation.expect("it was made once");
+        let forgotten = operation != Operation::Read && planted::is(Fault::FailedWriteForgotten);
+        if status.is_ok() || forgotten {
+            return self.ticket_io_went_well(slot, done.member, operation, io);
+        }
+        self.ticket_io_failed(slot, role, (done, status));
+        self.ticket_io_over(slot, operation, io);
+    }
+
+    /// As nearly all do.
+    #[inline(always)]
+    pub(in crate::shard) fn ticket_io_went_well(
+        &mut self,
+        slot: u32,
+        member: MemberIndex,
+        operation: Operation,
+        io: &mut impl Io,
+    ) {
+        if operation != Operation::Read {
+            self.shared.mark_written(member);
+        }
+        self.ticket_io_over(slot, operation, io);
+    }
+
+    #[inline(always)]
+    fn ticket_io_over(&mut self, slot: u32, operation: Operation, io: &mut impl Io) {
+        let ticket = &mut self.tickets[slot];
+        assert!(ticket.pending > 0, "a member request completes once");
+        ticket.pending -= 1;
+        if ticket.pending > 0 {
+            return;
+        }
+        if operation == Operation::Read {
+            self.reads_done(slot, io);
+        } else {
+            self.writes_done(slot, io);
+        }
+    }
+
+    #[cold]
+    fn ticket_io_failed(&mut self, slot: u32, role: Role, (done, status): (&DriveIo, Status)) {
+        let reading = done.operation == Some(Operation::Read);
+        if !reading || status == Status::Gone {
+            self.report(*done, status);
+        }
+        let counted = reading && self.looks_closer(slot);
+        let ticket = &mut self.tickets[slot];
+        if !reading {
+            ticket.failures.push((done.member, done.incarnation));
+            return;
+        }
+        ticket.errors = ticket.errors.with(role);
+        if status == Status::Gone {
+            if ticket.gone.is_empty() {
+                ticket.gone_serial = self.map.serial;
+            }
+            ticket.gone = ticket.gone.with(role);
+        } else if !counted {
+            // One bad block is read many times before it is given up.
+            self.shared.note_read_error(done.member);
+        }
+        self.counters.media_errors += 1;
     }
 }
