@@ -62,6 +62,20 @@ impl RoleSet {
         others != 0
     }
 
+    /// Whether the set has more than `count` roles. For small sets cheaper than to count.
+    #[inline]
+    #[must_use]
+    pub fn exceeds(self, count: usize) -> bool {
+        let mut rest = self.0;
+        for _ in 0..count {
+            if rest == 0 {
+                return false;
+            }
+            rest &= rest - 1;
+        }
+        rest != 0
+    }
+
     /// This set and `role`.
     #[inline]
     #[must_use]
@@ -182,6 +196,15 @@ mod tests {
         for one in sets.map(RoleSet) {
             for other in sets.map(RoleSet) {
                 assert_eq!(one.is_smaller(other), one.len() < other.len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_set_exceeds_what_is_less_than_its_length() {
+        for set in [0, 1, 0b110, 1 << 63, u64::MAX, 0b1011].map(RoleSet) {
+            for count in 0..=65 {
+                assert_eq!(set.exceeds(count), set.len() > count);
             }
         }
     }

@@ -84,7 +84,7 @@ pub fn plan_write(
         };
         return Ok(WritePlan::new(method, RoleSet::EMPTY, write));
     }
-    if state.lost.len() > m {
+    if state.lost.exceeds(m) {
         return Err(Beyond);
     }
     if kept.is_empty() {

@@ -134,7 +134,7 @@ impl Shard {
 
     fn reconsider_row(&mut self, slot: u32, pass: Pass) {
         let (state, data) = (self.stripe_state(slot), self.geometry().data_roles());
-        let is_lost = state.unreadable.len() > self.geometry().parity();
+        let is_lost = state.unreadable.exceeds(self.geometry().parity());
         let ticket = &mut self.tickets[slot];
         let written = &mut ticket.bands[0].asked.written;
         *written = if ticket.logged {
