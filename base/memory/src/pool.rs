@@ -6,6 +6,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -57,14 +58,14 @@ pub struct Pool {
     /// Positions of the buffers that are free; the last one released, warm in the cache, on top.
     free: Vec<u32>,
     /// Tells the buffers of this pool from those of others.
-    identity: u32,
+    identity: NonZeroU32,
 }
 
 /// One buffer of a pool, owned until it is released.
 #[must_use = "a buffer that is not released is lost"]
 pub struct Buffer {
     position: u32,
-    pool: u32,
+    pool: NonZeroU32,
 }
 
 impl Pool {
@@ -124,8 +125,9 @@ impl Pool {
     }
 
     fn of(buffers: usize, bytes_each: usize, (map, file, pages): Memory) -> Option<Pool> {
-        static POOLS: AtomicU32 = AtomicU32::new(0);
+        static POOLS: AtomicU32 = AtomicU32::new(1);
         let count = u32::try_from(buffers).ok()?;
+        let identity = POOLS.fetch_add(1, Ordering::Relaxed);
         Some(Pool {
             map,
             file,
@@ -133,7 +135,7 @@ impl Pool {
             bytes_each,
             buffers,
             free: (0..count).rev().collect(),
-            identity: POOLS.fetch_add(1, Ordering::Relaxed),
+            identity: NonZeroU32::new(identity).expect("few pools are made"),
         })
     }
 
