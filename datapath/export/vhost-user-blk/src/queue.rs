@@ -503,9 +503,10 @@ impl Queue {
             }
             Work::Flush | Work::Ranges(_) => {}
         }
+        let pieces = slot.pieces();
         self.pending += 1;
         self.counters.resubmitted += u64::from(self.chain.again);
-        if self.slots[usize::from(index)].pieces() == 0 {
+        if pieces == 0 {
             self.finish(index, now);
             *done += 1;
             return None;
@@ -533,7 +534,6 @@ impl Queue {
         if slot.table != self.retired.current {
             self.retired.pending -= 1;
         }
-        let slot = &self.slots[usize::from(index)];
         if !matches!(self.state, State::Broken(_)) {
             slot.status
                 .copy_from_slice(&[request::status_byte(slot.verdict)]);
