@@ -196,6 +196,14 @@ impl SimDrive {
         self.taken.iter().any(writes)
     }
 
+    /// Whether a write that begins below this byte is under way.
+    #[must_use]
+    pub fn is_writing_below(&self, byte: u64) -> bool {
+        let writes =
+            |taken: &Taken| taken.request.operation.changes() && taken.request.offset < byte;
+        self.taken.iter().any(writes)
+    }
+
     /// Whether a write to a block is under way that cannot be read.
     #[must_use]
     pub fn is_writing_bad(&self) -> bool {

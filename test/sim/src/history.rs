@@ -16,6 +16,7 @@ mod lost_holds;
 mod modes;
 mod outcome;
 mod probe;
+mod records;
 mod refilled;
 mod returns;
 mod scrub;
@@ -260,6 +261,10 @@ impl History {
             self.rounds(&mut world, rounds);
             let drives = self.crash(world);
             world = self.restart(drives);
+            if self.record_in_doubt && self.random.happens(700) {
+                let drives = self.die_in_first_record(world);
+                world = self.restart(drives);
+            }
             if self.random.happens(400) {
                 world = self.kill_in_resync(world);
             }

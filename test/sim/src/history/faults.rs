@@ -219,7 +219,7 @@ impl History {
 
     /// One flush fails on one member, once, and soon after the power fails.
     fn fail_a_flush(&mut self, world: &mut World) {
-        if !self.next_flush_fails(world) {
+        if self.next_flush_fails(world).is_none() {
             return;
         }
         let Some(flush) = self.client.flush() else {
@@ -229,16 +229,16 @@ impl History {
         self.power_is_due = self.random.happens(500);
     }
 
-    /// The next flush of one member fails, if a member may fail now.
-    pub(super) fn next_flush_fails(&mut self, world: &mut World) -> bool {
+    /// The next flush of one member fails, if a member may fail now: of which drive.
+    pub(super) fn next_flush_fails(&mut self, world: &mut World) -> Option<usize> {
         let map = world.shards[world.home].map().clone();
         let position = self.random.position(map.members.len());
         let member = map.members[position];
         if self.torn || member.state != MapState::InSync {
-            return false;
+            return None;
         }
         if self.out(world, position) >= self.spare_parity(position) {
-            return false;
+            return None;
         }
         let drive = member.drive.expect("it is in sync").at();
         world.outside.drives[drive].hurt = true;
@@ -248,7 +248,7 @@ impl History {
             count: 1,
             status: Status::Media,
         });
-        true
+        Some(drive)
     }
 
     /// Something that costs a member, or a part of it.

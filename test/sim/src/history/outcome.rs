@@ -81,6 +81,10 @@ pub struct Outcome {
     pub joined: u64,
     /// How often a guest changed what it was writing.
     pub changed: u64,
+    /// Kills soon after a flush had failed.
+    pub flushes_failed: u64,
+    /// Losses of power while a record was written that goes over one that may be needed.
+    pub torn_records: u64,
 }
 
 impl Outcome {
@@ -126,6 +130,8 @@ impl Outcome {
         self.trace = self.trace.rotate_left(1) ^ outcome.trace;
         self.joined += outcome.joined;
         self.changed += outcome.changed;
+        self.flushes_failed += outcome.flushes_failed;
+        self.torn_records += outcome.torn_records;
     }
 }
 
@@ -168,12 +174,15 @@ impl fmt::Display for Outcome {
             trace,
             joined,
             changed,
+            flushes_failed,
+            torn_records,
         } = self;
         let permille = missed.0 * 1000 / missed.1.max(1);
         write!(
             f,
             "{answered} requests, \
-         {crashes} stops ({logged} on the log, {begun} kills with the loss of a member), \
+         {crashes} stops ({logged} on the log, {begun} kills with the loss of a member, \
+         {flushes_failed} kills after a flush had failed, {torn_records} in a record), \
          {trusted} starts that trusted parity after a kill \
          ({unflushed} without a member whose flush failed), {abandoned} holds abandoned, \
          {probed} torn blocks written ({read_torn} times read from a slow member), \

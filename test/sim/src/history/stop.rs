@@ -12,6 +12,9 @@ const KILLED_IN_A_COMMIT: u64 = 6;
 /// The number of the ending some steps after, whatever goes on.
 const STEPS: u64 = 3;
 
+/// In so many, a flush that was asked for has failed where it is to fail.
+const STEPS_OF_A_FLUSH: u64 = 400;
+
 /// How a life ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
@@ -38,10 +41,14 @@ impl History {
         if is_plain && self.random.happens(150) && self.abandon_a_hold(&mut world) {
             return self.die_abandoned(world);
         }
+        if is_plain && self.random.happens(80) && self.become_sound(&mut world) && !self.torn {
+            return self.die_starting_over(world);
+        }
         if is_plain && self.random.happens(500) && self.may_lose_caches(&mut world) {
-            return match self.random.below(6) {
+            return match self.random.below(8) {
                 0 => self.die_while_writing(world),
                 1..=3 => self.die_unflushed(world),
+                4 | 5 => self.die_before_exclusion(world),
                 _ => self.die_with_full_caches(world),
             };
         }
@@ -193,6 +200,37 @@ impl History {
         drives
     }
 
+    /// The process is killed when a flush has failed and taken along what its drive held, before or
+    /// after everybody knows that this drive is out.
+    fn die_before_exclusion(&mut self, mut world: World) -> Vec<SimDrive> {
+        self.write_into_caches(&mut world);
+        let failing = self.next_flush_fails(&mut world);
+        self.begin_a_flush(&mut world);
+        let has_failed = |world: &World| {
+            let drive = failing.and_then(|drive| world.outside.drives[drive].failing);
+            drive.is_none_or(|failing| failing.count == 0)
+        };
+        for _ in 0..STEPS_OF_A_FLUSH {
+            if has_failed(&world) {
+                break;
+            }
+            self.turn(&mut world, 1);
+        }
+        let steps = self.random.below(30);
+        (0..steps).for_each(|_| world.step());
+        self.dies_at_once = false;
+        self.torn = true;
+        let lost = failing.filter(|_| has_failed(&world));
+        let mut drives = self.end_by(world, End::Killed(None));
+        if let Some(lost) = lost {
+            drives[lost].loses_cache(&mut self.random);
+            self.outcome.flushes_failed += 1;
+        }
+        self.client.stop(true);
+        self.again.clear();
+        drives
+    }
+
     /// The next engine is killed as well, while it resyncs, or before that.
     pub(super) fn kill_in_resync(&mut self, mut world: World) -> World {
         let stripes = self.geometry.stripes();
@@ -207,6 +245,10 @@ impl History {
         let drives = self.end_all(world, false);
         self.client.stop(false);
         self.restart(drives)
+    }
+
+    pub(super) fn power_fails(&mut self, world: World) -> Vec<SimDrive> {
+        self.end_by(world, End::Power)
     }
 
     /// Nothing runs any more: what is left on the drives, and in memory. Where power may fail, the
@@ -350,7 +392,7 @@ impl History {
         // may be torn.
         let starts_over = may_tear && self.random.happens(300) && {
             self.quiesce(world, true);
-            self.is_sound(world) && self.next_flush_fails(world)
+            self.is_sound(world) && self.next_flush_fails(world).is_some()
         };
         let end = if starts_over { ends[0] } else { end };
         let changes = changes || starts_over;
@@ -440,7 +482,7 @@ impl History {
 
     /// Brings requests to their end, so that no stripe is torn by a stop; what goes on besides
     /// goes on.
-    fn quiesce(&mut self, world: &mut World, power: bool) {
+    pub(super) fn quiesce(&mut self, world: &mut World, power: bool) {
         self.calm(world);
         self.run_until(world, |history, _| {
             history.started && history.client.pending() == 0
