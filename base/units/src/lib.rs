@@ -13,7 +13,7 @@ pub use clock::{Clock, FalseClock, Instant, MonotonicClock};
 pub use index::{
     ArrayIndex, DriveIndex, GroupIndex, MemberIndex, ReactorIndex, Role, StripeIndex, Update,
 };
-pub use set::{RoleSet, RoleSetIter};
+pub use set::{MemberSet, RoleSet, RoleSetIter};
 pub use size::{BlockSize, ParseSizeError, Size};
 
 /// Converts a length that is known to fit, because every length in memory does.

@@ -1,6 +1,7 @@
-//! Sets of roles of one stripe; a group has at most 64 members.
+//! Sets of roles of one stripe, of which a group has at most 64, and of an array's members.
 
-use crate::Role;
+use crate::limits::ARRAY_MEMBERS_MAX;
+use crate::{MemberIndex, Role};
 
 /// A set of roles (chunks of one stripe), as a word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -176,6 +177,34 @@ impl Iterator for RoleSetIter {
     }
 }
 
+/// A set of members of one array.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemberSet([u64; ARRAY_MEMBERS_MAX.div_ceil(64)]);
+
+impl MemberSet {
+    /// The set without members.
+    pub const EMPTY: MemberSet = MemberSet([0; ARRAY_MEMBERS_MAX.div_ceil(64)]);
+
+    /// The set with one more member.
+    ///
+    /// # Panics
+    /// When the index is not below [`ARRAY_MEMBERS_MAX`].
+    #[inline]
+    #[must_use]
+    pub fn with(mut self, member: MemberIndex) -> MemberSet {
+        self.0[member.at() / 64] |= 1 << (member.at() % 64);
+        self
+    }
+
+    /// Whether `member` is in the set.
+    #[inline]
+    #[must_use]
+    pub fn has(&self, member: MemberIndex) -> bool {
+        let word = self.0.get(member.at() / 64);
+        word.is_some_and(|word| word >> (member.at() % 64) & 1 == 1)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,6 +235,16 @@ mod tests {
             for count in 0..=65 {
                 assert_eq!(set.exceeds(count), set.len() > count);
             }
+        }
+    }
+
+    #[test]
+    fn members_are_in_the_set_that_were_put_there() {
+        let members = [0, 63, 64, 255].map(MemberIndex::from_at);
+        let set = members.into_iter().fold(MemberSet::EMPTY, MemberSet::with);
+        for at in 0..ARRAY_MEMBERS_MAX {
+            let member = MemberIndex::from_at(at);
+            assert_eq!(set.has(member), members.contains(&member), "{at}");
         }
     }
 

@@ -9,11 +9,12 @@ use block::Status;
 use memory::{Backing, Buffer, Pages, Pool, Segment};
 use units::limits::REACTORS_MAX;
 use units::{
-    ArrayIndex, DriveIndex, Instant, MemberIndex, ReactorIndex, StripeIndex, Update, bytes_u64,
-    bytes_usize,
+    ArrayIndex, DriveIndex, Instant, MemberIndex, MemberSet, ReactorIndex, StripeIndex, Update,
+    bytes_u64, bytes_usize,
 };
 
 use crate::command::Command;
+use crate::exposure::{filled_next, first_lacking, groups_between};
 use crate::format::{
     ArrayConfig, ConfigTooLarge, ExclusionCause, Layout, MemberRecord, MemberState,
 };
@@ -369,31 +370,35 @@ pub(crate) fn cause_of(status: Status) -> ExclusionCause {
     }
 }
 
-/// The pass that is due, and where it goes on.
-pub(crate) fn due_pass(map: &ArrayMap) -> Option<(Pass, StripeIndex)> {
+/// The pass that is due.
+pub(crate) fn due_pass(map: &ArrayMap) -> Option<Pass> {
     // A pass would spread what a torn stripe holds.
     if map.is_broken() {
         return None;
     }
     if map.trusted_until.0 < map.geometry.stripes() && map.geometry.parity() > 0 {
-        let next = map.suspects.run_from(map.trusted_until);
-        let (start, _) = next.expect("the cursor is at the end when nothing is left");
-        return Some((Pass::Resync, start));
+        return Some(Pass::Resync);
     }
     let rebuilds = |member: &MapMember| matches!(member.state, MapState::Rebuilding { .. });
-    let rebuilds = map.members.iter().any(rebuilds);
-    rebuilds.then(|| (Pass::Rebuild, lacking_from(map, StripeIndex(0))))
+    map.members.iter().any(rebuilds).then_some(Pass::Rebuild)
 }
 
-/// The first stripe from `from` on that some rebuilding member lacks; the end when there is none.
-pub(crate) fn lacking_from(map: &ArrayMap, from: StripeIndex) -> StripeIndex {
-    let end = StripeIndex(map.geometry.stripes());
-    map.first_lacking(from).unwrap_or(end)
+/// Where a resync or a rebuild goes on.
+pub(crate) fn next_start(map: &ArrayMap, pass: Pass) -> StripeIndex {
+    match pass {
+        Pass::Resync => {
+            let next = map.suspects.run_from(map.trusted_until);
+            next.expect("the cursor is at the end when nothing is left")
+                .0
+        }
+        Pass::Rebuild => first_lacking(map, &filled_next(map), StripeIndex(0)),
+        Pass::Scrub => unreachable!("its record says where"),
+    }
 }
 
 /// What a scrub waits for.
-pub(crate) fn goes_before_scrub(map: &ArrayMap) -> Option<(Pass, StripeIndex)> {
-    due_pass(map).filter(|_| !planted::is(Fault::ScrubTrustsUntrustedParity))
+pub(crate) fn goes_before_scrub(map: &ArrayMap) -> bool {
+    due_pass(map).is_some() && !planted::is(Fault::ScrubTrustsUntrustedParity)
 }
 
 /// The window of a pass from `start` on.
@@ -405,6 +410,15 @@ pub(crate) fn next_window(
 ) -> Window {
     let stripe_bytes = u64::from(map.geometry.stripe_blocks()) << map.geometry.block_size().shift();
     let stripes = (window_bytes / stripe_bytes).max(1);
+    let fills = match pass {
+        Pass::Rebuild => filled_next(map),
+        Pass::Resync | Pass::Scrub => MemberSet::EMPTY,
+    };
+    // Stripes of other groups lie between those that are filled.
+    let stripes = match pass {
+        Pass::Rebuild => stripes.saturating_mul(groups_between(map, &fills)),
+        Pass::Resync | Pass::Scrub => stripes,
+    };
     // A resync looks at what is suspect only.
     let run = match pass {
         Pass::Resync => map.suspects.run_from(start).map(|(_, end)| end),
@@ -416,6 +430,7 @@ pub(crate) fn next_window(
         pass,
         start,
         end,
+        fills,
         opened: map.serial,
     }
 }

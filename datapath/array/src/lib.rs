@@ -9,6 +9,7 @@ mod begun;
 mod buffers;
 mod command;
 mod coordinator;
+mod exposure;
 pub mod format;
 mod geometry;
 mod io;

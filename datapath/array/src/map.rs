@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use units::{
-    ArrayIndex, DriveIndex, MemberIndex, ReactorIndex, Role, RoleSet, StripeIndex, Update,
+    ArrayIndex, DriveIndex, MemberIndex, MemberSet, ReactorIndex, Role, RoleSet, StripeIndex,
+    Update, bytes_u64,
 };
 
 use crate::format::{HedgedReads, WriteHole};
@@ -61,6 +62,8 @@ pub struct Window {
     pub start: StripeIndex,
     /// The stripe after the last.
     pub end: StripeIndex,
+    /// Of a rebuild: the members that it fills.
+    pub fills: MemberSet,
     /// Serial of the map that opened it.
     pub opened: u64,
 }
@@ -165,7 +168,7 @@ impl ArrayMap {
         match self.members[position].state {
             MapState::InSync => true,
             MapState::Rebuilding { .. } => {
-                !self.lacks(position, stripe) || (filled && self.in_window(Pass::Rebuild, stripe))
+                !self.lacks(position, stripe) || (filled && self.is_filled(position, stripe))
             }
             MapState::Lost => false,
         }
@@ -180,41 +183,47 @@ impl ArrayMap {
         stripe >= until && missed.is_none_or(|missed| missed.has(stripe))
     }
 
-    /// The first stripe from `from` on that some rebuilding member lacks.
-    #[must_use]
-    pub fn first_lacking(&self, from: StripeIndex) -> Option<StripeIndex> {
-        let end = StripeIndex(self.geometry.stripes());
-        let members = self.members.iter().zip(&self.missed);
-        let firsts = members.filter_map(|(member, missed)| {
-            let MapState::Rebuilding { until } = member.state else {
-                return None;
-            };
-            let next = until.max(from);
-            match missed {
-                None => (next < end).then_some(next),
-                Some(missed) => missed.run_from(next).map(|(first, _)| first),
-            }
-        });
-        firsts.min()
+    /// Whether the open window fills a rebuilding member's chunk of `stripe`.
+    fn is_filled(&self, position: usize, stripe: StripeIndex) -> bool {
+        let fills = |window: &Window| {
+            window.fills.has(MemberIndex::from_at(position))
+                || planted::is(Fault::WindowFillsEverybody)
+        };
+        self.in_window(Pass::Rebuild, stripe) && self.window.as_ref().is_some_and(fills)
     }
 
-    /// How many stripes rebuilding members lack, and how many they lacked when they came.
+    /// The first stripe from `from` on that a rebuilding member lacks.
+    pub(crate) fn next_lacking(&self, position: usize, from: StripeIndex) -> Option<StripeIndex> {
+        let MapState::Rebuilding { until } = self.members[position].state else {
+            return None;
+        };
+        let next = until.max(from);
+        match &self.missed[position] {
+            None => (next.0 < self.geometry.stripes()).then_some(next),
+            Some(missed) => missed.run_from(next).map(|(first, _)| first),
+        }
+    }
+
+    /// How many stripes rebuilding members lack, and how many they lacked when they came. One that
+    /// several lack counts for each: they need not be filled together.
     #[must_use]
     pub fn lacking(&self) -> (u64, u64) {
-        let mut left = Suspects::none(self.suspects.space());
-        let mut all = left.clone();
-        let mut first = StripeIndex(self.geometry.stripes());
+        let (mut left, mut all) = (0, 0);
+        let stripes = self.geometry.stripes();
         for (member, missed) in self.members.iter().zip(&self.missed) {
             let MapState::Rebuilding { until } = member.state else {
                 continue;
             };
-            let whole = || Arc::new(Suspects::all(self.suspects.space()));
-            let missed = missed.clone().unwrap_or_else(whole);
-            all.join(&missed, StripeIndex(0));
-            left.join(&missed, until);
-            first = first.min(until);
+            let behind = |from: StripeIndex| match missed {
+                Some(missed) => missed.stripes_from(from),
+                None => stripes.saturating_sub(from.0),
+            };
+            left += behind(until);
+            all += behind(StripeIndex(0));
         }
-        (left.stripes_from(first), all.stripes_from(StripeIndex(0)))
+        // One in so many stripes is of a member's group.
+        let groups = bytes_u64(self.geometry.groups());
+        (left / groups, all / groups)
     }
 
     /// Whether parity of `stripe` agrees with data; `filled` as for [`ArrayMap::lost`].
@@ -240,6 +249,30 @@ impl ArrayMap {
                 continue;
             }
             if let Some(role) = self.geometry.role(stripe, MemberIndex::from_at(position)) {
+                roles = roles.with(role);
+            }
+        }
+        roles
+    }
+
+    /// The roles of `stripe` whose members the open window is to fill there.
+    #[must_use]
+    pub fn to_fill(&self, stripe: StripeIndex) -> RoleSet {
+        let mut roles = RoleSet::EMPTY;
+        let Some(window) = self
+            .window
+            .filter(|_| self.in_window(Pass::Rebuild, stripe))
+        else {
+            return roles;
+        };
+        let group = self.geometry.group_members();
+        let first = self.geometry.group(stripe).at() * group;
+        for position in first..first + group {
+            let member = MemberIndex::from_at(position);
+            if window.fills.has(member)
+                && self.lacks(position, stripe)
+                && let Some(role) = self.geometry.role(stripe, member)
+            {
                 roles = roles.with(role);
             }
         }

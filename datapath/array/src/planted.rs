@@ -46,6 +46,8 @@ pub enum Fault {
     RecordNotFlushed,
     /// Progress is recorded before what it claims is flushed.
     ProgressBeforeFlush,
+    /// A window of a rebuild counts as filling every member that is rebuilt.
+    WindowFillsEverybody,
     /// The first record of an engine goes over the last one that is durable.
     StartBeforeFlush,
     /// The array is marked clean while it is in use.
@@ -284,6 +286,7 @@ impl Fault {
         Fault::ReadWithoutLanes,
         Fault::ReadAnExcludedMember,
         Fault::ReadAnUnfilledMember,
+        Fault::WindowFillsEverybody,
         Fault::UntrustedMirrorsTakeTurns,
         Fault::AcceptTheLowerUpdate,
         Fault::TornRecordTaken,

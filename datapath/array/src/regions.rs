@@ -349,15 +349,6 @@ impl Suspects {
         suspects
     }
 
-    /// Adds those of `other` that end behind `from`.
-    pub(crate) fn join(&mut self, other: &Suspects, from: StripeIndex) {
-        for region in bytes_usize(from.0 >> self.space.shift)..self.space.count() {
-            if other.has_region(region) {
-                self.words[region / 64] |= 1 << (region % 64);
-            }
-        }
-    }
-
     /// How many regions there are, whether or not they are in it.
     #[must_use]
     pub fn regions(&self) -> usize {
@@ -369,6 +360,22 @@ impl Suspects {
     pub fn count(&self) -> usize {
         let ones = |word: &u64| bytes_usize(u64::from(word.count_ones()));
         self.words.iter().map(ones).sum()
+    }
+
+    /// How many end behind `from`.
+    pub(crate) fn count_from(&self, from: StripeIndex) -> u64 {
+        let region = bytes_usize(from.0 >> self.space.shift);
+        let Some((first, behind)) = self.words.get(region / 64..).and_then(<[u64]>::split_first)
+        else {
+            return 0;
+        };
+        let ones = |word: &u64| u64::from(word.count_ones());
+        ones(&(first >> (region % 64))) + behind.iter().map(ones).sum::<u64>()
+    }
+
+    /// How many regions end behind `from`, whether or not they are in it.
+    pub(crate) fn regions_from(&self, from: StripeIndex) -> u64 {
+        bytes_u64(self.space.count()).saturating_sub(from.0 >> self.space.shift)
     }
 
     /// Whether the stripe lies in such a region.

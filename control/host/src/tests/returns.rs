@@ -2,8 +2,9 @@
 //! drives that are not the one that left are not taken for it.
 
 use std::fs;
+use std::time::Duration;
 
-use control::request::MemberReplace;
+use control::request::{Level, MemberReplace};
 use control::view::{ArrayState, DriveState, MemberState};
 use control::{Engine, ErrorKind};
 
@@ -217,4 +218,47 @@ fn an_old_copy_of_the_member_that_left_is_filled_from_end_to_end() {
     assert!(written_percent(&bench, "old") > 80);
     bench.host.fail_member("tank", 0).expect("two are left");
     assert_eq!(guest.read(0), vec![1; 4096]);
+}
+
+#[test]
+fn a_member_that_lacks_little_is_whole_before_one_that_lacks_all() {
+    let bench = Bench::new();
+    let names = ["one", "two", "three", "four"];
+    for name in names {
+        bench.file(name);
+    }
+    bench.create("tank", Level::Raid6, &names);
+    let volume = volume_of("v", "tank", 100 * MIB);
+    bench.host.create_volume(&volume).expect("room");
+    let mut guest = connect(&bench);
+    for name in ["two", "four"] {
+        bench.host.remove_drive(name, true).expect("two are left");
+    }
+    guest.fill(95 * SECTORS, 1);
+    bench.file("new");
+    // It takes some ten seconds to be filled.
+    bench.inject("new", drive::Fault::Delay(Duration::from_millis(200)));
+    let by_new = MemberReplace {
+        member: 3,
+        drive: "new".to_owned(),
+        force: false,
+    };
+    let replaced = bench.host.replace_member("tank", &by_new);
+    assert_eq!(
+        replaced.expect("a place").members[3].state,
+        MemberState::Rebuilding
+    );
+    bench.open_file("two").expect("it is back");
+    wait_until("it has what it lacked", || {
+        bench.array("tank").members[1].state == MemberState::Online
+    });
+    assert_eq!(
+        bench.array("tank").members[3].state,
+        MemberState::Rebuilding
+    );
+    // The one that is filled may be lost now, and another one.
+    bench.host.fail_member("tank", 3).expect("three are left");
+    bench.host.fail_member("tank", 0).expect("two are left");
+    assert_eq!(guest.read(95 * SECTORS), vec![1; 4096]);
+    assert_eq!(guest.read(0), vec![0; 4096]);
 }

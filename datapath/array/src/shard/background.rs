@@ -8,7 +8,7 @@ use units::{StripeIndex, bytes_u64};
 use super::Shard;
 use super::scrub::WindowScrub;
 use super::ticket::{Kind, Looking, TicketOrder};
-use crate::coordinator::{PassState, PassStatus, due_pass};
+use crate::coordinator::{PassState, PassStatus, due_pass, next_start};
 use crate::geometry::Geometry;
 use crate::io::{Io, Message};
 use crate::map::{ArrayMap, Pass, Window};
@@ -116,7 +116,8 @@ impl Shard {
     #[must_use]
     pub fn pass_status(&self) -> Option<PassStatus> {
         let coordinator = self.coordinator.as_deref()?;
-        let (pass, done) = due_pass(&self.map)?;
+        let pass = due_pass(&self.map)?;
+        let done = next_start(&self.map, pass);
         let stripes = self.map.geometry.stripes();
         let (left, to_visit) = match pass {
             Pass::Resync | Pass::Scrub => (stripes - done.0, stripes),
@@ -181,7 +182,8 @@ impl Shard {
         moved
     }
 
-    /// Takes the next cell of the window whose stripe this shard owns; none after a failure.
+    /// Takes the next cell of the window that this shard owns and where somebody lacks something;
+    /// none after a failure.
     pub(super) fn next_owned_cell(&mut self, window: Window) -> Option<u64> {
         let (cells, per_stripe) = (self.background.cells(), self.background.cells_per_stripe);
         if self.background.failed {
@@ -190,7 +192,8 @@ impl Shard {
         while self.background.next < cells {
             let position = self.background.next;
             let stripe = StripeIndex(window.start.0 + position / per_stripe);
-            if self.map.owner(stripe) == self.me {
+            let is_idle = || window.pass == Pass::Rebuild && self.map.to_fill(stripe).is_empty();
+            if self.map.owner(stripe) == self.me && !is_idle() {
                 self.background.next += 1;
                 return Some(position);
             }

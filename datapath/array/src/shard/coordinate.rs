@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use block::Status;
-use units::MemberIndex;
+use units::{MemberIndex, StripeIndex};
 
 pub(super) use self::exclude::Fate;
 pub(crate) use self::hold::HoldKeeper;
@@ -24,8 +24,9 @@ use super::Shard;
 use crate::command::{Command, Copying, Refusal};
 use crate::coordinator::{
     Broadcast, Commit, CommitPhase, Coordinator, Ending, WindowReports, can_exclude, due_pass,
-    lacking_from, next_window, trusted_until,
+    next_start, next_window, trusted_until,
 };
+use crate::exposure::{completes, is_lacking};
 use crate::format::{ArrayConfig, ExclusionCause};
 use crate::io::{Event, Io, MemberFailure, Message, PassEvent};
 use crate::map::{ArrayMap, MapState, Pass, Window};
@@ -434,8 +435,11 @@ impl Shard {
         if self.optimal && scrubbed == 0 {
             return 0;
         }
-        let Some((pass, start)) = due_pass(&self.map).filter(|_| may_run && scrubbed == 0) else {
+        if !may_run || scrubbed > 0 {
             return scrubbed;
+        }
+        let Some(pass) = due_pass(&self.map) else {
+            return 0;
         };
         if pass == Pass::Rebuild && self.is_refill_unsafe() {
             return 0;
@@ -447,6 +451,7 @@ impl Shard {
                 state: PassEvent::Began,
             });
         }
+        let start = next_start(&map, pass);
         let window = next_window(&map, pass, start, self.decider().window_bytes);
         map.window = Some(window);
         self.set_window(window);
@@ -470,10 +475,8 @@ impl Shard {
         if reports.window.pass == Pass::Scrub {
             return self.close_scrub_window(io);
         }
-        let stripes = self.map.geometry.stripes();
-        let rebuilt = lacking_from(&self.map, reports.window.end);
-        let fills = reports.window.pass == Pass::Rebuild && rebuilt.0 >= stripes;
-        if fills && self.decider().keeper.owes_copies() {
+        let is_filled = completes(&self.map, &reports.window);
+        if is_filled && self.decider().keeper.owes_copies() {
             // A member in sync holds its copies of the region map.
             return 0;
         }
@@ -498,26 +501,27 @@ impl Shard {
             return 1;
         }
         advance_map(&mut map, window);
-        let reached = match window.pass {
-            Pass::Resync => map.trusted_until,
-            Pass::Rebuild => rebuilt,
-            Pass::Scrub => window.end,
+        let ended = match window.pass {
+            Pass::Resync => map.trusted_until.0 >= map.geometry.stripes(),
+            Pass::Rebuild => is_filled,
+            Pass::Scrub => unreachable!("closed elsewhere"),
         };
-        let ended = reached.0 >= map.geometry.stripes();
         let due = io.now().since(self.decider().checkpoint) >= CHECKPOINT;
         let quiet = self.decider().commands.is_empty() && self.decider().passes_run;
         if ended || due || !quiet {
+            let is_over = ended && (window.pass != Pass::Rebuild || !is_lacking(&map));
             self.begin_broadcast(map, Vec::new(), Vec::new(), io);
             if ended || due {
-                self.begin_checkpoint(window.pass, ended);
+                self.begin_checkpoint(window.pass, is_over);
             }
             return 1;
         }
-        let Some((pass, start)) = due_pass(&map) else {
+        let Some(pass) = due_pass(&map) else {
             // Beyond redundancy since it was opened.
             self.begin_broadcast(map, Vec::new(), Vec::new(), io);
             return 1;
         };
+        let start = next_start(&map, pass);
         let next = next_window(&map, pass, start, self.decider().window_bytes);
         map.window = Some(next);
         self.set_window(next);
@@ -526,7 +530,7 @@ impl Shard {
     }
 
     /// Makes progress durable once the map that says it is everywhere.
-    pub(super) fn begin_checkpoint(&mut self, pass: Pass, ended: bool) {
+    pub(super) fn begin_checkpoint(&mut self, pass: Pass, is_over: bool) {
         let id = self.decider().draw_id();
         let mut next = self.decider().config.next(id);
         self.claim_progress(&mut next);
@@ -535,7 +539,7 @@ impl Shard {
         if planted::is(Fault::ProgressBeforeFlush) {
             commit.phase = CommitPhase::Write;
         }
-        commit.finished = ended.then_some(pass);
+        commit.finished = is_over.then_some(pass);
         self.begin_commit(commit);
     }
 }
@@ -574,11 +578,14 @@ fn advance_map(map: &mut ArrayMap, mut window: Window) {
         }
         Pass::Scrub => {}
         Pass::Rebuild => {
-            // What is between the window and what is lacking next, nobody lacks.
-            let reached = lacking_from(map, window.end);
-            for member in &mut map.members {
-                if let MapState::Rebuilding { until } = &mut member.state {
-                    *until = (*until).max(reached);
+            for position in 0..map.members.len() {
+                if !window.fills.has(MemberIndex::from_at(position)) {
+                    continue;
+                }
+                // What is between the window and what it lacks next, it does not lack.
+                let reached = map.next_lacking(position, window.end);
+                if let MapState::Rebuilding { until } = &mut map.members[position].state {
+                    *until = (*until).max(reached.unwrap_or(StripeIndex(stripes)));
                 }
             }
         }

@@ -92,7 +92,7 @@ impl Shard {
             stripes: self.map.geometry.stripes(),
             course: if coordinator.scrub.failed {
                 ScrubCourse::Failed
-            } else if goes_before_scrub(&self.map).is_some()
+            } else if goes_before_scrub(&self.map)
                 || coordinator.copied.is_some()
                 || !can_scrub(&self.map)
             {
@@ -148,7 +148,7 @@ impl Shard {
         let works = coordinator.window.is_some()
             || coordinator.commit.is_some()
             || coordinator.broadcast.is_some();
-        let waits = goes_before_scrub(&self.map).is_some() || coordinator.copied.is_some();
+        let waits = goes_before_scrub(&self.map) || coordinator.copied.is_some();
         if works || waits {
             return None;
         }
@@ -181,7 +181,7 @@ impl Shard {
         let every = decider.config.options.scrub_every_seconds;
         let due = decider.scrub.due_at(map, every);
         // What it repairs on a member that is being copied, no region would tell.
-        let waits = goes_before_scrub(map).is_some() || decider.copied.is_some();
+        let waits = goes_before_scrub(map) || decider.copied.is_some();
         due.is_some_and(|due| due <= io.now()) && !waits
     }
 

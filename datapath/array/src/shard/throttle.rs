@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use units::{Instant, StripeIndex, bytes_u64};
+use units::{Instant, MemberIndex, StripeIndex, bytes_u64};
 
 use super::{Shard, cell_lanes};
-use crate::map::{ArrayMap, MapState, Pass};
+use crate::map::{ArrayMap, Pass};
 use crate::throttle::{Governor, Latencies, UNLIMITED, Wish, Yield};
 
 /// What was allowed and not used is kept for so long.
@@ -127,13 +127,16 @@ impl Shard {
     /// Groups whose drives the open pass writes.
     fn groups_at_work(&self) -> u64 {
         let geometry = self.geometry();
-        let pass = self.map.window.map(|window| window.pass);
-        let filled = |group: &[crate::map::MapMember]| {
-            let fills = |state| matches!(state, MapState::Rebuilding { .. });
-            pass != Some(Pass::Rebuild) || group.iter().any(|member| fills(member.state))
+        let rebuild = self
+            .map
+            .window
+            .filter(|window| window.pass == Pass::Rebuild);
+        let members = geometry.group_members();
+        let is_filled = |group: &usize| {
+            let mut places = (group * members..(group + 1) * members).map(MemberIndex::from_at);
+            rebuild.is_none_or(|window| places.any(|member| window.fills.has(member)))
         };
-        let groups = self.map.members.chunks(geometry.group_members());
-        bytes_u64(groups.filter(|group| filled(group)).count()).max(1)
+        bytes_u64((0..geometry.groups()).filter(is_filled).count()).max(1)
     }
 
     /// Bytes of a cell on each drive.
@@ -147,7 +150,7 @@ impl Shard {
             return true;
         }
         let pass = self.map.window.map(|window| window.pass);
-        if pass == Some(Pass::Rebuild) && self.map.unfilled(stripe).is_empty() {
+        if pass == Some(Pass::Rebuild) && self.map.to_fill(stripe).is_empty() {
             return true;
         }
         let cell = self.cell_bytes();

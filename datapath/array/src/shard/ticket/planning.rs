@@ -262,7 +262,7 @@ impl Shard {
         let (k, m) = (self.geometry().data(), self.geometry().parity());
         let stripe = self.tickets[slot].order.stripe;
         let targets = match pass {
-            Pass::Rebuild => self.map.unfilled(stripe),
+            Pass::Rebuild => self.map.to_fill(stripe),
             Pass::Resync => self.geometry().parity_roles().without(state.lost),
             Pass::Scrub => unreachable!("planned elsewhere"),
         };
