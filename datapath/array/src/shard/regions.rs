@@ -68,6 +68,12 @@ impl Shard {
             self.dirty_asked(self.me, region, io);
             return;
         }
+        // What is asked here may wait for members to come back, when works no longer do: reads of
+        // other shards' stripes go on all the same.
+        let most = (self.asked_works_max / 2).max(1);
+        if self.asked_regions.len() >= most {
+            return;
+        }
         if io.ask(self.map.home, Message::Dirty { region }).is_ok() {
             self.counters.messages += 1;
             self.asked_regions.push(region);
