@@ -7,6 +7,10 @@
 //! is for none: then the load is to blame, and nothing could be done. Nor is it for a member that
 //! had more than twice as many requests as the median of its peers: that one may simply be busy.
 //!
+//! A member may be so slow that few requests are made of it, or of anybody, because all wait for
+//! it. So a window of few is a slow one as well, when half of them took at least 30 ms, and four
+//! times as long as the median of its peers' medians. It says nothing when it is not slow.
+//!
 //! * A member of which 5 of the last 60 windows were slow *lags*, and until none of them is.
 //! * One of which 30 of the last 300 were is to be left out, if the group can lose another one
 //!   besides, and no member was for this reason within the last hour.
@@ -33,6 +37,9 @@ const FEWER: u64 = 8;
 const TELLING: u64 = 100;
 /// What takes less is never slow, in nanoseconds.
 const LONG: u64 = 1_000_000;
+/// So few requests say something when half of them took so long, in nanoseconds.
+const FEW: u64 = 8;
+const CRAWLS: u64 = 30_000_000;
 /// Slow windows, and of how many, that make a member a laggard.
 const LAGS: (u32, u32) = (5, 60);
 /// And that have it left out.
@@ -190,19 +197,21 @@ impl Laggards {
                 bucket.map(|bucket| (bounds(bucket), count))
             };
             for &position in members {
-                let Some(((at_least, below), count)) = p99(position) else {
-                    continue;
-                };
-                asked |= count >= self.enough;
-                judged[position] = true;
-                self.records[position].p99[kind] = Some(below);
+                let own = p99(position);
+                if let Some(((_, below), count)) = own {
+                    asked |= count >= self.enough;
+                    judged[position] = true;
+                    self.records[position].p99[kind] = Some(below);
+                }
                 let peers = members.iter().filter(|&&other| other != position);
-                let peers = peers.filter_map(|&other| p99(other));
-                let usual = median(peers.clone().map(|((_, below), _)| below));
-                let load = median(peers.map(|(_, count)| count)).unwrap_or(0);
-                let is_loaded = count > load.saturating_mul(BUSIER);
-                slow[position] |= usual.is_some_and(|usual| {
-                    !is_loaded && at_least >= LONG && at_least >= usual.saturating_mul(LONGER)
+                let is_slow = is_longer(own, peers.clone().map(|&other| p99(other)), LONG);
+                slow[position] |= is_slow.unwrap_or_else(|| {
+                    let few = |position: usize| few(&took[position][kind]);
+                    let peers = peers.map(|&other| few(other));
+                    let crawls = is_longer(few(position), peers, CRAWLS) == Some(true);
+                    judged[position] |= crawls;
+                    asked |= crawls;
+                    crawls
                 });
             }
         }
@@ -283,6 +292,29 @@ impl Laggards {
     pub(crate) fn leaves(&mut self, now: Instant) {
         self.left = Some(now);
     }
+}
+
+/// What a time is at least and less than, and of how many.
+type Taken = ((u64, u64), u64);
+
+/// The middle of few requests.
+fn few(times: &Histogram) -> Option<Taken> {
+    let bucket = times.median_bucket().filter(|_| times.count() >= FEW)?;
+    Some((bounds(bucket), times.count()))
+}
+
+/// Whether it takes too long for what its peers take, if both are known.
+fn is_longer(
+    own: Option<Taken>,
+    peers: impl Iterator<Item = Option<Taken>> + Clone,
+    long: u64,
+) -> Option<bool> {
+    let ((at_least, _), count) = own?;
+    let peers = peers.flatten();
+    let usual = median(peers.clone().map(|((_, below), _)| below))?;
+    let load = median(peers.map(|(_, count)| count)).unwrap_or(0);
+    let is_loaded = count > load.saturating_mul(BUSIER);
+    Some(!is_loaded && at_least >= long && at_least >= usual.saturating_mul(LONGER))
 }
 
 fn turn(position: usize, lags: bool) -> Turn {

@@ -75,15 +75,70 @@ fn what_is_short_or_little_longer_or_rare_is_not_slow() {
             judge(&mut laggards, [2000, 2000, 7000, 2000, 2000, 2000]),
             []
         );
-        // Long, but of few.
-        let mut few = window(WELL);
-        few[2] = Took::default();
-        for _ in 0..49 {
-            few[2][0].record(1_000_000_000);
+        // Long, but rare among few, or of very few, or not very long.
+        for (long, took, short) in [
+            (24, 1_000_000_000, 25),
+            (7, 1_000_000_000, 0),
+            (49, 29_000_000, 0),
+        ] {
+            let mut few = window(WELL);
+            few[2] = Took::default();
+            (0..long).for_each(|_| few[2][0].record(took));
+            (0..short).for_each(|_| few[2][0].record(300_000));
+            assert_eq!(laggards.judge(&few, here), []);
         }
-        assert_eq!(laggards.judge(&few, here), []);
     }
     assert_eq!(laggards.pace(2).slow_windows, 0);
+}
+
+/// A window in which each member answered so many writes in so many milliseconds.
+fn writes(each: [(usize, u64); GROUP]) -> Vec<Took> {
+    let took = |(count, took): (usize, u64)| {
+        let mut times = Took::default();
+        (0..count).for_each(|_| times[1].record(took * 1_000_000));
+        times
+    };
+    each.into_iter().map(took).collect()
+}
+
+#[test]
+fn one_for_which_everybody_waits_lags_although_little_is_asked_for() {
+    let mut crawling = laggards(2);
+    let took = writes([(15, 5), (14, 4), (14, 400), (16, 5), (20, 9), (9, 5)]);
+    for window in 0..30 {
+        let turns = crawling.judge(&took, here);
+        let lags = turns.iter().any(|turn| turn.member.at() == 2 && turn.lags);
+        assert_eq!((turns.len(), lags), (usize::from(window == 4), window == 4));
+    }
+    let leaves = crawling.who_leaves(Instant(0), (|_| true, 4));
+    assert_eq!(leaves, Some(MemberIndex(2)));
+    // All wait for the load, or one has most of it, or they are all of this kind.
+    let all = [(15, 50); GROUP];
+    let mut busy = [(15, 5); GROUP];
+    busy[2] = (31, 400);
+    let mut little_longer = [(15, 120); GROUP];
+    little_longer[2] = (15, 400);
+    let mut three = [(15, 5); GROUP];
+    three[..3].fill((15, 400));
+    for each in [all, busy, little_longer, three] {
+        let mut laggards = laggards(2);
+        for _ in 0..40 {
+            assert_eq!(laggards.judge(&writes(each), here), [], "{each:?}");
+        }
+    }
+}
+
+#[test]
+fn windows_of_few_requests_that_are_not_slow_count_for_nothing() {
+    let mut laggards = laggards(2);
+    let few = writes([(15, 5); GROUP]);
+    for _ in 0..4 {
+        assert_eq!(judge(&mut laggards, THIRD), []);
+        for _ in 0..100 {
+            assert_eq!(laggards.judge(&few, here), []);
+        }
+    }
+    assert_eq!(judge(&mut laggards, THIRD), [(2, true)]);
 }
 
 #[test]
