@@ -280,10 +280,10 @@ impl Shard {
             }
             round.todo.pop();
             moved += 1;
-            if self.map.members[member.at()].drive.is_none() {
-                round
-                    .failed
-                    .push((member, self.map.members[member.at()].incarnation));
+            // The drive of one that is out may be anybody's by now.
+            let incarnation = self.map.members[member.at()].incarnation;
+            if self.map.is_out(member, incarnation) {
+                round.failed.push((member, incarnation));
                 continue;
             }
             round.pending += 1;
