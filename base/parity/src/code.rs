@@ -197,6 +197,7 @@ impl Code {
                 factors: &[factors],
                 targets: &targets[..rows.len()],
                 bytes: 0..length,
+                copy: None,
                 add: true,
             });
         }
@@ -208,9 +209,29 @@ impl Code {
     /// # Panics
     /// As [`Code::delta`].
     pub fn copy_delta(&self, change: Change, copy: Segment, parity: &[(usize, Segment)]) {
-        // What fits the nearest cache is copied first and summed from there, see `copy_run`.
-        copy.copy_from(change.new);
-        self.delta(change.column, change.old, copy, parity);
+        let Change { column, old, new } = change;
+        let &[(0, sum)] = parity else {
+            // What fits the nearest cache is copied first and summed from there, see `copy_run`.
+            copy.copy_from(new);
+            self.delta(column, old, copy, parity);
+            return;
+        };
+        assert!(column < self.data, "a column of the code");
+        let length = new.len();
+        let same = [old, copy, sum]
+            .iter()
+            .all(|segment| segment.len() == length);
+        assert!(same, "what is changed, its copy and parity are as long");
+        self.backend.run(&Pass {
+            shape: Shape::Sum,
+            sources: &[new],
+            old: &[old],
+            factors: &[[1, 0, 0, 0]],
+            targets: &[sum],
+            bytes: 0..length,
+            copy: Some(copy),
+            add: true,
+        });
     }
 }
 

@@ -48,12 +48,20 @@ pub(crate) struct Pass<'a> {
     pub(crate) targets: &'a [Segment],
     /// Which bytes of the segments.
     pub(crate) bytes: Range<usize>,
+    /// Where the source is copied to while it is summed: one source, added to one sum.
+    pub(crate) copy: Option<Segment>,
     /// Whether the sum is added to what the targets hold (powers: after shifting that up by the
     /// number of sources) instead of replacing it.
     pub(crate) add: bool,
 }
 
 impl Pass<'_> {
+    /// Whether it adds one source.
+    #[inline(always)]
+    fn is_small(&self) -> bool {
+        self.sources.len() == 1 && self.add
+    }
+
     /// Asserts what the kernels rely on, for memory safety too.
     #[inline]
     pub(crate) fn check(&self) {
@@ -67,7 +75,13 @@ impl Pass<'_> {
         assert!(self.factors.len() == count, "each source has its factors");
         assert!(self.old.is_empty() || self.old.len() == count);
         assert!(self.bytes.start <= self.bytes.end);
-        for list in [self.sources, self.old, self.targets] {
+        let is_small = self.is_small() && self.targets.len() == 1;
+        let may_copy = is_small && matches!(self.shape, Shape::Sum | Shape::SumAndRows);
+        assert!(
+            self.copy.is_none() || may_copy,
+            "one source, added to one sum"
+        );
+        for list in [self.sources, self.old, self.targets, self.copy.as_slice()] {
             for segment in list {
                 assert!(segment.len() >= self.bytes.end, "a segment is too short");
             }
@@ -212,28 +226,11 @@ fn blocks<V: Vector, const CHANGE: bool>(work: &Work<'_, V>) -> usize {
 fn sum<V: Vector, const CHANGE: bool>(work: &Work<'_, V>) -> usize {
     let (mut at, end) = (work.pass.bytes.start, work.pass.bytes.end);
     let sources = work.pass.sources.len();
-    if sources == 1 && work.pass.add {
-        // A small write: nothing else is summed, so nothing else is looked up for each block.
-        let target = work.pass.targets[0].address();
-        let source = work.pass.sources[0].address();
-        let old = work.pass.old.first().map_or(source, |old| old.address());
-        while end - at >= WIDE * V::BYTES {
-            for index in 0..WIDE {
-                let here = at + index * V::BYTES;
-                let load = |from: *mut u8| {
-                    // SAFETY: inside (kernels take whole blocks only), the rest by existence.
-                    unsafe { V::load(from.wrapping_add(here)) }
-                };
-                let mut total = load(target).plus(load(source));
-                if CHANGE {
-                    total = total.plus(load(old));
-                }
-                // SAFETY: inside; segments are writable.
-                unsafe { total.store(target.wrapping_add(here)) };
-            }
-            at += WIDE * V::BYTES;
-        }
-        return at;
+    if work.pass.is_small() {
+        return match work.pass.copy {
+            None => small_sum::<V, CHANGE, false>(work),
+            Some(_) => small_sum::<V, CHANGE, true>(work),
+        };
     }
     while end - at >= WIDEST * V::BYTES {
         let mut total = work.begin::<WIDEST>(0, at);
@@ -256,6 +253,43 @@ fn sum<V: Vector, const CHANGE: bool>(work: &Work<'_, V>) -> usize {
             }
         }
         work.end(0, at, total);
+        at += WIDEST * V::BYTES;
+    }
+    at
+}
+
+/// A small write: nothing else is summed, so nothing else is looked up for each block.
+///
+/// All of a vector is loaded before anything of it is stored: copies lie at the same place of
+/// their pages as what is loaded, and a load waits for a store that looks like its own in the low
+/// 12 bits.
+#[inline(always)]
+fn small_sum<V: Vector, const CHANGE: bool, const COPY: bool>(work: &Work<'_, V>) -> usize {
+    let (mut at, end) = (work.pass.bytes.start, work.pass.bytes.end);
+    let target = work.pass.targets[0].address();
+    let source = work.pass.sources[0].address();
+    let old = work.pass.old.first().map_or(source, |old| old.address());
+    let copy = work.pass.copy.map_or(target, Segment::address);
+    while end - at >= WIDEST * V::BYTES {
+        for index in 0..WIDEST {
+            let here = at + index * V::BYTES;
+            let load = |from: *mut u8| {
+                // SAFETY: inside (kernels take whole blocks only), the rest by existence.
+                unsafe { V::load(from.wrapping_add(here)) }
+            };
+            let store = |vector: V, to: *mut u8| {
+                // SAFETY: inside; segments are writable.
+                unsafe { vector.store(to.wrapping_add(here)) };
+            };
+            // Loaded once: what is copied is what is summed, whoever changes it meanwhile.
+            let fresh = load(source);
+            let change = if CHANGE { fresh.plus(load(old)) } else { fresh };
+            let total = change.plus(load(target));
+            if COPY {
+                store(fresh, copy);
+            }
+            store(total, target);
+        }
         at += WIDEST * V::BYTES;
     }
     at
@@ -324,6 +358,9 @@ fn one_byte<V: Vector>(work: &Work<'_, V>, at: usize) {
     }
     for (index, factors) in pass.factors.iter().enumerate() {
         let mut byte = load_byte(pass.sources[index], at);
+        if let Some(copy) = pass.copy {
+            copy.part(at, 1).fill(byte);
+        }
         if let Some(old) = pass.old.get(index) {
             byte ^= load_byte(*old, at);
         }

@@ -141,6 +141,7 @@ impl Map {
                     factors: &group.factors[first..end],
                     targets: rows,
                     bytes: bytes.clone(),
+                    copy: None,
                     add: end < self.sources,
                 });
                 end = first;

@@ -179,6 +179,8 @@ pub enum Fault {
     GivenUpLogForgotten,
     /// A write that joined another of its stripe is not copied with it.
     JoinedNotCopied,
+    /// A small write changes parity and is not copied.
+    SmallWriteNotCopied,
     /// A write that joined another is answered before they are written.
     JoinedAnsweredEarly,
     /// A flush that waits for a member is answered.
@@ -360,6 +362,7 @@ impl Fault {
         Fault::GivenUpWriteForgotten,
         Fault::GivenUpLogForgotten,
         Fault::JoinedNotCopied,
+        Fault::SmallWriteNotCopied,
         Fault::JoinedAnsweredEarly,
         Fault::HeldFlushAnswered,
         Fault::NeededMemberExcluded,

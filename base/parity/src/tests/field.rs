@@ -95,6 +95,7 @@ fn every_backend_makes_all_65536_products_in_every_row() {
                         factors: &[factors],
                         targets: &targets.segments(),
                         bytes: 0..length,
+                        copy: None,
                         add: false,
                     });
                     for row in first..rows {
@@ -122,6 +123,7 @@ fn every_backend_doubles_all_numbers() {
             factors: &[[1, 1, 0, 0], [1, 2, 0, 0]],
             targets: &targets.segments(),
             bytes: 0..length,
+            copy: None,
             add: false,
         });
         assert_eq!(targets.get(0), source.get(0), "{backend:?}");

@@ -165,6 +165,8 @@ pub(super) struct Ticket {
     avoids: bool,
     /// The next engine knows of its writes.
     pub(super) is_begun: bool,
+    /// What it writes is still where the guest has it: it is copied with the change of parity.
+    pub(super) copy_due: bool,
 }
 
 impl Default for Ticket {
@@ -215,6 +217,7 @@ impl Default for Ticket {
             grave: None,
             avoids: false,
             is_begun: false,
+            copy_due: false,
         }
     }
 }

@@ -31,6 +31,12 @@ impl Ticket {
         self.follows
     }
 
+    /// Whether it does the work of no others.
+    #[inline]
+    pub(in crate::shard) fn is_alone(&self) -> bool {
+        self.joined.is_none()
+    }
+
     /// The roles whose content its own request brings.
     pub(in crate::shard) fn own_roles(&self) -> RoleSet {
         self.own
