@@ -492,17 +492,17 @@ impl Shard {
             });
         let ticket = &mut self.tickets[slot];
         ticket.attempts = ticket.attempts.saturating_add(1);
-        if ticket.follows() {
-            // It shares the fate of the one that does its work.
-            return false;
-        }
-        if ticket.given_up || !(parked || ticket.attempts > OLD) {
+        // A follower shares the fate of the one that does its work.
+        if ticket.follows() || ticket.given_up || !(parked || ticket.attempts > OLD) {
             return false;
         }
         if self.losses.has(slot) {
             // The record that it waits for may be written at any time: no other ticket works on its
-            // lanes before the home has answered. What it has logged is carried out.
-            ticket.keeps |= ticket.logged;
+            // lanes before the home has answered. What it has logged is carried out, and what
+            // follows.
+            if ticket.logged && !self.keep(slot) {
+                return false;
+            }
             self.answer_given_up(slot, io);
             return true;
         }
