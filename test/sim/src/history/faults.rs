@@ -234,7 +234,11 @@ impl History {
         let map = world.shards[world.home].map().clone();
         let position = self.random.position(map.members.len());
         let member = map.members[position];
-        if self.torn || member.state != MapState::InSync {
+        // A record that is under way may leave out another one.
+        let end = self.layout.region_map.offset;
+        let mut drives = world.outside.drives.iter();
+        let is_writing = drives.any(|drive| drive.is_in_doubt_below(end));
+        if self.torn || is_writing || member.state != MapState::InSync {
             return None;
         }
         if self.out(world, position) >= self.spare_parity(position) {

@@ -222,6 +222,10 @@ impl History {
         self.torn = true;
         let lost = failing.filter(|_| has_failed(&world));
         let mut drives = self.end_by(world, End::Killed(None));
+        if let Some(drive) = failing {
+            // Or it fails in the next life, which may not lose a member.
+            drives[drive].failing = drives[drive].failing.filter(|failing| failing.count == 0);
+        }
         if let Some(lost) = lost {
             drives[lost].loses_cache(&mut self.random);
             self.outcome.flushes_failed += 1;
