@@ -14,7 +14,7 @@ use units::{
 };
 
 use crate::command::Command;
-use crate::exposure::{filled_next, first_lacking, groups_between};
+use crate::exposure::{filled_next, first_lacking, groups_of};
 use crate::format::{
     ArrayConfig, ConfigTooLarge, ExclusionCause, Layout, MemberRecord, MemberState,
 };
@@ -415,10 +415,11 @@ pub(crate) fn next_window(
         Pass::Resync | Pass::Scrub => MemberSet::EMPTY,
     };
     // Stripes of other groups lie between those that are filled.
-    let stripes = match pass {
-        Pass::Rebuild => stripes.saturating_mul(groups_between(map, &fills)),
-        Pass::Resync | Pass::Scrub => stripes,
+    let between = match pass {
+        Pass::Rebuild => bytes_u64(map.geometry.groups()) / groups_of(&map.geometry, &fills).max(1),
+        Pass::Resync | Pass::Scrub => 1,
     };
+    let stripes = stripes.saturating_mul(between);
     // A resync looks at what is suspect only.
     let run = match pass {
         Pass::Resync => map.suspects.run_from(start).map(|(_, end)| end),

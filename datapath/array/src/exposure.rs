@@ -6,6 +6,7 @@ mod tests;
 
 use units::{MemberIndex, MemberSet, StripeIndex, bytes_u64};
 
+use crate::geometry::Geometry;
 use crate::map::{ArrayMap, MapState, Window};
 
 /// In a group, members that lack up to so many times as much as the one that lacks least are filled
@@ -63,16 +64,14 @@ pub(crate) fn first_lacking(map: &ArrayMap, members: &MemberSet, from: StripeInd
     firsts.min().unwrap_or(StripeIndex(map.geometry.stripes()))
 }
 
-/// How many times as many stripes a window covers as it fills.
-pub(crate) fn groups_between(map: &ArrayMap, members: &MemberSet) -> u64 {
-    let group_members = map.geometry.group_members();
+/// How many groups have some of `members`.
+pub(crate) fn groups_of(geometry: &Geometry, members: &MemberSet) -> u64 {
+    let group_members = geometry.group_members();
     let has = |group: &usize| {
         let mut places = group * group_members..(group + 1) * group_members;
         places.any(|position| members.has(MemberIndex::from_at(position)))
     };
-    let groups = map.geometry.groups();
-    let filled = (0..groups).filter(has).count().max(1);
-    bytes_u64(groups / filled)
+    bytes_u64((0..geometry.groups()).filter(has).count())
 }
 
 /// Whether some member lacks nothing any more when the window is done.

@@ -17,7 +17,7 @@
 //!
 //! Both only if that is more than four times as many as the median of its peers had: drives of
 //! which each stumbles now and then are all alike. Windows in which nobody asked for anything do
-//! not count, nor do members of which few requests were made.
+//! not count, nor, but for what was said above, do members of which few requests were made.
 
 use std::time::Duration;
 

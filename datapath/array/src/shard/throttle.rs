@@ -5,9 +5,10 @@
 
 use std::time::Duration;
 
-use units::{Instant, MemberIndex, StripeIndex, bytes_u64};
+use units::{Instant, StripeIndex, bytes_u64};
 
 use super::{Shard, cell_lanes};
+use crate::exposure::groups_of;
 use crate::map::{ArrayMap, Pass};
 use crate::throttle::{Governor, Latencies, UNLIMITED, Wish, Yield};
 
@@ -127,16 +128,11 @@ impl Shard {
     /// Groups whose drives the open pass writes.
     fn groups_at_work(&self) -> u64 {
         let geometry = self.geometry();
-        let rebuild = self
-            .map
-            .window
-            .filter(|window| window.pass == Pass::Rebuild);
-        let members = geometry.group_members();
-        let is_filled = |group: &usize| {
-            let mut places = (group * members..(group + 1) * members).map(MemberIndex::from_at);
-            rebuild.is_none_or(|window| places.any(|member| window.fills.has(member)))
+        let groups = match self.map.window {
+            Some(window) if window.pass == Pass::Rebuild => groups_of(geometry, &window.fills),
+            _ => bytes_u64(geometry.groups()),
         };
-        bytes_u64((0..geometry.groups()).filter(is_filled).count()).max(1)
+        groups.max(1)
     }
 
     /// Bytes of a cell on each drive.
