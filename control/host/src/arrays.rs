@@ -32,6 +32,8 @@ pub(crate) struct Candidate {
     name: String,
     index: DriveIndex,
     pub(crate) drive: Arc<Drive>,
+    /// It reads as zeroes.
+    blank: bool,
     /// Why it is not the member that it was, if it was one: what is on it may be wanted.
     left_out: Option<String>,
 }
@@ -230,6 +232,7 @@ impl Host {
                 name: name.clone(),
                 index: entry.index,
                 drive: Arc::clone(&entry.drive),
+                blank: entry.blank,
                 left_out: match &entry.role {
                     DriveRole::LeftOut { cause, .. } => Some(cause.clone()),
                     DriveRole::Free | DriveRole::Copy { .. } | DriveRole::Member { .. } => None,
@@ -237,6 +240,17 @@ impl Host {
             });
         }
         Ok(candidates)
+    }
+
+    /// Something is about to be written to drives: they are not as they were when they were new,
+    /// whatever becomes of that.
+    fn note_used(&self, candidates: &[Candidate]) {
+        let mut state = self.state();
+        for candidate in candidates {
+            if let Some(entry) = state.drives.get_mut(&candidate.name) {
+                entry.blank = false;
+            }
+        }
     }
 
     fn refuse_exported(&self, object: &str, uuid: Uuid) -> Answer<()> {

@@ -52,6 +52,7 @@ impl Host {
             uuid,
             spec: spec.kept(),
             index,
+            blank: opened.info().reads_zero_when_new,
             drive: opened,
             role: DriveRole::Free,
         };

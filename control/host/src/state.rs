@@ -28,6 +28,8 @@ pub(crate) struct DriveEntry {
     /// What a member's superblock on it names it by; empty when there is none.
     pub(crate) mark: String,
     pub(crate) role: DriveRole,
+    /// It reads as zeroes: it did when it was opened, and was part of nothing since.
+    pub(crate) blank: bool,
 }
 
 /// Whose a drive is.

@@ -122,6 +122,7 @@ impl Host {
             state_of.copies.insert(job, entry);
             if let Some(drive) = state_of.drives.get_mut(&replace.drive) {
                 drive.mark = String::new();
+                drive.blank = false;
                 drive.role = DriveRole::Copy {
                     array: uuid,
                     member,
@@ -418,6 +419,7 @@ impl Host {
                 name: copy.drive.clone(),
                 index: entry.index,
                 drive: Arc::clone(&entry.drive),
+                blank: false,
                 left_out: None,
             },
         })
@@ -506,6 +508,7 @@ impl Host {
                 name: copy.drive.clone(),
                 index,
                 drive,
+                blank: false,
                 left_out: None,
             };
             forget_replacement(&candidate, own);

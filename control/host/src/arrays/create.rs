@@ -44,6 +44,7 @@ impl Host {
                 "the engine has all arrays it may have",
             )
         })?;
+        self.note_used(&candidates);
         let written = write_members(&candidates, &superblock, &config, create.force);
         if let Err(failed) = written {
             forget_members(&candidates, &superblock);
@@ -272,9 +273,7 @@ fn first_config(
     geometry: &Geometry,
 ) -> Answer<ArrayConfig> {
     // Zeroes agree with their parity: where all members read as zeroes there is nothing to do.
-    let blank = candidates
-        .iter()
-        .all(|candidate| candidate.drive.info().reads_zero_when_new);
+    let blank = candidates.iter().all(|candidate| candidate.blank);
     let space = ExtentSpace::new(geometry);
     let members = candidates.iter().map(|candidate| MemberRecord {
         uuid: Uuid::new_v4(),

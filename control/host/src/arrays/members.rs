@@ -110,6 +110,7 @@ impl Host {
             .array_state(index)
             .ok_or_else(|| not_found("array", name))?;
         let own = own_superblock(superblock, member, (&running, &candidate));
+        self.note_used(std::slice::from_ref(&candidate));
         let record = format_replacement(&candidate, &own, replace.force)
             .inspect_err(|_| forget_replacement(&candidate, &own))?;
         let place = MemberPlace {

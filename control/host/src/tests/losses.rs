@@ -43,6 +43,34 @@ fn holder(superblock: &Superblock, role: u8) -> &'static str {
     ALL[member.at()]
 }
 
+#[test]
+fn drives_that_were_members_are_not_blank_any_more() {
+    let bench = Bench::file_tank();
+    assert_eq!(bench.array("tank").state, ArrayState::Optimal, "new files");
+    let volume = volume_of("v", "tank", 8 * MIB);
+    bench.host.create_volume(&volume).expect("room");
+    let mut guest = connect(&bench);
+    for chunk in 0..8 {
+        guest.fill(chunk * CHUNK_SECTORS, 0xA5);
+    }
+    drop(guest);
+    bench.host.remove_export("e").expect("served");
+    bench.host.destroy_array("tank", true).expect("forced");
+    // In another order their parity would not agree.
+    bench.create(
+        "tank",
+        control::request::Level::Raid5,
+        &["three", "one", "two"],
+    );
+    let volume = volume_of("v", "tank", 8 * MIB);
+    bench.host.create_volume(&volume).expect("room");
+    let mut guest = connect(&bench);
+    for chunk in 0..8 {
+        let found = guest.read(chunk * CHUNK_SECTORS);
+        assert!(found.iter().all(|byte| *byte == 0), "of another volume");
+    }
+}
+
 /// The status of a read of a block.
 fn read_status(guest: &mut Guest, sector: u64) -> u8 {
     guest.ask_read(sector);
