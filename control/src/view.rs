@@ -260,6 +260,9 @@ pub struct ArrayView {
     /// Which reads can be answered from the other members when their drive hangs.
     #[serde(default)]
     pub hedged_reads: HedgedReads,
+    /// What was never written reads as zeroes, whatever the drives hold.
+    #[serde(default)]
+    pub unwritten_regions: bool,
     /// What the array waits for, when it does.
     #[serde(default)]
     pub hold: Option<HoldView>,

@@ -119,28 +119,32 @@ pub(crate) fn read_start<T>(
     }
 }
 
-/// Takes the copies of the region map that a member holds; the last error of those that cannot be
-/// read.
+/// Takes the copies of the region map that a member holds, from a block on; the last error of those
+/// that cannot be read. After so many of them it ends, and gives the block that is next. Without
+/// such a bound only what nobody has told as yet is looked at, and more than a resync depends on.
 pub(crate) fn read_regions(
     drive: &Drive,
     superblock: &Superblock,
-    member: MemberIndex,
+    (member, first): (MemberIndex, u32),
     map: &mut RegionMap,
-) -> io::Result<()> {
+    missed_max: Option<usize>,
+) -> (io::Result<()>, Option<u32>) {
     let space = *map.space();
     let mut read = Ok(());
     let mut missed = 0;
-    for block in 0..u32::try_from(space.blocks()).expect("at most 2^20 regions") {
-        if !space.holders(block).any(|holder| holder == member) {
+    for block in first..u32::try_from(space.blocks()).expect("at most 2^20 regions") {
+        let holds = space.holders(block).any(|holder| holder == member);
+        if !holds || (missed_max.is_none() && map.is_told(block)) {
             continue;
         }
         let offset = superblock.layout.region_map.offset + RegionBlock::offset(block, 0);
         let mut places = [0; 2 * REGION_BLOCK_BYTES];
         if let Err(source) = drive.read(offset, &mut places) {
             read = Err(source);
+            map.miss(member, block);
             missed += 1;
-            if missed > MISSED_MAX {
-                break;
+            if missed_max.is_some_and(|most| missed > most) {
+                return (read, Some(block + 1));
             }
             continue;
         }
@@ -148,7 +152,20 @@ pub(crate) fn read_regions(
             map.take(member, block, place);
         }
     }
-    read
+    (read, None)
+}
+
+/// Erases both places of blocks of the region map on a member: nobody shall believe them.
+pub(crate) fn erase_regions(
+    drive: &Drive,
+    superblock: &Superblock,
+    blocks: &[u32],
+) -> io::Result<()> {
+    for &block in blocks {
+        let offset = superblock.layout.region_map.offset + RegionBlock::offset(block, 0);
+        drive.write(offset, &[0; 2 * REGION_BLOCK_BYTES])?;
+    }
+    drive.flush()
 }
 
 /// Makes a drive a member: clears both config areas and the region map, then writes the
@@ -166,6 +183,21 @@ pub(crate) fn format(drive: &Drive, superblock: &Superblock) -> io::Result<()> {
     }
     drive.flush()?;
     write_superblocks(drive, superblock)
+}
+
+/// Writes the region map of a new array of which nothing is written, to one member.
+pub(crate) fn write_first_regions(drive: &Drive, superblock: &Superblock) -> io::Result<()> {
+    let Area { offset, length } = superblock.layout.region_map;
+    let mut area = vec![0; bytes_usize(length)];
+    let mut end = 0;
+    let blocks = RegionMap::first_blocks(superblock.regions(), superblock.array, superblock.member);
+    for (at, block) in blocks {
+        let at = bytes_usize(at - offset);
+        end = at + block.len();
+        area[at..end].copy_from_slice(&block);
+    }
+    drive.write(offset, &area[..end])?;
+    drive.flush()
 }
 
 /// Erases what a drive that was a member before must not bring along: the pieces in its log, and

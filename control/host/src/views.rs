@@ -235,6 +235,7 @@ pub(crate) fn array(
             array::format::HedgedReads::Auto => HedgedReads::Auto,
             array::format::HedgedReads::Always => HedgedReads::Always,
         },
+        unwritten_regions: config.features.has_unwritten(),
         hold: running.and_then(|running| hold(state, entry, running)),
         lost: crate::losses::view(entry, config),
         update: config.update.0,
@@ -297,6 +298,12 @@ fn returned(running: &engine::ArrayState, position: usize) -> Option<String> {
     let MapState::Rebuilding { .. } = running.map.members[position].state else {
         return None;
     };
+    let MemberState::Rebuilding { missed, .. } = running.config.members[position].state else {
+        return None;
+    };
+    if missed.base == units::Update(0) {
+        return None;
+    }
     let missed = running.map.missed[position].as_ref()?;
     let (lacks, all) = (missed.count(), missed.regions());
     Some(format!("returned, {lacks} of {all} regions"))

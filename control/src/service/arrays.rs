@@ -57,6 +57,10 @@ impl Control {
                     "block size",
                     is_or_open(options.block_bytes, array.block_bytes),
                 ),
+                (
+                    "unwritten regions",
+                    options.unwritten_regions == array.unwritten_regions,
+                ),
             ])
         };
         let uuid = match name::create(self.arrays(), &body.name, body.uuid, differs)? {
@@ -67,6 +71,10 @@ impl Control {
         check_options(&object, &body.options)?;
         if body.level == Level::Raid0 {
             refuse_hedges(&object, Some(body.options.hedged_reads))?;
+            if body.options.unwritten_regions {
+                let message = "level 0 has no region map, and so no unwritten regions";
+                return Err(invalid(object, message).next("leave unwritten regions out"));
+            }
         }
         let drives = self.drive_names(&object, &body.drives)?;
         let spares = self.spares_to_be(&object, &drives, &body)?;

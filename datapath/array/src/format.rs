@@ -28,7 +28,10 @@ pub use log::{LOG_HEADER_BYTES, LOG_RUNS, LogPiece};
 pub use lost::LOST_RECORD_BYTES;
 pub(crate) use missed::lower_half;
 pub use missed::{Before, Missed};
-pub use region::{REGION_BLOCK_BYTES, REGION_BLOCK_REGIONS, RegionBlock, RegionEntry};
+pub use region::{
+    INCOMPAT_UNWRITTEN, REGION_BLOCK_BYTES, REGION_BLOCK_REGIONS, RegionBlock, RegionEntry,
+    RegionKind,
+};
 pub use superblock::{Created, SUPERBLOCK_BYTES, Sectors, Superblock};
 pub use text::{DriveIdentity, IDENTITY_BYTES_MAX, InvalidName, check_name};
 pub use uuid::Uuid;

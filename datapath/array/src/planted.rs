@@ -90,6 +90,26 @@ pub enum Fault {
     ClearedBeforeFlush,
     /// A region is called clean although its parity is not trusted.
     ClearedBeforeResync,
+    /// A region counts as written before the zeroes on its members are flushed.
+    WrittenBeforeZeroes,
+    /// A region counts as written before it is zeroed.
+    RegionsNotZeroed,
+    /// A region is zeroed on members with data only.
+    ZeroesWithoutParity,
+    /// A region is not zeroed on members that are being filled.
+    ZeroesWithoutTheUnfilled,
+    /// A region is not zeroed on members that have come since that began.
+    ZeroesWithoutNewcomers,
+    /// A region counts as written while some reactor reads it from a member that was not zeroed.
+    ZeroesBeforeEveryReactor,
+    /// A read finds a region unwritten that was when the last map came.
+    ZeroesOfAnOldMap,
+    /// A write reads old content where nothing was written.
+    OldContentOfUnwritten,
+    /// A member that comes in lacks nothing of what was written for the first time lately.
+    PassSkipsNewRegions,
+    /// A scrub looks at regions that were never written.
+    ScrubReadsUnwritten,
     /// A holder's failure to take the region map is forgotten.
     RegionCopyForgotten,
     /// The oldest copy of the region map decides.
@@ -318,6 +338,16 @@ impl Fault {
         Fault::ClearedInUse,
         Fault::ClearedBeforeFlush,
         Fault::ClearedBeforeResync,
+        Fault::WrittenBeforeZeroes,
+        Fault::RegionsNotZeroed,
+        Fault::ZeroesWithoutParity,
+        Fault::ZeroesWithoutTheUnfilled,
+        Fault::ZeroesWithoutNewcomers,
+        Fault::ZeroesBeforeEveryReactor,
+        Fault::ZeroesOfAnOldMap,
+        Fault::OldContentOfUnwritten,
+        Fault::PassSkipsNewRegions,
+        Fault::ScrubReadsUnwritten,
         Fault::RegionCopyForgotten,
         Fault::OldestRegionsDecide,
         Fault::LogSkipped,

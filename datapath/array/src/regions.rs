@@ -7,15 +7,21 @@
 //!
 //! The rules and their proof are in docs/on-disk.md, section 8.
 
+mod reading;
+mod states;
+mod suspects;
 #[cfg(test)]
 mod tests;
-
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use units::{MemberIndex, StripeIndex, Update, bytes_u64, bytes_usize};
 use uuid::Uuid;
 
-use crate::format::{FormatError, REGION_BLOCK_REGIONS, RegionBlock, RegionEntry, Superblock};
+use self::reading::{Blocks, Copies};
+pub(crate) use self::states::{RegionState, RegionStates};
+pub use self::suspects::Suspects;
+use crate::format::{
+    REGION_BLOCK_BYTES, REGION_BLOCK_REGIONS, RegionBlock, RegionEntry, RegionKind, Superblock,
+};
 use crate::geometry::Geometry;
 use crate::planted::{self, Fault};
 
@@ -145,17 +151,20 @@ pub struct RegionMap {
     array: Uuid,
     entries: Vec<RegionEntry>,
     sequences: Vec<u64>,
-    /// By block: bit i for holder i whose copy was looked at, and whose copy is the newest.
-    seen: Vec<u64>,
-    newest: Vec<u64>,
-    /// By block: a copy could not be read.
-    damaged: Vec<bool>,
+    /// By block.
+    copies: Vec<Copies>,
     /// By block: no good copy was found, and nothing is known of its regions.
     unknown: Vec<bool>,
+    blocks: Blocks,
+    /// Blocks that are lost go on with numbers above this, or an old copy that can be read again
+    /// some day would win.
+    lost_from: u64,
+    /// Members, and the block whose copies they shall not have.
+    to_erase: Vec<(MemberIndex, u32)>,
 }
 
 impl RegionMap {
-    /// The map of a new array: nothing was written, everything is clean.
+    /// A map without blocks: nothing was written, everything is clean.
     #[must_use]
     pub fn new(space: RegionSpace, array: Uuid) -> RegionMap {
         let blocks = space.blocks();
@@ -164,11 +173,49 @@ impl RegionMap {
             array,
             entries: vec![RegionEntry::default(); space.count()],
             sequences: vec![0; blocks],
-            seen: vec![0; blocks],
-            newest: vec![0; blocks],
-            damaged: vec![false; blocks],
+            copies: vec![Copies::default(); blocks],
             unknown: vec![false; blocks],
+            blocks: Blocks::AsWritten,
+            lost_from: 0,
+            to_erase: Vec::new(),
         }
+    }
+
+    /// The map of a new array as [`RegionMap::first_blocks`] have it: every region is unwritten.
+    #[must_use]
+    pub fn unwritten(space: RegionSpace, array: Uuid) -> RegionMap {
+        let mut map = RegionMap::new(space, array);
+        for entry in &mut map.entries {
+            entry.kind = RegionKind::Unwritten;
+        }
+        map.sequences.fill(1);
+        map.copies.fill(Copies::NEW);
+        map.blocks = Blocks::All;
+        map
+    }
+
+    /// What a member of a new array is to hold of such a map: by offset on the member.
+    pub fn first_blocks(
+        space: RegionSpace,
+        array: Uuid,
+        member: MemberIndex,
+    ) -> impl Iterator<Item = (u64, [u8; REGION_BLOCK_BYTES])> {
+        let blocks = u32::try_from(space.blocks()).expect("few blocks");
+        let holds = move |block: &u32| space.holders(*block).any(|other| other == member);
+        (0..blocks).filter(holds).map(move |block| {
+            let last = space.regions(block).len();
+            let told = |position: usize| {
+                let kind = if position < last {
+                    RegionKind::Unwritten
+                } else {
+                    RegionKind::Clean
+                };
+                entry(kind, Update(0))
+            };
+            let mut bytes = [0; REGION_BLOCK_BYTES];
+            RegionBlock::encode_into((array, block, 1), told, &mut bytes);
+            (space.offset(block, 1), bytes)
+        })
     }
 
     /// How the array is cut.
@@ -177,64 +224,17 @@ impl RegionMap {
         &self.space
     }
 
-    /// Takes one of the two places of `block` on `member`, a member that is in sync. Copies that
-    /// nobody shall hold are ignored.
-    pub fn take(&mut self, member: MemberIndex, block: u32, bytes: &[u8]) {
-        let at = bytes_usize(u64::from(block));
-        let Some(holder) = self.space.holders(block).position(|other| other == member) else {
-            return;
-        };
-        let bit = 1_u64 << holder;
-        self.seen[at] |= bit;
-        let found = match RegionBlock::decode(bytes) {
-            Ok(found) if found.array == self.array && found.number == block => found,
-            Err(FormatError::Blank) => return self.agree(at, bit, 0),
-            Ok(_) | Err(_) => {
-                // Torn when the engine was stopped while it was written; the other place counts.
-                self.damaged[at] = true;
-                return;
-            }
-        };
-        let oldest = planted::is(Fault::OldestRegionsDecide) && found.sequence < self.sequences[at];
-        if found.sequence > self.sequences[at] || oldest {
-            self.sequences[at] = found.sequence;
-            self.newest[at] = 0;
-            for (entry, region) in found.entries.iter().zip(self.space.regions(block)) {
-                self.entries[region] = *entry;
-            }
-        }
-        self.agree(at, bit, found.sequence);
-    }
-
-    fn agree(&mut self, block: usize, holder: u64, sequence: u64) {
-        if self.sequences[block] == sequence {
-            self.newest[block] |= holder;
-        }
-    }
-
-    /// All copies were taken. Blocks of which no good copy was found are called dirty, unless
-    /// they were never written.
-    pub fn complete(&mut self) {
-        for block in 0..self.space.blocks() {
-            let number = u32::try_from(block).expect("few blocks");
-            let blank = self.sequences[block] == 0 && !self.damaged[block] && self.seen[block] != 0;
-            if blank || self.newest[block] != 0 && self.sequences[block] > 0 {
-                continue;
-            }
-            self.newest[block] = 0;
-            self.unknown[block] = true;
-            for region in self.space.regions(number) {
-                self.entries[region].dirty = true;
-            }
-        }
-    }
-
     /// Whether the copies of a block differ, or are missing, on members that `usable` names.
     pub(crate) fn is_uneven(&self, block: u32, usable: impl Fn(MemberIndex) -> bool) -> bool {
         let at = bytes_usize(u64::from(block));
         let holders = self.space.holders(block).enumerate();
         let mut holders = holders.filter(|(_, member)| usable(*member));
-        holders.any(|(holder, _)| self.newest[at] & (1 << holder) == 0)
+        holders.any(|(holder, _)| self.copies[at].newest & (1 << holder) == 0)
+    }
+
+    /// Whether all blocks were written when the array was made, to one of their places.
+    pub(crate) fn has_all_blocks(&self) -> bool {
+        self.blocks.exist()
     }
 
     pub(crate) fn entry(&self, region: usize) -> RegionEntry {
@@ -252,7 +252,8 @@ impl RegionMap {
     /// How many regions are dirty.
     #[must_use]
     pub fn dirty(&self) -> usize {
-        self.entries.iter().filter(|entry| entry.dirty).count()
+        let is_dirty = |entry: &&RegionEntry| entry.kind == RegionKind::Dirty;
+        self.entries.iter().filter(is_dirty).count()
     }
 
     /// The regions whose parity cannot be trusted: after an unclean stop those that are dirty, and
@@ -260,7 +261,10 @@ impl RegionMap {
     #[must_use]
     pub fn suspects(&self, clean: bool, resynced_until: StripeIndex) -> Suspects {
         self.suspects_by(resynced_until, |region| {
-            self.entries[region].dirty && !clean
+            let is_dirty = self.entries[region].kind == RegionKind::Dirty;
+            // Of those that nobody can tell some were never written: a clean stop says nothing.
+            let is_unknown = self.unknown[region / REGION_BLOCK_REGIONS];
+            is_dirty && (!clean || (is_unknown && self.blocks.exist()))
         })
     }
 
@@ -282,260 +286,44 @@ impl RegionMap {
         for region in 0..self.entries.len() {
             let number = u32::try_from(region).expect("at most REGIONS_MAX");
             let (_, end) = self.space.stripes(number);
-            if is_suspect(region) || end > resynced_until {
-                suspects.words[region / 64] |= 1 << (region % 64);
+            // When one becomes written, its parity agrees.
+            let is_written = self.entries[region].kind != RegionKind::Unwritten;
+            if is_suspect(region) || (end > resynced_until && is_written) {
+                suspects.add(region);
             }
         }
         suspects
+    }
+
+    /// How many regions are not unwritten.
+    #[must_use]
+    pub fn written(&self) -> usize {
+        let is_written = |entry: &&RegionEntry| entry.kind != RegionKind::Unwritten;
+        self.entries.iter().filter(is_written).count()
+    }
+
+    /// Those that are not.
+    #[must_use]
+    pub fn written_regions(&self) -> Suspects {
+        let is_written = |region: usize| self.entries[region].kind != RegionKind::Unwritten;
+        Suspects::of(&self.space, is_written)
     }
 
     /// The regions that a member lacks which has missed what was written from update `base` on:
     /// `None` when that is everything.
     #[must_use]
     pub fn missed(&self, base: Update) -> Option<Suspects> {
-        let of = |region: usize| is_missed(self.entries[region], base);
-        (base > Update(0)).then(|| Suspects::of(&self.space, of))
+        missed(&self.space, base, |region| self.entries[region])
     }
 
     /// Calls all regions dirty, on all copies.
     #[must_use]
     pub fn all_dirty(mut self) -> RegionMap {
         for entry in &mut self.entries {
-            entry.dirty = true;
+            entry.kind = RegionKind::Dirty;
         }
-        self.newest.fill(u64::MAX);
+        self.copies.fill(Copies::NEW);
         self
-    }
-}
-
-/// A set of regions: those whose parity is not trusted until a resync has been there, or those
-/// that a member has missed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Suspects {
-    space: RegionSpace,
-    words: Vec<u64>,
-}
-
-impl Suspects {
-    /// None.
-    #[must_use]
-    pub fn none(space: &RegionSpace) -> Suspects {
-        Suspects {
-            space: *space,
-            words: vec![0; space.count().div_ceil(64)],
-        }
-    }
-
-    /// All.
-    #[must_use]
-    pub(crate) fn all(space: &RegionSpace) -> Suspects {
-        let mut suspects = Suspects::none(space);
-        for region in 0..space.count() {
-            suspects.words[region / 64] |= 1 << (region % 64);
-        }
-        suspects
-    }
-
-    pub(crate) fn space(&self) -> &RegionSpace {
-        &self.space
-    }
-
-    /// Those of which `is` says so.
-    pub(crate) fn of(space: &RegionSpace, is: impl Fn(usize) -> bool) -> Suspects {
-        let mut suspects = Suspects::none(space);
-        for region in (0..space.count()).filter(|region| is(*region)) {
-            suspects.words[region / 64] |= 1 << (region % 64);
-        }
-        suspects
-    }
-
-    /// How many regions there are, whether or not they are in it.
-    #[must_use]
-    pub fn regions(&self) -> usize {
-        self.space.count()
-    }
-
-    /// How many.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        let ones = |word: &u64| bytes_usize(u64::from(word.count_ones()));
-        self.words.iter().map(ones).sum()
-    }
-
-    /// How many end behind `from`.
-    pub(crate) fn count_from(&self, from: StripeIndex) -> u64 {
-        let region = bytes_usize(from.0 >> self.space.shift);
-        let Some((first, behind)) = self.words.get(region / 64..).and_then(<[u64]>::split_first)
-        else {
-            return 0;
-        };
-        let ones = |word: &u64| u64::from(word.count_ones());
-        ones(&(first >> (region % 64))) + behind.iter().map(ones).sum::<u64>()
-    }
-
-    /// How many regions end behind `from`, whether or not they are in it.
-    pub(crate) fn regions_from(&self, from: StripeIndex) -> u64 {
-        bytes_u64(self.space.count()).saturating_sub(from.0 >> self.space.shift)
-    }
-
-    /// Whether the stripe lies in such a region.
-    #[must_use]
-    pub fn has(&self, stripe: StripeIndex) -> bool {
-        self.has_region(bytes_usize(stripe.0 >> self.space.shift))
-    }
-
-    fn has_region(&self, region: usize) -> bool {
-        self.words[region / 64] & (1 << (region % 64)) != 0
-    }
-
-    /// How many stripes lie in such regions from `from` on.
-    #[must_use]
-    pub fn stripes_from(&self, from: StripeIndex) -> u64 {
-        let mut sum = 0;
-        let mut next = from;
-        while let Some((start, end)) = self.run_from(next) {
-            sum += end.0 - start.0;
-            next = end;
-        }
-        sum
-    }
-
-    /// The first run of such stripes from `from` on: first, and the one after the last.
-    #[must_use]
-    pub fn run_from(&self, from: StripeIndex) -> Option<(StripeIndex, StripeIndex)> {
-        let count = self.space.count();
-        let mut region = bytes_usize(from.0 >> self.space.shift);
-        while region < count && !self.has_region(region) {
-            // Whole words at a time where nothing is.
-            region = if region.is_multiple_of(64) && self.words[region / 64] == 0 {
-                region + 64
-            } else {
-                region + 1
-            };
-        }
-        // The last region may be cut short, and then the end lies in it.
-        if region >= count || from.0 >= self.space.stripes {
-            return None;
-        }
-        let first = u32::try_from(region).expect("at most REGIONS_MAX");
-        while region < count && self.has_region(region) {
-            region += 1;
-        }
-        let last = u32::try_from(region - 1).expect("at most REGIONS_MAX");
-        let start = self.space.stripes(first).0.max(from);
-        Some((start, self.space.stripes(last).1))
-    }
-}
-
-/// What a region may be used for; read by all shards, changed by the home, and from `Clearing` to
-/// `Dirty` by whoever writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum RegionState {
-    /// Not dirty on the drives: the home is asked before the first write.
-    Clean = 0,
-    /// Dirty on the drives: writes may begin.
-    Dirty = 1,
-    /// Dirty on the drives, and about to be clean unless somebody writes.
-    Clearing = 2,
-    /// The map's block cannot be written any more: nor can the region.
-    Lost = 3,
-    /// Dirty on the drives, from before the start of the array, which is not durable yet.
-    Waiting = 4,
-}
-
-/// The states of all regions.
-#[derive(Debug)]
-pub(crate) struct RegionStates {
-    pub(crate) space: RegionSpace,
-    states: Vec<AtomicU8>,
-    /// What waited for the start does not any more.
-    is_open: AtomicBool,
-}
-
-impl RegionStates {
-    /// By `map`. A region is dirty only if all copies of its block on members that `usable` names
-    /// say so, and nothing may be written before [`RegionStates::open`]: until the records of the
-    /// start are durable, a member that is not here counts at the next start as one that missed
-    /// nothing.
-    pub(crate) fn new(map: &RegionMap, usable: impl Fn(MemberIndex) -> bool) -> RegionStates {
-        let mut states = Vec::with_capacity(map.space.count());
-        for block in 0..map.space.blocks() {
-            let block = u32::try_from(block).expect("few blocks");
-            let even = !map.is_uneven(block, &usable);
-            for region in map.space.regions(block) {
-                let dirty = even && map.entries[region].dirty;
-                let state = if dirty && planted::is(Fault::WriteBeforeStart) {
-                    RegionState::Dirty
-                } else if dirty {
-                    RegionState::Waiting
-                } else {
-                    RegionState::Clean
-                };
-                states.push(AtomicU8::new(state as u8));
-            }
-        }
-        RegionStates {
-            space: map.space,
-            states,
-            is_open: AtomicBool::new(false),
-        }
-    }
-
-    /// The start is durable. Only the first call does something.
-    pub(crate) fn open(&self) {
-        if self.is_open.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        for state in &self.states {
-            if state.load(Ordering::Relaxed) == RegionState::Waiting as u8 {
-                state.store(RegionState::Dirty as u8, Ordering::Release);
-            }
-        }
-    }
-
-    /// Whether the start is durable.
-    pub(crate) fn is_open(&self) -> bool {
-        self.is_open.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn get(&self, region: u32) -> RegionState {
-        match self.states[bytes_usize(u64::from(region))].load(Ordering::Acquire) {
-            0 => RegionState::Clean,
-            1 => RegionState::Dirty,
-            2 => RegionState::Clearing,
-            3 => RegionState::Lost,
-            _ => RegionState::Waiting,
-        }
-    }
-
-    /// Whether the region is dirty on the drives and may be written. The home may just be looking
-    /// who writes there.
-    #[inline]
-    pub(crate) fn is_dirty(&self, region: u32) -> bool {
-        let state = self.states[bytes_usize(u64::from(region))].load(Ordering::Relaxed);
-        state == RegionState::Dirty as u8 || state == RegionState::Clearing as u8
-    }
-
-    /// Whether writes to the region may begin now.
-    #[inline]
-    pub(crate) fn begin_write(&self, region: u32) -> bool {
-        match self.get(region) {
-            RegionState::Dirty => true,
-            RegionState::Clearing => {
-                self.change(region, RegionState::Clearing, RegionState::Dirty)
-                    || self.get(region) == RegionState::Dirty
-            }
-            RegionState::Clean | RegionState::Lost | RegionState::Waiting => false,
-        }
-    }
-
-    /// From one state to another, unless it is not in that state any more.
-    pub(crate) fn change(&self, region: u32, from: RegionState, to: RegionState) -> bool {
-        let word = &self.states[bytes_usize(u64::from(region))];
-        let changed =
-            word.compare_exchange(from as u8, to as u8, Ordering::SeqCst, Ordering::SeqCst);
-        changed.is_ok()
     }
 }
 
@@ -548,9 +336,35 @@ pub(crate) fn is_missed(entry: RegionEntry, base: Update) -> bool {
     } else {
         entry.epoch >= base
     };
-    later || (entry.dirty && !planted::is(Fault::DirtyRegionsNotMissed))
+    match entry.kind {
+        // When it is written, all members in use are zeroed first.
+        RegionKind::Unwritten => false,
+        RegionKind::Clean => later,
+        RegionKind::Dirty => later || !planted::is(Fault::DirtyRegionsNotMissed),
+    }
 }
 
-pub(crate) const fn entry(dirty: bool, epoch: Update) -> RegionEntry {
-    RegionEntry { dirty, epoch }
+/// The regions that a member lacks which has missed what was written from update `base` on, in a
+/// map of these entries: `None` when that is everything.
+pub(crate) fn missed(
+    space: &RegionSpace,
+    base: Update,
+    entry: impl Fn(usize) -> RegionEntry,
+) -> Option<Suspects> {
+    let is_written = |region: usize| entry(region).kind != RegionKind::Unwritten;
+    let skipped = |region: usize| {
+        let new = entry(region) == self::entry(RegionKind::Dirty, Update(0));
+        new && planted::is(Fault::PassSkipsNewRegions)
+    };
+    if base > Update(0) {
+        let of = |region: usize| is_missed(entry(region), base) && !skipped(region);
+        return Some(Suspects::of(space, of));
+    }
+    let all_written = (0..space.count()).all(is_written);
+    let of = |region: usize| is_written(region) && !skipped(region);
+    (!all_written).then(|| Suspects::of(space, of))
+}
+
+pub(crate) const fn entry(kind: RegionKind, epoch: Update) -> RegionEntry {
+    RegionEntry { kind, epoch }
 }

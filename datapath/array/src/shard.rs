@@ -133,6 +133,8 @@ enum IoOwner {
     Region,
     /// Regions that are to be cleared.
     Clear,
+    /// Regions that are zeroed for their first write.
+    Zeroing,
     /// Nobody any more, since this look; its memory is in this grave.
     Abandoned { grave: Option<u32>, look: u32 },
     /// Nobody but whoever waits for the member.
@@ -229,6 +231,7 @@ impl Shard {
         let table = begun.as_deref().map(|begun| begun.table(me.at(), &room));
         let in_file = begun.as_deref().map(|begun| begun.buffers(me.at()));
         let buffers = Buffers::new(room.small_buffers, room.large_buffers, in_file);
+        let losses = Losses::new(room.tickets, &map.lost_blocks, &shared.regions);
         Ok(Shard {
             me,
             optimal: map.is_optimal(),
@@ -274,7 +277,7 @@ impl Shard {
             background: Background::new(&map),
             throttle: Throttle::new(room.makes_way),
             log: Log::new(log, me.at(), writers).map_err(ShardError::Memory)?,
-            losses: Losses::new(room.tickets, &map.lost_blocks),
+            losses,
             coordinator: None,
             counters: ShardCounters::default(),
             map,
@@ -471,12 +474,6 @@ impl Shard {
     #[must_use]
     pub fn held(&self) -> usize {
         self.hold.len()
-    }
-
-    /// Requests of this reactor that are not answered yet.
-    #[must_use]
-    pub fn pending(&self) -> usize {
-        self.requests.in_use()
     }
 
     /// Acts by `map` from now on.

@@ -258,6 +258,37 @@ impl<'c> VolumeTable<'c> {
         dropped
     }
 
+    /// Nobody can tell whether anything was written to these blocks of the array, and so what is
+    /// there: what is free of them is zeroed before it is anybody's. To be committed like
+    /// [`VolumeTable::recover`]. Gives the names of volumes that have such blocks.
+    pub fn distrust(&mut self, blocks: impl Iterator<Item = (u64, u64)>) -> Vec<String> {
+        let (each, all) = (self.space.extent_blocks(), self.space.count());
+        let mut runs = Vec::new();
+        for (first, end) in blocks {
+            let (first, end) = (first / each, end.div_ceil(each).min(all));
+            if first < end {
+                let count = end - first;
+                runs = without(&runs, &[ExtentRun { first, count }]);
+                runs.push(ExtentRun { first, count });
+                runs = joined(runs);
+            }
+        }
+        if runs.is_empty() {
+            return Vec::new();
+        }
+        let before = self.config.unzeroed.clone();
+        // Those of volumes as well: fewer runs, and they count for nothing as long as they are.
+        self.mark_unzeroed(runs.clone());
+        if self.check_room().is_err() {
+            self.config.unzeroed = before;
+            let (first, count) = (0, all);
+            self.mark_unzeroed(vec![ExtentRun { first, count }]);
+        }
+        let has = |volume: &&VolumeRecord| !both(&joined(volume.extents.clone()), &runs).is_empty();
+        let volumes = self.config.volumes.iter().filter(has);
+        volumes.map(|volume| volume.name.clone()).collect()
+    }
+
     fn position(&self, uuid: Uuid) -> Result<usize, VolumeError> {
         let volumes = &self.config.volumes;
         volumes

@@ -147,6 +147,32 @@ fn a_volume_on_old_data_is_ready_only_when_that_is_zeroed() {
 }
 
 #[test]
+fn what_nobody_can_tell_is_zeroed_for_the_next_volume() {
+    let superblock = superblock(256 * MIB);
+    let mut config = config(Vec::new());
+    let mut table = VolumeTable::new(&mut config, &superblock);
+    for number in 1..=2 {
+        let made = table.create(new(number, 2 * EXTENT)).expect("room");
+        assert!(made.is_done());
+    }
+    let blocks = EXTENT / 4096;
+    assert!(table.distrust(std::iter::empty()).is_empty());
+    // From within the second volume into its third neighbour.
+    let names = table.distrust([(3 * blocks + 5, 6 * blocks + 1)].into_iter());
+    assert_eq!(names, ["v2"]);
+    let zeroing = table.create(new(3, 5 * EXTENT)).expect("room");
+    assert!(zeroing.is_done(), "elsewhere there are zeroes");
+    let zeroing = table.create(new(4, 52 * EXTENT)).expect("room");
+    assert_eq!(zeroing.runs, [run(4, 3)]);
+    table.delete(uuid(2)).expect("nobody uses it");
+    let zeroing = table.create(new(5, 2 * EXTENT)).expect("room");
+    assert_eq!(zeroing.runs, [run(2, 2)]);
+    // Behind the last extent there is nothing.
+    table.distrust([(60 * blocks, 63 * blocks)].into_iter());
+    assert_eq!(config.check_against(&superblock), Ok(()));
+}
+
+#[test]
 fn extents_with_lost_blocks_are_written_before_anybody_reads_them() {
     let superblock = superblock(256 * MIB);
     let blocks = superblock.extents().extent_blocks();

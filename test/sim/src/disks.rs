@@ -6,9 +6,9 @@ use array::format::{
     ArrayConfig, Created, Features, LOG_HEADER_BYTES, Layout, MemberState, REGION_BLOCK_BYTES,
     RegionBlock, SUPERBLOCK_BYTES, Sectors, Superblock,
 };
-use array::{Geometry, MemberPlace, Redo, RegionMap, Replay};
+use array::{Geometry, MemberPlace, Redo, RegionMap, Replay, Suspects};
 use block::Status;
-use units::{BlockSize, DriveIndex, MemberIndex, Update, bytes_u64, bytes_usize};
+use units::{BlockSize, DriveIndex, MemberIndex, StripeIndex, Update, bytes_u64, bytes_usize};
 use uuid::Uuid;
 
 use crate::drive::SimDrive;
@@ -125,6 +125,31 @@ pub fn soil(drive: &mut SimDrive, layout: &Layout, random: &mut Random) {
     drive.put(layout.data.offset, &bytes);
 }
 
+/// Writes the region map of a new array of which nothing is written.
+pub fn write_first_regions(drive: &mut impl Medium, superblock: &Superblock) {
+    let blocks = RegionMap::first_blocks(superblock.regions(), superblock.array, superblock.member);
+    for (offset, bytes) in blocks {
+        drive.put(offset, &bytes);
+    }
+}
+
+/// Makes zeroes of what members hold of regions that were never written: that is what they stand
+/// for.
+pub fn blank_unwritten(geometry: &Geometry, written: &Suspects, members: &mut [Option<Vec<u8>>]) {
+    let chunk = bytes_usize(geometry.chunk_bytes());
+    let stripes = (0..geometry.stripes()).map(StripeIndex);
+    for stripe in stripes.filter(|stripe| !written.has(*stripe)) {
+        let start = bytes_usize(geometry.row(stripe)) * chunk;
+        let group = geometry.group(stripe).at() * geometry.group_members();
+        for member in members[group..group + geometry.group_members()]
+            .iter_mut()
+            .flatten()
+        {
+            member[start..start + chunk].fill(0);
+        }
+    }
+}
+
 /// The superblock on a drive, whether or not it answers now.
 #[must_use]
 pub fn owner(drive: &impl Medium) -> Option<Superblock> {
@@ -194,7 +219,7 @@ pub fn catch_up(drives: &mut [impl Medium], assembly: &Assembly) {
 pub fn regions(drives: &[impl Medium], assembly: &Assembly) -> RegionMap {
     let (superblock, config) = (&assembly.superblock, &assembly.config);
     let space = superblock.regions();
-    let mut map = RegionMap::new(space, superblock.array);
+    let mut map = RegionMap::to_read(superblock, config);
     for block in 0..u32::try_from(space.blocks()).expect("few") {
         for member in space.holders(block) {
             let in_sync = config.members[member.at()].state == MemberState::InSync;

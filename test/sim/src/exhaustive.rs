@@ -24,7 +24,7 @@ use std::rc::Rc;
 
 use array::Command;
 use array::assembly::may_return;
-use array::format::{ArrayConfig, WriteHole};
+use array::format::{ArrayConfig, INCOMPAT_UNWRITTEN, WriteHole};
 use block::Operation;
 use units::{MemberIndex, bytes_u64, bytes_usize};
 use uuid::Uuid;
@@ -170,6 +170,7 @@ impl Lister<'_> {
             .finish(&mut Unwatched, Command::Start)
             .expect("a new array");
         let all = bytes_usize(scenario.geometry().blocks());
+        let all = if scenario.is_new { 0 } else { all };
         let mut number = 1;
         for first in (0..all).step_by(16) {
             let blocks = 16.min(all - first);
@@ -209,12 +210,24 @@ impl Lister<'_> {
             record.drive_bytes = disks::DRIVE_BYTES;
             let mut disk = Disk::default();
             let member = MemberIndex::from_at(position);
-            disks::write_superblocks(&mut disk, &superblock(self.scenario, member, record.uuid));
+            let superblock = superblock(self.scenario, member, record.uuid);
+            disks::write_superblocks(&mut disk, &superblock);
+            if self.scenario.is_new {
+                disks::write_first_regions(&mut disk, &superblock);
+                let garbage = 0x11 * u8::try_from(position + 1).expect("few");
+                let garbage = vec![garbage; bytes_usize(layout.data.length)];
+                disks::Medium::put(&mut disk, layout.data.offset, &garbage);
+            }
             disk.flush(disk.begin_flush());
             all.push(disk);
         }
         let first = superblock(self.scenario, MemberIndex(0), Uuid::nil());
-        let regions = array::RegionMap::new(first.regions(), config.array);
+        let regions = if self.scenario.is_new {
+            config.features.incompat |= INCOMPAT_UNWRITTEN;
+            array::RegionMap::unwritten(first.regions(), config.array)
+        } else {
+            array::RegionMap::new(first.regions(), config.array)
+        };
         let setup = Setup {
             suspects: regions.suspects(true, config.resynced_until),
             regions,

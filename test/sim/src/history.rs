@@ -6,6 +6,7 @@ mod copies;
 mod drives;
 mod end;
 mod faults;
+mod first;
 mod healed;
 mod hedged;
 mod late_help;
@@ -32,7 +33,8 @@ use std::time::Duration;
 use ::volume::{NewVolume, VolumeTable};
 use array::assembly::Verdict;
 use array::format::{
-    ArrayConfig, ExtentRun, Layout, MemberRecord, MemberState, VolumeState, WriteHole,
+    ArrayConfig, ExtentRun, INCOMPAT_UNWRITTEN, Layout, MemberRecord, MemberState, VolumeState,
+    WriteHole,
 };
 use array::{
     Command, Event, Geometry, GeometryParameters, Level, MapState, PassState, Refusal, RegionMap,
@@ -294,45 +296,11 @@ impl History {
         self.check(&mut world);
         let joined = |shard: &array::Shard| shard.counters().joined_writes;
         self.outcome.joined = world.shards.iter().map(joined).sum();
+        self.count_unwritten(&world);
         self.last_lives(world);
     }
 
     // ---- lives ---------------------------------------------------------------------------
-
-    fn create(&mut self) -> World {
-        let members = self.geometry.members();
-        let soiled = self.random.happens(500);
-        self.lasting = [0, 0, 0, 0, 500, 1000][self.random.position(6)];
-        let mut drives: Vec<SimDrive> = (0..members).map(|_| self.new_drive()).collect();
-        let mut config = new_config(&self.geometry, !soiled);
-        config.clean = false;
-        self.draw_options(&mut config.options);
-        for (position, drive) in drives.iter_mut().enumerate() {
-            config.members[position].drive_bytes = disks::DRIVE_BYTES;
-            let uuid = config.members[position].uuid;
-            let superblock = self.superblock(MemberIndex::from_at(position), uuid);
-            disks::write_superblocks(drive, &superblock);
-            if soiled {
-                disks::soil(drive, &self.layout, &mut self.random);
-            }
-        }
-        if soiled {
-            let superblock = self.superblock(MemberIndex(0), Uuid::nil());
-            let count = superblock.extents().count();
-            config.unzeroed = vec![ExtentRun { first: 0, count }];
-            self.torn = true;
-        }
-        let places = (0..members)
-            .map(|at| Some(place(&self.layout, at)))
-            .collect();
-        let space = self.superblock(MemberIndex(0), Uuid::nil()).regions();
-        let regions = RegionMap::new(space, config.array);
-        let suspects = regions.suspects(true, config.resynced_until);
-        let mut world = self.world(config, places, (regions, suspects), drives);
-        // An array is there once its first record is.
-        self.run_until(&mut world, |history, _| history.started);
-        world
-    }
 
     fn world(
         &mut self,
@@ -404,6 +372,9 @@ impl History {
                 }
                 if self.random.happens(10) {
                     self.change_options(world);
+                }
+                if self.random.happens(first::OFTEN) {
+                    self.write_first_without_one(world);
                 }
             }
             let steps = self.random.below(40);

@@ -216,6 +216,7 @@ fn engine(cores: &[u16], drives: Vec<DriveView>) -> Known {
         lost: None,
         scrub_every_s: None,
         hedged_reads: HedgedReads::Auto,
+        unwritten_regions: false,
         scrub_rate_bytes_per_second: None,
         update: 1,
         volumes: 0,

@@ -19,6 +19,11 @@ pub(crate) struct Bed {
 impl Bed {
     /// An array of `count` drives of 64 MiB, and free drives behind it.
     pub(crate) fn new(level: &str, count: usize, free: usize) -> Bed {
+        Bed::made(level, count, free, &[])
+    }
+
+    /// As `new`, with more words for the command that makes the array.
+    pub(crate) fn made(level: &str, count: usize, free: usize, more: &[&str]) -> Bed {
         let folder = tempfile::tempdir().expect("a folder");
         let engine = Engine::start(folder.path());
         let all = u32::try_from(count + free).expect("few");
@@ -29,9 +34,10 @@ impl Bed {
             names.push(name);
         }
         let drives = names[..count].join(",");
-        engine.json(&[
+        let create = [
             "array", "create", "a", "--level", level, "--drives", &drives, "--wait",
-        ]);
+        ];
+        engine.json(&[&create[..], more].concat());
         engine.json(&["volume", "create", "v", "--array", "a", "--size", "4MiB"]);
         engine.json(&["export", "vhost", "v", "--queues", "1"]);
         let bed = Bed {

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use array::MemberPlace;
 use array::assembly::{Assembled, Assembly, LeftOut, Verdict, assemble_named};
-use array::format::{ArrayConfig, ExclusionCause, MemberState};
+use array::format::{ArrayConfig, ExclusionCause, MemberState, Superblock};
+use array::{MemberPlace, RegionMap};
 use control::view::ArrayView;
 use control::{Answer, EngineError, ErrorKind};
 use drive::Drive;
@@ -147,10 +147,12 @@ impl Host {
         };
         let (mut assembly, mut next, begun) = self.first_update(name, *assembly, force)?;
         let geometry = assembly.superblock.geometry;
-        let regions = self.read_regions(&assembly);
+        let mut regions = self.read_regions(&assembly);
         let redone = self.redo(&object, &assembly, (&regions, begun.as_ref()), force)?;
         leave_out_unflushed(&mut assembly, &mut next, &redone.unflushed);
-        assembly.note_replay(&mut next, &regions, &redone.redo);
+        assembly.note_replay(&mut next, &mut regions, &redone.redo);
+        self.erase_regions(&object, &assembly, &regions)?;
+        let untold = note_untold(&mut next, &assembly.superblock, &regions);
         let suspects = if redone.agrees {
             regions.suspects_when_told(next.resynced_until)
         } else {
@@ -193,7 +195,7 @@ impl Host {
             self.end_begun(next.array, Some(next.life()));
         }
         self.note_running(name, next);
-        self.say_forced(name, &assembly, redone.ignored);
+        self.say_forced(name, &assembly, redone.ignored.into_iter().chain(untold));
         if is_late {
             // It serves once its drives answer.
             return Err(late(object));
@@ -226,13 +228,13 @@ impl Host {
         entry.config = config;
     }
 
-    /// What is said of an array that a minority of its members was made to start, or that did
-    /// without some of its log.
-    fn say_forced(&self, name: &str, assembly: &Assembly, ignored: Option<String>) {
-        if let Some(said) = ignored
-            && let Some(entry) = self.state().arrays.get_mut(name)
-        {
-            entry.notices.push(Notice::Lasting(said));
+    /// What is said of an array that a minority of its members was made to start, and what else
+    /// there is to say.
+    fn say_forced(&self, name: &str, assembly: &Assembly, more: impl Iterator<Item = String>) {
+        for said in more {
+            if let Some(entry) = self.state().arrays.get_mut(name) {
+                entry.notices.push(Notice::Lasting(said));
+            }
         }
         if !matches!(assembly.verdict, Verdict::NeedsForce { .. }) {
             return;
@@ -361,6 +363,31 @@ fn leave_out_unflushed(assembly: &mut Assembly, next: &mut ArrayConfig, members:
         let name = assembly.config.name_of_update();
         assembly.exclude(next, (member, ExclusionCause::FlushFailed), name);
     }
+}
+
+/// Where nobody can tell what was ever written, the next volume is zeroed. Gives what is to be said
+/// of volumes that are there.
+fn note_untold(
+    next: &mut ArrayConfig,
+    superblock: &Superblock,
+    regions: &RegionMap,
+) -> Option<String> {
+    let stripe_blocks = u64::from(superblock.geometry.stripe_blocks());
+    let blocks = regions.untold();
+    let blocks = blocks.map(|(first, end)| (first.0 * stripe_blocks, end.0 * stripe_blocks));
+    let names = VolumeTable::new(next, superblock).distrust(blocks);
+    (!names.is_empty()).then(|| {
+        tracing::error!(
+            event = "regions_lost",
+            volumes = ?names,
+            "where nothing was written they may read as anything"
+        );
+        format!(
+            "no copy of some of the region map is left: what was written is there, but where \
+             nothing was ever written volumes {} may now read as anything, and not as zeroes",
+            names.join(", ")
+        )
+    })
 }
 
 /// Notes of the drives of an array that are left out why they are; and says so.

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use array::assembly::LIVES_SHIFT;
 use array::format::{
-    ArrayConfig, ArrayOptions, EXTENT_BYTES_MIN, ExtentRun, ExtentSpace, Features, Layout,
-    MemberRecord, MemberState, Sectors, Superblock, check_name,
+    ArrayConfig, ArrayOptions, EXTENT_BYTES_MIN, ExtentRun, ExtentSpace, Features,
+    INCOMPAT_UNWRITTEN, Layout, MemberRecord, MemberState, Sectors, Superblock, check_name,
 };
 use array::{
     Geometry, GeometryParameters, LostBlocks, MemberPlace, RegionMap, RegionSpace, ScrubRecord,
@@ -66,14 +66,7 @@ impl Host {
             changing: std::sync::Arc::default(),
         };
         self.note_created(entry, &candidates);
-        let places = candidates.iter().map(|candidate| {
-            Some(MemberPlace {
-                drive: candidate.index,
-                layout: superblock.layout,
-                appearance: crate::begun::same_appearance(&candidate.drive),
-            })
-        });
-        let regions = RegionMap::new(superblock.regions(), create.uuid);
+        let regions = first_regions(&superblock, &next);
         let begun = self.begin_begun(&create.name, &next, &superblock.geometry);
         let start = ArrayStart {
             suspects: regions.suspects(true, next.resynced_until),
@@ -83,7 +76,7 @@ impl Host {
             uuid: create.uuid.into_bytes(),
             geometry: superblock.geometry,
             config: next,
-            places: places.collect(),
+            places: places_of(&candidates, &superblock),
             seed: Uuid::new_v4().as_u64_pair().0,
             created: superblock.created.seconds,
             begun,
@@ -140,6 +133,26 @@ impl Host {
     }
 }
 
+/// Where the members of a new array are.
+fn places_of(candidates: &[Candidate], superblock: &Superblock) -> Vec<Option<MemberPlace>> {
+    let place = |candidate: &Candidate| MemberPlace {
+        drive: candidate.index,
+        layout: superblock.layout,
+        appearance: crate::begun::same_appearance(&candidate.drive),
+    };
+    candidates.iter().map(place).map(Some).collect()
+}
+
+/// The region map of a new array, as its members have it.
+fn first_regions(superblock: &Superblock, config: &ArrayConfig) -> RegionMap {
+    let space = superblock.regions();
+    if config.features.has_unwritten() {
+        RegionMap::unwritten(space, superblock.array)
+    } else {
+        RegionMap::new(space, superblock.array)
+    }
+}
+
 /// Formats all members of a new array, and then gives each its first record.
 fn write_members(
     candidates: &[Candidate],
@@ -166,6 +179,9 @@ fn write_members(
             candidate.drive.wipe().map_err(io)?;
         }
         records::format(&candidate.drive, &own).map_err(io)?;
+        if config.features.has_unwritten() {
+            records::write_first_regions(&candidate.drive, &own).map_err(io)?;
+        }
     }
     // The records come last: a crash before leaves members of nothing.
     for (position, candidate) in candidates.iter().enumerate() {
@@ -272,8 +288,9 @@ fn first_config(
     candidates: &[Candidate],
     geometry: &Geometry,
 ) -> Answer<ArrayConfig> {
+    let is_unwritten = geometry.parity() > 0 && create.options.unwritten_regions;
     // Zeroes agree with their parity: where all members read as zeroes there is nothing to do.
-    let blank = candidates.iter().all(|candidate| candidate.blank);
+    let blank = is_unwritten || candidates.iter().all(|candidate| candidate.blank);
     let space = ExtentSpace::new(geometry);
     let members = candidates.iter().map(|candidate| MemberRecord {
         uuid: Uuid::new_v4(),
@@ -288,7 +305,11 @@ fn first_config(
         update_id: Uuid::new_v4().as_u128(),
         ancestors: Vec::new(),
         forced_at: Update(0),
-        features: Features::default(),
+        features: Features {
+            // Nothing is written, whatever lies on the drives: that is what the region map says.
+            incompat: if is_unwritten { INCOMPAT_UNWRITTEN } else { 0 },
+            ..Features::default()
+        },
         clean: true,
         // Above all lives of an earlier array of this uuid, whose pieces may still be there.
         log_from: created_now().seconds << LIVES_SHIFT,

@@ -13,6 +13,7 @@ use units::MemberIndex;
 use crate::begun::BegunFile;
 use crate::error::{error, of_io};
 use crate::losses::redo_part;
+use crate::records::MISSED_MAX;
 use crate::{Host, logs, records};
 
 /// What was done again of the writes that were under way at an unclean stop.
@@ -82,8 +83,11 @@ impl Host {
         let mut unflushed = Vec::new();
         if let Some(begun) = begun {
             let mut begun = self.redo_begun(object, assembly, begun, &mut doubt)?;
-            let told = regions.suspects_when_told(assembly.config.resynced_until);
             if !begun.is_empty() {
+                let mut regions = regions.clone();
+                assembly.note_written(&mut regions, &redo);
+                assembly.note_written(&mut regions, &begun);
+                let told = regions.suspects_when_told(assembly.config.resynced_until);
                 let parity = told.count() == 0;
                 unflushed = self.flush_begun(object, assembly, parity, &mut doubt)?;
             }
@@ -174,7 +178,8 @@ impl Host {
     /// The region map as the members in sync have it. What cannot be read counts as dirty.
     pub(crate) fn read_regions(&self, assembly: &Assembly) -> RegionMap {
         let superblock = &assembly.superblock;
-        let mut map = RegionMap::new(superblock.regions(), superblock.array);
+        let mut map = RegionMap::to_read(superblock, &assembly.config);
+        let mut left = Vec::new();
         for (position, record) in assembly.config.members.iter().enumerate() {
             let member = MemberIndex::from_at(position);
             let drive = assembly.members[position].filter(|_| record.state == MemberState::InSync);
@@ -186,12 +191,60 @@ impl Host {
             let Some((name, drive)) = drive else {
                 continue;
             };
-            if let Err(source) = records::read_regions(&drive, superblock, member, &mut map) {
+            let (read, next) =
+                records::read_regions(&drive, superblock, (member, 0), &mut map, Some(MISSED_MAX));
+            if let Some(next) = next {
+                left.push((Arc::clone(&drive), member, next));
+            }
+            if let Err(source) = read {
                 tracing::warn!(event = "regions_unreadable", drive = name, error = %source,
                     "its copies of the region map count for nothing");
             }
         }
+        // Of what nobody else has told, a slow drive is asked after all.
+        for (drive, member, next) in left {
+            let (read, _) =
+                records::read_regions(&drive, superblock, (member, next), &mut map, None);
+            if let Err(source) = read {
+                tracing::warn!(event = "regions_unreadable", member = member.0, error = %source,
+                    "some of its other copies of the region map count for nothing, too");
+            }
+        }
         map.complete();
         map
+    }
+
+    /// What is known to be no good of copies of the region map is made so on the drives: by the
+    /// next record it could not be told any more.
+    pub(crate) fn erase_regions(
+        &self,
+        object: &str,
+        assembly: &Assembly,
+        regions: &RegionMap,
+    ) -> Answer<()> {
+        for (position, drive) in self.member_drives(assembly).into_iter().enumerate() {
+            let member = MemberIndex::from_at(position);
+            let of_member = regions
+                .to_erase()
+                .iter()
+                .filter(|(other, _)| *other == member);
+            let blocks: Vec<u32> = of_member.map(|(_, block)| *block).collect();
+            let Some((name, drive)) = drive.filter(|_| !blocks.is_empty()) else {
+                continue;
+            };
+            tracing::warn!(
+                event = "regions_erased",
+                object,
+                drive = name,
+                blocks = blocks.len(),
+                "copies of the region map count for nothing, and are erased"
+            );
+            records::erase_regions(&drive, &assembly.superblock, &blocks).map_err(|source| {
+                let what = "erasing what is damaged of its region map";
+                of_io(format!("{object}, drive {name}"), what, &source)
+                    .next("take that drive out, or see what it needs, and start the array again")
+            })?;
+        }
+        Ok(())
     }
 }

@@ -126,105 +126,113 @@ fn a_copy_takes_the_place_of_a_member_while_guests_write() {
 
 #[test]
 fn what_the_member_cannot_read_is_filled_from_the_others() {
-    let (bench, guest) = tank();
-    let data = bench.host.state().arrays["tank"].superblock.layout.data;
-    for chunk in 0..CHUNKS / 4 {
-        let offset = data.offset + chunk * 2 * 65536;
-        let length = 4096;
-        bench.inject("two", Fault::Media { offset, length });
-    }
-    bench
-        .host
-        .replace_member("tank", &to("four"))
-        .expect("free");
-    await_place(&bench);
-    without_the_others(&bench, guest, byte);
+    super::on_both_kinds(|| {
+        let (bench, guest) = tank();
+        let data = bench.host.state().arrays["tank"].superblock.layout.data;
+        for chunk in 0..CHUNKS / 4 {
+            let offset = data.offset + chunk * 2 * 65536;
+            let length = 4096;
+            bench.inject("two", Fault::Media { offset, length });
+        }
+        bench
+            .host
+            .replace_member("tank", &to("four"))
+            .expect("free");
+        await_place(&bench);
+        without_the_others(&bench, guest, byte);
+    });
 }
 
 #[test]
 fn a_member_that_leaves_meanwhile_is_replaced_all_the_same() {
-    let (bench, mut guest) = tank();
-    floor(&bench, 1);
-    bench
-        .host
-        .replace_member("tank", &to("four"))
-        .expect("free");
-    guest.fill(0, 200);
-    bench.inject("two", Fault::Pulled);
-    guest.fill(SECTORS_PER_CHUNK, 201);
-    guest.fill(2 * SECTORS_PER_CHUNK, 202);
-    wait_until("the member is out", || {
-        bench.array("tank").members[1].state == MemberState::Failed
-    });
-    floor(&bench, 1 << 40);
-    await_place(&bench);
-    without_the_others(&bench, guest, |chunk| match chunk {
-        0..3 => 200 + u8::try_from(chunk).expect("few"),
-        _ => byte(chunk),
+    super::on_both_kinds(|| {
+        let (bench, mut guest) = tank();
+        floor(&bench, 1);
+        bench
+            .host
+            .replace_member("tank", &to("four"))
+            .expect("free");
+        guest.fill(0, 200);
+        bench.inject("two", Fault::Pulled);
+        guest.fill(SECTORS_PER_CHUNK, 201);
+        guest.fill(2 * SECTORS_PER_CHUNK, 202);
+        wait_until("the member is out", || {
+            bench.array("tank").members[1].state == MemberState::Failed
+        });
+        floor(&bench, 1 << 40);
+        await_place(&bench);
+        without_the_others(&bench, guest, |chunk| match chunk {
+            0..3 => 200 + u8::try_from(chunk).expect("few"),
+            _ => byte(chunk),
+        });
     });
 }
 
 #[test]
 fn a_copy_that_is_cancelled_leaves_its_drive_free() {
-    let (bench, mut guest) = tank();
-    bench.memory("five");
-    floor(&bench, 1);
-    bench
-        .host
-        .replace_member("tank", &to("four"))
-        .expect("free");
-    // Guests are busy: it does not end meanwhile.
-    guest.fill(0, 7);
-    let job = bench.host.jobs().pop().expect("it is being made").id;
-    let again = bench.host.replace_member("tank", &to("five"));
-    assert_eq!(again.expect_err("one at a time").kind, ErrorKind::Busy);
-    let removed = bench.host.remove_drive("four", true);
-    assert_eq!(removed.expect_err("it is in use").kind, ErrorKind::Busy);
-    let wiped = bench.host.wipe_drive("four", true);
-    assert_eq!(wiped.expect_err("it is in use").kind, ErrorKind::Busy);
-    let cancelled = bench.host.cancel_job(job).expect("it runs");
-    assert_eq!(cancelled.state, JobState::Cancelled);
-    wait_until("its drive is free", || {
-        bench.host.tend_copies();
-        bench.drive("four").state == control::view::DriveState::Free
+    super::on_both_kinds(|| {
+        let (bench, mut guest) = tank();
+        bench.memory("five");
+        floor(&bench, 1);
+        bench
+            .host
+            .replace_member("tank", &to("four"))
+            .expect("free");
+        // Guests are busy: it does not end meanwhile.
+        guest.fill(0, 7);
+        let job = bench.host.jobs().pop().expect("it is being made").id;
+        let again = bench.host.replace_member("tank", &to("five"));
+        assert_eq!(again.expect_err("one at a time").kind, ErrorKind::Busy);
+        let removed = bench.host.remove_drive("four", true);
+        assert_eq!(removed.expect_err("it is in use").kind, ErrorKind::Busy);
+        let wiped = bench.host.wipe_drive("four", true);
+        assert_eq!(wiped.expect_err("it is in use").kind, ErrorKind::Busy);
+        let cancelled = bench.host.cancel_job(job).expect("it runs");
+        assert_eq!(cancelled.state, JobState::Cancelled);
+        wait_until("its drive is free", || {
+            bench.host.tend_copies();
+            bench.drive("four").state == control::view::DriveState::Free
+        });
+        assert_eq!(drive_of(&bench).as_deref(), Some("two"));
+        floor(&bench, 1 << 40);
+        bench
+            .host
+            .replace_member("tank", &to("four"))
+            .expect("free");
+        await_place(&bench);
+        without_the_others(
+            &bench,
+            guest,
+            |chunk| if chunk == 0 { 7 } else { byte(chunk) },
+        );
     });
-    assert_eq!(drive_of(&bench).as_deref(), Some("two"));
-    floor(&bench, 1 << 40);
-    bench
-        .host
-        .replace_member("tank", &to("four"))
-        .expect("free");
-    await_place(&bench);
-    without_the_others(
-        &bench,
-        guest,
-        |chunk| if chunk == 0 { 7 } else { byte(chunk) },
-    );
 }
 
 #[test]
 fn a_copy_ends_with_its_array_and_none_is_made_without_redundancy() {
-    let (bench, mut guest) = tank();
-    floor(&bench, 1);
-    bench
-        .host
-        .replace_member("tank", &to("four"))
-        .expect("free");
-    guest.fill(0, 7);
-    drop(guest);
-    bench.host.remove_export("v").expect("it ends");
-    bench.host.stop_array("tank").expect("clean");
-    wait_until("its drive is free", || {
-        bench.host.tend_copies();
-        bench.drive("four").state == control::view::DriveState::Free
-    });
-    let bare = Bench::new();
-    for name in ["one", "two", "four"] {
-        bare.memory(name);
-    }
-    bare.create("tank", Level::Raid0, &["one", "two"]);
-    bare.refused((ErrorKind::Invalid, "redundancy"), |host| {
-        host.replace_member("tank", &to("four"))
+    super::on_both_kinds(|| {
+        let (bench, mut guest) = tank();
+        floor(&bench, 1);
+        bench
+            .host
+            .replace_member("tank", &to("four"))
+            .expect("free");
+        guest.fill(0, 7);
+        drop(guest);
+        bench.host.remove_export("v").expect("it ends");
+        bench.host.stop_array("tank").expect("clean");
+        wait_until("its drive is free", || {
+            bench.host.tend_copies();
+            bench.drive("four").state == control::view::DriveState::Free
+        });
+        let bare = Bench::new();
+        for name in ["one", "two", "four"] {
+            bare.memory(name);
+        }
+        bare.create("tank", Level::Raid0, &["one", "two"]);
+        bare.refused((ErrorKind::Invalid, "redundancy"), |host| {
+            host.replace_member("tank", &to("four"))
+        });
     });
 }
 

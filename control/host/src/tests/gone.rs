@@ -133,71 +133,77 @@ impl Run {
 
 #[test]
 fn a_drive_that_was_away_is_taken_back_by_itself_and_filled_where_it_missed_something() {
-    let (run, mut guest) = Run::served();
-    guest.fill(50 * SECTORS, 1);
-    for round in 0..2 {
-        run.take_away("two");
-        for mib in [0, 7, 59] {
-            guest.fill((mib + round) % 60 * SECTORS, 2);
+    super::on_both_kinds(|| {
+        let (run, mut guest) = Run::served();
+        guest.fill(50 * SECTORS, 1);
+        for round in 0..2 {
+            run.take_away("two");
+            for mib in [0, 7, 59] {
+                guest.fill((mib + round) % 60 * SECTORS, 2);
+            }
+            assert_eq!(run.bench.array("tank").state, ArrayState::Degraded);
+            run.look();
+            assert_eq!(run.state("two"), DriveState::Missing, "round {round}");
+            guest.fill(8 * SECTORS, 3);
+            run.look();
+            assert_eq!(run.state("two"), DriveState::Missing, "round {round}");
+            let under = if round == 0 { "two" } else { "other" };
+            run.give_back("two", under);
+            run.look_until("two", DriveState::Member);
+            run.optimal();
+            let written = run.bench.drive("two").counters.written_bytes_total * 100 / DRIVE_BYTES;
+            // Neighbours of what is written often are filled, too; never all.
+            assert!(written < 50, "{written} % of it were written");
         }
-        assert_eq!(run.bench.array("tank").state, ArrayState::Degraded);
-        run.look();
-        assert_eq!(run.state("two"), DriveState::Missing, "round {round}");
-        guest.fill(8 * SECTORS, 3);
-        run.look();
-        assert_eq!(run.state("two"), DriveState::Missing, "round {round}");
-        let under = if round == 0 { "two" } else { "other" };
-        run.give_back("two", under);
-        run.look_until("two", DriveState::Member);
-        run.optimal();
-        let written = run.bench.drive("two").counters.written_bytes_total * 100 / DRIVE_BYTES;
-        // Neighbours of what is written often are filled, too; never all.
-        assert!(written < 50, "{written} % of it were written");
-    }
-    // It holds what it should: without another one everything must come from it.
-    let host = &run.bench.host;
-    host.fail_member("tank", 0).expect("two are left");
-    for (mib, byte) in [(0, 2), (1, 2), (7, 2), (8, 3), (9, 0), (50, 1), (59, 2)] {
-        assert_eq!(guest.read(mib * SECTORS), vec![byte; 4096], "MiB {mib}");
-    }
+        // It holds what it should: without another one everything must come from it.
+        let host = &run.bench.host;
+        host.fail_member("tank", 0).expect("two are left");
+        for (mib, byte) in [(0, 2), (1, 2), (7, 2), (8, 3), (9, 0), (50, 1), (59, 2)] {
+            assert_eq!(guest.read(mib * SECTORS), vec![byte; 4096], "MiB {mib}");
+        }
+    });
 }
 
 #[test]
 fn one_that_somebody_left_out_stays_out_when_it_is_back() {
-    let (run, mut guest) = Run::served();
-    guest.fill(0, 1);
-    run.control.fail_member("tank", 1).expect("two are left");
-    run.take_away("two");
-    run.look();
-    assert_eq!(run.state("two"), DriveState::Missing);
-    run.give_back("two", "two");
-    run.look_until("two", DriveState::Free);
-    let member = &run.bench.array("tank").members[1];
-    assert_eq!(member.state, MemberState::Failed);
-    assert_eq!(guest.read(0), vec![1; 4096]);
+    super::on_both_kinds(|| {
+        let (run, mut guest) = Run::served();
+        guest.fill(0, 1);
+        run.control.fail_member("tank", 1).expect("two are left");
+        run.take_away("two");
+        run.look();
+        assert_eq!(run.state("two"), DriveState::Missing);
+        run.give_back("two", "two");
+        run.look_until("two", DriveState::Free);
+        let member = &run.bench.array("tank").members[1];
+        assert_eq!(member.state, MemberState::Failed);
+        assert_eq!(guest.read(0), vec![1; 4096]);
+    });
 }
 
 #[test]
 fn members_that_are_waited_for_are_not_closed() {
-    let (run, mut guest) = Run::served();
-    guest.fill(0, 1);
-    run.take_away("one");
-    guest.fill(SECTORS, 2);
-    run.take_away("two");
-    guest.begin_fill(2 * SECTORS, 3);
-    run.await_hold();
-    run.look();
-    assert_eq!(run.state("one"), DriveState::Missing);
-    assert_eq!(run.state("two"), DriveState::Member, "it is waited for");
-    run.give_back("two", "two");
-    run.bench.host.state().drives["two"].drive.clear_faults();
-    guest.wait();
-    run.give_back("one", "one");
-    run.look_until("one", DriveState::Member);
-    run.optimal();
-    for (mib, byte) in [(0, 1), (1, 2), (2, 3)] {
-        assert_eq!(guest.read(mib * SECTORS), vec![byte; 4096], "MiB {mib}");
-    }
+    super::on_both_kinds(|| {
+        let (run, mut guest) = Run::served();
+        guest.fill(0, 1);
+        run.take_away("one");
+        guest.fill(SECTORS, 2);
+        run.take_away("two");
+        guest.begin_fill(2 * SECTORS, 3);
+        run.await_hold();
+        run.look();
+        assert_eq!(run.state("one"), DriveState::Missing);
+        assert_eq!(run.state("two"), DriveState::Member, "it is waited for");
+        run.give_back("two", "two");
+        run.bench.host.state().drives["two"].drive.clear_faults();
+        guest.wait();
+        run.give_back("one", "one");
+        run.look_until("one", DriveState::Member);
+        run.optimal();
+        for (mib, byte) in [(0, 1), (1, 2), (2, 3)] {
+            assert_eq!(guest.read(mib * SECTORS), vec![byte; 4096], "MiB {mib}");
+        }
+    });
 }
 
 /// Files of memory, which lose nothing that they have acknowledged.
@@ -208,120 +214,126 @@ fn without_caches() -> Bench {
 
 #[test]
 fn members_that_are_waited_for_may_come_back_as_other_devices() {
-    let (run, mut guest) = Run::served_on(without_caches());
-    (0..20).for_each(|mib| guest.fill(mib * SECTORS, 1));
-    for round in 2..4 {
-        ALL.iter().for_each(|name| run.unplug(name));
-        guest.begin_fill(2 * SECTORS, round);
-        run.await_hold();
-        run.look();
-        assert_eq!(run.bench.array("tank").state, ArrayState::Holding);
-        for name in ALL {
-            run.give_back(name, &format!("{name}.{round}"));
+    super::on_both_kinds(|| {
+        let (run, mut guest) = Run::served_on(without_caches());
+        (0..20).for_each(|mib| guest.fill(mib * SECTORS, 1));
+        for round in 2..4 {
+            ALL.iter().for_each(|name| run.unplug(name));
+            guest.begin_fill(2 * SECTORS, round);
+            run.await_hold();
+            run.look();
+            assert_eq!(run.bench.array("tank").state, ArrayState::Holding);
+            for name in ALL {
+                run.give_back(name, &format!("{name}.{round}"));
+            }
+            run.look();
+            guest.wait();
+            run.optimal();
+            guest.fill(3 * SECTORS, round);
+            for name in ALL {
+                let DriveSpec::File { path, .. } = run.bench.drive(name).spec else {
+                    panic!("it is a file");
+                };
+                assert_eq!(path, run.bench.path(&format!("{name}.{round}")));
+                // Where a test expects it.
+                fs::rename(&path, run.bench.path(name)).expect("moved");
+            }
+            for mib in 0..20 {
+                let byte = if [2, 3].contains(&mib) { round } else { 1 };
+                assert_eq!(guest.read(mib * SECTORS), vec![byte; 4096], "MiB {mib}");
+            }
         }
-        run.look();
-        guest.wait();
-        run.optimal();
-        guest.fill(3 * SECTORS, round);
-        for name in ALL {
-            let DriveSpec::File { path, .. } = run.bench.drive(name).spec else {
-                panic!("it is a file");
-            };
-            assert_eq!(path, run.bench.path(&format!("{name}.{round}")));
-            // Where a test expects it.
-            fs::rename(&path, run.bench.path(name)).expect("moved");
-        }
-        for mib in 0..20 {
-            let byte = if [2, 3].contains(&mib) { round } else { 1 };
-            assert_eq!(guest.read(mib * SECTORS), vec![byte; 4096], "MiB {mib}");
-        }
-    }
-    // Without another one everything must come from these.
-    run.bench.host.fail_member("tank", 0).expect("two are left");
-    assert_eq!(guest.read(2 * SECTORS), vec![3; 4096]);
-    assert_eq!(guest.read(5 * SECTORS), vec![1; 4096]);
+        // Without another one everything must come from these.
+        run.bench.host.fail_member("tank", 0).expect("two are left");
+        assert_eq!(guest.read(2 * SECTORS), vec![3; 4096]);
+        assert_eq!(guest.read(5 * SECTORS), vec![1; 4096]);
+    });
 }
 
 #[test]
 fn what_may_have_lost_something_or_was_used_elsewhere_is_not_gone_on_with() {
-    type Meanwhile<'a> = &'a dyn Fn(&Run, &[Superblock; 2]);
-    let away = |run: &Run, name: &str| run.bench.path("away").join(name);
-    // Somebody had them for a while, and made a record of his own.
-    let used: Meanwhile<'_> = &|run, own| {
-        let index = run.bench.host.state().arrays["tank"].index;
-        let [durable, _] = run.bench.host.engine.records(index).expect("it runs");
-        let theirs = durable.next(0xF00D);
-        for (name, own) in ["one", "two"].iter().zip(own) {
-            let drive = format!("file:{}", away(run, name).display());
-            let drive = drive::Drive::open(&drive.parse().expect("a spec")).expect("free");
-            records::write_config(&drive, own, own.member, &theirs).expect("room");
-        }
-    };
-    let nothing: Meanwhile<'_> = &|_, _| {};
-    let cases = [
-        ("it was used", "went on by itself", without_caches(), used),
-        (
-            "it may have lost something",
-            "volatile cache",
-            Bench::new(),
-            nothing,
-        ),
-    ];
-    for (what, why, bench, meanwhile) in cases {
-        let (run, mut guest) = Run::served_on(bench);
-        guest.fill(0, 1);
-        let own = ["one", "two"].map(|name| run.bench.superblock(name));
-        ["one", "two"].iter().for_each(|name| run.unplug(name));
-        guest.begin_fill(0, 2);
-        run.await_hold();
-        meanwhile(&run, &own);
-        for name in ["one", "two"] {
-            run.give_back(name, name);
-        }
-        run.look();
-        let there = run.bench.drive("one");
-        let known = DriveKnown {
-            name: there.name,
-            uuid: there.uuid,
-            spec: there.spec,
-            identity: there.identity,
+    super::on_both_kinds(|| {
+        type Meanwhile<'a> = &'a dyn Fn(&Run, &[Superblock; 2]);
+        let away = |run: &Run, name: &str| run.bench.path("away").join(name);
+        // Somebody had them for a while, and made a record of his own.
+        let used: Meanwhile<'_> = &|run, own| {
+            let index = run.bench.host.state().arrays["tank"].index;
+            let [durable, _] = run.bench.host.engine.records(index).expect("it runs");
+            let theirs = durable.next(0xF00D);
+            for (name, own) in ["one", "two"].iter().zip(own) {
+                let drive = format!("file:{}", away(run, name).display());
+                let drive = drive::Drive::open(&drive.parse().expect("a spec")).expect("free");
+                records::write_config(&drive, own, own.member, &theirs).expect("room");
+            }
         };
-        assert!(run.bench.host.is_back(&known), "{what}");
-        let refused = run.bench.host.reopen_awaited(&known);
-        let refused = refused.expect_err(what);
-        assert!(refused.to_string().contains(why), "{refused}");
-        assert_eq!(run.bench.array("tank").state, ArrayState::Holding, "{what}");
-        assert_eq!(guest.answer(), None, "{what}");
-        for drive in run.bench.host.state().drives.values() {
-            drive.drive.clear_faults();
+        let nothing: Meanwhile<'_> = &|_, _| {};
+        let cases = [
+            ("it was used", "went on by itself", without_caches(), used),
+            (
+                "it may have lost something",
+                "volatile cache",
+                Bench::new(),
+                nothing,
+            ),
+        ];
+        for (what, why, bench, meanwhile) in cases {
+            let (run, mut guest) = Run::served_on(bench);
+            guest.fill(0, 1);
+            let own = ["one", "two"].map(|name| run.bench.superblock(name));
+            ["one", "two"].iter().for_each(|name| run.unplug(name));
+            guest.begin_fill(0, 2);
+            run.await_hold();
+            meanwhile(&run, &own);
+            for name in ["one", "two"] {
+                run.give_back(name, name);
+            }
+            run.look();
+            let there = run.bench.drive("one");
+            let known = DriveKnown {
+                name: there.name,
+                uuid: there.uuid,
+                spec: there.spec,
+                identity: there.identity,
+            };
+            assert!(run.bench.host.is_back(&known), "{what}");
+            let refused = run.bench.host.reopen_awaited(&known);
+            let refused = refused.expect_err(what);
+            assert!(refused.to_string().contains(why), "{refused}");
+            assert_eq!(run.bench.array("tank").state, ArrayState::Holding, "{what}");
+            assert_eq!(guest.answer(), None, "{what}");
+            for drive in run.bench.host.state().drives.values() {
+                drive.drive.clear_faults();
+            }
+            guest.wait();
         }
-        guest.wait();
-    }
+    });
 }
 
 #[test]
 fn of_two_that_claim_to_be_who_is_waited_for_neither_is_taken() {
-    let (run, mut guest) = Run::served_on(without_caches());
-    guest.fill(0, 1);
-    ["one", "two"].iter().for_each(|name| run.unplug(name));
-    guest.begin_fill(0, 2);
-    run.await_hold();
-    let away = run.bench.path("away");
-    fs::copy(away.join("one"), run.bench.path("copy")).expect("room");
-    for name in ["one", "two"] {
-        run.give_back(name, name);
-    }
-    run.look();
-    wait_until("the other one is taken", || {
-        let drives = run.bench.host.state();
-        !drives.drives["two"].drive.is_taken_away()
-    });
-    assert!(run.bench.host.state().drives["one"].drive.is_taken_away());
-    assert_eq!(guest.answer(), None, "nobody knows which one is right");
-    fs::remove_file(run.bench.path("copy")).expect("it was there");
-    wait_until("it is taken", || {
+    super::on_both_kinds(|| {
+        let (run, mut guest) = Run::served_on(without_caches());
+        guest.fill(0, 1);
+        ["one", "two"].iter().for_each(|name| run.unplug(name));
+        guest.begin_fill(0, 2);
+        run.await_hold();
+        let away = run.bench.path("away");
+        fs::copy(away.join("one"), run.bench.path("copy")).expect("room");
+        for name in ["one", "two"] {
+            run.give_back(name, name);
+        }
         run.look();
-        !run.bench.host.state().drives["one"].drive.is_taken_away()
+        wait_until("the other one is taken", || {
+            let drives = run.bench.host.state();
+            !drives.drives["two"].drive.is_taken_away()
+        });
+        assert!(run.bench.host.state().drives["one"].drive.is_taken_away());
+        assert_eq!(guest.answer(), None, "nobody knows which one is right");
+        fs::remove_file(run.bench.path("copy")).expect("it was there");
+        wait_until("it is taken", || {
+            run.look();
+            !run.bench.host.state().drives["one"].drive.is_taken_away()
+        });
+        guest.wait();
     });
-    guest.wait();
 }

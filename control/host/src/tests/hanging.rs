@@ -46,191 +46,203 @@ fn late<T: std::fmt::Debug>(bench: &Bench, run: impl FnOnce(&Host) -> Answer<T>)
 
 #[test]
 fn zeroing_waits_while_the_array_is_full_of_requests() {
-    let bench = Bench::tank_tuned(Tuning {
-        room: Room {
-            requests: 1,
-            ..Room::default()
-        },
-        ..Tuning::default()
+    super::on_both_kinds(|| {
+        let bench = Bench::tank_tuned(Tuning {
+            room: Room {
+                requests: 1,
+                ..Room::default()
+            },
+            ..Tuning::default()
+        });
+        for name in ["one", "two", "three"] {
+            bench.inject(name, Fault::Delay(Duration::from_millis(10)));
+        }
+        let index = bench.host.state().arrays["tank"].index;
+        let zero = |start: u64| {
+            let engine = Arc::clone(&bench.host.engine);
+            let run = move || engine.zero(index, start, 256);
+            std::thread::Builder::new().spawn(run).expect("a thread")
+        };
+        let threads: Vec<_> = (0..8).map(|position| zero(position * 256)).collect();
+        for thread in threads {
+            assert_eq!(thread.join().expect("no panic"), Ok(()));
+        }
     });
-    for name in ["one", "two", "three"] {
-        bench.inject(name, Fault::Delay(Duration::from_millis(10)));
-    }
-    let index = bench.host.state().arrays["tank"].index;
-    let zero = |start: u64| {
-        let engine = Arc::clone(&bench.host.engine);
-        let run = move || engine.zero(index, start, 256);
-        std::thread::Builder::new().spawn(run).expect("a thread")
-    };
-    let threads: Vec<_> = (0..8).map(|position| zero(position * 256)).collect();
-    for thread in threads {
-        assert_eq!(thread.join().expect("no panic"), Ok(()));
-    }
 }
 
 #[test]
 fn an_array_that_cannot_stop_yet_says_so_and_stops_later() {
-    let bench = Bench::tank();
-    bench
-        .host
-        .create_volume(&volume_of("v", "tank", MIB))
-        .expect("room");
-    hang(&bench);
-    late(&bench, |host| host.stop_array("tank"));
-    assert_ne!(bench.array("tank").state, ArrayState::Stopped);
-    late(&bench, |host| host.destroy_array("tank", true));
-    assert_eq!(
-        bench.drive("one").signature.as_deref(),
-        Some("garboard member")
-    );
-    relieve(&bench);
-    wait_until("it stops", || bench.host.stop_array("tank").is_ok());
-    assert_eq!(bench.array("tank").state, ArrayState::Stopped);
-    let started = bench
-        .host
-        .start_array("tank", false)
-        .expect("nothing is lost");
-    assert_eq!(started.state, ArrayState::Optimal);
-    assert_eq!(bench.host.volumes().len(), 1);
+    super::on_both_kinds(|| {
+        let bench = Bench::tank();
+        bench
+            .host
+            .create_volume(&volume_of("v", "tank", MIB))
+            .expect("room");
+        hang(&bench);
+        late(&bench, |host| host.stop_array("tank"));
+        assert_ne!(bench.array("tank").state, ArrayState::Stopped);
+        late(&bench, |host| host.destroy_array("tank", true));
+        assert_eq!(
+            bench.drive("one").signature.as_deref(),
+            Some("garboard member")
+        );
+        relieve(&bench);
+        wait_until("it stops", || bench.host.stop_array("tank").is_ok());
+        assert_eq!(bench.array("tank").state, ArrayState::Stopped);
+        let started = bench
+            .host
+            .start_array("tank", false)
+            .expect("nothing is lost");
+        assert_eq!(started.state, ArrayState::Optimal);
+        assert_eq!(bench.host.volumes().len(), 1);
+    });
 }
 
 #[test]
 fn an_array_that_cannot_start_yet_serves_later() {
-    let bench = Bench::tank();
-    bench
-        .host
-        .create_volume(&volume_of("v", "tank", MIB))
-        .expect("room");
-    bench.host.stop_array("tank").expect("unused");
-    hang(&bench);
-    late(&bench, |host| host.start_array("tank", false));
-    relieve(&bench);
-    wait_until("it serves", || {
+    super::on_both_kinds(|| {
+        let bench = Bench::tank();
         bench
             .host
-            .create_volume(&volume_of("w", "tank", MIB))
-            .is_ok()
+            .create_volume(&volume_of("v", "tank", MIB))
+            .expect("room");
+        bench.host.stop_array("tank").expect("unused");
+        hang(&bench);
+        late(&bench, |host| host.start_array("tank", false));
+        relieve(&bench);
+        wait_until("it serves", || {
+            bench
+                .host
+                .create_volume(&volume_of("w", "tank", MIB))
+                .is_ok()
+        });
+        bench.host.stop_array("tank").expect("unused");
+        assert_eq!(bench.host.volumes().len(), 2);
     });
-    bench.host.stop_array("tank").expect("unused");
-    assert_eq!(bench.host.volumes().len(), 2);
 }
 
 #[test]
 fn nothing_is_written_before_a_late_start_has_said_who_is_here() {
-    let drives = ["one", "two", "three", "four"];
-    let bench = Bench::new();
-    drives.into_iter().for_each(|name| bench.file(name));
-    bench.create("tank", Level::Raid10, &drives);
-    let volume = volume_of("v", "tank", MIB);
-    bench.host.create_volume(&volume).expect("room");
-    let export = export_of(&bench, "e", "v");
-    bench.host.create_export(&export).expect("a socket");
-    Guest::connect(&bench.path("e.sock")).fill(0, 1);
-    let geometry = bench.superblock("one").geometry;
-    let folder = Arc::clone(&bench.folder);
-    drop(bench);
-    // Of the two that hold the block one is not here, and one of the others does not answer.
-    let holds = |member: usize| {
-        let place = |role| geometry.member(StripeIndex(0), Role(role)).at() == member;
-        [0, 1].into_iter().any(place)
-    };
-    let missing = (0..4).find(|&member| holds(member)).expect("two");
-    let stuck = (0..4).find(|&member| !holds(member)).expect("two");
-    let next = Bench::on(folder);
-    for (member, name) in drives.into_iter().enumerate() {
-        if member != missing {
-            next.open_file(name).expect("it is there");
+    super::on_both_kinds(|| {
+        let drives = ["one", "two", "three", "four"];
+        let bench = Bench::new();
+        drives.into_iter().for_each(|name| bench.file(name));
+        bench.create("tank", Level::Raid10, &drives);
+        let volume = volume_of("v", "tank", MIB);
+        bench.host.create_volume(&volume).expect("room");
+        let export = export_of(&bench, "e", "v");
+        bench.host.create_export(&export).expect("a socket");
+        Guest::connect(&bench.path("e.sock")).fill(0, 1);
+        let geometry = bench.superblock("one").geometry;
+        let folder = Arc::clone(&bench.folder);
+        drop(bench);
+        // Of the two that hold the block one is not here, and one of the others does not answer.
+        let holds = |member: usize| {
+            let place = |role| geometry.member(StripeIndex(0), Role(role)).at() == member;
+            [0, 1].into_iter().any(place)
+        };
+        let missing = (0..4).find(|&member| holds(member)).expect("two");
+        let stuck = (0..4).find(|&member| !holds(member)).expect("two");
+        let next = Bench::on(folder);
+        for (member, name) in drives.into_iter().enumerate() {
+            if member != missing {
+                next.open_file(name).expect("it is there");
+            }
         }
-    }
-    next.host.assemble();
-    next.inject(drives[stuck], Fault::Delay(HANG));
-    late(&next, |host| host.start_array("tank", false));
-    let export = export_of(&next, "e", "v");
-    next.host.create_export(&export).expect("a socket");
-    let guest = RefCell::new(Guest::connect(&next.path("e.sock")));
-    guest.borrow_mut().begin_fill(0, 2);
-    std::thread::park_timeout(HANG / 4);
-    assert_eq!(
-        guest.borrow_mut().answer(),
-        None,
-        "no record tells who is out"
-    );
-    relieve(&next);
-    wait_until("a write", || guest.borrow_mut().answer() == Some(0));
+        next.host.assemble();
+        next.inject(drives[stuck], Fault::Delay(HANG));
+        late(&next, |host| host.start_array("tank", false));
+        let export = export_of(&next, "e", "v");
+        next.host.create_export(&export).expect("a socket");
+        let guest = RefCell::new(Guest::connect(&next.path("e.sock")));
+        guest.borrow_mut().begin_fill(0, 2);
+        std::thread::park_timeout(HANG / 4);
+        assert_eq!(
+            guest.borrow_mut().answer(),
+            None,
+            "no record tells who is out"
+        );
+        relieve(&next);
+        wait_until("a write", || guest.borrow_mut().answer() == Some(0));
+    });
 }
 
 #[test]
 fn a_drive_that_becomes_a_member_late_is_nobody_elses_meanwhile() {
-    let bench = Bench::tank();
-    for name in ["spare", "other"] {
-        bench.memory(name);
-    }
-    bench.host.fail_member("tank", 1).expect("two are left");
-    hang(&bench);
-    let replace = MemberReplace {
-        member: 1,
-        drive: "spare".to_owned(),
-        force: false,
-    };
-    late(&bench, |host| host.replace_member("tank", &replace));
-    assert_eq!(bench.drive("spare").state, DriveState::Member);
-    let taken = super::array_of("pond", Level::Raid1, &["spare", "other"]);
-    let refusal = bench.host.create_array(&taken).expect_err("taken");
-    assert_eq!(refusal.kind, ErrorKind::Busy);
-    relieve(&bench);
-    wait_until("the rebuild is through", || {
-        bench.array("tank").members[1].state == MemberState::Online
+    super::on_both_kinds(|| {
+        let bench = Bench::tank();
+        for name in ["spare", "other"] {
+            bench.memory(name);
+        }
+        bench.host.fail_member("tank", 1).expect("two are left");
+        hang(&bench);
+        let replace = MemberReplace {
+            member: 1,
+            drive: "spare".to_owned(),
+            force: false,
+        };
+        late(&bench, |host| host.replace_member("tank", &replace));
+        assert_eq!(bench.drive("spare").state, DriveState::Member);
+        let taken = super::array_of("pond", Level::Raid1, &["spare", "other"]);
+        let refusal = bench.host.create_array(&taken).expect_err("taken");
+        assert_eq!(refusal.kind, ErrorKind::Busy);
+        relieve(&bench);
+        wait_until("the rebuild is through", || {
+            bench.array("tank").members[1].state == MemberState::Online
+        });
+        assert_eq!(
+            bench.array("tank").members[1].drive.as_deref(),
+            Some("spare")
+        );
     });
-    assert_eq!(
-        bench.array("tank").members[1].drive.as_deref(),
-        Some("spare")
-    );
 }
 
 #[test]
 fn a_copy_that_is_put_in_its_place_late_is_not_thrown_away() {
-    let bench = Bench::tank();
-    bench.memory("spare");
-    wait_until("parity is right everywhere", || {
-        bench.array("tank").jobs.is_empty()
-    });
-    let replace = MemberReplace {
-        member: 1,
-        drive: "spare".to_owned(),
-        force: false,
-    };
-    let array = bench.host.replace_member("tank", &replace).expect("free");
-    let job = array.jobs[0];
-    let view = || {
-        let jobs = bench.host.jobs();
-        jobs.into_iter().find(|view| view.id == job).expect("kept")
-    };
-    wait_until("it is copied", || {
-        // All bytes may be there while it still looks for what was written meanwhile.
-        let state = bench.host.state();
-        let copy = state.copies.get(&job);
-        copy.is_some_and(crate::arrays::copy::CopyEntry::has_ended)
-    });
-    hang(&bench);
-    bench.host.engine.set_patience(PATIENCE);
-    wait_until("it waits for the others", || {
+    super::on_both_kinds(|| {
+        let bench = Bench::tank();
+        bench.memory("spare");
+        wait_until("parity is right everywhere", || {
+            bench.array("tank").jobs.is_empty()
+        });
+        let replace = MemberReplace {
+            member: 1,
+            drive: "spare".to_owned(),
+            force: false,
+        };
+        let array = bench.host.replace_member("tank", &replace).expect("free");
+        let job = array.jobs[0];
+        let view = || {
+            let jobs = bench.host.jobs();
+            jobs.into_iter().find(|view| view.id == job).expect("kept")
+        };
+        wait_until("it is copied", || {
+            // All bytes may be there while it still looks for what was written meanwhile.
+            let state = bench.host.state();
+            let copy = state.copies.get(&job);
+            copy.is_some_and(crate::arrays::copy::CopyEntry::has_ended)
+        });
+        hang(&bench);
+        bench.host.engine.set_patience(PATIENCE);
+        wait_until("it waits for the others", || {
+            bench.host.tend_copies();
+            view().cause.is_some_and(|cause| cause.starts_with("made"))
+        });
+        // And once more.
         bench.host.tend_copies();
-        view().cause.is_some_and(|cause| cause.starts_with("made"))
+        relieve(&bench);
+        bench.host.engine.set_patience(Duration::from_secs(30));
+        wait_until("it takes its place", || {
+            bench.host.tend_copies();
+            bench.array("tank").members[1].drive.as_deref() == Some("spare")
+        });
+        assert_eq!(view().state, control::view::JobState::Done);
+        wait_until("what it lacks is filled", || {
+            bench.array("tank").state == ArrayState::Optimal
+        });
+        assert_eq!(bench.drive("two").state, DriveState::Failed);
+        assert_eq!(bench.drive("spare").state, DriveState::Member);
     });
-    // And once more.
-    bench.host.tend_copies();
-    relieve(&bench);
-    bench.host.engine.set_patience(Duration::from_secs(30));
-    wait_until("it takes its place", || {
-        bench.host.tend_copies();
-        bench.array("tank").members[1].drive.as_deref() == Some("spare")
-    });
-    assert_eq!(view().state, control::view::JobState::Done);
-    wait_until("what it lacks is filled", || {
-        bench.array("tank").state == ArrayState::Optimal
-    });
-    assert_eq!(bench.drive("two").state, DriveState::Failed);
-    assert_eq!(bench.drive("spare").state, DriveState::Member);
 }
 
 #[test]
@@ -266,113 +278,119 @@ fn a_volume_that_is_zeroed_late_keeps_its_extents_until_the_next_start() {
 
 #[test]
 fn a_queue_that_cannot_leave_stays_and_moves_later() {
-    let bench = Bench::tank();
-    bench
-        .host
-        .create_volume(&volume_of("v", "tank", MIB))
-        .expect("room");
-    bench
-        .host
-        .create_export(&export_of(&bench, "e", "v"))
-        .expect("a socket");
-    let mut guest = Guest::connect(&bench.path("e.sock"));
-    wait_until("the queue is there", || {
-        !bench.host.exports()[0].queues.is_empty()
-    });
-    let to = QueueMove { queue: 0, core: 1 };
-    hang(&bench);
-    guest.write(0);
-    wait_until("the write is on its way", || {
-        let index = bench.host.state().arrays["tank"].index;
+    super::on_both_kinds(|| {
+        let bench = Bench::tank();
         bench
             .host
-            .engine
-            .array_state(index)
-            .expect("it runs")
-            .pending
-            > 0
+            .create_volume(&volume_of("v", "tank", MIB))
+            .expect("room");
+        bench
+            .host
+            .create_export(&export_of(&bench, "e", "v"))
+            .expect("a socket");
+        let mut guest = Guest::connect(&bench.path("e.sock"));
+        wait_until("the queue is there", || {
+            !bench.host.exports()[0].queues.is_empty()
+        });
+        let to = QueueMove { queue: 0, core: 1 };
+        hang(&bench);
+        guest.write(0);
+        wait_until("the write is on its way", || {
+            let index = bench.host.state().arrays["tank"].index;
+            bench
+                .host
+                .engine
+                .array_state(index)
+                .expect("it runs")
+                .pending
+                > 0
+        });
+        late(&bench, |host| host.move_queue("e", to));
+        let view = bench.host.exports().remove(0);
+        assert_eq!(view.queues[0].core, Some(0), "it stays where it is");
+        // Nobody is held up by it.
+        bench.host.exports()[0].queues.first().expect("still there");
+        relieve(&bench);
+        let guest = RefCell::new(guest);
+        wait_until("the write is answered", || {
+            guest.borrow_mut().answer() == Some(0)
+        });
+        guest.borrow_mut().write(16);
+        wait_until("it serves on", || guest.borrow_mut().answer() == Some(0));
+        let view = bench.host.move_queue("e", to).expect("nothing is pending");
+        assert_eq!(view.queues[0].core, Some(1));
+        guest.borrow_mut().write(8);
+        wait_until("it serves there", || guest.borrow_mut().answer() == Some(0));
     });
-    late(&bench, |host| host.move_queue("e", to));
-    let view = bench.host.exports().remove(0);
-    assert_eq!(view.queues[0].core, Some(0), "it stays where it is");
-    // Nobody is held up by it.
-    bench.host.exports()[0].queues.first().expect("still there");
-    relieve(&bench);
-    let guest = RefCell::new(guest);
-    wait_until("the write is answered", || {
-        guest.borrow_mut().answer() == Some(0)
-    });
-    guest.borrow_mut().write(16);
-    wait_until("it serves on", || guest.borrow_mut().answer() == Some(0));
-    let view = bench.host.move_queue("e", to).expect("nothing is pending");
-    assert_eq!(view.queues[0].core, Some(1));
-    guest.borrow_mut().write(8);
-    wait_until("it serves there", || guest.borrow_mut().answer() == Some(0));
 }
 
 #[test]
 fn an_export_that_cannot_end_yet_holds_its_volume_and_nobody_else() {
-    let bench = Bench::tank();
-    for name in ["v", "w"] {
+    super::on_both_kinds(|| {
+        let bench = Bench::tank();
+        for name in ["v", "w"] {
+            bench
+                .host
+                .create_volume(&volume_of(name, "tank", MIB))
+                .expect("room");
+        }
         bench
             .host
-            .create_volume(&volume_of(name, "tank", MIB))
-            .expect("room");
-    }
-    bench
-        .host
-        .create_export(&export_of(&bench, "e", "v"))
-        .expect("a socket");
-    let mut guest = Guest::connect(&bench.path("e.sock"));
-    wait_until("the queue is there", || {
-        !bench.host.exports()[0].queues.is_empty()
-    });
-    hang(&bench);
-    guest.write(0);
-    wait_until("the write is on its way", || {
-        let index = bench.host.state().arrays["tank"].index;
+            .create_export(&export_of(&bench, "e", "v"))
+            .expect("a socket");
+        let mut guest = Guest::connect(&bench.path("e.sock"));
+        wait_until("the queue is there", || {
+            !bench.host.exports()[0].queues.is_empty()
+        });
+        hang(&bench);
+        guest.write(0);
+        wait_until("the write is on its way", || {
+            let index = bench.host.state().arrays["tank"].index;
+            bench
+                .host
+                .engine
+                .array_state(index)
+                .expect("it runs")
+                .pending
+                > 0
+        });
+        late(&bench, |host| host.remove_export("e"));
+        late(&bench, |host| host.remove_export("e"));
+        late(&bench, |host| host.delete_volume("v"));
+        late(&bench, |host| host.stop_array("tank"));
+        let mut again = export_of(&bench, "f", "v");
+        late(&bench, |host| host.create_export(&again));
+        again.name = "e".to_owned();
+        late(&bench, |host| host.create_export(&again));
         bench
             .host
-            .engine
-            .array_state(index)
-            .expect("it runs")
-            .pending
-            > 0
+            .create_export(&export_of(&bench, "g", "w"))
+            .expect("another volume");
+        relieve(&bench);
+        wait_until("it has ended", || bench.host.state().ending.is_empty());
+        bench.host.delete_volume("v").expect("nobody has it");
     });
-    late(&bench, |host| host.remove_export("e"));
-    late(&bench, |host| host.remove_export("e"));
-    late(&bench, |host| host.delete_volume("v"));
-    late(&bench, |host| host.stop_array("tank"));
-    let mut again = export_of(&bench, "f", "v");
-    late(&bench, |host| host.create_export(&again));
-    again.name = "e".to_owned();
-    late(&bench, |host| host.create_export(&again));
-    bench
-        .host
-        .create_export(&export_of(&bench, "g", "w"))
-        .expect("another volume");
-    relieve(&bench);
-    wait_until("it has ended", || bench.host.state().ending.is_empty());
-    bench.host.delete_volume("v").expect("nobody has it");
 }
 
 #[test]
 fn a_change_of_options_that_is_late_is_not_taken_back_by_the_next_one() {
-    let bench = Bench::tank();
-    let timeout = ArrayModify {
-        hold_timeout_ms: Some(7_000),
-        ..ArrayModify::default()
-    };
-    let floor = ArrayModify {
-        rebuild_floor_bytes_per_second: Some(77),
-        ..ArrayModify::default()
-    };
-    hang(&bench);
-    late(&bench, |host| host.do_modify_array("tank", &timeout));
-    late(&bench, |host| host.do_modify_array("tank", &floor));
-    relieve(&bench);
-    wait_until("both are made", || {
-        bench.array("tank").rebuild_floor_bytes_per_second == 77
+    super::on_both_kinds(|| {
+        let bench = Bench::tank();
+        let timeout = ArrayModify {
+            hold_timeout_ms: Some(7_000),
+            ..ArrayModify::default()
+        };
+        let floor = ArrayModify {
+            rebuild_floor_bytes_per_second: Some(77),
+            ..ArrayModify::default()
+        };
+        hang(&bench);
+        late(&bench, |host| host.do_modify_array("tank", &timeout));
+        late(&bench, |host| host.do_modify_array("tank", &floor));
+        relieve(&bench);
+        wait_until("both are made", || {
+            bench.array("tank").rebuild_floor_bytes_per_second == 77
+        });
+        assert_eq!(bench.array("tank").hold_timeout_ms, Some(7_000));
     });
-    assert_eq!(bench.array("tank").hold_timeout_ms, Some(7_000));
 }

@@ -67,103 +67,113 @@ fn is_whole(bench: &Bench) -> bool {
 
 #[test]
 fn a_write_waits_while_all_drives_are_away_and_is_carried_out_when_they_are_back() {
-    for fault in [Fault::Pulled, Fault::NoSpace] {
-        let (bench, guest) = served(60_000);
-        inject(&bench, fault);
-        guest.borrow_mut().write(8);
-        wait_until("the array holds", || state(&bench) == ArrayState::Holding);
-        let view = bench.array("tank");
-        let hold = view.hold.expect("it holds");
-        assert!(hold.left_s.is_some_and(|left| left <= 60), "{hold:?}");
-        assert!(!hold.members.is_empty(), "{hold:?}");
-        for member in &hold.members {
-            let drive = DRIVES[usize::from(member.member)];
-            assert_eq!(member.drive.as_deref(), Some(drive));
+    super::on_both_kinds(|| {
+        for fault in [Fault::Pulled, Fault::NoSpace] {
+            let (bench, guest) = served(60_000);
+            inject(&bench, fault);
+            guest.borrow_mut().write(8);
+            wait_until("the array holds", || state(&bench) == ArrayState::Holding);
+            let view = bench.array("tank");
+            let hold = view.hold.expect("it holds");
+            assert!(hold.left_s.is_some_and(|left| left <= 60), "{hold:?}");
+            assert!(!hold.members.is_empty(), "{hold:?}");
+            for member in &hold.members {
+                let drive = DRIVES[usize::from(member.member)];
+                assert_eq!(member.drive.as_deref(), Some(drive));
+            }
+            let warnings = bench.host.status().warnings;
+            assert!(warnings[0].starts_with("array tank holds"), "{warnings:?}");
+            std::thread::park_timeout(Duration::from_millis(300));
+            assert_eq!(guest.borrow_mut().answer(), None, "nobody is told");
+            relieve(&bench);
+            wait_until("the write is answered", || {
+                guest.borrow_mut().answer() == OK
+            });
+            wait_until("it is over", || state(&bench) == ArrayState::Optimal);
+            assert!(is_whole(&bench), "nobody was left out");
+            assert_eq!(bench.array("tank").hold, None);
         }
-        let warnings = bench.host.status().warnings;
-        assert!(warnings[0].starts_with("array tank holds"), "{warnings:?}");
-        std::thread::park_timeout(Duration::from_millis(300));
-        assert_eq!(guest.borrow_mut().answer(), None, "nobody is told");
-        relieve(&bench);
-        wait_until("the write is answered", || {
-            guest.borrow_mut().answer() == OK
-        });
-        wait_until("it is over", || state(&bench) == ArrayState::Optimal);
-        assert!(is_whole(&bench), "nobody was left out");
-        assert_eq!(bench.array("tank").hold, None);
-    }
+    });
 }
 
 #[test]
 fn what_waits_too_long_fails_until_the_drives_are_back() {
-    let (bench, guest) = served(1000);
-    inject(&bench, Fault::Pulled);
-    guest.borrow_mut().write(8);
-    let begun = MonotonicClock.now();
-    wait_until("an error", || guest.borrow_mut().answer() == IO_ERROR);
-    let waited = MonotonicClock.now().since(begun);
-    assert!(waited >= Duration::from_millis(900), "{waited:?}");
-    assert_eq!(state(&bench), ArrayState::Failed);
-    assert_eq!(bench.array("tank").hold.expect("it waits").left_s, None);
-    let begun = MonotonicClock.now();
-    guest.borrow_mut().write(8);
-    wait_until("an error", || guest.borrow_mut().answer() == IO_ERROR);
-    let waited = MonotonicClock.now().since(begun);
-    assert!(waited < Duration::from_millis(500), "at once: {waited:?}");
-    relieve(&bench);
-    wait_until("it is over", || state(&bench) == ArrayState::Optimal);
-    guest.borrow_mut().write(8);
-    wait_until("a write", || guest.borrow_mut().answer() == OK);
+    super::on_both_kinds(|| {
+        let (bench, guest) = served(1000);
+        inject(&bench, Fault::Pulled);
+        guest.borrow_mut().write(8);
+        let begun = MonotonicClock.now();
+        wait_until("an error", || guest.borrow_mut().answer() == IO_ERROR);
+        let waited = MonotonicClock.now().since(begun);
+        assert!(waited >= Duration::from_millis(900), "{waited:?}");
+        assert_eq!(state(&bench), ArrayState::Failed);
+        assert_eq!(bench.array("tank").hold.expect("it waits").left_s, None);
+        let begun = MonotonicClock.now();
+        guest.borrow_mut().write(8);
+        wait_until("an error", || guest.borrow_mut().answer() == IO_ERROR);
+        let waited = MonotonicClock.now().since(begun);
+        assert!(waited < Duration::from_millis(500), "at once: {waited:?}");
+        relieve(&bench);
+        wait_until("it is over", || state(&bench) == ArrayState::Optimal);
+        guest.borrow_mut().write(8);
+        wait_until("a write", || guest.borrow_mut().answer() == OK);
+    });
 }
 
 #[test]
 fn nothing_waits_where_the_timeout_is_zero() {
-    let (bench, guest) = served(0);
-    inject(&bench, Fault::Pulled);
-    let begun = MonotonicClock.now();
-    guest.borrow_mut().write(8);
-    wait_until("an error", || guest.borrow_mut().answer() == IO_ERROR);
-    let waited = MonotonicClock.now().since(begun);
-    assert!(waited < Duration::from_secs(2), "{waited:?}");
+    super::on_both_kinds(|| {
+        let (bench, guest) = served(0);
+        inject(&bench, Fault::Pulled);
+        let begun = MonotonicClock.now();
+        guest.borrow_mut().write(8);
+        wait_until("an error", || guest.borrow_mut().answer() == IO_ERROR);
+        let waited = MonotonicClock.now().since(begun);
+        assert!(waited < Duration::from_secs(2), "{waited:?}");
+    });
 }
 
 #[test]
 fn a_single_member_without_space_is_waited_for_and_left_out_in_the_end() {
-    let (bench, guest) = served(1000);
-    bench.inject("two", Fault::NoSpace);
-    // The second chunk of the first stripe: its parity is on the third drive.
-    guest.borrow_mut().write(128);
-    wait_until("the array holds", || state(&bench) == ArrayState::Holding);
-    assert_eq!(
-        bench.array("tank").hold.expect("it holds").members[0].cause,
-        "the file system that it lies on is full"
-    );
-    wait_until("the write is answered", || {
-        guest.borrow_mut().answer() == OK
+    super::on_both_kinds(|| {
+        let (bench, guest) = served(1000);
+        bench.inject("two", Fault::NoSpace);
+        // The second chunk of the first stripe: its parity is on the third drive.
+        guest.borrow_mut().write(128);
+        wait_until("the array holds", || state(&bench) == ArrayState::Holding);
+        assert_eq!(
+            bench.array("tank").hold.expect("it holds").members[0].cause,
+            "the file system that it lies on is full"
+        );
+        wait_until("the write is answered", || {
+            guest.borrow_mut().answer() == OK
+        });
+        assert_eq!(state(&bench), ArrayState::Degraded);
     });
-    assert_eq!(state(&bench), ArrayState::Degraded);
 }
 
 #[test]
 fn an_array_that_holds_can_be_stopped_and_says_that_it_is_not_clean() {
-    let (bench, guest) = served(60_000);
-    inject(&bench, Fault::Pulled);
-    guest.borrow_mut().write(8);
-    wait_until("the array holds", || state(&bench) == ArrayState::Holding);
-    // A guest whose request waits keeps its export; the engine ends all the same.
-    let patience = bench.host.engine.patience();
-    bench.host.engine.set_patience(Duration::from_millis(300));
-    let refusal = bench.host.stop_array("tank").expect_err("exported");
-    assert_eq!(refusal.kind, ErrorKind::Busy);
-    bench.host.engine.set_patience(patience);
-    let begun = MonotonicClock.now();
-    bench
-        .host
-        .shutdown()
-        .expect_err("it cannot be marked clean");
-    let took = MonotonicClock.now().since(begun);
-    assert!(took < Duration::from_secs(15), "{took:?}");
-    assert_eq!(guest.borrow_mut().answer(), None, "left to the next engine");
+    super::on_both_kinds(|| {
+        let (bench, guest) = served(60_000);
+        inject(&bench, Fault::Pulled);
+        guest.borrow_mut().write(8);
+        wait_until("the array holds", || state(&bench) == ArrayState::Holding);
+        // A guest whose request waits keeps its export; the engine ends all the same.
+        let patience = bench.host.engine.patience();
+        bench.host.engine.set_patience(Duration::from_millis(300));
+        let refusal = bench.host.stop_array("tank").expect_err("exported");
+        assert_eq!(refusal.kind, ErrorKind::Busy);
+        bench.host.engine.set_patience(patience);
+        let begun = MonotonicClock.now();
+        bench
+            .host
+            .shutdown()
+            .expect_err("it cannot be marked clean");
+        let took = MonotonicClock.now().since(begun);
+        assert!(took < Duration::from_secs(15), "{took:?}");
+        assert_eq!(guest.borrow_mut().answer(), None, "left to the next engine");
+    });
 }
 
 #[test]

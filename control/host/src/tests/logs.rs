@@ -13,75 +13,77 @@ use crate::{logs, records};
 
 #[test]
 fn every_slot_that_holds_something_is_read() {
-    let bench = Bench::file_tank();
-    wait_until("the first resync", || bench.host.jobs().is_empty());
-    let volume = volume_of("v", "tank", 8 * MIB);
-    bench.host.create_volume(&volume).expect("room");
-    bench.host.fail_member("tank", 2).expect("one may fail");
-    let export = export_of(&bench, "e", "v");
-    bench.host.create_export(&export).expect("a socket");
-    let mut guest = Guest::connect(&bench.path("e.sock"));
-    for sector in (0..1024).step_by(8) {
-        guest.fill(sector, 0x11);
-    }
-    let superblock = bench.superblock("one");
-    let space = superblock.log();
-    let drives = ["one", "two"].map(|name| Arc::clone(&bench.host.state().drives[name].drive));
-    let mut expected = Vec::new();
-    for drive in &drives {
-        let filled = (0..space.slots()).filter(|slot| {
-            let mut header = [0; LOG_HEADER_BYTES];
-            drive.read(space.slot(*slot), &mut header).expect("a file");
-            header.starts_with(b"GBLOGENT")
-        });
-        expected.push(filled.count());
-    }
-    assert!(expected.iter().all(|slots| *slots > 4), "{expected:?}");
-    let found = records::read(DriveIndex(0), &drives[0]).expect("a file");
-    let mut configs = found.configs.into_iter().flatten().collect::<Vec<_>>();
-    configs.sort_by_key(|(_, config)| config.update);
-    let (_, config) = configs.pop().expect("a record");
-    let regions = RegionMap::new(superblock.regions(), superblock.array);
-    let mut replay = Replay::new(&config, &superblock, &regions, |_| true);
-    let named: Vec<_> = drives
-        .iter()
-        .map(|drive| Some(("a drive".to_owned(), Arc::clone(drive))))
-        .collect();
-    let logs = logs::read_all(&named, &superblock, &replay);
-    let read: Vec<usize> = logs.iter().map(logs::MemberLog::slots).collect();
-    assert_eq!(read, expected);
-    for (position, log) in logs.into_iter().enumerate() {
-        let member = MemberIndex::from_at(position);
-        let missed = log.take(member, &mut replay);
-        assert_eq!(missed.expect("a file"), 0);
-    }
-    let parts = replay.redo();
-    // Each write of a block has a piece for its data, or none where that member is out, and one for
-    // its parity.
-    assert!(
-        parts.len() >= expected.iter().sum::<usize>() / 4,
-        "{}",
-        parts.len()
-    );
-    assert!(parts.iter().all(|part| !part.bytes.is_empty()));
+    super::on_both_kinds(|| {
+        let bench = Bench::file_tank();
+        wait_until("the first resync", || bench.host.jobs().is_empty());
+        let volume = volume_of("v", "tank", 8 * MIB);
+        bench.host.create_volume(&volume).expect("room");
+        bench.host.fail_member("tank", 2).expect("one may fail");
+        let export = export_of(&bench, "e", "v");
+        bench.host.create_export(&export).expect("a socket");
+        let mut guest = Guest::connect(&bench.path("e.sock"));
+        for sector in (0..1024).step_by(8) {
+            guest.fill(sector, 0x11);
+        }
+        let superblock = bench.superblock("one");
+        let space = superblock.log();
+        let drives = ["one", "two"].map(|name| Arc::clone(&bench.host.state().drives[name].drive));
+        let mut expected = Vec::new();
+        for drive in &drives {
+            let filled = (0..space.slots()).filter(|slot| {
+                let mut header = [0; LOG_HEADER_BYTES];
+                drive.read(space.slot(*slot), &mut header).expect("a file");
+                header.starts_with(b"GBLOGENT")
+            });
+            expected.push(filled.count());
+        }
+        assert!(expected.iter().all(|slots| *slots > 4), "{expected:?}");
+        let found = records::read(DriveIndex(0), &drives[0]).expect("a file");
+        let mut configs = found.configs.into_iter().flatten().collect::<Vec<_>>();
+        configs.sort_by_key(|(_, config)| config.update);
+        let (_, config) = configs.pop().expect("a record");
+        let regions = RegionMap::new(superblock.regions(), superblock.array);
+        let mut replay = Replay::new(&config, &superblock, &regions, |_| true);
+        let named: Vec<_> = drives
+            .iter()
+            .map(|drive| Some(("a drive".to_owned(), Arc::clone(drive))))
+            .collect();
+        let logs = logs::read_all(&named, &superblock, &replay);
+        let read: Vec<usize> = logs.iter().map(logs::MemberLog::slots).collect();
+        assert_eq!(read, expected);
+        for (position, log) in logs.into_iter().enumerate() {
+            let member = MemberIndex::from_at(position);
+            let missed = log.take(member, &mut replay);
+            assert_eq!(missed.expect("a file"), 0);
+        }
+        let parts = replay.redo();
+        // Each write of a block has a piece for its data, or none where that member is out, and
+        // one for its parity.
+        assert!(
+            parts.len() >= expected.iter().sum::<usize>() / 4,
+            "{}",
+            parts.len()
+        );
+        assert!(parts.iter().all(|part| !part.bytes.is_empty()));
 
-    // One that is pulled meanwhile is no member whose log cannot be read.
-    drives[1].inject(drive::Fault::Pulled);
-    let mut replay = Replay::new(&config, &superblock, &regions, |_| true);
-    let mut logs = logs::read_all(&named, &superblock, &replay);
-    let pulled = logs.pop().expect("two");
-    drives[1].clear_faults();
-    assert!(pulled.take(MemberIndex(1), &mut replay).is_err());
-    drives[0].inject(drive::Fault::Media {
-        offset: superblock.layout.log.offset,
-        length: superblock.layout.log.length,
+        // One that is pulled meanwhile is no member whose log cannot be read.
+        drives[1].inject(drive::Fault::Pulled);
+        let mut replay = Replay::new(&config, &superblock, &regions, |_| true);
+        let mut logs = logs::read_all(&named, &superblock, &replay);
+        let pulled = logs.pop().expect("two");
+        drives[1].clear_faults();
+        assert!(pulled.take(MemberIndex(1), &mut replay).is_err());
+        drives[0].inject(drive::Fault::Media {
+            offset: superblock.layout.log.offset,
+            length: superblock.layout.log.length,
+        });
+        let mut replay = Replay::new(&config, &superblock, &regions, |_| true);
+        let mut logs = logs::read_all(&named, &superblock, &replay);
+        let other = logs.pop().expect("two").take(MemberIndex(1), &mut replay);
+        assert_eq!(other.expect("it is back"), 0);
+        let missed = logs.remove(0).take(MemberIndex(0), &mut replay);
+        let slots = usize::try_from(space.slots()).expect("few");
+        assert_eq!(missed.expect("it is there"), slots);
+        assert_eq!(replay.doubtful(), [MemberIndex(0)]);
     });
-    let mut replay = Replay::new(&config, &superblock, &regions, |_| true);
-    let mut logs = logs::read_all(&named, &superblock, &replay);
-    let other = logs.pop().expect("two").take(MemberIndex(1), &mut replay);
-    assert_eq!(other.expect("it is back"), 0);
-    let missed = logs.remove(0).take(MemberIndex(0), &mut replay);
-    let slots = usize::try_from(space.slots()).expect("few");
-    assert_eq!(missed.expect("it is there"), slots);
-    assert_eq!(replay.doubtful(), [MemberIndex(0)]);
 }

@@ -140,99 +140,105 @@ fn fill(guest: &mut Guest) {
 
 #[test]
 fn a_rebuild_goes_on_without_what_is_lost_and_that_fails_until_it_is_written() {
-    let (bench, mut guest) = served();
-    fill(&mut guest);
-    lose(&bench, false);
-    check_lost(&bench, &mut guest);
-    let read_errors = || {
-        let members = bench.array("tank").members.into_iter();
-        let paces = members.filter_map(|member| member.pace);
-        paces.map(|pace| pace.read_errors).max().unwrap_or(0)
-    };
-    wait_until("the bad block is counted", || read_errors() > 0);
-    // Its cell, and what the guest asked of it before it was given up.
-    assert!(read_errors() <= 2, "it is one bad block");
-    drop(guest);
-    let bench = bench.next();
-    let first = bench.path("one");
-    assert!(first.exists());
-    for name in ["one", "two", "three", "four"] {
-        bench.open_file(name).expect("it is there");
-    }
-    bench.host.assemble();
-    bench.host.start_array("tank", false).expect("clean");
-    let mut guest = connect(&bench);
-    check_lost(&bench, &mut guest);
-    guest.fill(0, 0x55);
-    assert_eq!(guest.read(0)[0], 0x55);
-    assert_eq!(read_status(&mut guest, CHUNK_SECTORS), 1, "not written yet");
-    guest.fill(CHUNK_SECTORS, 0x66);
-    assert_eq!(guest.read(CHUNK_SECTORS)[0], 0x66);
-    assert_eq!(bench.array("tank").lost, None);
+    super::on_both_kinds(|| {
+        let (bench, mut guest) = served();
+        fill(&mut guest);
+        lose(&bench, false);
+        check_lost(&bench, &mut guest);
+        let read_errors = || {
+            let members = bench.array("tank").members.into_iter();
+            let paces = members.filter_map(|member| member.pace);
+            paces.map(|pace| pace.read_errors).max().unwrap_or(0)
+        };
+        wait_until("the bad block is counted", || read_errors() > 0);
+        // Its cell, and what the guest asked of it before it was given up.
+        assert!(read_errors() <= 2, "it is one bad block");
+        drop(guest);
+        let bench = bench.next();
+        let first = bench.path("one");
+        assert!(first.exists());
+        for name in ["one", "two", "three", "four"] {
+            bench.open_file(name).expect("it is there");
+        }
+        bench.host.assemble();
+        bench.host.start_array("tank", false).expect("clean");
+        let mut guest = connect(&bench);
+        check_lost(&bench, &mut guest);
+        guest.fill(0, 0x55);
+        assert_eq!(guest.read(0)[0], 0x55);
+        assert_eq!(read_status(&mut guest, CHUNK_SECTORS), 1, "not written yet");
+        guest.fill(CHUNK_SECTORS, 0x66);
+        assert_eq!(guest.read(CHUNK_SECTORS)[0], 0x66);
+        assert_eq!(bench.array("tank").lost, None);
+    });
 }
 
 #[test]
 fn a_bad_block_that_takes_no_writes_keeps_no_rebuild_and_no_start_from_going_on() {
-    let (bench, mut guest) = served();
-    let modify = ArrayModify {
-        // What was logged stays in the log, and is written again by the next engine.
-        write_hole: Some(WriteHole::Strict),
-        ..ArrayModify::default()
-    };
-    bench.host.modify_array("tank", &modify).expect("it runs");
-    fill(&mut guest);
-    let superblock = bench.superblock("one");
-    let bad = holder(&superblock, 0);
-    lose(&bench, true);
-    check_lost(&bench, &mut guest);
-    let folder = std::sync::Arc::clone(&bench.folder);
-    drop(guest);
-    drop(bench);
-    let next = Bench::on(folder);
-    for name in ["one", "two", "three", "four"] {
-        next.open_file(name).expect("it is there");
-    }
-    let (offset, length) = (superblock.layout.data.offset, BLOCK);
-    next.inject(bad, Fault::Unwritable { offset, length });
-    next.host.assemble();
-    let refused = next.host.start_array("tank", false);
-    refused.expect_err("what it held before can be read, and would be used");
-    next.inject(bad, Fault::Media { offset, length });
-    next.host
-        .start_array("tank", false)
-        .expect("nothing is lost by that");
-    let mut guest = connect(&next);
-    check_lost(&next, &mut guest);
+    super::on_both_kinds(|| {
+        let (bench, mut guest) = served();
+        let modify = ArrayModify {
+            // What was logged stays in the log, and is written again by the next engine.
+            write_hole: Some(WriteHole::Strict),
+            ..ArrayModify::default()
+        };
+        bench.host.modify_array("tank", &modify).expect("it runs");
+        fill(&mut guest);
+        let superblock = bench.superblock("one");
+        let bad = holder(&superblock, 0);
+        lose(&bench, true);
+        check_lost(&bench, &mut guest);
+        let folder = std::sync::Arc::clone(&bench.folder);
+        drop(guest);
+        drop(bench);
+        let next = Bench::on(folder);
+        for name in ["one", "two", "three", "four"] {
+            next.open_file(name).expect("it is there");
+        }
+        let (offset, length) = (superblock.layout.data.offset, BLOCK);
+        next.inject(bad, Fault::Unwritable { offset, length });
+        next.host.assemble();
+        let refused = next.host.start_array("tank", false);
+        refused.expect_err("what it held before can be read, and would be used");
+        next.inject(bad, Fault::Media { offset, length });
+        next.host
+            .start_array("tank", false)
+            .expect("nothing is lost by that");
+        let mut guest = connect(&next);
+        check_lost(&next, &mut guest);
+    });
 }
 
 #[test]
 fn what_a_member_that_is_out_may_bring_back_is_not_given_up() {
-    let (bench, mut guest) = served();
-    fill(&mut guest);
-    let superblock = bench.superblock("one");
-    let (bad, out) = (holder(&superblock, 0), holder(&superblock, 1));
-    let folder = std::sync::Arc::clone(&bench.folder);
-    drop(guest);
-    drop(bench);
-    let next = Bench::on(folder);
-    for name in ALL.into_iter().filter(|name| *name != out) {
-        next.open_file(name).expect("it is there");
-    }
-    let (offset, length) = (superblock.layout.data.offset, BLOCK);
-    next.inject(bad, Fault::Media { offset, length });
-    next.host.assemble();
-    next.host
-        .start_array("tank", false)
-        .expect("two are enough");
-    wait_until("the resync stops", || {
-        let mut jobs = next.host.jobs().into_iter();
-        jobs.any(|job| job.state == JobState::Failed)
+    super::on_both_kinds(|| {
+        let (bench, mut guest) = served();
+        fill(&mut guest);
+        let superblock = bench.superblock("one");
+        let (bad, out) = (holder(&superblock, 0), holder(&superblock, 1));
+        let folder = std::sync::Arc::clone(&bench.folder);
+        drop(guest);
+        drop(bench);
+        let next = Bench::on(folder);
+        for name in ALL.into_iter().filter(|name| *name != out) {
+            next.open_file(name).expect("it is there");
+        }
+        let (offset, length) = (superblock.layout.data.offset, BLOCK);
+        next.inject(bad, Fault::Media { offset, length });
+        next.host.assemble();
+        next.host
+            .start_array("tank", false)
+            .expect("two are enough");
+        wait_until("the resync stops", || {
+            let mut jobs = next.host.jobs().into_iter();
+            jobs.any(|job| job.state == JobState::Failed)
+        });
+        assert_eq!(next.array("tank").lost, None);
+        next.open_file(out).expect("it is back");
+        wait_until("all members are in sync", || {
+            next.array("tank").state == ArrayState::Optimal
+        });
+        // It was written to when the engine was killed: what it has counts for nothing.
+        assert!(next.array("tank").lost.is_some());
     });
-    assert_eq!(next.array("tank").lost, None);
-    next.open_file(out).expect("it is back");
-    wait_until("all members are in sync", || {
-        next.array("tank").state == ArrayState::Optimal
-    });
-    // It was written to when the engine was killed: what it has counts for nothing.
-    assert!(next.array("tank").lost.is_some());
 }

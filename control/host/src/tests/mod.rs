@@ -33,6 +33,7 @@ mod spares;
 mod times;
 mod trust;
 mod unreadable;
+mod unwritten;
 mod ways_back;
 
 use std::path::{Path, PathBuf};
@@ -248,6 +249,20 @@ impl Bench {
     }
 }
 
+thread_local! {
+    /// Whether arrays that this test makes have unwritten regions.
+    static UNWRITTEN: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// Runs a test on arrays without unwritten regions and on those with them.
+fn on_both_kinds(test: impl Fn()) {
+    for unwritten in [false, true] {
+        UNWRITTEN.set(unwritten);
+        test();
+    }
+    UNWRITTEN.set(false);
+}
+
 /// Everything that a command could have changed.
 #[derive(Debug, PartialEq)]
 struct Listing {
@@ -272,7 +287,10 @@ fn array_of(name: &str, level: Level, drives: &[&str]) -> ArrayCreate {
         uuid: Uuid::new_v4(),
         level,
         drives: drives.iter().map(|&drive| drive.to_owned()).collect(),
-        options: ArrayOptions::default(),
+        options: ArrayOptions {
+            unwritten_regions: UNWRITTEN.get() && level != Level::Raid0,
+            ..ArrayOptions::default()
+        },
         force: false,
     }
 }

@@ -67,85 +67,91 @@ fn next(bench: Bench, drives: &[&str]) -> Bench {
 
 #[test]
 fn a_drive_that_was_pulled_is_filled_where_it_missed_something() {
-    let (bench, mut guest) = served();
-    // A region that is dirty when it leaves counts as missed.
-    guest.fill(50 * SECTORS, 1);
-    bench.host.remove_drive("two", true).expect("two are left");
-    for mib in [0, 7, 59] {
-        guest.fill(mib * SECTORS, 2);
-    }
-    let back = bench.open_file("two").expect("it is back");
-    assert_eq!((back.state, back.member), (DriveState::Member, Some(1)));
-    guest.fill(8 * SECTORS, 3);
-    optimal(&bench);
-    let written = written_percent(&bench, "two");
-    assert!((1..10).contains(&written), "{written} % of it were written");
-    // It holds what it should: without another one everything must come from it.
-    bench.host.fail_member("tank", 0).expect("two are left");
-    for (mib, byte) in [(0, 2), (7, 2), (8, 3), (9, 0), (50, 1), (59, 2)] {
-        assert_eq!(guest.read(mib * SECTORS), vec![byte; 4096], "MiB {mib}");
-    }
+    super::on_both_kinds(|| {
+        let (bench, mut guest) = served();
+        // A region that is dirty when it leaves counts as missed.
+        guest.fill(50 * SECTORS, 1);
+        bench.host.remove_drive("two", true).expect("two are left");
+        for mib in [0, 7, 59] {
+            guest.fill(mib * SECTORS, 2);
+        }
+        let back = bench.open_file("two").expect("it is back");
+        assert_eq!((back.state, back.member), (DriveState::Member, Some(1)));
+        guest.fill(8 * SECTORS, 3);
+        optimal(&bench);
+        let written = written_percent(&bench, "two");
+        assert!((1..10).contains(&written), "{written} % of it were written");
+        // It holds what it should: without another one everything must come from it.
+        bench.host.fail_member("tank", 0).expect("two are left");
+        for (mib, byte) in [(0, 2), (7, 2), (8, 3), (9, 0), (50, 1), (59, 2)] {
+            assert_eq!(guest.read(mib * SECTORS), vec![byte; 4096], "MiB {mib}");
+        }
+    });
 }
 
 #[test]
 fn a_member_that_a_start_did_without_comes_back_with_the_next() {
-    let (bench, mut guest) = served();
-    guest.fill(0, 1);
-    drop(guest);
-    bench.host.remove_export("e").expect("removed");
-    let bench = next(bench, &["one", "three"]);
-    bench
-        .host
-        .start_array("tank", false)
-        .expect("two are enough");
-    let mut guest = connect(&bench);
-    guest.fill(5 * SECTORS, 2);
-    drop(guest);
-    bench.host.remove_export("e").expect("removed");
-    let bench = next(bench, &ALL);
-    let started = bench
-        .host
-        .start_array("tank", false)
-        .expect("two are enough");
-    assert_eq!(started.members[1].drive.as_deref(), Some("two"));
-    optimal(&bench);
-    let written = written_percent(&bench, "two");
-    assert!(written < 10, "{written} % of it were written");
-    bench.host.fail_member("tank", 2).expect("two are left");
-    let mut guest = connect(&bench);
-    assert_eq!(guest.read(0), vec![1; 4096]);
-    assert_eq!(guest.read(5 * SECTORS), vec![2; 4096]);
+    super::on_both_kinds(|| {
+        let (bench, mut guest) = served();
+        guest.fill(0, 1);
+        drop(guest);
+        bench.host.remove_export("e").expect("removed");
+        let bench = next(bench, &["one", "three"]);
+        bench
+            .host
+            .start_array("tank", false)
+            .expect("two are enough");
+        let mut guest = connect(&bench);
+        guest.fill(5 * SECTORS, 2);
+        drop(guest);
+        bench.host.remove_export("e").expect("removed");
+        let bench = next(bench, &ALL);
+        let started = bench
+            .host
+            .start_array("tank", false)
+            .expect("two are enough");
+        assert_eq!(started.members[1].drive.as_deref(), Some("two"));
+        optimal(&bench);
+        let written = written_percent(&bench, "two");
+        assert!(written < 10, "{written} % of it were written");
+        bench.host.fail_member("tank", 2).expect("two are left");
+        let mut guest = connect(&bench);
+        assert_eq!(guest.read(0), vec![1; 4096]);
+        assert_eq!(guest.read(5 * SECTORS), vec![2; 4096]);
+    });
 }
 
 #[test]
 fn a_failed_member_returns_when_somebody_says_so() {
-    let (bench, mut guest) = served();
-    guest.fill(0, 1);
-    bench.host.fail_member("tank", 1).expect("two are left");
-    guest.fill(3 * SECTORS, 2);
-    drop(guest);
-    bench.host.remove_export("e").expect("removed");
-    let bench = next(bench, &ALL);
-    let started = bench
-        .host
-        .start_array("tank", false)
-        .expect("two are enough");
-    assert_eq!(
-        started.members[1].state,
-        MemberState::Failed,
-        "not by itself"
-    );
-    let view = bench
-        .host
-        .replace_member("tank", &replace("two", false))
-        .expect("itself");
-    assert_eq!(view.members[1].drive.as_deref(), Some("two"));
-    optimal(&bench);
-    assert!(written_percent(&bench, "two") < 10);
-    bench.host.fail_member("tank", 0).expect("two are left");
-    let mut guest = connect(&bench);
-    assert_eq!(guest.read(0), vec![1; 4096]);
-    assert_eq!(guest.read(3 * SECTORS), vec![2; 4096]);
+    super::on_both_kinds(|| {
+        let (bench, mut guest) = served();
+        guest.fill(0, 1);
+        bench.host.fail_member("tank", 1).expect("two are left");
+        guest.fill(3 * SECTORS, 2);
+        drop(guest);
+        bench.host.remove_export("e").expect("removed");
+        let bench = next(bench, &ALL);
+        let started = bench
+            .host
+            .start_array("tank", false)
+            .expect("two are enough");
+        assert_eq!(
+            started.members[1].state,
+            MemberState::Failed,
+            "not by itself"
+        );
+        let view = bench
+            .host
+            .replace_member("tank", &replace("two", false))
+            .expect("itself");
+        assert_eq!(view.members[1].drive.as_deref(), Some("two"));
+        optimal(&bench);
+        assert!(written_percent(&bench, "two") < 10);
+        bench.host.fail_member("tank", 0).expect("two are left");
+        let mut guest = connect(&bench);
+        assert_eq!(guest.read(0), vec![1; 4096]);
+        assert_eq!(guest.read(3 * SECTORS), vec![2; 4096]);
+    });
 }
 
 #[test]
@@ -164,35 +170,37 @@ fn force_fills_the_same_drive_from_end_to_end() {
 
 #[test]
 fn of_two_drives_that_claim_the_place_neither_returns() {
-    let (bench, guest) = served();
-    drop(guest);
-    bench.host.remove_export("e").expect("removed");
-    let bench = next(bench, &["one", "three"]);
-    bench
-        .host
-        .start_array("tank", false)
-        .expect("two are enough");
-    let bench = bench.next();
-    fs::copy(bench.path("two"), bench.path("copy")).expect("a copy");
-    for name in ["one", "two", "three", "copy"] {
-        bench.reopen(name, "").expect("a file");
-    }
-    bench.host.assemble();
-    let started = bench
-        .host
-        .start_array("tank", false)
-        .expect("two are enough");
-    assert_eq!(started.members[1].state, MemberState::Missing);
-    bench.refused(
-        (ErrorKind::Invalid, "claims to be the same member"),
-        |host| host.replace_member("tank", &replace("two", false)),
-    );
-    bench.host.remove_drive("copy", false).expect("nobody's");
-    bench
-        .host
-        .replace_member("tank", &replace("two", false))
-        .expect("the only one");
-    optimal(&bench);
+    super::on_both_kinds(|| {
+        let (bench, guest) = served();
+        drop(guest);
+        bench.host.remove_export("e").expect("removed");
+        let bench = next(bench, &["one", "three"]);
+        bench
+            .host
+            .start_array("tank", false)
+            .expect("two are enough");
+        let bench = bench.next();
+        fs::copy(bench.path("two"), bench.path("copy")).expect("a copy");
+        for name in ["one", "two", "three", "copy"] {
+            bench.reopen(name, "").expect("a file");
+        }
+        bench.host.assemble();
+        let started = bench
+            .host
+            .start_array("tank", false)
+            .expect("two are enough");
+        assert_eq!(started.members[1].state, MemberState::Missing);
+        bench.refused(
+            (ErrorKind::Invalid, "claims to be the same member"),
+            |host| host.replace_member("tank", &replace("two", false)),
+        );
+        bench.host.remove_drive("copy", false).expect("nobody's");
+        bench
+            .host
+            .replace_member("tank", &replace("two", false))
+            .expect("the only one");
+        optimal(&bench);
+    });
 }
 
 #[test]

@@ -8,6 +8,7 @@ use control::view::{JobKind, JobState, JobView};
 use control::{Engine, ErrorKind};
 use units::{MemberIndex, StripeIndex};
 
+use super::guests::Guest;
 use super::*;
 
 const GO_ON: ScrubBody = ScrubBody {
@@ -25,6 +26,19 @@ impl Bench {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         bench.create("tank", level, &names);
         bench
+    }
+
+    /// A volume `v` at the start of the array, with a block written in each MiB: what was never
+    /// written is not looked at.
+    fn write_some(&self) {
+        let volume = self.host.create_volume(&volume_of("v", "tank", 32 * MIB));
+        volume.expect("room");
+        let export = export_of(self, "e", "v");
+        self.host.create_export(&export).expect("a socket");
+        let mut guest = Guest::connect(&self.path("e.sock"));
+        for mib in 0..32 {
+            guest.fill(mib * MIB / 512, 0x5A);
+        }
     }
 
     /// Flips bits in blocks of one member's chunk of a stripe, past the engine.
@@ -82,139 +96,148 @@ impl Bench {
 
 #[test]
 fn what_rots_on_a_member_of_level_6_is_found_and_repaired_be_it_data_or_parity() {
-    let bench = Bench::files(Level::Raid6, 4);
-    let volume = bench.host.create_volume(&volume_of("v", "tank", 32 * MIB));
-    volume.expect("room");
-    let right = bench.contents(4);
-    for (stripe, member) in [(0, 0), (5, 1), (9, 2), (17, 3)] {
-        bench.flip(member, stripe, 2, 3);
-    }
-    let (job, view) = bench.scrubbed(GO_ON);
-    assert_eq!(job.state, JobState::Done);
-    assert_eq!(
-        job.cause.as_deref(),
-        Some("12 blocks were wrong: 12 repaired, 0 not")
-    );
-    assert!(
-        bench.contents(4) == right,
-        "everything is as it was written"
-    );
-    assert_eq!(view.state, ScrubState::Idle);
-    assert_eq!((view.mismatched_blocks, view.repaired_blocks), (12, 12));
-    assert_eq!((view.unreadable_blocks, view.unrepaired_blocks), (0, 0));
-    assert_eq!(view.stripes_checked, view.stripes);
-    assert!(view.finished_at_s.is_some());
-    let guilty: Vec<_> = view.members.iter().map(|m| m.wrong_blocks_total).collect();
-    assert_eq!(guilty, [3, 3, 3, 3]);
-    let mut found: Vec<_> = view
-        .findings
-        .iter()
-        .map(|f| {
-            (
-                f.stripe,
-                f.block,
-                f.blocks,
-                f.members.clone(),
-                f.volume.as_deref(),
-            )
-        })
-        .collect();
-    found.sort();
-    let expected = |stripe, member| (stripe, 2, 3, vec![member], Some("v"));
-    assert_eq!(
-        found,
-        [
-            expected(0, 0),
-            expected(5, 1),
-            expected(9, 2),
-            expected(17, 3)
-        ]
-    );
-    for finding in &view.findings {
-        assert_eq!(finding.cause, ScrubCause::Mismatch);
-        assert_eq!(finding.outcome, ScrubOutcome::Repaired);
-    }
-    // The volume begins with the array; parity lies at no place of it.
-    let geometry = bench.host.state().arrays["tank"].superblock.geometry;
-    for finding in &view.findings {
-        let stripe = StripeIndex(finding.stripe);
-        let role = geometry.role(stripe, MemberIndex(finding.members[0]));
-        let role = role.expect("one group");
-        let chunk = finding.stripe * 2 + u64::from(role.0);
-        let offset = chunk * geometry.chunk_bytes() + 2 * geometry.block_size().bytes();
-        let is_data = role.at() < geometry.data();
-        assert_eq!(finding.offset_bytes, is_data.then_some(offset));
-    }
-    let (_, again) = bench.scrubbed(GO_ON);
-    assert_eq!(again.mismatched_blocks, 0, "of this pass");
+    super::on_both_kinds(|| {
+        let bench = Bench::files(Level::Raid6, 4);
+        bench.write_some();
+        let right = bench.contents(4);
+        for (stripe, member) in [(0, 0), (5, 1), (9, 2), (17, 3)] {
+            bench.flip(member, stripe, 2, 3);
+        }
+        let (job, view) = bench.scrubbed(GO_ON);
+        assert_eq!(job.state, JobState::Done);
+        assert_eq!(
+            job.cause.as_deref(),
+            Some("12 blocks were wrong: 12 repaired, 0 not")
+        );
+        assert!(
+            bench.contents(4) == right,
+            "everything is as it was written"
+        );
+        assert_eq!(view.state, ScrubState::Idle);
+        assert_eq!((view.mismatched_blocks, view.repaired_blocks), (12, 12));
+        assert_eq!((view.unreadable_blocks, view.unrepaired_blocks), (0, 0));
+        assert_eq!(view.stripes_checked, view.stripes);
+        assert!(view.finished_at_s.is_some());
+        let guilty: Vec<_> = view.members.iter().map(|m| m.wrong_blocks_total).collect();
+        assert_eq!(guilty, [3, 3, 3, 3]);
+        let mut found: Vec<_> = view
+            .findings
+            .iter()
+            .map(|f| {
+                (
+                    f.stripe,
+                    f.block,
+                    f.blocks,
+                    f.members.clone(),
+                    f.volume.as_deref(),
+                )
+            })
+            .collect();
+        found.sort();
+        let expected = |stripe, member| (stripe, 2, 3, vec![member], Some("v"));
+        assert_eq!(
+            found,
+            [
+                expected(0, 0),
+                expected(5, 1),
+                expected(9, 2),
+                expected(17, 3)
+            ]
+        );
+        for finding in &view.findings {
+            assert_eq!(finding.cause, ScrubCause::Mismatch);
+            assert_eq!(finding.outcome, ScrubOutcome::Repaired);
+        }
+        // The volume begins with the array; parity lies at no place of it.
+        let geometry = bench.host.state().arrays["tank"].superblock.geometry;
+        for finding in &view.findings {
+            let stripe = StripeIndex(finding.stripe);
+            let role = geometry.role(stripe, MemberIndex(finding.members[0]));
+            let role = role.expect("one group");
+            let chunk = finding.stripe * 2 + u64::from(role.0);
+            let offset = chunk * geometry.chunk_bytes() + 2 * geometry.block_size().bytes();
+            let is_data = role.at() < geometry.data();
+            assert_eq!(finding.offset_bytes, is_data.then_some(offset));
+        }
+        let (_, again) = bench.scrubbed(GO_ON);
+        assert_eq!(again.mismatched_blocks, 0, "of this pass");
+    });
 }
 
 #[test]
 fn level_5_reports_what_it_cannot_locate_and_changes_nothing() {
-    let bench = Bench::files(Level::Raid5, 3);
-    let volume = bench.host.create_volume(&volume_of("v", "tank", 32 * MIB));
-    volume.expect("room");
-    bench.flip(1, 3, 0, 1);
-    let rotten = bench.contents(3);
-    let (job, view) = bench.scrubbed(GO_ON);
-    assert_eq!(job.state, JobState::Done);
-    assert_eq!(
-        job.cause.as_deref(),
-        Some("1 blocks were wrong: 0 repaired, 1 not")
-    );
-    assert!(bench.contents(3) == rotten, "nothing was changed");
-    let warnings = bench.array("tank").warnings.join("; ");
-    assert!(warnings.contains("left 1 wrong blocks"), "{warnings}");
-    assert_eq!((view.mismatched_blocks, view.unrepaired_blocks), (1, 1));
-    assert_eq!(view.repaired_blocks, 0);
-    let finding = &view.findings[0];
-    assert_eq!(finding.outcome, ScrubOutcome::NotLocated);
-    assert_eq!((finding.stripe, finding.block), (3, 0));
-    assert!(finding.members.is_empty());
-    let stripe_bytes = bench.array("tank").stripe_bytes;
-    assert_eq!(finding.volume.as_deref(), Some("v"));
-    assert_eq!(finding.offset_bytes, Some(3 * stripe_bytes));
-    assert_eq!(finding.length_bytes, Some(stripe_bytes));
+    super::on_both_kinds(|| {
+        let bench = Bench::files(Level::Raid5, 3);
+        bench.write_some();
+        bench.flip(1, 3, 0, 1);
+        let rotten = bench.contents(3);
+        let (job, view) = bench.scrubbed(GO_ON);
+        assert_eq!(job.state, JobState::Done);
+        assert_eq!(
+            job.cause.as_deref(),
+            Some("1 blocks were wrong: 0 repaired, 1 not")
+        );
+        assert!(bench.contents(3) == rotten, "nothing was changed");
+        let warnings = bench.array("tank").warnings.join("; ");
+        assert!(warnings.contains("left 1 wrong blocks"), "{warnings}");
+        assert_eq!((view.mismatched_blocks, view.unrepaired_blocks), (1, 1));
+        assert_eq!(view.repaired_blocks, 0);
+        let finding = &view.findings[0];
+        assert_eq!(finding.outcome, ScrubOutcome::NotLocated);
+        assert_eq!((finding.stripe, finding.block), (3, 0));
+        assert!(finding.members.is_empty());
+        let stripe_bytes = bench.array("tank").stripe_bytes;
+        assert_eq!(finding.volume.as_deref(), Some("v"));
+        assert_eq!(finding.offset_bytes, Some(3 * stripe_bytes));
+        assert_eq!(finding.length_bytes, Some(stripe_bytes));
+    });
 }
 
 #[test]
 fn of_three_copies_two_are_right_and_of_two_nobody_knows() {
-    let three = Bench::files(Level::Raid1, 3);
-    let right = three.contents(3);
-    three.flip(0, 1, 4, 1);
-    three.flip(2, 2, 0, 2);
-    let (_, view) = three.scrubbed(GO_ON);
-    assert_eq!((view.repaired_blocks, view.unrepaired_blocks), (3, 0));
-    assert!(three.contents(3) == right);
+    super::on_both_kinds(|| {
+        let three = Bench::files(Level::Raid1, 3);
+        three.write_some();
+        let right = three.contents(3);
+        three.flip(0, 1, 4, 1);
+        three.flip(2, 2, 0, 2);
+        let (_, view) = three.scrubbed(GO_ON);
+        assert_eq!((view.repaired_blocks, view.unrepaired_blocks), (3, 0));
+        assert!(three.contents(3) == right);
 
-    let two = Bench::files(Level::Raid1, 2);
-    two.flip(0, 1, 4, 1);
-    let rotten = two.contents(2);
-    let (_, view) = two.scrubbed(GO_ON);
-    assert_eq!((view.repaired_blocks, view.unrepaired_blocks), (0, 1));
-    assert!(two.contents(2) == rotten);
+        let two = Bench::files(Level::Raid1, 2);
+        two.write_some();
+        two.flip(0, 1, 4, 1);
+        let rotten = two.contents(2);
+        let (_, view) = two.scrubbed(GO_ON);
+        assert_eq!((view.repaired_blocks, view.unrepaired_blocks), (0, 1));
+        assert!(two.contents(2) == rotten);
+    });
 }
 
 #[test]
 fn what_a_drive_cannot_read_is_written_anew() {
-    let bench = Bench::files(Level::Raid5, 3);
-    let superblock = bench.host.state().arrays["tank"].superblock;
-    let (geometry, offset) = (superblock.geometry, superblock.layout.data.offset);
-    let block_bytes = geometry.block_size().bytes();
-    let start = offset + (geometry.member_block(StripeIndex(2)) + 1) * block_bytes;
-    bench.inject(
-        "d1",
-        drive::Fault::Media {
-            offset: start,
-            length: block_bytes,
-        },
-    );
-    let (job, view) = bench.scrubbed(GO_ON);
-    assert_eq!(job.state, JobState::Done);
-    assert_eq!((view.unreadable_blocks, view.mismatched_blocks), (1, 0));
-    assert_eq!((view.repaired_blocks, view.unrepaired_blocks), (1, 0));
-    assert_eq!(view.findings[0].cause, ScrubCause::Unreadable);
-    assert_eq!(view.findings[0].members, [1]);
+    super::on_both_kinds(|| {
+        let bench = Bench::files(Level::Raid5, 3);
+        bench.write_some();
+        let superblock = bench.host.state().arrays["tank"].superblock;
+        let (geometry, offset) = (superblock.geometry, superblock.layout.data.offset);
+        let block_bytes = geometry.block_size().bytes();
+        let start = offset + (geometry.member_block(StripeIndex(2)) + 1) * block_bytes;
+        bench.inject(
+            "d1",
+            drive::Fault::Media {
+                offset: start,
+                length: block_bytes,
+            },
+        );
+        let (job, view) = bench.scrubbed(GO_ON);
+        assert_eq!(job.state, JobState::Done);
+        assert_eq!((view.unreadable_blocks, view.mismatched_blocks), (1, 0));
+        assert_eq!((view.repaired_blocks, view.unrepaired_blocks), (1, 0));
+        assert_eq!(view.findings[0].cause, ScrubCause::Unreadable);
+        assert_eq!(view.findings[0].members, [1]);
+    });
 }
 
 #[test]
@@ -266,47 +289,51 @@ fn a_scrub_is_paused_survives_the_engine_and_goes_on() {
 
 #[test]
 fn a_scrub_begins_by_itself_when_its_time_has_come() {
-    let bench = Bench::files(Level::Raid5, 3);
-    assert_eq!(bench.array("tank").scrub_every_s, Some(30 * 86_400));
-    let often = ArrayModify {
-        scrub_every_s: Some(1),
-        ..ArrayModify::default()
-    };
-    bench.host.modify_array("tank", &often).expect("it runs");
-    wait_until("a scrub", || {
-        bench
-            .host
-            .scrub("tank")
-            .expect("an array")
-            .finished_at_s
-            .is_some()
+    super::on_both_kinds(|| {
+        let bench = Bench::files(Level::Raid5, 3);
+        assert_eq!(bench.array("tank").scrub_every_s, Some(30 * 86_400));
+        let often = ArrayModify {
+            scrub_every_s: Some(1),
+            ..ArrayModify::default()
+        };
+        bench.host.modify_array("tank", &often).expect("it runs");
+        wait_until("a scrub", || {
+            bench
+                .host
+                .scrub("tank")
+                .expect("an array")
+                .finished_at_s
+                .is_some()
+        });
+        let off = ArrayModify {
+            scrub_every_s: Some(0),
+            ..ArrayModify::default()
+        };
+        bench.host.modify_array("tank", &off).expect("it runs");
+        assert_eq!(bench.array("tank").scrub_every_s, None);
+        assert_eq!(Bench::tank().array("tank").scrub_every_s, None, "of memory");
     });
-    let off = ArrayModify {
-        scrub_every_s: Some(0),
-        ..ArrayModify::default()
-    };
-    bench.host.modify_array("tank", &off).expect("it runs");
-    assert_eq!(bench.array("tank").scrub_every_s, None);
-    assert_eq!(Bench::tank().array("tank").scrub_every_s, None, "of memory");
 }
 
 #[test]
 fn a_scrub_that_makes_no_sense_is_refused() {
-    let bench = Bench::new();
-    for name in ["one", "two"] {
-        bench.memory(name);
-    }
-    bench.create("plain", Level::Raid0, &["one", "two"]);
-    bench.refused((ErrorKind::Invalid, "no redundancy"), |host| {
-        host.start_scrub("plain", GO_ON)
-    });
-    bench.refused((ErrorKind::NotFound, "no scrub"), |host| {
-        host.stop_scrub("plain")
-    });
-    bench.refused((ErrorKind::NotFound, "array gone"), |host| {
-        host.scrub("gone")
-    });
-    bench.refused((ErrorKind::NotFound, "array gone"), |host| {
-        host.start_scrub("gone", GO_ON)
+    super::on_both_kinds(|| {
+        let bench = Bench::new();
+        for name in ["one", "two"] {
+            bench.memory(name);
+        }
+        bench.create("plain", Level::Raid0, &["one", "two"]);
+        bench.refused((ErrorKind::Invalid, "no redundancy"), |host| {
+            host.start_scrub("plain", GO_ON)
+        });
+        bench.refused((ErrorKind::NotFound, "no scrub"), |host| {
+            host.stop_scrub("plain")
+        });
+        bench.refused((ErrorKind::NotFound, "array gone"), |host| {
+            host.scrub("gone")
+        });
+        bench.refused((ErrorKind::NotFound, "array gone"), |host| {
+            host.start_scrub("gone", GO_ON)
+        });
     });
 }

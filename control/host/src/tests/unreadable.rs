@@ -66,51 +66,55 @@ fn check(bench: &Bench) {
 
 #[test]
 fn no_one_bad_sector_of_a_members_records_costs_the_member() {
-    let (bench, two) = killed(false);
-    drop(bench);
-    let member_bytes = two.layout.member_bytes;
-    let places = Superblock::offsets(member_bytes)
-        .into_iter()
-        .chain(two.layout.config.map(|area| area.offset))
-        .chain([two.layout.region_map.offset, two.log().slot(0)])
-        // Behind what the record needs.
-        .chain(
-            two.layout
-                .config
-                .map(|area| area.offset + area.length - 4096),
-        );
-    for offset in places {
-        let (bench, _) = killed(false);
-        unreadable(&bench, offset);
-        bench.host.assemble();
-        let started = bench.host.start_array("tank", false);
-        let started = started.unwrap_or_else(|refused| panic!("at {offset}: {refused}"));
-        let member = &started.members[1];
-        assert_eq!(member.drive.as_deref(), Some("two"), "at {offset}");
-        assert_eq!(member.state, MemberState::Online, "at {offset}");
-        wait_until("parity is right everywhere", || {
-            bench.array("tank").state == ArrayState::Optimal
-        });
-        // Its own chunks, and parity made of them.
-        bench.host.fail_member("tank", 0).expect("two are left");
-        check(&bench);
-    }
+    super::on_both_kinds(|| {
+        let (bench, two) = killed(false);
+        drop(bench);
+        let member_bytes = two.layout.member_bytes;
+        let places = Superblock::offsets(member_bytes)
+            .into_iter()
+            .chain(two.layout.config.map(|area| area.offset))
+            .chain([two.layout.region_map.offset, two.log().slot(0)])
+            // Behind what the record needs.
+            .chain(
+                two.layout
+                    .config
+                    .map(|area| area.offset + area.length - 4096),
+            );
+        for offset in places {
+            let (bench, _) = killed(false);
+            unreadable(&bench, offset);
+            bench.host.assemble();
+            let started = bench.host.start_array("tank", false);
+            let started = started.unwrap_or_else(|refused| panic!("at {offset}: {refused}"));
+            let member = &started.members[1];
+            assert_eq!(member.drive.as_deref(), Some("two"), "at {offset}");
+            assert_eq!(member.state, MemberState::Online, "at {offset}");
+            wait_until("parity is right everywhere", || {
+                bench.array("tank").state == ArrayState::Optimal
+            });
+            // Its own chunks, and parity made of them.
+            bench.host.fail_member("tank", 0).expect("two are left");
+            check(&bench);
+        }
+    });
 }
 
 #[test]
 fn a_superblock_that_cannot_be_read_is_written_anew() {
-    let (bench, two) = killed(false);
-    let offset = Superblock::offsets(two.layout.member_bytes)[0];
-    unreadable(&bench, offset);
-    bench.host.assemble();
-    bench
-        .host
-        .start_array("tank", false)
-        .expect("there are copies");
-    let drive = Arc::clone(&bench.host.state().drives["two"].drive);
-    let mut copy = [0; 512];
-    drive.read(offset, &mut copy).expect("it has been written");
-    assert_eq!(&copy[..8], b"GARBOARD");
+    super::on_both_kinds(|| {
+        let (bench, two) = killed(false);
+        let offset = Superblock::offsets(two.layout.member_bytes)[0];
+        unreadable(&bench, offset);
+        bench.host.assemble();
+        bench
+            .host
+            .start_array("tank", false)
+            .expect("there are copies");
+        let drive = Arc::clone(&bench.host.state().drives["two"].drive);
+        let mut copy = [0; 512];
+        drive.read(offset, &mut copy).expect("it has been written");
+        assert_eq!(&copy[..8], b"GARBOARD");
+    });
 }
 
 /// The array starts with all its members in spite of this.
@@ -123,60 +127,68 @@ fn starts_whole(bench: &Bench) {
 
 #[test]
 fn a_superblock_that_cannot_be_written_either_costs_no_member() {
-    let (bench, two) = killed(false);
-    let offset = Superblock::offsets(two.layout.member_bytes)[0];
-    unreadable(&bench, offset);
-    let length = 4096;
-    bench.inject("two", Fault::Unwritable { offset, length });
-    starts_whole(&bench);
+    super::on_both_kinds(|| {
+        let (bench, two) = killed(false);
+        let offset = Superblock::offsets(two.layout.member_bytes)[0];
+        unreadable(&bench, offset);
+        let length = 4096;
+        bench.inject("two", Fault::Unwritable { offset, length });
+        starts_whole(&bench);
+    });
 }
 
 #[test]
 fn a_log_of_which_much_cannot_be_read_holds_up_no_whole_array() {
-    let (bench, two) = killed(false);
-    let (offset, length) = (two.layout.log.offset, two.layout.log.length);
-    bench.inject("two", Fault::Media { offset, length });
-    starts_whole(&bench);
+    super::on_both_kinds(|| {
+        let (bench, two) = killed(false);
+        let (offset, length) = (two.layout.log.offset, two.layout.log.length);
+        bench.inject("two", Fault::Media { offset, length });
+        starts_whole(&bench);
+    });
 }
 
 #[test]
 fn of_a_long_record_just_what_it_needs_is_read() {
-    let bench = Bench::new();
-    bench.memory("two");
-    unreadable(&bench, 12 << 10);
-    let drive = Arc::clone(&bench.host.state().drives["two"].drive);
-    let mut area = vec![0; 64 << 10];
-    let record = |length: u32| {
-        move |start: &[u8]| {
-            let room = start.len();
-            let whole = room >= usize::try_from(length).expect("few");
-            whole
-                .then_some(())
-                .ok_or(FormatError::Length { length, room })
-        }
-    };
-    let read = records::read_start(&drive, 0, &mut area, record(9_000));
-    assert_eq!(read.expect("12 KiB can be read"), Ok(()));
-    // One that ends behind the sector, and one that would not fit.
-    let read = records::read_start(&drive, 0, &mut area, record(13_000));
-    assert!(read.is_err());
-    let read = records::read_start(&drive, 0, &mut area, record(1 << 20));
-    assert!(read.expect("its head can be read").is_err());
+    super::on_both_kinds(|| {
+        let bench = Bench::new();
+        bench.memory("two");
+        unreadable(&bench, 12 << 10);
+        let drive = Arc::clone(&bench.host.state().drives["two"].drive);
+        let mut area = vec![0; 64 << 10];
+        let record = |length: u32| {
+            move |start: &[u8]| {
+                let room = start.len();
+                let whole = room >= usize::try_from(length).expect("few");
+                whole
+                    .then_some(())
+                    .ok_or(FormatError::Length { length, room })
+            }
+        };
+        let read = records::read_start(&drive, 0, &mut area, record(9_000));
+        assert_eq!(read.expect("12 KiB can be read"), Ok(()));
+        // One that ends behind the sector, and one that would not fit.
+        let read = records::read_start(&drive, 0, &mut area, record(13_000));
+        assert!(read.is_err());
+        let read = records::read_start(&drive, 0, &mut area, record(1 << 20));
+        assert!(read.expect("its head can be read").is_err());
+    });
 }
 
 #[test]
 fn a_log_that_cannot_be_read_holds_up_only_an_array_that_needs_it() {
-    let (bench, two) = killed(true);
-    unreadable(&bench, two.log().slot(0));
-    bench.host.assemble();
-    bench.refused(
-        (ErrorKind::Unsafe, "two cannot read some of its log"),
-        |host| host.start_array("tank", false),
-    );
-    let forced = bench.host.start_array("tank", true).expect("forced");
-    let said = forced.warnings.concat();
-    assert!(said.contains("could not read of the log"), "{said}");
-    check(&bench);
+    super::on_both_kinds(|| {
+        let (bench, two) = killed(true);
+        unreadable(&bench, two.log().slot(0));
+        bench.host.assemble();
+        bench.refused(
+            (ErrorKind::Unsafe, "two cannot read some of its log"),
+            |host| host.start_array("tank", false),
+        );
+        let forced = bench.host.start_array("tank", true).expect("forced");
+        let said = forced.warnings.concat();
+        assert!(said.contains("could not read of the log"), "{said}");
+        check(&bench);
+    });
 }
 
 /// A mirror of `two` and `one` after a kill.
@@ -198,23 +210,27 @@ fn mirror(drives: &[&str]) -> (Bench, Superblock) {
 
 #[test]
 fn a_record_that_may_be_newer_proves_nothing() {
-    // The first of two starts by itself otherwise; the second may have gone on without it.
-    let (bench, two) = mirror(&["two"]);
-    unreadable(&bench, two.layout.config[0].offset);
-    bench.host.assemble();
-    bench.refused((ErrorKind::Unsafe, "force"), |host| {
-        host.start_array("tank", false)
+    super::on_both_kinds(|| {
+        // The first of two starts by itself otherwise; the second may have gone on without it.
+        let (bench, two) = mirror(&["two"]);
+        unreadable(&bench, two.layout.config[0].offset);
+        bench.host.assemble();
+        bench.refused((ErrorKind::Unsafe, "force"), |host| {
+            host.start_array("tank", false)
+        });
     });
 }
 
 #[test]
 fn what_lies_behind_a_record_hides_none() {
-    let (bench, two) = mirror(&["one", "two"]);
-    for area in two.layout.config {
-        unreadable(&bench, area.offset + area.length - 4096);
-    }
-    bench.host.assemble();
-    let started = bench.host.start_array("tank", false).expect("whole");
-    let online = |member: &control::view::MemberView| member.state == MemberState::Online;
-    assert!(started.members.iter().all(online));
+    super::on_both_kinds(|| {
+        let (bench, two) = mirror(&["one", "two"]);
+        for area in two.layout.config {
+            unreadable(&bench, area.offset + area.length - 4096);
+        }
+        bench.host.assemble();
+        let started = bench.host.start_array("tank", false).expect("whole");
+        let online = |member: &control::view::MemberView| member.state == MemberState::Online;
+        assert!(started.members.iter().all(online));
+    });
 }

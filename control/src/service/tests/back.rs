@@ -241,3 +241,43 @@ fn where_nothing_is_redundant_no_reads_are_hedged() {
         .modify_array("z", &hedged(HedgedReads::Auto))
         .expect("as it is");
 }
+
+#[test]
+fn regions_are_unwritten_where_that_is_asked_for_and_something_is_redundant() {
+    let bed = Bed::full();
+    let control = bed.control();
+    for name in ["e0", "e1", "e2"] {
+        let spec = format!("file:/{name},size=64MiB,create");
+        let drive = DriveAddBody {
+            name: Some(name.into()),
+            ..drive(&spec)
+        };
+        control.add_drive(drive).expect("new");
+    }
+    let told = serde_json::from_str::<ArrayOptions>("{}").expect("all of it has defaults");
+    assert!(!told.unwritten_regions);
+    let create = |level, unwritten_regions| ArrayCreateBody {
+        level,
+        uuid: Some(Uuid::from_u128(77)),
+        options: ArrayOptions {
+            unwritten_regions,
+            ..ArrayOptions::default()
+        },
+        ..array("z", &["e0", "e1", "e2"])
+    };
+    let refused = control.create_array(create(Level::Raid0, true));
+    let refused = refused.expect_err("level 0");
+    assert_eq!(refused.kind, ErrorKind::Invalid);
+    assert!(
+        refused.message.contains("no unwritten regions"),
+        "{refused}"
+    );
+    let made = control.create_array(create(Level::Raid5, true));
+    assert!(made.expect("new").unwritten_regions);
+    let again = control.create_array(create(Level::Raid5, false));
+    let refused = again.expect_err("another array");
+    assert!(refused.message.contains("unwritten regions"), "{refused}");
+    control
+        .create_array(create(Level::Raid5, true))
+        .expect("it is there already");
+}

@@ -13,7 +13,8 @@ use uuid::Uuid;
 
 use super::{Assembly, Claim, Found, claim};
 use crate::format::{
-    Area, ArrayConfig, DriveIdentity, ExclusionCause, MemberState, Superblock, lower_half,
+    Area, ArrayConfig, DriveIdentity, ExclusionCause, MemberState, RegionKind, Superblock,
+    lower_half,
 };
 use crate::log::Redo;
 use crate::regions::RegionMap;
@@ -208,17 +209,30 @@ pub fn areas_to_erase(superblock: &Superblock) -> Vec<Area> {
 }
 
 impl Assembly {
-    /// What the log made an engine write at its start, members lack that were in use before and
-    /// are not here. Their regions were dirty when the pieces were logged; should one be clean by
-    /// now, the record says that such a member misses more.
-    pub fn note_replay(&self, next: &mut ArrayConfig, regions: &RegionMap, redo: &[Redo]) {
+    /// What is written again at a start was written, whatever the map says.
+    pub fn note_written(&self, regions: &mut RegionMap, redo: &[Redo]) {
+        let geometry = &self.superblock.geometry;
+        for part in redo {
+            let block = part.offset >> geometry.block_size().shift();
+            let region = regions
+                .space()
+                .region(geometry.stripe_at(part.member, block));
+            regions.note_written(region);
+        }
+    }
+
+    /// As `note_written`; and what the log made an engine write at its start, members lack that
+    /// were in use before and are not here. Their regions were dirty when the pieces were logged;
+    /// should one be clean by now, the record says that such a member misses more.
+    pub fn note_replay(&self, next: &mut ArrayConfig, regions: &mut RegionMap, redo: &[Redo]) {
+        self.note_written(regions, redo);
         let geometry = &self.superblock.geometry;
         let shift = geometry.block_size().shift();
         for part in redo {
             let stripe = geometry.stripe_at(part.member, part.offset >> shift);
             let region = regions.space().region(stripe);
             let entry = regions.entry(bytes_usize(u64::from(region)));
-            if entry.dirty {
+            if entry.kind == RegionKind::Dirty {
                 continue;
             }
             for (record, before) in next.members.iter_mut().zip(&self.config.members) {

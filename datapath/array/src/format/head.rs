@@ -7,6 +7,7 @@ use uuid::Uuid;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::region::INCOMPAT_UNWRITTEN;
 use crate::planted::{self, Fault};
 
 /// Bytes of the head of every metadata record.
@@ -132,7 +133,13 @@ impl Features {
     /// The incompat bits that this engine does not know.
     #[must_use]
     pub(super) fn unknown_incompat(self) -> u64 {
-        self.incompat
+        self.incompat & !INCOMPAT_UNWRITTEN
+    }
+
+    /// Whether the region map may call regions unwritten.
+    #[must_use]
+    pub fn has_unwritten(self) -> bool {
+        self.incompat & INCOMPAT_UNWRITTEN != 0
     }
 }
 

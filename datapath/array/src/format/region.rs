@@ -13,15 +13,32 @@ pub const REGION_BLOCK_BYTES: usize = 4096;
 pub const REGION_BLOCK_REGIONS: usize = 504;
 
 const KIND: [u8; 8] = *b"GBREGION";
-/// Bit 0 of an entry's state byte: the region is dirty.
+/// Bits of an entry's state byte.
 const DIRTY: u64 = 1;
+const UNWRITTEN: u64 = 2;
+
+/// Incompat: the region map may call regions unwritten. An engine that does not know it would serve
+/// what lies there as data.
+pub const INCOMPAT_UNWRITTEN: u64 = 1 << 5;
+
+/// What a region is to the next engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RegionKind {
+    /// Written before, and all members agree.
+    #[default]
+    Clean,
+    /// Writes may be under way, or may not have reached all members: parity is not trusted after
+    /// an unclean stop.
+    Dirty,
+    /// Never written: it reads as zeroes, whatever lies on the members.
+    Unwritten,
+}
 
 /// What the map says of one region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RegionEntry {
-    /// Writes may be under way, or may not have reached all members: parity is not trusted after
-    /// an unclean stop.
-    pub dirty: bool,
+    /// What it is.
+    pub kind: RegionKind,
     /// The array's update when the region was last found to agree: whoever left at this update or
     /// earlier may have missed writes to it. Below 2^56.
     pub epoch: Update,
@@ -69,8 +86,13 @@ impl RegionBlock {
             entries: [U64::ZERO; REGION_BLOCK_REGIONS],
         };
         for (position, word) in raw.entries.iter_mut().enumerate() {
-            let RegionEntry { dirty, epoch } = entry(position);
-            *word = (epoch.0 << 8 | u64::from(dirty)).into();
+            let RegionEntry { kind, epoch } = entry(position);
+            let state = match kind {
+                RegionKind::Clean => 0,
+                RegionKind::Dirty => DIRTY,
+                RegionKind::Unwritten => UNWRITTEN,
+            };
+            *word = (epoch.0 << 8 | state).into();
         }
         bytes[HEAD_BYTES..REGION_BLOCK_BYTES].copy_from_slice(raw.as_bytes());
         // All copies are alike, so the head names no member.
@@ -92,13 +114,21 @@ impl RegionBlock {
         let invalid = FormatError::Invalid;
         let (raw, _) = RawRegionBlock::read_from_prefix(&record[HEAD_BYTES..])
             .map_err(|_| invalid("too short for a block of the region map"))?;
-        let entries = raw.entries.iter().map(|word| RegionEntry {
-            dirty: word.get() & DIRTY != 0,
-            epoch: Update(word.get() >> 8),
-        });
-        if raw.entries.iter().any(|word| word.get() & 0xFE != 0) {
-            return Err(invalid("state of a region"));
-        }
+        let entry = |word: &U64| {
+            let kind = match word.get() & 0xFF {
+                0 => RegionKind::Clean,
+                DIRTY => RegionKind::Dirty,
+                UNWRITTEN => RegionKind::Unwritten,
+                _ => return Err(invalid("state of a region")),
+            };
+            Ok(RegionEntry {
+                kind,
+                epoch: Update(word.get() >> 8),
+            })
+        };
+        let entries: Result<Vec<RegionEntry>, FormatError> =
+            raw.entries.iter().map(entry).collect();
+        let entries = entries?;
         if head.update.0 == 0 {
             return Err(invalid("a block of the region map that was never written"));
         }
@@ -106,7 +136,7 @@ impl RegionBlock {
             array: head.array,
             number: raw.number.get(),
             sequence: head.update.0,
-            entries: entries.collect(),
+            entries,
         })
     }
 

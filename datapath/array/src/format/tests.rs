@@ -448,9 +448,9 @@ fn a_record_with_lost_blocks_is_from_the_future_for_engines_that_do_not_know_the
     assert_eq!(forged(length - 16, 0), order, "twice the same group");
     let next = FormatError::NewerFeatures {
         array: config(4).array,
-        bits: 1 << 5,
+        bits: 1 << 6,
     };
-    assert_eq!(forged(64, 3 << 4), Err(next));
+    assert_eq!(forged(64, 5 << 4), Err(next));
 }
 
 #[test]

@@ -84,6 +84,14 @@ fn a_copy_is_left_as_long_as_the_group_has_its_data() {
     }
 }
 
+const fn kind(dirty: bool) -> RegionKind {
+    if dirty {
+        RegionKind::Dirty
+    } else {
+        RegionKind::Clean
+    }
+}
+
 /// A map with one block's copies on the holders given, as sequence and dirty regions.
 fn read(copies: &[(usize, u64, &[usize])]) -> RegionMap {
     let space = space(Level::L6, 6, None, GIB);
@@ -92,7 +100,7 @@ fn read(copies: &[(usize, u64, &[usize])]) -> RegionMap {
     for &(holder, sequence, dirty) in copies {
         let mut bytes = [0; REGION_BLOCK_BYTES];
         if sequence > 0 {
-            let told = |bit: usize| entry(dirty.contains(&bit), Update(sequence * 10));
+            let told = |bit: usize| entry(kind(dirty.contains(&bit)), Update(sequence * 10));
             RegionBlock::encode_into((ARRAY, 0, sequence), told, &mut bytes);
         }
         map.take(holders[holder], 0, &bytes);
@@ -110,7 +118,7 @@ fn read(copies: &[(usize, u64, &[usize])]) -> RegionMap {
 #[test]
 fn what_was_written_is_read_again() {
     let mut bytes = [0; REGION_BLOCK_BYTES];
-    let told = |bit: usize| entry(bit.is_multiple_of(3), Update(bytes_u64(bit) << 40));
+    let told = |bit: usize| entry(kind(bit.is_multiple_of(3)), Update(bytes_u64(bit) << 40));
     RegionBlock::encode_into((ARRAY, 9, 77), told, &mut bytes);
     let block = RegionBlock::decode(&bytes).expect("good");
     assert_eq!((block.array, block.number, block.sequence), (ARRAY, 9, 77));
@@ -165,16 +173,24 @@ fn of_what_cannot_be_read_the_worst_is_thought() {
     let holders: Vec<MemberIndex> = torn.space().holders(0).collect();
     torn.take(holders[0], 0, &[0; REGION_BLOCK_BYTES]);
     let mut bytes = [0; REGION_BLOCK_BYTES];
-    RegionBlock::encode_into((ARRAY, 0, 1), |_| entry(false, Update(0)), &mut bytes);
+    RegionBlock::encode_into(
+        (ARRAY, 0, 1),
+        |_| entry(RegionKind::Clean, Update(0)),
+        &mut bytes,
+    );
     bytes[99] ^= 1;
     torn.take(holders[0], 0, &bytes);
     // A block of another array, and one that is another block.
     for (array, number) in [(Uuid::from_u128(6), 0), (ARRAY, 3)] {
-        RegionBlock::encode_into((array, number, 9), |_| entry(false, Update(0)), &mut bytes);
+        RegionBlock::encode_into(
+            (array, number, 9),
+            |_| entry(RegionKind::Clean, Update(0)),
+            &mut bytes,
+        );
         torn.take(holders[0], 0, &bytes);
     }
     torn.complete();
-    assert!(torn.entry(0).dirty);
+    assert_eq!(torn.entry(0).kind, RegionKind::Dirty);
     assert_eq!(torn.sequence(0), 0);
     // What the last engine tells does not help there, and helps where a copy is good.
     let end = StripeIndex(torn.space().stripes);
@@ -224,4 +240,222 @@ fn runs_end_where_the_last_region_is_cut_short() {
     assert_eq!(all.run_from(StripeIndex(0)), Some((StripeIndex(0), end)));
     assert_eq!(all.run_from(end), None);
     assert_eq!(all.stripes_from(StripeIndex(0)), cut.stripes);
+}
+
+/// The map of an array that wrote all of its blocks when it was made, of which holder 0 has this.
+fn formatted(blocks: impl Iterator<Item = (u64, [u8; REGION_BLOCK_BYTES])>) -> RegionMap {
+    let space = space(Level::L6, 6, None, GIB);
+    let mut map = RegionMap {
+        blocks: Blocks::All,
+        lost_from: 7 << reading::LOST_SHIFT,
+        ..RegionMap::new(space, ARRAY)
+    };
+    let holder = space.holders(0).next().expect("M + 1");
+    map.take(holder, 0, &[0; REGION_BLOCK_BYTES]);
+    for (offset, block) in blocks.filter(|(offset, _)| *offset == space.offset(0, 1)) {
+        assert!(offset > 0);
+        map.take(holder, 0, &block);
+    }
+    map.complete();
+    map
+}
+
+#[test]
+fn a_new_array_is_unwritten_and_nobody_lacks_anything() {
+    let space = space(Level::L6, 6, None, GIB);
+    let holder = space.holders(0).next().expect("M + 1");
+    let map = formatted(RegionMap::first_blocks(space, ARRAY, holder));
+    let all = space.regions(0);
+    for region in all.clone() {
+        assert_eq!(map.entry(region).kind, RegionKind::Unwritten);
+    }
+    // The other blocks were not read.
+    assert_eq!(map.written(), space.count() - all.len());
+    let suspects = map.suspects(false, StripeIndex(0));
+    assert!(!suspects.has(StripeIndex(0)), "whatever the record says");
+    for base in [0, 1, 7] {
+        let missed = map.missed(Update(base)).expect("not everything");
+        assert!(!missed.has(StripeIndex(0)), "since {base}");
+    }
+}
+
+#[test]
+fn a_map_that_is_blank_where_it_was_written_is_lost() {
+    let map = formatted(std::iter::empty());
+    assert_eq!(map.entry(0).kind, RegionKind::Dirty);
+    assert_eq!(
+        map.sequence(0),
+        7 << reading::LOST_SHIFT,
+        "above all old copies"
+    );
+    let clean = map.suspects(true, StripeIndex(u64::MAX));
+    assert!(clean.has(StripeIndex(0)), "whatever a stop has said");
+    assert!(
+        map.suspects(false, StripeIndex(u64::MAX))
+            .has(StripeIndex(0))
+    );
+}
+
+#[test]
+fn what_is_unwritten_is_read_so_again() {
+    let mut bytes = [0; REGION_BLOCK_BYTES];
+    let told = |_| entry(RegionKind::Unwritten, Update(7));
+    RegionBlock::encode_into((ARRAY, 0, 1), told, &mut bytes);
+    let block = RegionBlock::decode(&bytes).expect("a good one");
+    assert_eq!(block.entries[503], told(503));
+}
+
+/// A block of a map where regions up to so many are written.
+fn block_of(written: usize, sequence: u64) -> [u8; REGION_BLOCK_BYTES] {
+    let told = |bit: usize| {
+        let kind = if bit < written {
+            RegionKind::Dirty
+        } else {
+            RegionKind::Unwritten
+        };
+        entry(kind, Update(0))
+    };
+    let mut bytes = [0; REGION_BLOCK_BYTES];
+    RegionBlock::encode_into((ARRAY, 0, sequence), told, &mut bytes);
+    bytes
+}
+
+/// What a start finds of block 0: by holder both of its places.
+fn found(is_whole: bool, places: &[[[u8; REGION_BLOCK_BYTES]; 2]]) -> RegionMap {
+    let space = space(Level::L6, 6, None, GIB);
+    let mut map = RegionMap {
+        blocks: if is_whole {
+            Blocks::AllWhole
+        } else {
+            Blocks::All
+        },
+        ..RegionMap::new(space, ARRAY)
+    };
+    for (member, places) in space.holders(0).zip(places) {
+        for place in places {
+            map.take(member, 0, place);
+        }
+    }
+    map.complete();
+    map
+}
+
+#[test]
+fn after_a_clean_stop_a_newest_block_that_cannot_be_read_is_lost_and_not_torn() {
+    let (old, new) = (block_of(3, 6), block_of(4, 7));
+    let mut rotten = new;
+    rotten[99] ^= 1;
+    let end = StripeIndex(u64::MAX);
+    // It was being written when the engine was killed: nobody relied on it.
+    let torn = found(false, &[[old, rotten]]);
+    assert_eq!(torn.entry(3).kind, RegionKind::Unwritten);
+    assert_eq!(torn.entry(2).kind, RegionKind::Dirty);
+    assert!(torn.is_uneven(0, |_| true), "it is written anew");
+    // And not when the array was stopped well.
+    let lost = found(true, &[[old, rotten]]);
+    assert_eq!(lost.entry(3).kind, RegionKind::Dirty);
+    let last = lost.space().regions(0).end - 1;
+    assert_eq!(lost.entry(last).kind, RegionKind::Dirty);
+    assert!(lost.suspects(true, end).has(StripeIndex(0)));
+    let (first, behind) = lost.untold().next().expect("block 0");
+    assert_eq!(first, StripeIndex(0));
+    assert_eq!(lost.space().region(StripeIndex(behind.0 - 1)), 503);
+    // Another holder knows which is the newest.
+    let known = found(true, &[[old, rotten], [old, new]]);
+    assert_eq!(known.entry(3).kind, RegionKind::Dirty);
+    assert_eq!(known.entry(4).kind, RegionKind::Unwritten);
+    assert!(known.is_told(0) && !lost.is_told(0) && !torn.is_told(0));
+    let holders: Vec<MemberIndex> = known.space().holders(0).collect();
+    assert!(known.is_uneven(0, |member| member == holders[0]));
+    assert!(!known.is_uneven(0, |member| member == holders[1]));
+}
+
+#[test]
+fn what_a_clean_stop_has_proved_is_known_to_later_starts() {
+    let (old, new) = (block_of(3, 6), block_of(4, 7));
+    let mut rotten = new;
+    rotten[99] ^= 1;
+    let blank = [[0; REGION_BLOCK_BYTES]; 2];
+    let holders: Vec<MemberIndex> = found(true, &[]).space().holders(0).collect();
+    // The record says "not clean" from the first start on, before a block is written.
+    let lost = found(true, &[[old, rotten]]);
+    assert_eq!(lost.to_erase(), [(holders[0], 0)]);
+    let later = found(false, &[blank]);
+    assert_eq!(later.entry(3).kind, RegionKind::Dirty);
+    assert_eq!(later.untold().count(), later.space().blocks());
+    // Of one that another holder makes up for no older place is to be believed.
+    let known = found(true, &[[old, rotten], [old, new]]);
+    assert_eq!(known.to_erase(), [(holders[0], 0)]);
+    let older = found(true, &[[rotten, new], [old, new]]);
+    assert!(older.to_erase().is_empty(), "it has the newest");
+    // What is torn by a kill is believed to be that at the next start, too.
+    let torn = found(false, &[[old, rotten], [old, new]]);
+    assert!(torn.to_erase().is_empty());
+}
+
+#[test]
+fn a_place_that_is_blank_beside_a_newer_block_is_damaged() {
+    let blank = [0; REGION_BLOCK_BYTES];
+    let first = found(true, &[[blank, block_of(0, 1)]]);
+    assert_eq!(first.entry(0).kind, RegionKind::Unwritten, "as it is made");
+    assert!(first.is_told(0));
+    let lost = found(true, &[[block_of(3, 6), blank]]);
+    assert_eq!(
+        lost.entry(3).kind,
+        RegionKind::Dirty,
+        "7 may have been there"
+    );
+    assert!(!lost.is_told(0));
+    let torn = found(false, &[[block_of(3, 6), blank]]);
+    assert_eq!(torn.entry(3).kind, RegionKind::Unwritten);
+}
+
+#[test]
+fn a_block_that_a_holder_could_not_read_goes_on_with_a_number_of_its_own() {
+    let space = space(Level::L6, 6, None, GIB);
+    let holders: Vec<MemberIndex> = space.holders(0).collect();
+    let read = |blocks| {
+        let mut map = RegionMap {
+            blocks,
+            lost_from: 7 << reading::LOST_SHIFT,
+            ..RegionMap::new(space, ARRAY)
+        };
+        map.miss(holders[0], 0);
+        map.take(holders[1], 0, &block_of(3, 6));
+        map.take(holders[1], 0, &block_of(3, 5));
+        map.complete();
+        map
+    };
+    // It may have 7, and 7 may be written anew where the others are.
+    let map = read(Blocks::All);
+    assert_eq!(map.entry(3).kind, RegionKind::Unwritten);
+    assert_eq!(map.sequence(0), 7 << reading::LOST_SHIFT);
+    assert!(map.is_uneven(0, |member| member == holders[0]));
+    assert_eq!(
+        read(Blocks::AsWritten).sequence(0),
+        6,
+        "it costs a resync there"
+    );
+}
+
+#[test]
+fn what_was_written_for_certain_is_written_and_suspect_whatever_the_map_says() {
+    let mut map = found(false, &[[block_of(3, 6), block_of(4, 7)]; 3]);
+    let end = StripeIndex(u64::MAX);
+    map.note_written(2);
+    assert!(!map.is_uneven(0, |_| true), "it says so already");
+    assert!(!map.suspects_when_told(end).has(map.space().stripes(2).0));
+    assert_eq!(map.untold().count(), map.space().blocks() - 1, "not read");
+    // Then a newer block was on all holders, and nobody knows what else it said.
+    map.note_written(70);
+    for region in [70, 71, 503] {
+        assert_eq!(map.entry(region).kind, RegionKind::Dirty);
+        let (stripe, _) = map.space().stripes(70);
+        assert!(map.suspects_when_told(end).has(stripe));
+        assert!(map.suspects(true, end).has(stripe));
+    }
+    assert!(map.is_uneven(0, |_| true), "it is on no drive as yet");
+    assert_eq!(map.untold().count(), map.space().blocks());
+    let holders = map.space().holders(0).count();
+    assert_eq!(map.to_erase().len(), holders, "nobody believes it any more");
 }

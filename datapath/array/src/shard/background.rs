@@ -120,7 +120,12 @@ impl Shard {
         let done = next_start(&self.map, pass);
         let stripes = self.map.geometry.stripes();
         let (left, to_visit) = match pass {
-            Pass::Resync | Pass::Scrub => (stripes - done.0, stripes),
+            Pass::Resync => {
+                let suspects = &self.map.suspects;
+                let all = suspects.stripes_from(StripeIndex(0));
+                (suspects.stripes_from(done), all)
+            }
+            Pass::Scrub => (stripes - done.0, stripes),
             Pass::Rebuild => self.map.lacking(),
         };
         Some(PassStatus {

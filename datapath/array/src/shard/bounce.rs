@@ -184,6 +184,7 @@ impl Shard {
                 | IoOwner::Metadata
                 | IoOwner::Region
                 | IoOwner::Clear
+                | IoOwner::Zeroing
                 | IoOwner::Abandoned { .. }
                 | IoOwner::Probe
                 | IoOwner::Trial

@@ -150,7 +150,7 @@ impl Shard {
         if window_open && needs_quiet(&front.1) {
             return 0;
         }
-        if !self.are_dirty(io) {
+        if !self.are_dirty(io) || self.stop_awaits_regions() {
             return 0;
         }
         let front = self.decider().commands.front().expect("looked at");
@@ -301,7 +301,7 @@ impl Shard {
         // What a failed write left torn must be resynchronised.
         let resynced = self.map.trusted_until.0 >= self.map.geometry.stripes();
         // And what was given up may be half written until it is carried out.
-        let whole = !self.map.is_broken() && !self.shared.owes();
+        let whole = !self.map.is_broken() && !self.shared.owes() && !self.writes_regions();
         commit.config.clean = resynced && whole;
         commit.phase = CommitPhase::FlushData;
         commit.ending = Ending::Stops;

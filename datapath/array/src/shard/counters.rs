@@ -55,6 +55,12 @@ pub struct ShardCounters {
     pub hedges_over_budget: u64,
     /// Reads of members that lag, to see whether they still do.
     pub trials: u64,
+    /// Pieces of requests that were answered without drives: nothing was ever written there.
+    pub unwritten_pieces: u64,
+    /// Regions that were zeroed for their first write.
+    pub regions_zeroed: u64,
+    /// Of these, so many while a pass was under way.
+    pub regions_zeroed_in_pass: u64,
     /// Members left out because they were slower than their peers for long, or could not read.
     pub left_behind: u64,
     /// Members left out since the array runs, by [`ExclusionCause::at`].

@@ -286,7 +286,7 @@ impl Shard {
             // Whoever writes records decides about members.
             IoOwner::Metadata => held,
             IoOwner::Region => !planted::is(Fault::RegionCopyForgotten),
-            IoOwner::Log { .. } => true,
+            IoOwner::Zeroing | IoOwner::Log { .. } => true,
             // Others may know what was to be read.
             IoOwner::Direct { .. } if reads && self.geometry().parity() > 0 => waits,
             IoOwner::Ticket { .. } if reads => waits,
@@ -447,6 +447,7 @@ impl Shard {
                 | IoOwner::Log { .. }
                 | IoOwner::Metadata
                 | IoOwner::Region
+                | IoOwner::Zeroing
                 | IoOwner::Probe
                 | IoOwner::Trial
                 | IoOwner::Doubt
@@ -485,6 +486,7 @@ impl Shard {
                 | IoOwner::Metadata
                 | IoOwner::Region
                 | IoOwner::Clear
+                | IoOwner::Zeroing
                 | IoOwner::Probe
                 | IoOwner::Trial
                 | IoOwner::Doubt

@@ -312,6 +312,7 @@ impl Shard {
             IoOwner::Metadata => self.metadata_done(*done, status),
             IoOwner::Region => self.region_io_done(*done, status),
             IoOwner::Clear => self.clear_io_done(*done, status),
+            IoOwner::Zeroing => self.zero_io_done(*done, status),
             IoOwner::Probe | IoOwner::RollCall { .. } | IoOwner::Doubt => {
                 self.ping_done(*done, status, io);
             }

@@ -406,6 +406,7 @@ impl Shard {
                 | IoOwner::Trial
                 | IoOwner::RollCall { .. }
                 | IoOwner::Doubt
+                | IoOwner::Zeroing
                 | IoOwner::Clear => true,
             };
             may && out
@@ -518,6 +519,7 @@ impl Shard {
             | IoOwner::Metadata
             | IoOwner::Region
             | IoOwner::Clear
+            | IoOwner::Zeroing
             | IoOwner::Probe
             | IoOwner::Trial
             | IoOwner::RollCall { .. }

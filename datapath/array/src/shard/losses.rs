@@ -27,6 +27,7 @@ use crate::geometry::Geometry;
 use crate::io::{Event, Io, Message};
 use crate::losses::{LossChange, LostBlocks, Rows};
 use crate::planted::{self, Fault};
+use crate::regions::RegionStates;
 
 /// A change of the list that a shard has asked for.
 #[derive(Clone, Copy, Debug)]
@@ -40,9 +41,14 @@ pub(crate) struct LossAsked {
 
 /// See the module.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "one is asked first")]
 pub(crate) struct Losses {
     /// Some block is lost.
     pub(super) any: bool,
+    /// Some block is lost, or may be unwritten: whoever reads looks closer.
+    pub(super) looks_closer: bool,
+    /// By region, when the last map came: it was unwritten. For a planted fault; else empty.
+    pub(super) unwritten_before: Vec<bool>,
     /// Tickets that want the list changed. One question at a time: whoever waits for an answer
     /// holds a credit, and the home must be told of failures meanwhile.
     waiters: VecDeque<u32>,
@@ -50,9 +56,11 @@ pub(crate) struct Losses {
 }
 
 impl Losses {
-    pub(super) fn new(tickets: usize, list: &LostBlocks) -> Losses {
+    pub(super) fn new(tickets: usize, list: &LostBlocks, regions: &RegionStates) -> Losses {
         Losses {
             any: !list.is_empty(),
+            looks_closer: !list.is_empty() || regions.has_unwritten(),
+            unwritten_before: Vec::new(),
             waiters: VecDeque::with_capacity(tickets),
             asked: None,
         }
@@ -219,6 +227,10 @@ impl Shard {
     /// Acts by the list of a new map: reads under way that meet it fail, whatever they bring.
     pub(super) fn follow_losses(&mut self, before: &Arc<LostBlocks>) {
         self.losses.any = !self.map.lost_blocks.is_empty();
+        self.losses.looks_closer = self.losses.any || self.shared.regions.has_unwritten();
+        if planted::is(Fault::ZeroesOfAnOldMap) {
+            self.losses.unwritten_before = self.shared.regions.unwritten();
+        }
         let same = Arc::ptr_eq(before, &self.map.lost_blocks);
         if same || !self.losses.any || planted::is(Fault::ReadOutlivesItsBlock) {
             return;

@@ -9,6 +9,7 @@
 //! ```
 
 mod keeper;
+mod zero;
 
 use block::{Operation, Status};
 use units::{MemberIndex, ReactorIndex, Update, bytes_usize};
@@ -18,11 +19,12 @@ use self::keeper::{Clear, Phase};
 use super::ticket::Kind;
 use super::{DriveIo, IoOwner, Order, Shard};
 use crate::command::Command;
+use crate::coordinator::Ending;
 use crate::format::REGION_BLOCK_BYTES;
 use crate::io::{Io, Message};
 use crate::map::MapState;
 use crate::planted::{self, Fault};
-use crate::regions::{RegionState, Suspects};
+use crate::regions::Suspects;
 
 /// Blocks that one turn sweeps for regions to clear: some thousand regions, some microseconds.
 const SWEEP_BLOCKS: usize = 16;
@@ -52,7 +54,7 @@ impl Shard {
     #[inline]
     pub(super) fn is_region_lost(&self, slot: u32) -> bool {
         self.ticket_region(slot)
-            .is_some_and(|region| self.shared.regions.get(region) == RegionState::Lost)
+            .is_some_and(|region| self.shared.regions.is_lost(region))
     }
 
     /// Asks for the ticket's region unless that is done already.
@@ -95,7 +97,7 @@ impl Shard {
                 self.replan(slot);
             } else if self.is_region_ready(slot) {
                 self.region_waiters.swap_remove(position);
-                self.seek_room(slot, io);
+                self.go_on_in_region(slot, io);
             } else {
                 self.want_region(slot, io);
                 position += 1;
@@ -138,9 +140,7 @@ impl Shard {
     }
 
     pub(super) fn dirty_asked(&mut self, from: ReactorIndex, region: u32, io: &mut impl Io) {
-        if self.shared.regions.begin_write(region)
-            || self.shared.regions.get(region) == RegionState::Lost
-        {
+        if self.shared.regions.begin_write(region) || self.shared.regions.is_lost(region) {
             self.answer_dirty(from, region, io);
             return;
         }
@@ -148,7 +148,8 @@ impl Shard {
         // A copy lacks what becomes dirty while it is made.
         let is_copied = self.coordinator().is_some_and(|home| home.copied.is_some());
         let is_whole = self.map.is_whole() && !is_copied;
-        self.keeper().want((from, region), now, is_whole);
+        let ahead = is_whole.then(|| self.zeroed_ahead());
+        self.keeper().want((from, region), now, ahead);
     }
 
     /// Whether the command that is next may begin: regions that it wants dirty are.
@@ -170,10 +171,7 @@ impl Shard {
             }
             let states = &self.shared.regions;
             // Nothing is written any more where none can become dirty.
-            if states.begin_write(region)
-                || states.get(region) == RegionState::Lost
-                || self.map.read_only
-            {
+            if states.begin_write(region) || states.is_lost(region) || self.map.read_only {
                 continue;
             }
             all = false;
@@ -243,6 +241,7 @@ impl Shard {
         } else {
             moved += self.begin_round();
         }
+        moved += self.advance_zeroing(io);
         moved + self.advance_clear(stopped, io)
     }
 
@@ -251,11 +250,37 @@ impl Shard {
         entry.drive.is_some() && entry.state != MapState::Lost && !self.map.hopeless[member.at()]
     }
 
+    /// Whether blocks of the map may be torn by a kill now, in an array where that is not to be
+    /// thought of after a clean stop.
+    pub(super) fn writes_regions(&self) -> bool {
+        self.coordinator().is_some_and(|decider| {
+            let keeper = &decider.keeper;
+            decider.config.features.has_unwritten()
+                && (keeper.round.is_some() || keeper.owes_copies() || keeper.has_askers())
+        })
+    }
+
+    /// Whether the stop that is next waits until no block of the map is being written. One that
+    /// could wait for long does not: it is not clean.
+    pub(super) fn stop_awaits_regions(&self) -> bool {
+        let Some(decider) = self.coordinator() else {
+            return false;
+        };
+        let stops = matches!(decider.commands.front(), Some((_, Command::Stop)));
+        let goes_on = decider.started && !decider.metadata_failed && !decider.hold.is_holding();
+        let goes_on = goes_on && !self.map.read_only && !self.map.is_broken();
+        stops && goes_on && self.writes_regions()
+    }
+
     fn begin_round(&mut self) -> usize {
-        let broadcast = self
-            .coordinator
-            .as_deref()
-            .and_then(|decider| decider.broadcast.as_ref());
+        let decider = self.coordinator.as_deref().expect("the home");
+        let commit = decider.commit.as_ref();
+        let stops = decider.stopped || commit.is_some_and(|commit| commit.ending == Ending::Stops);
+        if stops && decider.config.features.has_unwritten() && !decider.keeper.has_askers() {
+            // What is on the drives is true, and a record may say that nothing is torn.
+            return 0;
+        }
+        let broadcast = decider.broadcast.as_ref();
         let held = broadcast.is_some_and(|map| map.holds_regions && !map.effective);
         let held = held && !planted::is(Fault::DirtyBeforeEveryReactor);
         if held || !self.keeper().has_work() {
@@ -331,10 +356,25 @@ impl Shard {
         let read_only = self.map.read_only;
         let states = std::sync::Arc::clone(&self.shared.regions);
         self.keeper().publish(&round, &states, read_only);
-        for (from, region) in self.keeper().take_answers(&states, read_only) {
+        self.answer_dirty_all(io);
+        moved + 1
+    }
+
+    /// Answers those who wait for nothing more.
+    fn answer_dirty_all(&mut self, io: &mut impl Io) {
+        let (states, all) = (
+            std::sync::Arc::clone(&self.shared.regions),
+            self.map.read_only,
+        );
+        for (from, region) in self.keeper().take_answers(&states, all) {
             self.answer_dirty(from, region, io);
         }
-        moved + 1
+    }
+
+    /// The regions that are not unwritten, on the home shard.
+    #[must_use]
+    pub fn written_regions(&self) -> Option<Suspects> {
+        Some(self.coordinator()?.keeper.written_regions())
     }
 
     /// A write or flush of the map is done.

@@ -1,6 +1,7 @@
 //! A request on the reactor where it arrived: cut into pieces that go straight to the drives or
 //! to the owners of their stripes.
 
+mod elsewhere;
 mod retry;
 
 use block::{Completion, Cookie, Operation, Part, Request, Status};
@@ -201,13 +202,11 @@ impl Shard {
         } = geometry.place(block);
         let to_chunk_end = left.min(geometry.chunk_blocks() - in_chunk);
         let unprotected = geometry.parity() == 0;
-        let to_chunk_end = if self.losses.any && request.operation == Operation::Read {
-            let (run, is_lost) = self.lost_run(block, to_chunk_end);
-            if is_lost {
-                self.requests[slot].issued += run;
-                self.requests[slot].status = self.requests[slot].status.and(Status::Media);
+        let to_chunk_end = if self.losses.looks_closer && request.operation != Operation::Write {
+            let Some(run) = self.run_at_drives(request, (stripe, block), to_chunk_end) else {
+                self.answer_without_drives(slot, (stripe, block), to_chunk_end);
                 return Advance::Moved;
-            }
+            };
             run
         } else {
             to_chunk_end

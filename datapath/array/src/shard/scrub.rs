@@ -13,6 +13,7 @@ use crate::command::Refusal;
 use crate::coordinator::{Commit, CommitPhase, WindowReports, goes_before_scrub, next_window};
 use crate::io::{Event, Io, PassEvent};
 use crate::map::{ArrayMap, Pass, Window};
+use crate::planted::{self, Fault};
 use crate::scrub::{
     ScrubCourse, ScrubFinding, ScrubOrder, ScrubOutcome, ScrubState, ScrubStatus, WindowTally,
     can_scrub, time_of, window_bytes,
@@ -200,13 +201,19 @@ impl Shard {
         if !scrub.record.state.runs() {
             scrub.begin_scheduled();
         }
-        let start = scrub.record.next;
+        let from = scrub.record.next;
         let rate = scrub.rate(options.scrub_rate_bytes_per_second, every, array_bytes);
         let most = window_bytes(rate, decider.window_bytes);
-        let window = next_window(map, Pass::Scrub, start, most);
+        let mut window = next_window(map, Pass::Scrub, from, most);
+        if !planted::is(Fault::ScrubReadsUnwritten) {
+            // What was never written holds nothing that could agree, and stays as it is as long as
+            // the window is open only where it does not look.
+            let stripes = window.end.0 - window.start.0;
+            (window.start, window.end) = decider.keeper.written_run(from, stripes);
+        }
         let bytes = (window.end.0 - window.start.0) * stripe_bytes;
         scrub.not_before = now + time_of(bytes, rate);
-        if start.0 == 0 {
+        if from.0 == 0 {
             io.event(Event::Pass {
                 pass: Pass::Scrub,
                 state: PassEvent::Began,
@@ -237,8 +244,9 @@ impl Shard {
             return 1;
         }
         let now = io.now();
-        let ended = window.end.0 >= map.geometry.stripes();
         let decider = self.decider();
+        let (next, _) = decider.keeper.written_run(window.end, 1);
+        let ended = next.0 >= map.geometry.stripes();
         decider.scrub.record.tally.add(tally);
         decider.scrub.record.next = window.end;
         if ended {

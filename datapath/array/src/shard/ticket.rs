@@ -363,8 +363,8 @@ impl Shard {
         }
         self.tickets[slot].region = self.ticket_region(slot);
         // The region becomes dirty while the ticket reads.
-        if !self.is_region_ready(slot) {
-            self.want_region(slot, io);
+        if !self.is_region_ready(slot) && self.awaits_first_write(slot, io) {
+            return;
         }
         self.tickets[slot].step = Step::Buffers;
         // Older tickets go first, or a steady stream of narrow ones starves a wide one.

@@ -49,13 +49,15 @@ impl Lister<'_> {
         disks::catch_up(&mut disks, &assembly);
         assembly.behind.clear();
         self.control_flushes(&mut disks, &model);
-        let regions = disks::regions(&disks, &assembly);
+        let mut regions = disks::regions(&disks, &assembly);
         let (redo, _) = disks::replay(&mut disks, &assembly, &regions, usize::MAX);
         self.control_flushes(&mut disks, &model);
         // No two starts of one history have the same number.
         let id = 1000 + u128::from(bytes_u64(self.depth));
         let mut config = assembly.start(id, true).expect("looked at").clone();
-        assembly.note_replay(&mut config, &regions, &redo);
+        assembly.note_replay(&mut config, &mut regions, &redo);
+        let untold: Vec<_> = regions.untold().collect();
+        assert!(untold.is_empty(), "{untold:?} may have been written or not");
         let mut places = disks::places(&assembly);
         for (place, record) in places.iter_mut().zip(&config.members) {
             let is_in = matches!(
@@ -145,7 +147,7 @@ fn check(machine: &mut Machine, area: Area) {
         chunk_bytes: bytes_usize(geometry.chunk_bytes()),
         rows: bytes_usize(geometry.rows()),
     };
-    let members: Vec<Option<Vec<u8>>> = map
+    let mut members: Vec<Option<Vec<u8>>> = map
         .members
         .iter()
         .map(|member| {
@@ -153,6 +155,8 @@ fn check(machine: &mut Machine, area: Area) {
             Some(machine.disks()[drive.at()].get(area.offset, area.length))
         })
         .collect();
+    let written = machine.shard().written_regions().expect("the home");
+    disks::blank_unwritten(&geometry, &written, &mut members);
     let bad = oracle.check_parity(&members);
     assert!(bad.is_empty(), "parity of stripes {bad:?} is wrong");
     let spare = geometry.parity() - members.iter().filter(|member| member.is_none()).count();

@@ -191,7 +191,9 @@ impl History {
             let drive = drive.filter(|_| record.state == MemberState::InSync);
             drive.map(|drive| drives[drive.at()].get(data.offset, data.length))
         });
-        let members: Vec<Option<Vec<u8>>> = members.collect();
+        let mut members: Vec<Option<Vec<u8>>> = members.collect();
+        let written = disks::regions(drives, assembly).written_regions();
+        disks::blank_unwritten(&self.geometry, &written, &mut members);
         let mut torn = self.oracle().check_parity(&members);
         torn.retain(|stripe| bytes_u64(*stripe) < config.resynced_until.0);
         assert!(torn.is_empty(), "stripes {torn:?} are trusted and torn");

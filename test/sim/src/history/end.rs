@@ -97,6 +97,7 @@ impl History {
         let member = MemberIndex::from_at(position);
         let data = self.geometry.data();
         let drive = &world.outside.drives[position_drive(world, position)];
+        let written = written(world);
         for block in &drive.bad {
             let block = block - self.first_block();
             let stripe = self.geometry.stripe_at(member, block);
@@ -104,6 +105,7 @@ impl History {
             let lane = block % u64::from(self.geometry.chunk_blocks());
             let chunk = stripe.0 * bytes_u64(data) + bytes_u64(role.at());
             let is_read = role.at() < data
+                && written.has(stripe)
                 && self
                     .client
                     .covers(chunk * u64::from(self.geometry.chunk_blocks()) + lane);
@@ -202,7 +204,7 @@ impl History {
 
     pub(super) fn check_parity(&self, world: &World) {
         let map = world.shards[world.home].map();
-        let members: Vec<Option<Vec<u8>>> = map
+        let mut members: Vec<Option<Vec<u8>>> = map
             .members
             .iter()
             .map(|member| {
@@ -210,9 +212,16 @@ impl History {
                 Some(drive.get(self.layout.data.offset, self.layout.data.length))
             })
             .collect();
+        disks::blank_unwritten(&self.geometry, &written(world), &mut members);
         let bad = self.oracle().check_parity(&members);
         assert!(bad.is_empty(), "parity of stripes {bad:?} is wrong");
     }
+}
+
+/// The regions that were written.
+pub(super) fn written(world: &World) -> Suspects {
+    let written = world.shards[world.home].written_regions();
+    written.expect("asked of the home")
 }
 
 /// Of reads that could be, not more were given up than may be.

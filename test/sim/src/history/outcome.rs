@@ -75,6 +75,15 @@ pub struct Outcome {
     pub refilled: u64,
     /// Blocks that were given up and written before their members were filled.
     pub healed: u64,
+    /// Regions that were zeroed for their first write, and those of them under a pass; pieces of
+    /// requests that needed no drive; and first writes while a reactor did not know who was out.
+    pub zeroed: u64,
+    /// See `zeroed`.
+    pub zeroed_in_pass: u64,
+    /// See `zeroed`.
+    pub unwritten: u64,
+    /// See `zeroed`.
+    pub first_without: u64,
     /// A hash of all that happened, in its order.
     pub trace: u64,
     /// Writes that the last engine carried out with others of their stripe.
@@ -127,6 +136,10 @@ impl Outcome {
         self.failed_windows += outcome.failed_windows;
         self.refilled += outcome.refilled;
         self.healed += outcome.healed;
+        self.zeroed += outcome.zeroed;
+        self.zeroed_in_pass += outcome.zeroed_in_pass;
+        self.unwritten += outcome.unwritten;
+        self.first_without += outcome.first_without;
         self.trace = self.trace.rotate_left(1) ^ outcome.trace;
         self.joined += outcome.joined;
         self.changed += outcome.changed;
@@ -171,6 +184,10 @@ impl fmt::Display for Outcome {
             failed_windows,
             refilled,
             healed,
+            zeroed,
+            zeroed_in_pass,
+            unwritten,
+            first_without,
             trace,
             joined,
             changed,
@@ -198,7 +215,9 @@ impl fmt::Display for Outcome {
          {} blocks lost ({} still on the list before {} were written; \
          {held_lists} lists held, {healed} written before \
          the fill, {not_given_up} members awaited, {passed_over} blocks took no \
-         zeroes, {left_out} left out of the log, {refused_starts} starts refused), events {trace:016x}",
+         zeroes, {left_out} left out of the log, {refused_starts} starts refused), \
+         {zeroed} regions zeroed ({zeroed_in_pass} under a pass, {first_without} times while a \
+         reactor did not know who was out), {unwritten} pieces of unwritten ones, events {trace:016x}",
             hedged.0, hedged.1, lost.0, lost.1, lost.2
         )
     }

@@ -162,7 +162,7 @@ impl History {
         let stripe = StripeIndex(self.random.below(self.geometry.stripes()));
         let lane = self.random.below(u64::from(self.geometry.chunk_blocks()));
         let same = |rot: &Rot| rot.stripe == stripe && rot.lane == lane;
-        if self.rot.iter().any(same) {
+        if self.rot.iter().any(same) || !end::written(world).has(stripe) {
             return;
         }
         let most = if located {

@@ -1,6 +1,7 @@
 //! How a life ends: at any moment, and at those that are hardest to survive; and how the next one
 //! begins.
 
+use array::assembly::Assembly;
 use array::format::ExclusionCause;
 
 use super::begun::Recovered;
@@ -37,6 +38,7 @@ impl History {
     /// The process is killed or the power fails.
     pub(super) fn crash(&mut self, mut world: World) -> Vec<SimDrive> {
         self.outcome.crashes += 1;
+        self.count_unwritten(&world);
         let is_plain = !self.is_spelled && !self.record_in_doubt && !self.power_is_due;
         if is_plain && self.random.happens(150) && self.abandon_a_hold(&mut world) {
             return self.die_abandoned(world);
@@ -330,7 +332,7 @@ impl History {
             }
         }
         self.modes.found(assembly.config.options);
-        let regions = disks::regions(&drives, &assembly);
+        let mut regions = disks::regions(&drives, &assembly);
         let Recovered {
             redo,
             agrees,
@@ -346,8 +348,8 @@ impl History {
             );
             assembly.exclude(&mut config, (member, cause), name);
         }
-        assembly.note_replay(&mut config, &regions, &redo);
-        VolumeTable::new(&mut config, &assembly.superblock).recover();
+        assembly.note_replay(&mut config, &mut regions, &redo);
+        recover_volumes(&mut config, &assembly, &regions);
         let mut places = disks::places(&assembly);
         for place in places.iter_mut().flatten() {
             *place = crate::world::place_of(&self.layout, &drives, place.drive.at());
@@ -504,4 +506,12 @@ impl History {
             world.step();
         }
     }
+}
+
+/// What a start makes of the volume table. Nothing damages copies of the region map but being cut
+/// off while they are written, so that some copy of each block is good.
+fn recover_volumes(config: &mut ArrayConfig, assembly: &Assembly, regions: &RegionMap) {
+    let untold: Vec<_> = regions.untold().collect();
+    assert!(untold.is_empty(), "{untold:?} may have been written or not");
+    VolumeTable::new(config, &assembly.superblock).recover();
 }

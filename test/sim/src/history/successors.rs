@@ -40,11 +40,15 @@ impl History {
         let spot = self.client.draw(&mut self.random, stripe_blocks);
         let mut copy = SimDrive::new(self.geometry.block_size());
         disks::soil(&mut copy, &self.layout, &mut self.random);
-        let all = (StripeIndex(0), StripeIndex(self.geometry.stripes()));
+        let all = world.shards[world.home].missed_since(Update(0));
+        let all = all.map_or_else(
+            || vec![(StripeIndex(0), StripeIndex(self.geometry.stripes()))],
+            |written| runs_of(&written),
+        );
         if self.random.happens(500) {
             self.idle(world);
         }
-        let mut well = self.copy_runs(world, (position, &mut copy), &[all], spot.as_ref());
+        let mut well = self.copy_runs(world, (position, &mut copy), &all, spot.as_ref());
         for _ in 0..self.random.below(3) {
             if !well || !self.is_copied(world, member, Copying::GoesOn) {
                 break;

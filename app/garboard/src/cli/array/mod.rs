@@ -97,6 +97,7 @@ impl Create {
                 block_bytes: self.shape.block_size.map(|block| block.0),
                 write_hole: self.shape.write_hole.into(),
                 hedged_reads: self.shape.hedged_reads.into(),
+                unwritten_regions: self.shape.unwritten_regions,
             },
             spares: self.spares,
             force: self.force,

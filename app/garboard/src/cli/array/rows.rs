@@ -49,6 +49,7 @@ impl Row for ArrayView {
                 or_dash(self.hold_timeout_ms.map(|ms| format!("{ms} ms"))),
             ),
             ("hedged reads", word(&self.hedged_reads)),
+            ("unwritten regions", self.unwritten_regions.to_string()),
             (
                 "scrub",
                 match self.scrub_every_s {

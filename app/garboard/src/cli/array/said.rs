@@ -101,6 +101,10 @@ pub(crate) struct Shape {
     /// Which reads are answered from the other members when their drive hangs, within 50 ms
     #[arg(long, value_enum, default_value = "auto")]
     pub(super) hedged_reads: Hedged,
+    /// What was never written reads as zeroes without a drive, and nothing is initialized; older
+    /// versions do not start such an array. New, and not the default yet
+    #[arg(long)]
+    pub(super) unwritten_regions: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

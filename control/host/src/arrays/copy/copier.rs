@@ -61,7 +61,8 @@ impl Copier {
     /// Goes over the member until little of it is missing. From which update on it is.
     fn copy(&mut self) -> Result<Update, Ended> {
         let mut base = self.go_on()?;
-        let mut missing = None;
+        // What is first written from here on becomes dirty after `base`, and counts as missed.
+        let mut missing = self.all_written()?;
         for pass in 1.. {
             let began = MonotonicClock.now();
             self.pass(missing.as_ref())?;
@@ -93,6 +94,12 @@ impl Copier {
         let host = self.host.upgrade().ok_or(Ended::Stopped)?;
         let missed = host.engine.missed_since(self.index, base);
         missed.ok_or(Ended::Stopped)
+    }
+
+    /// The regions that were ever written: `None` for all.
+    fn all_written(&self) -> Result<Option<Suspects>, Ended> {
+        let host = self.host.upgrade().ok_or(Ended::Stopped)?;
+        Ok(host.engine.missed_since(self.index, Update(0)))
     }
 
     fn failed(&self, doing: &str, source: &std::io::Error) -> Ended {

@@ -4,7 +4,7 @@ use units::{DriveIndex, StripeIndex};
 
 use super::*;
 use crate::format::tests::{config, superblock};
-use crate::format::{Before, DriveIdentity, Missed, RegionBlock, RegionEntry};
+use crate::format::{Before, DriveIdentity, Missed, RegionBlock, RegionEntry, RegionKind};
 
 const DRIVE_BYTES: u64 = 256 << 20;
 const MEMBER: MemberIndex = MemberIndex(3);
@@ -240,7 +240,11 @@ fn missed_is_what_is_dirty_or_was_called_clean_since() {
     let space = own.regions();
     let mut map = RegionMap::new(space, own.array);
     let told = |region: usize| RegionEntry {
-        dirty: region == 1,
+        kind: if region == 1 {
+            RegionKind::Dirty
+        } else {
+            RegionKind::Clean
+        },
         epoch: Update([0, 0, 5, 6, 7].get(region).copied().unwrap_or(0)),
     };
     let mut bytes = vec![0; crate::format::REGION_BLOCK_BYTES];
@@ -274,7 +278,7 @@ fn what_the_log_did_again_is_missed_by_who_was_not_there() {
     let assembly = super::super::assemble(&here).arrays.remove(0);
     let mut next = assembly.start(1, false).expect("startable");
     assert_eq!(missed_in(&next).base, Update(6));
-    let map = RegionMap::new(own.regions(), own.array);
+    let mut map = RegionMap::new(own.regions(), own.array);
     let redo = Redo {
         member: MemberIndex(0),
         offset: 0,
@@ -283,11 +287,11 @@ fn what_the_log_did_again_is_missed_by_who_was_not_there() {
     // Dirty as it is: it is missed anyway.
     assembly.note_replay(
         &mut next,
-        &map.clone().all_dirty(),
+        &mut map.clone().all_dirty(),
         std::slice::from_ref(&redo),
     );
     assert_eq!(missed_in(&next).base, Update(6));
-    assembly.note_replay(&mut next, &map, &[redo]);
+    assembly.note_replay(&mut next, &mut map, &[redo]);
     assert_eq!(missed_in(&next).base, Update(0));
 }
 

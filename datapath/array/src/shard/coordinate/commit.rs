@@ -10,11 +10,10 @@ use super::super::hold::may_pass;
 use super::super::{DriveIo, IoOwner, Order, Shard};
 use super::exclude::Fate;
 use crate::command::Refusal;
-use crate::coordinator::{Commit, CommitPhase, Ending, cause_of, record_bytes};
+use crate::coordinator::{Commit, CommitPhase, Ending, cause_of, record_bytes, trusted_until};
 use crate::format::{ArrayConfig, ExclusionCause, MemberState};
 use crate::io::{Event, Io, MemberFailure, PassEvent};
 use crate::planted::{self, Fault};
-use crate::regions::Suspects;
 
 impl Shard {
     pub(in crate::shard) fn begin_commit(&mut self, mut commit: Commit) {
@@ -309,8 +308,11 @@ impl Shard {
         }
         let mut map = self.map_of_config(&commit.replaced, !commit.excluded.is_empty());
         if commit.ending == Ending::Untrusts && map.geometry.parity() > 0 {
-            map.trusted_until = StripeIndex(0);
-            map.suspects = Arc::new(Suspects::all(map.suspects.space()));
+            // Those that become written have parity that agrees.
+            let suspects = self.decider().keeper.written_regions();
+            let stripes = map.geometry.stripes();
+            map.trusted_until = trusted_until(&suspects, StripeIndex(0), stripes);
+            map.suspects = Arc::new(suspects);
         }
         for &member in &commit.returned {
             let missed = map.missed[member.at()].as_ref();
@@ -319,7 +321,8 @@ impl Shard {
         }
         self.begin_broadcast(map, commit.answers, commit.excluded, io);
         if let Some(broadcast) = &mut self.decider().broadcast {
-            broadcast.holds_regions = !commit.returned.is_empty();
+            // A new drive lacks nothing of what is unwritten as yet.
+            broadcast.holds_regions = !commit.replaced.is_empty();
         }
         for member in commit.replaced {
             self.decider().keeper.owe(member);

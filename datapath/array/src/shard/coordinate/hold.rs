@@ -105,6 +105,11 @@ pub struct HoldStatus {
 }
 
 impl HoldKeeper {
+    /// Whether tickets wait for members to come back.
+    pub(in crate::shard) fn is_holding(&self) -> bool {
+        self.holding.is_some()
+    }
+
     /// For so many members.
     pub(crate) fn new(members: usize) -> HoldKeeper {
         HoldKeeper {

@@ -4,6 +4,8 @@
 
 #[cfg(test)]
 mod tests;
+mod turns;
+mod zeroing;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -13,12 +15,14 @@ use memory::{Backing, Buffer, Pages, Pool, Segment};
 use units::{Instant, MemberIndex, ReactorIndex, Update, bytes_usize};
 use uuid::Uuid;
 
+use self::zeroing::Zeroing;
+pub(super) use self::zeroing::{ZeroPiece, ZeroRound, ZeroStep};
 use crate::coordinator::MemberPlace;
-use crate::format::{REGION_BLOCK_BYTES, REGION_BLOCK_REGIONS, RegionBlock};
-use crate::planted;
-use crate::regions::{
-    RegionMap, RegionSpace, RegionState, RegionStates, Suspects, entry, is_missed,
+use crate::format::{
+    REGION_BLOCK_BYTES, REGION_BLOCK_REGIONS, RegionBlock, RegionEntry, RegionKind,
 };
+use crate::planted;
+use crate::regions::{RegionMap, RegionSpace, RegionState, RegionStates, Suspects, entry, missed};
 
 /// Blocks that one round writes at most.
 const ROUND_BLOCKS: usize = 16;
@@ -41,7 +45,7 @@ pub(crate) struct RegionKeeper {
     space: RegionSpace,
     array: Uuid,
     /// By region: what the next write of its block says.
-    dirty: Vec<bool>,
+    kinds: Vec<RegionKind>,
     epochs: Vec<Update>,
     /// By block.
     sequences: Vec<u64>,
@@ -52,10 +56,15 @@ pub(crate) struct RegionKeeper {
     queued: Vec<bool>,
     /// Some holder in use lacks the block.
     owed: Vec<bool>,
+    /// It is to be written once more after that. `None` where one place is enough.
+    owed_twice: Option<Vec<bool>>,
     owed_total: usize,
     queue: VecDeque<u32>,
+    /// Blocks that are owed; some of them are no longer.
+    owed_queue: VecDeque<u32>,
     askers: Vec<(ReactorIndex, u32)>,
     pub(super) round: Option<Round>,
+    pub(super) zeroing: Zeroing,
     pub(super) clear: Clear,
     clear_after: Duration,
     clear_at: Option<Instant>,
@@ -185,7 +194,7 @@ impl RegionKeeper {
         let mut keeper = RegionKeeper {
             space,
             array: map.array(),
-            dirty: (0..count).map(|region| map.entry(region).dirty).collect(),
+            kinds: (0..count).map(|region| map.entry(region).kind).collect(),
             epochs: (0..count).map(|region| map.entry(region).epoch).collect(),
             sequences: (0..blocks).map(|block| map.sequence(block)).collect(),
             dirty_counts: vec![0; blocks],
@@ -193,10 +202,13 @@ impl RegionKeeper {
             asked: vec![None; count.div_ceil(RUN)],
             queued: vec![false; blocks],
             owed: vec![false; blocks],
+            owed_twice: map.has_all_blocks().then(|| vec![false; blocks]),
             owed_total: 0,
             queue: VecDeque::with_capacity(blocks),
+            owed_queue: VecDeque::with_capacity(blocks),
             askers: Vec::new(),
             round: None,
+            zeroing: Zeroing::new(count),
             clear: Clear::Waiting,
             clear_after,
             clear_at: None,
@@ -207,7 +219,9 @@ impl RegionKeeper {
         };
         for block in 0..blocks {
             let number = u32::try_from(block).expect("few blocks");
-            let dirty = space.regions(number).filter(|&region| keeper.dirty[region]);
+            let dirty = space
+                .regions(number)
+                .filter(|&region| keeper.is_dirty(region));
             let dirty = dirty.count();
             keeper.dirty_counts[block] = u32::try_from(dirty).expect("at most a block's");
             keeper.dirty_total += dirty;
@@ -222,70 +236,55 @@ impl RegionKeeper {
         &self.space
     }
 
-    fn enqueue(&mut self, block: u32) {
-        let at = bytes_usize(u64::from(block));
-        if !std::mem::replace(&mut self.queued[at], true) {
-            self.queue.push_back(block);
-        }
+    fn is_dirty(&self, region: usize) -> bool {
+        self.kinds[region] == RegionKind::Dirty
     }
 
-    fn owe_block(&mut self, block: u32) {
-        let at = bytes_usize(u64::from(block));
-        if !std::mem::replace(&mut self.owed[at], true) {
-            self.owed_total += 1;
-        }
-        self.enqueue(block);
+    fn entry(&self, region: usize) -> RegionEntry {
+        entry(self.kinds[region], self.epochs[region])
+    }
+
+    /// Whether somebody waits for a region.
+    pub(super) fn has_askers(&self) -> bool {
+        !self.askers.is_empty()
     }
 
     /// The regions that a member lacks which has missed what was written from update `base` on:
     /// `None` when that is everything.
     pub(in crate::shard) fn missed(&self, base: Update) -> Option<Suspects> {
-        let of = |region: usize| is_missed(entry(self.dirty[region], self.epochs[region]), base);
-        (base > Update(0)).then(|| Suspects::of(&self.space, of))
-    }
-
-    /// `member` is filled by a new drive, which has no copies.
-    pub(in crate::shard) fn owe(&mut self, member: MemberIndex) {
-        for block in 0..self.space.blocks() {
-            let number = u32::try_from(block).expect("few blocks");
-            let holds = self.space.holders(number).any(|other| other == member);
-            // What was never written is clean without a copy.
-            let written = self.sequences[block] > 0 || self.queued[block];
-            if holds && written {
-                self.owe_block(number);
-            }
-        }
-    }
-
-    /// Whether some holder in use still lacks a block.
-    pub(in crate::shard) fn owes_copies(&self) -> bool {
-        self.owed_total > 0
+        missed(&self.space, base, |region| self.entry(region))
     }
 
     /// Whether nothing is under way.
     pub(in crate::shard) fn is_idle(&self) -> bool {
         let clears = matches!(self.clear, Clear::Asking { .. } | Clear::Flushing { .. });
-        self.round.is_none() && self.askers.is_empty() && !clears
+        self.round.is_none() && self.zeroing.is_idle() && self.askers.is_empty() && !clears
     }
 
     /// `from` waits for a region to be dirty.
-    /// With members out neighbours stay clean: each region that becomes dirty now is one that these
-    /// have missed.
+    /// With members out, `ahead` is `None` and neighbours stay as they are: each region that
+    /// becomes dirty now is one that these have missed. Else it says how many that are unwritten
+    /// may be zeroed ahead.
     pub(super) fn want(
         &mut self,
         (from, region): (ReactorIndex, u32),
         now: Instant,
-        is_whole: bool,
+        ahead: Option<usize>,
     ) {
         self.askers.push((from, region));
         let region = bytes_usize(u64::from(region));
         let block = u32::try_from(region / REGION_BLOCK_REGIONS).expect("few blocks");
-        if !self.dirty[region] {
+        if self.kinds[region] == RegionKind::Unwritten {
+            return self.want_zeroes(region, now, ahead);
+        }
+        if !self.is_dirty(region) {
             let run = region / RUN;
             let before = self.asked[run].replace(now);
-            if is_whole && before.is_some_and(|before| now.since(before) < STORM) {
+            if ahead.is_some() && before.is_some_and(|before| now.since(before) < STORM) {
                 for neighbour in self.storm(block, run, now) {
-                    self.make_dirty(neighbour);
+                    if self.kinds[neighbour] == RegionKind::Clean {
+                        self.make_dirty(neighbour);
+                    }
                 }
             }
             self.make_dirty(region);
@@ -299,7 +298,7 @@ impl RegionKeeper {
         let regions = |run: usize| run * RUN..((run + 1) * RUN).min(of_block.end);
         let passed = |other: usize| {
             let lately = self.asked[other].is_some_and(|asked| now.since(asked) < STREAM);
-            lately && regions(other).all(|region| self.dirty[region])
+            lately && regions(other).all(|region| self.is_dirty(region))
         };
         let first = of_block.start / RUN;
         let last = (of_block.end - 1) / RUN;
@@ -313,7 +312,7 @@ impl RegionKeeper {
     }
 
     fn make_dirty(&mut self, region: usize) {
-        if !std::mem::replace(&mut self.dirty[region], true) {
+        if std::mem::replace(&mut self.kinds[region], RegionKind::Dirty) != RegionKind::Dirty {
             self.dirty_counts[region / REGION_BLOCK_REGIONS] += 1;
             self.dirty_total += 1;
         }
@@ -322,7 +321,7 @@ impl RegionKeeper {
     // ---- rounds --------------------------------------------------------------------------
 
     pub(super) fn has_work(&self) -> bool {
-        self.round.is_none() && !self.queue.is_empty()
+        self.round.is_none() && !(self.queue.is_empty() && self.owed_queue.is_empty())
     }
 
     /// Takes blocks from the queue and encodes them as they shall be now.
@@ -337,11 +336,10 @@ impl RegionKeeper {
             flushed: Vec::new(),
         };
         while round.blocks.len() < ROUND_BLOCKS {
-            let Some(number) = self.queue.pop_front() else {
+            let Some(number) = self.next_block(round.blocks.len()) else {
                 break;
             };
             let at = bytes_usize(u64::from(number));
-            self.queued[at] = false;
             let position = round.blocks.len();
             let owed = std::mem::replace(&mut self.owed[at], false);
             let dirty = self.encode(position, number);
@@ -356,7 +354,7 @@ impl RegionKeeper {
                 .extend(holders.map(|member| (position, member)));
         }
         round.todo.clone_from(&round.holders);
-        self.round = Some(round);
+        self.round = (!round.blocks.is_empty()).then_some(round);
     }
 
     fn encode(&mut self, position: usize, number: u32) -> [u64; REGION_BLOCK_REGIONS.div_ceil(64)] {
@@ -366,14 +364,14 @@ impl RegionKeeper {
         let regions = self.space.regions(number);
         let mut dirty = [0; REGION_BLOCK_REGIONS.div_ceil(64)];
         for (bit, region) in regions.clone().enumerate() {
-            dirty[bit / 64] |= u64::from(self.dirty[region]) << (bit % 64);
+            dirty[bit / 64] |= u64::from(self.is_dirty(region)) << (bit % 64);
         }
         let told = |bit: usize| {
             let region = regions.start + bit;
             if region < regions.end {
-                entry(self.dirty[region], self.epochs[region])
+                self.entry(region)
             } else {
-                entry(false, Update(0))
+                entry(RegionKind::Clean, Update(0))
             }
         };
         let mut bytes = [0; REGION_BLOCK_BYTES];
@@ -397,6 +395,13 @@ impl RegionKeeper {
     pub(super) fn publish(&mut self, round: &Round, states: &RegionStates, in_vain: bool) {
         for (position, block) in round.blocks.iter().enumerate() {
             self.owed_total -= usize::from(block.owed);
+            let at = bytes_usize(u64::from(block.number));
+            // Should a member have come meanwhile, it has neither.
+            let settled = block.owed && !self.owed[at];
+            let twice = self.owed_twice.as_mut().filter(|_| settled);
+            if twice.is_some_and(|twice| std::mem::take(&mut twice[at])) {
+                self.owe_once(block.number);
+            }
             let holds = |&(at, member): &(usize, MemberIndex)| {
                 let holds =
                     at == position && round.failed.iter().all(|&(failed, _)| failed != member);
@@ -410,28 +415,32 @@ impl RegionKeeper {
             for (bit, region) in self.space.regions(block.number).enumerate() {
                 let written = block.dirty[bit / 64] & (1 << (bit % 64)) != 0;
                 // What became clean since is written as clean by a later round.
-                if !written || !self.dirty[region] {
+                if !written || !self.is_dirty(region) {
                     continue;
                 }
                 let number = u32::try_from(region).expect("at most REGIONS_MAX");
-                let state = if durable {
-                    RegionState::Dirty
+                let (before, lost) = if states.is_unwritten(number) {
+                    (RegionState::Unwritten, RegionState::Sealed)
                 } else {
-                    RegionState::Lost
+                    (RegionState::Clean, RegionState::Lost)
                 };
-                states.change(number, RegionState::Clean, state);
+                let state = if durable { RegionState::Dirty } else { lost };
+                states.change(number, before, state);
             }
         }
     }
 
-    /// Those whose regions are not clean any more, or all.
+    /// Those whose regions need not be waited for any more, or all.
     pub(super) fn take_answers(
         &mut self,
         states: &RegionStates,
         all: bool,
     ) -> Vec<(ReactorIndex, u32)> {
         let ready = |&mut (_, region): &mut (ReactorIndex, u32)| {
-            all || states.get(region) != RegionState::Clean
+            all || !matches!(
+                states.get(region),
+                RegionState::Clean | RegionState::Unwritten
+            )
         };
         self.askers.extract_if(.., ready).collect()
     }
@@ -519,12 +528,12 @@ impl RegionKeeper {
         let number = u32::try_from(block).expect("few blocks");
         for region in self.space.regions(number) {
             let index = u32::try_from(region).expect("at most REGIONS_MAX");
-            if !self.dirty[region] || !trusted(index) {
+            if !self.is_dirty(region) || !trusted(index) {
                 continue;
             }
             if states.change(index, RegionState::Clearing, RegionState::Clean) {
                 assert!(self.epochs[region] <= epoch, "updates do not go back");
-                self.dirty[region] = false;
+                self.kinds[region] = RegionKind::Clean;
                 self.epochs[region] = epoch;
                 self.dirty_counts[block] -= 1;
                 self.dirty_total -= 1;

@@ -1,7 +1,8 @@
 //! The plan of a ticket: which bands are written and how, given what is lost now.
 
 use super::super::{Shard, stripe_cells};
-use super::{Kind, PlannedBand, TicketOrder};
+use super::{Kind, PlannedBand, Step, TicketOrder};
+use crate::io::Io;
 use crate::map::Pass;
 use crate::plan::{Band, Beyond, Method, StripeState, plan_read, plan_repair, plan_write};
 use crate::planted::{self, Fault};
@@ -287,5 +288,29 @@ impl Shard {
             decode,
             write,
         })
+    }
+
+    /// Asks for the ticket's region. One that was never written holds nothing that could be read:
+    /// then the ticket begins anew once it is.
+    #[cold]
+    pub(super) fn awaits_first_write(&mut self, slot: u32, io: &mut impl Io) -> bool {
+        self.want_region(slot, io);
+        let is_unwritten = |region| self.shared.regions.is_unwritten(region);
+        let waits = self.tickets[slot].region.is_some_and(is_unwritten);
+        if !waits || planted::is(Fault::OldContentOfUnwritten) {
+            return false;
+        }
+        self.tickets[slot].step = Step::Claiming;
+        self.region_waiters.push(slot);
+        true
+    }
+
+    /// The ticket's region may be written.
+    pub(in crate::shard) fn go_on_in_region(&mut self, slot: u32, io: &mut impl Io) {
+        if self.tickets[slot].step == Step::Claiming {
+            self.replan(slot);
+        } else {
+            self.seek_room(slot, io);
+        }
     }
 }

@@ -24,12 +24,15 @@ fn geometry_of(member_bytes: u64) -> Geometry {
 }
 
 fn all_dirty() -> RegionMap {
-    let layout = Layout::for_member(64 << 20, BlockSize::B4096, 3).expect("large enough");
-    let geometry = geometry_of(64 << 20);
+    RegionMap::new(space(64 << 20), Uuid::from_u128(5)).all_dirty()
+}
+
+fn space(drive_bytes: u64) -> RegionSpace {
+    let layout = Layout::for_member(drive_bytes, BlockSize::B4096, 3).expect("large enough");
+    let geometry = geometry_of(drive_bytes);
     let area = layout.region_map;
     let stripes = RegionSpace::stripes_for(&geometry, area.length);
-    let space = RegionSpace::new(&geometry, stripes, (area.offset, area.length)).expect("fits");
-    RegionMap::new(space, Uuid::from_u128(5)).all_dirty()
+    RegionSpace::new(&geometry, stripes, (area.offset, area.length)).expect("fits")
 }
 
 #[test]
@@ -76,7 +79,7 @@ fn clean_keeper() -> RegionKeeper {
 
 fn ask(keeper: &mut RegionKeeper, region: u32, milliseconds: u64) -> usize {
     let now = Instant(1_000_000_000 + milliseconds * 1_000_000);
-    keeper.want((ReactorIndex(0), region), now, true);
+    keeper.want((ReactorIndex(0), region), now, Some(4));
     keeper.dirty_total
 }
 
@@ -124,7 +127,206 @@ fn random_writes_over_many_runs_are_no_storm() {
 fn with_a_member_out_neighbours_stay_clean() {
     let mut keeper = clean_keeper();
     for region in 0..10 {
-        keeper.want((ReactorIndex(0), region), Instant(5_000_000_000), false);
+        keeper.want((ReactorIndex(0), region), Instant(5_000_000_000), None);
     }
     assert_eq!(keeper.dirty_total, 10);
+}
+
+/// A keeper of a new array, and the states of its regions.
+fn unwritten() -> (RegionKeeper, RegionStates) {
+    let space = *all_dirty().space();
+    let map = RegionMap::unwritten(space, Uuid::from_u128(5));
+    let keeper = RegionKeeper::new(&map, &vec![None; 3], Duration::ZERO).expect("memory");
+    let states = RegionStates::new(&map, |_: MemberIndex| true);
+    states.open();
+    (keeper, states)
+}
+
+#[test]
+fn a_region_that_was_never_written_is_zeroed_before_the_map_says_otherwise() {
+    let (mut keeper, states) = unwritten();
+    assert!(states.is_unwritten(3) && !states.begin_write(3));
+    keeper.want((ReactorIndex(0), 3), Instant(0), Some(4));
+    assert!(!keeper.has_work(), "nothing is to be said of it yet");
+    assert_eq!(keeper.written_regions().count(), 0);
+    let round = keeper.begin_zeroing(1).expect("one is wanted");
+    assert_eq!(round.regions, [3]);
+    keeper.zeroed(3);
+    assert_eq!(keeper.written_regions().count(), 1);
+    assert!(keeper.has_work() && states.is_unwritten(3));
+    let missed = keeper.missed(Update(9)).expect("since an update");
+    assert_eq!(missed.count(), 1, "who comes from here on lacks it");
+    keeper.begin_round(|_| true);
+    let mut round = keeper.round.take().expect("a round");
+    round.flushed = (0..3).map(MemberIndex).collect();
+    keeper.publish(&round, &states, false);
+    assert!(states.begin_write(3) && !states.is_unwritten(3));
+    let asked = keeper.take_answers(&states, false);
+    assert_eq!(asked, [(ReactorIndex(0), 3)]);
+}
+
+#[test]
+fn what_cannot_be_zeroed_stays_zeroes_and_is_never_written() {
+    let (mut keeper, states) = unwritten();
+    keeper.want((ReactorIndex(0), 3), Instant(0), Some(4));
+    let round = keeper.begin_zeroing(1).expect("one is wanted");
+    keeper.seal(&round.regions, &states);
+    assert!(states.is_unwritten(3) && states.is_lost(3) && !states.begin_write(3));
+    // Nor where nobody takes the block.
+    keeper.want((ReactorIndex(0), 5), Instant(0), Some(4));
+    let round = keeper.begin_zeroing(1).expect("one is wanted");
+    keeper.zeroed(round.regions[0]);
+    keeper.begin_round(|_| true);
+    let round = keeper.round.take().expect("a round");
+    keeper.publish(&round, &states, true);
+    assert!(states.is_unwritten(5) && states.is_lost(5));
+    assert_eq!(keeper.take_answers(&states, false).len(), 2);
+}
+
+#[test]
+fn few_regions_are_zeroed_ahead_and_only_of_streams() {
+    let (mut keeper, _) = unwritten();
+    let mut zeroed = |region: u32, at: u64, ahead| {
+        keeper.want((ReactorIndex(0), region), Instant(at), ahead);
+        keeper
+            .begin_zeroing(1)
+            .map_or(0, |round| round.regions.len())
+    };
+    let later = 5_000_000_000;
+    assert_eq!(zeroed(0, 0, Some(4)), 1);
+    assert_eq!(zeroed(1, 1, Some(4)), 5, "one asked for right before");
+    assert_eq!(zeroed(6, later, Some(4)), 1);
+    assert_eq!(zeroed(7, later + 1, None), 1, "members are out");
+    assert_eq!(zeroed(22, later + 2, Some(4)), 2, "to the end of its run");
+    assert_eq!(zeroed(24, later + 3, Some(4)), 5, "on from the run before");
+    assert_eq!(zeroed(24, later + 4, Some(4)), 0, "it is on its way");
+}
+
+#[test]
+fn a_round_zeroes_no_more_than_a_bound_says_and_one_region_at_least() {
+    let (mut keeper, _) = unwritten();
+    for region in 0..20 {
+        keeper.want((ReactorIndex(0), region), Instant(0), None);
+    }
+    let mut zeroed = |bytes| keeper.begin_zeroing(bytes).map(|round| round.regions.len());
+    assert_eq!(zeroed(zeroing::TOGETHER_BYTES / 4), Some(4));
+    assert_eq!(zeroed(zeroing::TOGETHER_BYTES - 1), Some(1));
+    assert_eq!(zeroed(zeroing::TOGETHER_BYTES * 100), Some(1));
+    assert_eq!(zeroed(1), Some(14));
+    assert_eq!(zeroed(1), None);
+}
+
+#[test]
+fn when_the_array_ends_only_what_somebody_waits_for_is_zeroed() {
+    let (mut keeper, _) = unwritten();
+    keeper.want((ReactorIndex(0), 3), Instant(0), Some(4));
+    keeper.want((ReactorIndex(0), 4), Instant(1), Some(4));
+    keeper.forget_zeroing_ahead();
+    let round = keeper.begin_zeroing(1).expect("two are waited for");
+    assert_eq!(round.regions, [3, 4]);
+    // What was forgotten may be asked for again.
+    keeper.want((ReactorIndex(0), 5), Instant(2), None);
+    assert_eq!(keeper.begin_zeroing(1).expect("it is new").regions, [5]);
+}
+
+#[test]
+fn blocks_that_somebody_waits_for_go_before_those_that_are_owed() {
+    let space = space(32 << 30);
+    let map = RegionMap::unwritten(space, Uuid::from_u128(5));
+    let mut keeper = RegionKeeper::new(&map, &vec![None; 3], Duration::ZERO).expect("memory");
+    let blocks = u32::try_from(space.blocks()).expect("few");
+    for member in 0..3 {
+        keeper.owe(MemberIndex(member));
+    }
+    assert!(keeper.owes_copies());
+    // One that somebody waits for in the last block.
+    keeper.zeroed((blocks - 1) * u32::try_from(REGION_BLOCK_REGIONS).expect("few"));
+    let written = write_all(&mut keeper, &map);
+    assert_eq!(written.first(), Some(&(blocks - 1)), "of {blocks}");
+    for block in 0..blocks {
+        let times = written.iter().filter(|&&number| number == block).count();
+        assert_eq!(times, 2, "block {block}: once in each place");
+    }
+    assert!(!keeper.owes_copies());
+}
+
+/// Does all rounds, and gives the blocks that were written.
+fn write_all(keeper: &mut RegionKeeper, map: &RegionMap) -> Vec<u32> {
+    let states = RegionStates::new(map, |_: MemberIndex| true);
+    let mut written = Vec::new();
+    while keeper.has_work() {
+        written.extend(write_round(keeper, &states));
+    }
+    written
+}
+
+fn write_round(keeper: &mut RegionKeeper, states: &RegionStates) -> Vec<u32> {
+    keeper.begin_round(|_| true);
+    let mut round = keeper.round.take().expect("a round");
+    round.flushed = (0..3).map(MemberIndex).collect();
+    keeper.publish(&round, states, false);
+    round.blocks.iter().map(|block| block.number).collect()
+}
+
+#[test]
+fn blocks_that_are_owed_are_written_though_somebody_always_waits_for_others() {
+    let space = space(32 << 30);
+    let map = RegionMap::unwritten(space, Uuid::from_u128(5));
+    let states = RegionStates::new(&map, |_: MemberIndex| true);
+    let mut keeper = RegionKeeper::new(&map, &vec![None; 3], Duration::ZERO).expect("memory");
+    let blocks = u32::try_from(space.blocks()).expect("few");
+    let asked = u32::try_from(ROUND_BLOCKS).expect("few");
+    assert!(blocks > asked + 1, "{blocks}");
+    keeper.owe(MemberIndex(1));
+    assert!(keeper.owes_copies());
+    let mut rounds = 0;
+    while keeper.owes_copies() {
+        for block in 0..asked {
+            keeper.enqueue(block);
+        }
+        write_round(&mut keeper, &states);
+        rounds += 1;
+        assert!(
+            rounds <= 2 * blocks,
+            "those that nobody waits for come to their turn"
+        );
+    }
+}
+
+#[test]
+fn a_member_that_comes_while_its_block_is_written_gets_both_places() {
+    let space = *all_dirty().space();
+    let map = RegionMap::unwritten(space, Uuid::from_u128(5));
+    let states = RegionStates::new(&map, |_: MemberIndex| true);
+    let mut keeper = RegionKeeper::new(&map, &vec![None; 3], Duration::ZERO).expect("memory");
+    keeper.owe_block(0);
+    write_round(&mut keeper, &states);
+    // The second write is under way, without it.
+    keeper.begin_round(|_| true);
+    let mut round = keeper.round.take().expect("a round");
+    keeper.owe_block(0);
+    round.flushed = (0..3).map(MemberIndex).collect();
+    keeper.publish(&round, &states, false);
+    assert_eq!(write_all(&mut keeper, &map), [0, 0]);
+    assert!(!keeper.owes_copies());
+}
+
+#[test]
+fn a_block_of_which_nothing_is_left_is_written_to_both_places() {
+    let map = RegionMap::lost(*all_dirty().space(), Uuid::from_u128(5));
+    let mut keeper = RegionKeeper::new(&map, &vec![None; 3], Duration::ZERO).expect("memory");
+    let states = RegionStates::new(&map, |_: MemberIndex| true);
+    keeper.owe_block(0);
+    let mut places = Vec::new();
+    while keeper.has_work() {
+        keeper.begin_round(|_| true);
+        let mut round = keeper.round.take().expect("a round");
+        round.flushed = (0..3).map(MemberIndex).collect();
+        places.push(keeper.offset(0));
+        assert!(keeper.owes_copies());
+        keeper.publish(&round, &states, false);
+    }
+    assert_eq!(places.len(), 2);
+    assert_ne!(places[0], places[1]);
+    assert!(!keeper.owes_copies());
 }
