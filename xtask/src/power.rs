@@ -7,9 +7,18 @@ use std::process::Command;
 use crate::Workspace;
 use crate::workspace::must;
 
-/// Level, members, and the member that is failed before, if any.
-const RUNS: [&str; 8] = [
-    "1:2:", "1:2:0", "5:3:", "5:3:1", "6:4:", "6:4:2", "10:4:", "10:4:3",
+/// Level, members, the member that is failed before, if any, and options of the array.
+const RUNS: [&str; 10] = [
+    "1:2:",
+    "1:2:0",
+    "5:3:",
+    "5:3:1",
+    "5:3::--unwritten-regions",
+    "6:4:",
+    "6:4:2",
+    "6:4:2:--unwritten-regions",
+    "10:4:",
+    "10:4:3",
 ];
 /// Cut points of each run when nobody says.
 const CUTS: &str = "1000";
@@ -96,7 +105,7 @@ mod tests {
             cuts: "7",
             seed: "1",
             planted: Some("X"),
-            runs: vec!["5:3:", "5:3:1"],
+            runs: vec!["5:3:", "5:3:1", "5:3::--unwritten-regions"],
         };
         assert_eq!(asked, wanted);
         assert_eq!(Asked::parse(&[]).unwrap().runs, RUNS);

@@ -11,9 +11,12 @@ use crate::trace::{Event, Recording, SECTOR, Write};
 
 const PAGE: usize = 64 << 10;
 
-/// A sparse drive.
+/// A sparse drive, full of one byte at first.
 #[derive(Clone, Debug, Default)]
-struct Image(BTreeMap<u64, Box<[u8]>>);
+struct Image {
+    filler: u8,
+    pages: BTreeMap<u64, Box<[u8]>>,
+}
 
 impl Image {
     fn write(&mut self, sector: u64, bytes: &[u8]) {
@@ -22,8 +25,8 @@ impl Image {
         while !left.is_empty() {
             let inside = offset % PAGE;
             let (now, rest) = left.split_at(left.len().min(PAGE - inside));
-            let page = self.0.entry(units::bytes_u64(offset / PAGE));
-            let page = page.or_insert_with(|| vec![0; PAGE].into());
+            let page = self.pages.entry(units::bytes_u64(offset / PAGE));
+            let page = page.or_insert_with(|| vec![self.filler; PAGE].into());
             page[inside..inside + now.len()].copy_from_slice(now);
             offset += now.len();
             left = rest;
@@ -33,8 +36,11 @@ impl Image {
     fn save(&self, path: &Path, bytes: u64) -> io::Result<()> {
         let file = File::create(path)?;
         file.set_len(bytes)?;
-        for (page, content) in &self.0 {
-            if content.iter().any(|byte| *byte != 0) {
+        if self.filler != 0 {
+            file.write_all_at(&vec![self.filler; units::bytes_usize(bytes)], 0)?;
+        }
+        for (page, content) in &self.pages {
+            if content.iter().any(|byte| *byte != self.filler) {
                 file.write_all_at(content, page * units::bytes_u64(PAGE))?;
             }
         }
@@ -75,10 +81,19 @@ pub(crate) struct Machine<'r> {
 }
 
 impl<'r> Machine<'r> {
-    pub(crate) fn new(recording: &'r Recording, devices: usize) -> Machine<'r> {
+    /// Before the first event: the devices are full of one byte.
+    pub(crate) fn new(recording: &'r Recording, devices: usize, filler: u8) -> Machine<'r> {
+        let durable = Image {
+            filler,
+            ..Image::default()
+        };
+        let device = Device {
+            durable,
+            ..Device::default()
+        };
         Machine {
             recording,
-            devices: vec![Device::default(); devices],
+            devices: vec![device; devices],
             next: 0,
         }
     }
@@ -193,7 +208,7 @@ mod tests {
             events: events.to_vec(),
             writes: vec![write(0, 1), write(0, 2), write(1, 3)],
         };
-        let mut machine = Machine::new(&recording, 1);
+        let mut machine = Machine::new(&recording, 1, 0);
         machine.advance(events.len());
         let file = tempfile::NamedTempFile::new().unwrap();
         let how = (loss, &mut Random::new(1));

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: power-loss record SOCKET MARKERS DIARY SEED REQUESTS
-       power-loss replay FOLDER PROGRAM MEMBERS MEMBER-BYTES FAILED|- CUTS SEED";
+       power-loss replay FOLDER PROGRAM MEMBERS MEMBER-BYTES FILLER FAILED|- CUTS SEED";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -41,12 +41,23 @@ fn run(words: &[&str]) -> Result<(), String> {
             let recorded = record::record(paths, seed(of)?, number(requests)?);
             recorded.map_err(|error| error.to_string())
         }
-        ["replay", folder, program, members, bytes, failed, cuts, of] => {
+        [
+            "replay",
+            folder,
+            program,
+            members,
+            bytes,
+            filler,
+            failed,
+            cuts,
+            of,
+        ] => {
             let wanted = replay::Wanted {
                 folder: folder.into(),
                 program: program.into(),
                 members: number(members)?,
                 member_bytes: seed(bytes)?,
+                filler: filler.parse().map_err(|_| USAGE.to_owned())?,
                 failed: if *failed == "-" {
                     None
                 } else {

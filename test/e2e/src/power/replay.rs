@@ -2,11 +2,15 @@
 //! on what is left, and what it serves is judged.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use array::format::{SUPERBLOCK_BYTES, Superblock};
+use array::RegionMap;
+use array::format::{REGION_BLOCK_BYTES, SUPERBLOCK_BYTES, Superblock};
 use model::{Layout, MemberFile, Volume};
 use serde_json::json;
+use units::StripeIndex;
 
 use crate::device::Device;
 use crate::diary::{self, Entry, Oracle};
@@ -32,6 +36,8 @@ pub(crate) struct Wanted {
     pub(crate) program: PathBuf,
     pub(crate) members: usize,
     pub(crate) member_bytes: u64,
+    /// The byte that members were full of before the recording began.
+    pub(crate) filler: u8,
     /// The member that was failed before the recording began.
     pub(crate) failed: Option<usize>,
     pub(crate) cuts: usize,
@@ -100,12 +106,12 @@ pub(crate) fn replay(wanted: &Wanted) -> Result<Tally, String> {
         socket: wanted.folder.join("vhost.sock"),
         tally: Tally::default(),
     };
-    let mut machine = Machine::new(&recording, wanted.members + 1);
+    let mut machine = Machine::new(&recording, wanted.members + 1, wanted.filler);
     machine.advance(recording.events.len());
     let mut random = Random::new(wanted.seed);
     bench.lose(&machine, (Loss::Unanswered, &mut random))?;
     let bytes = bench.prepare()?;
-    let mut machine = Machine::new(&recording, wanted.members + 1);
+    let mut machine = Machine::new(&recording, wanted.members + 1, wanted.filler);
     let mut oracle = Oracle::new(&diary, bytes);
     for cut in cuts {
         machine.advance(cut.events);
@@ -266,17 +272,22 @@ impl Bench<'_> {
     /// Checks all parity by the definitions; a member that is out is left out.
     fn check_parity(&self, out: Option<usize>) -> Result<(), String> {
         let mut members: Vec<Option<MemberFile>> = Vec::new();
-        let mut layout = None;
+        let (mut layout, mut regions) = (None, None);
         let mut paths = self.paths.clone();
         if let (Some(failed), None) = (self.wanted.failed, out) {
             paths[failed] = self.wanted.folder.join("spare.img");
         }
         for path in paths {
             let mut bytes = [0; SUPERBLOCK_BYTES];
-            let file = std::fs::File::open(&path).map_err(|error| error.to_string())?;
-            std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, FIRST_SUPERBLOCK)
+            let file = File::open(&path).map_err(|error| error.to_string())?;
+            file.read_exact_at(&mut bytes, FIRST_SUPERBLOCK)
                 .map_err(|error| error.to_string())?;
             let superblock = Superblock::decode(&bytes).map_err(|error| error.to_string())?;
+            if Some(superblock.member.at()) != out {
+                let empty = || RegionMap::new(superblock.regions(), superblock.array);
+                let regions = regions.get_or_insert_with(empty);
+                take_regions(regions, &file, &superblock).map_err(|error| error.to_string())?;
+            }
             let geometry = superblock.geometry;
             members.resize_with(geometry.members(), || None);
             let place = superblock.member.at();
@@ -295,11 +306,30 @@ impl Bench<'_> {
             });
         }
         let bad = layout.ok_or("no members")?.check_files(&members);
-        match bad.map_err(|error| error.to_string())?.as_slice() {
-            [] => Ok(()),
-            [first, ..] => Err(format!("parity does not agree, first in stripe {first}")),
+        let mut regions = regions.ok_or("no members")?;
+        regions.complete();
+        // What lies where nothing was ever written means nothing.
+        let written = regions.written_regions();
+        let bad = bad.map_err(|error| error.to_string())?;
+        let mut bad = bad.iter().map(|stripe| units::bytes_u64(*stripe));
+        bad.find(|stripe| written.has(StripeIndex(*stripe)))
+            .map_or(Ok(()), |first| {
+                Err(format!("parity does not agree, first in stripe {first}"))
+            })
+    }
+}
+
+/// Takes a member's copies of the region map.
+fn take_regions(map: &mut RegionMap, file: &File, superblock: &Superblock) -> std::io::Result<()> {
+    let space = *map.space();
+    for block in 0..u32::try_from(space.blocks()).expect("few") {
+        for place in 0..2 {
+            let mut bytes = [0; REGION_BLOCK_BYTES];
+            file.read_exact_at(&mut bytes, space.offset(block, place))?;
+            map.take(superblock.member, block, &bytes);
         }
     }
+    Ok(())
 }
 
 /// Scrubs everything, which must find nothing.
