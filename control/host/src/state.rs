@@ -71,6 +71,9 @@ pub(crate) struct ArrayEntry {
     pub(crate) initializing: bool,
     /// What scrubs have found since it started.
     pub(crate) findings: VecDeque<ScrubFindingView>,
+    /// Volumes where zeroes may still land that were not answered in time, until the array has been
+    /// stopped: what they have is not given to others, and their end does not move.
+    pub(crate) zeroed_late: Vec<Uuid>,
     /// Held by who changes options, so that the next change is made to what this one leaves.
     pub(crate) changing: Arc<Mutex<Option<LateOptions>>>,
 }

@@ -1,7 +1,7 @@
 //! Volumes: made, grown and deleted by updates of their array's configuration.
 
 use array::Command;
-use array::format::{ArrayConfig, ExtentRun, Superblock, VolumeState};
+use array::format::{ArrayConfig, Superblock, VolumeState};
 use control::request::{VolumeCreate, VolumeLimit};
 use control::view::VolumeView;
 use control::{Answer, ErrorKind};
@@ -9,7 +9,7 @@ use engine::{ExportHost, ZeroError};
 use units::limits::VOLUME_BURST_MS;
 use units::{ArrayIndex, Clock, MonotonicClock, Size};
 use uuid::Uuid;
-use volume::{Limits, NewVolume, VolumeMap, VolumeTable};
+use volume::{Limits, NewVolume, VolumeMap, VolumeTable, Zeroing};
 
 use crate::error::{error, late, not_found, of_change, of_volume};
 use crate::state::ExportEntry;
@@ -78,8 +78,9 @@ impl Host {
             .map_err(|refused| of_volume(object.clone(), &refused))?;
         self.commit_volumes(&object, array, &config)?;
         if !zeroing.is_done() {
-            if let Err(failed) = self.zero(&object, array, &superblock, &zeroing.runs) {
-                self.take_back((&create.array, array), &superblock, &failed);
+            if let Err(failed) = self.zero(&object, array, &superblock, &zeroing) {
+                let volume = (array, create.uuid);
+                self.take_back(&create.array, volume, &superblock, &failed);
                 return Err(failed);
             }
             let mut config = self.running_config(array, &create.array)?;
@@ -101,19 +102,23 @@ impl Host {
         let object = format!("volume {name}");
         let Located {
             array,
+            array_uuid,
             superblock,
             mut config,
             volume,
-            ..
         } = self.locate_volume(name)?;
+        self.refuse_zeroed_late(&object, array_uuid, volume)?;
         let array_name = self.array_name(array);
+        let before = config.volumes.clone();
         let zeroing = VolumeTable::new(&mut config, &superblock)
             .grow(volume, Size(size_bytes))
             .map_err(|refused| of_volume(object.clone(), &refused))?;
-        self.commit_volumes(&object, array, &config)?;
+        if zeroing.is_done() || config.volumes != before {
+            self.commit_volumes(&object, array, &config)?;
+        }
         if !zeroing.is_done() {
-            if let Err(failed) = self.zero(&object, array, &superblock, &zeroing.runs) {
-                self.take_back((&array_name, array), &superblock, &failed);
+            if let Err(failed) = self.zero(&object, array, &superblock, &zeroing) {
+                self.take_back(&array_name, (array, volume), &superblock, &failed);
                 return Err(failed);
             }
             let mut config = self.running_config(array, &array_name)?;
@@ -158,11 +163,12 @@ impl Host {
         let object = format!("volume {name}");
         let Located {
             array,
+            array_uuid,
             superblock,
             mut config,
             volume,
-            ..
         } = self.locate_volume(name)?;
+        self.refuse_zeroed_late(&object, array_uuid, volume)?;
         {
             let state = self.state();
             let serves = |_, served: Uuid| served == volume;
@@ -205,15 +211,22 @@ impl Host {
     /// After a create or grow whose extents could not be zeroed: they are free again, and not
     /// zeroed. Changes come one at a time, so nothing else is half done.
     ///
-    /// Not when zeroes may still land there: then the extents stay taken until the next start.
+    /// Not when zeroes may still land, there or for another volume: then the extents stay taken
+    /// until the next start.
     fn take_back(
         &self,
-        (name, array): (&str, ArrayIndex),
+        name: &str,
+        (array, volume): (ArrayIndex, Uuid),
         superblock: &Superblock,
         failed: &control::EngineError,
     ) {
-        if failed.kind == ErrorKind::Busy {
-            return;
+        if let Some(entry) = self.state().arrays.get_mut(name) {
+            if failed.kind == ErrorKind::Busy {
+                entry.zeroed_late.push(volume);
+            }
+            if !entry.zeroed_late.is_empty() {
+                return;
+            }
         }
         let object = format!("array {name}");
         let undone = self.running_config(array, name).and_then(|mut config| {
@@ -226,16 +239,28 @@ impl Host {
         }
     }
 
+    /// Refuses to change the extents of a volume behind whose end zeroes may still land: the record
+    /// does not tell of these.
+    fn refuse_zeroed_late(&self, object: &str, array: Uuid, volume: Uuid) -> Answer<()> {
+        let state = self.state();
+        let entry = state.array_by_uuid(array);
+        if entry.is_none_or(|entry| !entry.zeroed_late.contains(&volume)) {
+            return Ok(());
+        }
+        let text = "what is behind its end was not zeroed in time, and may still be";
+        let array = entry.map_or("", |entry| &entry.name);
+        let next = format!("`garboard array stop {array}`, start it, and try again");
+        Err(error(ErrorKind::Busy, object, text).next(next))
+    }
+
     fn zero(
         &self,
         object: &str,
         array: ArrayIndex,
         superblock: &Superblock,
-        runs: &[ExtentRun],
+        zeroing: &Zeroing,
     ) -> Answer<()> {
-        let space = superblock.extents();
-        for run in runs {
-            let (start, blocks) = space.blocks(*run);
+        for (start, blocks) in zeroing.blocks(&superblock.extents()) {
             self.engine
                 .zero(array, start, blocks)
                 .map_err(|failed| match failed {

@@ -30,20 +30,29 @@ pub struct NewVolume {
 
 /// What must read as zeroes, durably and with parity that agrees, before the change is finished.
 ///
-/// Commit the record first, zero these extents, then finish. With no runs there is nothing to
-/// zero and nothing to finish.
+/// Commit the record first, zero this, then finish. With nothing to zero nothing is to be finished.
 #[must_use = "a volume must not show old data"]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Zeroing {
-    /// The extents, sorted.
+    /// Whole extents, sorted.
     pub runs: Vec<ExtentRun>,
+    /// What the volume has behind its end already: the first block of the array, and how many. The
+    /// record does not tell that this is under way: as long as zeroes may land there nobody is to
+    /// grow or delete the volume.
+    pub tail: Option<(u64, u64)>,
 }
 
 impl Zeroing {
     /// Whether the change is finished already.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        self.runs.is_empty()
+        self.runs.is_empty() && self.tail.is_none()
+    }
+
+    /// All of it: the first block of the array, and how many.
+    pub fn blocks(&self, space: &ExtentSpace) -> impl Iterator<Item = (u64, u64)> {
+        let runs = self.runs.iter().map(|run| space.blocks(*run));
+        runs.chain(self.tail)
     }
 }
 
@@ -145,7 +154,8 @@ impl<'c> VolumeTable<'c> {
             return Err(busy(volume));
         }
         volume.state = VolumeState::Ready;
-        self.mark_zeroed(at);
+        let extents = volume.extents.clone();
+        self.mark_zeroed(extents);
         Ok(())
     }
 
@@ -167,6 +177,7 @@ impl<'c> VolumeTable<'c> {
             });
         }
         let more = self.space.needed(size_blocks) - extents_of(&volume.extents);
+        let tail = (size_blocks > volume.size_blocks).then(|| self.tail(volume));
         let mut zeroing = Zeroing::default();
         if more > 0 {
             let before = volume.extents.clone();
@@ -179,13 +190,14 @@ impl<'c> VolumeTable<'c> {
                 return Err(full);
             }
         }
+        zeroing.tail = tail.flatten();
         if zeroing.is_done() {
             self.config.volumes[at].size_blocks = size_blocks;
         }
         Ok(zeroing)
     }
 
-    /// Changes the size of a volume whose added extents have been zeroed.
+    /// Changes the size of a volume when what it gets has been zeroed.
     ///
     /// # Errors
     /// `NotFound`; `Busy` when it is not ready; `Size` and `NoSpace` when `size` is not what its
@@ -201,8 +213,11 @@ impl<'c> VolumeTable<'c> {
         if extents_of(&volume.extents) != needed {
             return Err(self.no_space(needed));
         }
+        let held = self.space.needed(volume.size_blocks);
         volume.size_blocks = size_blocks;
-        self.mark_zeroed(at);
+        // Of those that it had nobody has zeroed what it shows.
+        let added = cut(&mut volume.extents.clone(), held);
+        self.mark_zeroed(added);
         Ok(())
     }
 
@@ -362,12 +377,24 @@ impl<'c> VolumeTable<'c> {
         }
         Zeroing {
             runs: both(&joined(extents.to_vec()), &self.unreadable_as_zeroes()),
+            tail: None,
         }
     }
 
-    fn mark_zeroed(&mut self, at: usize) {
-        let own = joined(self.config.volumes[at].extents.clone());
-        self.config.unzeroed = without(&self.config.unzeroed, &own);
+    /// What lies behind the end of a volume in its last extent, unless it reads as zeroes as it
+    /// was when the volume got that extent.
+    fn tail(&self, volume: &VolumeRecord) -> Option<(u64, u64)> {
+        let last = volume.extents.last()?;
+        let (first, count) = (last.first + last.count - 1, 1);
+        let last = ExtentRun { first, count };
+        let (start, blocks) = self.space.blocks(last);
+        let used = volume.size_blocks % blocks;
+        let reads_zero = used == 0 || self.zeroing(&[last]).is_done();
+        (!reads_zero).then_some((start + used, blocks - used))
+    }
+
+    fn mark_zeroed(&mut self, extents: Vec<ExtentRun>) {
+        self.config.unzeroed = without(&self.config.unzeroed, &joined(extents));
     }
 
     /// Extents that may hold old data, and those in which blocks are lost: a read of these fails

@@ -11,7 +11,7 @@ use array::{Geometry, GeometryParameters, Level, RegionSpace};
 use block::Status;
 use proptest::prelude::*;
 use units::limits::ARRAY_VOLUMES_MAX;
-use units::{BlockSize, MemberIndex, Size, StripeIndex, Update};
+use units::{BlockSize, MemberIndex, Size, StripeIndex, Update, bytes_u64};
 
 use crate::free::{both, without};
 use crate::*;
@@ -277,6 +277,85 @@ fn growing_inside_the_last_extent_is_one_update() {
 }
 
 #[test]
+fn growing_inside_an_extent_that_nobody_can_tell_zeroes_what_is_behind_the_end() {
+    let superblock = superblock(256 * MIB);
+    let each = EXTENT / 4096;
+    let mut config = config(Vec::new());
+    let mut table = VolumeTable::new(&mut config, &superblock);
+    let made = table.create(new(1, EXTENT + 7 * 4096)).expect("room");
+    assert!(made.is_done());
+    table.distrust([(0, 2 * each)].into_iter());
+    // The same size again shows nothing.
+    let same = table.grow(uuid(1), Size(EXTENT + 7 * 4096));
+    assert!(same.expect("same").is_done());
+    let zeroing = table.grow(uuid(1), Size(EXTENT + 9 * 4096)).expect("room");
+    assert_eq!(
+        (&zeroing.runs[..], zeroing.tail),
+        (&[][..], Some((each + 7, each - 7)))
+    );
+    let space = superblock.extents();
+    assert!(zeroing.blocks(&space).eq([(each + 7, each - 7)]));
+    assert_eq!(
+        config.volumes[0].size_blocks,
+        each + 7,
+        "not before it is zeroed"
+    );
+    let mut table = VolumeTable::new(&mut config, &superblock);
+    assert_eq!(table.recover(), [], "a stop in between leaves it as it was");
+    table
+        .finish_grow(uuid(1), Size(EXTENT + 9 * 4096))
+        .expect("zeroed");
+    assert_eq!(config.volumes[0].size_blocks, each + 9);
+    assert_eq!(
+        config.unzeroed,
+        [run(0, 2)],
+        "nobody zeroed what it had before"
+    );
+    // And with extents besides, which are somewhere else.
+    config.unzeroed = vec![run(0, 2), run(3, 58)];
+    let mut table = VolumeTable::new(&mut config, &superblock);
+    let zeroing = table.grow(uuid(1), Size(4 * EXTENT - 4096)).expect("room");
+    assert_eq!(
+        (&zeroing.runs[..], zeroing.tail),
+        (&[run(3, 1)][..], Some((each + 9, each - 9)))
+    );
+    assert!(
+        zeroing
+            .blocks(&space)
+            .eq([(3 * each, each), (each + 9, each - 9)])
+    );
+    table
+        .finish_grow(uuid(1), Size(4 * EXTENT - 4096))
+        .expect("zeroed");
+    assert_eq!(config.unzeroed, [run(0, 2), run(4, 57)]);
+    // The extent that it ends in now was zeroed when it got it.
+    let mut table = VolumeTable::new(&mut config, &superblock);
+    assert!(
+        table
+            .grow(uuid(1), Size(4 * EXTENT))
+            .expect("inside")
+            .is_done()
+    );
+    table.delete(uuid(1)).expect("nobody uses it");
+    assert_eq!(config.unzeroed, [run(0, 61)]);
+}
+
+#[test]
+fn growing_inside_an_extent_with_lost_blocks_zeroes_what_is_behind_the_end() {
+    let superblock = superblock(256 * MIB);
+    let each = EXTENT / 4096;
+    let mut config = config(Vec::new());
+    config.lost.add(each + 20..each + 21);
+    let mut table = VolumeTable::new(&mut config, &superblock);
+    assert!(table.create(new(1, EXTENT)).expect("room").is_done());
+    let zeroing = table.create(new(2, 4096)).expect("room");
+    assert_eq!(zeroing.runs, [run(1, 1)]);
+    table.finish_create(uuid(2)).expect("creating");
+    let zeroing = table.grow(uuid(2), Size(EXTENT)).expect("room");
+    assert_eq!(zeroing.tail, Some((each + 1, each - 1)));
+}
+
+#[test]
 fn growing_over_old_data_changes_the_size_only_when_that_is_zeroed() {
     let superblock = superblock(256 * MIB);
     let mut config = config(vec![run(0, 61)]);
@@ -477,6 +556,8 @@ struct Model {
     superblock: Superblock,
     config: ArrayConfig,
     holds_data: Vec<bool>,
+    /// And whether the blocks of it that no volume has shown yet could.
+    unseen: Vec<bool>,
     /// Zeroing that is under way: runs, and the size a grow is for.
     busy: BTreeMap<u128, (Zeroing, Option<Size>)>,
     next: u128,
@@ -491,6 +572,7 @@ impl Model {
             superblock,
             config: config(unzeroed),
             holds_data: vec![!zeroed; usize::try_from(count).unwrap()],
+            unseen: vec![!zeroed; usize::try_from(count).unwrap()],
             busy: BTreeMap::new(),
             next: 1,
         }
@@ -519,7 +601,7 @@ impl Model {
     fn step(&mut self, deed: u8, choice: u8, size: u64) {
         let before = self.config.clone();
         let free = self.table().free_bytes().0;
-        match deed % 6 {
+        match deed % 7 {
             0 => {
                 let number = self.next;
                 self.next += 1;
@@ -537,7 +619,7 @@ impl Model {
                 }
             }
             1 => {
-                let Some(number) = self.some(choice) else {
+                let Some(number) = self.some(choice).filter(|number| self.is_free(*number)) else {
                     return;
                 };
                 let prefix: Vec<usize> = Model::extents(&self.of(number).extents).collect();
@@ -553,7 +635,7 @@ impl Model {
             }
             2 => self.finish(),
             3 => {
-                let Some(number) = self.some(choice) else {
+                let Some(number) = self.some(choice).filter(|number| self.is_free(*number)) else {
                     return;
                 };
                 let refused = self.table().delete(uuid(number)).is_err();
@@ -579,7 +661,29 @@ impl Model {
                 // The engine dies and starts again. A zeroing in part is none.
                 self.busy.clear();
                 self.table().recover();
+                if deed % 7 == 6 {
+                    self.lose(choice, size);
+                }
             }
+        }
+    }
+
+    /// What is zeroed behind the end of a volume is for its caller to know.
+    fn is_free(&self, number: u128) -> bool {
+        let zeroing = self.busy.get(&number).map(|(zeroing, _)| zeroing);
+        zeroing.is_none_or(|zeroing| zeroing.tail.is_none())
+    }
+
+    /// After the engine has died: nobody knows what is in some of the extents.
+    fn lose(&mut self, choice: u8, size: u64) {
+        let each = self.superblock.extents().extent_blocks();
+        let count = bytes_u64(self.holds_data.len());
+        let first = u64::from(choice) % count;
+        let end = (first + 1 + size / EXTENT).min(count);
+        self.table()
+            .distrust([(first * each + 1, end * each)].into_iter());
+        for extent in Model::extents(&[run(first, end - first)]) {
+            (self.holds_data[extent], self.unseen[extent]) = (true, true);
         }
     }
 
@@ -596,7 +700,19 @@ impl Model {
             return;
         };
         for extent in Model::extents(&zeroing.runs) {
-            self.holds_data[extent] = false;
+            (self.holds_data[extent], self.unseen[extent]) = (false, false);
+        }
+        if let Some((start, blocks)) = zeroing.tail {
+            let each = self.superblock.extents().extent_blocks();
+            let volume = self.of(number);
+            let mut own = Model::extents(&volume.extents);
+            let last = own.nth(usize::try_from(volume.size_blocks / each).unwrap());
+            let last = last.expect("it ends in it");
+            let end = bytes_u64(last) * each + volume.size_blocks % each;
+            assert_eq!(start, end, "nothing below the end of the volume");
+            assert_eq!((start + blocks) % each, 0, "up to that of the extent");
+            drop(own);
+            self.unseen[last] = false;
         }
         let finished = match grow {
             None => self.table().finish_create(uuid(number)),
@@ -605,8 +721,9 @@ impl Model {
         assert_eq!(finished, Ok(()));
     }
 
-    /// What must hold after every step; `shown` is how far each volume could be read before.
-    fn check(&self, shown: &BTreeMap<Uuid, usize>) {
+    /// What must hold after every step; `shown` is how many blocks of each volume could be read
+    /// before.
+    fn check(&self, shown: &BTreeMap<Uuid, u64>) {
         assert_eq!(self.config.check(), Ok(()));
         assert_eq!(self.config.check_against(&self.superblock), Ok(()));
         let space = self.superblock.extents();
@@ -616,13 +733,21 @@ impl Model {
             .collect();
         for (extent, holds_data) in self.holds_data.iter().enumerate() {
             let trusted = !listed.contains(&extent) && !used.contains(&extent);
-            assert!(!(trusted && *holds_data), "extent {extent} is not zeroed");
+            let holds_data = *holds_data || self.unseen[extent];
+            assert!(!(trusted && holds_data), "extent {extent} is not zeroed");
         }
+        let each = space.extent_blocks();
         for (uuid, reach) in self.reach() {
             let volume = self.of(uuid.as_u128());
             let from = shown.get(&uuid).copied().unwrap_or(0);
-            for extent in Model::extents(&volume.extents).take(reach).skip(from) {
-                assert!(!self.holds_data[extent], "{} shows old data", volume.name);
+            for (extent, first) in Model::extents(&volume.extents).zip((0..).map(|at| at * each)) {
+                let (seen, new) = (first < from, first < reach && first + each > from);
+                let old = self.unseen[extent] || (!seen && self.holds_data[extent]);
+                assert!(
+                    !(reach > from && new && old),
+                    "{} shows old data",
+                    volume.name
+                );
             }
             let own = extents_of(&volume.extents);
             assert!(own >= space.needed(volume.size_blocks));
@@ -630,19 +755,12 @@ impl Model {
         }
     }
 
-    /// How many extents of each ready volume can be read.
-    fn reach(&self) -> BTreeMap<Uuid, usize> {
-        let space = self.superblock.extents();
+    /// How many blocks of each ready volume can be read.
+    fn reach(&self) -> BTreeMap<Uuid, u64> {
         let ready = |volume: &&VolumeRecord| volume.state == VolumeState::Ready;
-        let reach = |volume: &VolumeRecord| {
-            let extents = usize::try_from(space.needed(volume.size_blocks)).unwrap();
-            (volume.uuid, extents)
-        };
-        self.config
-            .volumes
-            .iter()
-            .filter(ready)
-            .map(reach)
+        let volumes = self.config.volumes.iter().filter(ready);
+        volumes
+            .map(|volume| (volume.uuid, volume.size_blocks))
             .collect()
     }
 }

@@ -30,7 +30,7 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::volume::{NewVolume, VolumeTable};
+use ::volume::{NewVolume, VolumeTable, Zeroing};
 use array::assembly::Verdict;
 use array::format::{
     ArrayConfig, ExtentRun, INCOMPAT_UNWRITTEN, Layout, MemberRecord, MemberState, VolumeState,
@@ -96,7 +96,7 @@ struct Change {
     /// The volume, and its new size when it grows.
     uuid: Uuid,
     grows_to: Option<Size>,
-    zeroing: Vec<ExtentRun>,
+    zeroing: Vec<(u64, u64)>,
     /// Parts of `zeroing` to be asked for, and how many are not answered.
     queue: Vec<(u64, u32)>,
     missing: usize,

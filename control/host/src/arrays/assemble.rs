@@ -123,6 +123,7 @@ impl Host {
             notices,
             initializing: false,
             findings: VecDeque::new(),
+            zeroed_late: Vec::new(),
             changing: Arc::default(),
         };
         state.arrays.insert(name.clone(), entry);

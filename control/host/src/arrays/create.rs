@@ -63,6 +63,7 @@ impl Host {
             notices: shared_hardware(&candidates),
             initializing,
             findings: VecDeque::new(),
+            zeroed_late: Vec::new(),
             changing: std::sync::Arc::default(),
         };
         self.note_created(entry, &candidates);

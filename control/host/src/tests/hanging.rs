@@ -19,22 +19,25 @@ use crate::{Host, Tuning};
 /// How long the drives hang.
 const HANG: Duration = Duration::from_millis(1500);
 /// How long the engine waits for them.
-const PATIENCE: Duration = Duration::from_millis(100);
+pub(super) const PATIENCE: Duration = Duration::from_millis(100);
 
-fn hang(bench: &Bench) {
+pub(super) fn hang(bench: &Bench) {
     for name in ["one", "two", "three"] {
         bench.inject(name, Fault::Delay(HANG));
     }
 }
 
-fn relieve(bench: &Bench) {
+pub(super) fn relieve(bench: &Bench) {
     for drive in bench.host.state().drives.values() {
         drive.drive.clear_faults();
     }
 }
 
 /// Runs what cannot be done while the drives hang: it says so before they answer.
-fn late<T: std::fmt::Debug>(bench: &Bench, run: impl FnOnce(&Host) -> Answer<T>) -> EngineError {
+pub(super) fn late<T: std::fmt::Debug>(
+    bench: &Bench,
+    run: impl FnOnce(&Host) -> Answer<T>,
+) -> EngineError {
     let patience = bench.host.engine.patience();
     bench.host.engine.set_patience(PATIENCE);
     let refusal = run(&bench.host).expect_err("the drives hang");

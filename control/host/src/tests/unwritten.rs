@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use array::MapState;
 use array::format::Superblock;
-use control::Engine;
 use control::request::{ArrayModify, Level, MemberReplace};
-use control::view::{ArrayState, JobKind, JobState};
+use control::view::{ArrayState, JobKind, JobState, JobView};
+use control::{Engine, ErrorKind};
 use drive::Fault;
 use tempfile::TempDir;
 
 use super::begun::{DRIVES, bench, start};
 use super::guests::Guest;
+use super::hanging::{hang, late, relieve};
 use super::{Bench, DRIVE_BYTES, MIB, export_of, volume_of, wait_until};
 
 /// Bytes that were on the drives before.
@@ -194,6 +195,10 @@ fn a_copy_of_a_member_is_made_of_what_was_written() {
     holds(&mut web, &all);
 }
 
+fn is_done(job: &JobView) -> bool {
+    job.state == JobState::Done
+}
+
 /// Writes over the region map of a member that no engine uses.
 fn spoil_map(bench: &Bench, name: &str, superblock: &Superblock, byte: u8) {
     let area = superblock.layout.region_map;
@@ -202,6 +207,19 @@ fn spoil_map(bench: &Bench, name: &str, superblock: &Superblock, byte: u8) {
     let file = file.expect("it is there");
     let bytes = vec![byte; units::bytes_usize(area.length)];
     file.write_all_at(&bytes, area.offset).expect("room");
+}
+
+/// An engine over three files whose array was stopped, and has lost all copies of its region map.
+fn without_map(folder: &Arc<TempDir>, bench: Bench, byte: u8) -> Bench {
+    let superblock = bench.superblock("one");
+    bench.host.shutdown().expect("clean");
+    for name in &DRIVES[..3] {
+        spoil_map(&bench, name, &superblock, byte);
+    }
+    drop(bench);
+    let bench = super::begun::bench(folder);
+    start(&bench, &DRIVES[..3]);
+    bench
 }
 
 #[test]
@@ -213,23 +231,12 @@ fn where_no_copy_of_the_map_is_left_data_is_there_and_new_volumes_are_zeroed() {
         let mut web = guest(&bench);
         web.fill(8, 1);
         drop(web);
-        let superblock = bench.superblock("one");
-        bench.host.shutdown().expect("clean");
-        for name in &DRIVES[..3] {
-            spoil_map(&bench, name, &superblock, byte);
-        }
-        drop(bench);
-        let bench = super::begun::bench(&folder);
-        start(&bench, &DRIVES[..3]);
+        let bench = without_map(&folder, bench, byte);
         let warnings = format!("{:?}", bench.array("tank").warnings);
         assert!(warnings.contains("region map"), "{warnings}");
         assert!(warnings.contains("volumes vol may"), "{warnings}");
         wait_until("parity is right everywhere", || {
-            bench
-                .host
-                .jobs()
-                .iter()
-                .all(|job| job.state == JobState::Done)
+            bench.host.jobs().iter().all(is_done)
         });
         let new = volume_of("new", "tank", 16 * MIB);
         bench.host.create_volume(&new).expect("room");
@@ -247,6 +254,78 @@ fn where_no_copy_of_the_map_is_left_data_is_there_and_new_volumes_are_zeroed() {
         bench.host.fail_member("tank", 0).expect("not needed");
         check();
     }
+}
+
+/// Sectors of the block before the end of a volume that ends within its second extent, of one in a
+/// region of it that was never written, and of some behind the end in that extent.
+fn around_the_end(bench: &Bench) -> (u64, u64, [u64; 3]) {
+    let extent = bench.array("tank").extent_bytes;
+    let size = extent + extent / 2;
+    let behind = [size, size + MIB, 2 * extent - 4096];
+    let behind = behind.map(|byte| byte / SECTOR);
+    ((size - 4096) / SECTOR, extent / SECTOR, behind)
+}
+
+/// A volume that ends within its second extent, with a block before its end; and then all copies of
+/// the map are lost.
+fn ends_where_nobody_can_tell(folder: &Arc<TempDir>) -> Bench {
+    let bench = new_tank(folder);
+    bench.host.delete_volume("vol").expect("not exported");
+    let extent = bench.array("tank").extent_bytes;
+    let volume = volume_of("vol", "tank", extent + extent / 2);
+    bench.host.create_volume(&volume).expect("room");
+    let mut web = guest(&bench);
+    web.fill(around_the_end(&bench).0, 7);
+    drop(web);
+    without_map(folder, bench, 0xEE)
+}
+
+#[test]
+fn a_volume_that_grows_where_nobody_can_tell_shows_zeroes_behind_its_end() {
+    let folder = Arc::new(tempfile::tempdir().expect("a folder"));
+    let bench = ends_where_nobody_can_tell(&folder);
+    let (last, never, behind) = around_the_end(&bench);
+    let extent = bench.array("tank").extent_bytes;
+    let grown = bench.host.resize_volume("vol", 2 * extent);
+    assert_eq!(grown.expect("room").size_bytes, 2 * extent);
+    let mut web = guest(&bench);
+    let mut check = || {
+        for sector in behind {
+            assert_eq!(web.read(sector), [0; 4096], "sector {sector}");
+        }
+        // Below it all is as it was.
+        assert_eq!(web.read(last), [7; 4096]);
+        assert_eq!(web.read(never), [GARBAGE; 4096]);
+    };
+    check();
+    wait_until("parity is right everywhere", || {
+        bench.host.jobs().iter().all(is_done)
+    });
+    bench.host.fail_member("tank", 0).expect("not needed");
+    check();
+}
+
+#[test]
+fn where_zeroes_may_land_behind_the_end_of_a_volume_nobody_moves_it() {
+    let folder = Arc::new(tempfile::tempdir().expect("a folder"));
+    let bench = ends_where_nobody_can_tell(&folder);
+    let extent = bench.array("tank").extent_bytes;
+    wait_until("parity is right everywhere", || {
+        bench.host.jobs().iter().all(is_done)
+    });
+    hang(&bench);
+    late(&bench, |host| host.resize_volume("vol", 2 * extent));
+    relieve(&bench);
+    let busy = (ErrorKind::Busy, "zeroed in time");
+    bench.refused(busy, |host| host.resize_volume("vol", 2 * extent));
+    bench.refused(busy, |host| host.delete_volume("vol"));
+    wait_until("the array is at rest", || {
+        bench.host.stop_array("tank").is_ok()
+    });
+    bench.host.start_array("tank", false).expect("all are here");
+    let grown = bench.host.resize_volume("vol", 2 * extent);
+    assert_eq!(grown.expect("nothing is under way").size_bytes, 2 * extent);
+    bench.host.delete_volume("vol").expect("not exported");
 }
 
 #[test]

@@ -32,20 +32,20 @@ impl History {
                     stable_buffers: false,
                 };
                 if let Ok(zeroing) = table.create(new) {
-                    change = Some((uuid, None, zeroing.runs));
+                    change = Some((uuid, None, zeroing));
                 }
             }
             (0..=2, Some(uuid)) => {
                 let blocks = self.client.blocks(uuid) + self.random.below(2 * extent);
                 let size = Size((blocks * self.block_bytes()).min(VOLUME_BYTES_MAX));
                 if let Ok(zeroing) = table.grow(uuid, size) {
-                    change = Some((uuid, Some(size), zeroing.runs));
+                    change = Some((uuid, Some(size), zeroing));
                 }
             }
             (_, Some(uuid)) if !self.client.uses(uuid) && self.random.happens(300) => {
                 table.delete(uuid).expect("it is ready");
                 self.client.hidden = Some(uuid);
-                change = Some((uuid, None, Vec::new()));
+                change = Some((uuid, None, Zeroing::default()));
             }
             _ => {}
         }
@@ -55,7 +55,7 @@ impl History {
         self.change = Some(Change {
             uuid,
             grows_to,
-            zeroing,
+            zeroing: zeroing.blocks(&space).collect(),
             queue: Vec::new(),
             parts: Vec::new(),
             again: false,
@@ -142,18 +142,18 @@ impl History {
         self.forget_deleted(&config.clone());
         let finished = match &mut self.change {
             Some(change) if !change.finishing && !change.zeroing.is_empty() => {
-                let space = disks::superblock(
+                let extent = disks::superblock(
                     self.geometry,
                     &self.layout,
                     MemberIndex(0),
                     Uuid::nil(),
                     self.extent_stripes,
                 )
-                .extents();
-                for run in &change.zeroing {
-                    let (mut start, mut left) = space.blocks(*run);
+                .extents()
+                .extent_blocks();
+                for &(mut start, mut left) in &change.zeroing {
                     while left > 0 {
-                        let most = 1 + self.random.below(2 * space.extent_blocks());
+                        let most = 1 + self.random.below(2 * extent);
                         let blocks = left.min(most);
                         change
                             .queue
