@@ -1,7 +1,7 @@
 //! What the engine has, as the API shows it.
 
 use array::assembly::Verdict;
-use array::format::{ExclusionCause, MemberState, VolumeRecord};
+use array::format::{ExclusionCause, MemberState, Superblock, VolumeRecord};
 use array::{Level, MapState};
 use block::Status;
 use control::request::{HedgedReads, WriteHole};
@@ -119,6 +119,19 @@ fn drive_counters(entry: &DriveEntry, reports: &[ReactorReport]) -> IoCounters {
     all
 }
 
+/// That nobody can tell where something was written to volumes that are there.
+fn untold(config: &array::format::ArrayConfig, superblock: &Superblock) -> Option<String> {
+    let names = volume::distrusted(config, &superblock.extents());
+    (!names.is_empty()).then(|| {
+        format!(
+            "all copies of some of the region map were lost: where nothing but zeroes was ever \
+             written, volumes {} may read as anything, also if guests wrote these zeroes; check \
+             what lies on them (this is said until they are deleted)",
+            names.join(", ")
+        )
+    })
+}
+
 /// What was said when the array was assembled and still holds, what a start would come to, and
 /// what the last scrub has left.
 fn warnings(
@@ -152,6 +165,7 @@ fn warnings(
         }
     };
     let mut warnings: Vec<String> = entry.notices.iter().filter_map(holds).collect();
+    warnings.extend(untold(config, &entry.superblock));
     if let Serving::Stopped(assembly) = &entry.serving {
         match &assembly.verdict {
             Verdict::Startable {

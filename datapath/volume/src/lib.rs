@@ -17,4 +17,4 @@ mod tests;
 pub use error::VolumeError;
 pub use limiter::{Gate, Haste, Limiter, Limits, Throttled};
 pub use map::{Piece, Pieces, VolumeMap};
-pub use table::{NewVolume, VolumeTable, Zeroing};
+pub use table::{NewVolume, VolumeTable, Zeroing, distrusted};

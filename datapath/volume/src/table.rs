@@ -275,8 +275,8 @@ impl<'c> VolumeTable<'c> {
 
     /// Nobody can tell whether anything was written to these blocks of the array, and so what is
     /// there: what is free of them is zeroed before it is anybody's. To be committed like
-    /// [`VolumeTable::recover`]. Gives the names of volumes that have such blocks.
-    pub fn distrust(&mut self, blocks: impl Iterator<Item = (u64, u64)>) -> Vec<String> {
+    /// [`VolumeTable::recover`].
+    pub fn distrust(&mut self, blocks: impl Iterator<Item = (u64, u64)>) {
         let (each, all) = (self.space.extent_blocks(), self.space.count());
         let mut runs = Vec::new();
         for (first, end) in blocks {
@@ -289,19 +289,16 @@ impl<'c> VolumeTable<'c> {
             }
         }
         if runs.is_empty() {
-            return Vec::new();
+            return;
         }
         let before = self.config.unzeroed.clone();
         // Those of volumes as well: fewer runs, and they count for nothing as long as they are.
-        self.mark_unzeroed(runs.clone());
+        self.mark_unzeroed(runs);
         if self.check_room().is_err() {
             self.config.unzeroed = before;
             let (first, count) = (0, all);
             self.mark_unzeroed(vec![ExtentRun { first, count }]);
         }
-        let has = |volume: &&VolumeRecord| !both(&joined(volume.extents.clone()), &runs).is_empty();
-        let volumes = self.config.volumes.iter().filter(has);
-        volumes.map(|volume| volume.name.clone()).collect()
     }
 
     fn position(&self, uuid: Uuid) -> Result<usize, VolumeError> {
@@ -420,6 +417,25 @@ impl<'c> VolumeTable<'c> {
         unzeroed.extend(extents);
         self.config.unzeroed = joined(unzeroed);
     }
+}
+
+/// Names of the volumes that have, within their size, what [`VolumeTable::distrust`] was told:
+/// nothing else lists an extent that a ready volume needs. As long as they are there, because
+/// nobody knows whether they were written all over since.
+#[must_use]
+pub fn distrusted<'c>(config: &'c ArrayConfig, space: &ExtentSpace) -> Vec<&'c str> {
+    if !config.features.has_unwritten() {
+        return Vec::new();
+    }
+    let has = |volume: &&VolumeRecord| {
+        // What is being added to it is listed, too, until it is zeroed.
+        let mut own = volume.extents.clone();
+        cut(&mut own, space.needed(volume.size_blocks));
+        let is_ready = volume.state == VolumeState::Ready;
+        is_ready && !both(&joined(own), &config.unzeroed).is_empty()
+    };
+    let volumes = config.volumes.iter().filter(has);
+    volumes.map(|volume| volume.name.as_str()).collect()
 }
 
 fn busy(volume: &VolumeRecord) -> VolumeError {

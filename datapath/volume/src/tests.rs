@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use array::format::{
-    ArrayConfig, ArrayOptions, Created, DriveIdentity, ExtentRun, ExtentSpace, Features, Layout,
-    MemberRecord, MemberState, Sectors, Superblock, Uuid, VolumeRecord, VolumeState, extents_of,
+    ArrayConfig, ArrayOptions, Created, DriveIdentity, ExtentRun, ExtentSpace, Features,
+    INCOMPAT_UNWRITTEN, Layout, MemberRecord, MemberState, Sectors, Superblock, Uuid, VolumeRecord,
+    VolumeState, extents_of,
 };
 use array::{Geometry, GeometryParameters, Level, RegionSpace};
 use block::Status;
@@ -156,15 +157,33 @@ fn what_nobody_can_tell_is_zeroed_for_the_next_volume() {
         assert!(made.is_done());
     }
     let blocks = EXTENT / 4096;
-    assert!(table.distrust(std::iter::empty()).is_empty());
+    let named = |config: &ArrayConfig| -> String {
+        let mut config = config.clone();
+        assert!(distrusted(&config, &superblock.extents()).is_empty());
+        config.features.incompat = INCOMPAT_UNWRITTEN;
+        distrusted(&config, &superblock.extents()).join(" ")
+    };
+    table.distrust(std::iter::empty());
+    assert_eq!(named(&config), "");
     // From within the second volume into its third neighbour.
-    let names = table.distrust([(3 * blocks + 5, 6 * blocks + 1)].into_iter());
-    assert_eq!(names, ["v2"]);
+    let mut table = VolumeTable::new(&mut config, &superblock);
+    table.distrust([(3 * blocks + 5, 6 * blocks + 1)].into_iter());
+    assert_eq!(named(&config), "v2");
+    let mut table = VolumeTable::new(&mut config, &superblock);
     let zeroing = table.create(new(3, 5 * EXTENT)).expect("room");
     assert!(zeroing.is_done(), "elsewhere there are zeroes");
-    let zeroing = table.create(new(4, 52 * EXTENT)).expect("room");
-    assert_eq!(zeroing.runs, [run(4, 3)]);
+    let zeroing = table.create(new(4, 51 * EXTENT)).expect("room");
+    assert_eq!(zeroing.runs, [run(4, 2)]);
+    assert_eq!(named(&config), "v2", "the other is not ready");
+    let mut table = VolumeTable::new(&mut config, &superblock);
+    table.finish_create(uuid(4)).expect("zeroed");
+    let zeroing = table.grow(uuid(3), Size(6 * EXTENT)).expect("room");
+    assert_eq!(zeroing.runs, [run(6, 1)]);
+    assert_eq!(named(&config), "v2", "what the other gets is not shown yet");
+    let mut table = VolumeTable::new(&mut config, &superblock);
     table.delete(uuid(2)).expect("nobody uses it");
+    assert_eq!(named(&config), "");
+    let mut table = VolumeTable::new(&mut config, &superblock);
     let zeroing = table.create(new(5, 2 * EXTENT)).expect("room");
     assert_eq!(zeroing.runs, [run(2, 2)]);
     // Behind the last extent there is nothing.

@@ -153,7 +153,7 @@ impl Host {
         leave_out_unflushed(&mut assembly, &mut next, &redone.unflushed);
         assembly.note_replay(&mut next, &mut regions, &redone.redo);
         self.erase_regions(&object, &assembly, &regions)?;
-        let untold = note_untold(&mut next, &assembly.superblock, &regions);
+        note_untold(name, (&mut next, &assembly.superblock), &regions);
         let suspects = if redone.agrees {
             regions.suspects_when_told(next.resynced_until)
         } else {
@@ -196,7 +196,7 @@ impl Host {
             self.end_begun(next.array, Some(next.life()));
         }
         self.note_running(name, next);
-        self.say_forced(name, &assembly, redone.ignored.into_iter().chain(untold));
+        self.say_forced(name, &assembly, redone.ignored);
         if is_late {
             // It serves once its drives answer.
             return Err(late(object));
@@ -231,11 +231,11 @@ impl Host {
 
     /// What is said of an array that a minority of its members was made to start, and what else
     /// there is to say.
-    fn say_forced(&self, name: &str, assembly: &Assembly, more: impl Iterator<Item = String>) {
-        for said in more {
-            if let Some(entry) = self.state().arrays.get_mut(name) {
-                entry.notices.push(Notice::Lasting(said));
-            }
+    fn say_forced(&self, name: &str, assembly: &Assembly, more: Option<String>) {
+        if let Some(said) = more
+            && let Some(entry) = self.state().arrays.get_mut(name)
+        {
+            entry.notices.push(Notice::Lasting(said));
         }
         if !matches!(assembly.verdict, Verdict::NeedsForce { .. }) {
             return;
@@ -366,29 +366,30 @@ fn leave_out_unflushed(assembly: &mut Assembly, next: &mut ArrayConfig, members:
     }
 }
 
-/// Where nobody can tell what was ever written, the next volume is zeroed. Gives what is to be said
-/// of volumes that are there.
+/// Where nobody can tell what was ever written, the next volume is zeroed. What is said of the
+/// volumes that are there is in their array's view, by what this leaves in the record.
 fn note_untold(
-    next: &mut ArrayConfig,
-    superblock: &Superblock,
+    array: &str,
+    (next, superblock): (&mut ArrayConfig, &Superblock),
     regions: &RegionMap,
-) -> Option<String> {
+) {
     let stripe_blocks = u64::from(superblock.geometry.stripe_blocks());
     let blocks = regions.untold();
     let blocks = blocks.map(|(first, end)| (first.0 * stripe_blocks, end.0 * stripe_blocks));
-    let names = VolumeTable::new(next, superblock).distrust(blocks);
-    (!names.is_empty()).then(|| {
-        tracing::error!(
-            event = "regions_lost",
-            volumes = ?names,
-            "where nothing was written they may read as anything"
-        );
-        format!(
-            "no copy of some of the region map is left: what was written is there, but where \
-             nothing was ever written volumes {} may now read as anything, and not as zeroes",
-            names.join(", ")
-        )
-    })
+    let blocks: Vec<(u64, u64)> = blocks.collect();
+    if blocks.is_empty() {
+        return;
+    }
+    VolumeTable::new(next, superblock).distrust(blocks.iter().copied());
+    let lost: u64 = blocks.iter().map(|(first, end)| end - first).sum();
+    tracing::error!(
+        event = "regions_lost",
+        array,
+        bytes = lost << superblock.geometry.block_size().shift(),
+        volumes = ?volume::distrusted(next, &superblock.extents()),
+        "no copy of this part of the region map is left: its parity is made to agree, and where \
+         nothing but zeroes was ever written volumes may read as anything"
+    );
 }
 
 /// Notes of the drives of an array that are left out why they are; and says so.

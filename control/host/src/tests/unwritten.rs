@@ -222,6 +222,14 @@ fn without_map(folder: &Arc<TempDir>, bench: Bench, byte: u8) -> Bench {
     bench
 }
 
+/// Whether it is said of the first volume, and of no other.
+fn says_that_map_was_lost(bench: &Bench) -> bool {
+    let warnings = format!("{:?}", bench.array("tank").warnings);
+    let says = warnings.contains("region map");
+    assert_eq!(says, warnings.contains("volumes vol may"), "{warnings}");
+    says
+}
+
 #[test]
 fn where_no_copy_of_the_map_is_left_data_is_there_and_new_volumes_are_zeroed() {
     // Unreadable, and blank as a drive that was discarded.
@@ -232,9 +240,7 @@ fn where_no_copy_of_the_map_is_left_data_is_there_and_new_volumes_are_zeroed() {
         web.fill(8, 1);
         drop(web);
         let bench = without_map(&folder, bench, byte);
-        let warnings = format!("{:?}", bench.array("tank").warnings);
-        assert!(warnings.contains("region map"), "{warnings}");
-        assert!(warnings.contains("volumes vol may"), "{warnings}");
+        assert!(says_that_map_was_lost(&bench));
         wait_until("parity is right everywhere", || {
             bench.host.jobs().iter().all(is_done)
         });
@@ -253,6 +259,13 @@ fn where_no_copy_of_the_map_is_left_data_is_there_and_new_volumes_are_zeroed() {
         check();
         bench.host.fail_member("tank", 0).expect("not needed");
         check();
+        drop((web, other, bench));
+        // The next engine finds a map, and what it was made of is in the record.
+        let bench = super::begun::bench(&folder);
+        start(&bench, &DRIVES[..3]);
+        assert!(says_that_map_was_lost(&bench));
+        bench.host.delete_volume("vol").expect("not exported");
+        assert!(!says_that_map_was_lost(&bench));
     }
 }
 
