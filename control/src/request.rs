@@ -384,8 +384,9 @@ pub struct ArrayOptions {
     pub write_hole: WriteHole,
     /// Which reads can be answered from the other members when their drive hangs.
     pub hedged_reads: HedgedReads,
-    /// What was never written reads as zeroes, whatever the drives hold: nothing is initialized.
-    pub unwritten_regions: bool,
+    /// What was never written reads as zeroes, whatever the drives hold: nothing is initialized;
+    /// default no.
+    pub unwritten_regions: Option<bool>,
 }
 
 /// An array to take over.

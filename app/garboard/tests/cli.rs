@@ -354,6 +354,39 @@ fn which_reads_are_hedged_is_changed_while_an_array_runs() {
 }
 
 #[test]
+fn unwritten_regions_are_asked_for_or_not_or_left_open() {
+    let bed = Bed::new();
+    for number in 0..6 {
+        bed.ok(&["drive", "add", &format!("file:/{number}")]);
+    }
+    let create = |name: &str, drives: &str, uuid: &str, more: &[&str]| {
+        let shape = ["array", "create", name, "--level", "1", "--drives", drives];
+        let arguments = [&shape[..], &["--uuid", uuid], more].concat();
+        command(&bed.socket(), &arguments).status.code()
+    };
+    let cases = [
+        ("a", "d0,d1", &["--unwritten-regions"][..], true),
+        ("b", "d2,d3", &["--unwritten-regions=false"], false),
+        ("c", "d4,d5", &[], false),
+    ];
+    for (number, (name, drives, more, expected)) in cases.into_iter().enumerate() {
+        let uuid = format!("00000000-0000-4000-8000-00000000000{number}");
+        let create = |more: &[&str]| create(name, drives, &uuid, more);
+        assert_eq!(create(more), Some(0), "{name}");
+        let shown = bed.json(&["array", "show", name]);
+        assert_eq!(shown["unwritten_regions"], expected, "{name}");
+        // Once more: the array is there already, or it is another one.
+        assert_eq!(create(&[]), Some(0), "{name}");
+        for asked in [true, false] {
+            let option = format!("--unwritten-regions={asked}");
+            let status = i32::from(asked != expected);
+            assert_eq!(create(&[&option]), Some(status), "{name} {option}");
+        }
+        assert_eq!(create(&["--unwritten-regions=some"]), Some(2));
+    }
+}
+
+#[test]
 fn a_minority_starts_only_by_force_and_after_a_question() {
     let mut bed = Bed::full();
     bed.stop().expect("a clean end");

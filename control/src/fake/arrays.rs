@@ -94,7 +94,7 @@ impl FakeEngine {
             scrub_rate_bytes_per_second: None,
             scrub_every_s: None,
             hedged_reads: create.options.hedged_reads,
-            unwritten_regions: create.options.unwritten_regions,
+            unwritten_regions: create.options.unwritten_regions.unwrap_or(false),
             update: 1,
             volumes: 0,
             jobs: Vec::new(),

@@ -59,7 +59,7 @@ impl Control {
                 ),
                 (
                     "unwritten regions",
-                    options.unwritten_regions == array.unwritten_regions,
+                    is_or_open(options.unwritten_regions, array.unwritten_regions),
                 ),
             ])
         };
@@ -71,7 +71,7 @@ impl Control {
         check_options(&object, &body.options)?;
         if body.level == Level::Raid0 {
             refuse_hedges(&object, Some(body.options.hedged_reads))?;
-            if body.options.unwritten_regions {
+            if body.options.unwritten_regions == Some(true) {
                 let message = "level 0 has no region map, and so no unwritten regions";
                 return Err(invalid(object, message).next("leave unwritten regions out"));
             }

@@ -289,7 +289,8 @@ fn first_config(
     candidates: &[Candidate],
     geometry: &Geometry,
 ) -> Answer<ArrayConfig> {
-    let is_unwritten = geometry.parity() > 0 && create.options.unwritten_regions;
+    let is_asked_for = create.options.unwritten_regions.unwrap_or(false);
+    let is_unwritten = geometry.parity() > 0 && is_asked_for;
     // Zeroes agree with their parity: where all members read as zeroes there is nothing to do.
     let blank = is_unwritten || candidates.iter().all(|candidate| candidate.blank);
     let space = ExtentSpace::new(geometry);

@@ -288,7 +288,7 @@ fn array_of(name: &str, level: Level, drives: &[&str]) -> ArrayCreate {
         level,
         drives: drives.iter().map(|&drive| drive.to_owned()).collect(),
         options: ArrayOptions {
-            unwritten_regions: UNWRITTEN.get() && level != Level::Raid0,
+            unwritten_regions: Some(UNWRITTEN.get() && level != Level::Raid0),
             ..ArrayOptions::default()
         },
         force: false,

@@ -103,8 +103,8 @@ pub(crate) struct Shape {
     pub(super) hedged_reads: Hedged,
     /// What was never written reads as zeroes without a drive, and nothing is initialized; older
     /// versions do not start such an array. New, and not the default yet
-    #[arg(long)]
-    pub(super) unwritten_regions: bool,
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(super) unwritten_regions: Option<bool>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
