@@ -57,6 +57,17 @@ fn zeroing_waits_while_the_array_is_full_of_requests() {
             },
             ..Tuning::default()
         });
+        // Zeroes for what is unwritten would need no room.
+        let starts = (0..8).map(|position| position * 256);
+        let volume = volume_of("v", "tank", 16 * MIB);
+        bench.host.create_volume(&volume).expect("room");
+        let export = export_of(&bench, "e", "v");
+        bench.host.create_export(&export).expect("a socket");
+        let mut guest = Guest::connect(&bench.path("e.sock"));
+        let sectors = bench.array("tank").block_bytes / 512;
+        for start in starts.clone() {
+            guest.fill(start * sectors, 1);
+        }
         for name in ["one", "two", "three"] {
             bench.inject(name, Fault::Delay(Duration::from_millis(10)));
         }
@@ -66,9 +77,12 @@ fn zeroing_waits_while_the_array_is_full_of_requests() {
             let run = move || engine.zero(index, start, 256);
             std::thread::Builder::new().spawn(run).expect("a thread")
         };
-        let threads: Vec<_> = (0..8).map(|position| zero(position * 256)).collect();
+        let threads: Vec<_> = starts.clone().map(zero).collect();
         for thread in threads {
             assert_eq!(thread.join().expect("no panic"), Ok(()));
+        }
+        for start in starts {
+            assert_eq!(guest.read(start * sectors), [0; 4096]);
         }
     });
 }

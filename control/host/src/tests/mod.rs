@@ -254,13 +254,29 @@ thread_local! {
     static UNWRITTEN: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
+/// As long as it lives, arrays that this thread makes have unwritten regions, or have none. The
+/// next test may run on the same thread.
+struct Kind(());
+
+impl Kind {
+    fn unwritten(unwritten: bool) -> Kind {
+        UNWRITTEN.set(unwritten);
+        Kind(())
+    }
+}
+
+impl Drop for Kind {
+    fn drop(&mut self) {
+        UNWRITTEN.set(false);
+    }
+}
+
 /// Runs a test on arrays without unwritten regions and on those with them.
 fn on_both_kinds(test: impl Fn()) {
     for unwritten in [false, true] {
-        UNWRITTEN.set(unwritten);
+        let _kind = Kind::unwritten(unwritten);
         test();
     }
-    UNWRITTEN.set(false);
 }
 
 /// Everything that a command could have changed.

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::begun::{DRIVES, bench, start};
 use super::guests::Guest;
 use super::hanging::{hang, late, relieve};
-use super::{Bench, DRIVE_BYTES, MIB, export_of, volume_of, wait_until};
+use super::{Bench, DRIVE_BYTES, Kind, MIB, export_of, volume_of, wait_until};
 
 /// Bytes that were on the drives before.
 const GARBAGE: u8 = 0xA5;
@@ -29,7 +29,7 @@ fn spoil(folder: &TempDir, name: &str) {
 
 /// Level 5 on three files that are full of garbage, and a volume.
 fn new_tank(folder: &Arc<TempDir>) -> Bench {
-    super::UNWRITTEN.set(true);
+    let _kind = Kind::unwritten(true);
     let bench = bench(folder);
     for name in &DRIVES[..3] {
         spoil(folder, name);
@@ -346,7 +346,7 @@ fn blocks_of_the_map_behind_many_that_cannot_be_read_are_read() {
     const GIB: u64 = 1 << 30;
     const BLOCK_BYTES: u64 = 504 * MIB;
     let folder = Arc::new(tempfile::tempdir().expect("a folder"));
-    super::UNWRITTEN.set(true);
+    let _kind = Kind::unwritten(true);
     let bench = bench(&folder);
     for name in &DRIVES[..2] {
         let file = std::fs::File::create(bench.path(name)).expect("a new file");
@@ -371,4 +371,11 @@ fn blocks_of_the_map_behind_many_that_cannot_be_read_are_read() {
     assert_eq!(written(&bench), 18 * 504 + 1);
     let mut web = guest(&bench);
     assert_eq!(web.read(sector), [7; 4096]);
+}
+
+#[test]
+fn a_test_that_fails_leaves_the_next_one_on_its_thread_the_usual_arrays() {
+    let fails = || super::on_both_kinds(|| assert!(!super::UNWRITTEN.get(), "on purpose"));
+    assert!(std::panic::catch_unwind(fails).is_err());
+    assert!(!super::UNWRITTEN.get());
 }
