@@ -12,7 +12,7 @@ const NS_PER_S: f64 = 1e9;
 const CAUSES: usize = ExclusionCause::ALL.len();
 
 /// Counters of an array, in the order in which they are gathered.
-const ARRAY_COUNTERS: [(&str, &str); 26] = [
+const ARRAY_COUNTERS: [(&str, &str); 28] = [
     ("array_direct_reads", "Reads that went straight to a drive"),
     (
         "array_reconstructed_reads",
@@ -103,6 +103,14 @@ const ARRAY_COUNTERS: [(&str, &str); 26] = [
     (
         "array_rewrites",
         "Times that what a member could not read was written to it again",
+    ),
+    (
+        "array_unwritten_pieces",
+        "Pieces of requests that were answered without drives, because nothing was ever written there",
+    ),
+    (
+        "array_regions_zeroed",
+        "Regions that were zeroed on all members because something was first written to them",
     ),
 ];
 
@@ -444,6 +452,8 @@ fn counts_of(counters: &ShardCounters) -> [u64; ARRAY_COUNTERS.len()] {
         counters.left_behind,
         counters.media_errors,
         counters.rewrites,
+        counters.unwritten_pieces,
+        counters.regions_zeroed,
     ]
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use array::MapState;
 use array::format::Superblock;
+use control::metrics::Samples;
 use control::request::{ArrayModify, Level, MemberReplace};
 use control::view::{ArrayState, JobKind, JobState, JobView};
 use control::{Engine, ErrorKind};
@@ -69,6 +70,16 @@ fn written(bench: &Bench) -> usize {
     missed.expect("some are not").count()
 }
 
+/// What a counter of the array has come to.
+fn counted(bench: &Bench, name: &str) -> u64 {
+    let metrics = bench.host.metrics();
+    let family = metrics.iter().find(|metric| metric.name == name);
+    let Samples::Counters(samples) = &family.expect("there").samples else {
+        panic!("it is a counter");
+    };
+    samples.iter().map(|(_, count)| count).sum()
+}
+
 #[test]
 fn a_new_array_reads_zeroes_whatever_its_drives_hold() {
     let folder = Arc::new(tempfile::tempdir().expect("a folder"));
@@ -76,12 +87,15 @@ fn a_new_array_reads_zeroes_whatever_its_drives_hold() {
     let mut web = guest(&bench);
     holds(&mut web, &[]);
     assert_eq!(written(&bench), 0);
+    assert!(counted(&bench, "array_unwritten_pieces") > 0);
+    assert_eq!(counted(&bench, "array_regions_zeroed"), 0);
     let spots = [(8, 1), (40 * MIB / SECTOR, 2)];
     for (sector, byte) in spots {
         web.fill(sector, byte);
     }
     holds(&mut web, &spots);
     assert_eq!(written(&bench), 2);
+    assert_eq!(counted(&bench, "array_regions_zeroed"), 2);
     drop((web, bench));
     // As after a kill, and without a member.
     let bench = super::begun::bench(&folder);
