@@ -134,7 +134,11 @@ pub(crate) fn read_regions(
     let mut missed = 0;
     for block in first..u32::try_from(space.blocks()).expect("at most 2^20 regions") {
         let holds = space.holders(block).any(|holder| holder == member);
-        if !holds || (missed_max.is_none() && map.is_told(block)) {
+        if !holds {
+            continue;
+        }
+        if missed_max.is_none() && map.is_told(block) {
+            map.miss(member, block);
             continue;
         }
         let offset = superblock.layout.region_map.offset + RegionBlock::offset(block, 0);
@@ -155,17 +159,29 @@ pub(crate) fn read_regions(
     (read, None)
 }
 
-/// Erases both places of blocks of the region map on a member: nobody shall believe them.
+/// Erases both places of blocks of the region map on a member: nobody shall believe them. Good ones
+/// first: cut off in between, the other is still known to be no good.
 pub(crate) fn erase_regions(
     drive: &Drive,
     superblock: &Superblock,
     blocks: &[u32],
 ) -> io::Result<()> {
-    for &block in blocks {
-        let offset = superblock.layout.region_map.offset + RegionBlock::offset(block, 0);
-        drive.write(offset, &[0; 2 * REGION_BLOCK_BYTES])?;
+    for good in [true, false] {
+        for &block in blocks {
+            for place in [0, 1] {
+                let offset =
+                    superblock.layout.region_map.offset + RegionBlock::offset(block, place);
+                let mut bytes = [0; REGION_BLOCK_BYTES];
+                let read = drive.read(offset, &mut bytes);
+                let is_good = read.is_ok() && RegionBlock::decode(&bytes).is_ok();
+                if is_good == good {
+                    drive.write(offset, &[0; REGION_BLOCK_BYTES])?;
+                }
+            }
+        }
+        drive.flush()?;
     }
-    drive.flush()
+    Ok(())
 }
 
 /// Makes a drive a member: clears both config areas and the region map, then writes the

@@ -188,13 +188,14 @@ impl RegionMap {
         for entry in &mut map.entries {
             entry.kind = RegionKind::Unwritten;
         }
-        map.sequences.fill(1);
+        map.sequences.fill(2);
         map.copies.fill(Copies::NEW);
         map.blocks = Blocks::All;
         map
     }
 
-    /// What a member of a new array is to hold of such a map: by offset on the member.
+    /// What a member of a new array is to hold of such a map, in both places of each block: by
+    /// offset on the member.
     pub fn first_blocks(
         space: RegionSpace,
         array: Uuid,
@@ -202,7 +203,9 @@ impl RegionMap {
     ) -> impl Iterator<Item = (u64, [u8; REGION_BLOCK_BYTES])> {
         let blocks = u32::try_from(space.blocks()).expect("few blocks");
         let holds = move |block: &u32| space.holders(*block).any(|other| other == member);
-        (0..blocks).filter(holds).map(move |block| {
+        let places = |block| [(block, 2), (block, 1)];
+        let places = (0..blocks).filter(holds).flat_map(places);
+        places.map(move |(block, sequence)| {
             let last = space.regions(block).len();
             let told = |position: usize| {
                 let kind = if position < last {
@@ -213,8 +216,8 @@ impl RegionMap {
                 entry(kind, Update(0))
             };
             let mut bytes = [0; REGION_BLOCK_BYTES];
-            RegionBlock::encode_into((array, block, 1), told, &mut bytes);
-            (space.offset(block, 1), bytes)
+            RegionBlock::encode_into((array, block, sequence), told, &mut bytes);
+            (space.offset(block, sequence), bytes)
         })
     }
 

@@ -152,7 +152,7 @@ impl Host {
         let redone = self.redo(&object, &assembly, (&regions, begun.as_ref()), force)?;
         leave_out_unflushed(&mut assembly, &mut next, &redone.unflushed);
         assembly.note_replay(&mut next, &mut regions, &redone.redo);
-        self.erase_regions(&object, &assembly, &regions)?;
+        self.erase_regions(&object, &assembly, &regions);
         note_untold(name, (&mut next, &assembly.superblock), &regions);
         let suspects = if redone.agrees {
             regions.suspects_when_told(next.resynced_until)

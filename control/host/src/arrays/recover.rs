@@ -215,19 +215,13 @@ impl Host {
     }
 
     /// What is known to be no good of copies of the region map is made so on the drives: by the
-    /// next record it could not be told any more.
-    pub(crate) fn erase_regions(
-        &self,
-        object: &str,
-        assembly: &Assembly,
-        regions: &RegionMap,
-    ) -> Answer<()> {
+    /// next record it could not be told any more. A member that does not take that is left out by
+    /// the first write of the map.
+    pub(crate) fn erase_regions(&self, object: &str, assembly: &Assembly, regions: &RegionMap) {
         for (position, drive) in self.member_drives(assembly).into_iter().enumerate() {
             let member = MemberIndex::from_at(position);
-            let of_member = regions
-                .to_erase()
-                .iter()
-                .filter(|(other, _)| *other == member);
+            let to_erase = regions.to_erase().iter();
+            let of_member = to_erase.filter(|(other, _)| *other == member);
             let blocks: Vec<u32> = of_member.map(|(_, block)| *block).collect();
             let Some((name, drive)) = drive.filter(|_| !blocks.is_empty()) else {
                 continue;
@@ -239,12 +233,11 @@ impl Host {
                 blocks = blocks.len(),
                 "copies of the region map count for nothing, and are erased"
             );
-            records::erase_regions(&drive, &assembly.superblock, &blocks).map_err(|source| {
-                let what = "erasing what is damaged of its region map";
-                of_io(format!("{object}, drive {name}"), what, &source)
-                    .next("take that drive out, or see what it needs, and start the array again")
-            })?;
+            let erased = records::erase_regions(&drive, &assembly.superblock, &blocks);
+            if let Err(source) = erased {
+                tracing::error!(event = "regions_not_erased", object, drive = name, error = %source,
+                    "it keeps copies of the region map that count for nothing");
+            }
         }
-        Ok(())
     }
 }

@@ -142,7 +142,7 @@ impl RegionMap {
                 self.copies[block].newest &= !doubtful;
                 if damaged & !seen != 0 {
                     // and with another number than what could not be read may have.
-                    self.sequences[block] = self.sequences[block].max(self.lost_from);
+                    self.skip_numbers(block);
                 }
             }
         }
@@ -151,7 +151,7 @@ impl RegionMap {
     /// Nothing is known of a block: its regions are dirty.
     fn lose(&mut self, block: usize) {
         self.unknown[block] = true;
-        self.sequences[block] = self.sequences[block].max(self.lost_from);
+        self.skip_numbers(block);
         let Copies { seen, damaged, .. } = self.copies[block];
         self.copies[block].newest = 0;
         if self.blocks.exist() {
@@ -161,6 +161,13 @@ impl RegionMap {
         for region in self.space.regions(number) {
             self.entries[region].kind = RegionKind::Dirty;
         }
+    }
+
+    /// A block goes on with numbers above all that some copy may have. Its next write goes to the
+    /// place where the newest is not, as ever: it may be torn.
+    fn skip_numbers(&mut self, block: usize) {
+        let place = self.sequences[block] & 1;
+        self.sequences[block] = self.sequences[block].max(self.lost_from + place);
     }
 
     fn erase(&mut self, block: usize, holders: u64) {
@@ -181,9 +188,8 @@ impl RegionMap {
     /// Holders with a place that may have been newer than what was found.
     fn doubtful(&self, block: usize) -> u64 {
         let Copies { damaged, blank, .. } = self.copies[block];
-        // When the array is made one place is written.
-        let both = self.blocks.exist() && self.sequences[block] > 1;
-        damaged | if both { blank } else { 0 }
+        // When the array is made both places are written.
+        damaged | if self.blocks.exist() { blank } else { 0 }
     }
 
     /// Whether what cannot be read of a block may be the newest of it: where nothing can be torn,

@@ -251,10 +251,16 @@ fn formatted(blocks: impl Iterator<Item = (u64, [u8; REGION_BLOCK_BYTES])>) -> R
         ..RegionMap::new(space, ARRAY)
     };
     let holder = space.holders(0).next().expect("M + 1");
-    map.take(holder, 0, &[0; REGION_BLOCK_BYTES]);
-    for (offset, block) in blocks.filter(|(offset, _)| *offset == space.offset(0, 1)) {
-        assert!(offset > 0);
-        map.take(holder, 0, &block);
+    let mut places = [[0; REGION_BLOCK_BYTES]; 2];
+    for (offset, block) in blocks {
+        if offset == space.offset(0, 0) {
+            places[0] = block;
+        } else if offset == space.offset(0, 1) {
+            places[1] = block;
+        }
+    }
+    for place in &places {
+        map.take(holder, 0, place);
     }
     map.complete();
     map
@@ -396,9 +402,11 @@ fn what_a_clean_stop_has_proved_is_known_to_later_starts() {
 #[test]
 fn a_place_that_is_blank_beside_a_newer_block_is_damaged() {
     let blank = [0; REGION_BLOCK_BYTES];
-    let first = found(true, &[[blank, block_of(0, 1)]]);
+    let first = found(true, &[[block_of(0, 2), block_of(0, 1)]]);
     assert_eq!(first.entry(0).kind, RegionKind::Unwritten, "as it is made");
-    assert!(first.is_told(0));
+    assert!(first.is_told(0) && first.to_erase().is_empty());
+    let trimmed = found(true, &[[blank, block_of(0, 1)]]);
+    assert_eq!(trimmed.entry(0).kind, RegionKind::Dirty);
     let lost = found(true, &[[block_of(3, 6), blank]]);
     assert_eq!(
         lost.entry(3).kind,
@@ -414,28 +422,29 @@ fn a_place_that_is_blank_beside_a_newer_block_is_damaged() {
 fn a_block_that_a_holder_could_not_read_goes_on_with_a_number_of_its_own() {
     let space = space(Level::L6, 6, None, GIB);
     let holders: Vec<MemberIndex> = space.holders(0).collect();
-    let read = |blocks| {
+    let read = |blocks, newest| {
         let mut map = RegionMap {
             blocks,
             lost_from: 7 << reading::LOST_SHIFT,
             ..RegionMap::new(space, ARRAY)
         };
         map.miss(holders[0], 0);
-        map.take(holders[1], 0, &block_of(3, 6));
-        map.take(holders[1], 0, &block_of(3, 5));
+        map.take(holders[1], 0, &block_of(3, newest));
+        map.take(holders[1], 0, &block_of(3, newest - 1));
         map.complete();
         map
     };
-    // It may have 7, and 7 may be written anew where the others are.
-    let map = read(Blocks::All);
-    assert_eq!(map.entry(3).kind, RegionKind::Unwritten);
-    assert_eq!(map.sequence(0), 7 << reading::LOST_SHIFT);
-    assert!(map.is_uneven(0, |member| member == holders[0]));
-    assert_eq!(
-        read(Blocks::AsWritten).sequence(0),
-        6,
-        "it costs a resync there"
-    );
+    // It may have one more, and the same number may be written anew where the others are.
+    for newest in [6, 7] {
+        let map = read(Blocks::All, newest);
+        assert_eq!(map.entry(3).kind, RegionKind::Unwritten);
+        assert!(map.sequence(0) >= 7 << reading::LOST_SHIFT);
+        assert!(map.is_uneven(0, |member| member == holders[0]));
+        let next = space.offset(0, map.sequence(0) + 1);
+        assert_ne!(next, space.offset(0, newest), "it may be torn");
+    }
+    let plain = read(Blocks::AsWritten, 6);
+    assert_eq!(plain.sequence(0), 6, "it costs a resync there");
 }
 
 #[test]

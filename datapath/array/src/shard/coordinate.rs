@@ -476,8 +476,9 @@ impl Shard {
             return self.close_scrub_window(io);
         }
         let is_filled = completes(&self.map, &reports.window);
-        if is_filled && self.decider().keeper.owes_copies() {
-            // A member in sync holds its copies of the region map.
+        // A member in sync holds its copies of the region map. Nothing writes them any more when
+        // the array takes no writes, and the window has failed then.
+        if is_filled && !self.map.read_only && self.decider().keeper.owes_copies() {
             return 0;
         }
         let WindowReports { window, ok, .. } = self.decider().window.take().expect("looked at");
