@@ -75,6 +75,9 @@ impl History {
             self.await_commands(world);
             (0..self.geometry.members()).collect()
         };
+        // What is zeroed meanwhile for a first write may have been read as zeroes before that.
+        self.run_until(world, |_, world| world.is_quiet());
+        let written = written(world);
         let before = detours(world);
         self.read_everything(world);
         self.run_until(world, |_, world| world.is_quiet());
@@ -88,16 +91,15 @@ impl History {
         };
         if data > 1 {
             for position in bad.into_iter().filter(is_in) {
-                self.check_rewritten(world, position);
+                self.check_rewritten(world, position, &written);
             }
         }
     }
 
-    fn check_rewritten(&self, world: &World, position: usize) {
+    fn check_rewritten(&self, world: &World, position: usize, written: &Suspects) {
         let member = MemberIndex::from_at(position);
         let data = self.geometry.data();
         let drive = &world.outside.drives[position_drive(world, position)];
-        let written = written(world);
         for block in &drive.bad {
             let block = block - self.first_block();
             let stripe = self.geometry.stripe_at(member, block);
