@@ -1,6 +1,8 @@
 //! The last lives, in which nothing fails: a clean stop, and copies of members that come into the
 //! places of the originals. They are told apart by their records, and not used.
 
+use array::format::{ExclusionCause, MemberRecord};
+
 #[allow(clippy::wildcard_imports, reason = "one type in several files")]
 use super::*;
 
@@ -25,6 +27,10 @@ enum Made {
 impl History {
     /// From an array in order to the end of the history.
     pub(super) fn last_lives(&mut self, mut world: World) {
+        // One that lagged may be left out at any time.
+        if !world.shards[world.home].map().is_optimal() {
+            self.settle(&mut world);
+        }
         let place = self.choose(&world);
         let mut made = [
             Made::RunningThenStopped,
@@ -44,6 +50,7 @@ impl History {
             }
             self.run_until(&mut world, |history, _| history.client.pending() == 0);
         }
+        let place = place.filter(|_| world.shards[world.home].map().is_whole());
         let mut drives = if made == Made::RunningThenKilled {
             self.kill(world)
         } else {
@@ -116,6 +123,13 @@ impl History {
     fn one_more_life(&mut self, drives: Vec<SimDrive>) -> Vec<SimDrive> {
         let mut world = self.restart(drives);
         self.run_until(&mut world, |history, _| history.started);
+        let config = world.shards[world.home].coordinator().expect("home");
+        let config = config.config();
+        let stripes = self.geometry.stripes();
+        assert!(config.resynced_until.0 >= stripes, "stopped cleanly");
+        if config.members.iter().any(was_left_behind) {
+            self.settle(&mut world);
+        }
         assert!(
             world.shards[world.home].map().is_optimal(),
             "stopped cleanly"
@@ -144,4 +158,13 @@ impl History {
         self.outcome.copies += 1;
         drop(world.die());
     }
+}
+
+/// Whether a member was left out because it had lagged, when it did no more.
+fn was_left_behind(member: &MemberRecord) -> bool {
+    let cause = match member.state {
+        MemberState::Excluded { cause, .. } => Some(cause),
+        _ => None,
+    };
+    cause == Some(ExclusionCause::TooSlow)
 }
