@@ -138,7 +138,8 @@ pub(super) struct Ticket {
     late: RoleSet,
     /// What returned an error is tried once more, because nothing else is left.
     second_try: bool,
-    /// Roles whose members were gone when they were read, and the map's serial then.
+    /// Roles whose members were gone when they were read, and the serial of the map by which they
+    /// were asked: they may be out by the time they answer.
     pub(super) gone: RoleSet,
     pub(super) gone_serial: u64,
     pending: u32,

@@ -62,17 +62,21 @@ impl History {
             if parity > 1 && self.random.happens(500) {
                 let drive = position_drive(world, position);
                 world.outside.drives[drive].hurt = true;
+                if self.random.happens(500) {
+                    // What it was asked is given up when it is out.
+                    world.outside.drives[drive].hung = true;
+                    let asked = 1 + self.random.below(6);
+                    self.draw_some(world, asked);
+                }
                 let member = MemberIndex::from_at(position);
                 self.give(world, Given::Fail, Command::Fail { member });
             }
-            let stripe_blocks = u64::from(self.geometry.stripe_blocks());
-            for _ in 0..self.random.below(60) {
-                if let Some(asked) = self.client.draw(&mut self.random, stripe_blocks) {
-                    let _ = self.client.submit(asked, world);
-                }
-                self.turn(world, 20);
-            }
+            let asked = self.random.below(60);
+            self.draw_some(world, asked);
             self.await_commands(world);
+            // Reads into the memory of guests wait for as long as it hangs.
+            self.wait(world, |history, _| history.client.pending() == 0);
+            self.calm(world);
             (0..self.geometry.members()).collect()
         };
         // What is zeroed meanwhile for a first write may have been read as zeroes before that.
@@ -93,6 +97,16 @@ impl History {
             for position in bad.into_iter().filter(is_in) {
                 self.check_rewritten(world, position, &written);
             }
+        }
+    }
+
+    fn draw_some(&mut self, world: &mut World, count: u64) {
+        let stripe_blocks = u64::from(self.geometry.stripe_blocks());
+        for _ in 0..count {
+            if let Some(asked) = self.client.draw(&mut self.random, stripe_blocks) {
+                let _ = self.client.submit(asked, world);
+            }
+            self.turn(world, 20);
         }
     }
 
@@ -238,7 +252,7 @@ pub(super) fn check_budget(world: &World) {
 }
 
 /// The drive in a member's place.
-fn position_drive(world: &World, position: usize) -> usize {
+pub(super) fn position_drive(world: &World, position: usize) -> usize {
     let member = &world.shards[world.home].map().members[position];
     member.drive.expect("it is in sync").at()
 }

@@ -267,7 +267,7 @@ impl Shard {
         ticket.errors = ticket.errors.with(role);
         if status == Status::Gone {
             if ticket.gone.is_empty() {
-                ticket.gone_serial = self.map.serial;
+                ticket.gone_serial = ticket.serial;
             }
             ticket.gone = ticket.gone.with(role);
         } else if !counted {
