@@ -22,6 +22,7 @@ mod refilled;
 mod returns;
 mod scrub;
 mod spells;
+mod starting;
 mod stop;
 mod successors;
 mod volumes;
@@ -289,6 +290,7 @@ impl History {
             self.settle(&mut world);
         }
         world = self.get_help_late(world);
+        world = self.write_in_a_start(world);
         world = self.lose(world);
         world = self.fill_twice(world);
         world = self.heal_before_the_fill(world);

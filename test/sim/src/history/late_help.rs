@@ -77,7 +77,11 @@ impl History {
     }
 
     /// Writes blocks of a group, durably, and so that their regions are dirty often.
-    fn write_spots(&mut self, world: &mut World, first: usize) -> BTreeSet<(StripeIndex, u64)> {
+    pub(super) fn write_spots(
+        &mut self,
+        world: &mut World,
+        first: usize,
+    ) -> BTreeSet<(StripeIndex, u64)> {
         let chunk = u64::from(self.geometry.chunk_blocks());
         let mut spots = BTreeSet::new();
         self.calm(world);
@@ -97,7 +101,7 @@ impl History {
         spots
     }
 
-    fn stop_without(&mut self, world: World, absent: &[usize]) -> World {
+    pub(super) fn stop_without(&mut self, world: World, absent: &[usize]) -> World {
         self.torn = true;
         self.outcome.crashes += 1;
         let power = self.random.happens(500);
