@@ -2,7 +2,7 @@
 # A guest boots from a volume: a whole Debian with systemd on a RAID 10.
 source "$(dirname "$0")/lib.sh"
 IMAGE=${XDG_CACHE_HOME:-$HOME/.cache}/vmsh/boot.img
-[ -e "$IMAGE" ] || { say "make a root file system"; "$HERE/vm.sh" rootfs "$IMAGE.part" 900M fio >"$WORK/rootfs.log" 2>&1 || { tail -5 "$WORK/rootfs.log"; fail "rootfs"; }; mv "$IMAGE.part" "$IMAGE"; }
+[ -e "$IMAGE" ] || { say "make a root file system"; mkdir -p "$(dirname "$IMAGE")"; "$HERE/vm.sh" rootfs "$IMAGE.part" 900M fio >"$WORK/rootfs.log" 2>&1 || { tail -5 "$WORK/rootfs.log"; fail "rootfs"; }; mv "$IMAGE.part" "$IMAGE"; }
 engine_start
 drives 4 1GiB
 g array create a --level 10 --drives d0,d1,d2,d3 >/dev/null 2>&1
