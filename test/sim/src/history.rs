@@ -14,6 +14,7 @@ mod leaving;
 mod logged;
 mod lost;
 mod lost_holds;
+mod map_copies;
 mod modes;
 mod outcome;
 mod probe;
@@ -291,6 +292,7 @@ impl History {
         }
         world = self.get_help_late(world);
         world = self.write_in_a_start(world);
+        world = self.lose_other_copies(world);
         world = self.lose(world);
         world = self.fill_twice(world);
         world = self.heal_before_the_fill(world);

@@ -105,7 +105,7 @@ impl History {
     }
 
     /// A write of a block of a region that was never written.
-    fn draw_unwritten(&mut self, world: &World) -> Option<(Asked, u64)> {
+    pub(super) fn draw_unwritten(&mut self, world: &World) -> Option<(Asked, u64)> {
         let written = end::written(world);
         for _ in 0..20 {
             let (asked, block) = self.client.draw_block(&mut self.random)?;

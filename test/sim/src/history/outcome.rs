@@ -84,6 +84,8 @@ pub struct Outcome {
     pub unwritten: u64,
     /// See `zeroed`.
     pub first_without: u64,
+    /// Members left out because they did not take a copy of the region map.
+    pub copies_refused: u64,
     /// A hash of all that happened, in its order.
     pub trace: u64,
     /// Writes that the last engine carried out with others of their stripe.
@@ -140,6 +142,7 @@ impl Outcome {
         self.zeroed_in_pass += outcome.zeroed_in_pass;
         self.unwritten += outcome.unwritten;
         self.first_without += outcome.first_without;
+        self.copies_refused += outcome.copies_refused;
         self.trace = self.trace.rotate_left(1) ^ outcome.trace;
         self.joined += outcome.joined;
         self.changed += outcome.changed;
@@ -188,6 +191,7 @@ impl fmt::Display for Outcome {
             zeroed_in_pass,
             unwritten,
             first_without,
+            copies_refused,
             trace,
             joined,
             changed,
@@ -217,7 +221,8 @@ impl fmt::Display for Outcome {
          the fill, {not_given_up} members awaited, {passed_over} blocks took no \
          zeroes, {left_out} left out of the log, {refused_starts} starts refused), \
          {zeroed} regions zeroed ({zeroed_in_pass} under a pass, {first_without} times while a \
-         reactor did not know who was out), {unwritten} pieces of unwritten ones, events {trace:016x}",
+         reactor did not know who was out, {copies_refused} times without one that took no copy of \
+         the map), {unwritten} pieces of unwritten ones, events {trace:016x}",
             hedged.0, hedged.1, lost.0, lost.1, lost.2
         )
     }
