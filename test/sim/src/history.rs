@@ -293,6 +293,7 @@ impl History {
         world = self.get_help_late(world);
         world = self.write_in_a_start(world);
         world = self.lose_other_copies(world);
+        world = self.strengthen_at_last(world);
         world = self.lose(world);
         world = self.fill_twice(world);
         world = self.heal_before_the_fill(world);

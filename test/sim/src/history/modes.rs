@@ -144,8 +144,29 @@ impl History {
         }
     }
 
-    /// Writes go on while a stronger mode is asked for, and as soon as it is confirmed the end
-    /// comes: what was begun before must be as safe as what is begun after it.
+    /// From an array in order to one that is so again: the strongest mode is asked for, and a
+    /// member is lost together with the power as soon as it counts.
+    pub(super) fn strengthen_at_last(&mut self, mut world: World) -> World {
+        let may = self.geometry.parity() > 0 && self.geometry.data() > 1 && !self.forced;
+        if !may || self.client.disks.is_empty() || !self.random.happens(200) {
+            return world;
+        }
+        if self.modes.is_strict() {
+            self.give_mode(&mut world, WriteHole::Auto);
+            self.await_commands(&mut world);
+        }
+        self.strengthen_to(&mut world, WriteHole::Strict);
+        if self.power_is_due {
+            let drives = self.crash(world);
+            world = self.restart(drives);
+        }
+        self.run_until(&mut world, |history, _| history.started);
+        self.read_everything(&mut world);
+        self.settle(&mut world);
+        world
+    }
+
+    /// A stronger mode is asked for, at any moment.
     fn strengthen(&mut self, world: &mut World) {
         let mode = MODES[1 + self.random.position(2)];
         if rank(self.modes.promised) >= rank(mode) {
@@ -158,6 +179,12 @@ impl History {
         if self.random.happens(500) {
             let _ = self.become_sound(world);
         }
+        self.strengthen_to(world, mode);
+    }
+
+    /// Writes go on while a stronger mode is asked for, and as soon as it is confirmed the end
+    /// comes: what was begun before must be as safe as what is begun after it.
+    fn strengthen_to(&mut self, world: &mut World, mode: WriteHole) {
         // What was begun while more members were here is what `auto` leaves open.
         self.wait(world, |_, world| {
             world.shards.iter().all(Shard::is_by_present_members)
