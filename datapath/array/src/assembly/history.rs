@@ -128,9 +128,8 @@ fn exclusion_of(claim: &Claim, decides: &ArrayConfig) -> Option<Update> {
 /// without it.
 fn was_never_committed(claim: &Claim, decides: &ArrayConfig, kin: &[&Claim]) -> bool {
     let record = claim.config;
-    let Some(parted_after) = parting(claim, decides) else {
-        return false;
-    };
+    // Where that cannot be told, they may have parted at any time.
+    let parted_after = parting(claim, decides).unwrap_or(Update(0));
     if record.forced_at > parted_after || decides.forced_at > parted_after {
         return false;
     }

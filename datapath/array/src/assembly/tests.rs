@@ -609,6 +609,35 @@ fn a_commit_that_reached_one_member_in_vain_is_given_up() {
 }
 
 #[test]
+fn what_a_replaced_member_did_in_vain_keeps_nobody_from_starting() {
+    // As above, but another drive took the place of member 2: no exclusion says when they parted.
+    let common = later(&config(6), 3);
+    let mut found = raid6(6, &common);
+    let mut without = found.clone();
+    without.remove(2);
+    let start = one(&without).start(0xBB, false).expect("a majority");
+    for (alone, updates) in (1..4).flat_map(|alone| (1..60).map(move |updates| (alone, updates))) {
+        let vain = (1..alone).fold(excluding(&common, 5, 0xAA), |vain, n| vain.next(0xAA0 + n));
+        set(&mut found[2], &vain);
+        let mut now = later(&start, updates);
+        now.members[2].uuid = Uuid::from_u128(0xFACE);
+        for (at, member) in found.iter_mut().enumerate() {
+            if at != 2 {
+                set(member, &now);
+            }
+        }
+        let assembly = one(&found);
+        assert_eq!(assembly.verdict, DIRTY, "{alone} alone, {updates} later");
+        assert_eq!(assembly.config, now);
+        // Whoever was forced meanwhile may have taken what the other side had acknowledged.
+        now.forced_at = now.update;
+        set(&mut found[0], &now);
+        let forced = one(&found).verdict;
+        assert!(forced == DIRTY || matches!(forced, Verdict::Refused { .. }));
+    }
+}
+
+#[test]
 fn a_lone_member_that_got_further_in_vain_does_not_decide() {
     let common = later(&config(6), 3);
     let vain = excluding(&excluding(&common, 5, 0xAA), 4, 0xAB);
