@@ -13,13 +13,13 @@
 //!   What an abandoned write takes to the drive does not matter: the drive counts for nothing, and
 //!   nobody uses it again before it has answered (`control/host`).
 
-use std::time::Duration;
+mod patience;
 
 use block::{Operation, Status};
 use units::limits::GROUP_MEMBERS_MAX;
 use units::{Instant, MemberIndex, Role, RoleSet, StripeIndex};
 
-use super::bounce::{Budget, Hedging};
+use super::bounce::Budget;
 use super::coordinate::Fate;
 use super::{DriveIo, IoOwner, Shard};
 use crate::buffers::TicketBuffers;
@@ -29,46 +29,12 @@ use crate::io::{Io, MemberFailure};
 use crate::map::{ArrayMap, MapState};
 use crate::planted::{self, Fault};
 
+pub use patience::Patience;
+
 /// A slow member's oldest request is so many times as old as its peers'.
 const SLOWER: u32 = 4;
 /// Looks after which what was usual counts for three quarters.
 const USUAL_FOR: u32 = 64;
-
-/// How long drives may take.
-#[derive(Clone, Copy, Debug)]
-pub struct Patience {
-    /// Between two looks.
-    pub look: Duration,
-    /// Looks after which a member that does not answer a request is read around.
-    pub slow: u32,
-    /// Looks after which a member that does not answer anything is excluded.
-    pub late: u32,
-    /// One that was slow is counted on to be again for so long.
-    pub shaky: Duration,
-    /// For so long at a time members are compared with their peers.
-    pub window: Duration,
-    /// Fewer requests to a member in that time say nothing.
-    pub enough: u64,
-    /// So many reads of a member may fail within a day before it is left out.
-    pub read_errors: u32,
-    /// How many reads may be given up.
-    pub hedging: Hedging,
-}
-
-impl Default for Patience {
-    fn default() -> Patience {
-        Patience {
-            look: Duration::from_millis(10),
-            slow: 3,
-            late: 300,
-            shaky: Duration::from_secs(600),
-            window: Duration::from_secs(1),
-            enough: 50,
-            read_errors: 256,
-            hedging: Hedging::default(),
-        }
-    }
-}
 
 /// Buffers of a ticket that drives may still write to.
 #[derive(Debug, Default)]
@@ -86,8 +52,9 @@ struct Grave {
 /// How a member answers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Answers {
-    /// The look before which it answered last.
+    /// The look before which it answered last, and the spell of requests.
     heard: u32,
+    spell: u32,
     /// How old requests were lately when they were answered, in looks.
     usual: u32,
 }
@@ -103,6 +70,10 @@ pub(super) struct Late {
     /// Looks so far.
     pub(super) now: u32,
     next: Option<Instant>,
+    /// Counts the times without a pause in which requests are under way: an answer of an earlier
+    /// one is old, however few looks ago it came. And whether there was a look in this one.
+    spell: u32,
+    has_looked: bool,
     /// By member: the age of its oldest request, in looks.
     oldest: Vec<u32>,
     /// By member.
@@ -133,6 +104,8 @@ impl Late {
             patience,
             now: 0,
             next: None,
+            spell: 0,
+            has_looked: false,
             oldest: vec![0; members],
             answers: vec![Answers::default(); members],
             others: vec![0; members],
@@ -169,15 +142,23 @@ impl Shard {
     /// Looks at what is under way, when it is time.
     pub(super) fn advance_late(&mut self, io: &mut impl Io) -> usize {
         if self.ios.in_use() == 0 && !self.late.any_slow {
-            self.late.next = None;
+            if self.late.next.take().is_some() && self.late.has_looked {
+                self.tell_heard();
+            }
             return 0;
         }
         let now = io.now();
-        let next = *self.late.next.get_or_insert(now + self.late.patience.look);
+        let Some(next) = self.late.next else {
+            self.late.next = Some(now + self.late.patience.look);
+            self.late.spell = self.late.spell.wrapping_add(1);
+            self.late.has_looked = false;
+            return 0;
+        };
         if now < next {
             return 0;
         }
         self.late.next = Some(now + self.late.patience.look);
+        self.late.has_looked = true;
         self.listen();
         self.late.now = self.late.now.wrapping_add(1);
         if self.late.now.is_multiple_of(USUAL_FOR) {
@@ -200,18 +181,30 @@ impl Shard {
     /// A member has answered what it was asked at the look `issued`.
     #[inline]
     pub(super) fn hear(&mut self, (member, issued): (MemberIndex, u32)) {
-        let Late { now, answers, .. } = &mut self.late;
+        let Late {
+            now,
+            spell,
+            answers,
+            ..
+        } = &mut self.late;
         let answers = &mut answers[member.at()];
-        answers.heard = *now;
+        (answers.heard, answers.spell) = (*now, *spell);
         answers.usual = answers.usual.max(now.wrapping_sub(issued));
     }
 
-    /// Tells the other shards which members have answered since the last look, and hears from them.
-    fn listen(&mut self) {
-        for position in 0..self.map.members.len() {
-            if self.late.answers[position].heard == self.late.now {
+    /// Tells the other shards which members have answered since the last look.
+    fn tell_heard(&self) {
+        for (position, answers) in self.late.answers.iter().enumerate() {
+            if answers.heard == self.late.now && answers.spell == self.late.spell {
                 self.shared.call_heard(position);
             }
+        }
+    }
+
+    /// Tells the other shards of answers, and hears of theirs.
+    fn listen(&mut self) {
+        self.tell_heard();
+        for position in 0..self.map.members.len() {
             let others = self.shared.heard(position);
             if others != self.late.others[position] {
                 self.late.others[position] = others;
