@@ -290,19 +290,24 @@ impl History {
             world = self.rot(world);
             self.settle(&mut world);
         }
-        world = self.get_help_late(world);
-        world = self.write_in_a_start(world);
-        world = self.lose_other_copies(world);
-        world = self.strengthen_at_last(world);
-        world = self.lose(world);
-        world = self.fill_twice(world);
-        world = self.heal_before_the_fill(world);
+        world = self.hard_times(world);
         self.scrub_finds_nothing(&mut world);
         self.check(&mut world);
         let joined = |shard: &array::Shard| shard.counters().joined_writes;
         self.outcome.joined = world.shards.iter().map(joined).sum();
         self.count_unwritten(&world);
         self.last_lives(world);
+    }
+
+    /// Each leaves the array in order.
+    fn hard_times(&mut self, mut world: World) -> World {
+        world = self.get_help_late(world);
+        world = self.write_in_a_start(world);
+        world = self.lose_other_copies(world);
+        world = self.strengthen_at_last(world);
+        world = self.lose(world);
+        world = self.fill_twice(world);
+        self.heal_before_the_fill(world)
     }
 
     // ---- lives ---------------------------------------------------------------------------

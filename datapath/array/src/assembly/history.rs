@@ -75,10 +75,16 @@ fn judge_from<'f>(claims: &[Claim<'f>], newest: usize) -> History<'f> {
         .iter()
         .map(|claim| has_parted(claim, decides))
         .collect();
-    let kin: Vec<&Claim> = (claims.iter().zip(&parted))
-        .filter(|(_, parted)| !**parted)
-        .map(|(claim, _)| claim)
-        .collect();
+    // Of a member that is there twice, both drives are what they are: one was copied, or put back
+    // to what it was.
+    let stayed = |claim: &&Claim| {
+        let member = claim.superblock.member_uuid;
+        let mut others = claims.iter().zip(&parted);
+        let parted =
+            others.any(|(other, parted)| *parted && other.superblock.member_uuid == member);
+        !parted && is_known(claim, decides) && !claim.found.is_doubtful()
+    };
+    let kin: Vec<&Claim> = claims.iter().filter(stayed).collect();
     let relations: Vec<Relation> = (claims.iter().zip(&parted))
         .map(|(claim, parted)| match *parted {
             false => Relation::Kin,
@@ -109,6 +115,13 @@ fn has_parted(claim: &Claim, decides: &ArrayConfig) -> bool {
     }
 }
 
+/// Whether the history that decides knows the record for one of its own.
+fn is_known(claim: &Claim, decides: &ArrayConfig) -> bool {
+    let record = claim.config;
+    let is_named = decides.id_of(record.update) == Some(record.update_id);
+    is_named || exclusion_of(claim, decides).is_some_and(|since| record.update < since)
+}
+
 /// The update by which the history that decides excluded the member.
 fn exclusion_of(claim: &Claim, decides: &ArrayConfig) -> Option<Update> {
     let member = decides.members.get(claim.member().at())?;
@@ -124,8 +137,8 @@ fn exclusion_of(claim: &Claim, decides: &ArrayConfig) -> Option<Update> {
 }
 
 /// Whether nothing can have been acknowledged under a record of a history that parted: neither
-/// side was forced since, and at least half of the members that had to take the record are found
-/// without it.
+/// side was forced since, and at least half of the members that had to take the record are among
+/// those that are found without it (`kin`).
 fn was_never_committed(claim: &Claim, decides: &ArrayConfig, kin: &[&Claim]) -> bool {
     let record = claim.config;
     // Where that cannot be told, they may have parted at any time.
@@ -138,9 +151,7 @@ fn was_never_committed(claim: &Claim, decides: &ArrayConfig, kin: &[&Claim]) -> 
         .in_sync()
         .filter(|member| {
             let uuid = record.members[member.at()].uuid;
-            let without =
-                |kin: &&Claim| kin.superblock.member_uuid == uuid && !kin.found.is_doubtful();
-            kin.iter().any(without)
+            kin.iter().any(|kin| kin.superblock.member_uuid == uuid)
         })
         .count();
     2 * without >= needed

@@ -637,6 +637,80 @@ fn what_a_replaced_member_did_in_vain_keeps_nobody_from_starting() {
     }
 }
 
+/// As if another drive had taken the place.
+fn renamed(found: &Found, drive: u16, member_uuid: Uuid) -> Found {
+    let mut found = found.clone();
+    found.drive = DriveIndex(drive);
+    for superblock in &mut found.superblocks {
+        superblock.as_mut().expect("good").member_uuid = member_uuid;
+    }
+    found
+}
+
+#[test]
+fn a_copy_that_went_on_alone_proves_nothing_against_the_others() {
+    let common = later(&config(2), 20);
+    let mut found = mirror(&common);
+    let mut copy = found[0].clone();
+    copy.drive = DriveIndex(9);
+    let half = one(std::slice::from_ref(&copy));
+    let alone = half.start(0x111, false).expect("the lowest half");
+    for (together, alone_for) in [(1, 4), (4, 1), (12, 20), (20, 12), (30, 40), (40, 30)] {
+        let together = later(&common, together);
+        set(&mut found[0], &together);
+        set(&mut found[1], &together);
+        let alone = (0..alone_for).fold(alone.clone(), |side, n| side.next(0xC000 + n));
+        set(&mut copy, &alone);
+        let all = [found[0].clone(), found[1].clone(), copy.clone()];
+        let said = explanation(&one(&all));
+        assert!(said.starts_with("refused: split brain"), "{said}");
+    }
+}
+
+#[test]
+fn a_spare_too_old_to_be_known_proves_nothing_against_its_own_side() {
+    // Member 1 went on without member 0, with a spare in its place; then member 0 without either,
+    // with another spare.
+    let common = later(&config(2), 5);
+    let mut found = mirror(&common);
+    let half = one(&found[..1]);
+    let zero = half.start(0x111, false).expect("the lowest half");
+    let spares = [0x5A0, 0x5A1].map(Uuid::from_u128);
+    let mut one_side = excluding(&common, 0, 0x222).next(0x223);
+    one_side.members[0].uuid = spares[0];
+    one_side.members[0].state = MemberState::InSync;
+    let one_side = (0..8).fold(one_side, |side, n| side.next(0xC000 + n));
+    let mut other_side = zero.next(0x112);
+    other_side.members[1].uuid = spares[1];
+    other_side.members[1].state = MemberState::InSync;
+    let (mut first, mut second) = (
+        renamed(&found[0], 8, spares[0]),
+        renamed(&found[1], 9, spares[1]),
+    );
+    for later_by in 0..40 {
+        let now = later(&other_side, later_by);
+        let in_vain = one_side.next(0xDEAD);
+        if now.id_of(in_vain.update).is_none() {
+            continue;
+        }
+        set(&mut found[0], &now);
+        set(&mut second, &now);
+        set(&mut found[1], &in_vain);
+        set(&mut first, &one_side);
+        let all = [
+            found[0].clone(),
+            found[1].clone(),
+            first.clone(),
+            second.clone(),
+        ];
+        let said = explanation(&one(&all));
+        assert!(
+            said.starts_with("refused: split brain"),
+            "{later_by} later: {said}"
+        );
+    }
+}
+
 #[test]
 fn a_lone_member_that_got_further_in_vain_does_not_decide() {
     let common = later(&config(6), 3);
