@@ -14,6 +14,12 @@ use crate::{Host, drives, records, views};
 
 impl Host {
     pub(crate) fn do_find_arrays(&self, specs: &[DriveSpec]) -> Answer<Vec<FoundArray>> {
+        let found = self.find_arrays(specs)?;
+        Ok(found.into_iter().map(|(array, _)| array).collect())
+    }
+
+    /// What lies there that this engine does not know, and whether it can be started.
+    fn find_arrays(&self, specs: &[DriveSpec]) -> Answer<Vec<(FoundArray, Verdict)>> {
         let known: Vec<Uuid> = self
             .state()
             .arrays
@@ -71,25 +77,25 @@ impl Host {
             .iter()
             .filter(|assembly| !known.contains(&assembly.array()));
         Ok(arrays
-            .map(|assembly| found_array(assembly, &names))
+            .map(|assembly| (found_array(assembly, &names), assembly.verdict.clone()))
             .collect())
     }
 
     pub(crate) fn do_import_array(&self, import: &ArrayImport) -> Answer<ArrayView> {
         let object = format!("array {}", import.array);
-        let found = self.do_find_arrays(&import.specs)?;
-        let wanted = |array: &&FoundArray| {
+        let found = self.find_arrays(&import.specs)?;
+        let wanted = |(array, _): &&(FoundArray, Verdict)| {
             array.name == import.array || array.uuid.to_string() == import.array
         };
-        let matching: Vec<&FoundArray> = found.iter().filter(wanted).collect();
-        let array = match matching.as_slice() {
+        let matching: Vec<&(FoundArray, Verdict)> = found.iter().filter(wanted).collect();
+        let (array, verdict) = match matching.as_slice() {
             [] => {
                 let text = "no array of this name or uuid lies where it was looked for";
                 return Err(error(ErrorKind::NotFound, object, text).next(
                     "`garboard array import` lists what does; `--search SPEC` looks elsewhere",
                 ));
             }
-            [array] => *array,
+            [(array, verdict)] => (array, verdict),
             several => {
                 let text = format!("{} arrays have this name", several.len());
                 return Err(error(ErrorKind::Invalid, object, text).next("name it by its uuid"));
@@ -98,6 +104,11 @@ impl Host {
         if import.array == array.name && self.state().arrays.contains_key(&array.name) {
             let text = "an array of this name is known already";
             return Err(error(ErrorKind::Exists, object, text).next("name it by its uuid"));
+        }
+        // Of what speaks against it only the drives of one side would be opened.
+        if matches!(verdict, Verdict::Refused { .. }) {
+            let next = "`--search SPEC`, once for each, names only the drives of the side to keep";
+            return Err(error(ErrorKind::Unsafe, object, verdict.to_string()).next(next));
         }
         let mut opened = Vec::new();
         let taken = self.take_over(array, import.force, &mut opened);

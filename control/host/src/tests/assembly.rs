@@ -4,12 +4,12 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use control::request::Level;
+use control::request::{ArrayImport, Level};
 use control::view::{ArrayState, DriveState, MemberState};
 use control::{Engine, ErrorKind};
 use drive::Fault;
 
-use super::{Bench, DRIVE_BYTES, MIB, volume_of};
+use super::{Bench, DRIVE_BYTES, MIB, file_at, volume_of};
 
 const ALL: [&str; 3] = ["one", "two", "three"];
 
@@ -101,6 +101,41 @@ fn a_minority_is_started_only_by_force() {
     assert!(refusal.next.contains("--force"), "{refusal}");
     let started = bench.host.start_array("tank", true).expect("forced");
     assert_eq!(started.state, ArrayState::Degraded);
+}
+
+#[test]
+fn halves_that_both_went_on_are_imported_one_at_a_time() {
+    let bench = Bench::new();
+    for name in ["one", "two"] {
+        bench.file(name);
+    }
+    bench.create("tank", Level::Raid1, &["one", "two"]);
+    let mut bench = bench;
+    for half in ["one", "two"] {
+        bench = restarted(bench, &[half]);
+        bench.host.assemble();
+        if bench.array("tank").state == ArrayState::Stopped {
+            bench.host.start_array("tank", true).expect("forced");
+        }
+    }
+    let bench = restarted(bench, &[]);
+    let import = |drives: &[&str], force| ArrayImport {
+        array: "tank".to_owned(),
+        specs: drives
+            .iter()
+            .map(|name| file_at(&bench.path(name)))
+            .collect(),
+        force,
+    };
+    for force in [false, true] {
+        let refusal = bench.refused((ErrorKind::Unsafe, "split brain"), |host| {
+            host.import_array(&import(&["one", "two"], force))
+        });
+        assert!(refusal.next.contains("--search"), "{refusal}");
+    }
+    let imported = bench.host.import_array(&import(&["two"], true));
+    let imported = imported.expect("one half");
+    assert_eq!(imported.state, ArrayState::Degraded);
 }
 
 #[test]

@@ -152,6 +152,7 @@ impl Outcome {
 }
 
 impl fmt::Display for Outcome {
+    #[allow(clippy::too_many_lines, reason = "one sentence")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Outcome {
             answered,
