@@ -549,8 +549,11 @@ pub struct ReactorView {
 pub struct EngineStatus {
     /// The reactors.
     pub reactors: Vec<ReactorView>,
-    /// The budget for buffers.
+    /// The budget for the transfer buffers of all arrays; 0 without one.
     pub memory_bytes: u64,
+    /// What these take, at most; they take it as they are used.
+    #[serde(default)]
+    pub buffer_bytes: u64,
     /// `always`, `adaptive` or `never`.
     pub poll: String,
     /// The parity kernels in use.

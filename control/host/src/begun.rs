@@ -19,7 +19,7 @@ use std::time::Duration;
 use array::assembly::Assembly;
 use array::format::{ArrayConfig, MemberRecord, MemberState};
 use array::planted::{self, Fault};
-use array::{Begun, BegunOf, BegunWrites, Doubt, Geometry, Redo, Unusable};
+use array::{Begun, BegunOf, BegunWrites, Doubt, Geometry, Redo, Room, Unusable};
 use control::Answer;
 use units::{Clock, MemberIndex, MonotonicClock};
 use uuid::Uuid;
@@ -123,6 +123,7 @@ impl Host {
         name: &str,
         config: &ArrayConfig,
         geometry: &Geometry,
+        room: &Room,
     ) -> Option<Arc<Begun>> {
         let lasting = self.lasting.as_ref()?;
         if geometry.parity() == 0 {
@@ -130,7 +131,7 @@ impl Host {
             return None;
         }
         let made = begun_of(config);
-        let made = made.and_then(|whose| lasting.create(&whose, self.engine.begun_space()));
+        let made = made.and_then(|whose| lasting.create(&whose, self.engine.begun_space(room)));
         let made = made.inspect(|begun| {
             let up = drive::since_boot().unwrap_or_default();
             begun.note_clock(up.saturating_sub(Duration::from_nanos(MonotonicClock.now().0)));

@@ -116,6 +116,8 @@ pub(crate) fn of_start(object: String, start: &StartError) -> EngineError {
     match start {
         StartError::Refused(refusal) => of_refusal(object, refusal),
         StartError::Late => late(object),
+        StartError::Memory { .. } => error(ErrorKind::Full, object, start.to_string())
+            .next("stop another array, or give more with `garboard serve --memory SIZE`"),
         StartError::Port(_) | StartError::Io(_) | StartError::Stopped | StartError::Shard(_) => {
             error(ErrorKind::Internal, object, start.to_string())
         }

@@ -41,9 +41,9 @@ use control::view::{
     ArrayView, DriveView, EngineStatus, ExportView, FoundArray, JobView, ReactorView, VolumeView,
 };
 use control::{Answer, ErrorKind};
-use engine::{Engine, EngineSettings};
+use engine::{Engine, EngineSettings, StartError};
 use reactor::Polling;
-use units::{ArrayIndex, Clock, Instant, MonotonicClock};
+use units::{ArrayIndex, Clock, Instant, MonotonicClock, Size};
 use uuid::Uuid;
 use vhost_user_blk::SessionEvent;
 
@@ -136,9 +136,18 @@ impl Host {
             cores: cores.clone(),
             polling,
             room: tuning.room,
+            memory_bytes: settings.memory_bytes,
             patience: tuning.patience,
         });
         let engine = engine.map_err(|start| {
+            if let StartError::Memory { least, .. } = start {
+                let next = format!(
+                    "`garboard serve --memory {}` is enough for one",
+                    Size(least)
+                );
+                let text = format!("of an array: {start}");
+                return error::error(ErrorKind::Invalid, "buffers", text).next(next);
+            }
             failed(start.to_string()).next("`garboard serve --cores LIST` names CPUs of this host")
         })?;
         let events = engine.take_events().expect("nobody has taken them");
@@ -371,6 +380,7 @@ impl control::Engine for Host {
         EngineStatus {
             reactors: reports.iter().map(reactor).collect(),
             memory_bytes: self.memory_bytes,
+            buffer_bytes: self.engine.buffer_bytes(),
             poll: match self.poll {
                 Poll::Always => "always",
                 Poll::Adaptive => "adaptive",

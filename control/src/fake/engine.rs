@@ -459,10 +459,8 @@ impl Engine for FakeEngine {
 
     fn limit_volume(&self, name: &str, limit: &VolumeLimit) -> Answer<VolumeView> {
         self.begin("limit_volume", name)?;
-        let volume = self
-            .volumes()
-            .into_iter()
-            .find(|volume| volume.name == name);
+        let mut volumes = self.volumes().into_iter();
+        let volume = volumes.find(|volume| volume.name == name);
         let mut volume = volume.expect("the control path resolved the name");
         self.run().limits.insert(volume.uuid, limit.clone());
         volume.limit = limit.clone();
@@ -566,6 +564,7 @@ impl Engine for FakeEngine {
             poll: "adaptive".into(),
             parity_backend: "scalar".into(),
             warnings: vec!["this is a pretended engine".into()],
+            ..EngineStatus::default()
         }
     }
 

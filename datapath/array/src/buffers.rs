@@ -7,6 +7,8 @@ use memory::{Backing, Buffer, Pages, Pool, Segment};
 use units::RoleSet;
 use units::limits::{GROUP_MEMBERS_MAX, LARGE_BUFFER_BYTES, SMALL_BUFFER_BYTES};
 
+use crate::shard::room::BUFFERS_MIN;
+
 /// Which of the two pools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Class {
@@ -106,14 +108,8 @@ impl Buffers {
         large: usize,
         file: Option<(BorrowedFd<'_>, [u64; 2])>,
     ) -> std::io::Result<Buffers> {
-        assert!(
-            large >= 2 * GROUP_MEMBERS_MAX,
-            "the widest ticket must fit an idle pool"
-        );
-        assert!(
-            small >= 2 * GROUP_MEMBERS_MAX,
-            "the widest ticket must fit an idle pool"
-        );
+        let enough = large.min(small) >= BUFFERS_MIN;
+        assert!(enough, "the widest ticket must fit an idle pool");
         let pool = |count, bytes, at: usize| match file {
             Some((file, offsets)) => Pool::in_file(count, bytes, file, offsets[at]),
             None => Pool::new(count, bytes, Backing::Anonymous(Pages::Plain)),

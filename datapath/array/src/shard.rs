@@ -25,7 +25,7 @@ mod log;
 mod losses;
 mod regions;
 mod request;
-mod room;
+pub(crate) mod room;
 mod scrub;
 mod shared;
 mod throttle;

@@ -22,6 +22,7 @@ use units::limits::{BUCKETS, INBOX_MESSAGES};
 use units::{ArrayIndex, Clock, DriveIndex, MonotonicClock, ReactorIndex};
 use vhost_user_blk::{Counters, QueueKey};
 
+use crate::budget::Budget;
 use crate::core::{Core, ReactorTimes};
 use crate::error::{ChangeError, StartError, ZeroError};
 
@@ -47,6 +48,8 @@ pub struct EngineSettings {
     pub polling: Polling,
     /// Room of each shard; `foreign_works` is set here.
     pub room: Room,
+    /// Bytes that transfer buffers of all arrays may take, if there is a limit.
+    pub memory_bytes: Option<u64>,
     /// How long the control path waits for what drives have to answer first. A drive that hangs
     /// must not hang whoever asks.
     pub patience: Duration,
@@ -75,6 +78,8 @@ pub struct ArrayStart {
     pub log: LogSpace,
     /// When the array was created: seconds since 1970 UTC.
     pub created: u64,
+    /// Of its shards ([`Engine::take_room`]).
+    pub room: Room,
     /// Where the next engine finds what this one has begun ([`Engine::begun_space`]).
     pub begun: Option<Arc<Begun>>,
 }
@@ -101,7 +106,8 @@ pub struct Engine {
     handles: Vec<Handle<Core>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     cores: Vec<Option<usize>>,
-    room: Room,
+    pub(crate) room: Room,
+    pub(crate) budget: Mutex<Budget>,
     events: Mutex<Option<Receiver<(ArrayIndex, Event)>>>,
     patience_ms: AtomicU64,
 }
@@ -121,6 +127,13 @@ impl Engine {
     /// When io_uring is refused, or a thread, core or memory is.
     pub fn start(settings: &EngineSettings) -> Result<Arc<Engine>, StartError> {
         let count = settings.cores.len();
+        let budget = Budget::new(settings.memory_bytes, count);
+        if let Some(given) = settings.memory_bytes
+            && given < budget.least()
+        {
+            let least = budget.least();
+            return Err(StartError::Memory { given, least });
+        }
         let mut wakes = Vec::with_capacity(count);
         for _ in 0..count {
             wakes.push(Arc::new(EventFd::new().map_err(StartError::Io)?));
@@ -158,6 +171,7 @@ impl Engine {
                 foreign_works,
                 ..settings.room
             },
+            budget: Mutex::new(budget),
             events: Mutex::new(Some(events)),
             patience_ms: AtomicU64::new(milliseconds(settings.patience)),
         }))
@@ -181,10 +195,10 @@ impl Engine {
         self.handles.len()
     }
 
-    /// How the file is cut in which the next engine finds what this one has begun, for each array.
+    /// How the file is cut in which the next engine finds what this one has begun of an array.
     #[must_use]
-    pub fn begun_space(&self) -> BegunSpace {
-        BegunSpace::new(self.handles.len(), &self.room)
+    pub fn begun_space(&self, room: &Room) -> BegunSpace {
+        BegunSpace::new(self.handles.len(), room)
     }
 
     /// The reactor that is pinned to `core`.
@@ -254,6 +268,15 @@ impl Engine {
     /// When memory is refused, or the configuration cannot be written; `Late` when it is not
     /// known whether it can: the array serves once its drives answer, until it is stopped.
     pub fn start_array(&self, start: ArrayStart) -> Result<(), StartError> {
+        let array = start.array;
+        let started = self.make_shards(start);
+        if !matches!(started, Ok(()) | Err(StartError::Late)) {
+            self.budget().give_back(array);
+        }
+        started
+    }
+
+    fn make_shards(&self, start: ArrayStart) -> Result<(), StartError> {
         let ArrayStart {
             array,
             uuid,
@@ -265,6 +288,7 @@ impl Engine {
             suspects,
             log,
             created,
+            room,
             begun,
         } = start;
         let reactors: Vec<ReactorIndex> =
@@ -288,7 +312,7 @@ impl Engine {
         let mut shards = Vec::with_capacity(reactors.len());
         for &reactor in &reactors {
             let (map, shared) = (Arc::clone(&map), Arc::clone(&shared));
-            let shard = Shard::new(reactor, map, shared, self.room).map_err(StartError::Shard)?;
+            let shard = Shard::new(reactor, map, shared, room).map_err(StartError::Shard)?;
             shards.push(Box::new(shard));
         }
         let window_bytes = WINDOW_BYTES;
@@ -370,6 +394,7 @@ impl Engine {
                 std::thread::park_timeout(LOOK_PAUSE);
             }
         }
+        self.budget().give_back(array);
         Ok(())
     }
 

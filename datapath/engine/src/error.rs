@@ -6,6 +6,7 @@ use std::io;
 use array::Refusal;
 use block::Status;
 use drive::PortError;
+use units::Size;
 
 /// Drives have not answered within [`crate::EngineSettings::patience`]. Nothing was taken back:
 /// what was asked for is done as soon as they do.
@@ -60,6 +61,13 @@ pub enum StartError {
     Late,
     /// The shard could not be made.
     Shard(array::ShardError),
+    /// Of the budget for buffers less is left than an array takes at least, in bytes.
+    Memory {
+        /// What there is.
+        given: u64,
+        /// What is wanted.
+        least: u64,
+    },
 }
 
 impl fmt::Display for StartError {
@@ -71,6 +79,12 @@ impl fmt::Display for StartError {
             StartError::Refused(refusal) => write!(f, "{refusal}"),
             StartError::Late => Late.fmt(f),
             StartError::Shard(error) => write!(f, "{error}"),
+            StartError::Memory { given, least } => write!(
+                f,
+                "its buffers take {} at least, and the budget for them has {}",
+                Size(*least),
+                Size(*given)
+            ),
         }
     }
 }

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod arrays;
+mod budget;
 mod control;
 mod core;
 mod error;

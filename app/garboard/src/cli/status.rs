@@ -68,9 +68,9 @@ impl Row for StatusView {
             ("process", self.process.to_string()),
             (
                 "memory",
-                match self.engine.memory_bytes {
-                    0 => "no limit given".to_owned(),
-                    bytes => size(bytes),
+                match (self.engine.buffer_bytes, self.engine.memory_bytes) {
+                    (taken, 0) => format!("{} for buffers, no limit given", size(taken)),
+                    (taken, limit) => format!("{} for buffers, of {}", size(taken), size(limit)),
                 },
             ),
             ("poll", self.engine.poll.clone()),

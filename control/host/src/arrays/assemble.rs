@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use array::assembly::{Assembled, Assembly, LeftOut, Verdict, assemble_named};
 use array::format::{ArrayConfig, ExclusionCause, MemberState, Superblock};
-use array::{MemberPlace, RegionMap};
+use array::{MemberPlace, RegionMap, Room};
 use control::view::ArrayView;
 use control::{Answer, EngineError, ErrorKind};
 use drive::Drive;
 use engine::{ArrayStart, StartError};
-use units::{DriveIndex, MemberIndex, StripeIndex};
+use units::{ArrayIndex, DriveIndex, MemberIndex, StripeIndex};
 use uuid::Uuid;
 use volume::VolumeTable;
 
@@ -146,7 +146,31 @@ impl Host {
                 Serving::Stopped(assembly) => (entry.index, assembly.clone()),
             }
         };
-        let (mut assembly, mut next, begun) = self.first_update(name, *assembly, force)?;
+        let room = self.engine.take_room(index);
+        let room = room.map_err(|short| of_start(object, &short))?;
+        let started = self.start_assembled(name, (index, *assembly), room, force);
+        // One that is only late runs all the same.
+        if started.is_err() && !self.is_running(name) {
+            self.engine.give_back_room(index);
+        }
+        started
+    }
+
+    fn is_running(&self, name: &str) -> bool {
+        let state = self.state();
+        let entry = state.arrays.get(name);
+        entry.is_some_and(|entry| matches!(entry.serving, Serving::Running))
+    }
+
+    fn start_assembled(
+        &self,
+        name: &str,
+        (index, assembly): (ArrayIndex, Assembly),
+        room: Room,
+        force: bool,
+    ) -> Answer<ArrayView> {
+        let object = format!("array {name}");
+        let (mut assembly, mut next, begun) = self.first_update(name, assembly, force)?;
         let geometry = assembly.superblock.geometry;
         let mut regions = self.read_regions(&assembly);
         let redone = self.redo(&object, &assembly, (&regions, begun.as_ref()), force)?;
@@ -178,7 +202,8 @@ impl Host {
             places: self.places(&assembly),
             seed: Uuid::new_v4().as_u64_pair().0,
             created: assembly.superblock.created.seconds,
-            begun: self.begin_begun(name, &next, &geometry),
+            begun: self.begin_begun(name, &next, &geometry, &room),
+            room,
         };
         let started = self.engine.start_array(start);
         let is_late = matches!(started, Err(StartError::Late));

@@ -44,9 +44,12 @@ impl Host {
                 "the engine has all arrays it may have",
             )
         })?;
+        let room = self.engine.take_room(index);
+        let room = room.map_err(|short| of_start(object.clone(), &short))?;
         self.note_used(&candidates);
         let written = write_members(&candidates, &superblock, &config, create.force);
         if let Err(failed) = written {
+            self.engine.give_back_room(index);
             forget_members(&candidates, &superblock);
             return Err(failed);
         }
@@ -68,7 +71,7 @@ impl Host {
         };
         self.note_created(entry, &candidates);
         let regions = first_regions(&superblock, &next);
-        let begun = self.begin_begun(&create.name, &next, &superblock.geometry);
+        let begun = self.begin_begun(&create.name, &next, &superblock.geometry, &room);
         let start = ArrayStart {
             suspects: regions.suspects(true, next.resynced_until),
             log: superblock.log(),
@@ -80,6 +83,7 @@ impl Host {
             places: places_of(&candidates, &superblock),
             seed: Uuid::new_v4().as_u64_pair().0,
             created: superblock.created.seconds,
+            room,
             begun,
         };
         let started = self.engine.start_array(start);

@@ -12,6 +12,7 @@ mod bad_drives;
 mod bad_exports;
 mod bad_volumes;
 mod begun;
+mod budget;
 mod copies;
 mod gone;
 mod guests;

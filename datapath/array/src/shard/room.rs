@@ -2,7 +2,8 @@
 
 use units::limits::{
     ARRAY_DRIVE_REQUESTS_MAX, ARRAY_REQUESTS_MAX, ARRAY_TICKETS_MAX, ARRAY_WORKS_MAX,
-    INBOX_MESSAGES, SHARD_LINE_BYTES, SHARD_TURN_BYTES,
+    GROUP_MEMBERS_MAX, INBOX_MESSAGES, LARGE_BUFFER_BYTES, SHARD_LINE_BYTES, SHARD_TURN_BYTES,
+    SMALL_BUFFER_BYTES,
 };
 
 use super::late::Patience;
@@ -54,5 +55,71 @@ impl Default for Room {
             patience: Patience::default(),
             makes_way: Yield::default(),
         }
+    }
+}
+
+/// Transfer buffers of either size that the widest ticket may take.
+pub(crate) const BUFFERS_MIN: usize = 2 * GROUP_MEMBERS_MAX;
+/// Of all bytes of buffers, so many thirds are in large ones.
+const LARGE_THIRDS: u64 = 2;
+
+impl Room {
+    /// Bytes of transfer buffers with which a shard can do all it may be asked for.
+    pub const BUFFER_BYTES_MIN: u64 = buffer_bytes(BUFFERS_MIN, BUFFERS_MIN);
+
+    /// Bytes of its transfer buffers.
+    #[must_use]
+    pub fn buffer_bytes(&self) -> u64 {
+        buffer_bytes(self.small_buffers, self.large_buffers)
+    }
+
+    /// The same with fewer transfer buffers, so that they take `bytes` at the most, or
+    /// [`Room::BUFFER_BYTES_MIN`] if that is more.
+    #[must_use]
+    pub fn within(self, bytes: u64) -> Room {
+        let bytes = bytes.clamp(Room::BUFFER_BYTES_MIN, self.buffer_bytes());
+        let fit = |bytes: u64, each: usize| usize::try_from(bytes).expect("a few MiB") / each;
+        let large = fit(bytes / 3 * LARGE_THIRDS, LARGE_BUFFER_BYTES);
+        let large_buffers = large.clamp(BUFFERS_MIN, self.large_buffers);
+        let rest = bytes - buffer_bytes(0, large_buffers);
+        let small_buffers = fit(rest, SMALL_BUFFER_BYTES).min(self.small_buffers);
+        Room {
+            small_buffers,
+            large_buffers,
+            ..self
+        }
+    }
+}
+
+const fn buffer_bytes(small: usize, large: usize) -> u64 {
+    (small * SMALL_BUFFER_BYTES + large * LARGE_BUFFER_BYTES) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    //! Fewer buffers, and never too few.
+
+    use units::bytes_u64;
+
+    use super::*;
+
+    #[test]
+    fn buffers_fit_what_there_is() {
+        let usual = Room::default();
+        for bytes in (0..=usual.buffer_bytes() + (4 << 20)).step_by(100_000) {
+            let room = usual.within(bytes);
+            let most = bytes.max(Room::BUFFER_BYTES_MIN);
+            assert!(room.buffer_bytes() <= most, "{bytes}: {room:?}");
+            assert!(room.small_buffers.min(room.large_buffers) >= BUFFERS_MIN);
+            // Next to nothing of it is left over.
+            let used = most.min(usual.buffer_bytes()) - room.buffer_bytes();
+            assert!(
+                used < bytes_u64(LARGE_BUFFER_BYTES),
+                "{bytes}: {used} unused"
+            );
+        }
+        let all = usual.within(u64::MAX);
+        let counts = |room: Room| (room.small_buffers, room.large_buffers);
+        assert_eq!(counts(all), counts(usual));
     }
 }
