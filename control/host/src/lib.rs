@@ -140,12 +140,16 @@ impl Host {
             patience: tuning.patience,
         });
         let engine = engine.map_err(|start| {
-            if let StartError::Memory { least, .. } = start {
+            if let StartError::Memory { given, least } = start {
                 let next = format!(
                     "`garboard serve --memory {}` is enough for one",
                     Size(least)
                 );
-                let text = format!("of an array: {start}");
+                let text = format!(
+                    "those of an array take {} at least, and their budget is {}",
+                    Size(least),
+                    Size(given)
+                );
                 return error::error(ErrorKind::Invalid, "buffers", text).next(next);
             }
             failed(start.to_string()).next("`garboard serve --cores LIST` names CPUs of this host")
