@@ -26,13 +26,10 @@ impl History {
 
     /// From an array in order to one that is so again.
     pub(super) fn get_help_late(&mut self, mut world: World) -> World {
-        let (members, parity) = (self.geometry.members(), self.geometry.parity());
-        // More than half of the members start an array.
-        let may = parity > 0 && (members - parity) * 2 > members;
-        let may = may && !self.client.disks.is_empty() && !self.forced;
-        if !may || !self.random.happens(300) {
+        if !self.starts_without_some(300) {
             return world;
         }
+        let parity = self.geometry.parity();
         let group = self.geometry.group_members();
         let first = self.random.position(self.geometry.groups()) * group;
         let (mut absent, mut there): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
@@ -74,6 +71,15 @@ impl History {
         assert!(map.lost_blocks.is_empty(), "given up, and may come back");
         let lost = self.bring_back(&mut world, &absent, &rows);
         self.judge_and_write(world, &lost)
+    }
+
+    /// Whether the array starts without as many members as there is parity: it takes more than half
+    /// of them. Then so often, of a thousand.
+    pub(super) fn starts_without_some(&mut self, often: u64) -> bool {
+        let (members, parity) = (self.geometry.members(), self.geometry.parity());
+        let may = parity > 0 && (members - parity) * 2 > members;
+        let may = may && !self.client.disks.is_empty() && !self.forced;
+        may && self.random.happens(often)
     }
 
     /// Writes blocks of a group, durably, and so that their regions are dirty often.

@@ -9,11 +9,7 @@ use super::*;
 impl History {
     /// From an array in order to one that is so again.
     pub(super) fn lose_other_copies(&mut self, mut world: World) -> World {
-        let (members, parity) = (self.geometry.members(), self.geometry.parity());
-        // More than half of the members start an array.
-        let may = parity > 0 && (members - parity) * 2 > members;
-        let may = may && !self.client.disks.is_empty() && !self.forced;
-        if !may || !self.random.happens(200) {
+        if !self.starts_without_some(200) {
             return world;
         }
         let Some((asked, block)) = self.draw_unwritten(&world) else {

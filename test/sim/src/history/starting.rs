@@ -13,15 +13,11 @@ const STEPS: u64 = 400;
 impl History {
     /// From an array in order to one that is so again.
     pub(super) fn write_in_a_start(&mut self, mut world: World) -> World {
-        let (members, parity) = (self.geometry.members(), self.geometry.parity());
-        // More than half of the members start an array.
-        let may = parity > 0 && (members - parity) * 2 > members;
-        let may = may && !self.client.disks.is_empty() && !self.forced;
-        if !may || !self.random.happens(300) {
+        if !self.starts_without_some(300) {
             return world;
         }
         let group = self.geometry.group_members();
-        let position = self.random.position(members);
+        let position = self.random.position(self.geometry.members());
         // What is dirty at a start may be written as soon as its records are there.
         let spots = self.write_spots(&mut world, position / group * group);
         let drive = position_drive(&world, position);
