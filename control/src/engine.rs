@@ -2,12 +2,14 @@
 //!
 //! The control path calls it from threads that may block, never from a reactor. Names that reach
 //! the engine are checked and resolved (a uuid given instead of a name is already the name), and
-//! calls that change something come one at a time; calls that look may come at any time.
+//! calls that change something come one at a time; calls that look may come at any time. Volumes
+//! go by their uuids: an array that comes from elsewhere may have one of a name that is taken.
 //! Inputs live in `request.rs`, answers in `view.rs`.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::metrics::Metric;
 use crate::request::{
@@ -208,28 +210,28 @@ pub trait Engine: Send + Sync + 'static {
     ///
     /// # Errors
     /// `Full` when the array has too little room, `Invalid` when it cannot become smaller.
-    fn resize_volume(&self, name: &str, size_bytes: u64) -> Answer<VolumeView>;
+    fn resize_volume(&self, volume: Uuid, size_bytes: u64) -> Answer<VolumeView>;
 
     /// Deletes a volume and what it holds.
     ///
     /// # Errors
     /// `Busy` while it is exported.
-    fn delete_volume(&self, name: &str) -> Answer<()>;
+    fn delete_volume(&self, volume: Uuid) -> Answer<()>;
 
     /// Sets all limits of a volume; `None` is without limit.
     ///
     /// # Errors
     /// `Invalid` names the limit that does not fit.
-    fn limit_volume(&self, name: &str, limit: &VolumeLimit) -> Answer<VolumeView>;
+    fn limit_volume(&self, volume: Uuid, limit: &VolumeLimit) -> Answer<VolumeView>;
 
     /// Exports a volume over vhost-user-blk: binds the socket and serves whoever connects. With a
     /// `profile` the guest is offered exactly that, else the engine chooses and says so in the
-    /// view.
+    /// view. The name in `create` is how the view calls the volume.
     ///
     /// # Errors
     /// `Busy` when the volume is exported already and one of the two is not shared, or somebody
     /// answers on the socket; `NotFound` when the volume, owner or group is not there.
-    fn create_export(&self, create: &ExportCreate) -> Answer<ExportView>;
+    fn create_export(&self, create: &ExportCreate, volume: Uuid) -> Answer<ExportView>;
 
     /// All exports, by name.
     fn exports(&self) -> Vec<ExportView>;

@@ -83,21 +83,23 @@ pub(crate) fn is_named<T: Named>(object: &T, key: &str) -> bool {
 /// The object that `key` names, by name or by uuid.
 ///
 /// # Errors
-/// `NotFound`, with the command that lists what is there.
-pub fn find<T: Named>(objects: Vec<T>, key: &str) -> Answer<T> {
-    objects
-        .into_iter()
-        .find(|candidate| is_named(candidate, key))
-        .ok_or_else(|| {
-            let object = object::<T>(&key.escape_debug().to_string());
-            let kind = T::KIND;
-            EngineError::new(
-                ErrorKind::NotFound,
-                object,
-                format!("there is no such {kind}"),
-            )
-            .next(format!("`garboard {kind} list` shows what is there"))
-        })
+/// `NotFound`, with the command that lists what is there. `Invalid` for a name that several have,
+/// as volumes may of which one lies on drives that came from elsewhere.
+pub fn find<T: Named>(mut objects: Vec<T>, key: &str) -> Answer<T> {
+    objects.retain(|candidate| is_named(candidate, key));
+    let object = object::<T>(&key.escape_debug().to_string());
+    let kind = T::KIND;
+    if objects.len() > 1 {
+        let uuids: Vec<String> = objects.iter().map(|one| one.uuid().to_string()).collect();
+        let message = format!("{} {kind}s have this name", uuids.len());
+        let next = format!("name it by its uuid: {}", uuids.join(" or "));
+        return Err(EngineError::new(ErrorKind::Invalid, object, message).next(next));
+    }
+    objects.pop().ok_or_else(|| {
+        let message = format!("there is no such {kind}");
+        let next = format!("`garboard {kind} list` shows what is there");
+        EngineError::new(ErrorKind::NotFound, object, message).next(next)
+    })
 }
 
 /// What a create comes to when its name or uuid may be in use already.
@@ -116,13 +118,15 @@ pub enum Create<T> {
 /// `Exists` when the name or the uuid is another object's, or something differs; `Invalid` for a
 /// name that is none.
 pub fn create<T: Named>(
-    objects: Vec<T>,
+    mut objects: Vec<T>,
     name: &str,
     uuid: Option<Uuid>,
     differs: impl Fn(&T) -> Vec<&'static str>,
 ) -> Answer<Create<T>> {
     let invalid = |message| EngineError::new(ErrorKind::Invalid, object::<T>(""), message);
     check_name(name).map_err(|message| invalid(message).next("choose another name"))?;
+    // Whose uuid it is decides before whose name it is: another one may have that as well.
+    objects.sort_by_key(|candidate| Some(candidate.uuid()) != uuid);
     for candidate in objects {
         let same_uuid = Some(candidate.uuid()) == uuid;
         let again = same_uuid && candidate.name() == name;

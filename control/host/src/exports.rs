@@ -8,6 +8,7 @@ use control::view::{Access, ExportProfile, ExportView, Sharing};
 use control::{Answer, ErrorKind};
 use engine::{ExportHost, MoveError, Served};
 use units::{BlockSize, ReactorIndex};
+use uuid::Uuid;
 use vhost_user_blk::{
     CacheMode, Profile, QueueKey, RangeLimits, SECTOR_BYTES, SERIAL_BYTES, Session, SessionHandle,
     Settings, SocketSettings,
@@ -26,9 +27,13 @@ const RANGE_SECTORS_MAX: u32 = 1 << 21;
 const RANGES_MAX: u32 = 16;
 
 impl Host {
-    pub(crate) fn do_create_export(&self, create: &ExportCreate) -> Answer<ExportView> {
+    pub(crate) fn do_create_export(
+        &self,
+        create: &ExportCreate,
+        volume: Uuid,
+    ) -> Answer<ExportView> {
         let object = format!("export {}", create.name);
-        let located = self.locate_volume(&create.volume)?;
+        let located = self.locate_volume(volume)?;
         self.refuse_second_export(&object, create, &located)?;
         let reactors = self.reactors_of(&object, &create.cores)?;
         let profile = self.profile_of(&object, create, &located, reactors.len())?;

@@ -329,17 +329,17 @@ impl control::Engine for Host {
     fn volumes(&self) -> Vec<VolumeView> {
         self.do_volumes()
     }
-    fn resize_volume(&self, name: &str, size_bytes: u64) -> Answer<VolumeView> {
-        self.do_resize_volume(name, size_bytes)
+    fn resize_volume(&self, volume: Uuid, size_bytes: u64) -> Answer<VolumeView> {
+        self.do_resize_volume(volume, size_bytes)
     }
-    fn delete_volume(&self, name: &str) -> Answer<()> {
-        self.do_delete_volume(name)
+    fn delete_volume(&self, volume: Uuid) -> Answer<()> {
+        self.do_delete_volume(volume)
     }
-    fn limit_volume(&self, name: &str, limit: &VolumeLimit) -> Answer<VolumeView> {
-        self.do_limit_volume(name, limit)
+    fn limit_volume(&self, volume: Uuid, limit: &VolumeLimit) -> Answer<VolumeView> {
+        self.do_limit_volume(volume, limit)
     }
-    fn create_export(&self, create: &ExportCreate) -> Answer<ExportView> {
-        self.do_create_export(create)
+    fn create_export(&self, create: &ExportCreate, volume: Uuid) -> Answer<ExportView> {
+        self.do_create_export(create, volume)
     }
     fn exports(&self) -> Vec<ExportView> {
         self.do_exports()

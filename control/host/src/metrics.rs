@@ -260,8 +260,11 @@ impl Host {
     fn volume_metrics(&self) -> Vec<Metric> {
         let volumes = self.do_volumes();
         let of = |select: &dyn Fn(&VolumeView) -> u64| {
-            let sample =
-                |volume: &VolumeView| (vec![("volume", volume.name.clone())], select(volume));
+            let sample = |volume: &VolumeView| {
+                // Volumes of two arrays may have one name.
+                let array = ("array", volume.array.clone());
+                (vec![array, ("volume", volume.name.clone())], select(volume))
+            };
             Samples::Counters(volumes.iter().map(sample).collect())
         };
         let by = |select: fn(&control::view::IoCounters) -> u64| {

@@ -25,32 +25,37 @@ pub(crate) struct Located {
     pub(crate) superblock: Superblock,
     pub(crate) config: ArrayConfig,
     pub(crate) volume: Uuid,
+    /// What users call it.
+    pub(crate) name: String,
 }
 
 impl Host {
-    /// Finds a volume of a running array.
-    pub(crate) fn locate_volume(&self, name: &str) -> Answer<Located> {
+    /// Finds a volume of a running array. Not by its name: an array that comes from elsewhere may
+    /// have another one of that name.
+    pub(crate) fn locate_volume(&self, uuid: Uuid) -> Answer<Located> {
         let state = self.state();
         for entry in state.arrays.values() {
             let config = self.config_of(entry);
-            let Some(record) = config.volumes.iter().find(|volume| volume.name == name) else {
+            let Some(record) = config.volumes.iter().find(|volume| volume.uuid == uuid) else {
                 continue;
             };
             if self.engine.array_state(entry.index).is_none() {
                 let text = format!("its array {} is not started", entry.name);
                 let next = format!("`garboard array start {}`", entry.name);
-                return Err(error(ErrorKind::Busy, format!("volume {name}"), text).next(next));
+                let object = format!("volume {}", record.name);
+                return Err(error(ErrorKind::Busy, object, text).next(next));
             }
-            let volume = record.uuid;
+            let name = record.name.clone();
             return Ok(Located {
                 array: entry.index,
                 array_uuid: entry.uuid,
                 superblock: entry.superblock,
                 config,
-                volume,
+                volume: uuid,
+                name,
             });
         }
-        Err(not_found("volume", name))
+        Err(not_found("volume", &uuid.to_string()))
     }
 
     pub(crate) fn do_create_volume(&self, create: &VolumeCreate) -> Answer<VolumeView> {
@@ -95,18 +100,19 @@ impl Host {
             array = create.array,
             "created"
         );
-        self.volume_view(&create.name)
+        self.volume_view(create.uuid)
     }
 
-    pub(crate) fn do_resize_volume(&self, name: &str, size_bytes: u64) -> Answer<VolumeView> {
-        let object = format!("volume {name}");
+    pub(crate) fn do_resize_volume(&self, volume: Uuid, size_bytes: u64) -> Answer<VolumeView> {
         let Located {
             array,
             array_uuid,
             superblock,
             mut config,
             volume,
-        } = self.locate_volume(name)?;
+            name,
+        } = self.locate_volume(volume)?;
+        let object = format!("volume {name}");
         self.refuse_zeroed_late(&object, array_uuid, volume)?;
         let array_name = self.array_name(array);
         let before = config.volumes.clone();
@@ -127,19 +133,19 @@ impl Host {
                 .map_err(|refused| of_volume(object.clone(), &refused))?;
             self.commit_volumes(&object, array, &config)?;
         }
-        self.show_new_size(name)?;
+        self.show_new_size(volume)?;
         tracing::info!(
             event = "volume_resized",
             volume = name,
             size_bytes,
             "resized"
         );
-        self.volume_view(name)
+        self.volume_view(volume)
     }
 
     /// Gives exports of a volume its new map, then tells their guests.
-    fn show_new_size(&self, name: &str) -> Answer<()> {
-        let located = self.locate_volume(name)?;
+    fn show_new_size(&self, volume: Uuid) -> Answer<()> {
+        let located = self.locate_volume(volume)?;
         let map = Arc::new(map_of(&located)?);
         let shift = located.superblock.geometry.block_size().shift();
         let sectors = (map.blocks() << shift) / vhost_user_blk::SECTOR_BYTES;
@@ -159,15 +165,16 @@ impl Host {
         Ok(())
     }
 
-    pub(crate) fn do_delete_volume(&self, name: &str) -> Answer<()> {
-        let object = format!("volume {name}");
+    pub(crate) fn do_delete_volume(&self, volume: Uuid) -> Answer<()> {
         let Located {
             array,
             array_uuid,
             superblock,
             mut config,
             volume,
-        } = self.locate_volume(name)?;
+            name,
+        } = self.locate_volume(volume)?;
+        let object = format!("volume {name}");
         self.refuse_zeroed_late(&object, array_uuid, volume)?;
         {
             let state = self.state();
@@ -186,12 +193,12 @@ impl Host {
         Ok(())
     }
 
-    pub(crate) fn do_limit_volume(&self, name: &str, limit: &VolumeLimit) -> Answer<VolumeView> {
-        let uuid = self.volume_view(name)?.uuid;
-        let limits = limits_of(name, limit)?;
+    pub(crate) fn do_limit_volume(&self, volume: Uuid, limit: &VolumeLimit) -> Answer<VolumeView> {
+        let name = self.volume_view(volume)?.name;
+        let limits = limits_of(&name, limit)?;
         {
             let mut state = self.state();
-            let entry = state.limits.entry(uuid).or_default();
+            let entry = state.limits.entry(volume).or_default();
             entry.limit = limit.clone();
             entry.limiter.set(&limits, MonotonicClock.now());
         }
@@ -205,7 +212,7 @@ impl Host {
             burst_ms = limit.burst_ms,
             "limited"
         );
-        self.volume_view(name)
+        self.volume_view(volume)
     }
 
     /// After a create or grow whose extents could not be zeroed: they are free again, and not
@@ -306,12 +313,10 @@ impl Host {
         entry.map_or_else(String::new, |entry| entry.name.clone())
     }
 
-    pub(crate) fn volume_view(&self, name: &str) -> Answer<VolumeView> {
-        let volumes = self.do_volumes();
-        volumes
-            .into_iter()
-            .find(|view| view.name == name)
-            .ok_or_else(|| not_found("volume", name))
+    pub(crate) fn volume_view(&self, uuid: Uuid) -> Answer<VolumeView> {
+        let mut volumes = self.do_volumes().into_iter();
+        let found = volumes.find(|view| view.uuid == uuid);
+        found.ok_or_else(|| not_found("volume", &uuid.to_string()))
     }
 
     pub(crate) fn do_volumes(&self) -> Vec<VolumeView> {

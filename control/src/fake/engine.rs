@@ -12,11 +12,12 @@ use crate::view::{
     JobState, JobView, MemberState, ReactorView, VolumeView,
 };
 use crate::{Answer, Engine, ErrorKind};
+use uuid::Uuid;
 
 impl FakeEngine {
     /// The assembled array of this name; others of the name may lie on drives unplugged.
-    pub(super) fn array_uuid(&self, name: &str) -> uuid::Uuid {
-        let assembled: Vec<uuid::Uuid> = self.run().arrays.keys().copied().collect();
+    pub(super) fn array_uuid(&self, name: &str) -> Uuid {
+        let assembled: Vec<Uuid> = self.run().arrays.keys().copied().collect();
         let host = self.host.lock();
         let found = assembled
             .into_iter()
@@ -30,11 +31,13 @@ impl FakeEngine {
         self.array_view(uuid, serving)
     }
 
-    fn exported(&self, volume: &str) -> bool {
-        self.run()
-            .exports
-            .values()
-            .any(|(create, _)| create.volume == volume)
+    fn volume_name(&self, uuid: Uuid) -> String {
+        let named = self.volumes().into_iter().find(|of| of.uuid == uuid);
+        named.expect("the control path resolved the name").name
+    }
+
+    fn exported(&self, volume: Uuid) -> bool {
+        self.run().exports.values().any(|(of, ..)| *of == volume)
     }
 
     /// A free, unsigned drive (or signed, with force), as an array may take it.
@@ -243,7 +246,7 @@ impl Engine for FakeEngine {
             .filter(|volume| volume.array == name);
         if let Some(volume) = volumes
             .into_iter()
-            .find(|volume| self.exported(&volume.name))
+            .find(|volume| self.exported(volume.uuid))
         {
             let message = format!("volume {} is exported", volume.name);
             return Err(refuse(ErrorKind::Busy, format!("array {name}"), &message));
@@ -410,28 +413,25 @@ impl Engine for FakeEngine {
             .collect();
         for volume in &mut volumes {
             volume.limit = run.limits.get(&volume.uuid).cloned().unwrap_or_default();
-            let of_volume = run
-                .exports
-                .values()
-                .filter(|(create, _)| create.volume == volume.name);
-            volume.exports = of_volume.map(|(create, _)| create.name.clone()).collect();
+            let of_volume = run.exports.values().filter(|(of, ..)| *of == volume.uuid);
+            volume.exports = of_volume
+                .map(|(_, create, _)| create.name.clone())
+                .collect();
         }
         volumes.sort_by(|a, b| a.name.cmp(&b.name));
         volumes
     }
 
-    fn resize_volume(&self, name: &str, size_bytes: u64) -> Answer<VolumeView> {
-        self.begin("resize_volume", name)?;
+    fn resize_volume(&self, volume: Uuid, size_bytes: u64) -> Answer<VolumeView> {
+        self.begin("resize_volume", &self.volume_name(volume))?;
         let mut host = self.host.lock();
         let mut volumes = host
             .arrays
             .values_mut()
             .flat_map(|kept| kept.volumes.values_mut());
-        let volume = volumes
-            .find(|volume| volume.name == name)
-            .expect("resolved");
+        let volume = volumes.find(|of| of.uuid == volume).expect("resolved");
         if size_bytes < volume.size_bytes {
-            let object = format!("volume {name}");
+            let object = format!("volume {}", volume.name);
             return Err(refuse(
                 ErrorKind::Invalid,
                 object,
@@ -442,9 +442,10 @@ impl Engine for FakeEngine {
         Ok(volume.clone())
     }
 
-    fn delete_volume(&self, name: &str) -> Answer<()> {
-        self.begin("delete_volume", name)?;
-        if self.exported(name) {
+    fn delete_volume(&self, volume: Uuid) -> Answer<()> {
+        let name = self.volume_name(volume);
+        self.begin("delete_volume", &name)?;
+        if self.exported(volume) {
             return Err(refuse(
                 ErrorKind::Busy,
                 format!("volume {name}"),
@@ -452,24 +453,24 @@ impl Engine for FakeEngine {
             ));
         }
         for kept in self.host.lock().arrays.values_mut() {
-            kept.volumes.remove(name);
+            kept.volumes.retain(|_, of| of.uuid != volume);
         }
         Ok(())
     }
 
-    fn limit_volume(&self, name: &str, limit: &VolumeLimit) -> Answer<VolumeView> {
-        self.begin("limit_volume", name)?;
+    fn limit_volume(&self, volume: Uuid, limit: &VolumeLimit) -> Answer<VolumeView> {
+        self.begin("limit_volume", &self.volume_name(volume))?;
         let mut volumes = self.volumes().into_iter();
-        let volume = volumes.find(|volume| volume.name == name);
+        let volume = volumes.find(|of| of.uuid == volume);
         let mut volume = volume.expect("the control path resolved the name");
         self.run().limits.insert(volume.uuid, limit.clone());
         volume.limit = limit.clone();
         Ok(volume)
     }
 
-    fn create_export(&self, create: &ExportCreate) -> Answer<ExportView> {
+    fn create_export(&self, create: &ExportCreate, volume: Uuid) -> Answer<ExportView> {
         self.begin("create_export", &create.name)?;
-        if self.exported(&create.volume) {
+        if self.exported(volume) {
             let object = format!("volume {}", create.volume);
             return Err(refuse(ErrorKind::Busy, object, "it is exported already"));
         }
@@ -477,7 +478,7 @@ impl Engine for FakeEngine {
         let view = export_view(create, &profile);
         self.run()
             .exports
-            .insert(create.name.clone(), (create.clone(), profile));
+            .insert(create.name.clone(), (volume, create.clone(), profile));
         Ok(view)
     }
 
@@ -485,7 +486,7 @@ impl Engine for FakeEngine {
         self.run()
             .exports
             .values()
-            .map(|(create, profile)| export_view(create, profile))
+            .map(|(_, create, profile)| export_view(create, profile))
             .collect()
     }
 

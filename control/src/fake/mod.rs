@@ -132,7 +132,8 @@ struct Run {
     /// Assembled arrays, and whether they serve.
     arrays: BTreeMap<Uuid, bool>,
     limits: BTreeMap<Uuid, VolumeLimit>,
-    exports: BTreeMap<String, (ExportCreate, ExportProfile)>,
+    /// With the volumes that they serve.
+    exports: BTreeMap<String, (Uuid, ExportCreate, ExportProfile)>,
     jobs: Vec<JobView>,
 }
 

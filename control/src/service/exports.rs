@@ -65,14 +65,15 @@ impl Control {
         let wishes = wishes(&name, &volume, &body)?;
         let wanted = self.wanted.state().exports;
         let differs = |export: &ExportView| {
-            let Some(was) = wanted.get(&export.name).map(|wanted| &wanted.create) else {
+            let Some(wanted) = wanted.get(&export.name) else {
                 return Vec::new();
             };
+            let was = &wanted.create;
             let own =
                 |socket: &ExportSocket| (socket.owner.clone(), socket.group.clone(), socket.mode);
             let path = body.socket.is_none() || was.socket.path == socket.path;
             name::differing([
-                ("volume", export.volume == volume.name),
+                ("volume", wanted.volume_uuid == volume.uuid),
                 ("socket", path && own(&was.socket) == own(&socket)),
                 ("number of queues", was.wishes.queues == wishes.queues),
                 ("queue size", was.wishes.queue_size == wishes.queue_size),
@@ -104,7 +105,7 @@ impl Control {
             sharing: body.sharing,
             guest_memory: body.guest_memory,
         };
-        let export = self.engine.create_export(&create)?;
+        let export = self.engine.create_export(&create, volume.uuid)?;
         create.profile.clone_from(&export.profile);
         let record = WantedExport {
             create,

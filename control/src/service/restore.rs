@@ -92,7 +92,7 @@ impl Control {
             if volume.limit == *limit {
                 continue;
             }
-            if let Err(error) = self.engine.limit_volume(&volume.name, limit) {
+            if let Err(error) = self.engine.limit_volume(volume.uuid, limit) {
                 let object = format!("volume {}", volume.name);
                 tracing::error!(event = "limit_not_set", object, %error);
             }
@@ -116,7 +116,8 @@ impl Control {
                 Some(volume) => {
                     let mut create = wanted.create.clone();
                     create.volume.clone_from(&volume.name);
-                    self.engine.create_export(&create).map(|_| ())
+                    let made = self.engine.create_export(&create, volume.uuid);
+                    made.map(|_| ())
                 }
                 None => Err(EngineError::new(
                     ErrorKind::NotFound,

@@ -71,7 +71,7 @@ impl Control {
         let _changing = self.change();
         let volume = self.volume(key)?;
         check_size(&name::object::<VolumeView>(&volume.name), size_bytes)?;
-        let resized = self.engine.resize_volume(&volume.name, size_bytes)?;
+        let resized = self.engine.resize_volume(volume.uuid, size_bytes)?;
         tracing::info!(event = "volume_resized", object = %format_args!("volume {}", volume.name), size_bytes);
         Ok(resized)
     }
@@ -84,7 +84,7 @@ impl Control {
         let _changing = self.change();
         let volume = self.volume(key)?;
         self.refuse_wanted_exports(&volume)?;
-        self.engine.delete_volume(&volume.name)?;
+        self.engine.delete_volume(volume.uuid)?;
         self.wanted.apply(&[Change::NoLimit(volume.uuid)])?;
         tracing::info!(event = "volume_deleted", object = %format_args!("volume {}", volume.name));
         Ok(volume)
@@ -115,14 +115,14 @@ impl Control {
         let volume = self.volume(key)?;
         let object = name::object::<VolumeView>(&volume.name);
         check_limit(&object, limit)?;
-        let limited = self.engine.limit_volume(&volume.name, limit)?;
+        let limited = self.engine.limit_volume(volume.uuid, limit)?;
         let record = if limit.is_none() {
             Change::NoLimit(volume.uuid)
         } else {
             Change::Limit(volume.uuid, limit.clone())
         };
         if let Err(error) = self.wanted.apply(&[record]) {
-            let back = self.engine.limit_volume(&volume.name, &volume.limit);
+            let back = self.engine.limit_volume(volume.uuid, &volume.limit);
             self.undo("limit_volume", back.map(|_| ()));
             return Err(error);
         }

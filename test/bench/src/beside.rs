@@ -339,7 +339,9 @@ fn set_up(engine: &dyn Engine, drives: &str, sockets: &[std::path::PathBuf; 2]) 
             sharing: Sharing::Exclusive,
             guest_memory: GuestMemory::Unpinned,
         };
-        engine.create_export(&export).expect("an export");
+        engine
+            .create_export(&export, volume.uuid)
+            .expect("an export");
     }
     let is_running = |engine: &dyn Engine| {
         let jobs = engine.jobs();

@@ -208,7 +208,9 @@ fn export(engine: &dyn Engine, case: &Case, socket: &std::path::Path) {
         sharing: Sharing::Exclusive,
         guest_memory: GuestMemory::Unpinned,
     };
-    engine.create_export(&export).expect("an export");
+    engine
+        .create_export(&export, volume.uuid)
+        .expect("an export");
 }
 
 /// Keeps `depth` requests in flight: at random for a second after a warm-up, or in order until

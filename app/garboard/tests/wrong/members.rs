@@ -162,6 +162,18 @@ fn only_what_is_complete_and_unknown_is_imported() {
     );
     let name = forced["name"].as_str().expect("a name").to_owned();
     assert_ne!(name, "a");
+    // Both have a volume `v`, and nobody guesses.
+    let volumes = engine.json(&["volume", "list"]);
+    for volume in volumes.as_array().expect("two") {
+        let uuid = volume["uuid"].as_str().expect("a uuid");
+        other.refused(
+            &["volume", "delete", "v", "--yes"],
+            "invalid",
+            &["2 volumes", uuid],
+        );
+        let shown = engine.json(&["volume", "show", uuid]);
+        assert_eq!(shown["array"], volume["array"]);
+    }
     // The others were left behind, and are no array any more that starts by itself.
     let found = engine.json(&["array", "import", "--search", &zero, "--search", &two]);
     assert_eq!(found.as_array().map(Vec::len), Some(0), "{found}");

@@ -8,8 +8,10 @@ use control::request::{ArrayImport, Level};
 use control::view::{ArrayState, DriveState, MemberState};
 use control::{Engine, ErrorKind};
 use drive::Fault;
+use uuid::Uuid;
 
-use super::{Bench, DRIVE_BYTES, MIB, file_at, volume_of};
+use super::guests::Guest;
+use super::{Bench, DRIVE_BYTES, MIB, export_of, file_at, volume_of};
 
 const ALL: [&str; 3] = ["one", "two", "three"];
 
@@ -431,4 +433,48 @@ fn unwritable_members_beyond_redundancy_stop_a_start_and_are_named() {
     }
     let started = bench.host.start_array("tank", false).expect("all is well");
     assert_eq!(started.state, ArrayState::Optimal);
+}
+
+#[test]
+fn volumes_of_one_name_on_two_arrays_are_never_taken_for_one_another() {
+    let bench = Bench::new();
+    for name in ["one", "two", "three", "four"] {
+        bench.file(name);
+    }
+    bench.create("attic", Level::Raid1, &["one", "two"]);
+    let attics = volume_of("v", "attic", MIB);
+    bench.host.create_volume(&attics).expect("room");
+    bench.host.stop_array("attic").expect("idle");
+    // Another engine knows nothing of the first array.
+    let bench = restarted(bench, &["three", "four"]);
+    bench.create("tank", Level::Raid1, &["three", "four"]);
+    let tanks = volume_of("v", "tank", MIB);
+    bench.host.create_volume(&tanks).expect("room");
+    for name in ["one", "two"] {
+        bench.reopen(name, "").expect("a file");
+    }
+    bench.host.assemble();
+    bench.host.start_array("attic", false).expect("complete");
+    let serve = |bench: &Bench, name: &str, volume: Uuid| {
+        let export = export_of(bench, name, "v");
+        bench.host.create_export(&export, volume).expect("served");
+        Guest::connect(&bench.path(&format!("{name}.sock")))
+    };
+    for (name, volume, byte) in [("a", attics.uuid, 1), ("t", tanks.uuid, 2)] {
+        serve(&bench, name, volume).fill(0, byte);
+    }
+    for (name, volume, byte) in [("a2", attics.uuid, 1), ("t2", tanks.uuid, 2)] {
+        bench.host.remove_export(&name[..1]).expect("there");
+        let read = serve(&bench, name, volume).read(0);
+        assert!(read.iter().all(|other| *other == byte), "{name}");
+    }
+    for name in ["a2", "t2"] {
+        bench.host.remove_export(name).expect("there");
+    }
+    let resized = bench.host.resize_volume(tanks.uuid, 2 * MIB).expect("room");
+    assert_eq!((resized.uuid, resized.size_bytes), (tanks.uuid, 2 * MIB));
+    bench.host.delete_volume(tanks.uuid).expect("not exported");
+    let left = bench.host.volumes();
+    assert_eq!(left.len(), 1);
+    assert_eq!((left[0].uuid, left[0].size_bytes), (attics.uuid, MIB));
 }

@@ -106,7 +106,7 @@ fn exports_that_cannot_be_are_refused() {
         ),
     ];
     for (create, kind, word) in cases {
-        bench.refused((kind, word), |host| host.create_export(&create));
+        bench.refused((kind, word), |host| host.export_named(&create));
     }
     assert_eq!(fs::read(bench.path("file.sock")).expect("there"), b"mine");
     assert!(!bench.path("e.sock").exists());
@@ -118,28 +118,28 @@ fn a_name_a_socket_and_a_volume_are_exported_once() {
     let bench = bench();
     bench
         .host
-        .create_export(&export_of(&bench, "e", "v"))
+        .export_named(&export_of(&bench, "e", "v"))
         .expect("a socket");
     let second = export_of(&bench, "f", "v");
     bench.refused((ErrorKind::Busy, "export e serves volume v"), |host| {
-        host.create_export(&second)
+        host.export_named(&second)
     });
     let shared = ExportCreate {
         sharing: Sharing::Shared,
         ..second
     };
     bench.refused((ErrorKind::Busy, "export e serves volume v"), |host| {
-        host.create_export(&shared)
+        host.export_named(&shared)
     });
     let mut same_socket = export_of(&bench, "f", "w");
     same_socket.socket.path = bench.path("e.sock");
     bench.refused((ErrorKind::Busy, "export e listens on"), |host| {
-        host.create_export(&same_socket)
+        host.export_named(&same_socket)
     });
     let mut same_name = export_of(&bench, "e", "w");
     same_name.socket.path = bench.path("other.sock");
     bench.refused((ErrorKind::Exists, "export e"), |host| {
-        host.create_export(&same_name)
+        host.export_named(&same_name)
     });
     assert!(!bench.path("other.sock").exists());
 }
@@ -149,7 +149,7 @@ fn what_is_not_there_is_neither_moved_nor_removed() {
     let bench = bench();
     bench
         .host
-        .create_export(&export_of(&bench, "e", "v"))
+        .export_named(&export_of(&bench, "e", "v"))
         .expect("a socket");
     let to = |queue, core| QueueMove { queue, core };
     bench.refused((ErrorKind::NotFound, "export f"), |host| {

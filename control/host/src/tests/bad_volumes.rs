@@ -36,7 +36,7 @@ fn volumes_that_cannot_be_are_refused() {
             host.create_volume(&volume_of(name, array, size))
         });
     }
-    let uuid = bench.host.volume_view("v").expect("made").uuid;
+    let uuid = bench.host.volume_named("v").expect("made").uuid;
     let mut twin = volume_of("w", "tank", MIB);
     twin.uuid = uuid;
     bench.refused((ErrorKind::Exists, "uuid"), |host| {
@@ -71,9 +71,9 @@ fn sizes_that_cannot_be_are_refused() {
         ("v", all + 512, ErrorKind::Full, "space"),
         ("v", u64::MAX - 511, ErrorKind::Full, "space"),
     ] {
-        bench.refused((kind, word), |host| host.resize_volume(name, size));
+        bench.refused((kind, word), |host| host.resize_named(name, size));
     }
-    let view = bench.host.resize_volume("v", all).expect("all of it");
+    let view = bench.host.resize_named("v", all).expect("all of it");
     assert_eq!(view.size_bytes, all);
 }
 
@@ -90,13 +90,13 @@ fn a_limit_of_nothing_and_limits_of_no_volume_are_refused() {
         ..VolumeLimit::default()
     };
     bench.refused((ErrorKind::Invalid, "a limit of 0"), |host| {
-        host.limit_volume("v", &limit)
+        host.limit_named("v", &limit)
     });
     bench.refused((ErrorKind::NotFound, "volume w"), |host| {
-        host.limit_volume("w", &VolumeLimit::default())
+        host.limit_named("w", &VolumeLimit::default())
     });
     bench.refused((ErrorKind::NotFound, "volume w"), |host| {
-        host.limit_volume("w", &limit)
+        host.limit_named("w", &limit)
     });
 }
 
@@ -109,21 +109,21 @@ fn what_is_exported_is_neither_deleted_nor_stopped() {
         .expect("room");
     bench
         .host
-        .create_export(&export_of(&bench, "e", "v"))
+        .export_named(&export_of(&bench, "e", "v"))
         .expect("a socket");
     let served = (ErrorKind::Busy, "export e serves");
     for refusal in [
-        bench.refused(served, |host| host.delete_volume("v")),
+        bench.refused(served, |host| host.delete_named("v")),
         bench.refused(served, |host| host.stop_array("tank")),
         bench.refused(served, |host| host.destroy_array("tank", true)),
     ] {
         assert!(refusal.next.contains("export remove e"), "{refusal}");
     }
     bench.refused((ErrorKind::NotFound, "volume w"), |host| {
-        host.delete_volume("w")
+        host.delete_named("w")
     });
     bench.host.remove_export("e").expect("there");
-    bench.host.delete_volume("v").expect("not exported");
+    bench.host.delete_named("v").expect("not exported");
 }
 
 #[test]
@@ -136,10 +136,10 @@ fn volumes_of_a_stopped_array_are_named_and_left_alone() {
     bench.host.stop_array("tank").expect("unused");
     let stopped = (ErrorKind::Busy, "array tank is not started");
     for refusal in [
-        bench.refused(stopped, |host| host.delete_volume("v")),
-        bench.refused(stopped, |host| host.resize_volume("v", 2 * MIB)),
+        bench.refused(stopped, |host| host.delete_named("v")),
+        bench.refused(stopped, |host| host.resize_named("v", 2 * MIB)),
         bench.refused(stopped, |host| {
-            host.create_export(&export_of(&bench, "e", "v"))
+            host.export_named(&export_of(&bench, "e", "v"))
         }),
     ] {
         assert!(refusal.next.contains("array start tank"), "{refusal}");
@@ -156,7 +156,7 @@ fn used(bench: &Bench) {
         .host
         .create_volume(&volume_of("old", "tank", all))
         .expect("room");
-    bench.host.delete_volume("old").expect("not exported");
+    bench.host.delete_named("old").expect("not exported");
 }
 
 /// Nobody waits for members that fail.
@@ -208,11 +208,11 @@ fn a_grow_whose_zeroing_fails_leaves_the_volume_as_it_was() {
     let all = bench.array("tank").size_bytes;
     let failed = bench
         .host
-        .resize_volume("v", all)
+        .resize_named("v", all)
         .expect_err("it cannot be zeroed");
     assert_eq!(failed.kind, ErrorKind::Degraded, "{failed}");
     assert_eq!(bench.host.volumes(), before.volumes);
     assert_eq!(bench.array("tank").free_bytes, before.arrays[0].free_bytes);
-    bench.host.delete_volume("v").expect("not busy");
+    bench.host.delete_named("v").expect("not busy");
     wait_until("it is gone", || bench.host.volumes().is_empty());
 }

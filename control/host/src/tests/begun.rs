@@ -167,7 +167,7 @@ fn a_stop_leaves_what_a_hold_that_was_given_up_had_begun_to_the_next_engine() {
         let volume = volume_of("v", "tank", MIB);
         bench.host.create_volume(&volume).expect("room");
         let export = export_of(&bench, "e", "v");
-        bench.host.create_export(&export).expect("a socket");
+        bench.host.export_named(&export).expect("a socket");
         let guest = RefCell::new(Guest::connect(&bench.path("e.sock")));
         guest.borrow_mut().fill(0, 0x11);
         guest.borrow_mut().fill(CHUNK_SECTORS, 0x44);

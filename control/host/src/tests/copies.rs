@@ -37,7 +37,7 @@ fn fill(bench: &Bench) -> Guest {
     let volume = volume_of("v", "tank", 2 * MIB);
     bench.host.create_volume(&volume).expect("room");
     let export = export_of(bench, "v", "v");
-    bench.host.create_export(&export).expect("served");
+    bench.host.export_named(&export).expect("served");
     let mut guest = Guest::connect(&bench.path("v.sock"));
     for chunk in 0..CHUNKS {
         guest.fill(chunk * SECTORS_PER_CHUNK, byte(chunk));

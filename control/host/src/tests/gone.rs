@@ -68,7 +68,7 @@ impl Run {
         };
         control.create_volume(body).expect("room");
         let export = export_of(&bench, "e", "v");
-        bench.host.create_export(&export).expect("a socket");
+        bench.host.export_named(&export).expect("a socket");
         let guest = Guest::connect(&bench.path("e.sock"));
         wait_until("the queue is there", || {
             !bench.host.exports()[0].queues.is_empty()

@@ -62,7 +62,7 @@ fn zeroing_waits_while_the_array_is_full_of_requests() {
         let volume = volume_of("v", "tank", 16 * MIB);
         bench.host.create_volume(&volume).expect("room");
         let export = export_of(&bench, "e", "v");
-        bench.host.create_export(&export).expect("a socket");
+        bench.host.export_named(&export).expect("a socket");
         let mut guest = Guest::connect(&bench.path("e.sock"));
         let sectors = bench.array("tank").block_bytes / 512;
         for start in starts.clone() {
@@ -148,7 +148,7 @@ fn nothing_is_written_before_a_late_start_has_said_who_is_here() {
         let volume = volume_of("v", "tank", MIB);
         bench.host.create_volume(&volume).expect("room");
         let export = export_of(&bench, "e", "v");
-        bench.host.create_export(&export).expect("a socket");
+        bench.host.export_named(&export).expect("a socket");
         Guest::connect(&bench.path("e.sock")).fill(0, 1);
         let geometry = bench.superblock("one").geometry;
         let folder = Arc::clone(&bench.folder);
@@ -170,7 +170,7 @@ fn nothing_is_written_before_a_late_start_has_said_who_is_here() {
         next.inject(drives[stuck], Fault::Delay(HANG));
         late(&next, |host| host.start_array("tank", false));
         let export = export_of(&next, "e", "v");
-        next.host.create_export(&export).expect("a socket");
+        next.host.export_named(&export).expect("a socket");
         let guest = RefCell::new(Guest::connect(&next.path("e.sock")));
         guest.borrow_mut().begin_fill(0, 2);
         std::thread::park_timeout(HANG / 4);
@@ -270,7 +270,7 @@ fn a_volume_that_is_zeroed_late_keeps_its_extents_until_the_next_start() {
         .host
         .create_volume(&volume_of("old", "tank", all))
         .expect("room");
-    bench.host.delete_volume("old").expect("not exported");
+    bench.host.delete_named("old").expect("not exported");
     hang(&bench);
     let index = bench.host.state().arrays["tank"].index;
     bench.host.engine.set_patience(PATIENCE);
@@ -303,7 +303,7 @@ fn a_queue_that_cannot_leave_stays_and_moves_later() {
             .expect("room");
         bench
             .host
-            .create_export(&export_of(&bench, "e", "v"))
+            .export_named(&export_of(&bench, "e", "v"))
             .expect("a socket");
         let mut guest = Guest::connect(&bench.path("e.sock"));
         wait_until("the queue is there", || {
@@ -353,7 +353,7 @@ fn an_export_that_cannot_end_yet_holds_its_volume_and_nobody_else() {
         }
         bench
             .host
-            .create_export(&export_of(&bench, "e", "v"))
+            .export_named(&export_of(&bench, "e", "v"))
             .expect("a socket");
         let mut guest = Guest::connect(&bench.path("e.sock"));
         wait_until("the queue is there", || {
@@ -373,19 +373,19 @@ fn an_export_that_cannot_end_yet_holds_its_volume_and_nobody_else() {
         });
         late(&bench, |host| host.remove_export("e"));
         late(&bench, |host| host.remove_export("e"));
-        late(&bench, |host| host.delete_volume("v"));
+        late(&bench, |host| host.delete_named("v"));
         late(&bench, |host| host.stop_array("tank"));
         let mut again = export_of(&bench, "f", "v");
-        late(&bench, |host| host.create_export(&again));
+        late(&bench, |host| host.export_named(&again));
         again.name = "e".to_owned();
-        late(&bench, |host| host.create_export(&again));
+        late(&bench, |host| host.export_named(&again));
         bench
             .host
-            .create_export(&export_of(&bench, "g", "w"))
+            .export_named(&export_of(&bench, "g", "w"))
             .expect("another volume");
         relieve(&bench);
         wait_until("it has ended", || bench.host.state().ending.is_empty());
-        bench.host.delete_volume("v").expect("nobody has it");
+        bench.host.delete_named("v").expect("nobody has it");
     });
 }
 

@@ -39,7 +39,7 @@ fn guests(bench: &Bench) -> Vec<Guest> {
             sharing: Sharing::Shared,
             ..export_of(bench, &name, "v")
         };
-        bench.host.create_export(&export).expect("served");
+        bench.host.export_named(&export).expect("served");
         Guest::connect(&bench.path(&format!("{name}.sock")))
     };
     let mut guests: Vec<Guest> = (0..GUESTS).map(connect).collect();

@@ -32,7 +32,7 @@ fn served(hold_timeout_ms: u64) -> (Bench, RefCell<Guest>) {
         .expect("room");
     bench
         .host
-        .create_export(&export_of(&bench, "e", "v"))
+        .export_named(&export_of(&bench, "e", "v"))
         .expect("a socket");
     let guest = RefCell::new(Guest::connect(&bench.path("e.sock")));
     guest.borrow_mut().write(0);

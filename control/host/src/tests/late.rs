@@ -29,7 +29,7 @@ fn tank(late: u32, exports: &[&str]) -> Bench {
         let volume = volume_of(name, "tank", MIB);
         bench.host.create_volume(&volume).expect("room");
         let export = export_of(&bench, name, name);
-        bench.host.create_export(&export).expect("served");
+        bench.host.export_named(&export).expect("served");
     }
     bench
 }
@@ -208,7 +208,7 @@ fn reader(bench: &Bench) -> Guest {
     let volume = volume_of("first", "tank", MIB);
     bench.host.create_volume(&volume).expect("room");
     let export = export_of(bench, "first", "first");
-    bench.host.create_export(&export).expect("served");
+    bench.host.export_named(&export).expect("served");
     let mut first = guest(bench, "first");
     for chunk in 0..CHUNKS {
         let byte = u8::try_from(chunk).expect("few");

@@ -17,7 +17,7 @@ fn limited(limit: &VolumeLimit) -> Bench {
     let bench = Bench::tank();
     let volume = volume_of("v", "tank", MIB);
     bench.host.create_volume(&volume).expect("room");
-    let view = bench.host.limit_volume("v", limit).expect("limited");
+    let view = bench.host.limit_named("v", limit).expect("limited");
     assert_eq!(view.limit, *limit);
     bench
 }
@@ -28,7 +28,7 @@ fn export(bench: &Bench, name: &str, core: u16) -> Guest {
         cores: vec![core],
         ..export_of(bench, name, "v")
     };
-    let view = bench.host.create_export(&create).expect("a volume");
+    let view = bench.host.export_named(&create).expect("a volume");
     Guest::connect(&view.socket)
 }
 
@@ -41,7 +41,7 @@ fn iops(iops: u64) -> VolumeLimit {
 }
 
 fn volume(bench: &Bench) -> VolumeView {
-    bench.host.volume_view("v").expect("a volume")
+    bench.host.volume_named("v").expect("a volume")
 }
 
 fn answered(guest: &mut Guest) {
@@ -109,7 +109,7 @@ fn exports_on_two_reactors_share_one_limit() {
     let bench = limited(&VolumeLimit::default());
     let mut guests = [export(&bench, "e", 0), export(&bench, "f", 1)];
     let begun = MonotonicClock.now();
-    bench.host.limit_volume("v", &iops(100)).expect("limited");
+    bench.host.limit_named("v", &iops(100)).expect("limited");
     let mut done = [0u64; 2];
     for (guest, sector) in guests.iter_mut().zip([0, 8]) {
         guest.write(sector);
@@ -139,7 +139,7 @@ fn waits_for_long(bench: &Bench) -> Guest {
         burst_ms: Some(1),
         ..VolumeLimit::default()
     };
-    bench.host.limit_volume("v", &slow).expect("limited");
+    bench.host.limit_named("v", &slow).expect("limited");
     write(&mut guest, 1);
     guest.write(0);
     wait_until("its ring waits", || held_back(bench) > 0);
@@ -170,7 +170,7 @@ fn a_limit_that_is_raised_or_removed_lets_go_who_waits() {
         let bench = limited(&VolumeLimit::default());
         let mut guest = waits_for_long(&bench);
         assert!(guest.answer().is_none());
-        bench.host.limit_volume("v", &limit).expect("limited");
+        bench.host.limit_named("v", &limit).expect("limited");
         answered(&mut guest);
     }
 }
@@ -185,7 +185,7 @@ fn other_volumes_of_a_reactor_do_not_wait() {
         cores: vec![0],
         ..export_of(&bench, "other", "w")
     };
-    let view = bench.host.create_export(&create).expect("a volume");
+    let view = bench.host.export_named(&create).expect("a volume");
     let mut guest = Guest::connect(&view.socket);
     write(&mut guest, 20);
     assert!(slow.answer().is_none());
@@ -206,11 +206,11 @@ fn an_export_is_removed_and_moved_while_its_guest_waits_for_a_limit() {
 #[test]
 fn a_limit_goes_with_its_volume() {
     let bench = limited(&iops(1));
-    bench.host.delete_volume("v").expect("not exported");
+    bench.host.delete_named("v").expect("not exported");
     assert!(bench.host.state().limits.is_empty());
     let volume = volume_of("v", "tank", MIB);
     bench.host.create_volume(&volume).expect("room");
-    bench.host.limit_volume("v", &iops(1)).expect("limited");
+    bench.host.limit_named("v", &iops(1)).expect("limited");
     bench.host.destroy_array("tank", true).expect("forced");
     assert!(bench.host.state().limits.is_empty());
 }

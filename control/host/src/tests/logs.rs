@@ -20,7 +20,7 @@ fn every_slot_that_holds_something_is_read() {
         bench.host.create_volume(&volume).expect("room");
         bench.host.fail_member("tank", 2).expect("one may fail");
         let export = export_of(&bench, "e", "v");
-        bench.host.create_export(&export).expect("a socket");
+        bench.host.export_named(&export).expect("a socket");
         let mut guest = Guest::connect(&bench.path("e.sock"));
         for sector in (0..1024).step_by(8) {
             guest.fill(sector, 0x11);

@@ -43,7 +43,7 @@ use std::sync::Arc;
 use array::{Patience, Room};
 use control::request::{
     ArrayCreate, ArrayOptions, DriveAdd, DriveKnown, DriveSpec, ExportCreate, ExportSocket,
-    ExportWishes, Level, VolumeCreate,
+    ExportWishes, Level, VolumeCreate, VolumeLimit,
 };
 use control::settings::{EngineSettings, Poll};
 use control::view::{
@@ -247,6 +247,31 @@ impl Bench {
         assert!(!refusal.object.is_empty(), "no object: {refusal}");
         assert!(!refusal.next.is_empty(), "no way out: {refusal}");
         refusal
+    }
+}
+
+/// Volumes as tests call them: by names that only one volume has.
+impl Host {
+    fn volume_named(&self, name: &str) -> Answer<VolumeView> {
+        let mut volumes = self.volumes().into_iter();
+        let found = volumes.find(|volume| volume.name == name);
+        found.ok_or_else(|| crate::error::not_found("volume", name))
+    }
+
+    fn resize_named(&self, name: &str, size_bytes: u64) -> Answer<VolumeView> {
+        self.resize_volume(self.volume_named(name)?.uuid, size_bytes)
+    }
+
+    fn delete_named(&self, name: &str) -> Answer<()> {
+        self.delete_volume(self.volume_named(name)?.uuid)
+    }
+
+    fn limit_named(&self, name: &str, limit: &VolumeLimit) -> Answer<VolumeView> {
+        self.limit_volume(self.volume_named(name)?.uuid, limit)
+    }
+
+    fn export_named(&self, create: &ExportCreate) -> Answer<ExportView> {
+        self.create_export(create, self.volume_named(&create.volume)?.uuid)
     }
 }
 

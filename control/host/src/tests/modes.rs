@@ -20,7 +20,7 @@ fn modify(bench: &Bench, mode: WriteHole) {
 
 fn connect(bench: &Bench) -> Guest {
     let export = export_of(bench, "e", "v");
-    bench.host.create_export(&export).expect("a socket");
+    bench.host.export_named(&export).expect("a socket");
     Guest::connect(&bench.path("e.sock"))
 }
 

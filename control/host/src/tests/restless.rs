@@ -92,7 +92,7 @@ impl Restless {
     fn connect(bench: &Bench) -> Restless {
         let volume = volume_of("v", "tank", 8 * MIB);
         bench.host.create_volume(&volume).expect("room");
-        let view = bench.host.create_export(&export_of(bench, "export", "v"));
+        let view = bench.host.export_named(&export_of(bench, "export", "v"));
         let memory = Arc::new(Memory::new(4 << 20).expect("memory"));
         let driver = Driver::new(&memory, Options::new(Layout::Split, 64));
         let headers = memory.allocate(32 * SLOTS, 32);

@@ -27,7 +27,7 @@ fn served() -> (Bench, Guest) {
 fn connect(bench: &Bench) -> Guest {
     bench
         .host
-        .create_export(&export_of(bench, "e", "v"))
+        .export_named(&export_of(bench, "e", "v"))
         .expect("a socket");
     let guest = Guest::connect(&bench.path("e.sock"));
     wait_until("the queue is there", || {

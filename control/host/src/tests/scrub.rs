@@ -34,7 +34,7 @@ impl Bench {
         let volume = self.host.create_volume(&volume_of("v", "tank", 32 * MIB));
         volume.expect("room");
         let export = export_of(self, "e", "v");
-        self.host.create_export(&export).expect("a socket");
+        self.host.export_named(&export).expect("a socket");
         let mut guest = Guest::connect(&self.path("e.sock"));
         for mib in 0..32 {
             guest.fill(mib * MIB / 512, 0x5A);

@@ -36,7 +36,7 @@ struct Burst {
 
 impl Burst {
     fn connect(bench: &Bench, export: &ExportCreate) -> Burst {
-        let view = bench.host.create_export(export).expect("a volume");
+        let view = bench.host.export_named(export).expect("a volume");
         let memory = Arc::new(Memory::new(4 << 20).expect("memory"));
         let driver = Driver::new(&memory, Options::new(Layout::Split, 256));
         let (header, data) = (
@@ -121,7 +121,7 @@ fn side_by_side() -> (Bench, Burst, Guest) {
     };
     let burst = Burst::connect(&bench, &on_first("burst", "v"));
     let create = on_first("small", "w");
-    let view = bench.host.create_export(&create).expect("a volume");
+    let view = bench.host.export_named(&create).expect("a volume");
     let small = Guest::connect(&view.socket);
     (bench, burst, small)
 }
@@ -161,12 +161,12 @@ fn a_burst_goes_on_while_its_export_moves_is_limited_and_others_go() {
         burst_ms: Some(1),
         ..VolumeLimit::default()
     };
-    bench.host.limit_volume("v", &slow).expect("limited");
+    bench.host.limit_named("v", &slow).expect("limited");
     small.fill(16, 2);
     let unlimited = VolumeLimit::default();
     bench
         .host
-        .limit_volume("v", &unlimited)
+        .limit_named("v", &unlimited)
         .expect("not limited");
     bench.host.remove_export("small").expect("removed");
     burst.finish();
@@ -175,7 +175,7 @@ fn a_burst_goes_on_while_its_export_moves_is_limited_and_others_go() {
         cores: vec![0],
         ..export_of(&bench, "again", "w")
     };
-    let view = bench.host.create_export(&create).expect("a volume");
+    let view = bench.host.export_named(&create).expect("a volume");
     let mut again = Guest::connect(&view.socket);
     burst.fill(DEPTH);
     again.fill(24, 3);

@@ -63,7 +63,7 @@ fn write(bench: &Bench, bytes: [u8; 2]) {
         bench.host.create_volume(&volume).expect("room");
     }
     let export = export_of(bench, "e", "v");
-    bench.host.create_export(&export).expect("a socket");
+    bench.host.export_named(&export).expect("a socket");
     let mut guest = Guest::connect(&bench.path("e.sock"));
     guest.fill(0, bytes[0]);
     guest.fill(CHUNK_SECTORS, bytes[1]);
@@ -233,7 +233,7 @@ fn a_member_whose_flush_fails_in_a_start_is_left_out_rather_than_believed() {
     assert!(map.members.iter().any(|it| it.state == MapState::Lost));
     assert_eq!(map.suspects.count(), 0);
     let export = export_of(&next, "e", "v");
-    next.host.create_export(&export).expect("a socket");
+    next.host.export_named(&export).expect("a socket");
     let mut guest = Guest::connect(&next.path("e.sock"));
     assert_eq!(guest.read(0)[0], 0xD0);
     assert_eq!(guest.read(CHUNK_SECTORS)[0], 0x44);

@@ -17,7 +17,7 @@ const SECTORS: u64 = MIB / 512;
 
 fn serve(bench: &Bench) -> Guest {
     let export = export_of(bench, "e", "v");
-    bench.host.create_export(&export).expect("a socket");
+    bench.host.export_named(&export).expect("a socket");
     Guest::connect(&bench.path("e.sock"))
 }
 

@@ -46,7 +46,7 @@ fn new_tank(folder: &Arc<TempDir>) -> Bench {
 
 fn guest(bench: &Bench) -> Guest {
     let export = export_of(bench, "web", "vol");
-    bench.host.create_export(&export).expect("a socket");
+    bench.host.export_named(&export).expect("a socket");
     Guest::connect(&bench.path("web.sock"))
 }
 
@@ -261,7 +261,7 @@ fn where_no_copy_of_the_map_is_left_data_is_there_and_new_volumes_are_zeroed() {
         let new = volume_of("new", "tank", 16 * MIB);
         bench.host.create_volume(&new).expect("room");
         let export = export_of(&bench, "other", "new");
-        bench.host.create_export(&export).expect("a socket");
+        bench.host.export_named(&export).expect("a socket");
         let mut other = Guest::connect(&bench.path("other.sock"));
         let mut web = guest(&bench);
         let mut check = || {
@@ -278,7 +278,7 @@ fn where_no_copy_of_the_map_is_left_data_is_there_and_new_volumes_are_zeroed() {
         let bench = super::begun::bench(&folder);
         start(&bench, &DRIVES[..3]);
         assert!(says_that_map_was_lost(&bench));
-        bench.host.delete_volume("vol").expect("not exported");
+        bench.host.delete_named("vol").expect("not exported");
         assert!(!says_that_map_was_lost(&bench));
     }
 }
@@ -297,7 +297,7 @@ fn around_the_end(bench: &Bench) -> (u64, u64, [u64; 3]) {
 /// the map are lost.
 fn ends_where_nobody_can_tell(folder: &Arc<TempDir>) -> Bench {
     let bench = new_tank(folder);
-    bench.host.delete_volume("vol").expect("not exported");
+    bench.host.delete_named("vol").expect("not exported");
     let extent = bench.array("tank").extent_bytes;
     let volume = volume_of("vol", "tank", extent + extent / 2);
     bench.host.create_volume(&volume).expect("room");
@@ -313,7 +313,7 @@ fn a_volume_that_grows_where_nobody_can_tell_shows_zeroes_behind_its_end() {
     let bench = ends_where_nobody_can_tell(&folder);
     let (last, never, behind) = around_the_end(&bench);
     let extent = bench.array("tank").extent_bytes;
-    let grown = bench.host.resize_volume("vol", 2 * extent);
+    let grown = bench.host.resize_named("vol", 2 * extent);
     assert_eq!(grown.expect("room").size_bytes, 2 * extent);
     let mut web = guest(&bench);
     let mut check = || {
@@ -341,18 +341,18 @@ fn where_zeroes_may_land_behind_the_end_of_a_volume_nobody_moves_it() {
         bench.host.jobs().iter().all(is_done)
     });
     hang(&bench);
-    late(&bench, |host| host.resize_volume("vol", 2 * extent));
+    late(&bench, |host| host.resize_named("vol", 2 * extent));
     relieve(&bench);
     let busy = (ErrorKind::Busy, "zeroed in time");
-    bench.refused(busy, |host| host.resize_volume("vol", 2 * extent));
-    bench.refused(busy, |host| host.delete_volume("vol"));
+    bench.refused(busy, |host| host.resize_named("vol", 2 * extent));
+    bench.refused(busy, |host| host.delete_named("vol"));
     wait_until("the array is at rest", || {
         bench.host.stop_array("tank").is_ok()
     });
     bench.host.start_array("tank", false).expect("all are here");
-    let grown = bench.host.resize_volume("vol", 2 * extent);
+    let grown = bench.host.resize_named("vol", 2 * extent);
     assert_eq!(grown.expect("nothing is under way").size_bytes, 2 * extent);
-    bench.host.delete_volume("vol").expect("not exported");
+    bench.host.delete_named("vol").expect("not exported");
 }
 
 #[test]

@@ -320,6 +320,112 @@ fn an_export_waits_for_its_array_and_never_takes_another_volume_of_the_name() {
     drop((contents, last));
 }
 
+/// An array `b` with a volume `v`, as on drives of another host: nobody here has seen to it that
+/// its name differs from that of the volume of array `a`. The uuids of the two.
+fn twins(bed: &Bed) -> (Uuid, Uuid) {
+    for number in [10, 11, 12] {
+        bed.host.plug(&format!("file:/{number}"), 1 << 30);
+        bed.control()
+            .add_drive(drive(&format!("file:/{number}")))
+            .expect("added");
+    }
+    bed.control()
+        .create_array(array("b", &["d5", "d6", "d7"]))
+        .expect("created");
+    let twin = crate::request::VolumeCreate {
+        name: "v".to_owned(),
+        uuid: Uuid::from_u128(0x7),
+        array: "b".to_owned(),
+        size_bytes: 1 << 20,
+        stable_buffers: false,
+    };
+    let own = bed.control().volume("v").expect("the only one").uuid;
+    bed.control()
+        .engine
+        .create_volume(&twin)
+        .expect("pretended");
+    (own, twin.uuid)
+}
+
+#[test]
+fn volumes_of_one_name_are_told_apart_by_uuid() {
+    let bed = Bed::full();
+    let (own, twin) = twins(&bed);
+    for uuid in [own, twin] {
+        let key = uuid.to_string();
+        let limit = VolumeLimit {
+            iops: Some(7),
+            ..VolumeLimit::default()
+        };
+        let limited = bed.control().limit_volume(&key, &limit).expect("one");
+        assert_eq!((limited.uuid, limited.limit), (uuid, limit));
+        let resized = bed.control().resize_volume(&key, 1 << 29).expect("one");
+        assert_eq!(resized.uuid, uuid);
+    }
+    let body = |volume: Uuid, name: &str| ExportCreateBody {
+        name: Some(name.to_owned()),
+        ..export(&volume.to_string())
+    };
+    bed.control().create_export(body(twin, "e")).expect("one");
+    let exports_of = |uuid: Uuid| bed.control().volume(&uuid.to_string()).expect("it").exports;
+    assert_eq!(
+        (exports_of(own), exports_of(twin)),
+        (vec![], vec!["e".to_owned()])
+    );
+    // Only that one is in use.
+    let busy = bed.control().delete_volume(&twin.to_string());
+    assert_eq!(busy.expect_err("exported").kind, ErrorKind::Busy);
+    let deleted = bed.control().delete_volume(&own.to_string());
+    assert_eq!(deleted.expect("not exported").uuid, own);
+    let left: Vec<Uuid> = bed
+        .control()
+        .volumes()
+        .iter()
+        .map(|left| left.uuid)
+        .collect();
+    assert_eq!(left, [twin]);
+}
+
+#[test]
+fn a_name_that_two_volumes_have_is_refused_with_their_uuids() {
+    let bed = Bed::full();
+    let (own, twin) = twins(&bed);
+    let refused = [
+        bed.control().delete_volume("v").map(|_| ()),
+        bed.control().resize_volume("v", 1 << 30).map(|_| ()),
+        bed.control()
+            .limit_volume("v", &VolumeLimit::default())
+            .map(|_| ()),
+        bed.control().create_export(export("v")).map(|_| ()),
+    ];
+    for refused in refused {
+        let refused = refused.expect_err("which");
+        assert_eq!(refused.kind, ErrorKind::Invalid);
+        for uuid in [own, twin] {
+            assert!(refused.next.contains(&uuid.to_string()), "{refused}");
+        }
+    }
+}
+
+#[test]
+fn exports_get_their_own_volumes_after_a_start_whatever_these_are_called() {
+    let mut bed = Bed::full();
+    let (own, twin) = twins(&bed);
+    for (name, volume) in [("e", twin), ("f", own)] {
+        let body = ExportCreateBody {
+            name: Some(name.to_owned()),
+            ..export(&volume.to_string())
+        };
+        bed.control().create_export(body).expect("one");
+    }
+    bed.kill_and_start();
+    let exports_of = |uuid: Uuid| bed.control().volume(&uuid.to_string()).expect("it").exports;
+    assert_eq!(
+        (exports_of(twin), exports_of(own)),
+        (vec!["e".to_owned()], vec!["f".to_owned()])
+    );
+}
+
 #[test]
 fn members_change_their_identity_in_the_record() {
     let bed = Bed::full();
