@@ -6,11 +6,13 @@
 //! go by their uuids: an array that comes from elsewhere may have one of a name that is taken.
 //! Inputs live in `request.rs`, answers in `view.rs`.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::membership::Membership;
 use crate::metrics::Metric;
 use crate::request::{
     ArrayCreate, ArrayImport, ArrayModify, BackgroundKind, DriveAdd, DriveKnown, DriveSpec,
@@ -42,6 +44,13 @@ pub trait Engine: Send + Sync + 'static {
     /// # Errors
     /// As [`Engine::add_drive`]; `NotFound` also when the identity is somebody else's.
     fn open_drive(&self, known: &DriveKnown) -> Answer<DriveView>;
+
+    /// Who is in sync in the arrays that run.
+    fn memberships(&self) -> BTreeMap<Uuid, Membership>;
+
+    /// Remembers which updates arrays had reached: members that know of none so late do not start
+    /// by themselves, and are not imported, without `force`.
+    fn recall(&self, updates: BTreeMap<Uuid, u64>);
 
     /// What the drive behind a spec says it is, as [`DriveView::identity`] does; empty when it says
     /// nothing, is open here already, or is yet to be made. Opens nothing for good.

@@ -12,6 +12,7 @@ pub mod engine;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
 pub mod log;
+pub mod membership;
 pub mod metrics;
 pub mod name;
 pub mod request;

@@ -9,17 +9,19 @@ mod members;
 mod recover;
 mod returns;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
 
 use array::format::{ArrayConfig, Created, DriveIdentity, HedgedReads, Sectors, WriteHole};
 use array::{Command, Level};
+use control::membership::Membership;
 use control::request::ArrayModify;
 use control::view::ArrayView;
 use control::{Answer, ErrorKind};
 use drive::Drive;
 use engine::{ChangeError, StartError};
-use units::DriveIndex;
+use units::{ArrayIndex, DriveIndex};
 use uuid::Uuid;
 
 use crate::error::{error, late, not_found, of_change, of_io, of_start};
@@ -298,6 +300,27 @@ impl Host {
             .into_iter()
             .find(|view| view.name == name)
             .ok_or_else(|| not_found("array", name))
+    }
+
+    pub(crate) fn do_memberships(&self) -> BTreeMap<Uuid, Membership> {
+        let arrays: Vec<(Uuid, ArrayIndex)> = {
+            let state = self.state();
+            let arrays = state.arrays.values();
+            let running = arrays.filter(|entry| matches!(entry.serving, Serving::Running));
+            running.map(|entry| (entry.uuid, entry.index)).collect()
+        };
+        let membership = |(uuid, index)| {
+            let [durable, _] = self.engine.records(index)?;
+            let in_sync = durable.in_sync();
+            let membership = Membership {
+                update: durable.update.0,
+                in_sync: in_sync
+                    .map(|member| durable.members[member.at()].uuid)
+                    .collect(),
+            };
+            Some((uuid, membership))
+        };
+        arrays.into_iter().filter_map(membership).collect()
     }
 
     pub(crate) fn do_arrays(&self) -> Vec<ArrayView> {

@@ -24,12 +24,14 @@ mod volumes;
 
 pub use drives::spec_of as drive_spec;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use array::Room;
+use control::membership::Membership;
 use control::metrics::Metric;
 use control::request::{
     ArrayCreate, ArrayImport, ArrayModify, BackgroundKind, DriveAdd, DriveKnown, DriveSpec,
@@ -283,6 +285,12 @@ impl control::Engine for Host {
     }
     fn assemble(&self) -> Vec<ArrayView> {
         self.do_assemble()
+    }
+    fn memberships(&self) -> BTreeMap<Uuid, Membership> {
+        self.do_memberships()
+    }
+    fn recall(&self, updates: BTreeMap<Uuid, u64>) {
+        self.state().recalled = updates;
     }
     fn arrays(&self) -> Vec<ArrayView> {
         self.do_arrays()

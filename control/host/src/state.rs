@@ -155,6 +155,8 @@ pub(crate) struct State {
     /// When that was, of a drive that its array waits for, and where it was found.
     pub(crate) looked: BTreeMap<Uuid, units::Instant>,
     pub(crate) again: BTreeMap<Uuid, Vec<DriveSpec>>,
+    /// Updates that arrays are known to have reached.
+    pub(crate) recalled: BTreeMap<Uuid, u64>,
     pub(crate) next_job: u64,
     pub(crate) next_export: u64,
 }

@@ -1,12 +1,19 @@
 //! The longer calls of the pretended engine: arrays made, found, imported, assembled, mended.
 
-use super::{Content, FakeEngine, KeptArray, members, parity_of, place, refuse};
+use std::collections::BTreeMap;
+
+use uuid::Uuid;
+
+use super::{Content, FakeEngine, KeptArray, identity, members, parity_of, place, refuse};
+use crate::membership::Membership;
 use crate::request::{ArrayCreate, ArrayImport, DriveKnown, DriveSpec, MemberReplace};
-use crate::view::{ArrayView, FoundArray, FoundDrive, JobKind, MemberState};
+use crate::view::{
+    ArrayState, ArrayView, DriveState, DriveView, FoundArray, FoundDrive, JobKind, MemberState,
+};
 use crate::{Answer, Engine, ErrorKind};
 
 impl FakeEngine {
-    pub(super) fn give(&self, drive: &DriveKnown, array: uuid::Uuid, member: u16) {
+    pub(super) fn give(&self, drive: &DriveKnown, array: Uuid, member: u16) {
         let mut host = self.host.lock();
         let content = host
             .drives
@@ -17,6 +24,70 @@ impl FakeEngine {
             signature: None,
             member: Some((array, member)),
         };
+    }
+
+    pub(super) fn memberships_(&self) -> BTreeMap<Uuid, Membership> {
+        let arrays = self.arrays().into_iter();
+        let running = arrays.filter(|array| array.state != ArrayState::Stopped);
+        let membership = |array: ArrayView| {
+            let online = array
+                .members
+                .iter()
+                .filter(|m| m.state == MemberState::Online);
+            let membership = Membership {
+                update: array.update,
+                in_sync: online.map(|m| Uuid::from_u128(m.member.into())).collect(),
+            };
+            (array.uuid, membership)
+        };
+        running.map(membership).collect()
+    }
+
+    /// A free, unsigned drive (or signed, with force), as an array may take it.
+    pub(super) fn free_drive(&self, name: &str, force: bool) -> Answer<DriveKnown> {
+        let object = format!("drive {name}");
+        let drive = self.drives().into_iter().find(|drive| drive.name == name);
+        let drive = drive.expect("the control path resolved the name");
+        if drive.state != DriveState::Free {
+            return Err(refuse(ErrorKind::Busy, object, "it is a member already"));
+        }
+        if let Some(signature) = drive.signature.filter(|_| !force) {
+            let message = format!("it carries {signature}");
+            return Err(refuse(ErrorKind::Unsafe, object, &message));
+        }
+        Ok(self.run().drives[name].clone())
+    }
+
+    pub(super) fn open(&self, known: DriveKnown) -> Answer<DriveView> {
+        let at = place(&known.spec);
+        let object = format!("drive {}", known.name);
+        let content = self.host.lock().drives.get(&at).cloned();
+        let Some(content) = content else {
+            return Err(refuse(ErrorKind::NotFound, object, "nothing is there"));
+        };
+        if self
+            .run()
+            .drives
+            .values()
+            .any(|open| place(&open.spec) == at)
+        {
+            return Err(refuse(
+                ErrorKind::Exists,
+                object,
+                "the drive is open already",
+            ));
+        }
+        let found = identity(&content);
+        if !known.identity.is_empty() && !found.is_empty() && found != known.identity {
+            return Err(refuse(
+                ErrorKind::NotFound,
+                object,
+                "another drive is there",
+            ));
+        }
+        let view = self.drive_view(&known, Some(&content));
+        self.run().drives.insert(known.name.clone(), known);
+        Ok(view)
     }
 
     /// Whether what is behind the place of a drive says that it is that drive.
@@ -164,7 +235,7 @@ impl FakeEngine {
         for drive in &array.drives {
             self.open(DriveKnown {
                 name: format!("{}-{}", array.name, drive.member),
-                uuid: uuid::Uuid::new_v4(),
+                uuid: Uuid::new_v4(),
                 spec: drive.spec.clone(),
                 identity: String::new(),
             })?;

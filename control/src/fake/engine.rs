@@ -1,6 +1,7 @@
 //! The calls of the pretended engine.
 
 use super::{FakeEngine, export_view, identity, place, profile, refuse};
+use crate::membership::Membership;
 use crate::metrics::{Histogram, Metric, Samples};
 use crate::request::{
     ArrayCreate, ArrayImport, ArrayModify, BackgroundKind, DriveAdd, DriveKnown, DriveSpec,
@@ -8,10 +9,11 @@ use crate::request::{
 };
 use crate::scrub::{ScrubBody, ScrubView};
 use crate::view::{
-    ArrayView, DriveState, DriveView, EngineStatus, ExportView, FoundArray, IoCounters, JobKind,
-    JobState, JobView, MemberState, ReactorView, VolumeView,
+    ArrayView, DriveView, EngineStatus, ExportView, FoundArray, IoCounters, JobKind, JobState,
+    JobView, MemberState, ReactorView, VolumeView,
 };
 use crate::{Answer, Engine, ErrorKind};
+use std::collections::BTreeMap;
 use uuid::Uuid;
 
 impl FakeEngine {
@@ -38,53 +40,6 @@ impl FakeEngine {
 
     fn exported(&self, volume: Uuid) -> bool {
         self.run().exports.values().any(|(of, ..)| *of == volume)
-    }
-
-    /// A free, unsigned drive (or signed, with force), as an array may take it.
-    pub(super) fn free_drive(&self, name: &str, force: bool) -> Answer<DriveKnown> {
-        let object = format!("drive {name}");
-        let drive = self.drives().into_iter().find(|drive| drive.name == name);
-        let drive = drive.expect("the control path resolved the name");
-        if drive.state != DriveState::Free {
-            return Err(refuse(ErrorKind::Busy, object, "it is a member already"));
-        }
-        if let Some(signature) = drive.signature.filter(|_| !force) {
-            let message = format!("it carries {signature}");
-            return Err(refuse(ErrorKind::Unsafe, object, &message));
-        }
-        Ok(self.run().drives[name].clone())
-    }
-
-    pub(super) fn open(&self, known: DriveKnown) -> Answer<DriveView> {
-        let at = place(&known.spec);
-        let object = format!("drive {}", known.name);
-        let content = self.host.lock().drives.get(&at).cloned();
-        let Some(content) = content else {
-            return Err(refuse(ErrorKind::NotFound, object, "nothing is there"));
-        };
-        if self
-            .run()
-            .drives
-            .values()
-            .any(|open| place(&open.spec) == at)
-        {
-            return Err(refuse(
-                ErrorKind::Exists,
-                object,
-                "the drive is open already",
-            ));
-        }
-        let found = identity(&content);
-        if !known.identity.is_empty() && !found.is_empty() && found != known.identity {
-            return Err(refuse(
-                ErrorKind::NotFound,
-                object,
-                "another drive is there",
-            ));
-        }
-        let view = self.drive_view(&known, Some(&content));
-        self.run().drives.insert(known.name.clone(), known);
-        Ok(view)
     }
 }
 
@@ -122,6 +77,13 @@ impl Engine for FakeEngine {
         self.begin("open_drive", &known.name)?;
         self.open(known.clone())
     }
+
+    fn memberships(&self) -> BTreeMap<Uuid, Membership> {
+        self.memberships_()
+    }
+
+    /// Its drives tell no old stories.
+    fn recall(&self, _: BTreeMap<Uuid, u64>) {}
 
     fn identify_drive(&self, spec: &DriveSpec) -> Answer<String> {
         let host = self.host.lock();

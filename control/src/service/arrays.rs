@@ -161,6 +161,7 @@ impl Control {
     /// As [`crate::Engine::find_arrays`].
     pub fn find_arrays(&self, specs: &[DriveSpec]) -> Answer<Vec<FoundArray>> {
         let _changing = self.change();
+        self.recall();
         self.engine.find_arrays(specs)
     }
 
@@ -185,6 +186,7 @@ impl Control {
             specs: body.specs,
             force: body.force,
         };
+        self.recall();
         let array = self.engine.import_array(&import)?;
         // It was stopped here, perhaps, before this engine forgot it.
         self.wanted.apply(&[Change::NotStopped(array.uuid)])?;

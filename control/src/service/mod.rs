@@ -24,6 +24,7 @@ use units::limits::SPARE_GRACE;
 use units::{Clock, Instant, MonotonicClock};
 use uuid::Uuid;
 
+use crate::membership::Membership;
 use crate::metrics::Metric;
 use crate::view::{ArrayState, Count, DriveState, ExportState, JobState, JobView, StatusView};
 use crate::wanted::{Change, Wanted};
@@ -186,10 +187,34 @@ impl Control {
         self.wanted.apply(&changes)
     }
 
-    /// Records the drives' identities after something else succeeded: the engine's part is done
-    /// and true on the drives, so a failure here is said, and is not the caller's error.
+    /// Records who is in sync now in arrays where that has changed. Of an array that runs with an
+    /// older record than is remembered, as after a start by force, the new story counts.
+    fn record_memberships(&self) -> Answer<()> {
+        let known = self.wanted.state().memberships;
+        let mut changes = Vec::new();
+        for (array, now) in self.engine.memberships() {
+            let is_told =
+                |told: &Membership| told.in_sync == now.in_sync && told.update <= now.update;
+            if !known.get(&array).is_some_and(is_told) {
+                changes.push(Change::Membership(array, now));
+            }
+        }
+        self.wanted.apply(&changes)
+    }
+
+    /// Tells the engine what is remembered of arrays, before it looks for some.
+    fn recall(&self) {
+        let known = self.wanted.state().memberships.into_iter();
+        self.engine
+            .recall(known.map(|(array, told)| (array, told.update)).collect());
+    }
+
+    /// Records the drives' identities and who is in sync after something else succeeded: the
+    /// engine's part is done and true on the drives, so a failure here is said, and is not the
+    /// caller's error.
     fn record_drives_or_say(&self) {
-        if let Err(error) = self.record_drives() {
+        let recorded = self.record_drives();
+        if let Err(error) = recorded.and_then(|()| self.record_memberships()) {
             tracing::error!(event = "wanted_state_unwritable", %error);
         }
     }

@@ -33,6 +33,7 @@ impl Control {
     pub(super) fn bring_back(&self, start: Start) -> Answer<()> {
         let mut state = self.wanted.state();
         self.open_drives(&state);
+        self.recall();
         self.engine.assemble();
         self.start_arrays(&state, start);
         self.record_drives()?;

@@ -292,7 +292,10 @@ impl Control {
     /// What is forgotten with an array: its limits, its own spares, its place in a pool.
     pub(super) fn forgotten_with(&self, array: &ArrayView) -> Answer<Vec<Change>> {
         let state = self.wanted.state();
-        let mut changes = vec![Change::NotStopped(array.uuid)];
+        let mut changes = vec![
+            Change::NotStopped(array.uuid),
+            Change::NoMembership(array.uuid),
+        ];
         let own = |of: &&SpareOf| **of == SpareOf::Array(array.uuid);
         let spares = state.spares.iter().filter(|(_, of)| own(of));
         changes.extend(spares.map(|(drive, _)| Change::NoSpare(*drive)));

@@ -86,7 +86,8 @@ impl Control {
         self.tending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One look: replaces members that are lost for longer than the grace by spares.
+    /// One look: records who is in sync, and replaces members that are lost for longer than the
+    /// grace by spares.
     ///
     /// # Errors
     /// `Internal` when the wanted state cannot be written.
@@ -99,10 +100,16 @@ impl Control {
         if self.engine.tend_copies() {
             self.record_drives_or_say();
         }
+        let recorded = self.record_memberships();
         if state.spares.is_empty() && state.pools.is_empty() {
             *self.tending() = Tending::default();
-            return Ok(());
+            return recorded;
         }
+        self.fill_places(now)?;
+        recorded
+    }
+
+    fn fill_places(&self, now: Instant) -> Answer<()> {
         let arrays = self.engine.arrays();
         let due = self.tending().due(&arrays, now, self.spare_grace);
         let mut warnings = BTreeMap::new();

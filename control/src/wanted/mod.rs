@@ -2,7 +2,7 @@
 //!
 //! Drives by identity, which of them are spares and for whom, exports with their guest-visible
 //! profile, limits, and which arrays are to stay stopped. Arrays and volumes are true on the drives
-//! only and are not kept here.
+//! only and are not kept here; but who was in sync is, so that drives with an old story are known.
 //!
 //! **Order against the engine.** The engine acts first, then the change is recorded (one redb
 //! transaction, on the drive before `apply` returns), then the caller is answered. So
@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::crashes::HeldBack;
+use crate::membership::Membership;
 use crate::request::{DriveKnown, ExportCreate, VolumeLimit};
 use crate::spares::SpareOf;
 use crate::{Answer, EngineError, ErrorKind};
@@ -42,6 +43,7 @@ const STOPPED: TableDefinition<u128, ()> = TableDefinition::new("stopped_arrays"
 const SPARES: TableDefinition<u128, &str> = TableDefinition::new("spares");
 const POOLS: TableDefinition<&str, &str> = TableDefinition::new("pools");
 const HELD: TableDefinition<u128, &str> = TableDefinition::new("held_back");
+const MEMBERSHIPS: TableDefinition<u128, &str> = TableDefinition::new("memberships");
 
 /// An export as it is wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,6 +80,8 @@ pub struct WantedState {
     pub pools: BTreeMap<String, WantedPool>,
     /// What is not served because it crashed the engine, by uuid of the export or array.
     pub held: BTreeMap<Uuid, HeldBack>,
+    /// Who was in sync last, by uuid of the array.
+    pub memberships: BTreeMap<Uuid, Membership>,
 }
 
 /// One change of the wanted state.
@@ -111,6 +115,10 @@ pub enum Change {
     HoldBack(Uuid, Box<HeldBack>),
     /// It is served again.
     Release(Uuid),
+    /// These are in sync in the array.
+    Membership(Uuid, Membership),
+    /// The array is there no more.
+    NoMembership(Uuid),
 }
 
 /// The kept wanted state.
@@ -235,6 +243,7 @@ fn make_tables(database: &Database) -> Result<u64, redb::Error> {
     write.open_table(SPARES)?;
     write.open_table(POOLS)?;
     write.open_table(HELD)?;
+    write.open_table(MEMBERSHIPS)?;
     write.commit()?;
     Ok(found)
 }
@@ -292,6 +301,12 @@ fn read(database: &Database) -> Answer<WantedState> {
         let (uuid, text) = row.map_err(unreadable_by)?;
         let uuid = Uuid::from_u128(uuid.value());
         state.held.insert(uuid, parse(text.value())?);
+    }
+    let memberships = read.open_table(MEMBERSHIPS).map_err(unreadable_by)?;
+    for row in memberships.iter().map_err(unreadable_by)? {
+        let (uuid, text) = row.map_err(unreadable_by)?;
+        let uuid = Uuid::from_u128(uuid.value());
+        state.memberships.insert(uuid, parse(text.value())?);
     }
     Ok(state)
 }
@@ -355,6 +370,13 @@ fn apply_one(write: &redb::WriteTransaction, change: &Change) -> Result<(), redb
             return apply_to_spares(write, change);
         }
         Change::HoldBack(..) | Change::Release(_) => return apply_to_held(write, change),
+        Change::Membership(uuid, membership) => {
+            let mut table = write.open_table(MEMBERSHIPS)?;
+            table.insert(uuid.as_u128(), print(membership).as_str())?;
+        }
+        Change::NoMembership(uuid) => {
+            write.open_table(MEMBERSHIPS)?.remove(uuid.as_u128())?;
+        }
     }
     Ok(())
 }
@@ -397,7 +419,9 @@ fn apply_to_spares(write: &redb::WriteTransaction, change: &Change) -> Result<()
         | Change::Stopped(_)
         | Change::NotStopped(_)
         | Change::HoldBack(..)
-        | Change::Release(_) => unreachable!("the caller has done these"),
+        | Change::Release(_)
+        | Change::Membership(..)
+        | Change::NoMembership(_) => unreachable!("the caller has done these"),
     }
     Ok(())
 }

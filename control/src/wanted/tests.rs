@@ -81,6 +81,11 @@ fn every_change_is_there_after_a_kill() {
     expected.pools.insert("p".into(), pool.clone());
     expected.spares.insert(volume, SpareOf::Pool("p".into()));
     expected.spares.insert(array, SpareOf::Array(array));
+    let membership = Membership {
+        update: 7,
+        in_sync: vec![volume],
+    };
+    expected.memberships.insert(array, membership.clone());
     let changes = [
         Change::Pool("p".into(), pool),
         Change::Spare(volume, SpareOf::Pool("p".into())),
@@ -88,6 +93,7 @@ fn every_change_is_there_after_a_kill() {
         Change::Export(Box::new(export("e"))),
         Change::Limit(volume, limit()),
         Change::Stopped(array),
+        Change::Membership(array, membership),
     ];
     wanted.apply(&changes).expect("recorded");
     check(&wanted, &expected);
@@ -100,6 +106,7 @@ fn every_change_is_there_after_a_kill() {
         Change::NoSpare(volume),
         Change::NoSpare(array),
         Change::NoPool("p".into()),
+        Change::NoMembership(array),
     ];
     wanted.apply(&changes).expect("recorded");
     expected = WantedState::default();

@@ -122,6 +122,20 @@ impl Assembly {
         self.config.array
     }
 
+    /// Takes into account that somebody saw the array reach this update. Members that know of none
+    /// so late were left out by others, who went on.
+    pub fn recall(&mut self, update: Update) {
+        if self.config.update >= update || !matches!(self.verdict, Verdict::Startable { .. }) {
+            return;
+        }
+        let explanation = format!(
+            "the members that are here know of no update after {}, and this host has seen {update}: \
+             others went on without them, and all that they acknowledged since would be lost",
+            self.config.update
+        );
+        self.verdict = Verdict::NeedsForce { explanation };
+    }
+
     /// The update to commit before the first write: names exactly the members that are here.
     ///
     /// With `force` a minority may start, and the record says so. A dirty array trusts no parity.

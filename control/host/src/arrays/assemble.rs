@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use array::assembly::{Assembled, Assembly, LeftOut, Verdict, assemble_named};
+use array::assembly::{Assembled, Assembly, Found, LeftOut, Verdict, assemble_named};
 use array::format::{ArrayConfig, ExclusionCause, MemberState, Superblock};
 use array::{MemberPlace, RegionMap, Room};
 use control::view::ArrayView;
 use control::{Answer, EngineError, ErrorKind};
 use drive::Drive;
 use engine::{ArrayStart, StartError};
-use units::{ArrayIndex, DriveIndex, MemberIndex, StripeIndex};
+use units::{ArrayIndex, DriveIndex, MemberIndex, StripeIndex, Update};
 use uuid::Uuid;
 use volume::VolumeTable;
 
@@ -79,10 +79,26 @@ impl Host {
                 .map(|entry| (entry.index, entry.name.clone()))
                 .collect()
         };
-        assemble_named(&found, &|drive| {
+        self.assembled_of(&found, &|drive| {
             let known = names.iter().find(|(index, _)| *index == drive);
             known.map_or_else(|| drive.to_string(), |(_, name)| format!("drive {name}"))
         })
+    }
+
+    /// The arrays on these drives. What this host remembers counts.
+    pub(super) fn assembled_of(
+        &self,
+        found: &[Found],
+        name: &dyn Fn(DriveIndex) -> String,
+    ) -> Assembled {
+        let mut assembled = assemble_named(found, name);
+        let state = self.state();
+        for assembly in &mut assembled.arrays {
+            if let Some(update) = state.recalled.get(&assembly.array()) {
+                assembly.recall(Update(*update));
+            }
+        }
+        assembled
     }
 
     /// Notes an assembled array and whose its drives are. It does not serve yet.

@@ -1,6 +1,6 @@
 //! Arrays that this engine does not know: looked for on drives, and taken over.
 
-use array::assembly::{Assembly, Verdict, assemble_named};
+use array::assembly::{Assembly, Verdict};
 use control::request::{ArrayImport, DriveSpec};
 use control::view::{ArrayView, FoundArray, FoundDrive};
 use control::{Answer, ErrorKind};
@@ -72,7 +72,7 @@ impl Host {
                 },
             )
         };
-        let arrays = assemble_named(&found, &name).arrays;
+        let arrays = self.assembled_of(&found, &name).arrays;
         let arrays = arrays
             .iter()
             .filter(|assembly| !known.contains(&assembly.array()));

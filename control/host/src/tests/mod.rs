@@ -23,6 +23,7 @@ mod late;
 mod limits;
 mod logs;
 mod losses;
+mod memberships;
 mod modes;
 mod numbers;
 mod places;

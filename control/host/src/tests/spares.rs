@@ -16,13 +16,13 @@ use units::{Clock, MonotonicClock};
 use super::{Bench, MIB, wait_until};
 
 /// The control path over an engine; a spare waits for nothing.
-struct Run {
-    control: Control,
-    bench: Bench,
+pub(super) struct Run {
+    pub(super) control: Control,
+    pub(super) bench: Bench,
 }
 
 impl Run {
-    fn on(bench: Bench) -> Run {
+    pub(super) fn on(bench: Bench) -> Run {
         let wanted = Wanted::open(bench.folder.path()).expect("opens");
         let engine = Arc::clone(&bench.host) as Arc<dyn Engine>;
         let control = Control::new(engine, wanted, bench.folder.path().to_owned());
@@ -43,7 +43,7 @@ impl Run {
         }
     }
 
-    fn add(&self, name: &str, spec: DriveSpec) {
+    pub(super) fn add(&self, name: &str, spec: DriveSpec) {
         let body = DriveAddBody {
             spec,
             name: Some(name.to_owned()),
@@ -54,11 +54,15 @@ impl Run {
 
     /// Level 5 on these drives.
     fn create(&self, name: &str, drives: &[&str], spares: &[&str]) {
+        self.create_of(Level::Raid5, name, (drives, spares));
+    }
+
+    pub(super) fn create_of(&self, level: Level, name: &str, (drives, spares): (&[&str], &[&str])) {
         let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
         let body = ArrayCreateBody {
             name: name.to_owned(),
             uuid: None,
-            level: Level::Raid5,
+            level,
             drives: names(drives),
             options: ArrayOptions::default(),
             spares: names(spares),
@@ -68,7 +72,7 @@ impl Run {
     }
 
     /// Pulls a drive, and lets its array notice that.
-    fn pull(&self, array: &str, drive: &str) {
+    pub(super) fn pull(&self, array: &str, drive: &str) {
         self.bench.inject(drive, Fault::Pulled);
         let body = VolumeCreateBody {
             name: format!("after-{drive}"),
@@ -81,12 +85,12 @@ impl Run {
         assert_eq!(self.array(array).state, ArrayState::Degraded);
     }
 
-    fn tend(&self) {
+    pub(super) fn tend(&self) {
         let now = MonotonicClock.now();
         self.control.tend_spares(now).expect("looked");
     }
 
-    fn array(&self, name: &str) -> ArrayView {
+    pub(super) fn array(&self, name: &str) -> ArrayView {
         self.control.array(name).expect("there")
     }
 

@@ -453,6 +453,28 @@ fn members_change_their_identity_in_the_record() {
 }
 
 #[test]
+fn who_is_in_sync_is_remembered_as_long_as_the_array_is_there() {
+    let bed = Bed::full();
+    let uuid = bed.control().array("a").expect("there").uuid;
+    let told = || bed.control().wanted.state().memberships.remove(&uuid);
+    let in_sync = |told: Option<Membership>| told.map(|told| told.in_sync.len());
+    let all = bed.control().array("a").expect("there").members.len();
+    assert_eq!(in_sync(told()), Some(all));
+    bed.control().fail_member("a", 1).expect("redundant");
+    assert_eq!(in_sync(told()), Some(all - 1));
+    // An older record that runs is the truth now.
+    let mut future = told().expect("there");
+    future.update = u64::MAX;
+    let change = Change::Membership(uuid, future);
+    bed.control().wanted.apply(&[change]).expect("written");
+    let now = Instant(0);
+    bed.control().tend_spares(now).expect("looked");
+    assert!(told().expect("there").update < u64::MAX);
+    bed.control().destroy_array("a", true).expect("destroyed");
+    assert_eq!(told(), None);
+}
+
+#[test]
 fn creates_with_a_uuid_are_idempotent_and_nothing_else_is() {
     let bed = Bed::full();
     let control = bed.control();

@@ -390,6 +390,26 @@ fn a_record_that_cannot_be_read_costs_no_member_and_proves_nothing() {
 }
 
 #[test]
+fn members_that_know_of_no_update_so_late_as_was_seen_need_force() {
+    let now = later(&config(2), 5);
+    let first = one(&mirror(&now)[..1]);
+    assert_eq!(first.verdict, DEGRADED);
+    for (seen, needs_force) in [(now.update.0, false), (now.update.0 + 1, true)] {
+        let mut recalled = first.clone();
+        recalled.recall(Update(seen));
+        assert_eq!(recalled.start(7, false).is_err(), needs_force);
+        // The record says so, and a split is known as one.
+        let forced = recalled.start(7, true).expect("one is enough");
+        assert_eq!(forced.forced_at == forced.update, needs_force);
+    }
+    // What cannot start for other reasons says these.
+    let mut second = one(&mirror(&now)[1..]);
+    let before = second.verdict.clone();
+    second.recall(Update(now.update.0 + 1));
+    assert_eq!(second.verdict, before);
+}
+
+#[test]
 fn a_record_of_another_array_or_place_on_a_member_is_not_believed() {
     let mut found = raid6(6, &config(6));
     let mut foreign = later(&config(6), 9);
