@@ -342,7 +342,13 @@ fn refuse_signatures(object: &str, candidates: &[Candidate], force: bool) -> Ans
     let mut found = Vec::new();
     for candidate in candidates {
         let io = |source| of_io(format!("drive {}", candidate.name), "reading it", &source);
-        if let Some(signature) = candidate.drive.signature().map_err(io)? {
+        // What others wrote says more than what may be left of a member.
+        let foreign = candidate.drive.foreign_signature().map_err(io)?;
+        let signature = match foreign {
+            Some(foreign) => Some(foreign),
+            None => candidate.drive.signature().map_err(io)?,
+        };
+        if let Some(signature) = signature {
             found.push(format!(
                 "drive {} carries {}",
                 candidate.name, signature.kind

@@ -208,10 +208,23 @@ impl Drive {
     /// # Errors
     /// What the drive said.
     pub fn signature(&self) -> io::Result<Option<Signature>> {
+        self.signature_of(signature::Of::Anybody)
+    }
+
+    /// As [`Drive::signature`], of others than members of our arrays: a former member may have been
+    /// given another use, with one of its superblocks left.
+    ///
+    /// # Errors
+    /// As [`Drive::signature`].
+    pub fn foreign_signature(&self) -> io::Result<Option<Signature>> {
+        self.signature_of(signature::Of::Others)
+    }
+
+    fn signature_of(&self, of: signature::Of) -> io::Result<Option<Signature>> {
         if self.info.kind == DriveKind::Null {
             return Ok(None);
         }
-        signature::find(self.info.size_bytes, |offset, target| {
+        signature::find(of, self.info.size_bytes, |offset, target| {
             self.read(offset, target)
         })
     }

@@ -82,12 +82,20 @@ impl Ends {
     }
 }
 
+/// Whether a member's superblock is something known, or only what others write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Of {
+    Anybody,
+    Others,
+}
+
 /// Looks for anything known at both ends of a drive of `size` bytes.
 ///
 /// # Errors
 /// Those of `read`, which fills a buffer from an offset; both are multiples of 4096 wherever the
 /// size of the drive is.
 pub(crate) fn find(
+    of: Of,
     size: u64,
     read: impl Fn(u64, &mut [u8]) -> io::Result<()>,
 ) -> io::Result<Option<Signature>> {
@@ -98,6 +106,10 @@ pub(crate) fn find(
     read(begin, &mut tail)?;
     let ends = Ends { size, head, tail };
     let finders = [ours, members, fixed, ext, swap, zfs, partitions];
+    let finders = match of {
+        Of::Anybody => &finders[..],
+        Of::Others => &finders[1..],
+    };
     let found = finders.iter().find_map(|finder| finder(&ends));
     Ok(found.map(|(kind, offset)| Signature {
         kind: kind.to_owned(),

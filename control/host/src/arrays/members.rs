@@ -184,16 +184,13 @@ impl Host {
     ) -> Answer<(Candidate, Superblock)> {
         let candidates = self.candidates(object, std::slice::from_ref(&replace.drive))?;
         let candidate = candidates.into_iter().next().expect("one was asked for");
-        // A drive that was a member of this very array before carries nothing else.
-        let returns = matches!(
+        let was_member = matches!(
             self.state().drives.get(&replace.drive).map(|drive| drive.role.clone()),
             Some(DriveRole::LeftOut { array, .. }) if array == uuid
         );
-        refuse_signatures(
-            object,
-            std::slice::from_ref(&candidate),
-            replace.force || returns,
-        )?;
+        if !(replace.force || was_member && is_only_of(uuid, &candidate)?) {
+            refuse_signatures(object, std::slice::from_ref(&candidate), false)?;
+        }
         let superblock = {
             let state = self.state();
             let entry = state.arrays.get(name);
@@ -202,6 +199,19 @@ impl Host {
         refuse_unfit(object, &candidate, &superblock)?;
         Ok((candidate, superblock))
     }
+}
+
+/// Whether a drive carries nothing but what it had as a member of this array, or nothing at all.
+/// Another one may be at its path now, and it may have been given another use.
+fn is_only_of(array: Uuid, candidate: &Candidate) -> Answer<bool> {
+    let io = |source| of_io(format!("drive {}", candidate.name), "reading it", &source);
+    if candidate.drive.foreign_signature().map_err(io)?.is_some() {
+        return Ok(false);
+    }
+    let own = candidate.drive.signature().map_err(io)?;
+    let mark = found::mark_on(&candidate.drive);
+    let of = found::member_of(&mark).map(|(array, _)| array);
+    Ok(own.is_none() || of == Some(array))
 }
 
 /// The superblock of a new member in this place.

@@ -1,6 +1,7 @@
 //! What was taken out, stopped or left out by command: every way back is open, and what is said of
 //! it is true of now.
 
+use std::fs;
 use std::time::Duration;
 
 use control::request::{ArrayImport, BackgroundKind, DriveAdd, MemberReplace};
@@ -149,4 +150,57 @@ fn the_way_out_is_told_of_what_was_refused_not_of_something_else() {
         host.stop_array("tank")
     });
     assert!(!refusal.next.contains("array start"), "{refusal}");
+}
+
+/// What a drive that was a member holds when it comes back: the file, from end to end.
+type Use = fn(&mut [u8]);
+
+#[test]
+fn only_what_holds_nothing_else_is_filled_anew_without_force() {
+    let ext = |bytes: &mut [u8]| bytes[1080..1082].copy_from_slice(&[0x53, 0xef]);
+    let blank: Use = |bytes| bytes.fill(0);
+    // Another disk at the path of a member that had no number of its maker's.
+    let other: Use = |bytes| bytes.fill(0);
+    // What makes a file system does not reach a superblock at the end.
+    let formatted: Use = |bytes| bytes[..8 << 20].fill(0);
+    for (use_it, is_ext, word) in [
+        (blank, false, None),
+        (other, true, Some("ext")),
+        (formatted, true, Some("ext")),
+    ] {
+        let bench = Bench::file_tank();
+        let identity = bench.drive("two").identity;
+        let bench = bench.next();
+        let mut bytes = fs::read(bench.path("two")).expect("a file");
+        use_it(&mut bytes);
+        if is_ext {
+            ext(&mut bytes);
+        }
+        fs::write(bench.path("two"), &bytes).expect("a file");
+        for name in ["one", "three"] {
+            bench.reopen(name, "").expect("a file");
+        }
+        bench.host.assemble();
+        bench
+            .host
+            .start_array("tank", false)
+            .expect("two are enough");
+        bench.reopen("two", &identity).expect("a file of whatever");
+        assert_ne!(bench.drive("two").state, DriveState::Member);
+        let replace = |force| MemberReplace {
+            member: 1,
+            drive: "two".to_owned(),
+            force,
+        };
+        if let Some(word) = word {
+            let refusal = bench.refused((ErrorKind::Unsafe, word), |host| {
+                host.replace_member("tank", &replace(false))
+            });
+            assert!(refusal.next.contains("--force"), "{refusal}");
+        }
+        let force = word.is_some();
+        let replaced = bench.host.replace_member("tank", &replace(force));
+        let replaced = replaced.expect("its own place");
+        assert_eq!(replaced.members[1].drive.as_deref(), Some("two"));
+    }
 }
