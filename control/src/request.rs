@@ -5,6 +5,7 @@
 
 mod paced;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -398,6 +399,8 @@ pub struct ArrayImport {
     pub specs: Vec<DriveSpec>,
     /// Start even when only force would.
     pub force: bool,
+    /// Names that belong to drives which are not open.
+    pub taken: BTreeSet<String>,
 }
 
 /// Options of an array that can change while it runs; `None` leaves one as it is.

@@ -35,7 +35,17 @@ impl Host {
         spec: &DriveSpec,
         opened: Arc<Drive>,
     ) -> Answer<()> {
-        let index = self.state().free_drive_index();
+        let (index, named) = {
+            let state = self.state();
+            (state.free_drive_index(), state.drives.contains_key(name))
+        };
+        if named {
+            // Its entry would be lost, and the drive with it.
+            let text = "a drive of this name is open already";
+            return Err(
+                error(ErrorKind::Exists, format!("drive {name}"), text).next("choose another name")
+            );
+        }
         let index = index.ok_or_else(|| {
             error(
                 ErrorKind::Full,

@@ -185,6 +185,7 @@ impl Control {
             array: body.array,
             specs: body.specs,
             force: body.force,
+            taken: self.wanted.state().drives.into_keys().collect(),
         };
         self.recall();
         let array = self.engine.import_array(&import)?;

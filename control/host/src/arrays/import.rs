@@ -1,9 +1,12 @@
 //! Arrays that this engine does not know: looked for on drives, and taken over.
 
+use std::collections::BTreeSet;
+
 use array::assembly::{Assembly, Verdict};
 use control::request::{ArrayImport, DriveSpec};
 use control::view::{ArrayView, FoundArray, FoundDrive};
 use control::{Answer, ErrorKind};
+use units::limits::NAME_BYTES_MAX;
 use units::{DriveIndex, MemberIndex};
 use uuid::Uuid;
 
@@ -111,7 +114,7 @@ impl Host {
             return Err(error(ErrorKind::Unsafe, object, verdict.to_string()).next(next));
         }
         let mut opened = Vec::new();
-        let taken = self.take_over(array, import.force, &mut opened);
+        let taken = self.take_over(array, import, &mut opened);
         let runs = {
             let state = self.state();
             let entry = state.array_by_uuid(array.uuid);
@@ -134,16 +137,31 @@ impl Host {
     fn take_over(
         &self,
         array: &FoundArray,
-        force: bool,
+        import: &ArrayImport,
         opened: &mut Vec<String>,
     ) -> Answer<ArrayView> {
         for drive in array.drives.iter().filter(|drive| drive.name.is_none()) {
-            let name = format!("{}-{}", array.name, drive.member);
+            let name = self.free_name(array, drive.member, &import.taken);
             self.open(&name, Uuid::new_v4(), &drive.spec)?;
             opened.push(name);
         }
         self.do_assemble();
-        self.do_start_array(&self.name_of(array)?, force)
+        self.do_start_array(&self.name_of(array)?, import.force)
+    }
+
+    /// A name for the drive of this place: the array's with its number, and another number where a
+    /// drive has that, open or only wanted.
+    fn free_name(&self, array: &FoundArray, member: u16, taken: &BTreeSet<String>) -> String {
+        let state = self.state();
+        let named = |more: String| {
+            let room = NAME_BYTES_MAX - more.len();
+            let array: String = array.name.chars().take(room).collect();
+            array + &more
+        };
+        let numbered = (2..).map(|number: u32| named(format!("-{member}-{number}")));
+        let mut names = std::iter::once(named(format!("-{member}"))).chain(numbered);
+        let is_free = |name: &String| !taken.contains(name) && !state.drives.contains_key(name);
+        names.find(is_free).expect("drives are bounded")
     }
 
     fn name_of(&self, array: &FoundArray) -> Answer<String> {

@@ -1,5 +1,6 @@
 //! What lies on drives at a start, and what is made of it: good, damaged, foreign, copied, old.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -128,6 +129,7 @@ fn halves_that_both_went_on_are_imported_one_at_a_time() {
             .map(|name| file_at(&bench.path(name)))
             .collect(),
         force,
+        taken: BTreeSet::new(),
     };
     for force in [false, true] {
         let refusal = bench.refused((ErrorKind::Unsafe, "split brain"), |host| {
@@ -477,4 +479,33 @@ fn volumes_of_one_name_on_two_arrays_are_never_taken_for_one_another() {
     let left = bench.host.volumes();
     assert_eq!(left.len(), 1);
     assert_eq!((left[0].uuid, left[0].size_bytes), (attics.uuid, MIB));
+}
+
+#[test]
+fn an_import_takes_no_name_that_a_drive_has() {
+    let bench = Bench::new();
+    for name in ["one", "two", "three"] {
+        bench.file(name);
+    }
+    bench.create("tank", Level::Raid5, &ALL);
+    let bench = restarted(bench, &[]);
+    // A member of another array, and a drive that is only wanted.
+    let own = ["tank-1", "tank-1-2"];
+    for name in own {
+        bench.file(name);
+    }
+    bench.create("other", Level::Raid1, &own);
+    let import = ArrayImport {
+        array: "tank".to_owned(),
+        specs: ALL.map(|name| file_at(&bench.path(name))).to_vec(),
+        force: false,
+        taken: BTreeSet::from(["tank-0".to_owned()]),
+    };
+    let imported = bench.host.import_array(&import).expect("complete");
+    let names: Vec<&str> = (imported.members.iter())
+        .filter_map(|member| member.drive.as_deref())
+        .collect();
+    assert_eq!(names, ["tank-0-2", "tank-1-3", "tank-2"]);
+    assert_eq!(bench.array("other").state, ArrayState::Optimal);
+    assert_eq!(bench.host.drives().len(), 5);
 }

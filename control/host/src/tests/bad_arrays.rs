@@ -1,5 +1,6 @@
 //! Arrays and their members: everything a user can get wrong is refused, said, and changes nothing.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -484,6 +485,7 @@ fn only_what_is_there_and_new_is_imported() {
         array: array.into(),
         specs,
         force: false,
+        taken: BTreeSet::new(),
     };
     fs::write(bench.path("blank"), vec![0; 8 << 20]).expect("a file");
     let blank = vec![file_at(&bench.path("blank"))];

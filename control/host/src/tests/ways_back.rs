@@ -1,6 +1,7 @@
 //! What was taken out, stopped or left out by command: every way back is open, and what is said of
 //! it is true of now.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
 
@@ -132,6 +133,7 @@ fn the_way_out_is_told_of_what_was_refused_not_of_something_else() {
         array: "nosuch".to_owned(),
         specs: Vec::new(),
         force: false,
+        taken: BTreeSet::new(),
     };
     let refusal = bench.refused((ErrorKind::NotFound, "array nosuch"), |host| {
         host.import_array(&import)
