@@ -18,14 +18,15 @@ use array::{Command, Level};
 use control::membership::Membership;
 use control::request::ArrayModify;
 use control::view::ArrayView;
-use control::{Answer, ErrorKind};
+use control::{Answer, EngineError, ErrorKind};
 use drive::Drive;
-use engine::{ChangeError, StartError};
+use engine::{ArrayState, StartError};
 use units::{ArrayIndex, DriveIndex};
 use uuid::Uuid;
 
-use crate::error::{error, late, not_found, of_change, of_io, of_start};
-use crate::state::{ArrayEntry, DriveRole, LateOptions, Serving};
+use crate::error::{WAY_OUT_OF_HANGS, error, not_found, of_change, of_io, of_start};
+use crate::state::{ArrayEntry, DriveRole, Serving};
+use crate::undecided::About;
 use crate::{Host, found, records, views};
 
 /// A drive that is about to become a member.
@@ -43,20 +44,25 @@ pub(crate) struct Candidate {
 impl Host {
     pub(crate) fn do_stop_array(&self, name: &str) -> Answer<ArrayView> {
         let object = format!("array {name}");
-        let (index, uuid) = self.running(name).map_err(|refused| {
-            if refused.kind == ErrorKind::Busy {
-                refused.next("nothing is to be done: it serves nobody")
-            } else {
-                refused
-            }
-        })?;
+        let (index, uuid, has_shards) = {
+            let state = self.state();
+            let entry = state
+                .arrays
+                .get(name)
+                .ok_or_else(|| not_found("array", name))?;
+            (entry.index, entry.uuid, entry.serving.has_shards())
+        };
+        if !has_shards {
+            return Err(error(ErrorKind::Busy, object, "it is not started")
+                .next("nothing is to be done: it serves nobody"));
+        }
         self.refuse_exported(&object, uuid)?;
         if let Some((job, _)) = self.copy_of(uuid) {
             self.stop_copy(job);
         }
         let stopped = self.engine.stop_array(index);
         if matches!(stopped, Err(StartError::Late)) {
-            return Err(late(object));
+            return Err(self.stops_late(name));
         }
         // Without the clean mark it is stopped too, and comes up dirty.
         self.reassemble(name, uuid);
@@ -68,7 +74,7 @@ impl Host {
 
     pub(crate) fn do_destroy_array(&self, name: &str, force: bool) -> Answer<()> {
         let object = format!("array {name}");
-        let (index, uuid, config, superblock) = {
+        let (index, uuid, config, superblock, has_shards) = {
             let state = self.state();
             let entry = state
                 .arrays
@@ -79,6 +85,7 @@ impl Host {
                 entry.uuid,
                 self.config_of(entry),
                 entry.superblock,
+                entry.serving.has_shards(),
             )
         };
         self.refuse_exported(&object, uuid)?;
@@ -93,12 +100,10 @@ impl Host {
         if let Some((job, _)) = self.copy_of(uuid) {
             self.stop_copy(job);
         }
-        if self.engine.array_state(index).is_some() {
-            // Whether the clean mark could be written does not matter any more, but what is on its
-            // way must land before the drives are anybody else's.
-            if matches!(self.engine.stop_array(index), Err(StartError::Late)) {
-                return Err(late(object));
-            }
+        // Whether the clean mark could be written does not matter any more, but what is on its way
+        // must land before the drives are anybody else's.
+        if has_shards && matches!(self.engine.stop_array(index), Err(StartError::Late)) {
+            return Err(self.stops_late(name));
         }
         self.end_begun(uuid, None);
         let members: Vec<(String, Arc<Drive>)> = {
@@ -132,6 +137,17 @@ impl Host {
         Ok(())
     }
 
+    /// An array was told to stop and has not ended: nothing may be begun on it any more, because it
+    /// calls itself clean as soon as its drives answer.
+    fn stops_late(&self, name: &str) -> EngineError {
+        if let Some(entry) = self.state().arrays.get_mut(name) {
+            entry.serving = Serving::Stopping;
+        }
+        let text = "its drives have not answered yet; it stops as soon as they do";
+        error(ErrorKind::Busy, format!("array {name}"), text)
+            .next(format!("ask again then; {WAY_OUT_OF_HANGS}"))
+    }
+
     fn forget_array(&self, name: &str) {
         let mut state = self.state();
         let Some(entry) = state.arrays.remove(name) else {
@@ -154,18 +170,17 @@ impl Host {
 
     pub(crate) fn do_modify_array(&self, name: &str, modify: &ArrayModify) -> Answer<ArrayView> {
         let object = format!("array {name}");
-        let (index, uuid) = self.running(name)?;
         let changing = {
             let state = self.state();
-            let entry = state.array_by_uuid(uuid);
+            let entry = state.arrays.get(name);
             Arc::clone(&entry.ok_or_else(|| not_found("array", name))?.changing)
         };
-        let mut late = changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _changing = changing.lock().unwrap_or_else(PoisonError::into_inner);
+        // All of them are sent: those of a change that is not decided would be taken back.
+        let (index, _) = self.decided(name, About::Options)?;
         let state = self.engine.array_state(index);
         let config = state.ok_or_else(|| not_found("array", name))?.config;
-        let life = config.life();
-        let before = late.filter(|late| late.life == life);
-        let mut options = before.map_or(config.options, |late| late.options);
+        let mut options = config.options;
         if let Some(write_hole) = modify.write_hole {
             options.write_hole = write_hole_of(write_hole);
         }
@@ -195,11 +210,6 @@ impl Host {
             options.hedged_reads = hedged_reads_of(hedged);
         }
         let changed = self.engine.change(index, Command::Options(options));
-        match changed {
-            Ok(()) => *late = None,
-            Err(ChangeError::Late) => *late = Some(LateOptions { life, options }),
-            Err(ChangeError::Refused(_)) => {}
-        }
         changed.map_err(|change| of_change(object, &change))?;
         self.array_view(name)
     }
@@ -273,6 +283,7 @@ impl Host {
             .ok_or_else(|| not_found("array", name))?;
         match entry.serving {
             Serving::Running => Ok((entry.index, entry.uuid)),
+            Serving::Stopping => Err(stopping(format!("array {name}"), name)),
             Serving::Stopped(_) => {
                 let next = format!("`garboard array start {name}`");
                 Err(error(
@@ -287,11 +298,13 @@ impl Host {
 
     /// What is durable of an array.
     pub(crate) fn config_of(&self, entry: &ArrayEntry) -> ArrayConfig {
-        let running = match entry.serving {
-            Serving::Running => self.engine.array_state(entry.index),
-            Serving::Stopped(_) => None,
-        };
+        let running = self.state_of(entry);
         running.map_or_else(|| entry.config.clone(), |state| state.config)
+    }
+
+    fn state_of(&self, entry: &ArrayEntry) -> Option<ArrayState> {
+        let there = entry.serving.has_shards();
+        there.then(|| self.engine.array_state(entry.index))?
     }
 
     pub(crate) fn array_view(&self, name: &str) -> Answer<ArrayView> {
@@ -327,14 +340,19 @@ impl Host {
         self.refresh_jobs();
         let state = self.state();
         let view = |entry: &ArrayEntry| {
-            let running = match entry.serving {
-                Serving::Running => self.engine.array_state(entry.index),
-                Serving::Stopped(_) => None,
-            };
+            let running = self.state_of(entry);
             views::array(&state, entry, running.as_ref())
         };
         state.arrays.values().map(view).collect()
     }
+}
+
+/// An array that was told to stop is not begun anything with.
+pub(crate) fn stopping(object: String, name: &str) -> EngineError {
+    let text = format!("array {name} is being stopped");
+    error(ErrorKind::Busy, object, text).next(format!(
+        "`garboard array stop {name}` again, until it has stopped"
+    ))
 }
 
 /// Refuses drives that carry anything known, naming all that was found.

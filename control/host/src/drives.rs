@@ -8,12 +8,13 @@ use control::request::{DriveAdd, DriveKnown, DriveSpec, Lamp};
 use control::view::DriveView;
 use control::{Answer, ErrorKind};
 use drive::{Drive, Fault, OpenErrorKind};
+use engine::ChangeError;
 use models::Model;
 use units::{ArrayIndex, Size};
 use uuid::Uuid;
 
 use crate::error::{error, not_found, of_change, of_io, of_open, of_start};
-use crate::state::{DriveEntry, DriveRole, Serving};
+use crate::state::{DriveEntry, DriveRole};
 use crate::{Host, found, records, views};
 
 /// How long after its start an engine waits for drives that the engine before it still holds.
@@ -203,10 +204,7 @@ impl Host {
             let state = self.state();
             let entry = state.array_by_uuid(array);
             // One whose stop is late is not: a reactor may still have its part.
-            let stopped = entry.filter(|entry| {
-                let stopped = matches!(entry.serving, Serving::Stopped(_));
-                stopped && self.engine.array_state(entry.index).is_none()
-            });
+            let stopped = entry.filter(|entry| !entry.serving.has_shards());
             stopped.map(|entry| entry.name.clone())
         };
         if let Some(stopped) = stopped {
@@ -301,7 +299,8 @@ impl Host {
                 let entry = state.map.members[member.at()];
                 entry.drive == Some(index) && entry.state != array::MapState::Lost
             });
-            if uses {
+            // One that is late comes after others, which may still give the drive a place.
+            if uses || refusal == ChangeError::Late {
                 return Err(of_change(object, &refusal));
             }
             tracing::info!(event = "drive_pulled", drive = name, %refusal, "excluded already");

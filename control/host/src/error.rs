@@ -98,11 +98,14 @@ pub(crate) fn of_refusal(object: String, refusal: &Refusal) -> EngineError {
     said(kind, object, &refusal.to_string(), next)
 }
 
+/// What to do about drives that hang.
+pub(crate) const WAY_OUT_OF_HANGS: &str =
+    "look at its drives (`garboard drive list`), and remove the one that hangs: --force";
+
 /// What was asked for is done once drives answer, and nobody knows when that is.
 pub(crate) fn late(object: impl Into<String>) -> EngineError {
     let text = "its drives have not answered yet, and it is done as soon as they do";
-    error(ErrorKind::Busy, object, text)
-        .next("look at its drives (`garboard drive list`), and remove the one that hangs: --force")
+    error(ErrorKind::Busy, object, text).next(WAY_OUT_OF_HANGS)
 }
 
 pub(crate) fn of_change(object: String, change: &ChangeError) -> EngineError {

@@ -19,6 +19,7 @@ mod scrub;
 mod state;
 #[cfg(test)]
 mod tests;
+mod undecided;
 mod views;
 mod volumes;
 
@@ -50,7 +51,7 @@ use uuid::Uuid;
 use vhost_user_blk::SessionEvent;
 
 use crate::begun::Lasting;
-use crate::state::{ArrayEntry, Serving, State};
+use crate::state::{ArrayEntry, State};
 
 /// The engine of one process.
 pub struct Host {
@@ -436,7 +437,7 @@ impl control::Engine for Host {
             let running = state
                 .arrays
                 .values()
-                .filter(|a| matches!(a.serving, Serving::Running) && !ends(a));
+                .filter(|a| a.serving.has_shards() && !ends(a));
             running
                 .map(|array| (array.name.clone(), array.index, array.uuid))
                 .collect()

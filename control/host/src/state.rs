@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use array::assembly::Assembly;
-use array::format::{ArrayConfig, ArrayOptions, Superblock};
+use array::format::{ArrayConfig, Superblock};
 use control::request::{DriveSpec, ExportCreate, VolumeLimit};
 use control::scrub::ScrubFindingView;
 use control::view::{ExportProfile, JobView};
@@ -75,15 +75,7 @@ pub(crate) struct ArrayEntry {
     /// stopped: what they have is not given to others, and their end does not move.
     pub(crate) zeroed_late: Vec<Uuid>,
     /// Held by who changes options, so that the next change is made to what this one leaves.
-    pub(crate) changing: Arc<Mutex<Option<LateOptions>>>,
-}
-
-/// Options that were asked for, and the change was not reported done in time: it may still be made.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LateOptions {
-    /// Of which start of the array.
-    pub(crate) life: u64,
-    pub(crate) options: ArrayOptions,
+    pub(crate) changing: Arc<Mutex<()>>,
 }
 
 /// What the operator should know of an array, as long as it is so.
@@ -102,6 +94,19 @@ pub(crate) enum Notice {
 pub(crate) enum Serving {
     Stopped(Box<Assembly>),
     Running,
+    /// It was told to stop, and has not ended in time: it serves nobody any more. Who asks again
+    /// ends it.
+    Stopping,
+}
+
+impl Serving {
+    /// Whether there are parts of it on reactors.
+    pub(crate) fn has_shards(&self) -> bool {
+        match self {
+            Serving::Running | Serving::Stopping => true,
+            Serving::Stopped(_) => false,
+        }
+    }
 }
 
 /// An export.

@@ -177,6 +177,13 @@ fn warnings(
             | Verdict::Refused { .. }) => warnings.push(verdict.to_string()),
         }
     }
+    if matches!(entry.serving, Serving::Stopping) {
+        warnings.push(format!(
+            "it was told to stop and serves nobody; `garboard array stop {}` says when it has \
+             stopped",
+            entry.name
+        ));
+    }
     let scrub = running.map_or(config.scrub, |running| running.scrub.record);
     if scrub.tally.unrepaired > 0 {
         warnings.push(format!(

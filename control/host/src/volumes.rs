@@ -4,15 +4,17 @@ use array::Command;
 use array::format::{ArrayConfig, Superblock, VolumeState};
 use control::request::{VolumeCreate, VolumeLimit};
 use control::view::VolumeView;
-use control::{Answer, ErrorKind};
+use control::{Answer, EngineError, ErrorKind};
 use engine::{ExportHost, ZeroError};
 use units::limits::VOLUME_BURST_MS;
 use units::{ArrayIndex, Clock, MonotonicClock, Size};
 use uuid::Uuid;
 use volume::{Limits, NewVolume, VolumeMap, VolumeTable, Zeroing};
 
-use crate::error::{error, late, not_found, of_change, of_volume};
-use crate::state::ExportEntry;
+use crate::arrays::stopping;
+use crate::error::{WAY_OUT_OF_HANGS, error, late, not_found, of_change, of_volume};
+use crate::state::{ExportEntry, Serving};
+use crate::undecided::About;
 use crate::{Host, views};
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -33,16 +35,21 @@ impl Host {
     /// Finds a volume of a running array. Not by its name: an array that comes from elsewhere may
     /// have another one of that name.
     pub(crate) fn locate_volume(&self, uuid: Uuid) -> Answer<Located> {
+        self.catch_up();
         let state = self.state();
         for entry in state.arrays.values() {
             let config = self.config_of(entry);
             let Some(record) = config.volumes.iter().find(|volume| volume.uuid == uuid) else {
                 continue;
             };
+            let object = format!("volume {}", record.name);
+            if matches!(entry.serving, Serving::Stopping) {
+                return Err(stopping(object, &entry.name));
+            }
+            self.refuse_undecided(&object, (&entry.name, entry.index), About::Volumes)?;
             if self.engine.array_state(entry.index).is_none() {
                 let text = format!("its array {} is not started", entry.name);
                 let next = format!("`garboard array start {}`", entry.name);
-                let object = format!("volume {}", record.name);
                 return Err(error(ErrorKind::Busy, object, text).next(next));
             }
             let name = record.name.clone();
@@ -60,7 +67,8 @@ impl Host {
 
     pub(crate) fn do_create_volume(&self, create: &VolumeCreate) -> Answer<VolumeView> {
         let object = format!("volume {}", create.name);
-        let (array, _) = self.running(&create.array)?;
+        let (array, _) = self.decided(&create.array, About::Volumes)?;
+        self.refuse_undecided_name(&object, &create.name)?;
         let volumes = self.do_volumes();
         if let Some(taken) = volumes.iter().find(|volume| volume.name == create.name) {
             let text = format!("array {} has a volume of this name", taken.array);
@@ -81,7 +89,8 @@ impl Host {
         let zeroing = VolumeTable::new(&mut config, &superblock)
             .create(new)
             .map_err(|refused| of_volume(object.clone(), &refused))?;
-        self.commit_volumes(&object, array, &config)?;
+        self.commit_volumes(&object, array, &config)
+            .map_err(|failed| of_first(failed, &zeroing))?;
         if !zeroing.is_done() {
             if let Err(failed) = self.zero(&object, array, &superblock, &zeroing) {
                 let volume = (array, create.uuid);
@@ -120,7 +129,8 @@ impl Host {
             .grow(volume, Size(size_bytes))
             .map_err(|refused| of_volume(object.clone(), &refused))?;
         if zeroing.is_done() || config.volumes != before {
-            self.commit_volumes(&object, array, &config)?;
+            self.commit_volumes(&object, array, &config)
+                .map_err(|failed| of_first(failed, &zeroing))?;
         }
         if !zeroing.is_done() {
             if let Err(failed) = self.zero(&object, array, &superblock, &zeroing) {
@@ -216,34 +226,89 @@ impl Host {
     }
 
     /// After a create or grow whose extents could not be zeroed: they are free again, and not
-    /// zeroed. Changes come one at a time, so nothing else is half done.
-    ///
-    /// Not when zeroes may still land, there or for another volume: then the extents stay taken
-    /// until the next start.
+    /// zeroed.
     fn take_back(
         &self,
         name: &str,
         (array, volume): (ArrayIndex, Uuid),
         superblock: &Superblock,
-        failed: &control::EngineError,
+        failed: &EngineError,
     ) {
-        if let Some(entry) = self.state().arrays.get_mut(name) {
-            if failed.kind == ErrorKind::Busy {
-                entry.zeroed_late.push(volume);
-            }
-            if !entry.zeroed_late.is_empty() {
-                return;
-            }
+        if let Some(entry) = self.state().arrays.get_mut(name)
+            && failed.kind == ErrorKind::Busy
+        {
+            entry.zeroed_late.push(volume);
+        }
+        self.undo_half_made(name, array, superblock);
+    }
+
+    /// Gives back what volumes got that are not ready. Changes come one at a time, so nobody is
+    /// making one now.
+    ///
+    /// Not when zeroes may still land, there or for another volume: then the extents stay taken
+    /// until the next start.
+    fn undo_half_made(&self, name: &str, array: ArrayIndex, superblock: &Superblock) {
+        let zeroed_late = {
+            let state = self.state();
+            let entry = state.arrays.get(name);
+            entry.is_some_and(|entry| !entry.zeroed_late.is_empty())
+        };
+        if zeroed_late {
+            return;
         }
         let object = format!("array {name}");
         let undone = self.running_config(array, name).and_then(|mut config| {
+            let before = config.volumes.clone();
             VolumeTable::new(&mut config, superblock).recover();
+            if config.volumes == before {
+                return Ok(());
+            }
             self.commit_volumes(&object, array, &config)
         });
         if let Err(failed) = undone {
             // The next start does it.
             tracing::error!(event = "volume_half_made", array = name, error = %failed, "left");
         }
+    }
+
+    /// It is known what became of a change of the volumes that was late: what it has begun is taken
+    /// back, because whoever was to go on with it has been told that it is not done, and guests see
+    /// the sizes that there are.
+    pub(crate) fn settle_volumes(&self, name: &str) {
+        let Ok((array, uuid)) = self.running(name) else {
+            return;
+        };
+        let Ok(superblock) = self.superblock_of(name) else {
+            return;
+        };
+        self.undo_half_made(name, array, &superblock);
+        let exported: Vec<Uuid> = {
+            let state = self.state();
+            let exports = state.exports.values().filter(|own| own.array == uuid);
+            exports.map(|export| export.volume).collect()
+        };
+        let volumes = self.do_volumes();
+        for volume in volumes.iter().filter(|own| exported.contains(&own.uuid)) {
+            if let Err(refused) = self.show_new_size(volume.uuid) {
+                tracing::warn!(event = "size_not_shown", volume = volume.name, error = %refused);
+            }
+        }
+    }
+
+    /// Refuses a name that a volume of any array may get at any moment.
+    fn refuse_undecided_name(&self, object: &str, name: &str) -> Answer<()> {
+        let state = self.state();
+        for entry in state.arrays.values() {
+            let undecided = self.engine.undecided(entry.index);
+            let gives = |command: &Command| {
+                matches!(command, Command::Volumes { volumes, .. }
+                    if volumes.iter().any(|volume| volume.name == name))
+            };
+            if undecided.iter().any(gives) {
+                self.refuse_undecided(object, (&entry.name, entry.index), About::Volumes)?;
+            }
+        }
+        Ok(())
     }
 
     /// Refuses to change the extents of a volume behind whose end zeroes may still land: the record
@@ -343,6 +408,15 @@ impl Host {
         volumes.sort_by(|one, other| one.name.cmp(&other.name));
         volumes
     }
+}
+
+/// What is said when the first of two updates of a volume is late: nobody makes the second.
+fn of_first(failed: EngineError, zeroing: &Zeroing) -> EngineError {
+    if failed.kind != ErrorKind::Busy || zeroing.is_done() {
+        return failed;
+    }
+    let text = "its drives have not answered yet; what it has begun is taken back when they do";
+    error(failed.kind, failed.object, text).next(format!("ask again then; {WAY_OUT_OF_HANGS}"))
 }
 
 /// The limits as rings obey them.

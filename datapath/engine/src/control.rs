@@ -25,6 +25,7 @@ use vhost_user_blk::{Counters, QueueKey};
 use crate::budget::Budget;
 use crate::core::{Core, ReactorTimes};
 use crate::error::{ChangeError, StartError, ZeroError};
+use crate::undecided::LateChange;
 
 /// How long a reactor looks for work at first before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
@@ -109,6 +110,7 @@ pub struct Engine {
     pub(crate) room: Room,
     pub(crate) budget: Mutex<Budget>,
     events: Mutex<Option<Receiver<(ArrayIndex, Event)>>>,
+    pub(crate) late: Mutex<Vec<LateChange>>,
     patience_ms: AtomicU64,
 }
 
@@ -173,6 +175,7 @@ impl Engine {
             },
             budget: Mutex::new(budget),
             events: Mutex::new(Some(events)),
+            late: Mutex::default(),
             patience_ms: AtomicU64::new(milliseconds(settings.patience)),
         }))
     }
@@ -394,6 +397,7 @@ impl Engine {
                 std::thread::park_timeout(LOOK_PAUSE);
             }
         }
+        self.forget_late(array);
         self.budget().give_back(array);
         Ok(())
     }
@@ -410,13 +414,21 @@ impl Engine {
     ) -> Result<(), ChangeError> {
         let gone = || ChangeError::Refused(Refusal::Failed("a reactor has stopped".to_owned()));
         let (sender, answer) = channel();
+        let asked = command.clone();
         let sent = self
             .handle(home)
-            .run(move |core| core.command(array, command, sender));
+            .run(move |core| core.command(array, asked, sender));
         sent.map_err(|_| gone())?;
         match answer.recv_timeout(self.patience()) {
             Ok(result) => result.map_err(ChangeError::Refused),
-            Err(RecvTimeoutError::Timeout) => Err(ChangeError::Late),
+            Err(RecvTimeoutError::Timeout) => {
+                self.note_late(LateChange {
+                    array,
+                    command,
+                    answer,
+                });
+                Err(ChangeError::Late)
+            }
             Err(RecvTimeoutError::Disconnected) => Err(gone()),
         }
     }
@@ -437,7 +449,7 @@ impl Engine {
     ///
     /// # Errors
     /// When the array refuses. `Late` when it will be carried out, or refused, once the drives
-    /// answer.
+    /// answer: [`Engine::take_decided`] tells which.
     pub fn change(&self, array: ArrayIndex, command: Command) -> Result<(), ChangeError> {
         self.command(array, self.home(array), command)
     }

@@ -14,9 +14,11 @@ mod lines;
 mod ports;
 mod shares;
 mod splits;
+mod undecided;
 
 pub use arrays::ArrayState;
 pub use control::{ArrayStart, Engine, EngineSettings, ReactorReport};
 pub use core::{Core, ReactorTimes};
 pub use error::{ChangeError, Late, StartError, ZeroError};
 pub use exports::{ExportHost, MoveError, Served};
+pub use undecided::Decided;

@@ -14,6 +14,7 @@ use units::{ArrayIndex, DriveIndex, MemberIndex, StripeIndex, Update};
 use uuid::Uuid;
 use volume::VolumeTable;
 
+use super::stopping;
 use crate::begun::{BegunFile, same_appearance};
 use crate::error::{error, late, not_found, of_start};
 use crate::state::{ArrayEntry, DriveEntry, DriveRole, Notice, Serving, State};
@@ -40,12 +41,7 @@ impl Host {
             let known = {
                 let state = self.state();
                 let entry = state.array_by_uuid(assembly.array());
-                entry.map(|entry| {
-                    (
-                        entry.name.clone(),
-                        matches!(entry.serving, Serving::Running),
-                    )
-                })
+                entry.map(|entry| (entry.name.clone(), entry.serving.has_shards()))
             };
             match known {
                 None => {}
@@ -159,6 +155,7 @@ impl Host {
                     let next = format!("`garboard array show {name}` tells its state");
                     return Err(error(ErrorKind::Busy, object, "it runs already").next(next));
                 }
+                Serving::Stopping => return Err(stopping(object, name)),
                 Serving::Stopped(assembly) => (entry.index, assembly.clone()),
             }
         };
@@ -175,7 +172,7 @@ impl Host {
     fn is_running(&self, name: &str) -> bool {
         let state = self.state();
         let entry = state.arrays.get(name);
-        entry.is_some_and(|entry| matches!(entry.serving, Serving::Running))
+        entry.is_some_and(|entry| entry.serving.has_shards())
     }
 
     fn start_assembled(

@@ -17,7 +17,7 @@ use units::{ArrayIndex, DriveIndex, MemberIndex};
 use uuid::Uuid;
 
 use crate::error::{error, not_found};
-use crate::state::{DriveRole, Serving};
+use crate::state::DriveRole;
 use crate::{Host, records};
 
 /// A member that its array waits for.
@@ -33,7 +33,7 @@ impl Host {
         let arrays: Vec<(ArrayIndex, Uuid)> = {
             let state = self.state();
             let arrays = state.arrays.values();
-            let running = arrays.filter(|array| matches!(array.serving, Serving::Running));
+            let running = arrays.filter(|array| array.serving.has_shards());
             running.map(|array| (array.index, array.uuid)).collect()
         };
         // Mostly nobody waits, and no drive is looked at.

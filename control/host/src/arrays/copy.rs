@@ -30,6 +30,7 @@ use crate::drives::survives_without;
 use crate::error::{error, not_found, of_change, of_io};
 use crate::jobs::{open_job, per_second};
 use crate::state::DriveRole;
+use crate::undecided::About;
 use crate::{Host, found, records};
 
 /// A copy that is being made, by the number of its job.
@@ -84,6 +85,9 @@ enum Ended {
     /// Something else.
     Failed(String),
 }
+
+/// What a copy waits for whose place is not free yet.
+const WAITS: &str = "made; waits for the other members to answer";
 
 impl Host {
     /// Begins to copy a member in sync to a drive that then takes its place.
@@ -260,6 +264,8 @@ impl Host {
 
     /// Puts copies that are made in the places of their members. Whether one took one.
     pub(crate) fn do_tend_copies(&self) -> bool {
+        // Here because this comes once a second, before anything else is changed.
+        self.catch_up();
         let ended: Vec<(u64, Result<Update, Ended>)> = {
             let state = self.state();
             let copies = state.copies.iter();
@@ -346,6 +352,10 @@ impl Host {
             ..
         } = placing;
         let object = format!("member {} of array {}", member.0, placing.array);
+        if self.is_undecided(index, About::Members) {
+            self.say(job, WAITS);
+            return Ok(false);
+        }
         let state = self.engine.array_state(index);
         let state = state.ok_or_else(|| gone(job, "the array does not run any more"))?;
         if let Some(why) = why_not_yet(job, (&state, &placing), base)? {
@@ -354,7 +364,7 @@ impl Host {
         }
         let (own, record) = self.format_copy(job, &placing, &state)?;
         if !self.leave_place(job, &object, &placing)? {
-            self.say(job, "made; waits for the other members to answer");
+            self.say(job, WAITS);
             return Ok(false);
         }
         let replace = Command::Replace {

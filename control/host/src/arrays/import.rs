@@ -12,7 +12,6 @@ use uuid::Uuid;
 
 use super::assemble::forget;
 use crate::error::{error, not_found, of_io};
-use crate::state::Serving;
 use crate::{Host, drives, records, views};
 
 impl Host {
@@ -118,7 +117,7 @@ impl Host {
         let runs = {
             let state = self.state();
             let entry = state.array_by_uuid(array.uuid);
-            entry.is_some_and(|entry| matches!(entry.serving, Serving::Running))
+            entry.is_some_and(|entry| entry.serving.has_shards())
         };
         // One that is only late runs all the same.
         if taken.is_err() && !runs {

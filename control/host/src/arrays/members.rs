@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::{Candidate, created_now, identity_of, refuse_signatures, sectors_of};
 use crate::error::{error, late, not_found, of_change, of_io, of_refusal};
 use crate::state::DriveRole;
+use crate::undecided::About;
 use crate::{Host, found, records};
 
 impl Host {
@@ -27,6 +28,8 @@ impl Host {
         );
         failed.map_err(|change| of_change(object, &change))?;
         tracing::warn!(event = "member_failed", array = name, member, "by command");
+        // This one was carried out last.
+        self.catch_up();
         self.release_excluded(name);
         self.array_view(name)
     }
@@ -50,13 +53,17 @@ impl Host {
         .next(format!("`garboard array show {name}` lists them")))
     }
 
-    /// Drives whose members were excluded are nobody's any more.
+    /// Drives whose members were excluded are nobody's any more. As long as it is not decided
+    /// whether one becomes a member, its place looks like that, too.
     pub(crate) fn release_excluded(&self, name: &str) {
         let mut state = self.state();
         let Some(entry) = state.arrays.get(name) else {
             return;
         };
         let (uuid, index) = (entry.uuid, entry.index);
+        if self.is_undecided(index, About::Members) {
+            return;
+        }
         let Some(running) = self.engine.array_state(index) else {
             return;
         };
@@ -65,11 +72,6 @@ impl Host {
                 continue;
             };
             if array != uuid {
-                continue;
-            }
-            // Another one may be about to take the place.
-            let other = running.map.members[member.at()].drive;
-            if other.is_some_and(|other| other != drive.index) {
                 continue;
             }
             if let MemberState::Excluded { cause, .. } = running.config.members[member.at()].state {
@@ -89,7 +91,7 @@ impl Host {
         replace: &MemberReplace,
     ) -> Answer<ArrayView> {
         let object = format!("member {} of array {name}", replace.member);
-        let (index, uuid) = self.running(name)?;
+        let (index, uuid) = self.decided(name, About::Members)?;
         self.refuse_missing_member(name, replace.member)?;
         self.release_excluded(name);
         let member = MemberIndex(replace.member);

@@ -169,6 +169,14 @@ impl Host {
         // a write that lands later would undo what is filled now.
         let settled = self.engine.change(array.index, Command::Settle);
         settled.map_err(|change| of_change(object.clone(), &change))?;
+        // What was asked before is decided only now, and may have given the place away.
+        let Some((_, returning)) = self.returning(drive) else {
+            let text = format!("drive {drive} cannot return any more");
+            return Err(error(ErrorKind::Busy, object, text).next(format!(
+                "`garboard array show {}` tells its state",
+                array.name
+            )));
+        };
         self.let_go(drive, None)?;
         let (index, handle) = {
             let state = self.state();

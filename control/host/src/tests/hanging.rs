@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use array::Room;
-use control::request::{ArrayModify, Level, MemberReplace, QueueMove};
+use control::request::{Level, MemberReplace, QueueMove};
 use control::view::{ArrayState, DriveState, MemberState};
 use control::{Answer, Engine, EngineError, ErrorKind};
 use drive::Fault;
@@ -386,28 +386,5 @@ fn an_export_that_cannot_end_yet_holds_its_volume_and_nobody_else() {
         relieve(&bench);
         wait_until("it has ended", || bench.host.state().ending.is_empty());
         bench.host.delete_named("v").expect("nobody has it");
-    });
-}
-
-#[test]
-fn a_change_of_options_that_is_late_is_not_taken_back_by_the_next_one() {
-    super::on_both_kinds(|| {
-        let bench = Bench::tank();
-        let timeout = ArrayModify {
-            hold_timeout_ms: Some(7_000),
-            ..ArrayModify::default()
-        };
-        let floor = ArrayModify {
-            rebuild_floor_bytes_per_second: Some(77),
-            ..ArrayModify::default()
-        };
-        hang(&bench);
-        late(&bench, |host| host.do_modify_array("tank", &timeout));
-        late(&bench, |host| host.do_modify_array("tank", &floor));
-        relieve(&bench);
-        wait_until("both are made", || {
-            bench.array("tank").rebuild_floor_bytes_per_second == 77
-        });
-        assert_eq!(bench.array("tank").hold_timeout_ms, Some(7_000));
     });
 }

@@ -34,6 +34,7 @@ mod sharing;
 mod spares;
 mod times;
 mod trust;
+mod undecided;
 mod unreadable;
 mod unwritten;
 mod ways_back;

@@ -1,0 +1,377 @@
+//! After a change that ended late: nobody builds on it before it is known whether it was made, and
+//! then everything is as the array says.
+
+use std::time::Duration;
+
+use control::request::{ArrayModify, Level, MemberReplace};
+use control::view::{ArrayState, DriveState, MemberState};
+use control::{Answer, Engine, EngineError, ErrorKind};
+use drive::Fault;
+
+use super::guests::Guest;
+use super::hanging::{hang, relieve};
+use super::{Bench, MIB, array_of, export_of, volume_of, wait_until};
+use crate::Host;
+
+/// How long the engine waits for drives that do not answer: longer than what comes before takes.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// The array cannot do without them: it waits until they are back, and so does whoever changes it.
+fn take_away(bench: &Bench, drives: &[&str]) {
+    for name in drives {
+        bench.inject(name, Fault::Pulled);
+    }
+}
+
+/// What the control path does once a second, and what it does every few.
+fn tick(bench: &Bench) {
+    bench.host.tend_copies();
+    bench.host.close_gone();
+}
+
+fn replace(drive: &str) -> MemberReplace {
+    MemberReplace {
+        member: 1,
+        drive: drive.to_owned(),
+        force: false,
+    }
+}
+
+/// Runs what cannot be done while the drives are away: it says so, and they do not come back by
+/// themselves.
+fn late<T: std::fmt::Debug>(bench: &Bench, run: impl FnOnce(&Host) -> Answer<T>) -> EngineError {
+    let patience = bench.host.engine.patience();
+    bench.host.engine.set_patience(PATIENCE);
+    let refusal = run(&bench.host).expect_err("the drives are away");
+    bench.host.engine.set_patience(patience);
+    assert_eq!(refusal.kind, ErrorKind::Busy, "{refusal}");
+    refusal
+}
+
+/// Refused with this code and cause, and a way out.
+fn refused<T: std::fmt::Debug>(
+    bench: &Bench,
+    (kind, word): (ErrorKind, &str),
+    run: impl FnOnce(&Host) -> Answer<T>,
+) {
+    let refusal = run(&bench.host).expect_err(word);
+    assert_eq!(refusal.kind, kind, "{refusal}");
+    let text = refusal.to_string();
+    assert!(text.contains(word), "no `{word}` in: {text}");
+    assert!(!refusal.next.is_empty(), "no way out: {text}");
+}
+
+/// Refused because of an earlier change; says of which array, and what to do.
+fn undecided<T: std::fmt::Debug>(bench: &Bench, run: impl FnOnce(&Host) -> Answer<T>) {
+    let refusal = late(bench, run);
+    for word in [
+        "array tank has not answered an earlier change",
+        "garboard drive list",
+    ] {
+        let text = refusal.to_string();
+        assert!(text.contains(word), "no `{word}` in: {text}");
+    }
+}
+
+#[test]
+fn a_drive_that_returns_late_is_a_member_and_stays_one() {
+    super::on_both_kinds(|| {
+        let bench = Bench::tank();
+        bench.host.fail_member("tank", 1).expect("two are left");
+        take_away(&bench, &["one", "three"]);
+        late(&bench, |host| host.replace_member("tank", &replace("two")));
+        tick(&bench);
+        assert_eq!(bench.drive("two").state, DriveState::Member);
+        // To ask again would erase the log of a member.
+        undecided(&bench, |host| host.replace_member("tank", &replace("two")));
+        relieve(&bench);
+        wait_until("it is filled", || {
+            bench.array("tank").members[1].state == MemberState::Online
+        });
+        tick(&bench);
+        assert_eq!(bench.drive("two").state, DriveState::Member);
+        refused(&bench, (ErrorKind::Busy, "it is member 1"), |host| {
+            host.remove_drive("two", false)
+        });
+        refused(&bench, (ErrorKind::Busy, "it is member 1"), |host| {
+            host.wipe_drive("two", true)
+        });
+    });
+}
+
+#[test]
+fn a_drive_that_takes_a_place_late_stays_there_if_nothing_was_there_before() {
+    let bench = Bench::file_tank();
+    let bench = bench.next();
+    for name in ["one", "three"] {
+        bench.reopen(name, "").expect("a file");
+    }
+    bench.host.assemble();
+    bench.host.start_array("tank", false).expect("enough");
+    bench.file("spare");
+    take_away(&bench, &["one", "three"]);
+    let spare = replace("spare");
+    late(&bench, |host| host.replace_member("tank", &spare));
+    tick(&bench);
+    assert_eq!(bench.drive("spare").state, DriveState::Member);
+    relieve(&bench);
+    wait_until("it is filled", || {
+        bench.array("tank").state == ArrayState::Optimal
+    });
+    tick(&bench);
+    assert_eq!(bench.drive("spare").state, DriveState::Member);
+}
+
+#[test]
+fn a_drive_that_is_refused_late_is_left_out_and_may_be_taken_again() {
+    let bench = Bench::tank();
+    bench.memory("spare");
+    bench.host.fail_member("tank", 1).expect("two are left");
+    take_away(&bench, &["one", "three"]);
+    let spare = replace("spare");
+    late(&bench, |host| host.replace_member("tank", &spare));
+    bench.inject("spare", Fault::Pulled);
+    for name in ["one", "three"] {
+        bench.host.state().drives[name].drive.clear_faults();
+    }
+    wait_until("it is not taken", || {
+        tick(&bench);
+        bench.drive("spare").state == DriveState::Failed
+    });
+    relieve(&bench);
+    wait_until("the array works", || {
+        bench.array("tank").state == ArrayState::Degraded
+    });
+    let taken = bench.host.replace_member("tank", &spare);
+    taken.expect("it is well again");
+    wait_until("it is filled", || {
+        bench.array("tank").state == ArrayState::Optimal
+    });
+}
+
+#[test]
+fn a_drive_that_may_yet_become_a_member_keeps_its_number_when_it_is_removed_late() {
+    let bench = Bench::tank();
+    bench.host.fail_member("tank", 1).expect("two are left");
+    take_away(&bench, &["one", "three"]);
+    late(&bench, |host| host.replace_member("tank", &replace("two")));
+    late(&bench, |host| host.remove_drive("two", true));
+    let index = bench.host.state().drives["two"].index;
+    bench.memory("four");
+    assert_ne!(bench.host.state().drives["four"].index, index);
+    for name in ["one", "three"] {
+        bench.host.state().drives[name].drive.clear_faults();
+    }
+    wait_until("it is let go", || {
+        tick(&bench);
+        bench.host.remove_drive("two", true).is_ok()
+    });
+    wait_until("the others work", || {
+        bench.array("tank").state == ArrayState::Degraded
+    });
+}
+
+#[test]
+fn a_volume_that_is_deleted_late_is_not_exported_any_more() {
+    super::on_both_kinds(|| {
+        let bench = Bench::tank();
+        let volume = volume_of("v", "tank", MIB);
+        bench.host.create_volume(&volume).expect("room");
+        take_away(&bench, &["one", "two", "three"]);
+        late(&bench, |host| host.delete_named("v"));
+        let export = export_of(&bench, "e", "v");
+        undecided(&bench, |host| host.export_named(&export));
+        undecided(&bench, |host| host.resize_named("v", 2 * MIB));
+        relieve(&bench);
+        wait_until("it is gone", || bench.host.volumes().is_empty());
+        let gone = bench.host.export_named(&export).expect_err("gone");
+        assert_eq!(gone.kind, ErrorKind::NotFound, "{gone}");
+    });
+}
+
+#[test]
+fn an_array_that_stops_late_is_not_begun_anything_with() {
+    super::on_both_kinds(|| {
+        for destroys in [false, true] {
+            let bench = Bench::tank();
+            let volume = volume_of("v", "tank", MIB);
+            bench.host.create_volume(&volume).expect("room");
+            hang(&bench);
+            if destroys {
+                late(&bench, |host| host.destroy_array("tank", true));
+            } else {
+                late(&bench, |host| host.stop_array("tank"));
+            }
+            relieve(&bench);
+            let stopping = (ErrorKind::Busy, "tank is being stopped");
+            let export = export_of(&bench, "e", "v");
+            let w = volume_of("w", "tank", MIB);
+            refused(&bench, stopping, |host| host.export_named(&export));
+            refused(&bench, stopping, |host| host.create_volume(&w));
+            refused(&bench, stopping, |host| host.start_array("tank", false));
+            let warnings = bench.array("tank").warnings;
+            assert!(
+                warnings
+                    .iter()
+                    .any(|warning| warning.contains("was told to stop")),
+                "{warnings:?}"
+            );
+            wait_until("it stops", || bench.host.stop_array("tank").is_ok());
+            assert_eq!(bench.array("tank").state, ArrayState::Stopped);
+            let started = bench.host.start_array("tank", false).expect("all is there");
+            assert_eq!(started.warnings, Vec::<String>::new());
+            bench.host.export_named(&export).expect("it runs again");
+        }
+    });
+}
+
+/// Nothing on the array reads as zeroes: a volume is made in two updates.
+fn used(bench: &Bench) -> u64 {
+    let all = bench.array("tank").free_bytes;
+    let old = volume_of("old", "tank", all);
+    bench.host.create_volume(&old).expect("room");
+    bench.host.delete_named("old").expect("not exported");
+    all
+}
+
+#[test]
+fn a_volume_whose_making_begins_late_is_taken_back() {
+    let bench = Bench::tank();
+    let all = used(&bench);
+    take_away(&bench, &["one", "two", "three"]);
+    let v = volume_of("v", "tank", all);
+    let refusal = late(&bench, |host| host.create_volume(&v));
+    assert!(refusal.message.contains("taken back"), "{refusal}");
+    relieve(&bench);
+    // It takes the same name and all extents.
+    wait_until("it is made from the beginning", || {
+        bench.host.create_volume(&v).is_ok()
+    });
+}
+
+#[test]
+fn a_growth_that_begins_late_is_taken_back() {
+    let bench = Bench::tank();
+    let all = used(&bench);
+    let v = volume_of("v", "tank", MIB);
+    bench.host.create_volume(&v).expect("room");
+    let free = bench.array("tank").free_bytes;
+    take_away(&bench, &["one", "two", "three"]);
+    let refusal = late(&bench, |host| host.resize_named("v", all));
+    assert!(refusal.message.contains("taken back"), "{refusal}");
+    let late_update = bench.array("tank").update + 1;
+    relieve(&bench);
+    wait_until("it is taken back", || {
+        tick(&bench);
+        let array = bench.array("tank");
+        array.update > late_update && array.free_bytes == free
+    });
+    assert_eq!(bench.host.volumes()[0].size_bytes, MIB);
+    let grown = bench.host.resize_named("v", all).expect("asked again");
+    assert_eq!(grown.size_bytes, all);
+}
+
+#[test]
+fn a_growth_that_is_made_late_is_seen_by_guests() {
+    let bench = Bench::tank();
+    let v = volume_of("v", "tank", MIB);
+    bench.host.create_volume(&v).expect("room");
+    let export = export_of(&bench, "e", "v");
+    bench.host.export_named(&export).expect("a socket");
+    let mut guest = Guest::connect(&bench.path("e.sock"));
+    guest.fill(0, 1);
+    take_away(&bench, &["one", "two", "three"]);
+    late(&bench, |host| host.resize_named("v", 2 * MIB));
+    relieve(&bench);
+    wait_until("it has grown", || {
+        tick(&bench);
+        bench.host.engine.undecided(units::ArrayIndex(0)).is_empty()
+    });
+    assert_eq!(bench.host.volumes()[0].size_bytes, 2 * MIB);
+    guest.fill(3 * MIB / 2 / 512, 2);
+}
+
+#[test]
+fn a_volume_that_is_made_late_is_not_undone_by_the_next_one() {
+    super::on_both_kinds(|| {
+        let bench = Bench::tank();
+        take_away(&bench, &["one", "two", "three"]);
+        let (v, w) = (volume_of("v", "tank", MIB), volume_of("w", "tank", MIB));
+        late(&bench, |host| host.create_volume(&v));
+        late(&bench, |host| host.create_volume(&w));
+        relieve(&bench);
+        wait_until("the next one is made", || {
+            bench.host.volumes().iter().any(|volume| volume.name == "w")
+                || bench.host.create_volume(&w).is_ok()
+        });
+        let volumes = bench.host.volumes();
+        let names: Vec<&str> = volumes.iter().map(|volume| volume.name.as_str()).collect();
+        assert_eq!(names, ["v", "w"]);
+    });
+}
+
+#[test]
+fn a_name_that_a_volume_gets_late_is_not_given_to_another() {
+    let bench = Bench::tank();
+    for name in ["four", "five"] {
+        bench.memory(name);
+    }
+    bench.create("pond", Level::Raid1, &["four", "five"]);
+    take_away(&bench, &["one", "two", "three"]);
+    late(&bench, |host| {
+        host.create_volume(&volume_of("v", "tank", MIB))
+    });
+    let (same, other) = (volume_of("v", "pond", MIB), volume_of("w", "pond", MIB));
+    undecided(&bench, |host| host.create_volume(&same));
+    bench.host.create_volume(&other).expect("another name");
+    relieve(&bench);
+    wait_until("it is made", || bench.host.volumes().len() == 2);
+    refused(&bench, (ErrorKind::Exists, "tank"), |host| {
+        host.create_volume(&same)
+    });
+}
+
+#[test]
+fn a_change_of_options_that_is_late_is_not_taken_back_by_the_next_one() {
+    super::on_both_kinds(|| {
+        let bench = Bench::tank();
+        let timeout = ArrayModify {
+            hold_timeout_ms: Some(77_000),
+            ..ArrayModify::default()
+        };
+        let floor = ArrayModify {
+            rebuild_floor_bytes_per_second: Some(77),
+            ..ArrayModify::default()
+        };
+        take_away(&bench, &["one", "two", "three"]);
+        late(&bench, |host| host.modify_array("tank", &timeout));
+        late(&bench, |host| host.modify_array("tank", &floor));
+        relieve(&bench);
+        wait_until("the next one is made", || {
+            bench.host.modify_array("tank", &floor).is_ok()
+        });
+        let array = bench.array("tank");
+        assert_eq!(array.hold_timeout_ms, Some(77_000));
+        assert_eq!(array.rebuild_floor_bytes_per_second, 77);
+    });
+}
+
+#[test]
+fn an_array_whose_drives_hang_is_refused_nothing_that_needs_no_earlier_change() {
+    let bench = Bench::tank();
+    let v = volume_of("v", "tank", MIB);
+    bench.host.create_volume(&v).expect("room");
+    take_away(&bench, &["one", "two", "three"]);
+    let options = ArrayModify {
+        rebuild_floor_bytes_per_second: Some(77),
+        ..ArrayModify::default()
+    };
+    late(&bench, |host| host.modify_array("tank", &options));
+    let export = export_of(&bench, "e", "v");
+    bench.host.export_named(&export).expect("it is as it was");
+    let replaced = array_of("pond", Level::Raid1, &["one", "two"]);
+    refused(&bench, (ErrorKind::Busy, "drive one is member 0"), |host| {
+        host.create_array(&replaced)
+    });
+    relieve(&bench);
+}
