@@ -153,7 +153,7 @@ impl Engine for FakeEngine {
     }
 
     fn create_array(&self, create: &ArrayCreate) -> Answer<ArrayView> {
-        self.create_array_(create)
+        self.end("create_array", self.create_array_(create))
     }
 
     fn find_arrays(&self, specs: &[DriveSpec]) -> Answer<Vec<FoundArray>> {
@@ -161,7 +161,7 @@ impl Engine for FakeEngine {
     }
 
     fn import_array(&self, import: &ArrayImport) -> Answer<ArrayView> {
-        self.import_array_(import)
+        self.end("import_array", self.import_array_(import))
     }
 
     fn assemble(&self) -> Vec<ArrayView> {
@@ -196,7 +196,7 @@ impl Engine for FakeEngine {
             return Err(refuse(ErrorKind::Unsafe, format!("array {name}"), &message));
         }
         self.run().arrays.insert(view.uuid, true);
-        Ok(self.array_view(view.uuid, true))
+        self.end("start_array", Ok(self.array_view(view.uuid, true)))
     }
 
     fn stop_array(&self, name: &str) -> Answer<ArrayView> {
@@ -272,7 +272,7 @@ impl Engine for FakeEngine {
     }
 
     fn replace_member(&self, name: &str, replace: &MemberReplace) -> Answer<ArrayView> {
-        self.replace_member_(name, replace)
+        self.end("replace_member", self.replace_member_(name, replace))
     }
 
     fn tend_copies(&self) -> bool {

@@ -44,6 +44,7 @@ struct Host {
     drives: BTreeMap<String, Content>,
     arrays: BTreeMap<Uuid, KeptArray>,
     fail_next: BTreeSet<&'static str>,
+    late_next: BTreeSet<&'static str>,
     calls: Vec<String>,
 }
 
@@ -101,6 +102,12 @@ impl FakeHost {
     /// Lets the next call of this name fail with `Internal`.
     pub fn fail_next(&self, call: &'static str) {
         self.lock().fail_next.insert(call);
+    }
+
+    /// Lets the next call of this name be carried out, and answered as if it was not done in time.
+    /// Heeded by those that make, import or start an array, or replace a member.
+    pub fn late_next(&self, call: &'static str) {
+        self.lock().late_next.insert(call);
     }
 
     /// The changing calls so far, and forgets them.
@@ -168,6 +175,14 @@ impl FakeEngine {
             return Err(refuse(ErrorKind::Internal, object, "the test asked for it"));
         }
         Ok(())
+    }
+
+    fn end<T>(&self, call: &'static str, answer: Result<T, EngineError>) -> Result<T, EngineError> {
+        let done = answer?;
+        if self.host.lock().late_next.remove(call) {
+            return Err(refuse(ErrorKind::Busy, call, "it is done later"));
+        }
+        Ok(done)
     }
 
     fn drive_view(&self, known: &DriveKnown, content: Option<&Content>) -> DriveView {

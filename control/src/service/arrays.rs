@@ -14,7 +14,7 @@ use crate::request::{
 };
 use crate::scrub::{ScrubBody, ScrubView};
 use crate::spares::SpareOf;
-use crate::view::{ArrayView, DriveView, FoundArray, JobKind, JobView, MemberView};
+use crate::view::{ArrayState, ArrayView, DriveView, FoundArray, JobKind, JobView, MemberView};
 use crate::wanted::Change;
 use crate::{Answer, EngineError, ErrorKind};
 
@@ -86,8 +86,10 @@ impl Control {
             options: body.options,
             force: body.force,
         };
-        let array = self.engine.create_array(&create)?;
+        let created = self.engine.create_array(&create);
+        // One that is only late has taken its drives all the same.
         self.record_drives_or_say();
+        let array = created?;
         if let Err(error) = self.give_spares(&array, &spares, body.force) {
             let undone = self.engine.destroy_array(&array.name, false);
             self.undo("destroy_array", undone);
@@ -188,10 +190,12 @@ impl Control {
             taken: self.wanted.state().drives.into_keys().collect(),
         };
         self.recall();
-        let array = self.engine.import_array(&import)?;
+        let imported = self.engine.import_array(&import);
+        // One that is only late has its drives all the same.
+        self.record_drives()?;
+        let array = imported?;
         // It was stopped here, perhaps, before this engine forgot it.
         self.wanted.apply(&[Change::NotStopped(array.uuid)])?;
-        self.record_drives()?;
         tracing::info!(event = "array_imported", object = %format_args!("array {}", array.name));
         self.bring_back(Start::Degraded)?;
         self.array(&array.name)
@@ -204,13 +208,18 @@ impl Control {
     pub fn start_array(&self, key: &str, force: bool) -> Answer<ArrayView> {
         let _changing = self.change();
         let array = self.array(key)?;
-        let started = self.engine.start_array(&array.name, force)?;
-        self.wanted.apply(&[Change::NotStopped(array.uuid)])?;
+        let started = self.engine.start_array(&array.name, force);
+        // One that is only late serves all the same, as soon as its drives answer.
+        let runs = |array: ArrayView| array.state != ArrayState::Stopped;
+        if self.array(&array.name).is_ok_and(runs) {
+            self.wanted.apply(&[Change::NotStopped(array.uuid)])?;
+            self.bring_back(Start::Degraded)?;
+        }
+        let started = started?;
         for warning in &started.warnings {
             tracing::warn!(event = "array_warning", object = %format_args!("array {}", array.name), warning);
         }
         tracing::info!(event = "array_started", object = %format_args!("array {}", array.name), state = ?started.state);
-        self.bring_back(Start::Degraded)?;
         self.array(&array.name)
     }
 
@@ -306,8 +315,10 @@ impl Control {
             drive,
             force: body.force,
         };
-        let view = self.engine.replace_member(&array.name, &replace)?;
+        let replaced = self.engine.replace_member(&array.name, &replace);
+        // One that is only late has taken its drive all the same.
         self.record_drives_or_say();
+        let view = replaced?;
         let in_place = |place: &MemberView| {
             place.member == member && place.drive.as_ref() == Some(&replace.drive)
         };

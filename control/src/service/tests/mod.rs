@@ -3,6 +3,7 @@
 
 mod back;
 mod held;
+mod late;
 mod spares;
 mod wrong;
 

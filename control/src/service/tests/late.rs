@@ -1,0 +1,69 @@
+//! Calls that the engine carries out, but not in time: who asked is told so, and the wanted state
+//! says what has been done.
+
+use super::*;
+
+fn identity(bed: &Bed, drive: &str) -> String {
+    bed.control().wanted.state().drives[drive].identity.clone()
+}
+
+#[test]
+fn an_array_that_is_made_late_is_known_by_its_drives() {
+    let bed = Bed::bare();
+    for number in 0..4 {
+        let added = bed.control().add_drive(drive(&format!("file:/{number}")));
+        added.expect("added");
+    }
+    bed.host.late_next("create_array");
+    let made = array("a", &["d0", "d1", "d2", "d3"]);
+    let refused = bed.control().create_array(made).expect_err("late");
+    assert_eq!(refused.kind, ErrorKind::Busy);
+    let uuid = bed.control().array("a").expect("it is there").uuid;
+    assert_eq!(identity(&bed, "d3"), format!("member {uuid} 3"));
+}
+
+#[test]
+fn a_drive_that_takes_a_place_late_is_known_as_that_member() {
+    let bed = Bed::full();
+    let uuid = bed.control().array("a").expect("found").uuid;
+    bed.control().fail_member("a", 1).expect("failed");
+    bed.host.late_next("replace_member");
+    let body = ReplaceBody {
+        drive: "d4".into(),
+        force: false,
+    };
+    let refused = bed.control().replace_member("a", 1, &body);
+    assert_eq!(refused.expect_err("late").kind, ErrorKind::Busy);
+    assert_eq!(identity(&bed, "d4"), format!("member {uuid} 1"));
+}
+
+#[test]
+fn the_drives_of_an_array_that_is_imported_late_are_wanted() {
+    let bed = Bed::full();
+    let mut other = Bed::bare();
+    other.host = bed.host.clone();
+    drop(bed);
+    other.control = None;
+    other.start();
+    other.host.late_next("import_array");
+    let body = ImportBody {
+        array: "a".into(),
+        specs: Vec::new(),
+        force: false,
+    };
+    let refused = other.control().import_array(body).expect_err("late");
+    assert_eq!(refused.kind, ErrorKind::Busy);
+    assert_eq!(other.control().wanted.state().drives.len(), 4);
+}
+
+#[test]
+fn an_array_that_starts_late_is_started_by_the_next_engine_too() {
+    let mut bed = Bed::full();
+    bed.control().stop_array("a").expect("unused");
+    bed.host.late_next("start_array");
+    let refused = bed.control().start_array("a", false).expect_err("late");
+    assert_eq!(refused.kind, ErrorKind::Busy);
+    bed.kill_and_start();
+    let array = bed.control().array("a").expect("found");
+    assert_eq!(array.state, ArrayState::Optimal);
+}
