@@ -45,12 +45,12 @@ pub trait Engine: Send + Sync + 'static {
     /// As [`Engine::add_drive`]; `NotFound` also when the identity is somebody else's.
     fn open_drive(&self, known: &DriveKnown) -> Answer<DriveView>;
 
-    /// Who is in sync in the arrays that run.
+    /// Who is in sync in the arrays that run, and was last in those that have run.
     fn memberships(&self) -> BTreeMap<Uuid, Membership>;
 
-    /// Remembers which updates arrays had reached: members that know of none so late do not start
-    /// by themselves, and are not imported, without `force`.
-    fn recall(&self, updates: BTreeMap<Uuid, u64>);
+    /// Tells who was in sync in arrays that have not run since this engine began. Members that know
+    /// of no such update do not start by themselves, and are not imported, without `force`.
+    fn recall(&self, memberships: BTreeMap<Uuid, Membership>);
 
     /// What the drive behind a spec says it is, as [`DriveView::identity`] does; empty when it says
     /// nothing, is open here already, or is yet to be made. Opens nothing for good.

@@ -8,11 +8,13 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Who of an array is in sync, as its durable record says.
+/// Who of an array is in sync, as a durable record says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Membership {
     /// The update of that record, or of an earlier one that says the same.
     pub update: u64,
+    /// What tells it from another update of that number: two halves that both go on count alike.
+    pub update_id: Uuid,
     /// The members by their own uuids, in the order of their places.
     pub in_sync: Vec<Uuid>,
 }

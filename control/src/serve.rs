@@ -8,7 +8,7 @@ use sd_notify::NotifyState;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
-use units::limits::{AWAITED_LOOK, DRIVE_LOOK, SPARE_LOOK};
+use units::limits::{AWAITED_LOOK, DRIVE_LOOK, MEMBERSHIP_LOOK, SPARE_LOOK};
 use units::{Clock, Instant, MonotonicClock};
 
 use crate::api::{self, Peer};
@@ -51,6 +51,7 @@ pub async fn serve(
     let spares = tokio::spawn(tend(Arc::clone(&control), SPARES, SPARE_LOOK));
     let drives = tokio::spawn(tend(Arc::clone(&control), DRIVES, DRIVE_LOOK));
     let awaited = tokio::spawn(tend(Arc::clone(&control), AWAITED, AWAITED_LOOK));
+    let memberships = tokio::spawn(tend(Arc::clone(&control), MEMBERSHIPS, MEMBERSHIP_LOOK));
     notify(&[NotifyState::Ready]);
     tracing::info!(event = "engine_ready", version = env!("CARGO_PKG_VERSION"));
 
@@ -70,6 +71,7 @@ pub async fn serve(
     spares.abort();
     drives.abort();
     awaited.abort();
+    memberships.abort();
     let finished = tokio::task::spawn_blocking(move || control.shutdown()).await;
     watchdog.abort();
     let finished = finished.unwrap_or_else(|error| {
@@ -97,6 +99,9 @@ const DRIVES: Look = (Control::tend_drives, "drives_not_tended");
 
 /// Looks for drives that arrays wait for.
 const AWAITED: Look = (Control::tend_awaited, "awaited_drives_not_tended");
+
+/// Looks who is in sync.
+const MEMBERSHIPS: Look = (Control::tend_memberships, "memberships_not_recorded");
 
 /// Looks again and again. An error is told when it was not there the time before.
 async fn tend(control: Arc<Control>, (look, failed): Look, every: Duration) {

@@ -6,6 +6,7 @@ use control::Answer;
 use control::view::{DriveView, IoCounters, ReactorView, StatusView, VolumeView};
 use serde::Serialize;
 use units::{Clock, Instant, MonotonicClock};
+use uuid::Uuid;
 
 use crate::output::{Output, Row, size};
 use crate::session::Session;
@@ -14,10 +15,13 @@ use crate::session::Session;
 #[derive(Clone, Debug)]
 struct Look {
     at: Instant,
-    volumes: Vec<(String, IoCounters)>,
-    drives: Vec<(String, IoCounters)>,
+    volumes: Vec<Counted>,
+    drives: Vec<Counted>,
     reactors: Vec<ReactorView>,
 }
+
+/// A volume or drive: volumes of two arrays may have one name.
+type Counted = (Uuid, String, IoCounters);
 
 /// What happened between two looks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -76,11 +80,11 @@ fn look(session: &Session<'_, '_>) -> Answer<Look> {
         at: MonotonicClock.now(),
         volumes: volumes
             .into_iter()
-            .map(|volume| (volume.name, volume.counters))
+            .map(|volume| (volume.uuid, volume.name, volume.counters))
             .collect(),
         drives: drives
             .into_iter()
-            .map(|drive| (drive.name, drive.counters))
+            .map(|drive| (drive.uuid, drive.name, drive.counters))
             .collect(),
         reactors: status.engine.reactors,
     })
@@ -115,10 +119,10 @@ fn print(session: &mut Session<'_, '_>, rates: &Rates) -> Answer<()> {
 
 fn rates(before: &Look, now: &Look) -> Rates {
     let elapsed = now.at - before.at;
-    let objects = |before: &[(String, IoCounters)], now: &[(String, IoCounters)]| {
-        let of = |(name, now): &(String, IoCounters)| {
-            let earlier = before.iter().find(|(other, _)| other == name);
-            let earlier = earlier.map_or(*now, |(_, counters)| *counters);
+    let objects = |before: &[Counted], now: &[Counted]| {
+        let of = |(uuid, name, now): &Counted| {
+            let earlier = before.iter().find(|(other, ..)| other == uuid);
+            let earlier = earlier.map_or(*now, |(.., counters)| *counters);
             object_rates(name, &earlier, now, elapsed)
         };
         now.iter().map(of).collect()
@@ -222,7 +226,7 @@ mod tests {
         };
         Look {
             at: Instant(at_ms * 1_000_000),
-            volumes: vec![("v".into(), counters)],
+            volumes: vec![(Uuid::nil(), "v".into(), counters)],
             drives: Vec::new(),
             reactors: vec![ReactorView {
                 reactor: 0,

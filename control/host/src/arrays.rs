@@ -9,19 +9,17 @@ mod members;
 mod recover;
 mod returns;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
 
 use array::format::{ArrayConfig, Created, DriveIdentity, HedgedReads, Sectors, WriteHole};
 use array::{Command, Level};
-use control::membership::Membership;
 use control::request::ArrayModify;
 use control::view::ArrayView;
 use control::{Answer, EngineError, ErrorKind};
 use drive::Drive;
 use engine::{ArrayState, StartError};
-use units::{ArrayIndex, DriveIndex};
+use units::DriveIndex;
 use uuid::Uuid;
 
 use crate::error::{WAY_OUT_OF_HANGS, error, not_found, of_change, of_io, of_start};
@@ -60,6 +58,8 @@ impl Host {
         if let Some((job, _)) = self.copy_of(uuid) {
             self.stop_copy(job);
         }
+        // Afterwards nobody can be asked.
+        self.do_memberships();
         let stopped = self.engine.stop_array(index);
         if matches!(stopped, Err(StartError::Late)) {
             return Err(self.stops_late(name));
@@ -130,6 +130,7 @@ impl Host {
             }
         }
         self.forget_array(name);
+        self.state().memberships.remove(&uuid);
         for volume in &config.volumes {
             self.state().limits.remove(&volume.uuid);
         }
@@ -313,27 +314,6 @@ impl Host {
             .into_iter()
             .find(|view| view.name == name)
             .ok_or_else(|| not_found("array", name))
-    }
-
-    pub(crate) fn do_memberships(&self) -> BTreeMap<Uuid, Membership> {
-        let arrays: Vec<(Uuid, ArrayIndex)> = {
-            let state = self.state();
-            let arrays = state.arrays.values();
-            let running = arrays.filter(|entry| matches!(entry.serving, Serving::Running));
-            running.map(|entry| (entry.uuid, entry.index)).collect()
-        };
-        let membership = |(uuid, index)| {
-            let [durable, _] = self.engine.records(index)?;
-            let in_sync = durable.in_sync();
-            let membership = Membership {
-                update: durable.update.0,
-                in_sync: in_sync
-                    .map(|member| durable.members[member.at()].uuid)
-                    .collect(),
-            };
-            Some((uuid, membership))
-        };
-        arrays.into_iter().filter_map(membership).collect()
     }
 
     pub(crate) fn do_arrays(&self) -> Vec<ArrayView> {

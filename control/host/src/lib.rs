@@ -13,6 +13,7 @@ mod found;
 mod jobs;
 mod logs;
 mod losses;
+mod memberships;
 mod metrics;
 mod records;
 mod scrub;
@@ -63,6 +64,8 @@ pub struct Host {
     lasting: Option<Lasting>,
     begun: Instant,
     state: Mutex<State>,
+    /// Held by who looks who is in sync.
+    looking: Mutex<()>,
     session_events: Sender<(u64, SessionEvent)>,
     /// For threads that may outlive a call.
     myself: Weak<Host>,
@@ -168,6 +171,7 @@ impl Host {
             lasting: tuning.lasting,
             begun: MonotonicClock.now(),
             state: Mutex::default(),
+            looking: Mutex::new(()),
             session_events,
         });
         log_in_background("array-log", &host, events, |host, (array, event)| {
@@ -290,8 +294,8 @@ impl control::Engine for Host {
     fn memberships(&self) -> BTreeMap<Uuid, Membership> {
         self.do_memberships()
     }
-    fn recall(&self, updates: BTreeMap<Uuid, u64>) {
-        self.state().recalled = updates;
+    fn recall(&self, memberships: BTreeMap<Uuid, Membership>) {
+        self.do_recall(memberships);
     }
     fn arrays(&self) -> Vec<ArrayView> {
         self.do_arrays()
@@ -410,6 +414,7 @@ impl control::Engine for Host {
     }
 
     fn shutdown(&self) -> Answer<()> {
+        self.do_memberships();
         self.stop_copies();
         let exports: Vec<String> = self.state().exports.keys().cloned().collect();
         let mut first = Ok(());

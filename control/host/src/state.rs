@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use array::assembly::Assembly;
 use array::format::{ArrayConfig, Superblock};
+use control::membership::Membership;
 use control::request::{DriveSpec, ExportCreate, VolumeLimit};
 use control::scrub::ScrubFindingView;
 use control::view::{ExportProfile, JobView};
@@ -160,8 +161,8 @@ pub(crate) struct State {
     /// When that was, of a drive that its array waits for, and where it was found.
     pub(crate) looked: BTreeMap<Uuid, units::Instant>,
     pub(crate) again: BTreeMap<Uuid, Vec<DriveSpec>>,
-    /// Updates that arrays are known to have reached.
-    pub(crate) recalled: BTreeMap<Uuid, u64>,
+    /// Who was in sync last, by array.
+    pub(crate) memberships: BTreeMap<Uuid, Membership>,
     pub(crate) next_job: u64,
     pub(crate) next_export: u64,
 }

@@ -166,16 +166,17 @@ fn warnings(
     };
     let mut warnings: Vec<String> = entry.notices.iter().filter_map(holds).collect();
     warnings.extend(untold(config, &entry.superblock));
-    if let Serving::Stopped(assembly) = &entry.serving {
-        match &assembly.verdict {
-            Verdict::Startable {
-                degraded: false, ..
-            } => {}
+    match verdict(state, entry) {
+        None
+        | Some(Verdict::Startable {
+            degraded: false, ..
+        }) => {}
+        Some(
             verdict @ (Verdict::Startable { .. }
             | Verdict::NeedsForce { .. }
             | Verdict::Failed { .. }
-            | Verdict::Refused { .. }) => warnings.push(verdict.to_string()),
-        }
+            | Verdict::Refused { .. }),
+        ) => warnings.push(verdict.to_string()),
     }
     if matches!(entry.serving, Serving::Stopping) {
         warnings.push(format!(
@@ -262,22 +263,29 @@ pub(crate) fn array(
         update: config.update.0,
         volumes: u32::try_from(config.volumes.len()).expect("limits.rs"),
         jobs: running_jobs.map(|job| job.view.id).collect(),
-        cause: cause(entry),
+        cause: cause(state, entry),
         warnings: warnings(state, entry, config, running),
     }
 }
 
 /// Why a stopped array cannot start as it is.
-fn cause(entry: &ArrayEntry) -> Option<String> {
-    let Serving::Stopped(assembly) = &entry.serving else {
-        return None;
-    };
-    match &assembly.verdict {
+fn cause(state: &State, entry: &ArrayEntry) -> Option<String> {
+    match verdict(state, entry)? {
         Verdict::Startable { .. } => None,
         verdict @ (Verdict::NeedsForce { .. }
         | Verdict::Failed { .. }
-        | Verdict::Refused { .. }) => Some(format!("{verdict}; {}", what_helps(verdict))),
+        | Verdict::Refused { .. }) => Some(format!("{verdict}; {}", what_helps(&verdict))),
     }
+}
+
+/// Whether a stopped array may start.
+fn verdict(state: &State, entry: &ArrayEntry) -> Option<Verdict> {
+    let Serving::Stopped(assembly) = &entry.serving else {
+        return None;
+    };
+    let mut assembly = assembly.clone();
+    state.recall(&mut assembly);
+    Some(assembly.verdict)
 }
 
 fn array_state(entry: &ArrayEntry, running: Option<&engine::ArrayState>) -> ArrayState {

@@ -36,6 +36,7 @@ impl FakeEngine {
                 .filter(|m| m.state == MemberState::Online);
             let membership = Membership {
                 update: array.update,
+                update_id: Uuid::from_u128(array.update.into()),
                 in_sync: online.map(|m| Uuid::from_u128(m.member.into())).collect(),
             };
             (array.uuid, membership)

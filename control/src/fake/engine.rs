@@ -82,8 +82,9 @@ impl Engine for FakeEngine {
         self.memberships_()
     }
 
-    /// Its drives tell no old stories.
-    fn recall(&self, _: BTreeMap<Uuid, u64>) {}
+    fn recall(&self, memberships: BTreeMap<Uuid, Membership>) {
+        self.host.lock().recalled = memberships;
+    }
 
     fn identify_drive(&self, spec: &DriveSpec) -> Answer<String> {
         let host = self.host.lock();

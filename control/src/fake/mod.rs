@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use uuid::Uuid;
 
+use crate::membership::Membership;
 use crate::request::{DriveKnown, ExportCreate, Level, VolumeLimit};
 use crate::view::{
     Access, ArrayState, ArrayView, DriveState, DriveView, ExportProfile, ExportState, ExportView,
@@ -45,6 +46,8 @@ struct Host {
     arrays: BTreeMap<Uuid, KeptArray>,
     fail_next: BTreeSet<&'static str>,
     late_next: BTreeSet<&'static str>,
+    /// What the last engine was told of arrays.
+    recalled: BTreeMap<Uuid, Membership>,
     calls: Vec<String>,
 }
 
@@ -53,6 +56,12 @@ struct Host {
 pub struct FakeHost(Arc<Mutex<Host>>);
 
 impl FakeHost {
+    /// What the last engine was told of arrays before it looked for any.
+    #[must_use]
+    pub fn recalled(&self) -> BTreeMap<Uuid, Membership> {
+        self.lock().recalled.clone()
+    }
+
     /// A host without drives.
     #[must_use]
     pub fn new() -> FakeHost {

@@ -163,7 +163,6 @@ impl Control {
     /// As [`crate::Engine::find_arrays`].
     pub fn find_arrays(&self, specs: &[DriveSpec]) -> Answer<Vec<FoundArray>> {
         let _changing = self.change();
-        self.recall();
         self.engine.find_arrays(specs)
     }
 
@@ -189,7 +188,6 @@ impl Control {
             force: body.force,
             taken: self.wanted.state().drives.into_keys().collect(),
         };
-        self.recall();
         let imported = self.engine.import_array(&import);
         // One that is only late has its drives all the same.
         self.record_drives()?;
@@ -231,6 +229,7 @@ impl Control {
         let _changing = self.change();
         let array = self.array(key)?;
         let stopped = self.engine.stop_array(&array.name)?;
+        self.record_memberships_or_say();
         self.wanted.apply(&[Change::Stopped(array.uuid)])?;
         tracing::info!(event = "array_stopped", object = %format_args!("array {}", array.name));
         Ok(stopped)
@@ -254,7 +253,10 @@ impl Control {
         let mut changes = self.forgotten_with(&array)?;
         self.engine.destroy_array(&array.name, force)?;
         changes.extend(volumes.iter().map(|volume| Change::NoLimit(volume.uuid)));
-        self.wanted.apply(&changes)?;
+        {
+            let _remembering = self.remember();
+            self.wanted.apply(&changes)?;
+        }
         self.record_drives_or_say();
         tracing::info!(event = "array_destroyed", object = %format_args!("array {}", array.name));
         Ok(array)
@@ -297,6 +299,7 @@ impl Control {
         let array = self.array_with_member(key, member)?;
         let view = self.engine.fail_member(&array.name, member)?;
         self.tending().given_up.insert((array.uuid, member));
+        self.record_memberships_or_say();
         self.record_drives_or_say();
         tracing::warn!(event = "member_failed_by_command", object = %format_args!("array {}", array.name), member);
         Ok(view)

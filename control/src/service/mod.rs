@@ -36,6 +36,8 @@ pub struct Control {
     wanted: Wanted,
     runtime_dir: PathBuf,
     changing: Mutex<()>,
+    /// Held by who records memberships: not `changing`, which a call may hold for minutes.
+    remembering: Mutex<()>,
     causes: Mutex<Causes>,
     tending: Mutex<tending::Tending>,
     returns: Mutex<returns::Returns>,
@@ -70,6 +72,7 @@ impl Control {
             wanted,
             runtime_dir,
             changing: Mutex::new(()),
+            remembering: Mutex::new(()),
             causes: Mutex::new(Causes::default()),
             tending: Mutex::default(),
             returns: Mutex::default(),
@@ -161,7 +164,9 @@ impl Control {
     pub fn shutdown(&self) -> Answer<()> {
         let _changing = self.change();
         self.tending().ended = true;
-        self.engine.shutdown()
+        let ended = self.engine.shutdown();
+        self.record_memberships_or_say();
+        ended
     }
 
     /// Waits until no other call changes anything. A panic of another call ends the process
@@ -190,6 +195,7 @@ impl Control {
     /// Records who is in sync now in arrays where that has changed. Of an array that runs with an
     /// older record than is remembered, as after a start by force, the new story counts.
     fn record_memberships(&self) -> Answer<()> {
+        let _remembering = self.remember();
         let known = self.wanted.state().memberships;
         let mut changes = Vec::new();
         for (array, now) in self.engine.memberships() {
@@ -202,19 +208,22 @@ impl Control {
         self.wanted.apply(&changes)
     }
 
-    /// Tells the engine what is remembered of arrays, before it looks for some.
-    fn recall(&self) {
-        let known = self.wanted.state().memberships.into_iter();
-        self.engine
-            .recall(known.map(|(array, told)| (array, told.update)).collect());
+    fn record_memberships_or_say(&self) {
+        if let Err(error) = self.record_memberships() {
+            tracing::error!(event = "memberships_not_recorded", %error);
+        }
     }
 
-    /// Records the drives' identities and who is in sync after something else succeeded: the
-    /// engine's part is done and true on the drives, so a failure here is said, and is not the
-    /// caller's error.
+    /// Waits until nobody else records who is in sync.
+    fn remember(&self) -> MutexGuard<'_, ()> {
+        let remembering = self.remembering.lock();
+        remembering.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records the drives' identities after something else succeeded: the engine's part is done
+    /// and true on the drives, so a failure here is said, and is not the caller's error.
     fn record_drives_or_say(&self) {
-        let recorded = self.record_drives();
-        if let Err(error) = recorded.and_then(|()| self.record_memberships()) {
+        if let Err(error) = self.record_drives() {
             tracing::error!(event = "wanted_state_unwritable", %error);
         }
     }

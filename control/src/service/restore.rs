@@ -33,9 +33,11 @@ impl Control {
     pub(super) fn bring_back(&self, start: Start) -> Answer<()> {
         let mut state = self.wanted.state();
         self.open_drives(&state);
-        self.recall();
+        self.engine.recall(state.memberships.clone());
         self.engine.assemble();
         self.start_arrays(&state, start);
+        // Before guests write to what may have been started by force.
+        self.record_memberships_or_say();
         self.record_drives()?;
         self.forget_used_spares(&state)?;
         self.set_limits(&state);

@@ -86,8 +86,7 @@ impl Control {
         self.tending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One look: records who is in sync, and replaces members that are lost for longer than the
-    /// grace by spares.
+    /// One look: replaces members that are lost for longer than the grace by spares.
     ///
     /// # Errors
     /// `Internal` when the wanted state cannot be written.
@@ -100,16 +99,10 @@ impl Control {
         if self.engine.tend_copies() {
             self.record_drives_or_say();
         }
-        let recorded = self.record_memberships();
         if state.spares.is_empty() && state.pools.is_empty() {
             *self.tending() = Tending::default();
-            return recorded;
+            return Ok(());
         }
-        self.fill_places(now)?;
-        recorded
-    }
-
-    fn fill_places(&self, now: Instant) -> Answer<()> {
         let arrays = self.engine.arrays();
         let due = self.tending().due(&arrays, now, self.spare_grace);
         let mut warnings = BTreeMap::new();
@@ -129,6 +122,15 @@ impl Control {
             }
         }
         Ok(())
+    }
+
+    /// One look at who is in sync. It waits for no other call: until it has been, a start without
+    /// the others would trust a member that they have left out.
+    ///
+    /// # Errors
+    /// `Full` or `Internal` when the wanted state cannot be written.
+    pub fn tend_memberships(&self, _: Instant) -> Answer<()> {
+        self.record_memberships()
     }
 
     /// Gives a place the best spare that there is. Why it got none.

@@ -83,6 +83,7 @@ fn every_change_is_there_after_a_kill() {
     expected.spares.insert(array, SpareOf::Array(array));
     let membership = Membership {
         update: 7,
+        update_id: array,
         in_sync: vec![volume],
     };
     expected.memberships.insert(array, membership.clone());

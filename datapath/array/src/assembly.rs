@@ -122,18 +122,25 @@ impl Assembly {
         self.config.array
     }
 
-    /// Takes into account that somebody saw the array reach this update. Members that know of none
-    /// so late were left out by others, who went on.
-    pub fn recall(&mut self, update: Update) {
-        if self.config.update >= update || !matches!(self.verdict, Verdict::Startable { .. }) {
+    /// Takes into account that somebody saw the array reach this update, of this id. Members that
+    /// know of none so late, or of another, were left out by others, who went on.
+    pub fn recall(&mut self, update: Update, id: u128) {
+        let config = &self.config;
+        let another = config.id_of(update).is_some_and(|known| known != id);
+        let know = if config.update < update {
+            format!("know of no update after {}", config.update)
+        } else if another {
+            format!("know of another {update}")
+        } else {
             return;
+        };
+        if matches!(self.verdict, Verdict::Startable { .. }) {
+            let explanation = format!(
+                "the members that are here {know}, and this host has seen {update} ({id:032x}): \
+                 others went on without them, and all that they acknowledged since would be lost"
+            );
+            self.verdict = Verdict::NeedsForce { explanation };
         }
-        let explanation = format!(
-            "the members that are here know of no update after {}, and this host has seen {update}: \
-             others went on without them, and all that they acknowledged since would be lost",
-            self.config.update
-        );
-        self.verdict = Verdict::NeedsForce { explanation };
     }
 
     /// The update to commit before the first write: names exactly the members that are here.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use array::format::ArrayConfig;
 use array::{ArrayMap, HoldStatus, MemberPace, PassStatus, ScrubStatus, ShardCounters, Suspects};
-use units::{ArrayIndex, Update};
+use units::{ArrayIndex, MemberIndex, Update};
+use uuid::Uuid;
 
 use crate::control::Engine;
 use crate::core::Core;
@@ -50,6 +51,21 @@ impl Engine {
         let home = self.handle(self.home(array));
         home.call(move |core| core.shard(array)?.hold_status())
             .ok()?
+    }
+
+    /// Who is in sync, by the durable record of an array that has started: its update with its id,
+    /// and the members' own uuids. `None` when it does not run, or another array does in its place.
+    #[must_use]
+    pub fn in_sync(&self, array: ArrayIndex, uuid: Uuid) -> Option<(Update, u128, Vec<Uuid>)> {
+        let home = self.handle(self.home(array));
+        let read = move |core: &mut Core| {
+            let durable = core.shard(array)?.durable()?;
+            let member = |member: MemberIndex| durable.members[member.at()].uuid;
+            let in_sync = durable.in_sync().map(member).collect();
+            let own = durable.array == uuid;
+            own.then_some((durable.update, durable.update_id, in_sync))
+        };
+        home.call(read).ok()?
     }
 
     /// The record of an array that is durable, and the latest that was attempted; `None` when it

@@ -305,7 +305,13 @@ impl Found {
                 "it is named twice",
             ));
         }
-        let volume: VolumeView = session.get(&format!("/v1/volumes/{}", export.volume))?;
+        // Not by its name, which a volume of another array may have, too.
+        let volumes: Vec<VolumeView> = session.get("/v1/volumes")?;
+        let serves = |volume: &VolumeView| volume.exports.contains(&export.name);
+        let volume = match volumes.into_iter().find(serves) {
+            Some(volume) => volume,
+            None => session.get(&format!("/v1/volumes/{}", export.volume))?,
+        };
         self.what.push(format!(
             "volume {}, {}",
             volume.name,

@@ -159,7 +159,8 @@ fn delete(name: &str, yes: Yes, session: &mut Session<'_, '_>) -> Answer<()> {
         touched: vec![line],
     };
     session.confirm(&question, yes.yes)?;
-    let gone: VolumeView = session.delete(&path(&volume.name))?;
+    // What was asked about: while the question waits, the name may become another one's.
+    let gone: VolumeView = session.delete(&path(&volume.uuid.to_string()))?;
     session.done(&gone, &format!("volume {} deleted", gone.name))
 }
 

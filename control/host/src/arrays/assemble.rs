@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use array::assembly::{Assembled, Assembly, Found, LeftOut, Verdict, assemble_named};
+use array::assembly::{Assembled, Assembly, LeftOut, Verdict, assemble_named};
 use array::format::{ArrayConfig, ExclusionCause, MemberState, Superblock};
 use array::{MemberPlace, RegionMap, Room};
 use control::view::ArrayView;
 use control::{Answer, EngineError, ErrorKind};
 use drive::Drive;
 use engine::{ArrayStart, StartError};
-use units::{ArrayIndex, DriveIndex, MemberIndex, StripeIndex, Update};
+use units::{ArrayIndex, DriveIndex, MemberIndex, StripeIndex};
 use uuid::Uuid;
 use volume::VolumeTable;
 
@@ -75,26 +75,10 @@ impl Host {
                 .map(|entry| (entry.index, entry.name.clone()))
                 .collect()
         };
-        self.assembled_of(&found, &|drive| {
+        assemble_named(&found, &|drive| {
             let known = names.iter().find(|(index, _)| *index == drive);
             known.map_or_else(|| drive.to_string(), |(_, name)| format!("drive {name}"))
         })
-    }
-
-    /// The arrays on these drives. What this host remembers counts.
-    pub(super) fn assembled_of(
-        &self,
-        found: &[Found],
-        name: &dyn Fn(DriveIndex) -> String,
-    ) -> Assembled {
-        let mut assembled = assemble_named(found, name);
-        let state = self.state();
-        for assembly in &mut assembled.arrays {
-            if let Some(update) = state.recalled.get(&assembly.array()) {
-                assembly.recall(Update(*update));
-            }
-        }
-        assembled
     }
 
     /// Notes an assembled array and whose its drives are. It does not serve yet.
@@ -156,7 +140,11 @@ impl Host {
                     return Err(error(ErrorKind::Busy, object, "it runs already").next(next));
                 }
                 Serving::Stopping => return Err(stopping(object, name)),
-                Serving::Stopped(assembly) => (entry.index, assembly.clone()),
+                Serving::Stopped(assembly) => {
+                    let mut assembly = assembly.clone();
+                    state.recall(&mut assembly);
+                    (entry.index, assembly)
+                }
             }
         };
         let room = self.engine.take_room(index);

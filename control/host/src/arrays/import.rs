@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use array::assembly::{Assembly, Verdict};
+use array::assembly::{Assembly, Verdict, assemble_named};
 use control::request::{ArrayImport, DriveSpec};
 use control::view::{ArrayView, FoundArray, FoundDrive};
 use control::{Answer, ErrorKind};
@@ -74,7 +74,10 @@ impl Host {
                 },
             )
         };
-        let arrays = self.assembled_of(&found, &name).arrays;
+        let mut arrays = assemble_named(&found, &name).arrays;
+        arrays
+            .iter_mut()
+            .for_each(|assembly| self.state().recall(assembly));
         let arrays = arrays
             .iter()
             .filter(|assembly| !known.contains(&assembly.array()));

@@ -17,7 +17,7 @@ use super::{Bench, MIB, export_of, volume_of, wait_until};
 use crate::{Host, Tuning};
 
 /// How long the drives hang.
-const HANG: Duration = Duration::from_millis(1500);
+pub(super) const HANG: Duration = Duration::from_millis(1500);
 /// How long the engine waits for them.
 pub(super) const PATIENCE: Duration = Duration::from_millis(100);
 

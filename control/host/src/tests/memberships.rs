@@ -3,17 +3,17 @@
 use std::fs;
 use std::sync::Arc;
 
-use control::ErrorKind;
 use control::body::ImportBody;
 use control::request::{DriveSpec, Level};
 use control::view::ArrayState;
+use control::{Engine, ErrorKind};
+use drive::Fault;
 
+use super::hanging::{HANG, late, relieve};
 use super::spares::Run;
-use super::{Bench, MIB, file_at};
+use super::{Bench, MIB, file_at, wait_until};
 
-/// A mirror whose first member was left out while the second went on, killed; and the second is not
-/// there at the next start.
-fn only_the_one_left_out() -> Run {
+fn mirror() -> Run {
     let run = Run::on(Bench::new());
     for name in ["one", "two"] {
         let spec = DriveSpec::File {
@@ -24,8 +24,15 @@ fn only_the_one_left_out() -> Run {
         run.add(name, spec);
     }
     run.create_of(Level::Raid1, "tank", (&["one", "two"], &[]));
+    run
+}
+
+/// A mirror whose first member was left out while the second went on, killed; and the second is not
+/// there at the next start.
+fn only_the_one_left_out() -> Run {
+    let run = mirror();
     run.pull("tank", "one");
-    run.tend();
+    run.look();
     // Not beside it, where it would be found.
     fs::create_dir(run.bench.path("away")).expect("a folder");
     fs::rename(run.bench.path("two"), run.bench.path("away/two")).expect("there");
@@ -66,9 +73,51 @@ fn what_was_started_by_force_starts_by_itself_from_then_on() {
     let forced = run.control.start_array("tank", true).expect("force");
     let warnings = forced.warnings.join(" ");
     assert!(warnings.contains("by force"), "{warnings}");
-    run.tend();
+    // Also if nobody has looked since.
     let run = again(run);
     assert_eq!(run.array("tank").state, ArrayState::Degraded);
+    run.control.stop_array("tank").expect("not exported");
+    run.control
+        .start_array("tank", false)
+        .expect("its own story");
+}
+
+#[test]
+fn a_drive_that_was_left_out_does_not_start_alone_after_a_stop_either() {
+    let run = mirror();
+    run.pull("tank", "one");
+    run.control.stop_array("tank").expect("not exported");
+    run.bench.host.state().drives["one"].drive.clear_faults();
+    run.control.remove_drive("two", true).expect("force");
+    let refused = run.control.start_array("tank", false);
+    let refused = refused.expect_err("the other one has gone on");
+    assert_eq!(refused.kind, ErrorKind::Unsafe, "{refused}");
+    let shown = run.array("tank");
+    let cause = shown.cause.expect("it cannot start");
+    assert!(cause.contains("this host has seen update"), "{cause}");
+    run.control.start_array("tank", true).expect("force");
+    run.control.stop_array("tank").expect("not exported");
+    run.control
+        .start_array("tank", false)
+        .expect("its own story");
+}
+
+#[test]
+fn a_start_that_has_not_written_anything_is_not_remembered() {
+    let run = mirror();
+    run.control.stop_array("tank").expect("not exported");
+    let on_drives = run.array("tank").update;
+    for name in ["one", "two"] {
+        run.bench.inject(name, Fault::Delay(HANG));
+    }
+    late(&run.bench, |host| host.start_array("tank", false));
+    let uuid = run.array("tank").uuid;
+    let known = run.bench.host.memberships().remove(&uuid);
+    assert!(known.expect("it ran before").update <= on_drives);
+    relieve(&run.bench);
+    wait_until("it has started", || {
+        run.array("tank").state == ArrayState::Optimal
+    });
 }
 
 #[test]

@@ -90,6 +90,12 @@ impl Run {
         self.control.tend_spares(now).expect("looked");
     }
 
+    /// Who is in sync.
+    pub(super) fn look(&self) {
+        let now = MonotonicClock.now();
+        self.control.tend_memberships(now).expect("looked");
+    }
+
     pub(super) fn array(&self, name: &str) -> ArrayView {
         self.control.array(name).expect("there")
     }

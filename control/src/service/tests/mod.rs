@@ -460,6 +460,8 @@ fn who_is_in_sync_is_remembered_as_long_as_the_array_is_there() {
     let told = || bed.control().wanted.state().memberships.remove(&uuid);
     let in_sync = |told: Option<Membership>| told.map(|told| told.in_sync.len());
     let all = bed.control().array("a").expect("there").members.len();
+    let now = Instant(0);
+    bed.control().tend_memberships(now).expect("looked");
     assert_eq!(in_sync(told()), Some(all));
     bed.control().fail_member("a", 1).expect("redundant");
     assert_eq!(in_sync(told()), Some(all - 1));
@@ -468,9 +470,16 @@ fn who_is_in_sync_is_remembered_as_long_as_the_array_is_there() {
     future.update = u64::MAX;
     let change = Change::Membership(uuid, future);
     bed.control().wanted.apply(&[change]).expect("written");
-    let now = Instant(0);
-    bed.control().tend_spares(now).expect("looked");
+    bed.control().tend_memberships(now).expect("looked");
     assert!(told().expect("there").update < u64::MAX);
+    // The next engine is told before it looks at drives.
+    let mut bed = bed;
+    bed.kill_and_start();
+    assert_eq!(
+        bed.host.recalled().remove(&uuid),
+        bed.control().wanted.state().memberships.remove(&uuid)
+    );
+    let told = || bed.control().wanted.state().memberships.remove(&uuid);
     bed.control().destroy_array("a", true).expect("destroyed");
     assert_eq!(told(), None);
 }

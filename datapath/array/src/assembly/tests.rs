@@ -394,9 +394,16 @@ fn members_that_know_of_no_update_so_late_as_was_seen_need_force() {
     let now = later(&config(2), 5);
     let first = one(&mirror(&now)[..1]);
     assert_eq!(first.verdict, DEGRADED);
-    for (seen, needs_force) in [(now.update.0, false), (now.update.0 + 1, true)] {
+    let before = now.ancestors[0];
+    for (seen, id, needs_force) in [
+        (now.update, now.update_id, false),
+        (now.update, now.update_id + 1, true),
+        (before.0, before.1, false),
+        (before.0, before.1 + 1, true),
+        (Update(now.update.0 + 1), 7, true),
+    ] {
         let mut recalled = first.clone();
-        recalled.recall(Update(seen));
+        recalled.recall(seen, id);
         assert_eq!(recalled.start(7, false).is_err(), needs_force);
         // The record says so, and a split is known as one.
         let forced = recalled.start(7, true).expect("one is enough");
@@ -405,7 +412,7 @@ fn members_that_know_of_no_update_so_late_as_was_seen_need_force() {
     // What cannot start for other reasons says these.
     let mut second = one(&mirror(&now)[1..]);
     let before = second.verdict.clone();
-    second.recall(Update(now.update.0 + 1));
+    second.recall(Update(now.update.0 + 1), 7);
     assert_eq!(second.verdict, before);
 }
 

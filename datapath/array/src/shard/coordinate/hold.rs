@@ -167,6 +167,14 @@ impl Shard {
         Some([durable, attempted.unwrap_or(durable)].map(ArrayConfig::clone))
     }
 
+    /// The record that is durable, on the home shard, once the array has started: before, it is
+    /// the one that the start makes.
+    #[must_use]
+    pub fn durable(&self) -> Option<&ArrayConfig> {
+        let coordinator = self.coordinator.as_deref()?;
+        coordinator.started.then(|| coordinator.config())
+    }
+
     /// What is waited for, on the home shard.
     #[must_use]
     pub fn hold_status(&self) -> Option<HoldStatus> {

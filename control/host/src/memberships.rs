@@ -1,0 +1,57 @@
+//! Who was in sync last: what this engine has seen of its arrays, and what was recorded before it
+//! began.
+
+use std::collections::BTreeMap;
+use std::sync::PoisonError;
+
+use array::assembly::Assembly;
+use control::membership::Membership;
+use units::{ArrayIndex, Update};
+use uuid::Uuid;
+
+use crate::Host;
+use crate::state::State;
+
+impl Host {
+    /// Looks who is in sync in the arrays that run. One look at a time: what a later one sees is
+    /// newer.
+    pub(crate) fn do_memberships(&self) -> BTreeMap<Uuid, Membership> {
+        let looking = self.looking.lock();
+        let _looking = looking.unwrap_or_else(PoisonError::into_inner);
+        let running: Vec<(Uuid, ArrayIndex)> = {
+            let state = self.state();
+            let arrays = state.arrays.values();
+            let running = arrays.filter(|entry| entry.serving.has_shards());
+            running.map(|entry| (entry.uuid, entry.index)).collect()
+        };
+        for (uuid, index) in running {
+            let Some((update, id, in_sync)) = self.engine.in_sync(index, uuid) else {
+                continue;
+            };
+            let now = Membership {
+                update: update.0,
+                update_id: Uuid::from_u128(id),
+                in_sync,
+            };
+            self.state().memberships.insert(uuid, now);
+        }
+        self.state().memberships.clone()
+    }
+
+    pub(crate) fn do_recall(&self, memberships: BTreeMap<Uuid, Membership>) {
+        let mut state = self.state();
+        for (array, membership) in memberships {
+            // What this engine has seen itself is newer.
+            state.memberships.entry(array).or_insert(membership);
+        }
+    }
+}
+
+impl State {
+    /// Lets an array that lies on drives be judged by what is known of it.
+    pub(crate) fn recall(&self, assembly: &mut Assembly) {
+        if let Some(known) = self.memberships.get(&assembly.array()) {
+            assembly.recall(Update(known.update), known.update_id.as_u128());
+        }
+    }
+}
