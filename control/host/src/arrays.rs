@@ -143,6 +143,10 @@ impl Host {
     fn stops_late(&self, name: &str) -> EngineError {
         if let Some(entry) = self.state().arrays.get_mut(name) {
             entry.serving = Serving::Stopping;
+            // Nobody may be there any more who can tell what it holds.
+            if let Some(config) = self.engine.stopping_config(entry.index) {
+                entry.config = config;
+            }
         }
         let text = "its drives have not answered yet; it stops as soon as they do";
         error(ErrorKind::Busy, format!("array {name}"), text)

@@ -13,6 +13,7 @@ use models::Model;
 use units::{ArrayIndex, Size};
 use uuid::Uuid;
 
+use crate::arrays::stopping;
 use crate::error::{error, not_found, of_change, of_io, of_open, of_start};
 use crate::state::{DriveEntry, DriveRole};
 use crate::{Host, found, records, views};
@@ -243,6 +244,20 @@ impl Host {
         Err(error(kind, format!("drive {drive}"), text).next(next))
     }
 
+    /// What an array is called, and its number if it runs.
+    fn using(&self, object: &str, array: Uuid) -> Answer<(String, Option<ArrayIndex>)> {
+        let state = self.state();
+        let entry = state.array_by_uuid(array);
+        let name = entry.map_or_else(|| array.to_string(), |entry| entry.name.clone());
+        let index = entry.map(|entry| entry.index);
+        let running = index.filter(|index| self.engine.array_state(*index).is_some());
+        // A reactor may still have requests to its drives, although the home has let go.
+        if running.is_none() && entry.is_some_and(|entry| entry.serving.has_shards()) {
+            return Err(stopping(object.to_owned(), &name));
+        }
+        Ok((name, running))
+    }
+
     pub(crate) fn do_remove_drive(&self, name: &str, force: bool) -> Answer<()> {
         let object = format!("drive {name}");
         let (role, handle, index) = {
@@ -267,14 +282,7 @@ impl Host {
             self.reassemble_stopped(array);
             return Ok(());
         };
-        let (array_name, running) = {
-            let state = self.state();
-            let entry = state.array_by_uuid(array);
-            let name = entry.map_or_else(|| array.to_string(), |entry| entry.name.clone());
-            let index = entry.map(|entry| entry.index);
-            let runs = |index: &ArrayIndex| self.engine.array_state(*index).is_some();
-            (name, index.filter(runs))
-        };
+        let (array_name, running) = self.using(&object, array)?;
         let Some(array_index) = running else {
             if force {
                 self.close(name);
@@ -300,7 +308,15 @@ impl Host {
                 entry.drive == Some(index) && entry.state != array::MapState::Lost
             });
             // One that is late comes after others, which may still give the drive a place.
-            if uses || refusal == ChangeError::Late {
+            if refusal == ChangeError::Late {
+                let text =
+                    format!("array {array_name} has not left it out yet, because drives hang");
+                return Err(error(ErrorKind::Busy, object, text)
+                    .next("ask again when they answer: then it is let go"));
+            }
+            if uses {
+                // It is not pulled after all.
+                handle.clear_faults();
                 return Err(of_change(object, &refusal));
             }
             tracing::info!(event = "drive_pulled", drive = name, %refusal, "excluded already");

@@ -84,6 +84,26 @@ impl Host {
         undecided.iter().any(|command| About::of(command) == about)
     }
 
+    /// Does what the call would have done that was late with a start, or with taking a drive out.
+    fn settle(&self, name: &str, index: ArrayIndex, (command, made): (&Command, bool)) {
+        if let Command::Remove { member } = command
+            && !made
+        {
+            // It is needed, and not pulled after all.
+            let state = self.state();
+            let array = state.arrays.get(name).map(|entry| entry.uuid);
+            let drive = array.and_then(|uuid| state.drive_of(uuid, *member));
+            drive.inspect(|drive| drive.drive.clear_faults());
+        }
+        if matches!(command, Command::Start) {
+            if made {
+                self.finish_start(name);
+            } else {
+                self.give_up_start(name, index);
+            }
+        }
+    }
+
     /// Does what depends on changes that were late, once they are decided. Only for who may change
     /// arrays, and before they begin to.
     pub(crate) fn catch_up(&self) {
@@ -101,6 +121,7 @@ impl Host {
             let Some(name) = name else {
                 continue;
             };
+            let made = result.is_ok();
             match result {
                 Ok(()) => {
                     tracing::info!(event = "late_change_made", array = name, about = ?About::of(&command), "made");
@@ -114,7 +135,8 @@ impl Host {
                 // A drive that was to be a member is one, or is left out.
                 About::Members => self.release_excluded(&name),
                 About::Volumes => self.settle_volumes(&name),
-                About::Options | About::Nothing => {}
+                About::Options => {}
+                About::Nothing => self.settle(&name, index, (&command, made)),
             }
         }
     }

@@ -188,9 +188,21 @@ impl Control {
             force: body.force,
             taken: self.wanted.state().drives.into_keys().collect(),
         };
+        let before = self.engine.arrays();
         let imported = self.engine.import_array(&import);
         // One that is only late has its drives all the same.
         self.record_drives()?;
+        let is_new = |array: &ArrayView| {
+            let known = before.iter().any(|known| known.uuid == array.uuid);
+            !known && array.state != ArrayState::Stopped
+        };
+        let late = || self.engine.arrays().into_iter().find(is_new);
+        if imported.is_err()
+            && let Some(array) = late()
+        {
+            self.wanted.apply(&[Change::NotStopped(array.uuid)])?;
+            self.bring_back(Start::Degraded)?;
+        }
         let array = imported?;
         // It was stopped here, perhaps, before this engine forgot it.
         self.wanted.apply(&[Change::NotStopped(array.uuid)])?;
@@ -208,8 +220,9 @@ impl Control {
         let array = self.array(key)?;
         let started = self.engine.start_array(&array.name, force);
         // One that is only late serves all the same, as soon as its drives answer.
+        let was_stopped = array.state == ArrayState::Stopped;
         let runs = |array: ArrayView| array.state != ArrayState::Stopped;
-        if self.array(&array.name).is_ok_and(runs) {
+        if was_stopped && self.array(&array.name).is_ok_and(runs) {
             self.wanted.apply(&[Change::NotStopped(array.uuid)])?;
             self.bring_back(Start::Degraded)?;
         }

@@ -1,5 +1,6 @@
 //! The engine as the control path sees it: blocking calls that reach the reactors by closures.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -25,6 +26,7 @@ use vhost_user_blk::{Counters, QueueKey};
 use crate::budget::Budget;
 use crate::core::{Core, ReactorTimes};
 use crate::error::{ChangeError, StartError, ZeroError};
+use crate::stop::Stop;
 use crate::undecided::LateChange;
 
 /// How long a reactor looks for work at first before it sleeps.
@@ -36,7 +38,7 @@ const CLEAR_AFTER: Duration = Duration::from_secs(5);
 /// While an array is written to, its record is renewed so often.
 const RENEW_AFTER: Duration = Duration::from_secs(60);
 /// Between two looks at something that ends by itself.
-const LOOK_PAUSE: Duration = Duration::from_millis(1);
+pub(crate) const LOOK_PAUSE: Duration = Duration::from_millis(1);
 /// The most blocks of one zeroing request of the control path.
 const ZERO_BLOCKS: u32 = 1 << 17;
 
@@ -111,6 +113,8 @@ pub struct Engine {
     pub(crate) budget: Mutex<Budget>,
     events: Mutex<Option<Receiver<(ArrayIndex, Event)>>>,
     pub(crate) late: Mutex<Vec<LateChange>>,
+    /// Arrays that have been told to stop, until all reactors have let go of them.
+    pub(crate) stops: Mutex<BTreeMap<ArrayIndex, Stop>>,
     patience_ms: AtomicU64,
 }
 
@@ -176,6 +180,7 @@ impl Engine {
             budget: Mutex::new(budget),
             events: Mutex::new(Some(events)),
             late: Mutex::default(),
+            stops: Mutex::default(),
             patience_ms: AtomicU64::new(milliseconds(settings.patience)),
         }))
     }
@@ -347,66 +352,11 @@ impl Engine {
         }
     }
 
-    /// Marks the array clean and forgets it. No ring may serve one of its volumes any more.
-    ///
-    /// # Errors
-    /// When the clean mark cannot be written: the array comes up dirty. `Late`: it has not stopped
-    /// yet; ask again.
-    pub fn stop_array(&self, array: ArrayIndex) -> Result<(), StartError> {
-        let result = self.command(array, self.home(array), Command::Stop);
-        if result == Err(ChangeError::Late) {
-            return Err(StartError::Late);
-        }
-        // An earlier attempt that was late has marked it since, or even begun to forget it.
-        let state = self.array_state(array);
-        let marked = state.is_none_or(|state| state.config.clean);
-        self.drop_shards(array)?;
-        match result {
-            Err(ChangeError::Refused(refusal)) if !marked => Err(StartError::Refused(refusal)),
-            Ok(()) | Err(_) => Ok(()),
-        }
-    }
-
-    /// Forgets the array without marking it.
-    ///
-    /// # Errors
-    /// When a reactor is gone; `Late` when requests are not answered yet.
-    pub fn drop_shards(&self, array: ArrayIndex) -> Result<(), StartError> {
-        let begun = MonotonicClock.now();
-        // A shard is let go only when idle; the others' messages may make it busy once more, so
-        // all are asked until all are gone.
-        let mut left: Vec<&Handle<Core>> = self.handles.iter().collect();
-        let mut taken = Vec::new();
-        while !left.is_empty() {
-            let mut still = Vec::new();
-            for handle in left {
-                let shard = handle.call(move |core| {
-                    let there = core.shard(array).is_some();
-                    (there, core.take_shard(array))
-                })?;
-                match shard {
-                    (true, None) => still.push(handle),
-                    (_, shard) => taken.extend(shard),
-                }
-            }
-            left = still;
-            if !left.is_empty() {
-                if MonotonicClock.now().since(begun) > self.patience() {
-                    return Err(StartError::Late);
-                }
-                std::thread::park_timeout(LOOK_PAUSE);
-            }
-        }
-        self.forget_late(array);
-        self.budget().give_back(array);
-        Ok(())
-    }
-
     pub(crate) fn home(&self, array: ArrayIndex) -> ReactorIndex {
         ReactorIndex::from_at(array.at() % self.handles.len())
     }
 
-    fn command(
+    pub(crate) fn command(
         &self,
         array: ArrayIndex,
         home: ReactorIndex,

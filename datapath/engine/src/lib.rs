@@ -14,6 +14,7 @@ mod lines;
 mod ports;
 mod shares;
 mod splits;
+mod stop;
 mod undecided;
 
 pub use arrays::ArrayState;

@@ -216,21 +216,43 @@ impl Host {
             self.reassemble(name, assembly.array());
             return Err(of_start(object, &start));
         }
-        if !is_late {
-            // What was begun before is done, and this start is durable. Of one that is late, no
-            // record may be there yet: the next start may have to do it again.
-            self.end_begun(next.array, Some(next.life()));
-        }
         self.note_running(name, next);
         self.say_forced(name, &assembly, redone.ignored);
         if is_late {
             // It serves once its drives answer.
             return Err(late(object));
         }
-        self.release_excluded(name);
-        self.bring_back_all(assembly.array());
+        self.finish_start(name);
         tracing::info!(event = "array_started", array = name, verdict = %assembly.verdict, "started");
         self.array_view(name)
+    }
+
+    /// What was begun before is done, and the start of an array is durable. Of one that is late, no
+    /// record may be there yet: the next start may have to do it again.
+    pub(crate) fn finish_start(&self, name: &str) {
+        let (uuid, life) = {
+            let state = self.state();
+            let Some(entry) = state.arrays.get(name) else {
+                return;
+            };
+            // As the start has made it.
+            (entry.uuid, entry.config.life())
+        };
+        self.end_begun(uuid, Some(life));
+        self.release_excluded(name);
+        self.bring_back_all(uuid);
+    }
+
+    /// A start that was late has failed.
+    pub(crate) fn give_up_start(&self, name: &str, index: ArrayIndex) {
+        let Ok(uuid) = self.running(name).map(|(_, uuid)| uuid) else {
+            return;
+        };
+        if self.engine.drop_shards(index).is_err() {
+            // `array stop` ends it.
+            return;
+        }
+        self.reassemble(name, uuid);
     }
 
     /// By member: its drive, if it is here.

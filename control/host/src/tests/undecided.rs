@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use control::request::{ArrayModify, Level, MemberReplace};
+use control::request::{ArrayModify, HedgedReads, Level, MemberReplace};
 use control::view::{ArrayState, DriveState, MemberState};
 use control::{Answer, Engine, EngineError, ErrorKind};
 use drive::Fault;
@@ -223,6 +223,66 @@ fn an_array_that_stops_late_is_not_begun_anything_with() {
             bench.host.export_named(&export).expect("it runs again");
         }
     });
+}
+
+#[test]
+fn an_array_that_starts_late_takes_back_what_was_left_out() {
+    let bench = Bench::tank();
+    take_away(&bench, &["two"]);
+    let volume = volume_of("v", "tank", MIB);
+    bench.host.create_volume(&volume).expect("two are enough");
+    bench.host.stop_array("tank").expect("not exported");
+    bench.host.state().drives["two"].drive.clear_faults();
+    hang(&bench);
+    late(&bench, |host| host.start_array("tank", false));
+    relieve(&bench);
+    wait_until("the drive that was away has returned", || {
+        tick(&bench);
+        bench.array("tank").state == ArrayState::Optimal
+    });
+}
+
+#[test]
+fn an_array_of_which_one_reactor_lets_go_late_is_what_it_was() {
+    let bench = Bench::tank();
+    let volume = volume_of("v", "tank", MIB);
+    bench.host.create_volume(&volume).expect("room");
+    wait_until("parity is right everywhere", || {
+        bench.array("tank").jobs.is_empty()
+    });
+    let modify = ArrayModify {
+        hedged_reads: Some(HedgedReads::Always),
+        ..ArrayModify::default()
+    };
+    bench.host.modify_array("tank", &modify).expect("it runs");
+    // The home of the array is the other reactor.
+    let mut export = export_of(&bench, "v", "v");
+    export.cores = vec![1];
+    bench.host.export_named(&export).expect("a socket");
+    let mut guest = Guest::connect(&bench.path("v.sock"));
+    bench.inject("two", Fault::Delay(Duration::from_secs(3)));
+    // They are answered by the others; the drive still has one.
+    for chunk in 0..4 {
+        guest.read(chunk * 128);
+    }
+    bench.host.fail_member("tank", 1).expect("redundant");
+    let state = || bench.host.engine.array_state(units::ArrayIndex(0));
+    drop(guest);
+    bench.host.remove_export("v").expect("there");
+    late(&bench, |host| host.stop_array("tank"));
+    assert!(state().is_none(), "its home has let go");
+    let volumes: Vec<_> = bench.host.volumes().iter().map(|own| own.uuid).collect();
+    assert_eq!(volumes, [volume.uuid]);
+    refused(&bench, (ErrorKind::Unsafe, "holds 1 volume"), |host| {
+        host.destroy_array("tank", false)
+    });
+    refused(&bench, (ErrorKind::Busy, "is being stopped"), |host| {
+        host.remove_drive("one", true)
+    });
+    wait_until("the drive has answered", || {
+        bench.host.stop_array("tank").is_ok()
+    });
+    assert_eq!(bench.array("tank").state, ArrayState::Stopped);
 }
 
 /// Nothing on the array reads as zeroes: a volume is made in two updates.

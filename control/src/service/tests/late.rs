@@ -57,6 +57,27 @@ fn the_drives_of_an_array_that_is_imported_late_are_wanted() {
 }
 
 #[test]
+fn an_array_that_was_stopped_and_is_imported_late_starts_with_the_next_engine() {
+    let mut bed = Bed::full();
+    bed.control().stop_array("a").expect("unused");
+    for drive in ["d0", "d1", "d2", "d3"] {
+        bed.control().remove_drive(drive, true).expect("forced");
+    }
+    bed.kill_and_start();
+    bed.host.late_next("import_array");
+    let body = ImportBody {
+        array: "a".into(),
+        specs: Vec::new(),
+        force: false,
+    };
+    let refused = bed.control().import_array(body).expect_err("late");
+    assert_eq!(refused.kind, ErrorKind::Busy);
+    bed.kill_and_start();
+    let array = bed.control().array("a").expect("found");
+    assert_eq!(array.state, ArrayState::Optimal);
+}
+
+#[test]
 fn an_array_that_starts_late_is_started_by_the_next_engine_too() {
     let mut bed = Bed::full();
     bed.control().stop_array("a").expect("unused");
