@@ -119,8 +119,8 @@ impl Host {
                 .map(|entry| (entry.name.clone(), Arc::clone(&entry.drive)))
                 .collect()
         };
-        for (drive_name, drive) in members {
-            if let Err(source) = records::forget(&drive, &superblock) {
+        for (drive_name, drive) in &members {
+            if let Err(source) = records::forget(drive, &superblock) {
                 tracing::warn!(
                     event = "drive_not_wiped",
                     drive = drive_name,
@@ -129,7 +129,7 @@ impl Host {
                 );
             }
         }
-        self.forget_array(name);
+        self.forget_array((name, uuid), members);
         self.state().memberships.remove(&uuid);
         for volume in &config.volumes {
             self.state().limits.remove(&volume.uuid);
@@ -153,24 +153,22 @@ impl Host {
             .next(format!("ask again then; {WAY_OUT_OF_HANGS}"))
     }
 
-    fn forget_array(&self, name: &str) {
+    /// Forgets an array of which its drives, these, say nothing any more.
+    fn forget_array(&self, (name, uuid): (&str, Uuid), drives: Vec<(String, Arc<Drive>)>) {
+        // Some could not be written. Nobody has to wait for a drive to look at others.
+        let marks: Vec<(String, String)> = drives
+            .into_iter()
+            .map(|(name, drive)| (name, found::mark_on(&drive)))
+            .collect();
         let mut state = self.state();
-        let Some(entry) = state.arrays.remove(name) else {
-            return;
-        };
-        for drive in state.drives.values_mut() {
-            let own = match &drive.role {
-                DriveRole::Member { array, .. } | DriveRole::LeftOut { array, .. } => {
-                    *array == entry.uuid
-                }
-                DriveRole::Free | DriveRole::Copy { .. } => false,
-            };
-            if own {
-                drive.role = DriveRole::Free;
-                drive.mark = found::mark_on(&drive.drive);
+        state.arrays.remove(name);
+        for (drive, mark) in marks {
+            if let Some(entry) = state.drives.get_mut(&drive) {
+                entry.role = DriveRole::Free;
+                entry.now_holds(mark);
             }
         }
-        state.jobs.retain(|_, job| job.array != entry.uuid);
+        state.jobs.retain(|_, job| job.array != uuid);
     }
 
     pub(crate) fn do_modify_array(&self, name: &str, modify: &ArrayModify) -> Answer<ArrayView> {

@@ -60,6 +60,7 @@ impl Host {
         attached.map_err(|start| of_start(format!("drive {name}"), &start))?;
         let entry = DriveEntry {
             mark: found::mark_on(&opened),
+            signature: signature_on(&opened),
             name: name.to_owned(),
             uuid,
             spec: spec.kept(),
@@ -367,7 +368,7 @@ impl Host {
         drive.wipe().map_err(io)?;
         if let Some(entry) = self.state().drives.get_mut(name) {
             entry.role = DriveRole::Free;
-            entry.mark = String::new();
+            entry.now_holds(String::new());
         }
         self.drive_view(name)
     }
@@ -403,6 +404,12 @@ impl Host {
         }
         found
     }
+}
+
+/// What is known of what a drive holds; `None` also when it cannot be read.
+fn signature_on(drive: &Drive) -> Option<String> {
+    let found = drive.signature().ok().flatten();
+    found.map(|signature| signature.kind)
 }
 
 /// Whether every group keeps enough members in sync.

@@ -28,9 +28,20 @@ pub(crate) struct DriveEntry {
     pub(crate) drive: Arc<Drive>,
     /// What a member's superblock on it names it by; empty when there is none.
     pub(crate) mark: String,
+    /// What else is known of what it holds, as it was found: asked again, a drive that hangs would
+    /// let everybody wait who looks at drives.
+    pub(crate) signature: Option<String>,
     pub(crate) role: DriveRole,
     /// It reads as zeroes: it did when it was opened, and was part of nothing since.
     pub(crate) blank: bool,
+}
+
+impl DriveEntry {
+    /// Notes that it holds a member of this mark now, or nothing.
+    pub(crate) fn now_holds(&mut self, mark: String) {
+        self.mark = mark;
+        self.signature = None;
+    }
 }
 
 /// Whose a drive is.

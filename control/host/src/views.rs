@@ -49,12 +49,8 @@ pub(crate) fn drive(state: &State, entry: &DriveEntry, reports: &[ReactorReport]
         ),
     };
     let array_name = |uuid| state.array_by_uuid(uuid).map(|array| array.name.clone());
-    let signature = entry
-        .drive
-        .signature()
-        .ok()
-        .flatten()
-        .map(|signature| signature.kind);
+    let own = (!entry.mark.is_empty()).then(|| drive::OWN_SIGNATURE.to_owned());
+    let signature = own.or_else(|| entry.signature.clone());
     DriveView {
         name: entry.name.clone(),
         uuid: entry.uuid,

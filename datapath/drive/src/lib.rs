@@ -34,7 +34,7 @@ pub use pace::{PaceLaw, SLOWER_MAX};
 pub use port::{DriveRequest, Port, PortOptions};
 pub use probe::{RingProbe, probe_ring};
 pub use signature::{
-    GARBOARD_MAGIC, SUPERBLOCK_OFFSET, Signature, WIPE_BYTES, superblock_end_offset,
+    GARBOARD_MAGIC, OWN_SIGNATURE, SUPERBLOCK_OFFSET, Signature, WIPE_BYTES, superblock_end_offset,
 };
 pub use spec::{DriveSpec, ParseSpecError};
 pub use sysfs::since_boot;

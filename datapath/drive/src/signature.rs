@@ -41,6 +41,9 @@ impl fmt::Display for Signature {
     }
 }
 
+/// What a member of an array of ours is called.
+pub const OWN_SIGNATURE: &str = "garboard member";
+
 /// Bytes kept from each end.
 const WINDOW: u64 = 2 << 20;
 
@@ -123,7 +126,7 @@ fn ours(ends: &Ends) -> Found {
     let places = [Some(SUPERBLOCK_OFFSET), superblock_end_offset(ends.size)];
     let found = places.into_iter().flatten();
     let found = found.filter(|at| ends.has(*at, &GARBOARD_MAGIC)).min()?;
-    Some(("garboard member", found))
+    Some((OWN_SIGNATURE, found))
 }
 
 /// Members of other arrays whose place depends on the size of the drive.

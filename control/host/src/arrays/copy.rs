@@ -125,7 +125,7 @@ impl Host {
             };
             state_of.copies.insert(job, entry);
             if let Some(drive) = state_of.drives.get_mut(&replace.drive) {
-                drive.mark = String::new();
+                drive.now_holds(String::new());
                 drive.blank = false;
                 drive.role = DriveRole::Copy {
                     array: uuid,
@@ -391,7 +391,7 @@ impl Host {
                 array: uuid,
                 member,
             };
-            entry.mark = found::mark(&own);
+            entry.now_holds(found::mark(&own));
         }
         self.end_copy(job, JobState::Done, None);
         if replaced.is_ok() {

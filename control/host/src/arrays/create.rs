@@ -93,7 +93,8 @@ impl Host {
         }
         if let Err(start) = started {
             forget_members(&candidates, &superblock);
-            self.forget_array(&create.name);
+            let drives = candidates.into_iter().map(|one| (one.name, one.drive));
+            self.forget_array((&create.name, create.uuid), drives.collect());
             self.end_begun(create.uuid, None);
             return Err(of_start(object, &start));
         }
@@ -128,11 +129,11 @@ impl Host {
                 array: entry.uuid,
                 member,
             };
-            drive.mark = found::mark(&Superblock {
+            drive.now_holds(found::mark(&Superblock {
                 member,
                 member_uuid: entry.config.members[position].uuid,
                 ..entry.superblock
-            });
+            }));
         }
         state.arrays.insert(entry.name.clone(), entry);
     }

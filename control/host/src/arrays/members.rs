@@ -142,7 +142,7 @@ impl Host {
                 array: uuid,
                 member,
             };
-            drive.mark = found::mark(&own);
+            drive.now_holds(found::mark(&own));
         }
         if replaced.is_err() {
             // The drive is taken all the same: it becomes a member once the others answer.

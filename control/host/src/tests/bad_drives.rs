@@ -259,3 +259,31 @@ fn a_removed_drive_is_free_for_others_and_keeps_what_is_on_it() {
         host.create_array(&super::array_of("tank", Level::Raid0, &["one"]))
     });
 }
+
+/// A drive that hangs would let everybody wait who only wants to see the list.
+#[test]
+fn what_a_drive_holds_is_told_without_asking_it() {
+    let bench = Bench::file_tank();
+    let mut bytes = vec![0; 4096];
+    bytes[1080..1082].copy_from_slice(&[0x53, 0xef]);
+    let path = bench.path("four");
+    let file = file_to_fill(path).expect("new");
+    file.set_len(DRIVE_BYTES).expect("room");
+    file.write_all_at(&bytes, 0).expect("written");
+    bench.open_file("four").expect("a file");
+    let kinds = |bench: &Bench| ["two", "four"].map(|name| bench.drive(name).signature);
+    let before = kinds(&bench);
+    assert_eq!(before[0].as_deref(), Some("garboard member"));
+    assert!(
+        before[1]
+            .as_deref()
+            .is_some_and(|kind| kind.starts_with("ext"))
+    );
+    for name in ["two", "four"] {
+        bench.inject(name, Fault::Pulled);
+    }
+    assert_eq!(kinds(&bench), before);
+    bench.host.state().drives["four"].drive.clear_faults();
+    let wiped = bench.host.wipe_drive("four", true).expect("free");
+    assert_eq!(wiped.signature, None);
+}
