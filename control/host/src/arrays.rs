@@ -66,7 +66,8 @@ impl Host {
         }
         // Without the clean mark it is stopped too, and comes up dirty.
         self.reassemble(name, uuid);
-        stopped.map_err(|start| of_start(object, &start))?;
+        let last = stopped.map_err(|start| of_start(object, &start))?;
+        last.inspect(|config| self.note_membership(config));
         self.end_begun(uuid, None);
         tracing::info!(event = "array_stopped", array = name, "clean");
         self.array_view(name)
@@ -130,7 +131,7 @@ impl Host {
             }
         }
         self.forget_array((name, uuid), members);
-        self.state().memberships.remove(&uuid);
+        self.forget_membership(uuid);
         for volume in &config.volumes {
             self.state().limits.remove(&volume.uuid);
         }
@@ -140,17 +141,23 @@ impl Host {
 
     /// An array was told to stop and has not ended: nothing may be begun on it any more, because it
     /// calls itself clean as soon as its drives answer.
-    fn stops_late(&self, name: &str) -> EngineError {
+    pub(super) fn stops_late(&self, name: &str) -> EngineError {
+        let mut has_left = false;
         if let Some(entry) = self.state().arrays.get_mut(name) {
             entry.serving = Serving::Stopping;
             // Nobody may be there any more who can tell what it holds.
             if let Some(config) = self.engine.stopping_config(entry.index) {
                 entry.config = config;
+                has_left = true;
             }
         }
         let text = "its drives have not answered yet; it stops as soon as they do";
-        error(ErrorKind::Busy, format!("array {name}"), text)
-            .next(format!("ask again then; {WAY_OUT_OF_HANGS}"))
+        let refusal = error(ErrorKind::Busy, format!("array {name}"), text);
+        if has_left {
+            // Its drives cannot be taken out any more, because nobody can say whom it needs.
+            return refusal.next("ask again then, or unplug the drive that hangs");
+        }
+        refusal.next(format!("ask again then; {WAY_OUT_OF_HANGS}"))
     }
 
     /// Forgets an array of which its drives, these, say nothing any more.

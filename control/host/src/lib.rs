@@ -414,7 +414,6 @@ impl control::Engine for Host {
     }
 
     fn shutdown(&self) -> Answer<()> {
-        self.do_memberships();
         self.stop_copies();
         let exports: Vec<String> = self.state().exports.keys().cloned().collect();
         let mut first = Ok(());
@@ -447,9 +446,14 @@ impl control::Engine for Host {
                 .map(|array| (array.name.clone(), array.index, array.uuid))
                 .collect()
         };
+        // Of those that do not end in order nobody can be asked afterwards.
+        self.do_memberships();
         for (name, index, uuid) in arrays {
             match self.engine.stop_array(index) {
-                Ok(()) => self.end_begun(uuid, None),
+                Ok(last) => {
+                    last.inspect(|config| self.note_membership(config));
+                    self.end_begun(uuid, None);
+                }
                 Err(start) => {
                     tracing::error!(event = "array_not_clean", array = name, error = %start, "comes up dirty");
                     first = first.and(Err(error::of_start(format!("array {name}"), &start)));

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
 use array::assembly::Assembly;
+use array::format::ArrayConfig;
 use control::membership::Membership;
-use units::{ArrayIndex, Update};
+use units::{ArrayIndex, MemberIndex, Update};
 use uuid::Uuid;
 
 use crate::Host;
@@ -36,6 +37,26 @@ impl Host {
             self.state().memberships.insert(uuid, now);
         }
         self.state().memberships.clone()
+    }
+
+    /// Notes who was in sync when an array stopped.
+    pub(crate) fn note_membership(&self, last: &ArrayConfig) {
+        let looking = self.looking.lock();
+        let _looking = looking.unwrap_or_else(PoisonError::into_inner);
+        let member = |member: MemberIndex| last.members[member.at()].uuid;
+        let now = Membership {
+            update: last.update.0,
+            update_id: Uuid::from_u128(last.update_id),
+            in_sync: last.in_sync().map(member).collect(),
+        };
+        self.state().memberships.insert(last.array, now);
+    }
+
+    /// Forgets an array that is there no more.
+    pub(crate) fn forget_membership(&self, array: Uuid) {
+        let looking = self.looking.lock();
+        let _looking = looking.unwrap_or_else(PoisonError::into_inner);
+        self.state().memberships.remove(&array);
     }
 
     pub(crate) fn do_recall(&self, memberships: BTreeMap<Uuid, Membership>) {

@@ -2,7 +2,7 @@
 //! they will be made. Until it has said so, nobody builds on what they are about; then what
 //! depends on them is done here.
 
-use array::Command;
+use array::{Command, Refusal};
 use control::{Answer, ErrorKind};
 use engine::Decided;
 use units::ArrayIndex;
@@ -85,9 +85,14 @@ impl Host {
     }
 
     /// Does what the call would have done that was late with a start, or with taking a drive out.
-    fn settle(&self, name: &str, index: ArrayIndex, (command, made): (&Command, bool)) {
+    fn settle(
+        &self,
+        (name, index): (&str, ArrayIndex),
+        command: &Command,
+        refusal: Option<Refusal>,
+    ) {
         if let Command::Remove { member } = command
-            && !made
+            && refusal.is_some()
         {
             // It is needed, and not pulled after all.
             let state = self.state();
@@ -96,10 +101,9 @@ impl Host {
             drive.inspect(|drive| drive.drive.clear_faults());
         }
         if matches!(command, Command::Start) {
-            if made {
-                self.finish_start(name);
-            } else {
-                self.give_up_start(name, index);
+            match refusal {
+                None => self.finish_start(name),
+                Some(refusal) => self.give_up_start(name, index, refusal),
             }
         }
     }
@@ -121,7 +125,7 @@ impl Host {
             let Some(name) = name else {
                 continue;
             };
-            let made = result.is_ok();
+            let refusal = result.as_ref().err().cloned();
             match result {
                 Ok(()) => {
                     tracing::info!(event = "late_change_made", array = name, about = ?About::of(&command), "made");
@@ -135,9 +139,9 @@ impl Host {
                 // A drive that was to be a member is one, or is left out.
                 About::Members => self.release_excluded(&name),
                 About::Volumes => self.settle_volumes(&name),
-                About::Options => {}
-                About::Nothing => self.settle(&name, index, (&command, made)),
+                About::Options | About::Nothing => {}
             }
+            self.settle((&name, index), &command, refusal);
         }
     }
 }

@@ -243,6 +243,7 @@ impl Control {
         let array = self.array(key)?;
         let stopped = self.engine.stop_array(&array.name)?;
         self.record_memberships_or_say();
+        self.remember().remove(&array.uuid);
         self.wanted.apply(&[Change::Stopped(array.uuid)])?;
         tracing::info!(event = "array_stopped", object = %format_args!("array {}", array.name));
         Ok(stopped)
@@ -267,7 +268,8 @@ impl Control {
         self.engine.destroy_array(&array.name, force)?;
         changes.extend(volumes.iter().map(|volume| Change::NoLimit(volume.uuid)));
         {
-            let _remembering = self.remember();
+            let mut told_since = self.remember();
+            told_since.remove(&array.uuid);
             self.wanted.apply(&changes)?;
         }
         self.record_drives_or_say();

@@ -138,6 +138,7 @@ impl Control {
             .any(|open| open.name == drive.name)
         {
             self.engine.remove_drive(&drive.name, force)?;
+            self.record_memberships_or_say();
         }
         let gone = [
             Change::NoDrive(drive.name.clone()),

@@ -37,7 +37,9 @@ pub struct Control {
     runtime_dir: PathBuf,
     changing: Mutex<()>,
     /// Held by who records memberships: not `changing`, which a call may hold for minutes.
-    remembering: Mutex<()>,
+    ///
+    /// Arrays of which it was done since they were started.
+    remembering: Mutex<BTreeSet<Uuid>>,
     causes: Mutex<Causes>,
     tending: Mutex<tending::Tending>,
     returns: Mutex<returns::Returns>,
@@ -72,7 +74,7 @@ impl Control {
             wanted,
             runtime_dir,
             changing: Mutex::new(()),
-            remembering: Mutex::new(()),
+            remembering: Mutex::default(),
             causes: Mutex::new(Causes::default()),
             tending: Mutex::default(),
             returns: Mutex::default(),
@@ -195,17 +197,25 @@ impl Control {
     /// Records who is in sync now in arrays where that has changed. Of an array that runs with an
     /// older record than is remembered, as after a start by force, the new story counts.
     fn record_memberships(&self) -> Answer<()> {
-        let _remembering = self.remember();
+        let mut told_since = self.remember();
         let known = self.wanted.state().memberships;
         let mut changes = Vec::new();
         for (array, now) in self.engine.memberships() {
             let is_told =
                 |told: &Membership| told.in_sync == now.in_sync && told.update <= now.update;
-            if !known.get(&array).is_some_and(is_told) {
+            // Once for each start: it may have been one by force, from an older record.
+            let is_new = !told_since.contains(&array);
+            if is_new || !known.get(&array).is_some_and(is_told) {
                 changes.push(Change::Membership(array, now));
             }
         }
-        self.wanted.apply(&changes)
+        self.wanted.apply(&changes)?;
+        for change in changes {
+            if let Change::Membership(array, _) = change {
+                told_since.insert(array);
+            }
+        }
+        Ok(())
     }
 
     fn record_memberships_or_say(&self) {
@@ -215,7 +225,7 @@ impl Control {
     }
 
     /// Waits until nobody else records who is in sync.
-    fn remember(&self) -> MutexGuard<'_, ()> {
+    fn remember(&self) -> MutexGuard<'_, BTreeSet<Uuid>> {
         let remembering = self.remembering.lock();
         remembering.unwrap_or_else(PoisonError::into_inner)
     }

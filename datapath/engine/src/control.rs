@@ -346,7 +346,7 @@ impl Engine {
             Ok(()) => Ok(()),
             Err(ChangeError::Late) => Err(StartError::Late),
             Err(ChangeError::Refused(refusal)) => {
-                self.drop_shards(array)?;
+                self.give_up(array, refusal.clone())?;
                 Err(StartError::Refused(refusal))
             }
         }

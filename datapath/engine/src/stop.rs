@@ -13,39 +13,54 @@ use crate::error::{ChangeError, StartError};
 /// A stop that the home has answered, while other reactors still have their parts of the array.
 #[derive(Debug)]
 pub(crate) struct Stop {
-    /// Whether the clean mark is written.
+    /// Whether the clean mark is written, if there is to be one.
     pub(crate) told: Result<(), Refusal>,
-    pub(crate) config: ArrayConfig,
+    /// The last record; `None` when nobody could be asked.
+    pub(crate) config: Option<ArrayConfig>,
 }
 
 impl Engine {
-    /// Marks the array clean and forgets it. No ring may serve one of its volumes any more.
+    /// Marks the array clean and forgets it; its last record, unless the home is gone. No ring may
+    /// serve one of its volumes any more.
     ///
     /// # Errors
     /// When the clean mark cannot be written: the array comes up dirty. `Late`: it has not stopped
     /// yet; ask again.
-    pub fn stop_array(&self, array: ArrayIndex) -> Result<(), StartError> {
-        // The home is gone perhaps, and cannot say again what became of the clean mark.
-        if let Some(told) = self.told_by_stop(array) {
-            self.drop_shards(array)?;
-            return told.map_err(StartError::Refused);
+    pub fn stop_array(&self, array: ArrayIndex) -> Result<Option<ArrayConfig>, StartError> {
+        self.note_decided_stops();
+        if self.noted_stop(array).is_none() {
+            let result = self.command(array, self.home(array), Command::Stop);
+            match result {
+                Err(ChangeError::Late) => return Err(StartError::Late),
+                Ok(()) => self.note_stop(array, Ok(())),
+                Err(ChangeError::Refused(refusal)) => {
+                    // An earlier one that was late may have been carried out just before.
+                    self.note_decided_stops();
+                    if self.noted_stop(array).is_none() {
+                        self.note_stop(array, Err(refusal));
+                    }
+                }
+            }
         }
-        let result = self.command(array, self.home(array), Command::Stop);
-        if result == Err(ChangeError::Late) {
-            return Err(StartError::Late);
-        }
-        // An earlier attempt that was late may have marked it since.
-        let config = self.array_state(array).map(|state| state.config);
-        let marked = config.as_ref().is_none_or(|config| config.clean);
-        let told = match result {
-            Err(ChangeError::Refused(refusal)) if !marked => Err(refusal),
-            Ok(()) | Err(_) => Ok(()),
-        };
-        if let Some(config) = config {
-            self.note_stop(array, told.clone(), config);
-        }
+        let (told, config) = self.noted_stop(array).expect("noted above");
         self.drop_shards(array)?;
-        told.map_err(StartError::Refused)
+        told.map(|()| config).map_err(StartError::Refused)
+    }
+
+    /// Forgets an array that has not been started and never will be.
+    ///
+    /// # Errors
+    /// As [`Engine::drop_shards`]; then [`Engine::stop_array`] ends it, and says this refusal.
+    pub fn give_up(&self, array: ArrayIndex, refusal: Refusal) -> Result<(), StartError> {
+        self.note_stop(array, Err(refusal));
+        self.drop_shards(array)
+    }
+
+    /// Notes what has become of stops that were late.
+    pub(crate) fn note_decided_stops(&self) {
+        for (array, told) in self.take_decided_stops() {
+            self.note_stop(array, told);
+        }
     }
 
     /// Forgets the array without marking it.
@@ -93,20 +108,18 @@ impl Engine {
     #[must_use]
     pub fn stopping_config(&self, array: ArrayIndex) -> Option<ArrayConfig> {
         let stops = self.stops.lock().expect("nothing panics under this lock");
-        stops.get(&array).map(|stop| stop.config.clone())
+        stops.get(&array).and_then(|stop| stop.config.clone())
     }
 
-    pub(crate) fn told_by_stop(&self, array: ArrayIndex) -> Option<Result<(), Refusal>> {
+    fn noted_stop(&self, array: ArrayIndex) -> Option<(Result<(), Refusal>, Option<ArrayConfig>)> {
         let stops = self.stops.lock().expect("nothing panics under this lock");
-        stops.get(&array).map(|stop| stop.told.clone())
+        let stop = stops.get(&array)?;
+        Some((stop.told.clone(), stop.config.clone()))
     }
 
-    pub(crate) fn note_stop(
-        &self,
-        array: ArrayIndex,
-        told: Result<(), Refusal>,
-        config: ArrayConfig,
-    ) {
+    /// Keeps what became of the clean mark, and the last record, while the home is there to tell.
+    fn note_stop(&self, array: ArrayIndex, told: Result<(), Refusal>) {
+        let config = self.array_state(array).map(|state| state.config);
         let mut stops = self.stops.lock().expect("nothing panics under this lock");
         stops.insert(array, Stop { told, config });
     }

@@ -45,17 +45,31 @@ impl Engine {
     /// When a thread panicked while it asked.
     #[must_use]
     pub fn take_decided(&self) -> Vec<Decided> {
+        self.note_decided_stops();
+        self.take(|command| !matches!(command, Command::Stop))
+    }
+
+    /// What has become of stops that were late.
+    pub(crate) fn take_decided_stops(&self) -> Vec<(ArrayIndex, Result<(), Refusal>)> {
+        let stops = self
+            .take(|command| matches!(command, Command::Stop))
+            .into_iter();
+        stops.map(|stop| (stop.array, stop.result)).collect()
+    }
+
+    fn take(&self, is_wanted: impl Fn(&Command) -> bool) -> Vec<Decided> {
         let mut late = self.late.lock().expect("nothing panics under this lock");
         let mut decided = Vec::new();
         for change in std::mem::take(&mut *late) {
-            let result = match change.answer.try_recv() {
-                Ok(result) => result,
-                Err(TryRecvError::Empty) => {
+            let answer = is_wanted(&change.command).then(|| change.answer.try_recv());
+            let result = match answer {
+                Some(Ok(result)) => result,
+                None | Some(Err(TryRecvError::Empty)) => {
                     late.push(change);
                     continue;
                 }
                 // Its reactor has ended.
-                Err(TryRecvError::Disconnected) => {
+                Some(Err(TryRecvError::Disconnected)) => {
                     Err(Refusal::Failed("a reactor has stopped".to_owned()))
                 }
             };

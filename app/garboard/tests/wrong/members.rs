@@ -2,6 +2,8 @@
 
 use std::fs::File;
 
+use serde_json::Value;
+
 use crate::bed::{Bed, holds, spec};
 
 fn replace<'a>(member: &'a str, drive: &'a str) -> [&'a str; 7] {
@@ -173,11 +175,12 @@ fn only_what_is_complete_and_unknown_is_imported() {
         );
         let shown = engine.json(&["volume", "show", uuid]);
         assert_eq!(shown["array"], volume["array"]);
-        if volume["exports"].as_array().is_some_and(Vec::is_empty) {
-            let deleted = engine.json(&["volume", "delete", uuid, "--yes"]);
-            assert_eq!(deleted["uuid"], volume["uuid"]);
-        }
     }
+    let is_free = |volume: &&Value| volume["exports"].as_array().is_some_and(Vec::is_empty);
+    let free = volumes.as_array().and_then(|all| all.iter().find(is_free));
+    let free = &free.expect("the imported one")["uuid"];
+    let deleted = engine.json(&["volume", "delete", free.as_str().expect("a uuid"), "--yes"]);
+    assert_eq!(deleted["uuid"], *free);
     let left = engine.json(&["volume", "list"]);
     assert_eq!(left.as_array().map(Vec::len), Some(1), "{left}");
     assert_ne!(left[0]["exports"].as_array().map(Vec::len), Some(0));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use array::assembly::{Assembled, Assembly, LeftOut, Verdict, assemble_named};
 use array::format::{ArrayConfig, ExclusionCause, MemberState, Superblock};
-use array::{MemberPlace, RegionMap, Room};
+use array::{MemberPlace, Refusal, RegionMap, Room};
 use control::view::ArrayView;
 use control::{Answer, EngineError, ErrorKind};
 use drive::Drive;
@@ -244,12 +244,22 @@ impl Host {
     }
 
     /// A start that was late has failed.
-    pub(crate) fn give_up_start(&self, name: &str, index: ArrayIndex) {
+    ///
+    /// Its exports may have been made meanwhile, and rings serve it: then it is left to `array
+    /// stop`, which wants them removed first.
+    pub(crate) fn give_up_start(&self, name: &str, index: ArrayIndex, refusal: Refusal) {
         let Ok(uuid) = self.running(name).map(|(_, uuid)| uuid) else {
             return;
         };
-        if self.engine.drop_shards(index).is_err() {
-            // `array stop` ends it.
+        let is_exported = self
+            .state()
+            .export_where(|array, _| array == uuid)
+            .is_some();
+        if is_exported {
+            return;
+        }
+        if self.engine.give_up(index, refusal).is_err() {
+            self.stops_late(name);
             return;
         }
         self.reassemble(name, uuid);

@@ -242,6 +242,70 @@ fn an_array_that_starts_late_takes_back_what_was_left_out() {
     });
 }
 
+/// What becomes of what was late is known.
+fn is_decided(bench: &Bench) -> bool {
+    tick(bench);
+    let index = bench.host.state().arrays["tank"].index;
+    bench.host.engine.undecided(index).is_empty()
+}
+
+#[test]
+fn a_stop_that_was_late_in_a_resync_has_stopped_it() {
+    let bench = Bench::tank();
+    hang(&bench);
+    late(&bench, |host| host.stop_array("tank"));
+    relieve(&bench);
+    wait_until("it has answered", || is_decided(&bench));
+    // Parity is not right everywhere, so there is no clean mark to be written.
+    let stopped = bench.host.stop_array("tank").expect("it has stopped");
+    assert_eq!(stopped.state, ArrayState::Stopped);
+    bench.host.start_array("tank", false).expect("all is there");
+}
+
+#[test]
+fn a_start_that_fails_late_is_given_up_when_nobody_is_served() {
+    for is_exported in [false, true] {
+        let bench = Bench::file_tank();
+        let volume = volume_of("v", "tank", MIB);
+        bench.host.create_volume(&volume).expect("room");
+        bench.host.stop_array("tank").expect("not exported");
+        hang(&bench);
+        late(&bench, |host| host.start_array("tank", false));
+        let export = export_of(&bench, "v", "v");
+        if is_exported {
+            bench.host.export_named(&export).expect("it will serve");
+        }
+        relieve(&bench);
+        for name in ["one", "two", "three"] {
+            bench.inject(name, Fault::FlushFails);
+        }
+        wait_until("it has answered", || is_decided(&bench));
+        if is_exported {
+            // Rings may have requests for it.
+            assert!(
+                bench
+                    .host
+                    .engine
+                    .array_state(units::ArrayIndex(0))
+                    .is_some()
+            );
+            refused(&bench, (ErrorKind::Busy, "export v serves"), |host| {
+                host.stop_array("tank")
+            });
+            bench.host.remove_export("v").expect("there");
+            bench
+                .host
+                .stop_array("tank")
+                .expect_err("it has never started");
+        }
+        assert_eq!(bench.array("tank").state, ArrayState::Stopped);
+        relieve(&bench);
+        bench.host.assemble();
+        bench.host.start_array("tank", false).expect("all is there");
+        bench.host.export_named(&export).expect("it serves");
+    }
+}
+
 #[test]
 fn an_array_of_which_one_reactor_lets_go_late_is_what_it_was() {
     let bench = Bench::tank();
