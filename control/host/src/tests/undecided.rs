@@ -150,6 +150,42 @@ fn a_drive_that_is_refused_late_is_left_out_and_may_be_taken_again() {
 }
 
 #[test]
+fn a_new_drive_that_fails_at_once_leaves_the_place_to_who_had_it() {
+    let bench = Bench::tank();
+    bench.memory("spare");
+    let volume = volume_of("v", "tank", MIB);
+    bench.host.create_volume(&volume).expect("room");
+    let had_it = bench.superblock("two").member_uuid;
+    bench.host.fail_member("tank", 1).expect("two are left");
+    let place = || {
+        let state = bench.host.engine.array_state(units::ArrayIndex(0));
+        state.expect("it runs").config.members[1].clone()
+    };
+    let before = place();
+    take_away(&bench, &["one", "three"]);
+    late(&bench, |host| {
+        host.replace_member("tank", &replace("spare"))
+    });
+    // It is there when it is prepared, and gone when the record is written.
+    bench.inject("spare", Fault::Pulled);
+    for name in ["one", "three"] {
+        bench.host.state().drives[name].drive.clear_faults();
+    }
+    wait_until("it is not taken", || {
+        tick(&bench);
+        bench.drive("spare").state == DriveState::Failed
+    });
+    assert_eq!(place(), before);
+    // It returns, and is not made anew.
+    let two = bench.host.replace_member("tank", &replace("two"));
+    two.expect("its own place");
+    wait_until("what it has missed is filled", || {
+        bench.array("tank").state == ArrayState::Optimal
+    });
+    assert_eq!(bench.superblock("two").member_uuid, had_it);
+}
+
+#[test]
 fn a_drive_that_may_yet_become_a_member_keeps_its_number_when_it_is_removed_late() {
     let bench = Bench::tank();
     bench.host.fail_member("tank", 1).expect("two are left");

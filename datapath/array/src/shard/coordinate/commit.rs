@@ -204,8 +204,16 @@ impl Shard {
             } else {
                 cause_of(status)
             };
-            self.exclude(&mut next, member, cause);
-            commit.excluded.push((member, status));
+            let at = member.at();
+            let before = self.decider().config.members[at].clone();
+            if commit.replaced.contains(&member) && before.uuid != next.members[at].uuid {
+                // Nobody has counted on the new drive, and who had its place may still return.
+                next.members[at] = before;
+                commit.places[at] = self.decider().places[at].clone();
+            } else {
+                self.exclude(&mut next, member, cause);
+                commit.excluded.push((member, status));
+            }
             if commit.replaced.contains(&member) {
                 commit.replaced.retain(|&other| other != member);
                 commit.returned.retain(|&other| other != member);
