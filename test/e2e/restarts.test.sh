@@ -8,7 +8,7 @@ drives 4 128MiB
 g array create a --level 5 --drives d0,d1,d2,d3 --wait >/dev/null 2>&1
 g volume create v --array a --size 64MiB >/dev/null
 g export vhost v --name e --socket "$WORK/vh/e.sock" --queues 2 >/dev/null
-guest_start one "$HERE/restarts.guest" 900 -c 2 -m 384 -v "$WORK/vh/e.sock:2"
+guest_start one "$HERE/restarts.guest" 900 -c 2 -m 512 -v "$WORK/vh/e.sock:2"
 guest_says one SAY-ROUND-1 120
 for ((i = 1; i <= ${RESTARTS:-3}; i++)); do
   if ((i % 2)); then engine_kill; else engine_stop; fi
