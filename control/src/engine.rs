@@ -45,7 +45,8 @@ pub trait Engine: Send + Sync + 'static {
     /// As [`Engine::add_drive`]; `NotFound` also when the identity is somebody else's.
     fn open_drive(&self, known: &DriveKnown) -> Answer<DriveView>;
 
-    /// Who is in sync in the arrays that run, and was last in those that have run.
+    /// Who is in sync in the arrays that run, and was in those that have stopped since this was
+    /// asked last.
     fn memberships(&self) -> BTreeMap<Uuid, Membership>;
 
     /// Tells who was in sync in arrays that have not run since this engine began. Members that know

@@ -14,8 +14,8 @@ use crate::Host;
 use crate::state::State;
 
 impl Host {
-    /// Looks who is in sync in the arrays that run. One look at a time: what a later one sees is
-    /// newer.
+    /// Looks who is in sync in the arrays that run, or was in those that have stopped since the
+    /// last look. One look at a time: what a later one sees is newer.
     pub(crate) fn do_memberships(&self) -> BTreeMap<Uuid, Membership> {
         let looking = self.looking.lock();
         let _looking = looking.unwrap_or_else(PoisonError::into_inner);
@@ -25,6 +25,7 @@ impl Host {
             let running = arrays.filter(|entry| entry.serving.has_shards());
             running.map(|entry| (entry.uuid, entry.index)).collect()
         };
+        let mut seen = std::mem::take(&mut self.state().ended);
         for (uuid, index) in running {
             let Some((update, id, in_sync)) = self.engine.in_sync(index, uuid) else {
                 continue;
@@ -34,9 +35,10 @@ impl Host {
                 update_id: Uuid::from_u128(id),
                 in_sync,
             };
-            self.state().memberships.insert(uuid, now);
+            self.state().memberships.insert(uuid, now.clone());
+            seen.insert(uuid, now);
         }
-        self.state().memberships.clone()
+        seen
     }
 
     /// Notes who was in sync when an array stopped.
@@ -49,14 +51,18 @@ impl Host {
             update_id: Uuid::from_u128(last.update_id),
             in_sync: last.in_sync().map(member).collect(),
         };
-        self.state().memberships.insert(last.array, now);
+        let mut state = self.state();
+        state.memberships.insert(last.array, now.clone());
+        state.ended.insert(last.array, now);
     }
 
     /// Forgets an array that is there no more.
     pub(crate) fn forget_membership(&self, array: Uuid) {
         let looking = self.looking.lock();
         let _looking = looking.unwrap_or_else(PoisonError::into_inner);
-        self.state().memberships.remove(&array);
+        let mut state = self.state();
+        state.memberships.remove(&array);
+        state.ended.remove(&array);
     }
 
     pub(crate) fn do_recall(&self, memberships: BTreeMap<Uuid, Membership>) {

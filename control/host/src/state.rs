@@ -172,6 +172,8 @@ pub(crate) struct State {
     /// When that was, of a drive that its array waits for, and where it was found.
     pub(crate) looked: BTreeMap<Uuid, units::Instant>,
     pub(crate) again: BTreeMap<Uuid, Vec<DriveSpec>>,
+    /// Who was in sync in arrays that have stopped since somebody looked.
+    pub(crate) ended: BTreeMap<Uuid, Membership>,
     /// Who was in sync last, by array.
     pub(crate) memberships: BTreeMap<Uuid, Membership>,
     pub(crate) next_job: u64,

@@ -118,9 +118,13 @@ impl Engine {
     }
 
     /// Keeps what became of the clean mark, and the last record, while the home is there to tell.
+    /// The first answer counts: who asks again is told that the array does not run.
     fn note_stop(&self, array: ArrayIndex, told: Result<(), Refusal>) {
+        if self.noted_stop(array).is_some() {
+            return;
+        }
         let config = self.array_state(array).map(|state| state.config);
         let mut stops = self.stops.lock().expect("nothing panics under this lock");
-        stops.insert(array, Stop { told, config });
+        stops.entry(array).or_insert(Stop { told, config });
     }
 }

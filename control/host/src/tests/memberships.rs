@@ -103,6 +103,31 @@ fn a_drive_that_was_left_out_does_not_start_alone_after_a_stop_either() {
 }
 
 #[test]
+fn what_was_put_back_and_started_by_force_starts_by_itself_from_then_on() {
+    let run = mirror();
+    run.control.stop_array("tank").expect("not exported");
+    let folder = Arc::clone(&run.bench.folder);
+    let files = ["one", "two"].map(|name| folder.path().join(name));
+    let then = files.each_ref().map(|file| fs::read(file).expect("a file"));
+    run.control.start_array("tank", false).expect("complete");
+    run.look();
+    run.control.stop_array("tank").expect("not exported");
+    let Run { control, bench } = run;
+    drop(control);
+    drop(bench);
+    for (file, then) in files.iter().zip(then) {
+        fs::write(file, then).expect("a file");
+    }
+    let run = Run::on(Bench::on(folder));
+    run.look();
+    let refused = run.control.start_array("tank", false);
+    refused.expect_err("it is known to have gone on");
+    run.control.start_array("tank", true).expect("force");
+    let run = again(run);
+    assert_eq!(run.array("tank").state, ArrayState::Optimal);
+}
+
+#[test]
 fn a_start_that_has_not_written_anything_is_not_remembered() {
     let run = mirror();
     run.control.stop_array("tank").expect("not exported");
@@ -112,8 +137,9 @@ fn a_start_that_has_not_written_anything_is_not_remembered() {
     }
     late(&run.bench, |host| host.start_array("tank", false));
     let uuid = run.array("tank").uuid;
-    let known = run.bench.host.memberships().remove(&uuid);
-    assert!(known.expect("it ran before").update <= on_drives);
+    assert!(!run.bench.host.memberships().contains_key(&uuid));
+    let known = run.bench.host.state().memberships[&uuid].update;
+    assert!(known <= on_drives);
     relieve(&run.bench);
     wait_until("it has started", || {
         run.array("tank").state == ArrayState::Optimal

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use control::request::{ArrayModify, HedgedReads, Level, MemberReplace};
+use control::request::{ArrayModify, BackgroundKind, HedgedReads, Level, MemberReplace};
 use control::view::{ArrayState, DriveState, MemberState};
 use control::{Answer, Engine, EngineError, ErrorKind};
 use drive::Fault;
@@ -288,7 +288,10 @@ fn is_decided(bench: &Bench) -> bool {
 #[test]
 fn a_stop_that_was_late_in_a_resync_has_stopped_it() {
     let bench = Bench::tank();
+    let resync = BackgroundKind::Resync;
+    bench.host.start_background("tank", resync).expect("begins");
     hang(&bench);
+    late(&bench, |host| host.stop_array("tank"));
     late(&bench, |host| host.stop_array("tank"));
     relieve(&bench);
     wait_until("it has answered", || is_decided(&bench));
