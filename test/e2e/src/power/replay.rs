@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use array::RegionMap;
 use array::format::{REGION_BLOCK_BYTES, SUPERBLOCK_BYTES, Superblock};
@@ -184,16 +184,10 @@ impl Bench<'_> {
         self.wanted.folder.join("state")
     }
 
-    fn template(&self) -> PathBuf {
-        self.wanted.folder.join("state.template")
-    }
-
-    /// Makes the state directory that every start begins with: the array imported, its volume
-    /// exported. Gives back the volume's size.
-    fn prepare(&self) -> Result<usize, String> {
-        for folder in [self.state(), self.template()] {
-            let _ = std::fs::remove_dir_all(folder);
-        }
+    /// Starts an engine that imports the array and exports its volume. It has a state directory of
+    /// its own: one that has seen the array later would refuse what is put back.
+    fn import(&self) -> Result<Engine, String> {
+        let _ = std::fs::remove_dir_all(self.state());
         let engine = Engine::start(&self.wanted.program, &self.wanted.folder)?;
         let spec = |path: &PathBuf| format!("file:{}", path.display());
         let specs: Vec<String> = self.paths.iter().map(spec).collect();
@@ -202,17 +196,21 @@ impl Bench<'_> {
             "/v1/exports",
             &json!({ "volume": "v", "socket": self.socket }),
         )?;
+        Ok(engine)
+    }
+
+    /// The volume's size.
+    fn prepare(&self) -> Result<usize, String> {
+        let engine = self.import()?;
         let volume = engine.get("/v1/volumes/v")?;
         engine.stop()?;
-        std::fs::rename(self.state(), self.template()).map_err(|error| error.to_string())?;
         let bytes = volume["size_bytes"].as_u64().ok_or("a volume has a size")?;
         Ok(units::bytes_usize(bytes))
     }
 
     /// Starts the engine on what is left, and looks at everything.
     fn judge(&mut self, mut oracle: Volume, number: usize) -> Result<(), String> {
-        copy(&self.template(), &self.state()).map_err(|error| error.to_string())?;
-        let engine = Engine::start(&self.wanted.program, &self.wanted.folder)?;
+        let engine = self.import()?;
         let array = engine.get("/v1/arrays/a")?;
         let wanted = if self.wanted.failed.is_some() {
             "degraded"
@@ -343,14 +341,4 @@ fn scrub(engine: &Engine) -> Result<(), String> {
     } else {
         Err(format!("the scrub has found something: {found}"))
     }
-}
-
-fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
-    let _ = std::fs::remove_dir_all(to);
-    std::fs::create_dir(to)?;
-    for entry in std::fs::read_dir(from)? {
-        let entry = entry?;
-        std::fs::copy(entry.path(), to.join(entry.file_name()))?;
-    }
-    Ok(())
 }
