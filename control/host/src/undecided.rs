@@ -28,6 +28,7 @@ impl About {
     fn of(command: &Command) -> About {
         match command {
             Command::Fail { .. }
+            | Command::Leave { .. }
             | Command::Remove { .. }
             | Command::Replace { .. }
             | Command::Return { .. } => About::Members,

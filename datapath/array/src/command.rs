@@ -20,6 +20,12 @@ pub enum Command {
         /// Which.
         member: MemberIndex,
     },
+    /// Excludes a member of which a copy is about to take its place; it may return by itself when
+    /// that comes to nothing.
+    Leave {
+        /// Which.
+        member: MemberIndex,
+    },
     /// Puts a formatted drive in the place of a member that is out; its rebuild begins by itself.
     Replace {
         /// Which.

@@ -379,7 +379,13 @@ impl Host {
         };
         let replaced = self.engine.change(index, replace);
         if let Err(change @ ChangeError::Refused(_)) = &replaced {
-            return Err(of_change(object, change).next(format!(
+            // Nothing was wrong with it but that it was to be replaced.
+            self.bring_back_all(uuid);
+            let refusal = of_change(object, change);
+            if self.state().drive_of(uuid, member).is_some() {
+                return Err(refusal.next("its own drive has its place again"));
+            }
+            return Err(refusal.next(format!(
                 "the member is out: `garboard array replace {} --member {}` with its own drive \
                  takes it back",
                 placing.array, member.0
@@ -479,7 +485,7 @@ impl Host {
                 Err(refused) => return Err(of_change(object.to_owned(), &refused)),
             }
             self.leaves(job, true);
-            if matches!(change(Command::Fail { member }), Err(ChangeError::Late)) {
+            if matches!(change(Command::Leave { member }), Err(ChangeError::Late)) {
                 return Ok(false);
             }
         }

@@ -66,6 +66,38 @@ fn next(bench: Bench, drives: &[&str]) -> Bench {
 }
 
 #[test]
+fn a_member_that_left_for_a_copy_which_took_no_place_returns_by_itself() {
+    let (bench, mut guest) = served();
+    guest.fill(0, 1);
+    wait_until("parity is right everywhere", || {
+        bench.array("tank").jobs.is_empty()
+    });
+    let index = bench.host.state().arrays["tank"].index;
+    let member = units::MemberIndex(1);
+    let leave = array::Command::Leave { member };
+    bench.host.engine.change(index, leave).expect("redundant");
+    guest.fill(SECTORS, 2);
+    drop(guest);
+    // The engine is killed before the copy has the place.
+    let folder = std::sync::Arc::clone(&bench.folder);
+    drop(bench);
+    let bench = Bench::on(folder);
+    for name in ALL {
+        bench.reopen(name, "").expect("a file");
+    }
+    bench.host.assemble();
+    bench.host.start_array("tank", false).expect("two are left");
+    optimal(&bench);
+    let written = written_percent(&bench, "two");
+    assert!(written < 50, "{written} % of it were written");
+    bench.host.fail_member("tank", 0).expect("redundant");
+    let mut guest = connect(&bench);
+    for (sector, byte) in [(0, 1), (SECTORS, 2)] {
+        assert_eq!(guest.read(sector), [byte; 4096]);
+    }
+}
+
+#[test]
 fn a_drive_that_was_pulled_is_filled_where_it_missed_something() {
     super::on_both_kinds(|| {
         let (bench, mut guest) = served();

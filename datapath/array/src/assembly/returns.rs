@@ -34,17 +34,20 @@ pub struct Returning {
 
 impl Returning {
     /// Whether it may come back without anybody asking for it: nothing was wrong with it but that
-    /// it was not there.
+    /// it was not there, or that a copy was to take its place which has not.
     #[must_use]
     pub fn by_itself(&self) -> bool {
         match self.cause {
-            ExclusionCause::Gone | ExclusionCause::Absent | ExclusionCause::Stale => true,
+            ExclusionCause::Gone
+            | ExclusionCause::Absent
+            | ExclusionCause::Stale
+            // Its place would be another's, had the copy taken it.
+            | ExclusionCause::Replaced => true,
             ExclusionCause::ReadErrors
             | ExclusionCause::WriteError
             | ExclusionCause::FlushFailed
             | ExclusionCause::TooSlow
-            | ExclusionCause::Command
-            | ExclusionCause::Replaced => false,
+            | ExclusionCause::Command => false,
         }
     }
 }

@@ -212,6 +212,7 @@ impl Shard {
             Command::Start => !decider.started && !planted::is(Fault::OneRecordAtStart),
             Command::Stop => !decider.stops && !planted::is(Fault::OneRecordAtStop),
             Command::Fail { .. }
+            | Command::Leave { .. }
             | Command::Replace { .. }
             | Command::Return { .. }
             | Command::Copying { .. }
@@ -258,6 +259,9 @@ impl Shard {
             }
             Command::Fail { member } => {
                 self.prepare_fail(&mut commit, member, ExclusionCause::Command)?;
+            }
+            Command::Leave { member } => {
+                self.prepare_fail(&mut commit, member, ExclusionCause::Replaced)?;
             }
             Command::Copying { member, step } => self.prepare_copying(member, step)?,
             Command::Settle | Command::Dirty { .. } => return Ok(None),

@@ -104,7 +104,7 @@ impl History {
         let member = MemberIndex::from_at(position);
         world.outside.drives[drive.at()].hurt = true;
         self.copied = true;
-        self.give(world, Given::Fail, Command::Fail { member });
+        self.give(world, Given::Fail, Command::Leave { member });
         self.wait(world, |history, world| {
             history.given.is_none() && history.has_left(world, position)
         });
