@@ -59,7 +59,7 @@ impl Host {
             self.stop_copy(job);
         }
         // Afterwards nobody can be asked.
-        self.do_memberships();
+        self.look_who_is_in_sync();
         let stopped = self.engine.stop_array(index);
         if matches!(stopped, Err(StartError::Late)) {
             return Err(self.stops_late(name));

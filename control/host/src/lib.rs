@@ -447,7 +447,7 @@ impl control::Engine for Host {
                 .collect()
         };
         // Of those that do not end in order nobody can be asked afterwards.
-        self.do_memberships();
+        self.look_who_is_in_sync();
         for (name, index, uuid) in arrays {
             match self.engine.stop_array(index) {
                 Ok(last) => {

@@ -14,9 +14,17 @@ use crate::Host;
 use crate::state::State;
 
 impl Host {
-    /// Looks who is in sync in the arrays that run, or was in those that have stopped since the
-    /// last look. One look at a time: what a later one sees is newer.
+    /// Who is in sync in the arrays that run, and was in those that have stopped since this was
+    /// asked last.
     pub(crate) fn do_memberships(&self) -> BTreeMap<Uuid, Membership> {
+        let mut told = std::mem::take(&mut self.state().ended);
+        told.extend(self.look_who_is_in_sync());
+        told
+    }
+
+    /// Looks who is in sync in the arrays that run. One look at a time: what a later one sees is
+    /// newer.
+    pub(crate) fn look_who_is_in_sync(&self) -> BTreeMap<Uuid, Membership> {
         let looking = self.looking.lock();
         let _looking = looking.unwrap_or_else(PoisonError::into_inner);
         let running: Vec<(Uuid, ArrayIndex)> = {
@@ -25,7 +33,7 @@ impl Host {
             let running = arrays.filter(|entry| entry.serving.has_shards());
             running.map(|entry| (entry.uuid, entry.index)).collect()
         };
-        let mut seen = std::mem::take(&mut self.state().ended);
+        let mut seen = BTreeMap::new();
         for (uuid, index) in running {
             let Some((update, id, in_sync)) = self.engine.in_sync(index, uuid) else {
                 continue;
