@@ -122,6 +122,19 @@ fn a_drive_that_takes_a_place_late_stays_there_if_nothing_was_there_before() {
     assert_eq!(bench.drive("spare").state, DriveState::Member);
 }
 
+/// The drive `spare`, which is to take a place late, is there when it is prepared, and gone when
+/// the record is written.
+fn fails_in_its_record(bench: &Bench) {
+    bench.inject("spare", Fault::Pulled);
+    for name in ["one", "three"] {
+        bench.host.state().drives[name].drive.clear_faults();
+    }
+    wait_until("it is not taken", || {
+        tick(bench);
+        bench.drive("spare").state == DriveState::Failed
+    });
+}
+
 #[test]
 fn a_drive_that_is_refused_late_is_left_out_and_may_be_taken_again() {
     let bench = Bench::tank();
@@ -130,14 +143,7 @@ fn a_drive_that_is_refused_late_is_left_out_and_may_be_taken_again() {
     take_away(&bench, &["one", "three"]);
     let spare = replace("spare");
     late(&bench, |host| host.replace_member("tank", &spare));
-    bench.inject("spare", Fault::Pulled);
-    for name in ["one", "three"] {
-        bench.host.state().drives[name].drive.clear_faults();
-    }
-    wait_until("it is not taken", || {
-        tick(&bench);
-        bench.drive("spare").state == DriveState::Failed
-    });
+    fails_in_its_record(&bench);
     relieve(&bench);
     wait_until("the array works", || {
         bench.array("tank").state == ArrayState::Degraded
@@ -166,15 +172,7 @@ fn a_new_drive_that_fails_at_once_leaves_the_place_to_who_had_it() {
     late(&bench, |host| {
         host.replace_member("tank", &replace("spare"))
     });
-    // It is there when it is prepared, and gone when the record is written.
-    bench.inject("spare", Fault::Pulled);
-    for name in ["one", "three"] {
-        bench.host.state().drives[name].drive.clear_faults();
-    }
-    wait_until("it is not taken", || {
-        tick(&bench);
-        bench.drive("spare").state == DriveState::Failed
-    });
+    fails_in_its_record(&bench);
     assert_eq!(place(), before);
     // It returns, and is not made anew.
     let two = bench.host.replace_member("tank", &replace("two"));

@@ -272,6 +272,17 @@ fn another_drive_at_the_place_of_a_missing_one_is_not_taken_for_it() {
     }
 }
 
+/// An array of this name on three more drives.
+fn another_array(bed: &Bed, name: &str) {
+    for number in [10, 11, 12] {
+        bed.host.plug(&format!("file:/{number}"), 1 << 30);
+        let added = bed.control().add_drive(drive(&format!("file:/{number}")));
+        added.expect("added");
+    }
+    let created = bed.control().create_array(array(name, &["d5", "d6", "d7"]));
+    created.expect("created");
+}
+
 #[test]
 fn an_export_waits_for_its_array_and_never_takes_another_volume_of_the_name() {
     let mut bed = Bed::full();
@@ -302,15 +313,7 @@ fn an_export_waits_for_its_array_and_never_takes_another_volume_of_the_name() {
     assert_eq!(refused.expect_err("not made").kind, ErrorKind::Busy);
 
     // Another array with another volume `v`: not for this export's guest.
-    for number in [10, 11, 12] {
-        bed.host.plug(&format!("file:/{number}"), 1 << 30);
-        bed.control()
-            .add_drive(drive(&format!("file:/{number}")))
-            .expect("added");
-    }
-    bed.control()
-        .create_array(array("a", &["d5", "d6", "d7"]))
-        .expect("created");
+    another_array(&bed, "a");
     bed.control().create_volume(volume("v")).expect("created");
     bed.kill_and_start();
     assert_eq!(
@@ -324,15 +327,7 @@ fn an_export_waits_for_its_array_and_never_takes_another_volume_of_the_name() {
 /// An array `b` with a volume `v`, as on drives of another host: nobody here has seen to it that
 /// its name differs from that of the volume of array `a`. The uuids of the two.
 fn twins(bed: &Bed) -> (Uuid, Uuid) {
-    for number in [10, 11, 12] {
-        bed.host.plug(&format!("file:/{number}"), 1 << 30);
-        bed.control()
-            .add_drive(drive(&format!("file:/{number}")))
-            .expect("added");
-    }
-    bed.control()
-        .create_array(array("b", &["d5", "d6", "d7"]))
-        .expect("created");
+    another_array(bed, "b");
     let twin = crate::request::VolumeCreate {
         name: "v".to_owned(),
         uuid: Uuid::from_u128(0x7),
