@@ -63,6 +63,10 @@ pub trait Engine: Send + Sync + 'static {
     /// Closes drives that no array uses and that the host has taken away; their names.
     fn close_gone(&self) -> Vec<String>;
 
+    /// Looks for drives of which somebody has turned the write cache on since they were opened, and
+    /// has them flushed. May wait for drives that are not well.
+    fn look_at_write_caches(&self);
+
     /// Names of drives that arrays wait for and that the host has taken away for good: what comes
     /// back is another device.
     fn awaited(&self) -> Vec<String>;

@@ -8,7 +8,7 @@ use sd_notify::NotifyState;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
-use units::limits::{AWAITED_LOOK, DRIVE_LOOK, MEMBERSHIP_LOOK, SPARE_LOOK};
+use units::limits::{AWAITED_LOOK, CACHE_LOOK, DRIVE_LOOK, MEMBERSHIP_LOOK, SPARE_LOOK};
 use units::{Clock, Instant, MonotonicClock};
 
 use crate::api::{self, Peer};
@@ -52,6 +52,7 @@ pub async fn serve(
     let drives = tokio::spawn(tend(Arc::clone(&control), DRIVES, DRIVE_LOOK));
     let awaited = tokio::spawn(tend(Arc::clone(&control), AWAITED, AWAITED_LOOK));
     let memberships = tokio::spawn(tend(Arc::clone(&control), MEMBERSHIPS, MEMBERSHIP_LOOK));
+    let caches = tokio::spawn(tend(Arc::clone(&control), CACHES, CACHE_LOOK));
     notify(&[NotifyState::Ready]);
     tracing::info!(event = "engine_ready", version = env!("CARGO_PKG_VERSION"));
 
@@ -72,6 +73,7 @@ pub async fn serve(
     drives.abort();
     awaited.abort();
     memberships.abort();
+    caches.abort();
     let finished = tokio::task::spawn_blocking(move || control.shutdown()).await;
     watchdog.abort();
     let finished = finished.unwrap_or_else(|error| {
@@ -102,6 +104,9 @@ const AWAITED: Look = (Control::tend_awaited, "awaited_drives_not_tended");
 
 /// Looks who is in sync.
 const MEMBERSHIPS: Look = (Control::tend_memberships, "memberships_not_recorded");
+
+/// Looks for write caches that somebody has turned on.
+const CACHES: Look = (Control::tend_write_caches, "write_caches_not_tended");
 
 /// Looks again and again. An error is told when it was not there the time before.
 async fn tend(control: Arc<Control>, (look, failed): Look, every: Duration) {

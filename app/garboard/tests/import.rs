@@ -4,10 +4,9 @@
 mod common;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use common::{Engine, files};
-use rustix::process::{Signal, geteuid};
+use common::{Engine, Loop, files};
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 const MEMBERS: u32 = 3;
@@ -108,36 +107,9 @@ fn files_that_were_moved_are_added_again_to_the_engine_that_had_them() {
     );
 }
 
-/// A block device over a file, gone when dropped.
-struct Loop(String);
-
-impl Loop {
-    fn over(file: &Path) -> Loop {
-        let mut losetup = Command::new("losetup");
-        let output = losetup.args(["--find", "--show"]).arg(file).output();
-        let output = output.expect("it runs");
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{error}");
-        Loop(
-            String::from_utf8(output.stdout)
-                .expect("UTF-8")
-                .trim()
-                .to_owned(),
-        )
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        // What is left of a failed test is nothing that the test can mend.
-        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
-    }
-}
-
 #[test]
 fn block_devices_are_imported() {
-    if !geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
-        println!("not tested: loop devices need root and /dev/loop-control");
+    if !Loop::can_be_made() {
         return;
     }
     let (folder, volume) = filled();

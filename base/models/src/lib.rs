@@ -46,6 +46,10 @@ pub struct Model {
     pub read_latency_us: Figure,
     /// A 4 KiB write on an idle drive, microseconds.
     pub write_latency_us: Figure,
+    /// Whether what was written survives a loss of power only after a flush, which then takes as
+    /// long as a write. Drives with power-loss protection have no such cache.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub volatile_cache: bool,
 }
 
 /// Why a text is not a model.

@@ -81,6 +81,9 @@ pub const DRIVE_LOOK: Duration = Duration::from_secs(5);
 pub const AWAITED_LOOK: Duration = Duration::from_millis(500);
 /// Between two looks at who is in sync: so long a member that was left out is trusted after a kill.
 pub const MEMBERSHIP_LOOK: Duration = Duration::from_secs(1);
+/// Between two looks for write caches that somebody turns on: so long a drive may hold what was
+/// called durable.
+pub const CACHE_LOOK: Duration = Duration::from_secs(1);
 /// A drive that went away and came back so often within [`DRIVE_RETURNS_WITHIN`] is not taken back
 /// any more unless somebody says so: each time costs a rebuild of what it has missed.
 pub const DRIVE_RETURNS_MAX: usize = 3;

@@ -7,7 +7,7 @@ use array::assembly::Found;
 use control::request::{DriveAdd, DriveKnown, DriveSpec, Lamp};
 use control::view::DriveView;
 use control::{Answer, ErrorKind};
-use drive::{Drive, Fault, OpenErrorKind};
+use drive::{CacheWatch, Drive, Fault, OpenErrorKind};
 use engine::ChangeError;
 use models::Model;
 use units::{ArrayIndex, Size};
@@ -147,6 +147,38 @@ impl Host {
         let entry = self.state().drives.remove(name);
         if let Some(entry) = entry {
             self.engine.detach_drive(entry.index).ok();
+        }
+    }
+
+    /// Looks for write caches that somebody has turned on. Takes no lock while it asks, and keeps
+    /// no drive open: a device that is not well may let it wait.
+    pub(crate) fn do_look_at_write_caches(&self) {
+        let drives: Vec<(String, Arc<Drive>)> = {
+            let state = self.state();
+            let drives = state.drives.values();
+            drives
+                .map(|entry| (entry.name.clone(), Arc::clone(&entry.drive)))
+                .collect()
+        };
+        let watch = |(name, drive): (String, Arc<Drive>)| Some((name, drive.cache_watch()?));
+        let watches: Vec<(String, CacheWatch)> = drives.into_iter().filter_map(watch).collect();
+        for (name, watch) in watches {
+            let Some(drive) = watch.turned_on() else {
+                continue;
+            };
+            let object = format!("drive {name}");
+            // Who was told that it needs no flush does not ask for one again.
+            match drive.flush() {
+                Ok(()) => tracing::warn!(
+                    event = "write_cache_turned_on",
+                    object,
+                    "somebody has turned its write cache on: it is flushed from now on, and has \
+                     been for what it was given before"
+                ),
+                Err(error) => tracing::error!(event = "write_cache_not_flushed", object, %error,
+                    "somebody has turned its write cache on, and what is in it cannot be made \
+                     durable: it loses that with its power; `garboard array fail` it, and replace it"),
+            }
         }
     }
 

@@ -258,6 +258,10 @@ impl control::Engine for Host {
     fn identify_drive(&self, spec: &DriveSpec) -> Answer<String> {
         self.do_identify_drive(spec)
     }
+    fn look_at_write_caches(&self) {
+        self.do_look_at_write_caches();
+    }
+
     fn close_gone(&self) -> Vec<String> {
         self.do_close_gone()
     }

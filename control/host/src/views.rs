@@ -67,7 +67,7 @@ pub(crate) fn drive(state: &State, entry: &DriveEntry, reports: &[ReactorReport]
         physical_block_bytes: info.physical_block_bytes,
         atomic_bytes: info.atomic_bytes,
         access: access(entry),
-        write_cache: if info.volatile_cache {
+        write_cache: if entry.drive.has_volatile_cache() {
             "volatile"
         } else {
             "none"

@@ -92,6 +92,8 @@ impl Engine for FakeEngine {
         Ok(content.map(identity).unwrap_or_default())
     }
 
+    fn look_at_write_caches(&self) {}
+
     fn close_gone(&self) -> Vec<String> {
         self.close_gone_()
     }

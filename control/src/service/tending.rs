@@ -124,6 +124,15 @@ impl Control {
         Ok(())
     }
 
+    /// One look for write caches that somebody has turned on.
+    ///
+    /// # Errors
+    /// None: what goes wrong is told.
+    pub fn tend_write_caches(&self, _: Instant) -> Answer<()> {
+        self.engine.look_at_write_caches();
+        Ok(())
+    }
+
     /// One look at who is in sync. It waits for no other call: until it has been, a start without
     /// the others would trust a member that they have left out.
     ///

@@ -6,7 +6,9 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::MetadataExt;
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use block::{Operation, Status};
@@ -33,6 +35,8 @@ use crate::sysfs;
 pub struct Drive {
     info: DriveInfo,
     backing: Backing,
+    /// Whether it is flushed. Once it is, it stays so.
+    volatile_cache: AtomicBool,
     /// Of a drive that pretends to be as slow as a model.
     pacer: Option<Pacer>,
     faults: FaultBook,
@@ -44,6 +48,28 @@ pub(crate) enum Backing {
     Kernel(File),
     Memory(Mapping),
     Null,
+}
+
+/// Tells when somebody turns a drive's write cache on. Does not keep the drive open.
+#[derive(Debug)]
+pub struct CacheWatch {
+    folder: PathBuf,
+    drive: Weak<Drive>,
+}
+
+impl CacheWatch {
+    /// The drive, if its cache has been turned on: ports flush it from now on. What it was given
+    /// before is durable only once the caller has flushed it, too: those who thought that it was
+    /// need not ask again. Waits while the kernel has the device to itself.
+    #[must_use]
+    pub fn turned_on(&self) -> Option<Arc<Drive>> {
+        if sysfs::writes_through(&self.folder) != Some(false) {
+            return None;
+        }
+        let drive = self.drive.upgrade()?;
+        let was_on = drive.volatile_cache.swap(true, Ordering::Relaxed);
+        (!was_on).then_some(drive)
+    }
 }
 
 impl Drive {
@@ -63,7 +89,11 @@ impl Drive {
                 (info, Backing::Kernel(file))
             }
             DriveSpec::Memory { size } => open_memory(spec, *size)?,
-            DriveSpec::Paced { size, .. } => open_memory(spec, *size)?,
+            DriveSpec::Paced { size, law } => {
+                let (mut info, backing) = open_memory(spec, *size)?;
+                info.volatile_cache = law.volatile_cache();
+                (info, backing)
+            }
             DriveSpec::Null { size } => {
                 let bytes = open::plain_size(spec, *size)?;
                 (open::plain_info(DriveKind::Null, bytes), Backing::Null)
@@ -81,6 +111,7 @@ impl Drive {
         };
         let faults = FaultBook::default();
         Ok(Arc::new(Drive {
+            volatile_cache: AtomicBool::new(info.volatile_cache),
             info,
             backing,
             pacer,
@@ -104,6 +135,7 @@ impl Drive {
         };
         let (file, info) = open::open_to_look(path, size)?;
         Ok(Arc::new(Drive {
+            volatile_cache: AtomicBool::new(info.volatile_cache),
             info,
             backing: Backing::Kernel(file),
             pacer: None,
@@ -125,6 +157,29 @@ impl Drive {
     #[must_use]
     pub fn info(&self) -> &DriveInfo {
         &self.info
+    }
+
+    /// Whether a completed write is durable only after a flush: what was so when the drive was
+    /// opened, or has been since. Ports answer a flush of any other drive by themselves.
+    #[must_use]
+    pub fn has_volatile_cache(&self) -> bool {
+        self.volatile_cache.load(Ordering::Relaxed)
+    }
+
+    /// What tells when somebody turns the drive's write cache on; none where that cannot be, or
+    /// is so.
+    #[must_use]
+    pub fn cache_watch(self: &Arc<Drive>) -> Option<CacheWatch> {
+        let Backing::Kernel(file) = &self.backing else {
+            return None;
+        };
+        if self.info.kind != DriveKind::BlockDevice || self.has_volatile_cache() {
+            return None;
+        }
+        Some(CacheWatch {
+            folder: open::sysfs_folder(file)?,
+            drive: Arc::downgrade(self),
+        })
     }
 
     /// What the drive paces itself by, if it pretends to be as slow as a model. Only requests of

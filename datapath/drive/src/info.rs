@@ -48,8 +48,9 @@ pub struct DriveInfo {
     pub physical_block_bytes: u64,
     /// Largest aligned write that is either old or new after a power failure.
     pub atomic_bytes: u64,
-    /// Whether a completed write is durable only after a flush. True for every file but those in
-    /// memory, which a flush does nothing for.
+    /// Whether a completed write is durable only after a flush, when it was opened
+    /// ([`crate::Drive::has_volatile_cache`] knows what was turned on since). True for every file
+    /// but those in memory, which a flush does nothing for.
     pub volatile_cache: bool,
     /// Whether I/O goes past the page cache.
     pub direct_io: bool,

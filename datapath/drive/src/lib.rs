@@ -26,7 +26,7 @@ mod sysfs;
 mod uring;
 
 pub use counters::{DriveCounters, OperationCounters, PortCounters};
-pub use drive::Drive;
+pub use drive::{CacheWatch, Drive};
 pub use error::{OpenError, OpenErrorKind, PortError, PortErrorKind};
 pub use fault::Fault;
 pub use info::{DriveInfo, DriveKind};

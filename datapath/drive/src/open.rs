@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use units::{BlockSize, Clock, MonotonicClock, Size, limits};
@@ -387,6 +387,11 @@ pub(crate) fn open_block_device(path: &Path) -> Result<(File, DriveInfo), OpenEr
     };
     let info = block_info(path, &file, &folder)?;
     Ok((file, info))
+}
+
+/// The folder in `/sys` of the block device behind `file`.
+pub(crate) fn sysfs_folder(file: &File) -> Option<PathBuf> {
+    Some(sysfs::folder(file.metadata().ok()?.rdev()))
 }
 
 fn block_info(path: &Path, file: &File, folder: &Path) -> Result<DriveInfo, OpenError> {

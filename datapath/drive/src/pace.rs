@@ -9,7 +9,8 @@
 //! With interference, each request also takes a part of its cost from the other direction.
 //!
 //! What a request's place is plays no part: a small sequential one costs what a random one does.
-//! Flushes, discards and zeroing take the write latency and nothing else.
+//! Flushes, discards and zeroing take the write latency and nothing else; flushes of a model
+//! without a volatile cache take nothing, as ports do not ask such drives for them.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,6 +42,8 @@ pub struct PaceLaw {
     write: Way,
     /// Requests per second of both directions together.
     mixed_iops: Option<u64>,
+    /// Whether it must be flushed.
+    volatile_cache: bool,
 }
 
 /// The figures of one direction, of the model itself.
@@ -76,6 +79,7 @@ impl PaceLaw {
                 latency_us: model.write_latency_us.value,
             },
             mixed_iops: model.mixed_iops.as_ref().map(|mixed| mixed.value),
+            volatile_cache: model.volatile_cache,
         }
     }
 
@@ -83,6 +87,11 @@ impl PaceLaw {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether the model must be flushed.
+    pub(crate) fn volatile_cache(&self) -> bool {
+        self.volatile_cache
     }
 
     /// How many times slower than the model.
@@ -131,6 +140,9 @@ impl fmt::Display for PaceLaw {
         }
         if let Some(mixed) = self.mixed_iops {
             write!(f, "; both together {:.1}/s", mixed as f64 / slower)?;
+        }
+        if self.volatile_cache {
+            f.write_str("; flushes take as long as a write")?;
         }
         match self.interference_percent {
             0 => f.write_str("; reads and writes do not slow each other"),
@@ -217,6 +229,7 @@ impl Pacer {
         let (costs, own, other) = match operation {
             Operation::Read => (self.read, &self.reads, &self.writes),
             Operation::Write => (self.write, &self.writes, &self.reads),
+            Operation::Flush if !self.law.volatile_cache => return Duration::ZERO,
             Operation::Flush | Operation::Discard | Operation::WriteZeroes => {
                 return duration_of(self.write.latency);
             }
@@ -362,7 +375,7 @@ mod tests {
     #[test]
     fn what_moves_no_bytes_takes_the_write_latency_and_holds_nobody_up() {
         let pacer = pacer("kioxia-cm7", 1000, 100);
-        for operation in [Operation::Flush, Operation::Discard, Operation::WriteZeroes] {
+        for operation in [Operation::Discard, Operation::WriteZeroes] {
             for _ in 0..100 {
                 let pause = pacer.pause(START, operation, 1 << 30);
                 assert_eq!(pause, Duration::from_millis(14), "{operation:?}");
@@ -370,6 +383,13 @@ mod tests {
         }
         let read = pacer.pause(START, Operation::Read, 4096);
         assert_eq!(read, Duration::from_millis(75));
+    }
+
+    #[test]
+    fn a_flush_takes_time_only_where_there_is_a_volatile_cache() {
+        let flush = |name| pacer(name, 10, 0).pause(START, Operation::Flush, 0);
+        assert_eq!(flush("kioxia-cm7"), Duration::ZERO);
+        assert_eq!(flush("hdd-7200"), Duration::from_millis(120));
     }
 
     #[test]
@@ -427,7 +447,9 @@ mod tests {
         let text = pacer("hdd-7200", 1, 100).law().to_string();
         assert!(text.contains("paced as hdd-7200: reads 170.0/s"), "{text}");
         assert!(
-            text.contains("; both together 170.0/s; each takes 100 %"),
+            text.contains(
+                "; both together 170.0/s; flushes take as long as a write; each takes 100 %"
+            ),
             "{text}"
         );
     }

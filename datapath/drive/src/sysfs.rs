@@ -29,15 +29,24 @@ pub(crate) fn folder(device: u64) -> PathBuf {
     fs::canonicalize(&link).unwrap_or(link)
 }
 
-/// Reads what is known of the device in `folder`.
-pub(crate) fn block_facts(folder: &Path) -> BlockFacts {
+/// The folder of the drive that the device in `folder` is, or is a partition of.
+fn whole(folder: &Path) -> &Path {
     // A partition has no queue of its own; its drive, one folder up, has.
     let is_part = folder.join("partition").exists();
-    let whole = if is_part {
-        folder.parent().unwrap_or(folder)
-    } else {
-        folder
-    };
+    folder.parent().filter(|_| is_part).unwrap_or(folder)
+}
+
+/// Whether the device in `folder` writes through to what survives a loss of power; nothing where
+/// the kernel does not say, as of one that it has taken away.
+pub(crate) fn writes_through(folder: &Path) -> Option<bool> {
+    let whole = whole(folder);
+    let mode = text(&whole.join("queue/write_cache"))?;
+    Some(mode == "write through" && !is_bridged(whole))
+}
+
+/// Reads what is known of the device in `folder`.
+pub(crate) fn block_facts(folder: &Path) -> BlockFacts {
+    let whole = whole(folder);
     let number = |name: &str| text(&whole.join("queue").join(name))?.parse::<u64>().ok();
     // Of a partition the number is part of the name, or two partitions would be one drive.
     let own = |name: String| match text(&folder.join("partition")) {
@@ -45,8 +54,7 @@ pub(crate) fn block_facts(folder: &Path) -> BlockFacts {
         None => name,
     };
     BlockFacts {
-        write_through: text(&whole.join("queue/write_cache")).as_deref() == Some("write through")
-            && !is_bridged(whole),
+        write_through: writes_through(folder) == Some(true),
         rotational: number("rotational") == Some(1),
         write_zeroes: number("write_zeroes_max_bytes").is_some_and(|bytes| bytes > 0),
         memory_align: number("dma_alignment").map(|mask| mask + 1),
@@ -103,8 +111,7 @@ pub fn since_boot() -> Option<Duration> {
 
 fn gather_appearances(folder: &Path, found: &mut Vec<u64>, depth: usize) -> Option<()> {
     let depth = depth.checked_sub(1)?;
-    let is_part = folder.join("partition").exists();
-    let whole = folder.parent().filter(|_| is_part).unwrap_or(folder);
+    let whole = whole(folder);
     if !is_near(whole) {
         found.extend(near_paths(whole)?);
     }
@@ -425,6 +432,11 @@ mod tests {
             fs::create_dir_all(folder.join("queue")).unwrap();
             fs::write(folder.join("queue/write_cache"), "write through\n").unwrap();
             assert_eq!(block_facts(&folder).write_through, through, "{path}");
+            fs::write(folder.join("queue/write_cache"), "write back\n").unwrap();
+            assert_eq!(writes_through(&folder), Some(false), "{path}");
+            fs::remove_dir_all(&folder).unwrap();
+            assert_eq!(writes_through(&folder), None, "{path}");
+            assert!(!block_facts(&folder).write_through, "{path}");
         }
     }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
 use serde_json::Value;
 
 /// Longer than an engine takes to start, or to end.
@@ -171,4 +171,39 @@ pub(crate) fn files(folder: &Path, count: u32) -> Vec<String> {
         format!("file:{},size=64MiB,create", path.display())
     };
     (0..count).map(spec).collect()
+}
+
+/// A block device over a file, gone when dropped.
+pub(crate) struct Loop(pub(crate) String);
+
+impl Loop {
+    /// Whether this machine lets us; says so when not.
+    pub(crate) fn can_be_made() -> bool {
+        let can = geteuid().is_root() && Path::new("/dev/loop-control").exists();
+        if !can {
+            eprintln!("not tested: loop devices need root and /dev/loop-control");
+        }
+        can
+    }
+
+    pub(crate) fn over(file: &Path) -> Loop {
+        let mut losetup = Command::new("losetup");
+        let output = losetup.args(["--find", "--show"]).arg(file).output();
+        let output = output.expect("it runs");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{error}");
+        Loop(
+            String::from_utf8(output.stdout)
+                .expect("UTF-8")
+                .trim()
+                .to_owned(),
+        )
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        // What is left of a failed test is nothing that the test can mend.
+        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
 }

@@ -87,7 +87,7 @@ impl Host {
                  which finds out what it has",
             )
         };
-        judge(awaited.drive.info(), place.drive.info()).map_err(refuse)?;
+        judge(&awaited.drive, &place.drive).map_err(refuse)?;
         self.judge_records(&awaited, &place.drive).map_err(refuse)?;
         // Whoever took its file for another one has not taken the file from us.
         let mut block = [0; SUPERBLOCK_BYTES];
@@ -141,8 +141,8 @@ impl Host {
 }
 
 /// Whether a drive that was away can have nothing lost, and works as it did.
-fn judge(before: &DriveInfo, now: &DriveInfo) -> Result<(), String> {
-    if before.volatile_cache || now.volatile_cache {
+fn judge(before: &Drive, now: &Drive) -> Result<(), String> {
+    if before.has_volatile_cache() || now.has_volatile_cache() {
         let text = "it has a volatile cache and was away: it may have lost what was not flushed";
         return Err(text.to_owned());
     }
@@ -161,7 +161,7 @@ fn judge(before: &DriveInfo, now: &DriveInfo) -> Result<(), String> {
             ),
         )
     };
-    if shape(before) != shape(now) {
+    if shape(before.info()) != shape(now.info()) {
         return Err("its size, blocks or limits are others than before".to_owned());
     }
     Ok(())

@@ -291,6 +291,57 @@ fn a_block_device_is_ours_alone_and_does_everything() {
     drop(port);
 }
 
+#[test]
+#[ignore = "needs root and a free loop device; run with --ignored"]
+fn a_cache_that_is_turned_on_later_is_flushed_from_then_on() {
+    use block::{Cookie, Operation, Status};
+    use memory::SegmentList;
+    use units::DriveIndex;
+
+    let folder = disk();
+    let file = folder.path().join("d");
+    fs::write(&file, vec![0; 1 << 20]).unwrap();
+    let device = LoopDevice::new(&file);
+    let name = device.0.file_name().unwrap().to_str().unwrap();
+    let mode = format!("/sys/block/{name}/queue/write_cache");
+    let spec: DriveSpec = device.0.display().to_string().parse().unwrap();
+    let drive = Drive::open(&spec).unwrap();
+    assert!(drive.has_volatile_cache() && drive.cache_watch().is_none());
+    drop(drive);
+    fs::write(&mode, "write through").unwrap();
+    let drive = Drive::open(&spec).unwrap();
+    let mut port = crate::Port::new(crate::PortOptions::default()).unwrap();
+    port.attach(DriveIndex(0), drive.clone());
+    let mut flush = || {
+        let request = crate::DriveRequest {
+            drive: DriveIndex(0),
+            operation: Operation::Flush,
+            offset: 0,
+            length: 0,
+            segments: SegmentList::EMPTY,
+            cookie: Cookie(0),
+        };
+        port.submit(request).unwrap();
+        let mut done = Vec::new();
+        while port.poll(&mut done) == 0 {
+            port.wait(None);
+        }
+        assert_eq!(done[0].status, Status::Ok);
+        port.port_counters().operations
+    };
+    let watch = drive.cache_watch().expect("it may be turned on");
+    assert!(watch.turned_on().is_none() && !drive.has_volatile_cache());
+    assert_eq!(flush(), 0);
+    fs::write(&mode, "write back").unwrap();
+    let turned_on = watch.turned_on().expect("it was");
+    assert!(std::sync::Arc::ptr_eq(&turned_on, &drive) && drive.has_volatile_cache());
+    assert!(watch.turned_on().is_none(), "it is no news any more");
+    assert!(drive.cache_watch().is_none());
+    assert_eq!(flush(), 1);
+    drop((port, turned_on, drive));
+    assert!(watch.turned_on().is_none(), "it is closed");
+}
+
 /// A process that keeps the lock on `path` for so long, taken by another one that has ended: what
 /// is left of a killed engine while a slow drive still works for it. Ready when the lock is held.
 fn left_behind(path: &Path, seconds: &str) -> std::process::Child {

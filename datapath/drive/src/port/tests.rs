@@ -412,6 +412,24 @@ fn what_is_submitted_in_a_turn_goes_in_one_call_and_nothing_costs_nothing() {
 }
 
 #[test]
+fn the_kernel_flushes_only_what_has_a_volatile_cache() {
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    for (folder, operations) in [(disk(), 1), (memory, 0)] {
+        let drive = Drive::open(&file_spec(folder.path(), "d", 1 << 20)).unwrap();
+        assert_eq!(drive.has_volatile_cache(), operations == 1);
+        let mut bench = Bench::small();
+        bench.port.attach(DRIVE, drive.clone());
+        let flush = || Bench::bare(Operation::Flush, 0, 0);
+        assert_eq!(bench.run(flush()), Status::Ok);
+        assert_eq!(bench.port.port_counters().operations, operations);
+        drive.inject(Fault::FlushFails);
+        assert_eq!(bench.run(flush()), Status::Media);
+        drive.inject(Fault::Pulled);
+        assert_eq!(bench.run(flush()), Status::Gone);
+    }
+}
+
+#[test]
 fn a_full_port_gives_the_request_back_and_counts_answers_not_fetched() {
     let mut bench = Bench::new(PortOptions {
         requests: 4,
