@@ -49,6 +49,8 @@ pub struct Outside {
     pub mail_is_slow: Vec<bool>,
     /// A reactor that gets no room for requests to drives.
     pub starved: Option<usize>,
+    /// Every other event finds room for hardly any, as if others had filled the ports.
+    is_tight: bool,
     /// By from × to.
     mail: Vec<Vec<VecDeque<(Message, bool)>>>,
     credits: Vec<Vec<usize>>,
@@ -60,7 +62,21 @@ pub struct Outside {
     pub trace: u64,
 }
 
+/// Room for more than anybody asks.
+const AMPLE: usize = 1000;
+
 impl Outside {
+    /// How many requests to drives this reactor may make in the next event.
+    fn room(&self, me: ReactorIndex) -> usize {
+        if self.starved == Some(me.at()) {
+            return 0;
+        }
+        match mix(self.trace, self.now.0) % 8 {
+            few @ 0..4 if self.is_tight => units::bytes_usize(few),
+            _ => AMPLE,
+        }
+    }
+
     fn note(&mut self, what: u64, which: u64) {
         self.trace = mix(mix(self.trace, what), which);
     }
@@ -76,6 +92,14 @@ pub fn mix(hash: u64, number: u64) -> u64 {
 struct Ports<'a> {
     outside: &'a mut Outside,
     me: ReactorIndex,
+    room: usize,
+}
+
+impl Ports<'_> {
+    fn of(outside: &mut Outside, me: ReactorIndex) -> Ports<'_> {
+        let room = outside.room(me);
+        Ports { outside, me, room }
+    }
 }
 
 impl Io for Ports<'_> {
@@ -83,13 +107,10 @@ impl Io for Ports<'_> {
         self.outside.now
     }
     fn drive_room(&self) -> usize {
-        if self.outside.starved == Some(self.me.at()) {
-            0
-        } else {
-            1000
-        }
+        self.room
     }
     fn drive(&mut self, request: MemberRequest) {
+        self.room -= 1;
         let now = self.outside.now;
         let drive = bytes_u64(request.drive.at());
         let place = mix(request.offset, request.length);
@@ -338,6 +359,7 @@ impl World {
             step_nanoseconds: 100_000,
             mail_is_slow: vec![false; reactors],
             starved: None,
+            is_tight: mix(seed, 8).is_multiple_of(4),
             mail: (0..reactors).map(mail).collect(),
             credits: vec![vec![CREDITS; reactors]; reactors],
             completions: Vec::new(),
@@ -385,10 +407,7 @@ impl World {
 
     /// Hands a request to a reactor; whether it took it.
     pub fn submit(&mut self, reactor: ReactorIndex, request: Request) -> bool {
-        let mut ports = Ports {
-            outside: &mut self.outside,
-            me: reactor,
-        };
+        let mut ports = Ports::of(&mut self.outside, reactor);
         // As if of several volumes.
         let line = u16::try_from(request.cookie.0 % 3).expect("small");
         self.shards[reactor.at()]
@@ -411,10 +430,7 @@ impl World {
             _ => {
                 let me = self.random.position(self.shards.len());
                 self.polls[me] += 1;
-                let mut ports = Ports {
-                    outside: &mut self.outside,
-                    me: ReactorIndex::from_at(me),
-                };
+                let mut ports = Ports::of(&mut self.outside, ReactorIndex::from_at(me));
                 self.shards[me].poll(&mut ports);
             }
         }
@@ -432,10 +448,7 @@ impl World {
         if !is_request {
             self.outside.credits[to][from] += 1;
         }
-        let mut ports = Ports {
-            outside: &mut self.outside,
-            me: ReactorIndex::from_at(to),
-        };
+        let mut ports = Ports::of(&mut self.outside, ReactorIndex::from_at(to));
         self.shards[to].message(ReactorIndex::from_at(from), message, &mut ports);
     }
 
@@ -457,10 +470,7 @@ impl World {
         else {
             return;
         };
-        let mut ports = Ports {
-            outside: &mut self.outside,
-            me: reactor,
-        };
+        let mut ports = Ports::of(&mut self.outside, reactor);
         self.shards[reactor.at()].drive_done(request.cookie, status, &mut ports);
     }
 
