@@ -2,7 +2,7 @@
 //! and there the one that lacks least, so that the group can soon lose one more.
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use units::{MemberIndex, MemberSet, StripeIndex, bytes_u64};
 

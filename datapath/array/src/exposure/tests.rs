@@ -13,7 +13,7 @@ use crate::map::{ArrayMap, MapMember, MapState, Pass, Window};
 use crate::regions::{RegionSpace, Suspects};
 
 /// A RAID 60 of two groups of five, all in sync.
-fn whole() -> ArrayMap {
+pub(crate) fn whole() -> ArrayMap {
     let block = BlockSize::B4096;
     let layout = Layout::for_member(1 << 30, block, 10).expect("large enough");
     let geometry = Geometry::new(GeometryParameters {
@@ -159,4 +159,26 @@ fn a_window_fills_and_completes_its_own_members_only() {
     map.members[5].state = MapState::InSync;
     map.missed[8] = Some(Arc::new(Suspects::none(map.suspects.space())));
     assert!(!is_lacking(&map));
+}
+
+#[test]
+fn what_is_lacked_is_counted_in_stripes_of_all_groups() {
+    let mut map = whole();
+    let stripes = map.geometry.stripes();
+    assert_eq!(map.lacking(), (0, 0));
+    let filled = |until| MapState::Rebuilding {
+        until: StripeIndex(until),
+    };
+    map.members[2].state = filled(stripes / 4);
+    assert_eq!(
+        map.lacking(),
+        ((stripes - stripes / 4) / 2, stripes / 2),
+        "half of the stripes are of the other group"
+    );
+    map.members[7].state = filled(0);
+    assert_eq!(
+        map.lacking(),
+        ((2 * stripes - stripes / 4) / 2, stripes),
+        "one in each group"
+    );
 }

@@ -84,6 +84,22 @@ fn a_piece_is_read_as_it_was_written() {
 }
 
 #[test]
+fn a_piece_of_a_role_that_the_write_has_not_is_none() {
+    for (role, roles) in [
+        (64, RoleSet::one(Role(0))),
+        (255, RoleSet(u64::MAX)),
+        (3, RoleSet::one(Role(0)).with(Role(4))),
+        (0, RoleSet::EMPTY),
+    ] {
+        let mut odd = piece(7, 4, (5, 1));
+        (odd.role, odd.roles) = (Role(role), roles);
+        let (_, header, _) = encoded(odd, 0);
+        let refused = LogPiece::decode(&header).expect_err("it contradicts itself");
+        assert!(refused.to_string().contains("role"), "{refused}");
+    }
+}
+
+#[test]
 fn a_write_is_done_again_when_all_its_pieces_are_there_and_not_otherwise() {
     let mut whole = replay(|_| true);
     take(&mut whole, piece(3, 0, (5, 1)), 0xA0);

@@ -73,3 +73,20 @@ fn windows_of_a_slow_pass_are_small() {
     assert_eq!(time_of(500, 0), Duration::ZERO);
     assert_eq!(time_of(500, 1000), Duration::from_millis(500));
 }
+
+#[test]
+fn a_scrub_is_due_where_one_can_go_on_and_when_its_time_has_come() {
+    let week = u32::try_from(7 * DAY).expect("few");
+    let mut map = crate::exposure::tests::whole();
+    let mut scrub = Scrub::new(ScrubRecord::default(), clock(), 990 * DAY);
+    assert_eq!(scrub.due_at(&map, week), Some(clock().at), "it is late");
+    assert_eq!(scrub.due_at(&map, 0), None);
+    scrub.record.state = ScrubState::Running;
+    scrub.not_before = Instant(77);
+    assert_eq!(scrub.due_at(&map, 0), Some(Instant(77)));
+    map.read_only = true;
+    assert_eq!(scrub.due_at(&map, 0), None, "nothing is written");
+    map.read_only = false;
+    scrub.failed = true;
+    assert_eq!(scrub.due_at(&map, 0), None, "its record failed");
+}
