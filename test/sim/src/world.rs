@@ -110,7 +110,7 @@ impl Io for Ports<'_> {
         self.room
     }
     fn drive(&mut self, request: MemberRequest) {
-        self.room -= 1;
+        self.room = self.room.checked_sub(1).expect("it looks for room before");
         let now = self.outside.now;
         let drive = bytes_u64(request.drive.at());
         let place = mix(request.offset, request.length);
