@@ -93,6 +93,13 @@ pub trait Engine: Send + Sync + 'static {
     /// when the array would not.
     fn remove_drive(&self, name: &str, force: bool) -> Answer<()>;
 
+    /// What a drive carries, read from it now: the name of a file system, of a partition table and
+    /// so on.
+    ///
+    /// # Errors
+    /// `NotFound` when it is not open, and what reading it says.
+    fn signature_on(&self, name: &str) -> Answer<Option<String>>;
+
     /// Erases whatever names a content on a free drive: superblocks, partition tables, file
     /// systems' magic.
     ///

@@ -2,6 +2,9 @@
 
 mod common;
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt as _;
+
 use common::{Engine, files};
 
 /// Waits until the array is as it should be.
@@ -72,4 +75,27 @@ fn spares_and_pools_are_made_shown_and_used() {
     engine.json(&["pool", "delete", "p"]);
     assert_eq!(engine.json(&["pool", "list"]), serde_json::json!([]));
     assert_eq!(engine.json(&["drive", "show", "d1"])["state"], "free");
+}
+
+#[test]
+fn what_somebody_put_on_a_drive_since_it_was_added_is_seen_when_it_becomes_a_spare() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = Engine::start(folder.path());
+    let specs = files(folder.path(), 4);
+    engine.fill(&specs[..3]);
+    engine.json(&["drive", "add", &specs[3], "--name", "d3"]);
+    // The magic of ext4.
+    let mut options = OpenOptions::new();
+    let file = options.write(true).open(folder.path().join("d3.img"));
+    let file = file.expect("it is there");
+    file.write_all_at(&[0x53, 0xEF], 0x438).expect("room");
+    file.sync_all().expect("a disk");
+    let spare = ["array", "spare", "add", "a", "--drive", "d3"];
+    for command in [&spare[..], &["pool", "create", "p", "--drives", "d3"]] {
+        let refused = engine.refused(command);
+        assert_eq!(refused["code"], "unsafe", "{refused}");
+        assert!(refused.to_string().contains("ext"), "{refused}");
+    }
+    let forced = engine.json(&[&spare[..], &["--force", "--yes"]].concat());
+    assert_eq!(forced["spares"][0], "d3");
 }

@@ -359,6 +359,19 @@ impl Host {
         Ok(())
     }
 
+    pub(crate) fn do_signature_on(&self, name: &str) -> Answer<Option<String>> {
+        let drive = {
+            let state = self.state();
+            let entry = state.drives.get(name);
+            let entry = entry.ok_or_else(|| not_found("drive", name))?;
+            Arc::clone(&entry.drive)
+        };
+        let io =
+            |source: std::io::Error| of_io(format!("drive {name}"), "reading the drive", &source);
+        let found = drive.signature().map_err(io)?;
+        Ok(found.map(|signature| signature.kind))
+    }
+
     pub(crate) fn do_wipe_drive(&self, name: &str, force: bool) -> Answer<DriveView> {
         let object = format!("drive {name}");
         self.await_idle([&name.to_owned()])?;
@@ -382,12 +395,9 @@ impl Host {
             );
             return Err(error(ErrorKind::Busy, object, text).next(next));
         }
-        let io =
-            |source: std::io::Error| of_io(format!("drive {name}"), "reading the drive", &source);
-        if let Some(signature) = drive.signature().map_err(io)?
-            && !force
-        {
-            let text = format!("it carries {}", signature.kind);
+        let carries = self.do_signature_on(name)?;
+        if let Some(signature) = carries.as_ref().filter(|_| !force) {
+            let text = format!("it carries {signature}");
             return Err(error(ErrorKind::Unsafe, object, text).next("--force erases it"));
         }
         let io =
@@ -401,6 +411,8 @@ impl Host {
         if let Some(entry) = self.state().drives.get_mut(name) {
             entry.role = DriveRole::Free;
             entry.now_holds(String::new());
+            // Only its ends are wiped.
+            entry.blank &= carries.is_none();
         }
         self.drive_view(name)
     }

@@ -277,6 +277,9 @@ impl control::Engine for Host {
     fn remove_drive(&self, name: &str, force: bool) -> Answer<()> {
         self.do_remove_drive(name, force)
     }
+    fn signature_on(&self, name: &str) -> Answer<Option<String>> {
+        self.do_signature_on(name)
+    }
     fn wipe_drive(&self, name: &str, force: bool) -> Answer<DriveView> {
         self.do_wipe_drive(name, force)
     }

@@ -137,6 +137,11 @@ impl Engine for FakeEngine {
         Ok(())
     }
 
+    fn signature_on(&self, name: &str) -> Answer<Option<String>> {
+        let drive = self.drives().into_iter().find(|drive| drive.name == name);
+        Ok(drive.and_then(|drive| drive.signature))
+    }
+
     fn wipe_drive(&self, name: &str, force: bool) -> Answer<DriveView> {
         self.begin("wipe_drive", name)?;
         let known = self.free_drive(name, force)?;

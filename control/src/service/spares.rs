@@ -240,8 +240,8 @@ impl Control {
         if drive.state == DriveState::Spare && is.as_ref() == Some(&of) {
             return Ok(None);
         }
-        self.refuse_unfree(drive, force)?;
-        if drive.signature.is_some() || drive.state == DriveState::Failed {
+        let carries = self.refuse_unfree(drive, force)?;
+        if carries || drive.state == DriveState::Failed {
             self.engine.wipe_drive(&drive.name, true)?;
             self.record_drives_or_say();
         }
@@ -249,8 +249,9 @@ impl Control {
         Ok(Some(Change::Spare(drive.uuid, of)))
     }
 
-    /// Refuses a drive that somebody uses or that carries something.
-    pub(super) fn refuse_unfree(&self, drive: &DriveView, force: bool) -> Answer<()> {
+    /// Refuses a drive that somebody uses, or that carries something now: what is known of it is as
+    /// old as its opening. Whether it carries anything.
+    pub(super) fn refuse_unfree(&self, drive: &DriveView, force: bool) -> Answer<bool> {
         refuse_spare(drive)?;
         self.open_drive_name(&drive.name)?;
         let object = name::object::<DriveView>(&drive.name);
@@ -259,13 +260,13 @@ impl Control {
             return Err(busy(object, format!("it is a member of array {array}"))
                 .next("choose a free drive"));
         }
-        let carries = match (&drive.signature, &drive.cause) {
+        let carries = match (self.engine.signature_on(&drive.name)?, &drive.cause) {
             (Some(signature), _) => format!("it carries {signature}"),
             (None, Some(cause)) => format!("it was left out of its array: {cause}"),
-            (None, None) => return Ok(()),
+            (None, None) => return Ok(false),
         };
         if force {
-            return Ok(());
+            return Ok(true);
         }
         Err(EngineError::new(ErrorKind::Unsafe, object, carries)
             .next("--force erases it; `garboard drive wipe` does so beforehand"))

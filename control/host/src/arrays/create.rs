@@ -296,8 +296,10 @@ fn first_config(
 ) -> Answer<ArrayConfig> {
     let is_asked_for = create.options.unwritten_regions.unwrap_or(false);
     let is_unwritten = geometry.parity() > 0 && is_asked_for;
-    // Zeroes agree with their parity: where all members read as zeroes there is nothing to do.
-    let blank = is_unwritten || candidates.iter().all(|candidate| candidate.blank);
+    // Zeroes agree with their parity: where all members read as zeroes there is nothing to do. Who
+    // forces it says that somebody may have written to them.
+    let zeroes = !create.force && candidates.iter().all(|candidate| candidate.blank);
+    let blank = is_unwritten || zeroes;
     let space = ExtentSpace::new(geometry);
     let members = candidates.iter().map(|candidate| MemberRecord {
         uuid: Uuid::new_v4(),

@@ -2,15 +2,17 @@
 //! written, over stops and kills, and a bad block that takes no writes keeps no array from
 //! starting.
 
+use std::sync::Arc;
+
 use array::format::Superblock;
-use control::Engine;
-use control::request::{ArrayModify, MemberReplace, WriteHole};
+use control::request::{ArrayModify, Level, MemberReplace, WriteHole};
 use control::view::{ArrayState, JobState, LostRun};
+use control::{Engine, ErrorKind};
 use drive::Fault;
 use units::{Role, StripeIndex};
 
 use super::guests::Guest;
-use super::{Bench, MIB, export_of, volume_of, wait_until};
+use super::{Bench, MIB, array_of, export_of, volume_of, wait_until};
 
 const ALL: [&str; 3] = ["one", "two", "three"];
 /// A chunk.
@@ -68,6 +70,40 @@ fn drives_that_were_members_are_not_blank_any_more() {
     for chunk in 0..8 {
         let found = guest.read(chunk * CHUNK_SECTORS);
         assert!(found.iter().all(|byte| *byte == 0), "of another volume");
+    }
+}
+
+#[test]
+fn drives_that_somebody_has_written_to_are_not_blank_any_more() {
+    for wipes in [false, true] {
+        let bench = Bench::new();
+        for name in ["one", "two", "three"] {
+            bench.file(name);
+            // A file system, as by somebody else.
+            let drive = Arc::clone(&bench.host.state().drives[name].drive);
+            drive.write(0, &vec![0xA5; 48 << 20]).expect("room");
+            let mut block = vec![0; 4096];
+            block[0x438..0x43A].copy_from_slice(&[0x53, 0xEF]);
+            drive.write(0, &block).expect("room");
+        }
+        let mut create = array_of("tank", Level::Raid5, &["one", "two", "three"]);
+        let refused = bench.host.create_array(&create);
+        let refused = refused.expect_err("it is not empty");
+        assert_eq!(refused.kind, ErrorKind::Unsafe);
+        if wipes {
+            for name in ["one", "two", "three"] {
+                bench.host.wipe_drive(name, true).expect("nobody's");
+            }
+        }
+        create.force = !wipes;
+        bench.host.create_array(&create).expect("free");
+        let volume = volume_of("v", "tank", 8 * MIB);
+        bench.host.create_volume(&volume).expect("room");
+        let mut guest = connect(&bench);
+        for chunk in 0..8 {
+            let found = guest.read(chunk * CHUNK_SECTORS);
+            assert!(found.iter().all(|byte| *byte == 0), "of the file system");
+        }
     }
 }
 
