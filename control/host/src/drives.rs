@@ -163,21 +163,8 @@ impl Host {
         let watch = |(name, drive): (String, Arc<Drive>)| Some((name, drive.cache_watch()?));
         let watches: Vec<(String, CacheWatch)> = drives.into_iter().filter_map(watch).collect();
         for (name, watch) in watches {
-            let Some(drive) = watch.turned_on() else {
-                continue;
-            };
-            let object = format!("drive {name}");
-            // Who was told that it needs no flush does not ask for one again.
-            match drive.flush() {
-                Ok(()) => tracing::warn!(
-                    event = "write_cache_turned_on",
-                    object,
-                    "somebody has turned its write cache on: it is flushed from now on, and has \
-                     been for what it was given before"
-                ),
-                Err(error) => tracing::error!(event = "write_cache_not_flushed", object, %error,
-                    "somebody has turned its write cache on, and what is in it cannot be made \
-                     durable: it loses that with its power; `garboard array fail` it, and replace it"),
+            if let Some(drive) = watch.turned_on() {
+                flush_apart(name, &drive);
             }
         }
     }
@@ -447,6 +434,41 @@ impl Host {
             }
         }
         found
+    }
+}
+
+/// Flushes a drive of which the write cache was turned on, on a thread of its own, until that goes
+/// well or the drive is closed: who was told that it needs no flush does not ask for one again.
+fn flush_apart(name: String, drive: &Arc<Drive>) {
+    let object = format!("drive {name}");
+    tracing::warn!(
+        event = "write_cache_turned_on",
+        object,
+        "somebody has turned its write cache on: it is flushed from now on"
+    );
+    let drive = Arc::downgrade(drive);
+    let flush = move || {
+        let mut told = false;
+        while let Some(drive) = drive.upgrade() {
+            match drive.flush() {
+                Ok(()) => return,
+                Err(error) if !told => {
+                    told = true;
+                    tracing::error!(event = "write_cache_not_flushed", object, %error,
+                        "what its write cache holds is lost with its power; it is tried again");
+                }
+                Err(_) => {}
+            }
+            std::mem::drop(drive);
+            std::thread::park_timeout(units::limits::CACHE_LOOK);
+        }
+    };
+    let spawned = std::thread::Builder::new()
+        .name("flush".to_owned())
+        .spawn(flush);
+    if let Err(error) = spawned {
+        tracing::error!(event = "write_cache_not_flushed", object = format!("drive {name}"), %error,
+            "what its write cache holds is lost with its power until a guest flushes it");
     }
 }
 
