@@ -356,6 +356,12 @@ impl Host {
         let io =
             |source: std::io::Error| of_io(format!("drive {name}"), "reading the drive", &source);
         let found = drive.signature().map_err(io)?;
+        if found.is_some()
+            && let Some(entry) = self.state().drives.get_mut(name)
+        {
+            // Also when that is erased: whoever wrote it may have written elsewhere, too.
+            entry.blank = false;
+        }
         Ok(found.map(|signature| signature.kind))
     }
 
@@ -383,7 +389,7 @@ impl Host {
             return Err(error(ErrorKind::Busy, object, text).next(next));
         }
         let carries = self.do_signature_on(name)?;
-        if let Some(signature) = carries.as_ref().filter(|_| !force) {
+        if let Some(signature) = carries.filter(|_| !force) {
             let text = format!("it carries {signature}");
             return Err(error(ErrorKind::Unsafe, object, text).next("--force erases it"));
         }
@@ -398,8 +404,6 @@ impl Host {
         if let Some(entry) = self.state().drives.get_mut(name) {
             entry.role = DriveRole::Free;
             entry.now_holds(String::new());
-            // Only its ends are wiped.
-            entry.blank &= carries.is_none();
         }
         self.drive_view(name)
     }

@@ -34,7 +34,9 @@ impl Host {
         self.refuse_taken(&object, create)?;
         self.await_idle(&create.drives)?;
         let candidates = self.candidates(&object, &create.drives)?;
-        refuse_signatures(&object, &candidates, create.force)?;
+        let carries = refuse_signatures(&object, &candidates, create.force);
+        // What is seen now may be erased before the next try, and what came with it not.
+        carries.inspect_err(|_| self.note_used(&candidates))?;
         let (superblock, config) = describe(create, &candidates)?;
         let index = self.state().free_array_index();
         let index = index.ok_or_else(|| {

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use array::format::Superblock;
-use control::request::{ArrayModify, Level, MemberReplace, WriteHole};
+use control::request::{ArrayCreate, ArrayModify, Level, MemberReplace, WriteHole};
 use control::view::{ArrayState, JobState, LostRun};
 use control::{Engine, ErrorKind};
 use drive::Fault;
@@ -75,7 +75,22 @@ fn drives_that_were_members_are_not_blank_any_more() {
 
 #[test]
 fn drives_that_somebody_has_written_to_are_not_blank_any_more() {
-    for wipes in [false, true] {
+    let forced: fn(&Bench, &mut ArrayCreate) = |_, create| create.force = true;
+    let wiped: fn(&Bench, &mut ArrayCreate) = |bench, _| {
+        for name in ["one", "two", "three"] {
+            bench.host.wipe_drive(name, true).expect("nobody's");
+        }
+    };
+    let wiped_by_others: fn(&Bench, &mut ArrayCreate) = |bench, create| {
+        let refused = bench.host.create_array(create);
+        let refused = refused.expect_err("it is not empty");
+        assert_eq!(refused.kind, ErrorKind::Unsafe);
+        for name in ["one", "two", "three"] {
+            let drive = Arc::clone(&bench.host.state().drives[name].drive);
+            drive.write(0, &[0; 4096]).expect("room");
+        }
+    };
+    for way in [forced, wiped, wiped_by_others] {
         let bench = Bench::new();
         for name in ["one", "two", "three"] {
             bench.file(name);
@@ -87,15 +102,7 @@ fn drives_that_somebody_has_written_to_are_not_blank_any_more() {
             drive.write(0, &block).expect("room");
         }
         let mut create = array_of("tank", Level::Raid5, &["one", "two", "three"]);
-        let refused = bench.host.create_array(&create);
-        let refused = refused.expect_err("it is not empty");
-        assert_eq!(refused.kind, ErrorKind::Unsafe);
-        if wipes {
-            for name in ["one", "two", "three"] {
-                bench.host.wipe_drive(name, true).expect("nobody's");
-            }
-        }
-        create.force = !wipes;
+        way(&bench, &mut create);
         bench.host.create_array(&create).expect("free");
         let volume = volume_of("v", "tank", 8 * MIB);
         bench.host.create_volume(&volume).expect("room");
