@@ -19,6 +19,7 @@ use crate::request::{
     ExportCreate, Lamp, MemberReplace, QueueMove, VolumeCreate, VolumeLimit,
 };
 use crate::scrub::{ScrubBody, ScrubView};
+use crate::spares::Need;
 use crate::view::{
     ArrayView, DriveView, EngineStatus, ExportView, FoundArray, JobView, VolumeView,
 };
@@ -112,6 +113,13 @@ pub trait Engine: Send + Sync + 'static {
     /// # Errors
     /// `Invalid` when the drive has no bay with a lamp.
     fn locate_drive(&self, name: &str, lamp: Lamp) -> Answer<()>;
+
+    /// What a place of such an array asks of a drive. Refuses what [`Engine::create_array`] would,
+    /// and writes nothing.
+    ///
+    /// # Errors
+    /// As [`Engine::create_array`].
+    fn check_array(&self, create: &ArrayCreate) -> Answer<Need>;
 
     /// Makes an array of free drives and starts it.
     ///
@@ -363,6 +371,21 @@ impl EngineError {
             message: message.into(),
             next: String::new(),
         }
+    }
+
+    /// The same error, with the names of drives on which everything has been erased already.
+    #[must_use]
+    pub fn after_erasing(mut self, drives: &[String]) -> EngineError {
+        match drives {
+            [] => {}
+            [drive] => self.message.push_str(&format!("; drive {drive} is erased")),
+            drives => {
+                let drives = drives.join(", ");
+                self.message
+                    .push_str(&format!("; drives {drives} are erased"));
+            }
+        }
+        self
     }
 
     /// The same error, with what to do next.

@@ -41,6 +41,7 @@ use control::request::{
 };
 use control::scrub::{ScrubBody, ScrubView};
 use control::settings::Poll;
+use control::spares::Need;
 use control::view::{
     ArrayView, DriveView, EngineStatus, ExportView, FoundArray, JobView, ReactorView, VolumeView,
 };
@@ -285,6 +286,9 @@ impl control::Engine for Host {
     }
     fn locate_drive(&self, name: &str, lamp: Lamp) -> Answer<()> {
         self.do_locate(name, lamp)
+    }
+    fn check_array(&self, create: &ArrayCreate) -> Answer<Need> {
+        self.do_check_array(create)
     }
     fn create_array(&self, create: &ArrayCreate) -> Answer<ArrayView> {
         self.do_create_array(create)

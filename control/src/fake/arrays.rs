@@ -7,10 +7,14 @@ use uuid::Uuid;
 use super::{Content, FakeEngine, KeptArray, identity, members, parity_of, place, refuse};
 use crate::membership::Membership;
 use crate::request::{ArrayCreate, ArrayImport, DriveKnown, DriveSpec, MemberReplace};
+use crate::spares::Need;
 use crate::view::{
     ArrayState, ArrayView, DriveState, DriveView, FoundArray, FoundDrive, JobKind, MemberState,
 };
 use crate::{Answer, Engine, ErrorKind};
+
+/// What every member takes of its drive.
+const MEMBER_BYTES: u64 = 64 << 20;
 
 impl FakeEngine {
     pub(super) fn give(&self, drive: &DriveKnown, array: Uuid, member: u16) {
@@ -117,8 +121,8 @@ impl FakeEngine {
         gone
     }
 
-    pub(super) fn create_array_(&self, create: &ArrayCreate) -> Answer<ArrayView> {
-        self.begin("create_array", &create.name)?;
+    /// How many members it may lose, and its drives, if it may have them.
+    fn shape(&self, create: &ArrayCreate) -> Answer<(u16, Vec<DriveKnown>)> {
         let object = format!("array {}", create.name);
         let parity = create
             .options
@@ -135,7 +139,22 @@ impl FakeEngine {
             .drives
             .iter()
             .map(|name| self.free_drive(name, create.force));
-        let drives = drives.collect::<Answer<Vec<_>>>()?;
+        Ok((parity, drives.collect::<Answer<Vec<_>>>()?))
+    }
+
+    pub(super) fn check_array_(&self, create: &ArrayCreate) -> Answer<Need> {
+        self.shape(create)?;
+        Ok(Need {
+            array: create.uuid,
+            member_bytes: MEMBER_BYTES,
+            block_bytes: create.options.block_bytes.unwrap_or(512),
+            pool: None,
+        })
+    }
+
+    pub(super) fn create_array_(&self, create: &ArrayCreate) -> Answer<ArrayView> {
+        self.begin("create_array", &create.name)?;
+        let (parity, drives) = self.shape(create)?;
         for (member, drive) in drives.iter().enumerate() {
             self.give(drive, create.uuid, u16::try_from(member).expect("few"));
         }
@@ -151,7 +170,7 @@ impl FakeEngine {
             chunk_bytes,
             stripe_bytes: chunk_bytes * (drives.len() as u64 - u64::from(parity)),
             block_bytes: create.options.block_bytes.unwrap_or(512),
-            member_bytes: 64 << 20,
+            member_bytes: MEMBER_BYTES,
             spares: Vec::new(),
             pool: None,
             size_bytes: 1 << 30,

@@ -8,6 +8,7 @@ use crate::request::{
     ExportCreate, Lamp, MemberReplace, QueueMove, VolumeCreate, VolumeLimit,
 };
 use crate::scrub::{ScrubBody, ScrubView};
+use crate::spares::Need;
 use crate::view::{
     ArrayView, DriveView, EngineStatus, ExportView, FoundArray, IoCounters, JobKind, JobState,
     JobView, MemberState, ReactorView, VolumeView,
@@ -158,6 +159,10 @@ impl Engine for FakeEngine {
 
     fn locate_drive(&self, name: &str, lamp: Lamp) -> Answer<()> {
         self.begin("locate_drive", &format!("{name} {lamp:?}"))
+    }
+
+    fn check_array(&self, create: &ArrayCreate) -> Answer<Need> {
+        self.check_array_(create)
     }
 
     fn create_array(&self, create: &ArrayCreate) -> Answer<ArrayView> {

@@ -4,7 +4,7 @@ use units::limits::{ARRAY_MEMBERS_MAX, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, PARITY_
 use units::{BlockSize, Size};
 
 use super::restore::Start;
-use super::spares::{refuse_pointless, refuse_unfit};
+use super::spares::{NewSpares, refuse_pointless, refuse_unfit};
 use super::{Control, invalid};
 use crate::body::{ArrayCreateBody, ImportBody, ReplaceBody};
 use crate::name::{self, Create};
@@ -86,16 +86,32 @@ impl Control {
             options: body.options,
             force: body.force,
         };
-        let created = self.engine.create_array(&create);
+        self.make_array(&create, &spares)
+    }
+
+    /// Makes an array once these are ready to be its spares. Before that nothing is written to its
+    /// members, and before it is known that there may be such an array nothing to the spares.
+    fn make_array(&self, create: &ArrayCreate, spares: &[DriveView]) -> Answer<ArrayView> {
+        let mut ready = NewSpares::default();
+        if !spares.is_empty() {
+            refuse_pointless(&create.name, create.level == Level::Raid0)?;
+            let need = self.engine.check_array(create)?;
+            for drive in spares {
+                refuse_unfit(&create.name, &need, drive)?;
+            }
+            ready = self.make_spares(spares, &SpareOf::Array(create.uuid), create.force)?;
+        }
+        let created = self.engine.create_array(create);
         // One that is only late has taken its drives all the same.
         self.record_drives_or_say();
-        let array = created?;
-        if let Err(error) = self.give_spares(&array, &spares, body.force) {
+        let array = created.map_err(|refused| refused.after_erasing(&ready.erased))?;
+        if let Err(error) = self.wanted.apply(&ready.changes) {
             let undone = self.engine.destroy_array(&array.name, false);
             self.undo("destroy_array", undone);
             self.record_drives_or_say();
-            return Err(error);
+            return Err(error.after_erasing(&ready.erased));
         }
+        let object = name::object::<ArrayView>(&array.name);
         tracing::info!(event = "array_created", object, uuid = %array.uuid);
         self.array(&array.name)
     }
@@ -119,21 +135,6 @@ impl Control {
             spares.push(drive);
         }
         Ok(spares)
-    }
-
-    /// Makes these drives the spares of a new array, or none of them.
-    fn give_spares(&self, array: &ArrayView, spares: &[DriveView], force: bool) -> Answer<()> {
-        if !spares.is_empty() {
-            refuse_pointless(array)?;
-        }
-        for drive in spares {
-            refuse_unfit(array, drive)?;
-        }
-        let mut changes = Vec::new();
-        for drive in spares {
-            changes.extend(self.make_spare(drive, SpareOf::Array(array.uuid), force)?);
-        }
-        self.wanted.apply(&changes)
     }
 
     /// The names of open drives, each at most once.

@@ -10,6 +10,15 @@ use crate::view::{ArrayView, DriveState, DriveView, PoolView};
 use crate::wanted::{Change, WantedPool, WantedState};
 use crate::{Answer, EngineError, ErrorKind};
 
+/// Drives that are ready to be spares.
+#[derive(Debug, Default)]
+pub(super) struct NewSpares {
+    /// What makes them spares.
+    pub(super) changes: Vec<Change>,
+    /// On which of them something was erased for that.
+    pub(super) erased: Vec<String>,
+}
+
 impl Control {
     /// Makes a free drive a spare of one array.
     ///
@@ -20,11 +29,11 @@ impl Control {
         let _changing = self.change();
         let array = self.array(key)?;
         let of = SpareOf::Array(array.uuid);
-        refuse_pointless(&array)?;
+        refuse_pointless(&array.name, array.parity == 0)?;
         let drive = self.drive(&body.drive)?;
-        refuse_unfit(&array, &drive)?;
-        let change = self.make_spare(&drive, of, body.force)?;
-        self.wanted.apply(&Vec::from_iter(change))?;
+        refuse_unfit(&array.name, &need_of(&array, None), &drive)?;
+        let ready = self.make_spares(std::slice::from_ref(&drive), &of, body.force)?;
+        self.wanted.apply(&ready.changes)?;
         tracing::info!(event = "spare_added", object = %format_args!("drive {}", drive.name), array = array.name);
         self.array(&array.name)
     }
@@ -109,9 +118,8 @@ impl Control {
             drives.push(drive);
         }
         let mut changes = vec![Change::Pool(body.name.clone(), pool)];
-        for drive in &drives {
-            changes.extend(self.make_spare(drive, SpareOf::Pool(body.name.clone()), body.force)?);
-        }
+        let of = SpareOf::Pool(body.name.clone());
+        changes.extend(self.make_spares(&drives, &of, body.force)?.changes);
         self.wanted.apply(&changes)?;
         tracing::info!(event = "pool_created", object = %format_args!("pool {}", body.name));
         self.pool(&body.name)
@@ -146,8 +154,9 @@ impl Control {
         let _changing = self.change();
         let pool = self.pool(key)?;
         let drive = self.drive(&body.drive)?;
-        let change = self.make_spare(&drive, SpareOf::Pool(pool.name.clone()), body.force)?;
-        self.wanted.apply(&Vec::from_iter(change))?;
+        let of = SpareOf::Pool(pool.name.clone());
+        let ready = self.make_spares(std::slice::from_ref(&drive), &of, body.force)?;
+        self.wanted.apply(&ready.changes)?;
         tracing::info!(event = "spare_added", object = %format_args!("drive {}", drive.name), pool = pool.name);
         self.pool(&pool.name)
     }
@@ -216,7 +225,7 @@ impl Control {
 
     /// Refuses an array that gets nothing from spares, or takes them from another pool.
     fn refuse_attached(array: &ArrayView, pool: &str) -> Answer<()> {
-        refuse_pointless(array)?;
+        refuse_pointless(&array.name, array.parity == 0)?;
         let Some(other) = array.pool.as_ref().filter(|other| *other != pool) else {
             return Ok(());
         };
@@ -228,25 +237,38 @@ impl Control {
         Err(busy(object, format!("it takes spares from pool {other}")).next(next))
     }
 
-    /// Checks that a drive may become a spare of `of` and makes it clean. What is to be recorded;
-    /// nothing when it is one already.
-    pub(super) fn make_spare(
+    /// Makes drives ready to be spares of `of`, if they may be: all are looked at before anything
+    /// is erased. Those that are spares of it are left as they are.
+    pub(super) fn make_spares(
         &self,
-        drive: &DriveView,
-        of: SpareOf,
+        drives: &[DriveView],
+        of: &SpareOf,
         force: bool,
-    ) -> Answer<Option<Change>> {
-        let is = self.wanted.state().spares.remove(&drive.uuid);
-        if drive.state == DriveState::Spare && is.as_ref() == Some(&of) {
-            return Ok(None);
+    ) -> Answer<NewSpares> {
+        let known = self.wanted.state().spares;
+        let (mut ready, mut unclean) = (NewSpares::default(), Vec::new());
+        for drive in drives {
+            if drive.state == DriveState::Spare && known.get(&drive.uuid) == Some(of) {
+                continue;
+            }
+            let carries = self.refuse_unfree(drive, force)?;
+            if carries || drive.state == DriveState::Failed {
+                unclean.push(drive);
+            }
+            let change = Change::Spare(drive.uuid, of.clone());
+            ready.changes.push(change);
         }
-        let carries = self.refuse_unfree(drive, force)?;
-        if carries || drive.state == DriveState::Failed {
-            self.engine.wipe_drive(&drive.name, true)?;
+        for drive in unclean {
+            let wiped = self.engine.wipe_drive(&drive.name, true);
             self.record_drives_or_say();
+            wiped?;
+            ready.erased.push(drive.name.clone());
         }
-        self.tending().unusable.remove(&drive.uuid);
-        Ok(Some(Change::Spare(drive.uuid, of)))
+        let mut tending = self.tending();
+        for drive in drives {
+            tending.unusable.remove(&drive.uuid);
+        }
+        Ok(ready)
     }
 
     /// Refuses a drive that somebody uses, or that carries something now: what is known of it is as
@@ -387,18 +409,17 @@ pub(super) fn refuse_spare(drive: &DriveView) -> Answer<()> {
 }
 
 /// Refuses an array that gets nothing from spares.
-pub(super) fn refuse_pointless(array: &ArrayView) -> Answer<()> {
-    if array.parity > 0 {
+pub(super) fn refuse_pointless(array: &str, is_without_redundancy: bool) -> Answer<()> {
+    if !is_without_redundancy {
         return Ok(());
     }
-    let object = name::object::<ArrayView>(&array.name);
+    let object = name::object::<ArrayView>(array);
     Err(invalid(object, "it has no redundancy to fill a spare from")
         .next("give spares to arrays of other levels"))
 }
 
-/// Refuses a drive that cannot be a member of the array.
-pub(super) fn refuse_unfit(array: &ArrayView, drive: &DriveView) -> Answer<()> {
-    let need = need_of(array, None);
+/// Refuses a drive that cannot be a member of the array, which asks for this.
+pub(super) fn refuse_unfit(array: &str, need: &Need, drive: &DriveView) -> Answer<()> {
     let Some(unfit) = need.unfit(drive.size_bytes, drive.block_bytes) else {
         return Ok(());
     };
@@ -408,7 +429,7 @@ pub(super) fn refuse_unfit(array: &ArrayView, drive: &DriveView) -> Answer<()> {
     } else {
         ErrorKind::Invalid
     };
-    let text = format!("it cannot be a spare of array {}: {unfit}", array.name);
+    let text = format!("it cannot be a spare of array {array}: {unfit}");
     Err(EngineError::new(kind, object, text).next("choose another drive"))
 }
 

@@ -8,13 +8,15 @@ use array::format::{
     INCOMPAT_UNWRITTEN, Layout, MemberRecord, MemberState, Sectors, Superblock, check_name,
 };
 use array::{
-    Geometry, GeometryParameters, LostBlocks, MemberPlace, RegionMap, RegionSpace, ScrubRecord,
+    Geometry, GeometryParameters, LostBlocks, MemberPlace, RegionMap, RegionSpace, Room,
+    ScrubRecord,
 };
 use control::request::ArrayCreate;
+use control::spares::Need;
 use control::view::ArrayView;
 use control::{Answer, ErrorKind};
 use engine::{ArrayStart, StartError};
-use units::{BlockSize, MemberIndex, StripeIndex, Update};
+use units::{ArrayIndex, BlockSize, MemberIndex, StripeIndex, Update};
 use uuid::Uuid;
 
 use super::{
@@ -28,8 +30,31 @@ use crate::{Host, found, records};
 /// The chunk when nobody says.
 const CHUNK_BYTES: u64 = 64 << 10;
 
+/// A new array, and what is taken for it.
+struct Plan {
+    candidates: Vec<Candidate>,
+    superblock: Superblock,
+    /// Its first record.
+    config: ArrayConfig,
+    index: ArrayIndex,
+    room: Room,
+}
+
 impl Host {
-    pub(crate) fn do_create_array(&self, create: &ArrayCreate) -> Answer<ArrayView> {
+    /// What a place of a new array asks of a drive, if there may be such an array.
+    pub(crate) fn do_check_array(&self, create: &ArrayCreate) -> Answer<Need> {
+        let plan = self.plan(create)?;
+        self.engine.give_back_room(plan.index);
+        Ok(Need {
+            array: create.uuid,
+            member_bytes: plan.superblock.layout.member_bytes,
+            block_bytes: plan.superblock.geometry.block_size().bytes(),
+            pool: None,
+        })
+    }
+
+    /// Decides how a new array is, and takes room for it. Nothing is written.
+    fn plan(&self, create: &ArrayCreate) -> Answer<Plan> {
         let object = format!("array {}", create.name);
         self.refuse_taken(&object, create)?;
         self.await_idle(&create.drives)?;
@@ -48,6 +73,24 @@ impl Host {
         })?;
         let room = self.engine.take_room(index);
         let room = room.map_err(|short| of_start(object.clone(), &short))?;
+        Ok(Plan {
+            candidates,
+            superblock,
+            config,
+            index,
+            room,
+        })
+    }
+
+    pub(crate) fn do_create_array(&self, create: &ArrayCreate) -> Answer<ArrayView> {
+        let object = format!("array {}", create.name);
+        let Plan {
+            candidates,
+            superblock,
+            config,
+            index,
+            room,
+        } = self.plan(create)?;
         self.note_used(&candidates);
         let written = write_members(&candidates, &superblock, &config, create.force);
         if let Err(failed) = written {

@@ -228,6 +228,47 @@ fn spares_outlive_the_engine_and_fill_what_is_missing_at_its_start() {
 }
 
 #[test]
+fn members_hold_what_they_held_when_a_spare_cannot_be_made_ready() {
+    let run = Run::new();
+    run.memory(&[("one", 64), ("two", 64), ("three", 64), ("bad", 64)]);
+    let drive = |name: &str| Arc::clone(&run.bench.host.state().drives[name].drive);
+    let names = ["one", "two", "three"];
+    for name in names {
+        drive(name).write(0, &[7; 4096]).expect("memory");
+    }
+    let mut magic = [0; 4096];
+    magic[..8].copy_from_slice(&drive::GARBOARD_MAGIC);
+    drive("bad").write(MIB, &magic).expect("memory");
+    let all = Fault::Unwritable {
+        offset: 0,
+        length: 64 * MIB,
+    };
+    run.bench.inject("bad", all);
+    let body = || ArrayCreateBody {
+        name: "tank".to_owned(),
+        uuid: None,
+        level: Level::Raid5,
+        drives: names.map(str::to_owned).to_vec(),
+        options: ArrayOptions::default(),
+        spares: vec!["bad".to_owned()],
+        force: true,
+    };
+    let before = run.bench.host.engine.buffer_bytes();
+    let refused = run.control.create_array(body()).expect_err("unwritable");
+    assert_eq!(refused.object, "drive bad", "{refused}");
+    assert_eq!(run.bench.host.engine.buffer_bytes(), before);
+    for name in names {
+        let mut found = [0; 4096];
+        drive(name).read(0, &mut found).expect("memory");
+        assert_eq!(found, [7; 4096], "{name}");
+        assert_eq!(run.state_of(name), DriveState::Free);
+    }
+    drive("bad").clear_faults();
+    let made = run.control.create_array(body()).expect("well again");
+    assert_eq!(made.spares, ["bad"]);
+}
+
+#[test]
 fn a_removed_spare_stays_free() {
     let run = Run::new();
     run.memory(&[("one", 64), ("two", 64), ("three", 64), ("four", 64)]);

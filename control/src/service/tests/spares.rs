@@ -317,6 +317,58 @@ fn an_array_is_made_with_its_spares_or_not_at_all() {
     assert_eq!(bed.state_of("e4"), DriveState::Free);
 }
 
+/// `b` on four drives, by force.
+fn forced(spares: &[&str]) -> ArrayCreateBody {
+    ArrayCreateBody {
+        spares: spares.iter().map(|&name| name.to_owned()).collect(),
+        force: true,
+        ..array("b", &["e0", "e1", "e2", "e3"])
+    }
+}
+
+#[test]
+fn no_member_is_touched_before_its_spares_are_ready() {
+    let bed = bed(&[100, 100, 100, 100, 100, 63]);
+    bed.host.sign("file:/e4", "ext4");
+    let _before = bed.host.calls();
+    bed.host.fail_next("wipe_drive");
+    let refused = bed.control().create_array(forced(&["e4"]));
+    assert_eq!(refused.expect_err("unwritable").object, "e4");
+    assert_eq!(bed.host.calls(), ["wipe_drive e4"]);
+    let refused = bed.control().create_array(forced(&["e4", "e5"]));
+    assert_eq!(refused.expect_err("small").object, "drive e5");
+    assert_eq!(bed.host.calls(), [""; 0]);
+    let made = bed.control().create_array(forced(&["e4"])).expect("free");
+    assert_eq!(made.spares, ["e4"]);
+}
+
+#[test]
+fn spares_are_erased_only_for_an_array_that_may_be_made() {
+    let bed = bed(&[100; 6]);
+    for spare in ["file:/e4", "file:/e5"] {
+        bed.host.sign(spare, "ext4");
+    }
+    let few = ArrayCreateBody {
+        drives: vec!["e0".into(), "e1".into()],
+        ..forced(&["e4"])
+    };
+    let pointless = ArrayCreateBody {
+        level: Level::Raid0,
+        ..forced(&["e4"])
+    };
+    for (body, word) in [(few, "too few drives"), (pointless, "no redundancy")] {
+        let before = bed.everything();
+        let refused = bed.control().create_array(body).expect_err(word);
+        assert!(refused.message.contains(word), "{refused}");
+        assert_eq!(bed.everything(), before, "{word}");
+    }
+    bed.host.fail_next("create_array");
+    let refused = bed.control().create_array(forced(&["e4", "e5"]));
+    let told = refused.expect_err("it failed").message;
+    assert!(told.ends_with("; drives e4, e5 are erased"), "{told}");
+    assert_eq!(bed.state_of("e4"), DriveState::Free);
+}
+
 #[test]
 fn a_pool_forgets_an_array_that_is_destroyed() {
     let bed = bed(&[100; 4]);
