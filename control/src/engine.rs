@@ -101,6 +101,12 @@ pub trait Engine: Send + Sync + 'static {
     /// `NotFound` when it is not open, and what reading it says.
     fn signature_on(&self, name: &str) -> Answer<Option<String>>;
 
+    /// Looks whether [`Engine::wipe_drive`] by force would be refused, and writes nothing.
+    ///
+    /// # Errors
+    /// `Busy` when it is a member; what reading it says.
+    fn check_wipe(&self, name: &str) -> Answer<()>;
+
     /// Erases whatever names a content on a free drive: superblocks, partition tables, file
     /// systems' magic.
     ///

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use array::assembly::Found;
+use array::format::Superblock;
 use control::request::{DriveAdd, DriveKnown, DriveSpec, Lamp};
 use control::view::DriveView;
 use control::{Answer, ErrorKind};
@@ -365,7 +366,12 @@ impl Host {
         Ok(found.map(|signature| signature.kind))
     }
 
-    pub(crate) fn do_wipe_drive(&self, name: &str, force: bool) -> Answer<DriveView> {
+    /// A drive that may be wiped, and its superblock if it was a member.
+    pub(crate) fn look_before_wipe(
+        &self,
+        name: &str,
+        force: bool,
+    ) -> Answer<(Arc<Drive>, Option<Superblock>)> {
         let object = format!("drive {name}");
         self.await_idle([&name.to_owned()])?;
         let (role, drive) = {
@@ -393,12 +399,19 @@ impl Host {
             let text = format!("it carries {signature}");
             return Err(error(ErrorKind::Unsafe, object, text).next("--force erases it"));
         }
+        let found = records::read(units::DriveIndex(0), &drive)
+            .map_err(|source| of_io(object, "reading the drive", &source))?;
+        let superblock = found.superblock().copied();
+        Ok((drive, superblock))
+    }
+
+    pub(crate) fn do_wipe_drive(&self, name: &str, force: bool) -> Answer<DriveView> {
+        let (drive, superblock) = self.look_before_wipe(name, force)?;
         let io =
             |source: std::io::Error| of_io(format!("drive {name}"), "wiping the drive", &source);
         // Records of a member lie where no other signature does.
-        let found = records::read(units::DriveIndex(0), &drive).map_err(io)?;
-        if let Some(superblock) = found.superblock() {
-            records::forget(&drive, superblock).map_err(io)?;
+        if let Some(superblock) = superblock {
+            records::forget(&drive, &superblock).map_err(io)?;
         }
         drive.wipe().map_err(io)?;
         if let Some(entry) = self.state().drives.get_mut(name) {

@@ -281,6 +281,9 @@ impl control::Engine for Host {
     fn signature_on(&self, name: &str) -> Answer<Option<String>> {
         self.do_signature_on(name)
     }
+    fn check_wipe(&self, name: &str) -> Answer<()> {
+        self.look_before_wipe(name, true).map(|_| ())
+    }
     fn wipe_drive(&self, name: &str, force: bool) -> Answer<DriveView> {
         self.do_wipe_drive(name, force)
     }

@@ -143,6 +143,10 @@ impl Engine for FakeEngine {
         Ok(drive.and_then(|drive| drive.signature))
     }
 
+    fn check_wipe(&self, name: &str) -> Answer<()> {
+        self.fail_if_asked("check_wipe", name)
+    }
+
     fn wipe_drive(&self, name: &str, force: bool) -> Answer<DriveView> {
         self.begin("wipe_drive", name)?;
         let known = self.free_drive(name, force)?;

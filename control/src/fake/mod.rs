@@ -108,7 +108,8 @@ impl FakeHost {
         content.signature = Some(signature.to_owned());
     }
 
-    /// Lets the next call of this name fail with `Internal`.
+    /// Lets the next call of this name fail with `Internal`; of this name and object, if both are
+    /// given.
     pub fn fail_next(&self, call: &'static str) {
         self.lock().fail_next.insert(call);
     }
@@ -180,7 +181,13 @@ impl FakeEngine {
         let mut host = self.host.lock();
         host.calls
             .push(format!("{call} {object}").trim_end().to_owned());
-        if host.fail_next.remove(call) {
+        drop(host);
+        self.fail_if_asked(call, object)
+    }
+
+    fn fail_if_asked(&self, call: &'static str, object: &str) -> Result<(), EngineError> {
+        let fails = &mut self.host.lock().fail_next;
+        if fails.remove(call) || fails.remove(format!("{call} {object}").as_str()) {
             return Err(refuse(ErrorKind::Internal, object, "the test asked for it"));
         }
         Ok(())

@@ -114,13 +114,14 @@ impl Control {
                 return Err(invalid(name::object::<PoolView>(&body.name), text)
                     .next("name each drive once"));
             }
-            self.refuse_unfree(&drive, body.force)?;
             drives.push(drive);
         }
         let mut changes = vec![Change::Pool(body.name.clone(), pool)];
         let of = SpareOf::Pool(body.name.clone());
-        changes.extend(self.make_spares(&drives, &of, body.force)?.changes);
-        self.wanted.apply(&changes)?;
+        let ready = self.make_spares(&drives, &of, body.force)?;
+        changes.extend(ready.changes);
+        let applied = self.wanted.apply(&changes);
+        applied.map_err(|failed| failed.after_erasing(&ready.erased))?;
         tracing::info!(event = "pool_created", object = %format_args!("pool {}", body.name));
         self.pool(&body.name)
     }
@@ -253,6 +254,7 @@ impl Control {
             }
             let carries = self.refuse_unfree(drive, force)?;
             if carries || drive.state == DriveState::Failed {
+                self.engine.check_wipe(&drive.name)?;
                 unclean.push(drive);
             }
             let change = Change::Spare(drive.uuid, of.clone());
@@ -261,7 +263,7 @@ impl Control {
         for drive in unclean {
             let wiped = self.engine.wipe_drive(&drive.name, true);
             self.record_drives_or_say();
-            wiped?;
+            wiped.map_err(|failed| failed.after_erasing(&ready.erased))?;
             ready.erased.push(drive.name.clone());
         }
         let mut tending = self.tending();

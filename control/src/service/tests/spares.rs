@@ -369,6 +369,49 @@ fn spares_are_erased_only_for_an_array_that_may_be_made() {
     assert_eq!(bed.state_of("e4"), DriveState::Free);
 }
 
+/// A pool of `e0`, `e1` and `e2`, by force.
+fn forced_pool() -> PoolCreateBody {
+    PoolCreateBody {
+        force: true,
+        ..pool(&["e0", "e1", "e2"], &[])
+    }
+}
+
+#[test]
+fn all_drives_of_a_pool_are_looked_at_before_one_is_erased() {
+    let bed = bed(&[100; 3]);
+    for drive in ["file:/e0", "file:/e2"] {
+        bed.host.sign(drive, "ext4");
+    }
+    let before = bed.everything();
+    bed.host.fail_next("check_wipe e2");
+    let refused = bed.control().create_pool(&forced_pool());
+    assert_eq!(refused.expect_err("unreadable").object, "e2");
+    assert_eq!(bed.everything(), before);
+    bed.control().create_pool(&forced_pool()).expect("free");
+}
+
+#[test]
+fn who_is_refused_is_told_what_is_erased_already() {
+    let bed = bed(&[100; 3]);
+    for drive in ["file:/e0", "file:/e1", "file:/e2"] {
+        bed.host.sign(drive, "ext4");
+    }
+    bed.host.fail_next("wipe_drive e2");
+    let refused = bed.control().create_pool(&forced_pool());
+    let refused = refused.expect_err("unwritable");
+    assert_eq!(refused.object, "e2");
+    assert!(
+        refused.message.ends_with("; drives e0, e1 are erased"),
+        "{refused}"
+    );
+    assert!(bed.control().pools().is_empty());
+    bed.host.fail_next("wipe_drive e2");
+    let refused = bed.control().create_pool(&forced_pool());
+    let message = refused.expect_err("unwritable").message;
+    assert!(!message.contains("erased"), "nothing now: {message}");
+}
+
 #[test]
 fn a_pool_forgets_an_array_that_is_destroyed() {
     let bed = bed(&[100; 4]);
