@@ -174,8 +174,12 @@ pub trait Engine: Send + Sync + 'static {
     /// Forgets the array and all its volumes, on the drives too. The drives become free.
     ///
     /// # Errors
-    /// `Busy` while one of its volumes is exported; `Unsafe` while it has volumes and not `force`.
+    /// `Busy` while one of its volumes is exported, or its drives do not answer; `Unsafe` while it
+    /// has volumes and not `force`.
     fn destroy_array(&self, name: &str, force: bool) -> Answer<()>;
+
+    /// Whether somebody has told this array to be destroyed, and its drives have not answered yet.
+    fn is_being_destroyed(&self, array: Uuid) -> bool;
 
     /// Changes options of an array while it runs; `None` leaves one as it is.
     ///

@@ -62,7 +62,7 @@ impl Host {
         self.look_who_is_in_sync();
         let stopped = self.engine.stop_array(index);
         if matches!(stopped, Err(StartError::Late)) {
-            return Err(self.stops_late(name));
+            return Err(self.stops_late(name, false));
         }
         // Without the clean mark it is stopped too, and comes up dirty.
         self.reassemble(name, uuid);
@@ -104,7 +104,7 @@ impl Host {
         // Whether the clean mark could be written does not matter any more, but what is on its way
         // must land before the drives are anybody else's.
         if has_shards && matches!(self.engine.stop_array(index), Err(StartError::Late)) {
-            return Err(self.stops_late(name));
+            return Err(self.stops_late(name, true));
         }
         self.end_begun(uuid, None);
         let members: Vec<(String, Arc<Drive>)> = {
@@ -141,10 +141,10 @@ impl Host {
 
     /// An array was told to stop and has not ended: nothing may be begun on it any more, because it
     /// calls itself clean as soon as its drives answer.
-    pub(super) fn stops_late(&self, name: &str) -> EngineError {
+    pub(super) fn stops_late(&self, name: &str, destroys: bool) -> EngineError {
         let mut has_left = false;
         if let Some(entry) = self.state().arrays.get_mut(name) {
-            entry.serving = Serving::Stopping;
+            entry.serving = Serving::Stopping { destroys };
             // Nobody may be there any more who can tell what it holds.
             if let Some(config) = self.engine.stopping_config(entry.index) {
                 entry.config = config;
@@ -293,7 +293,7 @@ impl Host {
             .ok_or_else(|| not_found("array", name))?;
         match entry.serving {
             Serving::Running => Ok((entry.index, entry.uuid)),
-            Serving::Stopping => Err(stopping(format!("array {name}"), name)),
+            Serving::Stopping { .. } => Err(stopping(format!("array {name}"), name)),
             Serving::Stopped(_) => {
                 let next = format!("`garboard array start {name}`");
                 Err(error(

@@ -53,7 +53,7 @@ use uuid::Uuid;
 use vhost_user_blk::SessionEvent;
 
 use crate::begun::Lasting;
-use crate::state::{ArrayEntry, State};
+use crate::state::{ArrayEntry, Serving, State};
 
 /// The engine of one process.
 pub struct Host {
@@ -322,6 +322,11 @@ impl control::Engine for Host {
     }
     fn destroy_array(&self, name: &str, force: bool) -> Answer<()> {
         self.do_destroy_array(name, force)
+    }
+    fn is_being_destroyed(&self, array: Uuid) -> bool {
+        let state = self.state();
+        let entry = state.array_by_uuid(array);
+        entry.is_some_and(|entry| matches!(entry.serving, Serving::Stopping { destroys: true }))
     }
     fn modify_array(&self, name: &str, modify: &ArrayModify) -> Answer<ArrayView> {
         self.do_modify_array(name, modify)

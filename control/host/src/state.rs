@@ -108,14 +108,17 @@ pub(crate) enum Serving {
     Running,
     /// It was told to stop, and has not ended in time: it serves nobody any more. Who asks again
     /// ends it.
-    Stopping,
+    Stopping {
+        /// It was told to be destroyed, too.
+        destroys: bool,
+    },
 }
 
 impl Serving {
     /// Whether there are parts of it on reactors.
     pub(crate) fn has_shards(&self) -> bool {
         match self {
-            Serving::Running | Serving::Stopping => true,
+            Serving::Running | Serving::Stopping { .. } => true,
             Serving::Stopped(_) => false,
         }
     }

@@ -174,7 +174,7 @@ fn warnings(
             | Verdict::Refused { .. }),
         ) => warnings.push(verdict.to_string()),
     }
-    if matches!(entry.serving, Serving::Stopping) {
+    if matches!(entry.serving, Serving::Stopping { .. }) {
         warnings.push(format!(
             "it was told to stop and serves nobody; `garboard array stop {}` says when it has \
              stopped",

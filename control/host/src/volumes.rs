@@ -43,7 +43,7 @@ impl Host {
                 continue;
             };
             let object = format!("volume {}", record.name);
-            if matches!(entry.serving, Serving::Stopping) {
+            if matches!(entry.serving, Serving::Stopping { .. }) {
                 return Err(stopping(object, &entry.name));
             }
             self.refuse_undecided(&object, (&entry.name, entry.index), About::Volumes)?;

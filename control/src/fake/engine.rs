@@ -244,6 +244,11 @@ impl Engine for FakeEngine {
                 "it has volumes",
             ));
         }
+        if self.host.lock().late_next.remove("destroy_array") {
+            self.run().destroyed_late.insert(view.uuid);
+            return Err(refuse(ErrorKind::Busy, name, "it is not done in time"));
+        }
+        self.run().destroyed_late.remove(&view.uuid);
         self.run().arrays.remove(&view.uuid);
         let mut host = self.host.lock();
         host.arrays.remove(&view.uuid);
@@ -251,6 +256,10 @@ impl Engine for FakeEngine {
             content.member = content.member.filter(|(array, _)| *array != view.uuid);
         }
         Ok(())
+    }
+
+    fn is_being_destroyed(&self, array: Uuid) -> bool {
+        self.run().destroyed_late.contains(&array)
     }
 
     fn modify_array(&self, name: &str, modify: &ArrayModify) -> Answer<ArrayView> {

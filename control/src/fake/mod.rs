@@ -115,7 +115,8 @@ impl FakeHost {
     }
 
     /// Lets the next call of this name be carried out, and answered as if it was not done in time.
-    /// Heeded by those that make, import or start an array, or replace a member.
+    /// Heeded by those that make, import or start an array, or replace a member; one that destroys
+    /// an array is not carried out until it is asked again.
     pub fn late_next(&self, call: &'static str) {
         self.lock().late_next.insert(call);
     }
@@ -148,6 +149,8 @@ struct Run {
     drives: BTreeMap<String, DriveKnown>,
     /// Assembled arrays, and whether they serve.
     arrays: BTreeMap<Uuid, bool>,
+    /// Those that were told to be destroyed, and have not ended.
+    destroyed_late: BTreeSet<Uuid>,
     limits: BTreeMap<Uuid, VolumeLimit>,
     /// With the volumes that they serve.
     exports: BTreeMap<String, (Uuid, ExportCreate, ExportProfile)>,

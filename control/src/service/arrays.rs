@@ -64,7 +64,10 @@ impl Control {
             ])
         };
         let uuid = match name::create(self.arrays(), &body.name, body.uuid, differs)? {
-            Create::There(array) => return Ok(array),
+            Create::There(array) => {
+                self.refuse_ending(&array)?;
+                return Ok(array);
+            }
             Create::New(uuid) => uuid,
         };
         let object = name::object::<ArrayView>(&body.name);
@@ -102,9 +105,19 @@ impl Control {
             ready = self.make_spares(spares, &SpareOf::Array(create.uuid), create.force)?;
         }
         let created = self.engine.create_array(create);
-        // One that is only late has taken its drives all the same.
+        // One that is only late has taken its drives all the same, and its spares.
         self.record_drives_or_say();
-        let array = created.map_err(|refused| refused.after_erasing(&ready.erased))?;
+        let array = match created {
+            Ok(array) => array,
+            Err(refused) => {
+                let mut arrays = self.engine.arrays().into_iter();
+                if !arrays.any(|array| array.uuid == create.uuid) {
+                    return Err(refused.after_erasing(&ready.erased));
+                }
+                self.wanted.apply(&ready.changes)?;
+                return Err(refused);
+            }
+        };
         if let Err(error) = self.wanted.apply(&ready.changes) {
             let undone = self.engine.destroy_array(&array.name, false);
             self.undo("destroy_array", undone);
@@ -114,6 +127,20 @@ impl Control {
         let object = name::object::<ArrayView>(&array.name);
         tracing::info!(event = "array_created", object, uuid = %array.uuid);
         self.array(&array.name)
+    }
+
+    /// Refuses to call an array made that somebody else has told to be destroyed.
+    fn refuse_ending(&self, array: &ArrayView) -> Answer<()> {
+        if !self.engine.is_being_destroyed(array.uuid) {
+            return Ok(());
+        }
+        let object = name::object::<ArrayView>(&array.name);
+        let text = "it is being destroyed, and its drives have not answered yet";
+        let next = format!(
+            "`garboard array destroy {}` again, until it is gone; then make it anew",
+            array.name
+        );
+        Err(EngineError::new(ErrorKind::Busy, object, text).next(next))
     }
 
     /// The drives that shall be spares of a new array, if they are free and none of its members.

@@ -139,7 +139,7 @@ impl Host {
                     let next = format!("`garboard array show {name}` tells its state");
                     return Err(error(ErrorKind::Busy, object, "it runs already").next(next));
                 }
-                Serving::Stopping => return Err(stopping(object, name)),
+                Serving::Stopping { .. } => return Err(stopping(object, name)),
                 Serving::Stopped(assembly) => {
                     let mut assembly = assembly.clone();
                     state.recall(&mut assembly);
@@ -259,7 +259,7 @@ impl Host {
             return;
         }
         if self.engine.give_up(index, refusal).is_err() {
-            self.stops_late(name);
+            self.stops_late(name, false);
             return;
         }
         self.reassemble(name, uuid);

@@ -236,6 +236,8 @@ fn an_array_that_stops_late_is_not_begun_anything_with() {
             } else {
                 late(&bench, |host| host.stop_array("tank"));
             }
+            let uuid = bench.array("tank").uuid;
+            assert_eq!(bench.host.is_being_destroyed(uuid), destroys);
             relieve(&bench);
             let stopping = (ErrorKind::Busy, "tank is being stopped");
             let export = export_of(&bench, "e", "v");
@@ -252,6 +254,7 @@ fn an_array_that_stops_late_is_not_begun_anything_with() {
             );
             wait_until("it stops", || bench.host.stop_array("tank").is_ok());
             assert_eq!(bench.array("tank").state, ArrayState::Stopped);
+            assert!(!bench.host.is_being_destroyed(uuid), "it is only stopped");
             let started = bench.host.start_array("tank", false).expect("all is there");
             assert_eq!(started.warnings, Vec::<String>::new());
             bench.host.export_named(&export).expect("it runs again");

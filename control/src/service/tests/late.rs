@@ -23,6 +23,48 @@ fn an_array_that_is_made_late_is_known_by_its_drives() {
 }
 
 #[test]
+fn an_array_that_is_made_late_has_its_spares() {
+    let mut bed = Bed::bare();
+    for number in 0..5 {
+        let added = bed.control().add_drive(drive(&format!("file:/{number}")));
+        added.expect("added");
+    }
+    bed.host.late_next("create_array");
+    let made = ArrayCreateBody {
+        spares: vec!["d4".into()],
+        ..array("a", &["d0", "d1", "d2", "d3"])
+    };
+    let refused = bed.control().create_array(made).expect_err("late");
+    assert_eq!(refused.kind, ErrorKind::Busy);
+    assert_eq!(bed.control().array("a").expect("there").spares, ["d4"]);
+    bed.kill_and_start();
+    assert_eq!(bed.control().array("a").expect("there").spares, ["d4"]);
+}
+
+#[test]
+fn an_array_that_is_being_destroyed_is_not_called_made() {
+    let bed = Bed::full();
+    let control = bed.control();
+    control.delete_volume("v").expect("not exported");
+    let again = ArrayCreateBody {
+        uuid: Some(control.array("a").expect("there").uuid),
+        ..array("a", &["d0", "d1", "d2", "d3"])
+    };
+    control.create_array(again.clone()).expect("made already");
+    bed.host.late_next("destroy_array");
+    control.destroy_array("a", false).expect_err("late");
+    let refused = control.create_array(again.clone()).expect_err("it goes");
+    assert_eq!(refused.kind, ErrorKind::Busy);
+    assert!(refused.message.contains("being destroyed"), "{refused}");
+    assert!(
+        refused.next.contains("garboard array destroy a"),
+        "{refused:?}"
+    );
+    control.destroy_array("a", false).expect("in time");
+    control.create_array(again).expect("it is gone");
+}
+
+#[test]
 fn a_drive_that_takes_a_place_late_is_known_as_that_member() {
     let bed = Bed::full();
     let uuid = bed.control().array("a").expect("found").uuid;
