@@ -5,6 +5,8 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::view::{ArrayView, DriveView};
+
 /// Whose a spare is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -13,6 +15,16 @@ pub enum SpareOf {
     Array(Uuid),
     /// It waits for those of all arrays of a pool, by name.
     Pool(String),
+}
+
+/// What is shown of a spare of an array that is free again.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Freed {
+    /// Its array.
+    By(Box<ArrayView>),
+    /// The drive, where nobody knows its array.
+    Alone(Box<DriveView>),
 }
 
 /// A drive that waits to become a member, and could.

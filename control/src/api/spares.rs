@@ -9,6 +9,7 @@ use axum::http::StatusCode;
 use super::exchange::{Body, Failure, Key, Reply, reply};
 use crate::body::{PoolArrayBody, PoolCreateBody, SpareBody};
 use crate::service::Control;
+use crate::spares::Freed;
 use crate::view::{ArrayView, PoolView};
 
 type Shared = State<Arc<Control>>;
@@ -24,7 +25,7 @@ pub(super) async fn add_spare(
 pub(super) async fn remove_spare(
     control: Shared,
     Key((key, drive)): Key<(String, String)>,
-) -> Reply<ArrayView> {
+) -> Reply<Freed> {
     reply(control, move |control| control.remove_spare(&key, &drive)).await
 }
 

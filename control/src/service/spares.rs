@@ -5,7 +5,7 @@ use uuid::Uuid;
 use super::{Control, invalid};
 use crate::body::{PoolArrayBody, PoolCreateBody, SpareBody};
 use crate::name::{self, Create};
-use crate::spares::{Need, SpareOf};
+use crate::spares::{Freed, Need, SpareOf};
 use crate::view::{ArrayView, DriveState, DriveView, PoolView};
 use crate::wanted::{Change, WantedPool, WantedState};
 use crate::{Answer, EngineError, ErrorKind};
@@ -38,18 +38,55 @@ impl Control {
         self.array(&array.name)
     }
 
-    /// Makes a spare of an array a free drive again.
+    /// Makes a spare of an array a free drive again. An array that is not here is named by its
+    /// uuid.
     ///
     /// # Errors
     /// `NotFound` when it is no spare of the array.
-    pub fn remove_spare(&self, key: &str, drive: &str) -> Answer<ArrayView> {
+    pub fn remove_spare(&self, key: &str, drive: &str) -> Answer<Freed> {
         let _changing = self.change();
-        let array = self.array(key)?;
+        let array = match self.array(key) {
+            Err(unknown) if unknown.kind == ErrorKind::NotFound => {
+                return self.free_of_absent(unknown, key, drive);
+            }
+            array => array?,
+        };
         let drive = self.drive(drive)?;
         self.free_spare(&drive, &SpareOf::Array(array.uuid), || {
             format!("array {}", array.name)
         })?;
-        self.array(&array.name)
+        Ok(Freed::By(Box::new(self.array(&array.name)?)))
+    }
+
+    /// As [`Control::remove_spare`], where no array is known by the key.
+    fn free_of_absent(&self, unknown: EngineError, key: &str, drive: &str) -> Answer<Freed> {
+        let Ok(drive) = self.drive(drive) else {
+            return Err(unknown);
+        };
+        let Some(of) = self.spare_of_absent(&drive) else {
+            return Err(unknown);
+        };
+        let name = &drive.name;
+        if Uuid::try_parse(key).ok() != Some(of) {
+            let message = format!(
+                "{}, and drive {name} is a spare of array {of}, which is not here",
+                unknown.message
+            );
+            let next = format!("`garboard array spare remove {of} --drive {name}` makes it free");
+            return Err(EngineError::new(unknown.kind, unknown.object, message).next(next));
+        }
+        self.free_spare(&drive, &SpareOf::Array(of), || format!("array {of}"))?;
+        Ok(Freed::Alone(Box::new(self.drive(name)?)))
+    }
+
+    /// The array that the drive is a spare of, if it is none of those that are here.
+    fn spare_of_absent(&self, drive: &DriveView) -> Option<Uuid> {
+        let of = self.wanted.state().spares.remove(&drive.uuid)?;
+        let SpareOf::Array(of) = of else {
+            return None;
+        };
+        let arrays = self.engine.arrays();
+        arrays.iter().all(|array| array.uuid != of).then_some(of)
     }
 
     /// All pools, by name.
@@ -192,16 +229,26 @@ impl Control {
         self.pool(&pool.name)
     }
 
-    /// Lets an array take no more spares from a pool.
+    /// Lets an array take no more spares from a pool. One that is not here is named by its uuid.
     ///
     /// # Errors
     /// `NotFound` when it takes none.
     pub fn detach_pool(&self, key: &str, array: &str) -> Answer<PoolView> {
         let _changing = self.change();
         let pool = self.pool(key)?;
-        let array = self.array(array)?;
-        if !pool.arrays.contains(&array.name) {
-            let text = format!("array {} takes no spares from it", array.name);
+        let (array, uuid) = match self.array(array) {
+            Ok(array) => (array.name, array.uuid),
+            Err(unknown) => {
+                let uuid = Uuid::try_parse(array).unwrap_or_default();
+                let array = uuid.to_string();
+                if !pool.arrays.contains(&array) {
+                    return Err(unknown);
+                }
+                (array, uuid)
+            }
+        };
+        if !pool.arrays.contains(&array) {
+            let text = format!("array {array} takes no spares from it");
             let object = name::object::<PoolView>(&pool.name);
             return Err(
                 EngineError::new(ErrorKind::NotFound, object, text).next(format!(
@@ -211,9 +258,9 @@ impl Control {
             );
         }
         self.change_pool(&pool.name, |wanted| {
-            wanted.arrays.remove(&array.uuid);
+            wanted.arrays.remove(&uuid);
         })?;
-        tracing::info!(event = "pool_detached", object = %format_args!("pool {}", pool.name), array = array.name);
+        tracing::info!(event = "pool_detached", object = %format_args!("pool {}", pool.name), array);
         self.pool(&pool.name)
     }
 
@@ -435,6 +482,7 @@ pub(super) fn refuse_unfit(array: &str, need: &Need, drive: &DriveView) -> Answe
     Err(EngineError::new(kind, object, text).next("choose another drive"))
 }
 
+/// How an array is called; one that is not here by its uuid.
 fn array_name(arrays: &[ArrayView], uuid: Uuid) -> String {
     let found = arrays.iter().find(|array| array.uuid == uuid);
     found.map_or_else(|| uuid.to_string(), |array| array.name.clone())

@@ -413,6 +413,40 @@ fn who_is_refused_is_told_what_is_erased_already() {
 }
 
 #[test]
+fn what_waits_for_an_array_that_is_not_here_can_be_freed() {
+    let mut bed = bed(&[100, 100]);
+    let uuid = bed.control().array("a").expect("there").uuid.to_string();
+    bed.control().add_spare("a", &spare("e0")).expect("free");
+    let made = bed.control().create_pool(&pool(&["e1"], &["a"]));
+    made.expect("free");
+    for number in 0..4 {
+        drop(bed.host.unplug(&format!("file:/{number}")));
+    }
+    bed.kill_and_start();
+    let control = bed.control();
+    assert_eq!(
+        control.drive("e0").expect("there").array,
+        Some(uuid.clone())
+    );
+    let by_name = control.remove_spare("a", "e0").expect_err("it is not here");
+    let way = format!("`garboard array spare remove {uuid} --drive e0`");
+    assert_eq!(by_name.kind, ErrorKind::NotFound);
+    assert!(by_name.next.contains(&way), "{by_name:?}");
+    let removed = control.remove_drive("e0", true).expect_err("a spare");
+    assert!(removed.next.contains(&way), "{removed:?}");
+    for (array, drive) in [(uuid.as_str(), "e1"), (&uuid, "x"), ("x", "d4")] {
+        let refused = control.remove_spare(array, drive).expect_err("none");
+        assert!(refused.message == "there is no such array", "{refused}");
+    }
+    control.remove_spare(&uuid, "e0").expect("a spare");
+    assert_eq!(bed.state_of("e0"), DriveState::Free);
+    assert_eq!(control.pool("p").expect("there").arrays.concat(), uuid);
+    control.detach_pool("p", "a").expect_err("it is not here");
+    control.detach_pool("p", &uuid).expect("attached");
+    control.delete_pool("p").expect("nobody's");
+}
+
+#[test]
 fn a_pool_forgets_an_array_that_is_destroyed() {
     let bed = bed(&[100; 4]);
     let control = bed.control();

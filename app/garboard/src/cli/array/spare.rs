@@ -2,6 +2,7 @@
 
 use control::Answer;
 use control::body::SpareBody;
+use control::spares::Freed;
 use control::view::ArrayView;
 
 use super::path;
@@ -27,7 +28,11 @@ impl SpareAdd {
 impl SpareRemove {
     pub(super) fn run(self, session: &mut Session<'_, '_>) -> Answer<()> {
         let spare = format!("{}/spares/{}", path(&self.name), self.drive);
-        let array: ArrayView = session.delete(&spare)?;
-        session.done(&array, &format!("drive {} is free", self.drive))
+        let freed: Freed = session.delete(&spare)?;
+        let sentence = format!("drive {} is free", self.drive);
+        match freed {
+            Freed::By(array) => session.done(&*array, &sentence),
+            Freed::Alone(drive) => session.done(&*drive, &sentence),
+        }
     }
 }
