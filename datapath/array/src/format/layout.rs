@@ -138,10 +138,7 @@ impl Layout {
     /// nothing.
     #[must_use]
     pub fn member_bytes(drive_bytes: u64) -> u64 {
-        let granule = match drive_bytes / 1000 {
-            thousandth if thousandth < MIB => MIB,
-            thousandth => 1 << thousandth.ilog2(),
-        };
+        let granule = 1 << (drive_bytes / 1000).max(MIB).ilog2();
         drive_bytes - drive_bytes % granule
     }
 
