@@ -224,3 +224,35 @@ impl Buffers {
         &mut self.pools[class as usize]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use units::Role;
+
+    use super::*;
+
+    #[test]
+    fn a_ticket_gets_all_its_buffers_or_none() {
+        let mut buffers = Buffers::new(BUFFERS_MIN, BUFFERS_MIN, None).expect("memory");
+        let (first, last) = (RoleSet((1 << 60) - 1), RoleSet(!0 << 60));
+        let mut wide = TicketBuffers::default();
+        assert!(buffers.acquire(&mut wide, 512, first, first.union(last)));
+        // Four are left.
+        let few = RoleSet((1 << 4) - 1);
+        let many = few.with(Role(4));
+        let mut ticket = TicketBuffers::default();
+        for (old, new) in [(RoleSet::EMPTY, many), (many, RoleSet::EMPTY), (few, few)] {
+            assert!(
+                !buffers.acquire(&mut ticket, 512, old, new),
+                "{old:?} {new:?}"
+            );
+            assert_eq!(buffers.in_use(), 124);
+        }
+        assert!(buffers.acquire(&mut ticket, 512, RoleSet::EMPTY, few));
+        buffers.release(&mut ticket);
+        assert!(buffers.acquire(&mut ticket, 4097, many, many), "large ones");
+        buffers.release(&mut ticket);
+        buffers.release(&mut wide);
+        assert_eq!(buffers.in_use(), 0);
+    }
+}

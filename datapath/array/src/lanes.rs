@@ -193,9 +193,12 @@ mod tests {
         );
         assert!(lanes.claim(3, 7, 8..9));
         assert!(lanes.claim(4, 8, 0..4), "another cell");
+        let may_go = |lanes: &Lanes| [0, 1, 2].map(|ticket| lanes.is_granted(ticket));
+        assert_eq!(may_go(&lanes), [true, false, false]);
         let mut granted = Vec::new();
         lanes.release(0, |ticket| granted.push(ticket));
         assert_eq!(granted, [1]);
+        assert_eq!(may_go(&lanes), [false, true, false]);
         lanes.release(1, |ticket| granted.push(ticket));
         assert_eq!(granted, [1, 2]);
         for ticket in [2, 3, 4] {

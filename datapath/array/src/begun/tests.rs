@@ -167,6 +167,28 @@ fn what_was_begun_is_read_again_until_it_has_ended() {
 }
 
 #[test]
+fn the_file_has_room_for_what_each_shard_holds_and_no_more() {
+    let room = Room {
+        tickets: 6,
+        small_buffers: 128,
+        large_buffers: 130,
+        ..Room::default()
+    };
+    let space = BegunSpace::new(3, &room);
+    let all: Vec<Range<u64>> = (0..3).map(|shard| space.buffers(shard)).collect();
+    for (shard, buffers) in all.iter().enumerate() {
+        assert_eq!(buffers.end - buffers.start, room.buffer_bytes());
+        let table = buffers.start - space.table(bytes_u64(shard));
+        let entries = bytes_u64(6 * ENTRY_WORDS * size_of::<u64>());
+        assert!((entries..entries + ALIGNMENT).contains(&table), "{table}");
+    }
+    let next = all.iter().skip(1).map(|buffers| buffers.start);
+    let apart = next.zip(&all).map(|(next, before)| next - before.end);
+    assert!(apart.into_iter().all(|table| table < 2 * ALIGNMENT));
+    assert_eq!(space.bytes(), all[2].end);
+}
+
+#[test]
 fn a_wide_ticket_names_all_its_buffers() {
     let geometry = Geometry::new(GeometryParameters {
         level: Level::Nm,
