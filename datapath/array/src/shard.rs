@@ -28,6 +28,8 @@ mod request;
 pub(crate) mod room;
 mod scrub;
 mod shared;
+#[cfg(test)]
+mod tests;
 mod throttle;
 mod ticket;
 mod work;

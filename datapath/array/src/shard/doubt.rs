@@ -257,3 +257,38 @@ impl Shard {
         self.issue_to(ping.drive, order, |list| list.push(memory), io);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shard::tests::Bench;
+
+    #[test]
+    fn what_a_drive_refused_that_is_there_is_asked_once_more() {
+        for (operation, status) in [
+            (Operation::Write, Status::Media),
+            (Operation::Read, Status::Media),
+            (Operation::Flush, Status::Gone),
+        ] {
+            let mut bench = Bench::new();
+            let done = DriveIo {
+                owner: IoOwner::LogFlush,
+                operation: Some(operation),
+                offset: 1 << 20,
+                ..DriveIo::default()
+            };
+            let parked = Parked {
+                done,
+                status,
+                segments: Vec::new(),
+            };
+            bench.shard.doubt(parked);
+            bench.poll();
+            assert_eq!(bench.outside.asked.len(), 1, "it is pinged");
+            bench.answer(0, Operation::Read, Status::Ok);
+            bench.poll();
+            let asked = bench.outside.asked.pop().expect("it is made again");
+            assert_eq!((asked.operation, asked.offset), (operation, 1 << 20));
+        }
+    }
+}

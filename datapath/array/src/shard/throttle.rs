@@ -187,4 +187,22 @@ mod tests {
         assert_eq!(bytes_in(u64::MAX, Duration::MAX), u64::MAX);
         assert_eq!(bytes_in(0, Duration::MAX), 0);
     }
+
+    #[test]
+    fn a_pass_is_woken_just_when_it_may_do_one_more_cell() {
+        let mut bench = crate::shard::tests::Bench::new();
+        let (shard, now) = (&mut bench.shard, bench.outside.now);
+        shard.shared.set_rate(1_000_000);
+        for allowed in [0, 1, 4000] {
+            (shard.throttle.applies, shard.throttle.allowed) = (true, allowed);
+            (shard.throttle.allowed_at, shard.throttle.wake) = (now, None);
+            assert!(!shard.take_allowance(StripeIndex(0), now));
+            let wake = shard.throttle.wake.expect("a time");
+            let early = Instant(wake.0 - 1_001);
+            shard.advance_throttle(early);
+            assert!(!shard.take_allowance(StripeIndex(0), early), "{allowed}");
+            shard.advance_throttle(wake);
+            assert!(shard.take_allowance(StripeIndex(0), wake), "{allowed}");
+        }
+    }
 }

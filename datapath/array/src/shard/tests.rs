@@ -1,0 +1,384 @@
+//! Tests: one shard alone. What it asks of drives and of other shards is looked at, and answered
+//! as the test wants and when it wants.
+
+mod failing;
+mod home;
+mod logging;
+mod slow;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use block::{Completion, Cookie, Full, Histogram, Operation, Part, Request, Status};
+use memory::{Backing, Buffer, Pages, Pool, SegmentList, SegmentSlots};
+use units::limits::BUCKETS;
+use units::{
+    ArrayIndex, BlockSize, DriveIndex, Instant, MemberIndex, ReactorIndex, StripeIndex, bytes_usize,
+};
+
+use super::{Patience, Room, Shard, Shared};
+use crate::command::Command;
+use crate::coordinator::{Coordinator, CoordinatorSettings, MapIdentity, MemberPlace, initial_map};
+use crate::format::{ArrayConfig, Layout};
+use crate::geometry::{Geometry, GeometryParameters, Level};
+use crate::io::{Event, Io, MemberRequest, Message};
+use crate::log::LogSpace;
+use crate::map::{ArrayMap, MapState};
+use crate::regions::{RegionMap, RegionSpace};
+use crate::scrub::WallClock;
+
+pub(in crate::shard) const ME: ReactorIndex = ReactorIndex(0);
+pub(in crate::shard) const OTHER: ReactorIndex = ReactorIndex(1);
+/// A RAID 5 of three with chunks of eight blocks: blocks of a stripe.
+pub(in crate::shard) const STRIPE_BLOCKS: u64 = 16;
+const CHUNK_BYTES: u64 = 4096;
+const MEMBERS: usize = 3;
+const ROWS: u64 = 32;
+const REGION_STRIPES: u32 = 4;
+const CLEAR_AFTER: Duration = Duration::from_millis(20);
+const AMPLE: usize = 1000;
+
+/// Everything outside of the shard.
+#[derive(Debug)]
+pub(in crate::shard) struct Outside {
+    pub(in crate::shard) now: Instant,
+    /// How many requests to drives find room.
+    pub(in crate::shard) room: usize,
+    /// What drives were asked and have not answered, the oldest first.
+    pub(in crate::shard) asked: Vec<MemberRequest>,
+    /// What other shards were asked and answered.
+    pub(in crate::shard) messages: Vec<Message>,
+    pub(in crate::shard) replies: Vec<Message>,
+    pub(in crate::shard) completions: Vec<Completion>,
+    pub(in crate::shard) events: Vec<Event>,
+    requests: usize,
+}
+
+impl Io for Outside {
+    fn now(&self) -> Instant {
+        self.now
+    }
+    fn drive_room(&self) -> usize {
+        self.room
+    }
+    fn drive(&mut self, request: MemberRequest) {
+        self.room = self.room.checked_sub(1).expect("it looks for room before");
+        self.requests += 1;
+        self.asked.push(request);
+    }
+    fn times(&self, _: DriveIndex) -> Option<[&Histogram; 2]> {
+        None
+    }
+    fn ask(&mut self, to: ReactorIndex, message: Message) -> Result<(), Full<Message>> {
+        assert_eq!(to, OTHER, "there are two");
+        self.messages.push(message);
+        Ok(())
+    }
+    fn reply(&mut self, _: ReactorIndex, message: Message) {
+        self.replies.push(message);
+    }
+    fn complete(&mut self, completion: Completion) {
+        self.completions.push(completion);
+    }
+    fn event(&mut self, event: Event) {
+        self.events.push(event);
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(in crate::shard) struct Bench {
+    pub(in crate::shard) shard: Shard,
+    pub(in crate::shard) outside: Outside,
+    pool: Pool,
+    memory: Option<Buffer>,
+    lists: SegmentSlots,
+    cookie: u64,
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        self.pool.release(self.memory.take().expect("it is there"));
+    }
+}
+
+fn geometry() -> Geometry {
+    Geometry::new(GeometryParameters {
+        level: Level::L5,
+        members: MEMBERS,
+        parity: None,
+        group_size: None,
+        chunk_bytes: CHUNK_BYTES,
+        block: BlockSize::B512,
+        member_data_blocks: ROWS * CHUNK_BYTES / 512,
+    })
+    .expect("a good shape")
+}
+
+impl Bench {
+    /// A shard that owns all stripes, of an array that is in sync and whose regions are dirty. Its
+    /// home is another one.
+    pub(in crate::shard) fn new() -> Bench {
+        let bench = Bench::of(OTHER, |_, regions| *regions = regions.clone().all_dirty());
+        bench.shard.shared.open_regions();
+        bench
+    }
+
+    /// The home of an array, with nobody else; started. Its regions are clean.
+    pub(in crate::shard) fn home(change: impl FnOnce(&mut ArrayConfig, &mut RegionMap)) -> Bench {
+        let mut bench = Bench::of(ME, change);
+        bench.command(Command::Start);
+        bench.outside.events.clear();
+        bench
+    }
+
+    fn of(home: ReactorIndex, change: impl FnOnce(&mut ArrayConfig, &mut RegionMap)) -> Bench {
+        let geometry = geometry();
+        let layout = Layout::for_member(64 << 20, BlockSize::B512, MEMBERS).expect("large enough");
+        let mut config = crate::format::tests::config(u16::try_from(MEMBERS).expect("few"));
+        config.resynced_until = StripeIndex(geometry.stripes());
+        let area = (layout.region_map.offset, layout.region_map.length);
+        let space = RegionSpace::new(&geometry, REGION_STRIPES, area).expect("fits");
+        let mut regions = RegionMap::new(space, config.array);
+        change(&mut config, &mut regions);
+        let place = |at| {
+            Some(MemberPlace {
+                drive: DriveIndex::from_at(at),
+                layout,
+                appearance: 0,
+            })
+        };
+        let places: Vec<Option<MemberPlace>> = (0..MEMBERS).map(place).collect();
+        let identity = MapIdentity {
+            array: ArrayIndex(0),
+            geometry,
+            owners: vec![ME; BUCKETS].into(),
+            home,
+        };
+        let suspects = regions.suspects(true, config.resynced_until);
+        let map = Arc::new(initial_map(
+            identity,
+            &config,
+            &places,
+            (&regions, suspects),
+        ));
+        let log = LogSpace::new(&geometry, (layout.log.offset, layout.log.length));
+        let shared = Shared::new(&map, &regions, (log, 1), None);
+        let mut shard = Shard::new(ME, map, shared, room()).expect("memory");
+        if home == ME {
+            let settings = CoordinatorSettings {
+                config,
+                places,
+                reactors: vec![ME],
+                seed: 1,
+                window_bytes: geometry.stripe_bytes(),
+                regions,
+                clear_after: CLEAR_AFTER,
+                renew_after: Duration::from_secs(3600),
+                clock: WallClock {
+                    at: Instant(0),
+                    seconds: 0,
+                },
+                created: 0,
+            };
+            shard.set_coordinator(Coordinator::new(settings).expect("memory"));
+        }
+        let mut pool = Pool::new(1, 64 << 10, Backing::Anonymous(Pages::Plain)).expect("memory");
+        Bench {
+            shard,
+            outside: Outside {
+                now: Instant(1_000_000_000),
+                room: AMPLE,
+                asked: Vec::new(),
+                messages: Vec::new(),
+                replies: Vec::new(),
+                completions: Vec::new(),
+                events: Vec::new(),
+                requests: 0,
+            },
+            memory: pool.acquire(),
+            pool,
+            lists: SegmentSlots::new(64, 1),
+            cookie: 0,
+        }
+    }
+
+    // ---- the guest -----------------------------------------------------------------------
+
+    /// Asks for something; its cookie.
+    pub(in crate::shard) fn ask(&mut self, operation: Operation, start: u64, blocks: u32) -> u64 {
+        let carries = matches!(operation, Operation::Read | Operation::Write);
+        let memory = self
+            .pool
+            .segment(self.memory.as_ref().expect("there is one"));
+        let bytes = usize::try_from(blocks).expect("few") * 512;
+        let slot = bytes_usize(self.cookie);
+        let list = self
+            .lists
+            .lend(slot, |list| list.push(memory.part(0, bytes)));
+        self.cookie += 1;
+        let request = Request {
+            operation,
+            start,
+            blocks,
+            part: Part::WHOLE,
+            segments: if carries { list } else { SegmentList::EMPTY },
+            cookie: Cookie(self.cookie),
+        };
+        let taken = self.shard.submit(request, &mut self.outside);
+        assert!(taken.is_ok(), "there is room");
+        self.cookie
+    }
+
+    /// Writes all of a stripe.
+    pub(in crate::shard) fn write_stripe(&mut self, stripe: u64) -> u64 {
+        let blocks = u32::try_from(STRIPE_BLOCKS).expect("few");
+        let cookie = self.ask(Operation::Write, stripe * STRIPE_BLOCKS, blocks);
+        self.poll();
+        cookie
+    }
+
+    pub(in crate::shard) fn verdict(&self, cookie: u64) -> Option<Status> {
+        let mut done = self.outside.completions.iter();
+        done.find(|done| done.cookie.0 == cookie)
+            .map(|done| done.status)
+    }
+
+    // ---- the reactor ---------------------------------------------------------------------
+
+    /// One turn. Whoever has asked for something has moved, or its reactor may go to sleep.
+    pub(in crate::shard) fn turn(&mut self) -> usize {
+        let before = self.outside.requests;
+        let moved = self.shard.poll(&mut self.outside);
+        let asked = self.outside.requests - before;
+        assert!(
+            moved > 0 || asked == 0,
+            "it asks for {asked}, and says that nothing moves"
+        );
+        moved
+    }
+
+    /// Turns until nothing moves.
+    pub(in crate::shard) fn poll(&mut self) {
+        let turns = (0..1000).take_while(|_| self.turn() > 0).count();
+        assert!(turns < 1000, "it goes round and round");
+    }
+
+    pub(in crate::shard) fn pass(&mut self, time: Duration) {
+        self.outside.now = self.outside.now + time;
+        self.poll();
+    }
+
+    /// Hands a message of the other shard over.
+    pub(in crate::shard) fn tell(&mut self, message: Message) {
+        self.shard.message(OTHER, message, &mut self.outside);
+        self.poll();
+    }
+
+    /// Another map comes; not everybody acts by it.
+    pub(in crate::shard) fn install(&mut self, change: impl FnOnce(&mut ArrayMap)) -> u64 {
+        let mut map = self.shard.successor();
+        change(&mut map);
+        let serial = map.serial;
+        self.tell(Message::Install(Arc::new(map)));
+        serial
+    }
+
+    /// Everybody acts by it.
+    pub(in crate::shard) fn make_effective(&mut self, serial: u64) {
+        self.tell(Message::Effective { serial });
+    }
+
+    /// A member is left out; everybody knows.
+    pub(in crate::shard) fn exclude(&mut self, member: usize) {
+        let serial = self.install(|map| {
+            map.members[member].state = MapState::Lost;
+            map.barrier = map.serial;
+        });
+        self.make_effective(serial);
+    }
+
+    // ---- drives --------------------------------------------------------------------------
+
+    /// What drives are asked now: which, and what.
+    pub(in crate::shard) fn is_asked(&self, operation: Operation) -> Vec<usize> {
+        let asked = self.outside.asked.iter();
+        let asked = asked.filter(|request| request.operation == operation);
+        asked.map(|request| request.drive.at()).collect()
+    }
+
+    /// A drive answers the oldest request of this kind.
+    pub(in crate::shard) fn answer(&mut self, drive: usize, operation: Operation, status: Status) {
+        let is_it =
+            |request: &MemberRequest| request.drive.at() == drive && request.operation == operation;
+        let at = self.outside.asked.iter().position(is_it);
+        let request = self.outside.asked.remove(at.expect("it is asked"));
+        self.outside.room += 1;
+        self.shard
+            .drive_done(request.cookie, status, &mut self.outside);
+    }
+
+    /// All drives but those that hang answer all that they are asked, and what comes of it.
+    pub(in crate::shard) fn answer_all_but(&mut self, hung: &[usize]) {
+        self.poll();
+        let mut count = 0;
+        let answers = |request: &MemberRequest| !hung.contains(&request.drive.at());
+        while let Some(at) = self.outside.asked.iter().position(answers) {
+            count += 1;
+            assert!(count < 10_000, "it asks again and again");
+            let request = self.outside.asked.remove(at);
+            self.outside.room += 1;
+            self.shard
+                .drive_done(request.cookie, Status::Ok, &mut self.outside);
+            self.poll();
+        }
+    }
+
+    pub(in crate::shard) fn answer_all(&mut self) {
+        self.answer_all_but(&[]);
+    }
+
+    // ---- the home ------------------------------------------------------------------------
+
+    /// Gives a command and answers everything.
+    pub(in crate::shard) fn command(&mut self, command: Command) {
+        self.shard.command(1, command);
+        self.answer_all();
+    }
+
+    pub(in crate::shard) fn is_done(&self) -> bool {
+        let done = |event: &Event| matches!(event, Event::CommandDone { .. });
+        self.outside.events.iter().any(done)
+    }
+}
+
+/// Looks at each turn, and soon impatient.
+pub(in crate::shard) const SLOW: u32 = 3;
+
+fn room() -> Room {
+    Room {
+        requests: 16,
+        works: 16,
+        foreign_works: 16,
+        asked_works: 7,
+        tickets: 12,
+        drive_requests: 100,
+        small_buffers: 128,
+        large_buffers: 128,
+        patience: Patience {
+            slow: SLOW,
+            ..Patience::default()
+        },
+        ..Room::default()
+    }
+}
+
+/// One look further.
+pub(in crate::shard) const LOOK: Duration = Duration::from_millis(10);
+
+/// The role's member in a stripe.
+pub(in crate::shard) fn member_of(bench: &Bench, stripe: u64, role: u8) -> usize {
+    let stripe = StripeIndex(stripe);
+    let (member, _): (MemberIndex, _) = bench.shard.map.member(stripe, units::Role(role));
+    member.at()
+}

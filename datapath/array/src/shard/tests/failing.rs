@@ -1,0 +1,180 @@
+//! Members that fail, and what waits for them.
+
+use std::time::Duration;
+
+use block::{Operation, Status};
+use units::MemberIndex;
+
+use super::{Bench, STRIPE_BLOCKS, member_of};
+use crate::io::Message;
+
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How often the home was told of a member.
+fn reports(bench: &Bench) -> usize {
+    let reports = |message: &&Message| matches!(message, Message::Report(_));
+    bench.outside.messages.iter().filter(reports).count()
+}
+
+#[test]
+fn a_flush_is_answered_as_soon_as_everybody_leaves_out_whose_part_failed() {
+    let mut bench = Bench::new();
+    let flush = bench.ask(Operation::Flush, 0, 0);
+    bench.answer(0, Operation::Flush, Status::Media);
+    bench.answer_all();
+    assert_eq!((bench.verdict(flush), reports(&bench)), (None, 1));
+    let serial = bench.install(|map| {
+        map.members[0].state = crate::map::MapState::Lost;
+        map.barrier = map.serial;
+    });
+    assert_eq!(bench.verdict(flush), None, "others still count on it");
+    bench.make_effective(serial);
+    assert_eq!(bench.verdict(flush), Some(Status::Ok));
+}
+
+#[test]
+fn a_flush_that_goes_well_beside_one_that_fails_counts_only_when_the_member_is_out() {
+    let mut bench = Bench::new();
+    let flushes = [(); 2].map(|()| bench.ask(Operation::Flush, 0, 0));
+    let verdicts = |bench: &Bench| flushes.map(|flush| bench.verdict(flush));
+    bench.answer(0, Operation::Flush, Status::Media);
+    bench.answer(0, Operation::Flush, Status::Ok);
+    for _ in 0..2 {
+        for drive in [1, 2] {
+            bench.answer(drive, Operation::Flush, Status::Ok);
+        }
+    }
+    bench.poll();
+    assert_eq!(verdicts(&bench), [None; 2], "nobody knows what is lost");
+    assert_eq!(bench.is_asked(Operation::Read), [0], "it is pinged");
+    bench.answer_all();
+    assert_eq!(verdicts(&bench), [None; 2], "it is lost");
+    bench.exclude(0);
+    assert_eq!(verdicts(&bench), [Some(Status::Ok); 2]);
+}
+
+#[test]
+fn after_a_flush_that_failed_none_of_the_same_drive_counts() {
+    let bench = Bench::new();
+    let shared = &bench.shard.shared;
+    let (member, other) = (MemberIndex(1), MemberIndex(2));
+    assert!(shared.is_flushed(member, 0, Status::Ok));
+    assert!(!shared.is_flushed(member, 0, Status::Gone), "not begun");
+    assert!(shared.is_flushed(member, 0, Status::Ok));
+    assert!(!shared.is_flushed(member, 0, Status::Media));
+    assert!(!shared.is_flushed(member, 0, Status::Ok));
+    assert!(shared.is_flushed(other, 0, Status::Ok));
+    assert!(shared.is_flushed(member, 1, Status::Ok), "a new drive");
+}
+
+#[test]
+fn the_home_is_told_once_of_a_member_however_much_fails_on_it() {
+    let mut bench = Bench::new();
+    for stripe in [0, 1] {
+        bench.write_stripe(stripe);
+    }
+    for _ in 0..2 {
+        bench.answer(0, Operation::Write, Status::Media);
+    }
+    bench.poll();
+    assert_eq!(reports(&bench), 1);
+}
+
+#[test]
+fn what_waits_for_a_member_is_made_again_when_its_time_has_come_and_not_before() {
+    let mut bench = Bench::new();
+    let write = bench.write_stripe(0);
+    bench.answer(0, Operation::Write, Status::Gone);
+    bench.answer_all();
+    bench.install(|map| map.held[0] = true);
+    bench.answer(0, Operation::Write, Status::Gone);
+    bench.poll();
+    let due = bench.shard.deadline().expect("it is to be made again");
+    bench.outside.now = units::Instant(due.0 - 1);
+    bench.poll();
+    assert!(bench.outside.asked.is_empty());
+    bench.outside.now = due;
+    bench.poll();
+    assert_eq!(bench.is_asked(Operation::Write), [0]);
+    bench.answer_all();
+    assert_eq!(bench.verdict(write), Some(Status::Ok));
+}
+
+#[test]
+fn when_a_hold_is_given_up_what_waits_for_room_or_lanes_ends() {
+    let mut bench = Bench::new();
+    let first = bench.write_stripe(0);
+    bench.answer(0, Operation::Write, Status::Gone);
+    let chunk = (2..).find(|stripe| member_of(&bench, *stripe, 0) == 0);
+    let start = chunk.expect("some stripe") * STRIPE_BLOCKS;
+    let read = bench.ask(Operation::Read, start, 1);
+    bench.answer(0, Operation::Read, Status::Gone);
+    bench.outside.room = 0;
+    let others = [1, 1].map(|stripe| bench.write_stripe(stripe));
+    assert_eq!(bench.shard.tickets.in_use(), 4);
+    bench.install(|map| {
+        map.held[0] = true;
+        map.given_up = true;
+    });
+    for _ in 0..4 {
+        bench.pass(PAUSE);
+    }
+    for cookie in [first, read, others[0], others[1]] {
+        assert_eq!(bench.verdict(cookie), Some(Status::Media));
+    }
+    let left = bench.shard.tickets.in_use();
+    assert_eq!(left, 1, "but for the one that has begun to write");
+    bench.outside.room = 100;
+    bench.poll();
+    bench.install(|map| {
+        map.held[0] = false;
+        map.given_up = false;
+        map.released[0] += 1;
+    });
+    bench.pass(PAUSE);
+    bench.answer_all();
+    let again = bench.write_stripe(1);
+    bench.answer_all();
+    assert_eq!(
+        bench.verdict(again),
+        Some(Status::Ok),
+        "nobody has its lanes"
+    );
+}
+
+#[test]
+fn the_next_engine_is_told_of_a_member_that_is_gone_until_it_works() {
+    let mut bench = Bench::new();
+    bench.write_stripe(0);
+    bench.answer(0, Operation::Write, Status::Gone);
+    bench.poll();
+    bench.install(|map| map.held[0] = true);
+    let is_told = |bench: &Bench| bench.shard.hold.gone.is_told();
+    assert!(is_told(&bench));
+    bench.pass(PAUSE);
+    bench.answer_all();
+    bench.poll();
+    assert!(is_told(&bench), "the home has not said so");
+    bench.install(|map| {
+        map.held[0] = false;
+        map.released[0] += 1;
+    });
+    assert!(!is_told(&bench));
+    bench.write_stripe(1);
+    bench.answer(1, Operation::Write, Status::Gone);
+    bench.poll();
+    assert!(is_told(&bench));
+    bench.exclude(1);
+    bench.poll();
+    assert!(!is_told(&bench), "it is out");
+}
+
+#[test]
+fn whoever_waits_for_the_list_of_lost_blocks_is_found_there() {
+    let mut bench = Bench::new();
+    let losses = &mut bench.shard.losses;
+    assert!(!losses.has(3) && losses.is_idle());
+    bench.shard.await_list(3);
+    let losses = &bench.shard.losses;
+    assert!(losses.has(3) && !losses.has(2) && !losses.is_idle());
+}

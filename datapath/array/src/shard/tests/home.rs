@@ -1,0 +1,154 @@
+//! The home: what it asks of drives, and when it says that nothing is left to do.
+
+use std::time::Duration;
+
+use block::Status;
+use units::{RoleSet, StripeIndex};
+
+use super::{Bench, CLEAR_AFTER};
+use crate::command::Command;
+use crate::io::{Event, Message, PassEvent};
+use crate::losses::{LossChange, Rows};
+use crate::regions::RegionState;
+
+/// A started home whose regions are clean.
+fn clean() -> Bench {
+    Bench::home(|_, _| {})
+}
+
+fn all_clean(bench: &Bench) -> bool {
+    let regions = &bench.shard.shared.regions;
+    let count = u32::try_from(regions.space.count()).expect("few");
+    (0..count).all(|region| regions.get(region) == RegionState::Clean)
+}
+
+/// Time passes until idle regions are clean.
+fn idle(bench: &mut Bench) {
+    for _ in 0..8 {
+        bench.pass(CLEAR_AFTER);
+        bench.answer_all();
+    }
+}
+
+#[test]
+fn a_home_of_which_a_region_is_wanted_is_not_idle_until_it_is_dirty() {
+    let mut bench = clean();
+    assert!(bench.shard.is_idle());
+    bench.shard.message(
+        super::OTHER,
+        Message::Dirty { region: 2 },
+        &mut bench.outside,
+    );
+    assert!(!bench.shard.is_idle());
+    bench.answer_all();
+    assert!(bench.shard.is_idle());
+    let done = |reply: &Message| matches!(reply, Message::DirtyDone { region: 2 });
+    assert!(bench.outside.replies.iter().any(done));
+    assert_eq!(bench.shard.shared.regions.get(2), RegionState::Dirty);
+    idle(&mut bench);
+    assert!(all_clean(&bench));
+}
+
+#[test]
+fn after_a_stop_no_region_becomes_dirty() {
+    let mut bench = clean();
+    bench.command(Command::Stop);
+    assert!(bench.is_done());
+    bench.outside.events.clear();
+    bench.shard.command(2, Command::Dirty { regions: vec![0] });
+    bench.poll();
+    assert!(bench.is_done(), "it is refused");
+    assert!(
+        bench.outside.asked.is_empty(),
+        "and the drives are left alone"
+    );
+}
+
+#[test]
+fn after_a_stop_no_block_is_given_up() {
+    let mut bench = clean();
+    bench.command(Command::Stop);
+    let rows = Rows {
+        stripe: StripeIndex(3),
+        start: 1,
+        end: 2,
+        roles: RoleSet::one(units::Role(0)),
+    };
+    let change = LossChange::GivenUp;
+    bench.tell(Message::ChangeLosses { change, rows });
+    let refused = |reply: &Message| matches!(reply, Message::LossesChanged { ok: false });
+    assert!(bench.outside.replies.iter().any(refused));
+    assert!(bench.outside.asked.is_empty(), "and no record is written");
+}
+
+#[test]
+fn regions_become_clean_once_their_resync_has_ended() {
+    let mut bench = Bench::home(|config, regions| {
+        config.resynced_until = StripeIndex(0);
+        *regions = regions.clone().all_dirty();
+    });
+    let stripes = bench.shard.map.geometry.stripes();
+    assert!(!all_clean(&bench));
+    bench.answer_all();
+    assert_eq!(bench.shard.map.trusted_until, StripeIndex(stripes));
+    assert!(
+        bench.shard.map.suspects.has(StripeIndex(0)),
+        "as it was at the start"
+    );
+    idle(&mut bench);
+    assert!(all_clean(&bench));
+}
+
+#[test]
+fn how_far_a_pass_is_becomes_durable_every_other_second() {
+    let mut bench = clean();
+    bench.shard.command(2, Command::Resync);
+    bench.poll();
+    let stripes = bench.shard.map.geometry.stripes();
+    let ends = |event: &Event| {
+        matches!(
+            event,
+            Event::Pass {
+                state: PassEvent::Finished,
+                ..
+            }
+        )
+    };
+    let mut durable = Vec::new();
+    while !bench.outside.events.iter().any(ends) {
+        // Each answer takes a while.
+        let next = bench.outside.asked.first().copied().expect("it goes on");
+        bench.outside.now = bench.outside.now + Duration::from_millis(100);
+        bench.answer(next.drive.at(), next.operation, Status::Ok);
+        bench.poll();
+        let home = bench.shard.coordinator().expect("it is the home");
+        durable.push(home.config.resynced_until.0);
+    }
+    assert!(
+        durable.iter().any(|done| (1..stripes).contains(done)),
+        "{durable:?}"
+    );
+}
+
+#[test]
+fn numbers_of_updates_differ_in_both_halves() {
+    let mut bench = clean();
+    let decider = bench.shard.decider();
+    let ids = [(); 4].map(|()| decider.draw_id());
+    for half in [64, 0] {
+        let mut halves = ids.map(|id| id >> half & u128::from(u64::MAX));
+        halves.sort_unstable();
+        assert!(
+            halves.is_sorted_by(|one, next| one < next) && halves[0] > 0,
+            "{ids:x?}"
+        );
+    }
+}
+
+#[test]
+fn nobody_but_the_home_says_how_members_do() {
+    let mut bench = clean();
+    bench.pass(Duration::from_secs(2));
+    assert_eq!(bench.shard.paces().len(), bench.shard.map.members.len());
+    assert!(Bench::new().shard.paces().is_empty());
+}

@@ -1,0 +1,75 @@
+//! Members that take long.
+
+use block::{Operation, Status};
+
+use super::{Bench, LOOK, SLOW, member_of};
+use crate::format::HedgedReads;
+
+/// Looks until a member that answers nothing is slow.
+fn look_long(bench: &mut Bench) {
+    for _ in 0..=SLOW {
+        bench.pass(LOOK);
+    }
+}
+
+/// A shard that reads block 0 from a member which does not answer; the member.
+fn hanging(hedged: HedgedReads) -> (Bench, u64, usize) {
+    let mut bench = Bench::new();
+    bench.install(|map| map.hedged_reads = hedged);
+    let read = bench.ask(Operation::Read, 0, 1);
+    bench.poll();
+    let member = member_of(&bench, 0, 0);
+    assert_eq!(bench.is_asked(Operation::Read), [member]);
+    (bench, read, member)
+}
+
+#[test]
+fn a_member_that_takes_long_is_read_around_and_then_through_buffers_for_a_while() {
+    let (mut bench, read, member) = hanging(HedgedReads::Auto);
+    look_long(&mut bench);
+    assert_eq!(
+        bench.is_asked(Operation::Read),
+        [member],
+        "a guest's memory"
+    );
+    assert_eq!(bench.shard.counters().slow_spells, 1);
+    let around = bench.ask(Operation::Read, 1, 1);
+    bench.poll();
+    let mut asked = bench.is_asked(Operation::Read);
+    asked.sort_unstable();
+    assert_eq!(asked, [0, 1, 2], "the others instead");
+    bench.answer_all_but(&[member]);
+    assert_eq!(bench.verdict(around), Some(Status::Ok));
+    assert_eq!(
+        (bench.verdict(read), bench.shard.counters().detours),
+        (None, 1)
+    );
+    bench.answer_all();
+    assert_eq!(bench.verdict(read), Some(Status::Ok));
+    look_long(&mut bench);
+    assert_eq!(bench.shard.counters().bounced_reads, 0);
+    bench.ask(Operation::Read, 2, 1);
+    assert_eq!(bench.is_asked(Operation::Read), [member], "it answers");
+    assert_eq!(bench.shard.counters().bounced_reads, 1, "for now");
+}
+
+#[test]
+fn a_read_that_is_given_up_in_vain_is_counted_and_one_that_was_not_is_not() {
+    for (looks, wasted) in [(0, 1), (1, 0)] {
+        let (mut bench, read, member) = hanging(HedgedReads::Always);
+        let mut moved = 0;
+        while bench.shard.counters().given_up_reads == 0 {
+            bench.outside.now = bench.outside.now + LOOK;
+            moved = bench.shard.advance_late(&mut bench.outside);
+        }
+        assert_eq!(moved, 1, "or its reactor sleeps");
+        for _ in 0..looks {
+            bench.pass(LOOK);
+        }
+        bench.answer(member, Operation::Read, Status::Ok);
+        assert_eq!(bench.shard.counters().wasted_hedges, wasted);
+        assert_eq!(bench.verdict(read), None, "nobody looks at that");
+        bench.answer_all();
+        assert_eq!(bench.verdict(read), Some(Status::Ok));
+    }
+}
