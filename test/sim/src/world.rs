@@ -14,6 +14,7 @@ use block::{Completion, Full, Histogram, Operation, Request, Status};
 use units::limits::BUCKETS;
 use units::{
     ArrayIndex, DriveIndex, Instant, MemberIndex, ReactorIndex, StripeIndex, Update, bytes_u64,
+    bytes_usize,
 };
 use uuid::Uuid;
 
@@ -49,8 +50,11 @@ pub struct Outside {
     pub mail_is_slow: Vec<bool>,
     /// A reactor that gets no room for requests to drives.
     pub starved: Option<usize>,
-    /// Every other event finds room for hardly any, as if others had filled the ports.
+    /// Most events find room for hardly any, or for about as many as a ticket needs, as if others
+    /// had filled the ports.
     is_tight: bool,
+    /// A little more than the widest band of a ticket needs.
+    wide: u64,
     /// By from × to.
     mail: Vec<Vec<VecDeque<(Message, bool)>>>,
     credits: Vec<Vec<usize>>,
@@ -64,6 +68,8 @@ pub struct Outside {
 
 /// Room for more than anybody asks.
 const AMPLE: usize = 1000;
+/// Room for hardly any is less.
+const FEW: u64 = 4;
 
 impl Outside {
     /// How many requests to drives this reactor may make in the next event.
@@ -71,8 +77,10 @@ impl Outside {
         if self.starved == Some(me.at()) {
             return 0;
         }
-        match mix(self.trace, self.now.0) % 8 {
-            few @ 0..4 if self.is_tight => units::bytes_usize(few),
+        let drawn = mix(self.trace, self.now.0);
+        match drawn % 8 {
+            few @ 0..FEW if self.is_tight => bytes_usize(few),
+            FEW..6 if self.is_tight => bytes_usize(FEW + (drawn >> 8) % (self.wide - FEW + 1)),
             _ => AMPLE,
         }
     }
@@ -360,6 +368,7 @@ impl World {
             mail_is_slow: vec![false; reactors],
             starved: None,
             is_tight: mix(seed, 8).is_multiple_of(4),
+            wide: bytes_u64(geometry.group_members() + 2),
             mail: (0..reactors).map(mail).collect(),
             credits: vec![vec![CREDITS; reactors]; reactors],
             completions: Vec::new(),
