@@ -439,10 +439,25 @@ impl World {
             _ => {
                 let me = self.random.position(self.shards.len());
                 self.polls[me] += 1;
-                let mut ports = Ports::of(&mut self.outside, ReactorIndex::from_at(me));
-                self.shards[me].poll(&mut ports);
+                self.poll(me);
             }
         }
+    }
+
+    /// One turn of a reactor. If nothing moves and nothing is due, it may go to sleep: then nothing
+    /// is left that it could do now.
+    fn poll(&mut self, me: usize) {
+        let mut ports = Ports::of(&mut self.outside, ReactorIndex::from_at(me));
+        let shard = &mut self.shards[me];
+        let moved = shard.poll(&mut ports);
+        let is_due = shard.deadline().is_some_and(|at| at <= ports.now());
+        if moved > 0 || is_due {
+            return;
+        }
+        let known = ports.outside.trace;
+        let moved = shard.poll(&mut ports);
+        let is_quiet = moved == 0 && ports.outside.trace == known;
+        assert!(is_quiet, "a reactor sleeps over {moved} steps");
     }
 
     fn deliver_mail(&mut self) {

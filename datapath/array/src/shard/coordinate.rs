@@ -150,8 +150,9 @@ impl Shard {
         if window_open && needs_quiet(&front.1) {
             return 0;
         }
-        if !self.are_dirty(io) || self.stop_awaits_regions() {
-            return 0;
+        let dirtied = self.dirty_for_command(io);
+        if dirtied.is_some() || self.stop_awaits_regions() {
+            return dirtied.unwrap_or(0);
         }
         let front = self.decider().commands.front().expect("looked at");
         let brings_drive_to =

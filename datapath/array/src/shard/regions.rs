@@ -152,17 +152,17 @@ impl Shard {
         self.keeper().want((from, region), now, ahead);
     }
 
-    /// Whether the command that is next may begin: regions that it wants dirty are.
-    pub(super) fn are_dirty(&mut self, io: &mut impl Io) -> bool {
+    /// Before the command that is next: `None` once regions that it wants dirty are.
+    pub(super) fn dirty_for_command(&mut self, io: &mut impl Io) -> Option<usize> {
         let Some((_, Command::Dirty { regions })) = self.decider().commands.front() else {
-            return true;
+            return None;
         };
         let regions = regions.clone();
-        let mut all = true;
+        let (mut all, mut moved) = (true, 0);
         let decider = self.coordinator().expect("the home");
         let refused = !decider.started || decider.stopped || decider.metadata_failed;
         if refused || planted::is(Fault::UnreadableCounts) {
-            return true;
+            return None;
         }
         let known = self.shared.regions.space.count();
         for region in regions {
@@ -178,9 +178,10 @@ impl Shard {
             if !self.asked_regions.contains(&region) {
                 self.asked_regions.push(region);
                 self.dirty_asked(self.me, region, io);
+                moved += 1;
             }
         }
-        all
+        (!all).then_some(moved)
     }
 
     /// The regions that a copy lacks of which it is known that it began after update `base` was

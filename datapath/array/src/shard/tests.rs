@@ -246,7 +246,7 @@ impl Bench {
 
     // ---- the reactor ---------------------------------------------------------------------
 
-    /// One turn. Whoever has asked for something has moved, or its reactor may go to sleep.
+    /// One turn. Whoever has asked drives for something has moved.
     pub(in crate::shard) fn turn(&mut self) -> usize {
         let before = self.outside.requests;
         let moved = self.shard.poll(&mut self.outside);
@@ -258,10 +258,13 @@ impl Bench {
         moved
     }
 
-    /// Turns until nothing moves.
+    /// Turns until nothing moves. Then the reactor may sleep: nothing is left for another turn.
     pub(in crate::shard) fn poll(&mut self) {
         let turns = (0..1000).take_while(|_| self.turn() > 0).count();
         assert!(turns < 1000, "it goes round and round");
+        let due = self.shard.deadline();
+        let is_due = due.is_some_and(|at| at <= self.outside.now);
+        assert!(is_due || self.turn() == 0, "its reactor sleeps over it");
     }
 
     pub(in crate::shard) fn pass(&mut self, time: Duration) {

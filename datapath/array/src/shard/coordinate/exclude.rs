@@ -36,11 +36,8 @@ impl Shard {
         let failures = std::mem::take(&mut self.decider().failures);
         let live = |failure: &MemberFailure| !self.map.settled(failure.member, failure.incarnation);
         let live: Vec<MemberFailure> = failures.into_iter().filter(live).collect();
-        if live.is_empty() {
+        if live.is_empty() || self.decider().metadata_failed {
             return 1;
-        }
-        if self.decider().metadata_failed {
-            return 0;
         }
         let id = self.decider().draw_id();
         let next = self.decider().config.next(id);

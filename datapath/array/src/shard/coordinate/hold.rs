@@ -357,7 +357,8 @@ impl Shard {
             decider.hold.window_spoiled = decider.window.is_some();
             io.event(Event::HoldTimedOut { after: limit });
         } else if leaving.is_empty() {
-            return 0;
+            // Nobody is late any more: the look at members goes on.
+            return 1;
         }
         assert!(now >= holding.since, "time does not go back");
         self.end_if_empty(&mut map, io);

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use block::Status;
-use units::{RoleSet, StripeIndex};
+use units::{MemberIndex, RoleSet, StripeIndex};
 
 use super::{Bench, CLEAR_AFTER};
 use crate::command::Command;
-use crate::io::{Event, Message, PassEvent};
+use crate::io::{Event, MemberFailure, Message, PassEvent};
 use crate::losses::{LossChange, Rows};
 use crate::regions::RegionState;
 
@@ -62,6 +62,37 @@ fn after_a_stop_no_region_becomes_dirty() {
         bench.outside.asked.is_empty(),
         "and the drives are left alone"
     );
+}
+
+#[test]
+fn a_command_that_wants_regions_dirty_is_answered_when_they_are() {
+    let mut bench = clean();
+    let regions = vec![0, 3, 1000];
+    bench.shard.command(2, Command::Dirty { regions });
+    bench.poll();
+    assert!(!bench.is_done() && !bench.outside.asked.is_empty());
+    bench.answer_all();
+    assert!(bench.is_done());
+    let states = &bench.shard.shared.regions;
+    for region in [0, 3] {
+        assert_eq!(states.get(region), RegionState::Dirty);
+    }
+}
+
+#[test]
+fn a_stop_is_answered_although_a_member_fails_after_metadata_has() {
+    let mut bench = clean();
+    bench.shard.decider().metadata_failed = true;
+    bench.shard.coordinate_failure(MemberFailure {
+        member: MemberIndex(1),
+        incarnation: 0,
+        status: Status::Media,
+        late: false,
+        passing: false,
+    });
+    bench.shard.command(2, Command::Stop);
+    bench.poll();
+    assert!(bench.is_done(), "it is refused");
 }
 
 #[test]
