@@ -118,6 +118,8 @@ pub enum Fault {
     LogSkipped,
     /// A logged write goes on before its pieces are flushed.
     LogNotFlushed,
+    /// A flush of the log counts although no port had room to ask a drive.
+    LogFlushNeedsNoRoom,
     /// A slot of the log is taken again before its write is flushed in its place.
     LogSlotUsedAgainEarly,
     /// A write to a cell that the log still names is not logged.
@@ -352,6 +354,7 @@ impl Fault {
         Fault::OldestRegionsDecide,
         Fault::LogSkipped,
         Fault::LogNotFlushed,
+        Fault::LogFlushNeedsNoRoom,
         Fault::LogSlotUsedAgainEarly,
         Fault::NamedCellNotLogged,
         Fault::StaleLogReplayed,

@@ -113,9 +113,10 @@ pub fn run(name: &str, bounds: Bounds) -> Result<Count, String> {
     let scenario = SCENARIOS.iter().find(|scenario| scenario.name == name);
     let scenario = scenario.expect("one of `names`");
     let late = (0..scenario.members).map(Schedule::Late);
+    let others = [Schedule::Oldest, Schedule::Newest, Schedule::Tight];
     let mut count = Count::default();
     let mut seen = BTreeMap::new();
-    for schedule in [Schedule::Oldest, Schedule::Newest].into_iter().chain(late) {
+    for schedule in others.into_iter().chain(late) {
         let trail: Trail = Rc::default();
         let mut lister = Lister {
             scenario,

@@ -367,7 +367,7 @@ impl World {
             step_nanoseconds: 100_000,
             mail_is_slow: vec![false; reactors],
             starved: None,
-            is_tight: mix(seed, 8).is_multiple_of(4),
+            is_tight: mix(seed, 8).is_multiple_of(2),
             wide: bytes_u64(geometry.group_members() + 2),
             mail: (0..reactors).map(mail).collect(),
             credits: vec![vec![CREDITS; reactors]; reactors],

@@ -485,7 +485,8 @@ impl Shard {
             };
             self.issue(order, |_| {}, io);
         }
-        if flush.asked < flush.members.len() || flush.pending > 0 {
+        let all = flush.asked == flush.members.len() || planted::is(Fault::LogFlushNeedsNoRoom);
+        if !all || flush.pending > 0 {
             self.log.flush = Some(flush);
             return moved;
         }
@@ -497,7 +498,7 @@ impl Shard {
         }
         for slot in flush.tickets {
             if flush.ok {
-                self.note_durable(slot, &flush.members);
+                self.note_durable(slot, &flush.members[..flush.asked]);
                 self.tickets[slot].go_write();
                 self.seek_room(slot, io);
             } else {

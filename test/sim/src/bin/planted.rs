@@ -21,7 +21,7 @@ static SAID: Mutex<String> = Mutex::new(String::new());
 const SEEDS: u64 = 1000;
 /// Faults that the small models must catch; most others need several reactors, drives that return
 /// errors, or long histories.
-const SMALL: [Fault; 20] = [
+const SMALL: [Fault; 21] = [
     Fault::AnswerBeforeExclusion,
     Fault::ReadAnUnfilledMember,
     Fault::AcceptTheLowerUpdate,
@@ -38,13 +38,14 @@ const SMALL: [Fault; 20] = [
     Fault::RegionCopyForgotten,
     Fault::LogSkipped,
     Fault::LogNotFlushed,
+    Fault::LogFlushNeedsNoRoom,
     Fault::StaleLogReplayed,
     Fault::TornLogReplayed,
     Fault::EpochOffByOne,
     Fault::DirtyRegionsNotMissed,
 ];
 /// Faults that break what the array asserts.
-const ASSERTED: [Fault; 9] = [
+const ASSERTED: [Fault; 10] = [
     Fault::WriteBeforeDirty,
     Fault::LoggedBeforeDirty,
     Fault::RegionsNotFlushed,
@@ -52,6 +53,7 @@ const ASSERTED: [Fault; 9] = [
     Fault::ClearedBeforeFlush,
     Fault::LogSkipped,
     Fault::LogNotFlushed,
+    Fault::LogFlushNeedsNoRoom,
     Fault::NeededMemberExcluded,
     Fault::LaggardWasTheLastSpare,
 ];

@@ -31,6 +31,8 @@ const RENEW_AFTER: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(5);
 /// So many pauses in which nothing happens are for ever.
 const PAUSES_MAX: usize = 2_000;
+/// Room for more than anybody asks.
+const AMPLE: usize = 1000;
 /// More polls than that without an answer of a drive are an endless loop.
 const POLLS_MAX: usize = 10_000;
 
@@ -43,6 +45,9 @@ pub(super) enum Schedule {
     Newest,
     /// The oldest, those of one drive only when there is no other.
     Late(usize),
+    /// The oldest, and most turns find room for two requests at most, as if others had filled the
+    /// ports.
+    Tight,
 }
 
 /// A request that a drive has taken.
@@ -74,6 +79,8 @@ struct Outside {
     disks: Vec<Disk>,
     taken: Vec<Taken>,
     now: Instant,
+    /// How many requests to drives find room.
+    room: usize,
     completions: Vec<Completion>,
     events: Vec<Event>,
 }
@@ -83,9 +90,10 @@ impl Io for Outside {
         self.now
     }
     fn drive_room(&self) -> usize {
-        1000
+        self.room
     }
     fn drive(&mut self, request: MemberRequest) {
+        self.room = self.room.checked_sub(1).expect("it looks for room before");
         let write = match request.operation {
             Operation::Write => {
                 let mut bytes = vec![0; bytes_usize(request.length)];
@@ -165,6 +173,7 @@ pub(super) struct Machine {
     command: u64,
     /// Answers to commands.
     answers: BTreeMap<u64, Result<(), Refusal>>,
+    tight_polls: usize,
 }
 
 impl Machine {
@@ -217,6 +226,7 @@ impl Machine {
                 disks,
                 taken: Vec::new(),
                 now: Instant(0),
+                room: AMPLE,
                 completions: Vec::new(),
                 events: Vec::new(),
             },
@@ -228,6 +238,7 @@ impl Machine {
             cookie: 0,
             command: 0,
             answers: BTreeMap::new(),
+            tight_polls: 0,
         }
     }
 
@@ -316,16 +327,7 @@ impl Machine {
     /// # Panics
     /// When a guest reads what it must not.
     pub(super) fn step(&mut self, watch: &mut dyn Watch) -> bool {
-        let mut moved = 0;
-        for polls in 0.. {
-            assert!(polls < POLLS_MAX, "the shard goes round and round");
-            let progress = self.shard.poll(&mut self.outside);
-            moved += progress;
-            self.collect();
-            if progress == 0 {
-                break;
-            }
-        }
+        let moved = self.advance();
         watch.look(self);
         let Some(next) = self.next() else {
             self.outside.now = Instant(self.outside.now.0 + nanoseconds(PAUSE));
@@ -339,6 +341,33 @@ impl Machine {
         self.shard.drive_done(cookie, status, &mut self.outside);
         self.collect();
         true
+    }
+
+    /// The shard does what it can, or a little where there is hardly any room; how much that was.
+    fn advance(&mut self) -> usize {
+        if self.schedule == Schedule::Tight {
+            self.tight_polls += 1;
+            self.outside.room = self.tight_polls % 3;
+            let moved = self.shard.poll(&mut self.outside);
+            self.collect();
+            self.outside.room = AMPLE;
+            // With nothing under way, whoever asks for more at once would wait for ever.
+            if moved > 0 && !self.outside.taken.is_empty() {
+                return moved;
+            }
+        }
+        let mut moved = 0;
+        for polls in 0.. {
+            assert!(polls < POLLS_MAX, "the shard goes round and round");
+            let progress = self.shard.poll(&mut self.outside);
+            self.outside.room = AMPLE;
+            moved += progress;
+            self.collect();
+            if progress == 0 {
+                break;
+            }
+        }
+        moved
     }
 
     /// Goes on until `done` says so.
@@ -395,7 +424,7 @@ impl Machine {
     fn next(&self) -> Option<usize> {
         let taken = &self.outside.taken;
         match self.schedule {
-            Schedule::Oldest => (!taken.is_empty()).then_some(0),
+            Schedule::Oldest | Schedule::Tight => (!taken.is_empty()).then_some(0),
             Schedule::Newest => taken.len().checked_sub(1),
             Schedule::Late(drive) => {
                 let other = taken
