@@ -23,6 +23,7 @@ mod refilled;
 mod returns;
 mod scrub;
 mod spells;
+mod stale;
 mod starting;
 mod stop;
 mod successors;

@@ -17,9 +17,9 @@
 //! array waits. What a flush failed to make durable is not lost for the next engine, which cannot
 //! know of the failure when the last one was killed before it had recorded it. Some guests
 //! change the memory that they write from while the write is under way. At the end of some
-//! seeds bits flip, in blocks that nobody reads or writes before a scrub has been there
-//! (`history/scrub.rs`). At the end of others more fails than the array survives: then nothing is
-//! judged but that everything is answered and nothing panics.
+//! seeds bits flip or writes are lost, in blocks that nobody reads or writes before a scrub has
+//! been there (`history/scrub.rs`, `history/stale.rs`). At the end of others more fails than the
+//! array survives: then nothing is judged but that everything is answered and nothing panics.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::struct_excessive_bools,

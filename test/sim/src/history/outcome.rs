@@ -23,8 +23,10 @@ pub struct Outcome {
     pub unflushed: u64,
     /// Holds in the middle of which an array was stopped.
     pub abandoned: u64,
-    /// Blocks that bits flipped in, and that a scrub found.
+    /// Blocks that were wrong, and that a scrub found.
     pub rotten: u64,
+    /// Of these, so many that a drive had not written, or had written elsewhere.
+    pub stale: u64,
     /// Members left out because they did not answer.
     pub late: u64,
     /// Members that lagged behind their peers, and those left out for it.
@@ -111,6 +113,7 @@ impl Outcome {
         self.unflushed += outcome.unflushed;
         self.abandoned += outcome.abandoned;
         self.rotten += outcome.rotten;
+        self.stale += outcome.stale;
         self.late += outcome.late;
         self.lagged += outcome.lagged;
         self.left_behind += outcome.left_behind;
@@ -165,6 +168,7 @@ impl fmt::Display for Outcome {
             unflushed,
             abandoned,
             rotten,
+            stale,
             late,
             lagged,
             left_behind,
@@ -208,8 +212,9 @@ impl fmt::Display for Outcome {
          {trusted} starts that trusted parity after a kill \
          ({unflushed} without a member whose flush failed), {abandoned} holds abandoned, \
          {probed} torn blocks written ({read_torn} times read from a slow member), \
-         {rotten} rotten blocks scrubbed, {late} members late, {lagged} lagged \
-         ({left_behind} left behind), {} reads hedged ({} not for the budget), \
+         {rotten} rotten blocks scrubbed ({stale} of writes that were lost), \
+         {late} members late, {lagged} lagged ({left_behind} left behind), \
+         {} reads hedged ({} not for the budget), \
          {returned} members returned that lacked {permille} \
          in 1000 of their regions ({refused} might not), \
          {spells} spells ({given_up} given up, {failed_windows} windows of rebuilds failed, \

@@ -1,5 +1,5 @@
-//! Scrubs: begun and paused at any time, they find nothing; after bits have flipped on drives they
-//! find just that.
+//! Scrubs: begun and paused at any time, they find nothing; after bits have flipped on drives, or
+//! writes were lost there (`stale`), they find just that.
 //!
 //! A rotten block is read and written by nobody before the scrub has been there: what a guest reads
 //! there, and what a write makes of parity there, nobody could promise. For the same reason no
@@ -17,11 +17,13 @@ use super::*;
 /// Rotten blocks at a time, at most.
 const ROTTEN_MAX: u64 = 8;
 
-/// A block of the chunks of a stripe at which bits have flipped.
+/// A block of the chunks of a stripe at which some hold what they should not.
 pub(super) struct Rot {
-    stripe: StripeIndex,
-    lane: u64,
+    pub(super) stripe: StripeIndex,
+    pub(super) lane: u64,
     wrong: RoleSet,
+    /// No bits have flipped: a write was lost, or went elsewhere.
+    is_stale: bool,
     /// By role: the drive, what it holds, and what it should.
     chunks: Vec<(DriveIndex, Vec<u8>, Vec<u8>)>,
     /// Whether it can be known which chunks are wrong.
@@ -37,11 +39,13 @@ impl std::fmt::Debug for Rot {
             stripe,
             lane,
             wrong,
+            is_stale,
             ..
         } = self;
+        let what = if *is_stale { "old content" } else { "rot" };
         write!(
             f,
-            "rot of {wrong:?} at lane {lane} of {stripe}, to be {kind}"
+            "{what} of {wrong:?} at lane {lane} of {stripe}, to be {kind}"
         )
     }
 }
@@ -124,8 +128,12 @@ impl History {
             // As many as are seen for sure are located.
             return world;
         }
+        let before = self.random.happens(500).then(|| self.live_on(&mut world));
         for _ in 0..=self.random.below(ROTTEN_MAX) {
-            self.flip_bits(&mut world, located);
+            match &before {
+                Some(before) => self.lose_write(&mut world, before, located),
+                None => self.flip_bits(&mut world, located),
+            }
         }
         self.keep_off();
         self.give(
@@ -157,42 +165,82 @@ impl History {
         world
     }
 
+    /// The fewest and the most chunks of a stripe that may be wrong at one block.
+    pub(super) fn wrong_bounds(&self, located: bool) -> (usize, usize) {
+        if located {
+            (1, self.located_max())
+        } else {
+            let most = self.geometry.parity() - self.geometry.parity() / 2;
+            (self.located_max() + 1, most)
+        }
+    }
+
+    /// Whether a block of a stripe may rot.
+    pub(super) fn may_rot(&self, world: &World, (stripe, lane): (StripeIndex, u64)) -> bool {
+        let same = |rot: &Rot| rot.stripe == stripe && rot.lane == lane;
+        !self.rot.iter().any(same) && end::written(world).has(stripe)
+    }
+
+    /// The drive behind a role, and its block.
+    pub(super) fn chunk_block(
+        &self,
+        world: &World,
+        (stripe, lane): (StripeIndex, u64),
+        role: Role,
+    ) -> (DriveIndex, u64) {
+        let (_, member) = world.shards[world.home].map().member(stripe, role);
+        let block = self.first_block() + self.geometry.member_block(stripe) + lane;
+        (member.drive.expect("every member is in sync"), block)
+    }
+
     fn flip_bits(&mut self, world: &mut World, located: bool) {
-        let map = world.shards[world.home].map().clone();
         let stripe = StripeIndex(self.random.below(self.geometry.stripes()));
         let lane = self.random.below(u64::from(self.geometry.chunk_blocks()));
-        let same = |rot: &Rot| rot.stripe == stripe && rot.lane == lane;
-        if self.rot.iter().any(same) || !end::written(world).has(stripe) {
+        if !self.may_rot(world, (stripe, lane)) {
             return;
         }
-        let most = if located {
-            self.located_max()
-        } else {
-            self.geometry.parity() - self.geometry.parity() / 2
-        };
-        let least = if located { 1 } else { self.located_max() + 1 };
+        let (least, most) = self.wrong_bounds(located);
         let count = least + self.random.position(most + 1 - least);
         let mut wrong = RoleSet::EMPTY;
         while wrong.len() < count {
             let role = self.random.position(self.geometry.group_members());
             wrong = wrong.with(Role::from_at(role));
         }
-        let block = self.first_block() + self.geometry.member_block(stripe) + lane;
-        let mut chunks = Vec::new();
-        for at in 0..self.geometry.group_members() {
-            let (_, member) = map.member(stripe, Role::from_at(at));
-            let drive = member.drive.expect("every member is in sync");
+        let mut contents = Vec::new();
+        for role in wrong {
+            let (drive, block) = self.chunk_block(world, (stripe, lane), role);
             let right = world.outside.drives[drive.at()].block(block);
-            let (mut rotten, bytes) = (right.clone(), right.len());
-            if wrong.has(Role::from_at(at)) {
-                for _ in 0..=self.random.below(3) {
-                    // Never twice the same, or mirrors agree on it.
-                    let byte = 8 * at + self.random.position(8);
-                    rotten[byte % bytes] ^= 1 << self.random.position(8);
-                }
-                if rotten == right {
-                    rotten[8 * at % bytes] ^= 1;
-                }
+            let (mut rotten, bytes, at) = (right.clone(), right.len(), role.at());
+            for _ in 0..=self.random.below(3) {
+                // Never twice the same, or mirrors agree on it.
+                let byte = 8 * at + self.random.position(8);
+                rotten[byte % bytes] ^= 1 << self.random.position(8);
+            }
+            if rotten == right {
+                rotten[8 * at % bytes] ^= 1;
+            }
+            contents.push((role, rotten));
+        }
+        self.put_wrong(world, (stripe, lane), contents, (located, false));
+    }
+
+    /// Puts what is not right into chunks of a stripe, at one block.
+    pub(super) fn put_wrong(
+        &mut self,
+        world: &mut World,
+        (stripe, lane): (StripeIndex, u64),
+        mut contents: Vec<(Role, Vec<u8>)>,
+        (located, is_stale): (bool, bool),
+    ) {
+        let mut wrong = RoleSet::EMPTY;
+        let mut chunks = Vec::new();
+        for role in (0..self.geometry.group_members()).map(Role::from_at) {
+            let (drive, block) = self.chunk_block(world, (stripe, lane), role);
+            let right = world.outside.drives[drive.at()].block(block);
+            let place = contents.iter().position(|(other, _)| *other == role);
+            let rotten = place.map_or_else(|| right.clone(), |at| contents.swap_remove(at).1);
+            if rotten != right {
+                wrong = wrong.with(role);
                 world.outside.drives[drive.at()].put(block * self.block_bytes(), &rotten);
             }
             chunks.push((drive, rotten, right));
@@ -201,6 +249,7 @@ impl History {
             stripe,
             lane,
             wrong,
+            is_stale,
             chunks,
             located,
             left_behind: false,
@@ -269,6 +318,7 @@ impl History {
                 self.put_right(world, rot);
             }
             self.outcome.rotten += 1;
+            self.outcome.stale += u64::from(rot.is_stale);
         }
     }
 
