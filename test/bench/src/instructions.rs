@@ -15,26 +15,18 @@
     reason = "the global allocator counts; nothing else is unsafe"
 )]
 
+mod device;
+
 use std::alloc::{GlobalAlloc, Layout as AllocLayout, System};
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use array::format::{HedgedReads, Layout as MemberLayout, WriteHole};
-use array::{
-    ArrayMap, Begun, BegunOf, BegunSpace, Event, Geometry, GeometryParameters, Io, Level, LogSpace,
-    MapMember, MapState, MemberRequest, Message, RegionMap, RegionSpace, Room, Shard, Shared,
-    Suspects,
-};
+use array::{ArrayMap, Event, Io, MemberRequest, Message, Room, Shard, Shared};
 use block::{Completion, Cookie, Full, Histogram, Request, Status};
-use guest::{Driver, Layout, Memory, Options, Part};
-use memory::{Mapping, Region, RegionTable};
-use units::limits::BUCKETS;
-use units::{ArrayIndex, BlockSize, DriveIndex, Instant, ReactorIndex, StripeIndex, Update};
-use vhost_user_blk::{
-    Access, CacheMode, Events, Notice, Profile, Queue, QueueSetup, Shown, feature,
-};
-use virtqueue::{Features, RingMemory, Vring};
+use units::{DriveIndex, Instant, ReactorIndex};
+use vhost_user_blk::Queue;
+
+use device::{Guest, Load};
 
 /// Counts allocations while told to.
 struct Counting;
@@ -128,7 +120,6 @@ fn serve(device: &mut Device) {
     queue.publish();
 }
 
-const RING: u16 = 256;
 const BATCH: usize = 32;
 
 fn main() {
@@ -137,59 +128,19 @@ fn main() {
         [_, kind, count] => (kind.as_str(), count.parse().unwrap_or(10_000)),
         _ => ("read", 10_000),
     };
-    let (write, bytes) = match kind {
-        "read" => (false, 4096),
-        "rmw" => (true, 4096),
-        _ => (true, 4 * 65536),
-    };
-    let guest_memory = Arc::new(Memory::new(64 << 20).expect("memory"));
-    let mut driver = Driver::new(&guest_memory, Options::new(Layout::Split, RING));
-    let mut device = device(&guest_memory, &driver);
-    let mut requests = Vec::new();
-    for _ in 0..BATCH {
-        let header = guest_memory.allocate(16, 16);
-        requests.push((
-            header,
-            guest_memory.allocate(bytes, 4096),
-            guest_memory.allocate(1, 1),
-        ));
-    }
-    let blocks = device.shard.map().geometry.blocks() - 512;
-    let mut place = 7u64;
+    let load = Load::named(kind, BATCH);
+    let (map, shared) = device::array(1);
+    let mut guest = Guest::new(load, 7, map.geometry.blocks());
+    let mut device = device(&guest, (map, shared));
     let mut served = 0usize;
     while served < count {
-        for &(header, data, status) in &requests {
-            place = place
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            let unit = if bytes == 4096 { 8 } else { 512 };
-            let sector = (place >> 20) % (blocks / unit) * unit;
-            guest_memory.store_u32(header, u32::from(write));
-            guest_memory.store_u64(header + 8, sector);
-            let length = u32::try_from(bytes).expect("small");
-            let parts = [
-                Part {
-                    address: header,
-                    length: 16,
-                    writable: false,
-                },
-                Part {
-                    address: data,
-                    length,
-                    writable: !write,
-                },
-                Part {
-                    address: status,
-                    length: 1,
-                    writable: true,
-                },
-            ];
-            driver.submit(&parts).expect("the ring has room");
+        for index in 0..BATCH {
+            guest.ask(index);
         }
         COUNTING.store(served >= count / 2, Ordering::Relaxed);
         serve(&mut device);
         COUNTING.store(false, Ordering::Relaxed);
-        while driver.reap().is_some() {
+        while guest.driver.reap().is_some() {
             served += 1;
         }
     }
@@ -203,129 +154,10 @@ fn main() {
     assert_eq!(allocations, 0, "nothing is allocated per request");
 }
 
-/// A RAID 5 of 4 + 1, chunk 64 KiB, 64 MiB of data on each member, and one queue on it.
-#[allow(
-    clippy::too_many_lines,
-    reason = "one thing after another is put together, each once"
-)]
-fn device(guest_memory: &Arc<Memory>, driver: &Driver) -> Device {
-    let block = BlockSize::B512;
-    let geometry = Geometry::new(GeometryParameters {
-        level: Level::L5,
-        members: 5,
-        parity: None,
-        group_size: None,
-        chunk_bytes: 64 << 10,
-        block,
-        member_data_blocks: (64 << 20) / 512,
-    })
-    .expect("a good shape");
-    let layout = MemberLayout::for_member(128 << 20, block, 5).expect("large enough");
-    let member = |drive| MapMember {
-        drive: Some(DriveIndex(drive)),
-        incarnation: 0,
-        data_offset: layout.data.offset,
-        state: MapState::InSync,
-    };
-    let owners: Arc<[ReactorIndex]> = vec![ReactorIndex(0); BUCKETS].into();
-    let area = layout.region_map;
-    let stripes = RegionSpace::stripes_for(&geometry, area.length);
-    let space = RegionSpace::new(&geometry, stripes, (area.offset, area.length)).expect("fits");
-    let log = LogSpace::new(&geometry, (layout.log.offset, layout.log.length));
-    let map = ArrayMap {
-        array: ArrayIndex(0),
-        serial: 0,
-        barrier: 0,
-        update: Update(1),
-        geometry,
-        members: (0..5).map(member).collect(),
-        hopeless: vec![false; 5],
-        missed: vec![None; 5],
-        held: vec![false; 5],
-        released: vec![0; 5],
-        given_up: false,
-        trusted_until: StripeIndex(geometry.stripes()),
-        lost_blocks: Arc::default(),
-        window: None,
-        owners,
-        home: ReactorIndex(0),
-        read_only: false,
-        suspects: Arc::new(Suspects::none(&space)),
-        log_life: 1,
-        log_from: 1,
-        write_hole: WriteHole::Auto,
-        hedged_reads: HedgedReads::Auto,
-    };
-    let room = BegunSpace::new(1, &Room::default());
-    let length = usize::try_from(room.bytes()).expect("some MiB");
-    let file = memory::words::unnamed_file(length).expect("memory");
-    let whose = BegunOf {
-        array: uuid::Uuid::nil(),
-        boot: uuid::Uuid::nil(),
-        life: 1,
-    };
-    let begun = Some(Begun::create(file, room, &whose).expect("memory"));
-    // Where writes go again and again, regions are dirty.
-    let shared = Shared::new(
-        &map,
-        &RegionMap::new(space, uuid::Uuid::nil()).all_dirty(),
-        (log, 1),
-        begun,
-    );
-    shared.open_regions();
-    let shard =
-        Shard::new(ReactorIndex(0), Arc::new(map), shared, Room::default()).expect("memory");
-    let mapping = Mapping::new(guest_memory.file().as_fd(), 0, 64 << 20).expect("mapped");
-    let region = Region {
-        guest_base: Memory::START,
-        front_end_base: Memory::START,
-        length: 64 << 20,
-        mapping: Arc::clone(&mapping),
-        offset: 0,
-    };
-    let table = RegionTable::new(vec![region]).expect("one region");
-    let addresses = driver.addresses();
-    let part = |(address, length): (u64, usize)| {
-        table
-            .front_end(address, units::bytes_u64(length))
-            .expect("inside")
-    };
-    let ring = RingMemory {
-        descriptors: part(addresses.descriptors),
-        driver: part(addresses.driver),
-        device: part(addresses.device),
-    };
-    let features = Features {
-        event_idx: true,
-        indirect: true,
-    };
-    let vring = Vring::new(virtqueue::Layout::Split, RING, ring, features, 0).expect("a good ring");
-    let profile = Profile {
-        serial: [b'0'; 20],
-        block,
-        logical_block: block,
-        physical_block_exponent: 3,
-        minimum_io_blocks: 128,
-        optimal_io_blocks: 512,
-        queues: 1,
-        queue_size: RING,
-        cache: CacheMode::WriteBack,
-        access: Access::ReadWrite,
-        discard: None,
-        write_zeroes: None,
-    };
-    let wake = vhost_user_blk::Event::new().expect("an event");
-    let mut queue = Queue::new(QueueSetup {
-        vring,
-        size: RING,
-        kept: vec![mapping],
-        memory: table,
-        events: Events::default(),
-        shown: Arc::new(Shown::new(profile, geometry.blocks())),
-        features: feature::VERSION_1 | feature::FLUSH | feature::EVENT_IDX,
-        notice: Arc::new(Notice::new(wake)),
-    });
-    queue.disable_kicks();
+/// One queue on one shard.
+fn device(guest: &Guest, (map, shared): (Arc<ArrayMap>, Arc<Shared>)) -> Device {
+    let queue = device::queue(guest, map.geometry.blocks());
+    let shard = Shard::new(ReactorIndex(0), map, shared, Room::default()).expect("memory");
     Device {
         queue,
         shard,
