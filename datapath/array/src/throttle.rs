@@ -2,9 +2,10 @@
 //!
 //! Time is cut into windows. Each shard says at the end of a window how long its slowest requests
 //! took; the home compares the worst of them with a target, and lets the pass go faster by a
-//! quarter or slower by a third, but never below the floor. The target is what the user asked for;
-//! else one and a half times what requests take without the pass, which the home finds out by
-//! stopping it for three windows now and then. While nobody asks for anything there is no limit.
+//! quarter or slower by a third, but never below the floor, with which it begins. The target is
+//! what the user asked for; else one and a half times what requests take without the pass, which
+//! the home finds out by stopping it for three windows now and then. A shard with few requests
+//! gathers them over some windows. While nobody asks for much there is no limit.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use units::Instant;
 pub struct Yield {
     /// Between two decisions.
     pub window: Duration,
-    /// Fewer requests in a window say nothing.
+    /// Fewer requests say nothing.
     pub requests: u32,
 }
 
@@ -56,8 +57,17 @@ const WINDOWS_OF_LOOK: u32 = 2;
 /// The most bytes per second and drive that are counted: more than any drive has, and near enough
 /// to come down from.
 const RATE_MAX: u64 = 4_000_000_000;
-/// What it begins with, if the floor is lower.
-const RATE_AT_START: u64 = 100_000_000;
+/// The least that it gets, if the floor is lower: it comes to its end some day.
+const RATE_MIN: u64 = 1_000_000;
+/// So many windows together have few requests: who asks for no more than that gives the pass no
+/// reason to take days.
+const WINDOWS_OF_FEW: u32 = 10;
+/// A look ends when so many of its windows say nothing.
+const WINDOWS_IN_VAIN: u32 = 3;
+/// After that, and after a time of few, so many windows are to say something before the next look.
+const WINDOWS_TO_LOOK: u32 = 5;
+/// So many windows without a decision, and it is another pass.
+pub(crate) const WINDOWS_APART: u64 = 20;
 
 /// Octaves of the histogram: from about a microsecond to about a minute.
 const OCTAVES: u32 = 26;
@@ -65,11 +75,43 @@ const OCTAVES: u32 = 26;
 const STEPS: u32 = 8;
 const BUCKETS: usize = (OCTAVES * STEPS + 1) as usize;
 
-/// How long the requests of one window took. The unit is 1024 ns.
+/// What a shard heard of its requests until a window's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Heard {
+    /// Nobody asked for anything.
+    Nothing,
+    /// Too few to say how long they take.
+    Few,
+    /// What all but a hundredth of them stayed below, in units of 1024 ns.
+    P99(u32),
+}
+
+impl Heard {
+    /// As a number: the more, the worse.
+    pub(crate) fn encode(self) -> u32 {
+        match self {
+            Heard::Nothing => 0,
+            Heard::Few => 1,
+            Heard::P99(units) => units.saturating_add(1).max(2),
+        }
+    }
+
+    /// What was encoded.
+    pub(crate) fn decode(number: u32) -> Heard {
+        match number {
+            0 => Heard::Nothing,
+            1 => Heard::Few,
+            _ => Heard::P99(number - 1),
+        }
+    }
+}
+
+/// How long the requests of some windows took. The unit is 1024 ns.
 #[derive(Debug)]
 pub(crate) struct Latencies {
     buckets: [u32; BUCKETS],
     count: u32,
+    windows: u32,
 }
 
 impl Latencies {
@@ -77,6 +119,7 @@ impl Latencies {
         Latencies {
             buckets: [0; BUCKETS],
             count: 0,
+            windows: 0,
         }
     }
 
@@ -92,27 +135,37 @@ impl Latencies {
         self.count += 1;
     }
 
-    /// What all but a hundredth stayed below, if there were `enough`; begins anew.
-    pub(crate) fn take_p99(&mut self, enough: u32) -> Option<u32> {
+    /// A window has ended. Begins anew when there were `enough`, or after some windows.
+    pub(crate) fn take(&mut self, enough: u32) -> Heard {
+        self.windows += 1;
+        let heard = match self.count {
+            0 => Heard::Nothing,
+            few if few < enough => Heard::Few,
+            _ => Heard::P99(self.p99()),
+        };
+        if heard != Heard::Few || self.windows >= WINDOWS_OF_FEW {
+            *self = Latencies::new();
+        }
+        heard
+    }
+
+    /// What all but a hundredth stayed below.
+    fn p99(&self) -> u32 {
         let mut above = self.count / 100;
-        let mut p99 = None;
+        let mut p99 = 0;
         for (bucket, count) in self.buckets.iter().enumerate().rev() {
             if *count > above {
-                p99 = Some(bucket);
+                p99 = bucket;
                 break;
             }
             above -= count;
         }
-        let enough = self.count >= enough;
-        *self = Latencies::new();
-        p99.filter(|_| enough).map(|bucket| {
-            let Some(bucket) = u32::try_from(bucket).expect("few buckets").checked_sub(1) else {
-                return 1;
-            };
-            let (power, step) = (bucket / STEPS, u64::from(bucket % STEPS));
-            let end = (u64::from(STEPS) + step + 1) << power >> 3;
-            u32::try_from(end).unwrap_or(u32::MAX).max(1)
-        })
+        let Some(bucket) = u32::try_from(p99).expect("few buckets").checked_sub(1) else {
+            return 1;
+        };
+        let (power, step) = (bucket / STEPS, u64::from(bucket % STEPS));
+        let end = (u64::from(STEPS) + step + 1) << power >> 3;
+        u32::try_from(end).unwrap_or(u32::MAX).max(1)
     }
 }
 
@@ -142,6 +195,8 @@ pub(crate) struct Governor {
     rate: u64,
     /// What requests take without the pass, if that is known.
     without: Option<u64>,
+    /// Windows since anything was said of how long they take.
+    few: u32,
 }
 
 impl Governor {
@@ -150,20 +205,26 @@ impl Governor {
             phase: Phase::Goes { left: 0 },
             rate: 0,
             without: None,
+            few: 0,
         }
     }
 
-    /// Decides for the window that begins, by what the worst shard said of the one that ended;
-    /// `None` when nobody asked for much. Bytes per second and drive.
-    pub(crate) fn decide(&mut self, worst: Option<u32>, wish: Wish) -> u64 {
-        let Some(worst) = worst.map(u64::from) else {
-            // What will be asked next may be quite another load.
-            *self = Governor::new();
-            return UNLIMITED;
-        };
-        if self.rate == 0 {
-            self.rate = RATE_AT_START;
+    /// Decides for the window that begins, by the worst that a shard heard until the one before it
+    /// ended. Bytes per second and drive.
+    pub(crate) fn decide(&mut self, worst: Heard, wish: Wish) -> u64 {
+        let knows = self.rate > 0;
+        if !knows {
+            self.rate = wish.floor.clamp(RATE_MIN, RATE_MAX);
         }
+        let worst = match worst {
+            Heard::P99(units) => u64::from(units),
+            Heard::Nothing if !knows && self.few == 0 => {
+                self.rate = 0;
+                return UNLIMITED;
+            }
+            Heard::Nothing | Heard::Few => return self.wait(),
+        };
+        self.few = 0;
         match self.phase {
             Phase::Goes { left: 0 } if wish.target.is_none() => {
                 self.phase = Phase::Ends;
@@ -192,16 +253,42 @@ impl Governor {
                 };
             }
         }
-        self.rate = self.rate.clamp(wish.floor.min(RATE_MAX), RATE_MAX);
-        self.rate.max(1)
+        let floor = wish.floor.clamp(RATE_MIN, RATE_MAX);
+        self.rate = self.rate.clamp(floor, RATE_MAX);
+        self.rate
+    }
+
+    /// Goes on as it is for a while, since little was heard; then without a limit, until more is.
+    fn wait(&mut self) -> u64 {
+        if self.few < WINDOWS_OF_FEW {
+            self.few += 1;
+            let looks = !matches!(self.phase, Phase::Goes { .. });
+            if looks && self.few <= WINDOWS_IN_VAIN {
+                return 0;
+            }
+            if looks {
+                self.phase = Phase::Goes {
+                    left: WINDOWS_TO_LOOK,
+                };
+            }
+            return self.rate;
+        }
+        // What will be asked next may be quite another load. Bursts are no reason to stand still.
+        *self = Governor {
+            phase: Phase::Goes {
+                left: WINDOWS_TO_LOOK,
+            },
+            few: WINDOWS_OF_FEW,
+            ..Governor::new()
+        };
+        UNLIMITED
     }
 
     fn steer(&mut self, worst: u64, wish: Wish) {
         let without = self.without.map(|without| without + without / 2);
-        let Some(target) = wish.target.map(u64::from).or(without) else {
-            return;
-        };
-        if worst <= target {
+        // Where a look says nothing, there are bursts, or few requests.
+        let target = wish.target.map(u64::from).or(without);
+        if target.is_none_or(|target| worst <= target) {
             self.rate += self.rate / 4;
         } else {
             self.rate -= self.rate / 3;
@@ -221,7 +308,7 @@ mod tests {
         let mut stood = 0;
         for window in 0..2000 {
             let over = u32::try_from(rate.min(RATE_MAX) / (knee / 10)).unwrap();
-            rate = governor.decide(Some(without + without * over / 10), wish);
+            rate = governor.decide(Heard::P99(without + without * over / 10), wish);
             if window >= 1000 {
                 stood += u32::from(rate == 0);
                 rates.push(rate);
@@ -256,7 +343,7 @@ mod tests {
         let (rate, _) = settles(200, 1_000_000_000, target(100, 50_000_000));
         assert_eq!(rate, 50_000_000);
         let (rate, _) = settles(200, 1_000_000_000, target(100, 0));
-        assert!(rate >= 1, "a pass never stops for ever");
+        assert_eq!(rate, RATE_MIN, "a pass never stops for ever");
     }
 
     #[test]
@@ -266,14 +353,92 @@ mod tests {
             floor: 5_000_000,
         };
         let mut governor = Governor::new();
+        assert_eq!(governor.decide(Heard::Nothing, wish), UNLIMITED);
         for _ in 0..50 {
-            governor.decide(Some(1000), wish);
+            governor.decide(Heard::P99(1000), wish);
         }
-        assert_eq!(governor.decide(Some(1000), wish), 5_000_000);
-        assert_eq!(governor.decide(None, wish), UNLIMITED);
-        assert_eq!(governor.decide(None, wish), UNLIMITED);
-        let again = governor.decide(Some(1000), wish);
-        assert!(again > 5_000_000 && again < UNLIMITED, "{again}");
+        assert_eq!(governor.decide(Heard::P99(1000), wish), 5_000_000);
+        let held = (0..WINDOWS_OF_FEW).map(|_| governor.decide(Heard::Nothing, wish));
+        assert!(held.into_iter().all(|rate| rate == 5_000_000));
+        for heard in [Heard::Nothing, Heard::Few, Heard::Nothing, Heard::Nothing] {
+            assert_eq!(governor.decide(heard, wish), UNLIMITED, "{heard:?}");
+        }
+        assert_eq!(governor.decide(Heard::P99(1000), wish), 5_000_000);
+    }
+
+    #[test]
+    fn a_pass_that_begins_beside_requests_begins_with_the_floor() {
+        for (floor, first) in [(0, RATE_MIN), (50_000_000, 50_000_000)] {
+            let wish = Wish {
+                target: Some(1000),
+                floor,
+            };
+            let mut governor = Governor::new();
+            assert_eq!(governor.decide(Heard::Few, wish), first);
+            assert_eq!(governor.decide(Heard::Few, wish), first);
+            let faster = governor.decide(Heard::P99(10), wish);
+            assert_eq!(faster, first + first / 4);
+        }
+    }
+
+    #[test]
+    fn few_requests_count_together_and_very_few_do_not_hold_a_pass_back() {
+        let wish = Wish {
+            target: Some(100),
+            floor: 1_000_000,
+        };
+        // Five a window are enough in four of them.
+        let (mut latencies, mut governor) = (Latencies::new(), Governor::new());
+        let mut told = 0;
+        for _ in 0..100 {
+            for _ in 0..5 {
+                latencies.record(Duration::from_millis(50));
+            }
+            let heard = latencies.take(20);
+            told += u32::from(heard != Heard::Few);
+            assert_eq!(governor.decide(heard, wish), 1_000_000);
+        }
+        assert_eq!(told, 25);
+        // One now and then is not, whether or not its windows follow each other.
+        for pause in [1, 3] {
+            let (mut latencies, mut governor) = (Latencies::new(), Governor::new());
+            for window in 0..100 {
+                if window % pause == 0 {
+                    latencies.record(Duration::from_millis(50));
+                }
+                let rate = governor.decide(latencies.take(20), wish);
+                assert!(window < 12 || rate == UNLIMITED, "{rate} in {window}");
+            }
+        }
+    }
+
+    #[test]
+    fn bursts_do_not_stop_a_pass() {
+        let wish = Wish {
+            target: None,
+            floor: 50_000_000,
+        };
+        // Bursts so far apart that each look would be one in vain, and so near that it has ended.
+        for pause in 2..30 {
+            let mut governor = Governor::new();
+            let mut sum = 0;
+            for window in 0..1200 {
+                let heard = match window % pause {
+                    0 => Heard::P99(100),
+                    _ => Heard::Nothing,
+                };
+                sum += governor.decide(heard, wish).min(200_000_000);
+            }
+            let mean = sum / 1200;
+            assert!(mean >= 40_000_000, "{mean} with a burst in {pause} windows");
+        }
+        // Steady, and too few for a look: it goes faster and faster.
+        let mut governor = Governor::new();
+        let rates = (0..1200).map(|window| match window % 8 {
+            0 => governor.decide(Heard::P99(100), wish),
+            _ => governor.decide(Heard::Few, wish),
+        });
+        assert_eq!(rates.max(), Some(RATE_MAX));
     }
 
     #[test]
@@ -293,14 +458,15 @@ mod tests {
                 latencies.record(Duration::from_nanos(took));
             }
             latencies.record(Duration::from_secs(3600));
-            let told = u64::from(latencies.take_p99(20).unwrap()) << 10;
+            let Heard::P99(told) = latencies.take(20) else {
+                panic!("a hundred are enough");
+            };
+            assert_eq!(Heard::decode(Heard::P99(told).encode()), Heard::P99(told));
+            let told = u64::from(told) << 10;
             assert!(told >= took, "{told} for {took}");
             assert!(told <= took + took / 8 + 2048, "{told} for {took}");
-            assert_eq!(latencies.take_p99(20), None, "begun anew");
+            assert_eq!(latencies.take(20), Heard::Nothing, "begun anew");
         }
-        let mut few = Latencies::new();
-        few.record(Duration::ZERO);
-        assert_eq!(few.take_p99(20), None);
     }
 
     #[test]

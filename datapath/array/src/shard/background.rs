@@ -157,8 +157,11 @@ impl Shard {
         if window.pass == Pass::Scrub {
             return self.advance_scrub(window, io);
         }
-        let busy = self.requests.in_use() + self.works.in_use() > 0;
-        let depth = if busy { DEPTH_BUSY } else { DEPTH_IDLE };
+        let depth = if self.is_busy() {
+            DEPTH_BUSY
+        } else {
+            DEPTH_IDLE
+        };
         let mut moved = 0;
         let cells = self.background.cells();
         while self.background.next < cells && self.background.under_way < depth {
@@ -185,6 +188,11 @@ impl Shard {
             moved += self.report_window(window, io);
         }
         moved
+    }
+
+    /// Whether requests are served.
+    pub(super) fn is_busy(&self) -> bool {
+        self.requests.in_use() + self.works.in_use() > 0
     }
 
     /// Takes the next cell of the window that this shard owns and where somebody lacks something;

@@ -14,7 +14,7 @@ use crate::log::LogSpace;
 use crate::map::{ArrayMap, MapState};
 use crate::planted::{self, Fault};
 use crate::regions::{RegionMap, RegionStates};
-use crate::throttle::UNLIMITED;
+use crate::throttle::{Heard, UNLIMITED};
 
 /// What all shards of one array share: words that a writer sets and a flusher takes.
 #[derive(Debug)]
@@ -261,15 +261,14 @@ impl Shared {
         self.slow[position].load(Ordering::Relaxed) != 0
     }
 
-    /// Says how long requests of shard `me` took in the window before this one; they were few when
-    /// it says nothing.
-    pub(super) fn tell_latency(&self, me: ReactorIndex, (window, p99): (u64, Option<u32>)) {
-        let word = window << 32 | u64::from(p99.unwrap_or(0));
+    /// Says what shard `me` heard of its requests until the window before this one ended.
+    pub(super) fn tell_latency(&self, me: ReactorIndex, window: u64, heard: Heard) {
+        let word = window << 32 | u64::from(heard.encode());
         self.latencies[me.at()].store(word, Ordering::Relaxed);
     }
 
-    /// The longest that a shard told of in this window or the one before.
-    pub(super) fn worst_latency(&self, window: u64) -> Option<u32> {
+    /// The worst that a shard told of in this window or the one before.
+    pub(super) fn worst_latency(&self, window: u64) -> Heard {
         let mask = u64::from(u32::MAX);
         let recent = [window & mask, window.wrapping_sub(1) & mask];
         let words = self
@@ -278,7 +277,7 @@ impl Shared {
             .map(|word| word.load(Ordering::Relaxed));
         let recent = words.filter(|word| recent.contains(&(word >> 32)));
         let told = recent.filter_map(|word| u32::try_from(word & mask).ok());
-        told.max().filter(|&worst| worst > 0)
+        told.map(Heard::decode).max().unwrap_or(Heard::Nothing)
     }
 
     pub(super) fn set_rate(&self, rate: u64) {

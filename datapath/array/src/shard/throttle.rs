@@ -10,7 +10,7 @@ use units::{Instant, StripeIndex, bytes_u64};
 use super::{Shard, cell_lanes};
 use crate::exposure::groups_of;
 use crate::map::{ArrayMap, Pass};
-use crate::throttle::{Governor, Latencies, UNLIMITED, Wish, Yield};
+use crate::throttle::{Governor, Heard, Latencies, UNLIMITED, WINDOWS_APART, Wish, Yield};
 
 /// What was allowed and not used is kept for so long.
 const KEPT: Duration = Duration::from_millis(20);
@@ -74,10 +74,19 @@ impl Shard {
         }
         let window = self.throttle.windows.window_of(now);
         if window != self.throttle.window {
+            if window > self.throttle.window + WINDOWS_APART {
+                self.throttle.latencies = Latencies::new();
+                self.throttle.governor = Governor::new();
+            }
             self.throttle.window = window;
-            let p99 = &mut self.throttle.latencies;
-            let p99 = p99.take_p99(self.throttle.windows.requests);
-            self.shared.tell_latency(self.me, (window, p99));
+            let heard = self.throttle.latencies.take(self.throttle.windows.requests);
+            // At the beginning of a pass nobody has listened yet.
+            let heard = if self.is_busy() {
+                heard.max(Heard::Few)
+            } else {
+                heard
+            };
+            self.shared.tell_latency(self.me, window, heard);
             self.govern(window);
         }
         if self.coordinator.is_some() {
