@@ -240,6 +240,66 @@ impl ArrayMap {
         })
     }
 
+    /// Whether some pass works on `stripe` now.
+    pub(crate) fn is_in_a_window(&self, stripe: StripeIndex) -> bool {
+        let covers = |window: Window| window.start <= stripe && stripe < window.end;
+        self.window.is_some_and(covers)
+    }
+
+    /// Whether `next` says nothing else than this one, but for how far passes are.
+    pub(crate) fn differs_by_passes(&self, next: &ArrayMap) -> bool {
+        let place = |member: &MapMember| {
+            let state = match member.state {
+                MapState::Rebuilding { .. } => MapState::Rebuilding {
+                    until: StripeIndex(0),
+                },
+                state @ (MapState::InSync | MapState::Lost) => state,
+            };
+            MapMember { state, ..*member }
+        };
+        let ArrayMap {
+            array,
+            serial: _,
+            barrier,
+            update: _,
+            geometry,
+            members,
+            hopeless,
+            held,
+            released,
+            given_up,
+            // How far passes are.
+            trusted_until: _,
+            suspects: _,
+            missed: _,
+            lost_blocks,
+            window: _,
+            log_life,
+            log_from,
+            write_hole,
+            hedged_reads,
+            owners,
+            home,
+            read_only,
+        } = self;
+        *array == next.array
+            && *barrier == next.barrier
+            && *geometry == next.geometry
+            && members.iter().map(place).eq(next.members.iter().map(place))
+            && *hopeless == next.hopeless
+            && *held == next.held
+            && *released == next.released
+            && *given_up == next.given_up
+            && Arc::ptr_eq(lost_blocks, &next.lost_blocks)
+            && *log_life == next.log_life
+            && *log_from == next.log_from
+            && *write_hole == next.write_hole
+            && *hedged_reads == next.hedged_reads
+            && Arc::ptr_eq(owners, &next.owners)
+            && *home == next.home
+            && *read_only == next.read_only
+    }
+
     /// The roles of `stripe` whose members are waiting to be filled.
     #[must_use]
     pub fn unfilled(&self, stripe: StripeIndex) -> RoleSet {

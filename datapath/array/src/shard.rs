@@ -481,6 +481,7 @@ impl Shard {
     /// Acts by `map` from now on.
     fn install(&mut self, map: Arc<ArrayMap>, io: &mut impl Io) {
         assert!(map.serial > self.map.serial, "maps are installed in order");
+        let followers = self.followers(&map);
         self.optimal = map.is_optimal();
         self.any_hopeless = map.hopeless.contains(&true);
         let before = std::mem::replace(&mut self.map, map);
@@ -490,6 +491,7 @@ impl Shard {
             self.hear_shaky(io.now());
         }
         self.background.follow(&self.map);
+        self.follow_tickets(followers);
         self.hold.follow();
         self.throttle.follow(&self.map);
         self.log.forget(self.map.log_from);

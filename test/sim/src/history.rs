@@ -296,6 +296,8 @@ impl History {
         self.check(&mut world);
         let joined = |shard: &array::Shard| shard.counters().joined_writes;
         self.outcome.joined = world.shards.iter().map(joined).sum();
+        let kept_plans = |shard: &array::Shard| shard.counters().kept_plans;
+        self.outcome.kept_plans = world.shards.iter().map(kept_plans).sum();
         self.count_unwritten(&world);
         self.last_lives(world);
     }

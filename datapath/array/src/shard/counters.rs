@@ -17,6 +17,8 @@ pub struct ShardCounters {
     pub reconstruct_writes: u64,
     /// Tickets whose write was carried out together with that of another of the same stripe.
     pub joined_writes: u64,
+    /// Writes whose plan outlived the map that it was made by.
+    pub kept_plans: u64,
     /// Member requests submitted.
     pub drive_requests: u64,
     /// Messages sent to other reactors.

@@ -4,10 +4,12 @@
 //! claim lanes → plan → take buffers → [read → (error: plan anew)] → compute → write → [barrier] →
 //! end
 //! ```
-//! A ticket whose map changed before it began to write is planned anew. All member writes of a
-//! ticket are submitted in one turn, so that a killed process has begun all of them or none.
+//! A ticket whose map changed before it began to write is planned anew, unless nothing changed for
+//! its stripe (`follow`). All member writes of a ticket are submitted in one turn, so that a killed
+//! process has begun all of them or none.
 
 mod answer;
+mod follow;
 mod forfeit;
 mod join;
 mod late;

@@ -92,6 +92,8 @@ pub struct Outcome {
     pub trace: u64,
     /// Writes that the last engine carried out with others of their stripe.
     pub joined: u64,
+    /// Writes of the last engine whose plan outlived its map.
+    pub kept_plans: u64,
     /// How often a guest changed what it was writing.
     pub changed: u64,
     /// Kills soon after a flush had failed.
@@ -148,6 +150,7 @@ impl Outcome {
         self.copies_refused += outcome.copies_refused;
         self.trace = self.trace.rotate_left(1) ^ outcome.trace;
         self.joined += outcome.joined;
+        self.kept_plans += outcome.kept_plans;
         self.changed += outcome.changed;
         self.flushes_failed += outcome.flushes_failed;
         self.torn_records += outcome.torn_records;
@@ -199,6 +202,7 @@ impl fmt::Display for Outcome {
             copies_refused,
             trace,
             joined,
+            kept_plans,
             changed,
             flushes_failed,
             torn_records,
@@ -219,7 +223,7 @@ impl fmt::Display for Outcome {
          in 1000 of their regions ({refused} might not), \
          {spells} spells ({given_up} given up, {failed_windows} windows of rebuilds failed, \
          {refilled} filled again before a stop), \
-         {joined} writes joined, {changed} times changed under way, \
+         {joined} writes joined, {kept_plans} plans kept, {changed} times changed under way, \
          {modes} changes of options ({strengthened} times stopped when one counted, {left_open} \
          blocks left open), {copies} copies told apart, {successors} took places, \
          {} blocks lost ({} still on the list before {} were written; \
