@@ -252,7 +252,8 @@ impl Shard {
         let keeper = home.laggards.as_mut().expect("looked at");
         keeper.leaving = false;
         let Some((member, cause)) = leaver else {
-            return 0;
+            // What comes after this in a turn was not looked at.
+            return 1;
         };
         keeper.laggards.leaves(now);
         let pace = keeper.pace(member.at());
