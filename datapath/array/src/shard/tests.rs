@@ -4,6 +4,7 @@
 mod failing;
 mod home;
 mod logging;
+mod maps;
 mod slow;
 
 use std::sync::Arc;
