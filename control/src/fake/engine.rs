@@ -443,7 +443,7 @@ impl Engine for FakeEngine {
         for kept in self.host.lock().arrays.values_mut() {
             kept.volumes.retain(|_, of| of.uuid != volume);
         }
-        Ok(())
+        self.end("delete_volume", Ok(()))
     }
 
     fn limit_volume(&self, volume: Uuid, limit: &VolumeLimit) -> Answer<VolumeView> {

@@ -115,8 +115,8 @@ impl FakeHost {
     }
 
     /// Lets the next call of this name be carried out, and answered as if it was not done in time.
-    /// Heeded by those that make, import or start an array, or replace a member; one that destroys
-    /// an array is not carried out until it is asked again.
+    /// Heeded by those that make, import or start an array, replace a member, or delete a volume;
+    /// one that destroys an array is not carried out until it is asked again.
     pub fn late_next(&self, call: &'static str) {
         self.lock().late_next.insert(call);
     }

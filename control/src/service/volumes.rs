@@ -58,6 +58,10 @@ impl Control {
             size_bytes: body.size_bytes,
             stable_buffers: body.stable_buffers,
         };
+        // Those of a volume that was deleted late, or by an engine that ended then.
+        if self.wanted.state().limits.contains_key(&uuid) {
+            self.wanted.apply(&[Change::NoLimit(uuid)])?;
+        }
         let volume = self.engine.create_volume(&create)?;
         tracing::info!(event = "volume_created", object = %format_args!("volume {}", volume.name), uuid = %volume.uuid);
         Ok(volume)

@@ -211,6 +211,11 @@ fn a_volume_that_is_deleted_late_is_not_exported_any_more() {
         let bench = Bench::tank();
         let volume = volume_of("v", "tank", MIB);
         bench.host.create_volume(&volume).expect("room");
+        let limit = control::request::VolumeLimit {
+            iops: Some(1000),
+            ..control::request::VolumeLimit::default()
+        };
+        bench.host.limit_named("v", &limit).expect("there");
         take_away(&bench, &["one", "two", "three"]);
         late(&bench, |host| host.delete_named("v"));
         let export = export_of(&bench, "e", "v");
@@ -220,6 +225,8 @@ fn a_volume_that_is_deleted_late_is_not_exported_any_more() {
         wait_until("it is gone", || bench.host.volumes().is_empty());
         let gone = bench.host.export_named(&export).expect_err("gone");
         assert_eq!(gone.kind, ErrorKind::NotFound, "{gone}");
+        let again = bench.host.create_volume(&volume).expect("room");
+        assert!(again.limit.is_none(), "{:?}", again.limit);
     });
 }
 

@@ -65,6 +65,30 @@ fn an_array_that_is_being_destroyed_is_not_called_made() {
 }
 
 #[test]
+fn a_volume_has_no_limits_of_one_that_was_deleted_late() {
+    let mut bed = Bed::full();
+    let uuid = bed.control().volume("v").expect("there").uuid;
+    let limited = |bed: &Bed| bed.control().wanted.state().limits.contains_key(&uuid);
+    bed.control().limit_volume("v", &limit(10)).expect("there");
+    bed.host.late_next("delete_volume");
+    bed.control().delete_volume("v").expect_err("late");
+    bed.kill_and_start();
+    let again = VolumeCreateBody {
+        uuid: Some(uuid),
+        ..volume("v")
+    };
+    bed.control().create_volume(again.clone()).expect("room");
+    assert!(!limited(&bed));
+    bed.kill_and_start();
+    let limit_now = bed.control().volume("v").expect("there").limit;
+    assert!(limit_now.is_none(), "{limit_now:?}");
+    // One that is there keeps its own, however often it is asked for.
+    bed.control().limit_volume("v", &limit(10)).expect("there");
+    bed.control().create_volume(again).expect("there already");
+    assert!(limited(&bed));
+}
+
+#[test]
 fn a_drive_that_takes_a_place_late_is_known_as_that_member() {
     let bed = Bed::full();
     let uuid = bed.control().array("a").expect("found").uuid;
