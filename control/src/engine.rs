@@ -65,7 +65,7 @@ pub trait Engine: Send + Sync + 'static {
     fn close_gone(&self) -> Vec<String>;
 
     /// Looks for drives of which somebody has turned the write cache on since they were opened, and
-    /// has them flushed. May wait for drives that are not well.
+    /// has them flushed. Waits for none of them.
     fn look_at_write_caches(&self);
 
     /// Names of drives that arrays wait for and that the host has taken away for good: what comes

@@ -8,7 +8,7 @@ use array::format::Superblock;
 use control::request::{DriveAdd, DriveKnown, DriveSpec, Lamp};
 use control::view::DriveView;
 use control::{Answer, ErrorKind};
-use drive::{CacheWatch, Drive, Fault, OpenErrorKind};
+use drive::{Drive, Fault, OpenErrorKind};
 use engine::ChangeError;
 use models::Model;
 use units::{ArrayIndex, Size};
@@ -148,25 +148,6 @@ impl Host {
         let entry = self.state().drives.remove(name);
         if let Some(entry) = entry {
             self.engine.detach_drive(entry.index).ok();
-        }
-    }
-
-    /// Looks for write caches that somebody has turned on. Takes no lock while it asks, and keeps
-    /// no drive open: a device that is not well may let it wait.
-    pub(crate) fn do_look_at_write_caches(&self) {
-        let drives: Vec<(String, Arc<Drive>)> = {
-            let state = self.state();
-            let drives = state.drives.values();
-            drives
-                .map(|entry| (entry.name.clone(), Arc::clone(&entry.drive)))
-                .collect()
-        };
-        let watch = |(name, drive): (String, Arc<Drive>)| Some((name, drive.cache_watch()?));
-        let watches: Vec<(String, CacheWatch)> = drives.into_iter().filter_map(watch).collect();
-        for (name, watch) in watches {
-            if let Some(drive) = watch.turned_on() {
-                flush_apart(name, &drive);
-            }
         }
     }
 
@@ -451,41 +432,6 @@ impl Host {
             }
         }
         found
-    }
-}
-
-/// Flushes a drive of which the write cache was turned on, on a thread of its own, until that goes
-/// well or the drive is closed: who was told that it needs no flush does not ask for one again.
-fn flush_apart(name: String, drive: &Arc<Drive>) {
-    let object = format!("drive {name}");
-    tracing::warn!(
-        event = "write_cache_turned_on",
-        object,
-        "somebody has turned its write cache on: it is flushed from now on"
-    );
-    let drive = Arc::downgrade(drive);
-    let flush = move || {
-        let mut told = false;
-        while let Some(drive) = drive.upgrade() {
-            match drive.flush() {
-                Ok(()) => return,
-                Err(error) if !told => {
-                    told = true;
-                    tracing::error!(event = "write_cache_not_flushed", object, %error,
-                        "what its write cache holds is lost with its power; it is tried again");
-                }
-                Err(_) => {}
-            }
-            std::mem::drop(drive);
-            std::thread::park_timeout(units::limits::CACHE_LOOK);
-        }
-    };
-    let spawned = std::thread::Builder::new()
-        .name("flush".to_owned())
-        .spawn(flush);
-    if let Err(error) = spawned {
-        tracing::error!(event = "write_cache_not_flushed", object = format!("drive {name}"), %error,
-            "what its write cache holds is lost with its power until a guest flushes it");
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod arrays;
 mod begun;
+mod caches;
 mod drives;
 mod error;
 mod exports;
@@ -53,6 +54,7 @@ use uuid::Uuid;
 use vhost_user_blk::SessionEvent;
 
 use crate::begun::Lasting;
+use crate::caches::Looks;
 use crate::state::{ArrayEntry, Serving, State};
 
 /// The engine of one process.
@@ -65,6 +67,8 @@ pub struct Host {
     lasting: Option<Lasting>,
     begun: Instant,
     state: Mutex<State>,
+    /// Looks at drives that may take for ever.
+    looks: Looks,
     /// Held by who looks who is in sync.
     looking: Mutex<()>,
     session_events: Sender<(u64, SessionEvent)>,
@@ -172,6 +176,7 @@ impl Host {
             lasting: tuning.lasting,
             begun: MonotonicClock.now(),
             state: Mutex::default(),
+            looks: Looks::default(),
             looking: Mutex::new(()),
             session_events,
         });

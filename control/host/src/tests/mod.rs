@@ -13,6 +13,7 @@ mod bad_exports;
 mod bad_volumes;
 mod begun;
 mod budget;
+mod caches;
 mod copies;
 mod gone;
 mod guests;
