@@ -108,7 +108,9 @@ impl Host {
         }
         self.end_begun(uuid, None);
         let members: Vec<(String, Arc<Drive>)> = {
-            let state = self.state();
+            let mut state = self.state();
+            // What names the array on them is to be erased.
+            state.put_back(uuid, None);
             let own = |role: &DriveRole| match role {
                 DriveRole::Member { array, .. } | DriveRole::LeftOut { array, .. } => {
                     *array == uuid

@@ -147,6 +147,8 @@ impl Host {
     pub(crate) fn close(&self, name: &str) {
         let entry = self.state().drives.remove(name);
         if let Some(entry) = entry {
+            // It may have been left out since.
+            self.state().pulled.remove(&entry.uuid);
             self.engine.detach_drive(entry.index).ok();
         }
     }
@@ -262,13 +264,14 @@ impl Host {
 
     pub(crate) fn do_remove_drive(&self, name: &str, force: bool) -> Answer<()> {
         let object = format!("drive {name}");
-        let (role, handle, index) = {
+        let (role, handle, index, uuid) = {
             let state = self.state();
             let entry = state
                 .drives
                 .get(name)
                 .ok_or_else(|| not_found("drive", name))?;
-            (entry.role.clone(), Arc::clone(&entry.drive), entry.index)
+            let handle = Arc::clone(&entry.drive);
+            (entry.role.clone(), handle, entry.index, entry.uuid)
         };
         if let DriveRole::Copy { member, job, .. } = role {
             let text = format!("it becomes a copy of {member}");
@@ -298,6 +301,7 @@ impl Host {
         };
         self.refuse_needed(name, (&array_name, array_index), member, force)?;
         // As if it was pulled: whatever is under way on it ends, and the array finds out by itself.
+        self.state().pulled.insert(uuid);
         handle.inject(Fault::Pulled);
         let failed = self
             .engine
@@ -317,14 +321,15 @@ impl Host {
                     .next("ask again when they answer: then it is let go"));
             }
             if uses {
-                // It is not pulled after all.
-                handle.clear_faults();
+                self.state().put_back(array, Some(member));
                 return Err(of_change(object, &refusal));
             }
             tracing::info!(event = "drive_pulled", drive = name, %refusal, "excluded already");
         }
         self.engine.detach_drive(index).ok();
-        self.state().drives.remove(name);
+        let mut state = self.state();
+        state.drives.remove(name);
+        state.pulled.remove(&uuid);
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! What the host knows besides the data path: names, and which drive is whose.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use array::assembly::Assembly;
@@ -163,6 +163,9 @@ pub(crate) struct LimitEntry {
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) drives: BTreeMap<String, DriveEntry>,
+    /// Drives that somebody takes out of their arrays, by uuid: what they are asked fails, as if
+    /// somebody had pulled them.
+    pub(crate) pulled: BTreeSet<Uuid>,
     pub(crate) arrays: BTreeMap<String, ArrayEntry>,
     pub(crate) exports: BTreeMap<String, ExportEntry>,
     pub(crate) ending: BTreeMap<String, Ending>,
@@ -214,6 +217,24 @@ impl State {
         let mut ending = self.ending.iter();
         let (name, _) = ending.find(|(_, export)| is(export.array, export.volume))?;
         Some((name, "wait until its last requests are answered".to_owned()))
+    }
+
+    /// The array keeps its drives, or this member's: those that somebody wanted to take out are
+    /// not pulled after all. Also one that was left out by now, and that nobody has let go yet.
+    pub(crate) fn put_back(&mut self, array: Uuid, member: Option<MemberIndex>) {
+        let keeps = |role: &DriveRole| match role {
+            DriveRole::Member {
+                array: of,
+                member: place,
+            } => *of == array && member.is_none_or(|member| member == *place),
+            DriveRole::LeftOut { array: of, .. } => *of == array && member.is_none(),
+            DriveRole::Free | DriveRole::Copy { .. } => false,
+        };
+        for drive in self.drives.values().filter(|drive| keeps(&drive.role)) {
+            if self.pulled.remove(&drive.uuid) {
+                drive.drive.clear_faults();
+            }
+        }
     }
 
     /// The drive that fills a member's place.

@@ -95,11 +95,9 @@ impl Host {
         if let Command::Remove { member } = command
             && refusal.is_some()
         {
-            // It is needed, and not pulled after all.
-            let state = self.state();
+            let mut state = self.state();
             let array = state.arrays.get(name).map(|entry| entry.uuid);
-            let drive = array.and_then(|uuid| state.drive_of(uuid, *member));
-            drive.inspect(|drive| drive.drive.clear_faults());
+            array.inspect(|array| state.put_back(*array, Some(*member)));
         }
         if matches!(command, Command::Start) {
             match refusal {

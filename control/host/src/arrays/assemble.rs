@@ -400,6 +400,8 @@ impl Host {
     pub(crate) fn reassemble(&self, name: &str, uuid: Uuid) {
         {
             let mut state = self.state();
+            // Whoever wanted to take one out of it has to ask again.
+            state.put_back(uuid, None);
             forget(&mut state, name, uuid);
         }
         for assembly in self

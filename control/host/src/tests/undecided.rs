@@ -1,6 +1,7 @@
 //! After a change that ended late: nobody builds on it before it is known whether it was made, and
 //! then everything is as the array says.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use control::request::{ArrayModify, BackgroundKind, HedgedReads, Level, MemberReplace};
@@ -203,6 +204,55 @@ fn a_drive_that_may_yet_become_a_member_keeps_its_number_when_it_is_removed_late
     wait_until("the others work", || {
         bench.array("tank").state == ArrayState::Degraded
     });
+}
+
+#[test]
+fn a_drive_that_was_to_be_removed_late_is_there_when_its_array_has_ended() {
+    for destroys in [false, true] {
+        let bench = Bench::tank();
+        take_away(&bench, &["one", "three"]);
+        late(&bench, |host| host.remove_drive("two", true));
+        let signature = || bench.host.signature_on("two");
+        signature().expect_err("it is taken out of the array");
+        if destroys {
+            bench.host.destroy_array("tank", true).expect("by force");
+            assert_eq!(signature(), Ok(None));
+        } else {
+            bench.host.stop_array("tank").expect_err("it is not clean");
+            assert_eq!(signature(), Ok(Some("garboard member".to_owned())));
+            relieve(&bench);
+            bench.host.assemble();
+            bench.host.start_array("tank", true).expect("all are there");
+        }
+        bench.host.remove_drive("two", true).expect("asked again");
+    }
+}
+
+#[test]
+fn a_drive_that_was_left_out_when_it_was_to_be_removed_late_forgets_its_array() {
+    for destroys in [true, false] {
+        let bench = Bench::tank();
+        take_away(&bench, &["one", "three"]);
+        late(&bench, |host| host.remove_drive("two", true));
+        for name in ["one", "three"] {
+            let drive = Arc::clone(&bench.host.state().drives[name].drive);
+            drive.clear_faults();
+        }
+        wait_until("the array has left it out", || {
+            tick(&bench);
+            bench.drive("two").state == DriveState::Failed
+        });
+        let signature = || bench.host.signature_on("two");
+        signature().expect_err("nobody has let it go");
+        if destroys {
+            bench.host.destroy_array("tank", true).expect("unused");
+            assert_eq!(signature(), Ok(None));
+            assert!(bench.host.assemble().is_empty(), "no ghost of it");
+        } else {
+            bench.host.stop_array("tank").expect_err("it is not clean");
+            assert_eq!(signature(), Ok(Some("garboard member".to_owned())));
+        }
+    }
 }
 
 #[test]
