@@ -202,6 +202,12 @@ pub trait Engine: Send + Sync + 'static {
     /// drive carries a signature and not `force`, `Full` when it is too small.
     fn replace_member(&self, name: &str, replace: &MemberReplace) -> Answer<ArrayView>;
 
+    /// As [`Engine::replace_member`], by a spare: what it held was asked for when it became one.
+    ///
+    /// # Errors
+    /// As [`Engine::replace_member`], unless nobody could tell what the drive holds.
+    fn fill_by_spare(&self, name: &str, replace: &MemberReplace) -> Answer<ArrayView>;
+
     /// Puts copies of members that are made in their places. Whether there was one. Called once a
     /// second.
     fn tend_copies(&self) -> bool;

@@ -5,7 +5,7 @@ mod awaited;
 pub(crate) mod copy;
 mod create;
 mod import;
-mod members;
+pub(crate) mod members;
 mod recover;
 mod returns;
 

@@ -14,6 +14,7 @@ use models::Model;
 use units::{ArrayIndex, Size};
 use uuid::Uuid;
 
+use crate::arrays::members::doubt;
 use crate::arrays::stopping;
 use crate::error::{error, not_found, of_change, of_io, of_open, of_start};
 use crate::state::{DriveEntry, DriveRole};
@@ -343,13 +344,20 @@ impl Host {
         let io =
             |source: std::io::Error| of_io(format!("drive {name}"), "reading the drive", &source);
         let found = drive.signature().map_err(io)?;
+        let mut found = found.map(|signature| signature.kind);
+        if found.is_none()
+            && let Some(array) = self.lost_by(name)
+        {
+            let doubt = doubt(&drive);
+            found = doubt.map(|_| format!("unknown data over its superblock of array {array}"));
+        }
         if found.is_some()
             && let Some(entry) = self.state().drives.get_mut(name)
         {
             // Also when that is erased: whoever wrote it may have written elsewhere, too.
             entry.blank = false;
         }
-        Ok(found.map(|signature| signature.kind))
+        Ok(found)
     }
 
     /// A drive that may be wiped, and its superblock if it was a member.

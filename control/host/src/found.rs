@@ -135,7 +135,7 @@ impl Host {
         let of = name.map_or_else(|| format!("array {array}"), |name| format!("array {name}"));
         let cause = format!(
             "it was {member} of {of}, and no superblock says so any more: blank, or overwritten; \
-             `garboard array replace` fills it anew"
+             `garboard array replace` fills it anew, with --force unless it is blank"
         );
         tracing::warn!(
             event = "drive_left_out",

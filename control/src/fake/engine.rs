@@ -301,6 +301,10 @@ impl Engine for FakeEngine {
         self.end("replace_member", self.replace_member_(name, replace))
     }
 
+    fn fill_by_spare(&self, name: &str, replace: &MemberReplace) -> Answer<ArrayView> {
+        self.replace_member(name, replace)
+    }
+
     fn tend_copies(&self) -> bool {
         false
     }

@@ -169,7 +169,7 @@ impl Control {
                 drive: spare.drive.clone(),
                 force: false,
             };
-            let replaced = self.engine.replace_member(&array.name, &replace);
+            let replaced = self.engine.fill_by_spare(&array.name, &replace);
             let Err(refused) = &replaced else {
                 self.started(array, member, &spare)?;
                 return Ok(None);

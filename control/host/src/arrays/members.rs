@@ -1,17 +1,21 @@
 //! Members of a running array: failed by command, released, replaced.
 
-use array::format::{MemberRecord, MemberState, Missed, Superblock};
+use std::io;
+use std::sync::Arc;
+
+use array::format::{FormatError, MemberRecord, MemberState, Missed, Superblock};
 use array::{Command, MemberPlace};
 use control::request::MemberReplace;
 use control::view::ArrayView;
-use control::{Answer, ErrorKind};
+use control::{Answer, EngineError, ErrorKind};
+use drive::Drive;
 use engine::{ArrayState, ChangeError};
-use units::{ArrayIndex, MemberIndex, StripeIndex};
+use units::{ArrayIndex, DriveIndex, MemberIndex, StripeIndex};
 use uuid::Uuid;
 
 use super::{Candidate, created_now, identity_of, refuse_signatures, sectors_of};
 use crate::error::{error, late, not_found, of_change, of_io, of_refusal};
-use crate::state::DriveRole;
+use crate::state::{ArrayEntry, DriveRole};
 use crate::undecided::About;
 use crate::{Host, found, records};
 
@@ -186,12 +190,14 @@ impl Host {
     ) -> Answer<(Candidate, Superblock)> {
         let candidates = self.candidates(object, std::slice::from_ref(&replace.drive))?;
         let candidate = candidates.into_iter().next().expect("one was asked for");
-        let was_member = matches!(
-            self.state().drives.get(&replace.drive).map(|drive| drive.role.clone()),
-            Some(DriveRole::LeftOut { array, .. }) if array == uuid
-        );
-        if !(replace.force || was_member && is_only_of(uuid, &candidate)?) {
-            refuse_signatures(object, std::slice::from_ref(&candidate), false)?;
+        if !replace.force {
+            let was_member = matches!(
+                self.state().drives.get(&replace.drive).map(|drive| drive.role.clone()),
+                Some(DriveRole::LeftOut { array, .. }) if array == uuid
+            );
+            if !(was_member && is_only_of((object, name, uuid), &candidate)?) {
+                refuse_signatures(object, std::slice::from_ref(&candidate), false)?;
+            }
         }
         let superblock = {
             let state = self.state();
@@ -201,19 +207,94 @@ impl Host {
         refuse_unfit(object, &candidate, &superblock)?;
         Ok((candidate, superblock))
     }
+
+    /// Refuses to fill a free drive of which nobody can tell what it holds, if an array has had it.
+    /// One that is a spare was looked at, or erased, when it became one.
+    pub(crate) fn refuse_doubtful(&self, name: &str, replace: &MemberReplace) -> Answer<()> {
+        let Some(array) = self.lost_by(&replace.drive).filter(|_| !replace.force) else {
+            return Ok(());
+        };
+        self.await_idle([&replace.drive])?;
+        let drive = {
+            let state = self.state();
+            state
+                .drives
+                .get(&replace.drive)
+                .map(|entry| Arc::clone(&entry.drive))
+        };
+        let drive = drive.ok_or_else(|| not_found("drive", &replace.drive))?;
+        let Some(why) = doubt(&drive) else {
+            return Ok(());
+        };
+        let object = format!("member {} of array {name}", replace.member);
+        Err(untold(&object, (&replace.drive, &array), &why))
+    }
+
+    /// The array that has had this free drive, by what its maker calls it, and has lost it.
+    pub(crate) fn lost_by(&self, drive: &str) -> Option<String> {
+        let state = self.state();
+        let entry = state.drives.get(drive)?;
+        let info = entry.drive.info();
+        if entry.role != DriveRole::Free || info.wwid.is_none() && info.serial.is_none() {
+            return None;
+        }
+        let identity = identity_of(&entry.drive);
+        let has_lost = |array: &&ArrayEntry| {
+            let config = self.config_of(array);
+            let mut places = (0..).map(MemberIndex).zip(&config.members);
+            places.any(|(place, record)| {
+                record.identity == identity && state.drive_of(array.uuid, place).is_none()
+            })
+        };
+        let array = state.arrays.values().find(has_lost)?;
+        Some(array.name.clone())
+    }
 }
 
-/// Whether a drive carries nothing but what it had as a member of this array, or nothing at all.
-/// Another one may be at its path now, and it may have been given another use.
-fn is_only_of(array: Uuid, candidate: &Candidate) -> Answer<bool> {
-    let io = |source| of_io(format!("drive {}", candidate.name), "reading it", &source);
-    if candidate.drive.foreign_signature().map_err(io)?.is_some() {
+/// Why nobody can tell what a drive holds that was a member: its superblocks are gone, and nothing
+/// is known that lies there. One that is blank where the first of them are, as after a wipe, holds
+/// nothing.
+pub(crate) fn doubt(drive: &Drive) -> Option<String> {
+    let unread = |source: io::Error| Some(format!("its superblock cannot be read: {source}"));
+    match drive.foreign_signature() {
+        Ok(None) => {}
+        Ok(Some(_)) => return None,
+        Err(source) => return unread(source),
+    }
+    let found = match records::read(DriveIndex(0), drive) {
+        Ok(found) => found,
+        Err(source) => return unread(source),
+    };
+    let is_blank = |copy: &Result<Superblock, FormatError>| *copy == Err(FormatError::Blank);
+    let heads = Superblock::head_offsets().len();
+    let is_told =
+        found.superblock().is_some() || found.superblocks.iter().take(heads).all(is_blank);
+    (!is_told).then(|| "no superblock says so any more".to_owned())
+}
+
+fn untold(object: &str, (drive, array): (&str, &str), why: &str) -> EngineError {
+    let text = format!("drive {drive} was a member of array {array}, and {why}");
+    error(ErrorKind::Unsafe, object, text)
+        .next("--force fills it from end to end, and what it holds is lost")
+}
+
+/// Whether a drive that was a member of this array carries nothing but what it had as that, or
+/// nothing at all. Another one may be at its path now, and it may have been given another use.
+///
+/// Refused where nobody can tell: what it holds may be all that is left of something.
+fn is_only_of((object, name, array): (&str, &str, Uuid), candidate: &Candidate) -> Answer<bool> {
+    let drive = &candidate.drive;
+    let untold = |why: String| untold(object, (&candidate.name, name), &why);
+    if let Some(why) = doubt(drive) {
+        return Err(untold(why));
+    }
+    let io = |source: io::Error| untold(format!("its superblock cannot be read: {source}"));
+    if drive.foreign_signature().map_err(io)?.is_some() {
         return Ok(false);
     }
-    let own = candidate.drive.signature().map_err(io)?;
-    let mark = found::mark_on(&candidate.drive);
-    let of = found::member_of(&mark).map(|(array, _)| array);
-    Ok(own.is_none() || of == Some(array))
+    let found = records::read(candidate.index, drive).map_err(io)?;
+    let of = found.superblock().map(|superblock| superblock.array);
+    Ok(of.is_none_or(|of| of == array))
 }
 
 /// The superblock of a new member in this place.

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use array::format::{Layout, Superblock};
 use control::body::{
-    ArrayCreateBody, DriveAddBody, PoolArrayBody, PoolCreateBody, SpareBody, VolumeCreateBody,
+    ArrayCreateBody, DriveAddBody, PoolArrayBody, PoolCreateBody, ReplaceBody, SpareBody,
+    VolumeCreateBody,
 };
 use control::request::{ArrayOptions, DriveSpec, Level};
 use control::view::{ArrayState, ArrayView, DriveState};
 use control::wanted::Wanted;
-use control::{Control, Engine};
-use drive::Fault;
-use units::{Clock, MonotonicClock};
+use control::{Control, Engine, ErrorKind};
+use drive::{Drive, Fault};
+use units::{Clock, MonotonicClock, Size};
 
 use super::{Bench, MIB, wait_until};
 
@@ -278,4 +280,102 @@ fn a_removed_spare_stays_free() {
     run.tend();
     assert_eq!(run.array("tank").state, ArrayState::Degraded);
     assert_eq!(run.state_of("four"), DriveState::Free);
+}
+
+impl Run {
+    /// A drive of memory, added by the control path, that has a serial number.
+    fn numbered(&self, name: &str, size_bytes: u64) {
+        self.add(name, DriveSpec::Memory { size_bytes });
+        let size = Size(size_bytes);
+        let mut drive = Drive::open(&drive::DriveSpec::Memory { size }).expect("memory");
+        let fresh = Arc::get_mut(&mut drive).expect("nobody else has it yet");
+        fresh.call_it("0123");
+        self.swap(name, drive);
+    }
+
+    fn backing(&self, name: &str) -> Arc<Drive> {
+        Arc::clone(&self.bench.host.state().drives[name].drive)
+    }
+
+    /// Takes the drive out, and adds it anew as it is.
+    fn again(&self, name: &str) {
+        self.swap(name, self.backing(name));
+    }
+
+    fn swap(&self, name: &str, drive: Arc<Drive>) {
+        let uuid = self.control.drive(name).expect("there").uuid;
+        let size_bytes = drive.info().size_bytes;
+        self.bench.host.close(name);
+        let spec = DriveSpec::Memory { size_bytes };
+        let adopted = self.bench.host.adopt(name, uuid, &spec, drive);
+        adopted.expect("the name is free");
+        assert_eq!(self.state_of(name), DriveState::Free);
+    }
+}
+
+#[test]
+fn a_former_member_of_which_nobody_can_tell_what_it_holds_is_a_spare_by_force_and_then_used() {
+    // So large that nothing erases the copies near the end of what could be a member on it.
+    const LARGE: u64 = (8 << 30) + 7 * MIB;
+    let by_size = Superblock::offsets(Layout::member_bytes(LARGE));
+    assert!(by_size[3] + 4096 < LARGE - drive::WIPE_BYTES);
+    let run = Run::new();
+    run.memory(&[("one", 64), ("three", 64)]);
+    run.numbered("two", LARGE);
+    run.create("tank", &["one", "two", "three"], &[]);
+    let own = Superblock::offsets(run.bench.superblock("two").layout.member_bytes);
+    let overwrite = |places: &[u64]| {
+        let drive = run.backing("two");
+        for &place in places {
+            drive.write(place, &[0xa5; 4096]).expect("memory");
+        }
+    };
+    let spare = |force| {
+        let drive = "two".to_owned();
+        run.control.add_spare("tank", &SpareBody { drive, force })
+    };
+    let replace = || {
+        let drive = "two".to_owned();
+        let body = ReplaceBody {
+            drive,
+            force: false,
+        };
+        run.control.replace_member("tank", 1, &body)
+    };
+    let lose = || run.control.fail_member("tank", 1).expect("two are left");
+    let fill = || {
+        run.tend();
+        run.is_optimal_with("tank", "two");
+    };
+    // Random data all over it.
+    lose();
+    overwrite(&[own, by_size].concat());
+    assert_eq!(spare(false).expect_err("left out").kind, ErrorKind::Unsafe);
+    spare(true).expect("erased");
+    fill();
+    // The same, and nobody knows any more that it was left out.
+    lose();
+    overwrite(&[own, by_size].concat());
+    run.again("two");
+    for refused in [spare(false).map(drop), replace().map(drop)] {
+        let refused = refused.expect_err("known by its number");
+        assert_eq!(refused.kind, ErrorKind::Unsafe, "{refused}");
+        assert!(refused.to_string().contains("array tank"), "{refused}");
+    }
+    spare(true).expect("erased");
+    fill();
+    // Erased by others, who left what is far behind.
+    lose();
+    overwrite(&by_size[2..]);
+    run.backing("two").wipe().expect("memory");
+    run.again("two");
+    spare(false).expect("blank");
+    // Nor does it matter afterwards: it was looked at.
+    overwrite(&by_size);
+    fill();
+    lose();
+    run.backing("two").wipe().expect("memory");
+    run.again("two");
+    replace().expect("blank");
+    run.is_optimal_with("tank", "two");
 }

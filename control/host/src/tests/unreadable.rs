@@ -234,3 +234,46 @@ fn what_lies_behind_a_record_hides_none() {
         assert!(started.members.iter().all(online));
     });
 }
+
+#[test]
+fn a_former_member_of_which_nobody_can_tell_what_it_holds_is_filled_by_force_only() {
+    let bench = Bench::tank();
+    let places = Superblock::offsets(bench.superblock("two").layout.member_bytes);
+    let replace = |force| control::request::MemberReplace {
+        member: 1,
+        drive: "two".to_owned(),
+        force,
+    };
+    let write = |byte: u8| {
+        let drive = Arc::clone(&bench.host.state().drives["two"].drive);
+        for place in places {
+            drive.write(place, &[byte; 4096]).expect("memory");
+        }
+    };
+    let filled = |force| {
+        let replaced = bench.host.replace_member("tank", &replace(force));
+        replaced.expect("it may be had");
+        wait_until("it is filled", || {
+            bench.array("tank").state == ArrayState::Optimal
+        });
+        bench.host.fail_member("tank", 1).expect("two are left");
+    };
+    let refused = |cause: &str| {
+        let refused = bench.refused((ErrorKind::Unsafe, cause), |host| {
+            host.replace_member("tank", &replace(false))
+        });
+        assert!(refused.next.contains("what it holds is lost"), "{refused}");
+    };
+    bench.host.fail_member("tank", 1).expect("two are left");
+    write(0xa5);
+    refused("two was a member of array tank, and no superblock says so");
+    filled(true);
+    for place in places {
+        unreadable(&bench, place);
+    }
+    refused("two was a member of array tank, and its superblock cannot be read");
+    filled(true);
+    // A new one, perhaps, at the place of the old.
+    write(0);
+    filled(false);
+}
