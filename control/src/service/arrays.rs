@@ -114,8 +114,13 @@ impl Control {
                 if !arrays.any(|array| array.uuid == create.uuid) {
                     return Err(refused.after_erasing(&ready.erased));
                 }
-                self.wanted.apply(&ready.changes)?;
-                return Err(refused);
+                let Err(failed) = self.wanted.apply(&ready.changes) else {
+                    return Err(refused);
+                };
+                let object = name::object::<ArrayView>(&create.name);
+                tracing::error!(event = "spares_not_recorded", object, error = %failed,
+                    "it has none of its spares");
+                return Err(refused.after_erasing(&ready.erased));
             }
         };
         if let Err(error) = self.wanted.apply(&ready.changes) {

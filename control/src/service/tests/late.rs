@@ -42,6 +42,31 @@ fn an_array_that_is_made_late_has_its_spares() {
 }
 
 #[test]
+fn an_array_that_is_made_late_is_said_to_be_late_also_when_nothing_can_be_recorded() {
+    let host = FakeHost::new();
+    let (wanted, switch) = wanted::failing::wanted();
+    let control = Control::new(Arc::new(host.engine()), wanted, "/run/test".into());
+    for number in 0..5 {
+        let place = format!("file:/{number}");
+        host.plug(&place, 1 << 30);
+        control.add_drive(drive(&place)).expect("added");
+    }
+    host.sign("file:/4", "ext4");
+    host.late_next("create_array");
+    switch.fail();
+    let made = ArrayCreateBody {
+        spares: vec!["d4".into()],
+        force: true,
+        ..array("a", &["d0", "d1", "d2", "d3"])
+    };
+    let refused = control.create_array(made).expect_err("late");
+    assert_eq!(refused.kind, ErrorKind::Busy, "{refused}");
+    assert!(refused.message.contains("drive d4 is erased"), "{refused}");
+    switch.work();
+    assert!(control.array("a").expect("it is there").spares.is_empty());
+}
+
+#[test]
 fn an_array_that_is_being_destroyed_is_not_called_made() {
     let bed = Bed::full();
     let control = bed.control();
