@@ -304,6 +304,8 @@ fn a_cache_that_is_turned_on_later_is_flushed_from_then_on() {
     let device = LoopDevice::new(&file);
     let name = device.0.file_name().unwrap().to_str().unwrap();
     let mode = format!("/sys/block/{name}/queue/write_cache");
+    // The kernel remembers what the last user of this number wrote there.
+    fs::write(&mode, "write back").unwrap();
     let spec: DriveSpec = device.0.display().to_string().parse().unwrap();
     let drive = Drive::open(&spec).unwrap();
     assert!(drive.has_volatile_cache() && drive.cache_watch().is_none());
