@@ -340,11 +340,10 @@ impl control::Engine for Host {
         self.do_fail_member(name, member)
     }
     fn replace_member(&self, name: &str, replace: &MemberReplace) -> Answer<ArrayView> {
-        self.refuse_doubtful(name, replace)?;
-        self.do_replace_member(name, replace)
+        self.do_replace_member(name, replace, false)
     }
     fn fill_by_spare(&self, name: &str, replace: &MemberReplace) -> Answer<ArrayView> {
-        self.do_replace_member(name, replace)
+        self.do_replace_member(name, replace, true)
     }
     fn tend_copies(&self) -> bool {
         self.do_tend_copies()

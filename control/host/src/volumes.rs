@@ -13,10 +13,9 @@ use volume::{Limits, NewVolume, VolumeMap, VolumeTable, Zeroing};
 
 use crate::arrays::stopping;
 use crate::error::{WAY_OUT_OF_HANGS, error, late, not_found, of_change, of_volume};
-use crate::state::{ArrayEntry, ExportEntry, Serving};
+use crate::state::{ExportEntry, Serving};
 use crate::undecided::About;
 use crate::{Host, views};
-use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,6 +78,8 @@ impl Host {
             let text = format!("volume {} has the uuid {}", taken.name, taken.uuid);
             return Err(error(ErrorKind::Exists, object, text).next("choose another uuid"));
         }
+        // Those of one that was deleted late.
+        self.state().limits.remove(&create.uuid);
         let superblock = self.superblock_of(&create.array)?;
         let mut config = self.running_config(array, &create.array)?;
         let new = NewVolume {
@@ -276,7 +277,6 @@ impl Host {
     /// back, because whoever was to go on with it has been told that it is not done, and guests see
     /// the sizes that there are.
     pub(crate) fn settle_volumes(&self, name: &str) {
-        self.forget_limits();
         let Ok((array, uuid)) = self.running(name) else {
             return;
         };
@@ -295,15 +295,6 @@ impl Host {
                 tracing::warn!(event = "size_not_shown", volume = volume.name, error = %refused);
             }
         }
-    }
-
-    /// Limits of volumes that are there no more shall not be those of others.
-    fn forget_limits(&self) {
-        let mut state = self.state();
-        let there = |entry: &ArrayEntry| self.config_of(entry).volumes;
-        let volumes = state.arrays.values().flat_map(there);
-        let volumes: BTreeSet<Uuid> = volumes.map(|volume| volume.uuid).collect();
-        state.limits.retain(|volume, _| volumes.contains(volume));
     }
 
     /// Refuses a name that a volume of any array may get at any moment.

@@ -93,19 +93,24 @@ impl Host {
         &self,
         name: &str,
         replace: &MemberReplace,
+        by_spare: bool,
     ) -> Answer<ArrayView> {
         let object = format!("member {} of array {name}", replace.member);
         let (index, uuid) = self.decided(name, About::Members)?;
         self.refuse_missing_member(name, replace.member)?;
         self.release_excluded(name);
         let member = MemberIndex(replace.member);
-        if self.state().drive_of(uuid, member).is_some() {
-            return self.replace_by_copy((name, index, uuid), replace);
-        }
+        let is_filled = self.state().drive_of(uuid, member).is_some();
         let copy = self.copy_of(uuid).filter(|&(_, copied)| copied == member);
-        if !replace.force && self.return_to(member, uuid, &replace.drive)? {
+        if !is_filled && !replace.force && self.return_to(member, uuid, &replace.drive)? {
             copy.inspect(|&(job, _)| self.stop_copy(job));
             return self.array_view(name);
+        }
+        if !by_spare {
+            self.refuse_doubtful(name, replace)?;
+        }
+        if is_filled {
+            return self.replace_by_copy((name, index, uuid), replace);
         }
         let settled = self.engine.change(index, Command::Settle);
         settled.map_err(|change| of_change(object.clone(), &change))?;

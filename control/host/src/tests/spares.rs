@@ -379,3 +379,23 @@ fn a_former_member_of_which_nobody_can_tell_what_it_holds_is_a_spare_by_force_an
     replace().expect("blank");
     run.is_optimal_with("tank", "two");
 }
+
+#[test]
+fn a_former_member_returns_although_a_sector_beside_its_superblocks_cannot_be_read() {
+    let run = Run::new();
+    run.memory(&[("one", 64), ("three", 64)]);
+    run.numbered("two", 64 * MIB);
+    run.create("tank", &["one", "two", "three"], &[]);
+    run.control.fail_member("tank", 1).expect("two are left");
+    let (offset, length) = (MIB / 2, 4096);
+    let fault = drive::Fault::Media { offset, length };
+    run.backing("two").inject(fault);
+    run.again("two");
+    let body = ReplaceBody {
+        drive: "two".to_owned(),
+        force: false,
+    };
+    let returned = run.control.replace_member("tank", 1, &body);
+    returned.expect("its superblock tells what it holds");
+    run.is_optimal_with("tank", "two");
+}

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::request::{ArrayModify, BackgroundKind, HedgedReads, Level, MemberReplace};
+use control::request::{
+    ArrayModify, BackgroundKind, HedgedReads, Level, MemberReplace, VolumeLimit,
+};
 use control::view::{ArrayState, DriveState, MemberState};
 use control::{Answer, Engine, EngineError, ErrorKind};
 use drive::Fault;
@@ -532,6 +534,28 @@ fn a_volume_that_is_made_late_is_not_undone_by_the_next_one() {
 }
 
 #[test]
+fn a_volume_with_the_uuid_of_one_that_was_deleted_late_has_no_limits() {
+    let bench = Bench::tank();
+    let volume = volume_of("v", "tank", MIB);
+    bench.host.create_volume(&volume).expect("room");
+    let limit = VolumeLimit {
+        iops: Some(1000),
+        ..VolumeLimit::default()
+    };
+    let limited = bench.host.limit_named("v", &limit).expect("limited");
+    assert_eq!(limited.limit, limit);
+    take_away(&bench, &["one", "two", "three"]);
+    late(&bench, |host| host.delete_named("v"));
+    relieve(&bench);
+    wait_until("it is deleted and made again", || {
+        bench.host.create_volume(&volume).is_ok()
+    });
+    let volumes = bench.host.volumes();
+    let limits: Vec<&VolumeLimit> = volumes.iter().map(|volume| &volume.limit).collect();
+    assert_eq!(limits, [&VolumeLimit::default()]);
+}
+
+#[test]
 fn a_name_that_a_volume_gets_late_is_not_given_to_another() {
     let bench = Bench::tank();
     for name in ["four", "five"] {
@@ -546,7 +570,11 @@ fn a_name_that_a_volume_gets_late_is_not_given_to_another() {
     undecided(&bench, |host| host.create_volume(&same));
     bench.host.create_volume(&other).expect("another name");
     relieve(&bench);
-    wait_until("it is made", || bench.host.volumes().len() == 2);
+    // The volume can be seen a moment before the array's answer is.
+    wait_until("it is made, and known to be", || {
+        let again = bench.host.create_volume(&same);
+        again.expect_err("the name is taken").kind == ErrorKind::Exists
+    });
     refused(&bench, (ErrorKind::Exists, "tank"), |host| {
         host.create_volume(&same)
     });
