@@ -28,7 +28,7 @@ use crate::coordinator::{
 };
 use crate::exposure::{completes, is_lacking};
 use crate::format::{ArrayConfig, ExclusionCause};
-use crate::io::{Event, Io, MemberFailure, Message, PassEvent};
+use crate::io::{Event, Io, Message, PassEvent};
 use crate::map::{ArrayMap, MapState, Pass, Window};
 use crate::planted::{self, Fault};
 use crate::scrub::{ScrubTally, WindowTally};
@@ -61,17 +61,6 @@ impl Shard {
         self.coordinator
             .as_deref_mut()
             .expect("asked of the home shard")
-    }
-
-    pub(super) fn coordinate_failure(&mut self, failure: MemberFailure) {
-        let same = |other: &&mut MemberFailure| {
-            other.member == failure.member && other.incarnation == failure.incarnation
-        };
-        if let Some(told) = self.decider().failures.iter_mut().find(same) {
-            told.take(failure);
-        } else {
-            self.decider().failures.push(failure);
-        }
     }
 
     pub(super) fn coordinate_window_done(&mut self, serial: u64, ok: bool, tally: WindowTally) {

@@ -29,14 +29,37 @@ pub(in crate::shard) enum Fate {
 }
 
 impl Shard {
+    pub(in crate::shard) fn coordinate_failure(&mut self, failure: MemberFailure) {
+        if self.decider().metadata_failed {
+            // Nobody is left out any more. As long as guests read a member that is gone there is
+            // one failure after the other, and a stop would wait for the last.
+            return;
+        }
+        let same = |other: &&mut MemberFailure| {
+            other.member == failure.member && other.incarnation == failure.incarnation
+        };
+        if let Some(told) = self.decider().failures.iter_mut().find(same) {
+            told.take(failure);
+        } else {
+            self.decider().failures.push(failure);
+        }
+    }
+
     pub(super) fn begin_exclusion(&mut self, io: &mut impl Io) -> usize {
+        if self.decider().metadata_failed {
+            // These were told before; no record will say who is out.
+            let decider = self.decider();
+            decider.failures.clear();
+            decider.hold.call = None;
+            return 1;
+        }
         if let Some(moved) = self.call_roll(io) {
             return moved;
         }
         let failures = std::mem::take(&mut self.decider().failures);
         let live = |failure: &MemberFailure| !self.map.settled(failure.member, failure.incarnation);
         let live: Vec<MemberFailure> = failures.into_iter().filter(live).collect();
-        if live.is_empty() || self.decider().metadata_failed {
+        if live.is_empty() {
             return 1;
         }
         let id = self.decider().draw_id();

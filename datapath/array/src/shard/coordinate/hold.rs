@@ -253,7 +253,12 @@ impl Shard {
                 Fate::Hopeless => hopeless.push(failure),
             }
         }
-        self.decider().failures = rest;
+        let decider = self.decider();
+        decider.failures = rest;
+        if decider.failures.is_empty() {
+            // The member that it was for is full, or out: nobody looks when the call ends.
+            decider.hold.call = None;
+        }
         if held.is_empty() && hopeless.is_empty() {
             return 0;
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use block::Status;
+use block::{Operation, Status};
 use units::{MemberIndex, RoleSet, StripeIndex};
 
 use super::{Bench, CLEAR_AFTER};
@@ -79,20 +79,59 @@ fn a_command_that_wants_regions_dirty_is_answered_when_they_are() {
     }
 }
 
-#[test]
-fn a_stop_is_answered_although_a_member_fails_after_metadata_has() {
-    let mut bench = clean();
-    bench.shard.decider().metadata_failed = true;
+/// A member's drive has said this, and works again perhaps.
+fn fails(bench: &mut Bench, status: Status) {
     bench.shard.coordinate_failure(MemberFailure {
         member: MemberIndex(1),
         incarnation: 0,
-        status: Status::Media,
+        status,
         late: false,
-        passing: false,
+        passing: true,
     });
+}
+
+#[test]
+fn a_stop_is_answered_although_a_member_failed_before_metadata_did() {
+    let mut bench = clean();
+    fails(&mut bench, Status::Gone);
+    bench.turn();
+    assert_eq!(
+        bench.is_asked(Operation::Read),
+        [0, 2],
+        "the roll is called"
+    );
+    bench.shard.decider().metadata_failed = true;
     bench.shard.command(2, Command::Stop);
     bench.poll();
     assert!(bench.is_done(), "it is refused");
+    bench.pass(Duration::from_secs(1));
+}
+
+#[test]
+fn a_stop_is_answered_although_a_member_is_found_gone_again_and_again() {
+    let mut bench = clean();
+    bench.shard.decider().metadata_failed = true;
+    bench.shard.command(2, Command::Stop);
+    for _ in 0..10 {
+        fails(&mut bench, Status::Gone);
+        bench.turn();
+    }
+    assert!(bench.is_done(), "it is refused");
+}
+
+#[test]
+fn nobody_is_woken_for_a_roll_call_whose_member_turns_out_to_be_full() {
+    let mut bench = clean();
+    fails(&mut bench, Status::Gone);
+    bench.poll();
+    assert_eq!(bench.is_asked(Operation::Read), [0, 2]);
+    fails(&mut bench, Status::NoSpace);
+    bench.poll();
+    assert!(bench.shard.map.held[1]);
+    bench.answer_all();
+    bench.pass(Duration::from_millis(100));
+    let due = bench.shard.deadline().expect("members are looked at");
+    assert!(due > bench.outside.now, "nothing is left to do now");
 }
 
 #[test]
