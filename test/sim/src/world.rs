@@ -1,14 +1,16 @@
 //! One array with its shards, drives and messages, and the chance that orders them.
 
+mod room;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use array::format::{ArrayConfig, ArrayOptions, Features, Layout, MemberRecord, MemberState};
 use array::{
-    Begun, Command, Coordinator, CoordinatorSettings, Event, Geometry, Hedging, Io, LogSpace,
-    LostBlocks, MapIdentity, MemberPlace, MemberRequest, Message, Patience, Refusal, RegionMap,
-    RegionSpace, Room, ScrubRecord, Shard, Shared, Suspects, WallClock, Yield, initial_map,
+    Begun, Command, Coordinator, CoordinatorSettings, Event, Geometry, Io, LogSpace, LostBlocks,
+    MapIdentity, MemberPlace, MemberRequest, Message, Refusal, RegionMap, RegionSpace, ScrubRecord,
+    Shard, Shared, Suspects, WallClock, initial_map,
 };
 use block::{Completion, Full, Histogram, Operation, Request, Status};
 use units::limits::BUCKETS;
@@ -18,6 +20,7 @@ use units::{
 };
 use uuid::Uuid;
 
+pub use self::room::{HEDGING, room};
 use crate::disks;
 use crate::drive::SimDrive;
 use crate::random::Random;
@@ -445,13 +448,22 @@ impl World {
     }
 
     /// One turn of a reactor. If nothing moves and nothing is due, it may go to sleep: then nothing
-    /// is left that it could do now.
+    /// is left that it could do now. And what was due is not any more, or it would never sleep.
     fn poll(&mut self, me: usize) {
         let mut ports = Ports::of(&mut self.outside, ReactorIndex::from_at(me));
         let shard = &mut self.shards[me];
+        let before = shard.deadline();
         let moved = shard.poll(&mut ports);
-        let is_due = shard.deadline().is_some_and(|at| at <= ports.now());
-        if moved > 0 || is_due {
+        if moved > 0 {
+            return;
+        }
+        let due = shard.deadline().filter(|&at| at <= ports.now());
+        if let Some(due) = due {
+            assert_ne!(
+                before,
+                Some(due),
+                "a reactor turns and turns, and does nothing"
+            );
             return;
         }
         let known = ports.outside.trace;
@@ -556,45 +568,4 @@ pub fn take_completion(world: &mut World, cookie: u64) -> Option<Status> {
         .iter()
         .position(|(_, completion)| completion.cookie.0 == cookie)?;
     Some(done.swap_remove(position).1.status)
-}
-
-/// Few, so that a history comes to the end of them.
-pub const HEDGING: Hedging = Hedging {
-    burst: 8,
-    reads: 50,
-    looks: 400,
-};
-
-/// The room of each shard.
-#[must_use]
-pub fn room(reactors: usize) -> Room {
-    Room {
-        requests: 16,
-        works: 16,
-        foreign_works: CREDITS * reactors,
-        asked_works: CREDITS - 1,
-        tickets: 12,
-        drive_requests: 200,
-        small_buffers: 128,
-        large_buffers: 128,
-        // Requests are short: turns end in the middle of them.
-        turn_bytes: 24 << 10,
-        line_bytes: 4 << 10,
-        // A look at each poll: a drive that is well has answered long before.
-        patience: Patience {
-            look: Duration::ZERO,
-            slow: 30,
-            late: 300,
-            shaky: Duration::from_secs(600),
-            window: Duration::from_millis(10),
-            enough: 2,
-            read_errors: 256,
-            hedging: HEDGING,
-        },
-        // A history is short: decisions at every few requests.
-        makes_way: Yield {
-            window: Duration::from_millis(8),
-            requests: 1,
-        },
-    }
 }

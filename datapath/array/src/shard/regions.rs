@@ -220,7 +220,10 @@ impl Shard {
         ];
         let own = own.into_iter().flatten().filter(|_| runs);
         let own = own.chain(self.renewal_deadline());
-        own.chain(waits).chain(coordinator.hold.deadline()).min()
+        // While a map is on its way to all shards, the home waits for their answers only.
+        let decides = coordinator.broadcast.is_none();
+        let hold = coordinator.hold.deadline().filter(|_| decides);
+        own.chain(waits).chain(hold).min()
     }
 
     pub(super) fn advance_regions(&mut self, io: &mut impl Io) -> usize {

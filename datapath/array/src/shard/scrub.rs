@@ -148,7 +148,9 @@ impl Shard {
         let coordinator = self.coordinator.as_deref()?;
         let works = coordinator.window.is_some()
             || coordinator.commit.is_some()
-            || coordinator.broadcast.is_some();
+            || coordinator.broadcast.is_some()
+            || !coordinator.failures.is_empty()
+            || !coordinator.commands.is_empty();
         let waits = goes_before_scrub(&self.map) || coordinator.copied.is_some();
         if works || waits {
             return None;

@@ -8,7 +8,7 @@ use units::Instant;
 
 use super::super::Shard;
 use super::commit_of;
-use crate::coordinator::CommitPhase;
+use crate::coordinator::{CommitPhase, WindowReports};
 use crate::io::Io;
 use crate::planted::{self, Fault};
 
@@ -60,6 +60,9 @@ impl Shard {
         let runs = decider.started && !decider.stops && !decider.metadata_failed;
         let free = decider.commit.is_none() && decider.broadcast.is_none();
         let free = free && decider.failures.is_empty() && decider.commands.is_empty();
+        // A window that all are done with waits for copies of the region map, and all else for it.
+        let closes = |reports: WindowReports| reports.missing == 0;
+        let free = free && !decider.window.is_some_and(closes);
         let renewal = &decider.renewal;
         let used = renewal.left > 0 || decider.keeper.is_used_since(renewal.written);
         let used = used && !planted::is(Fault::RecordNotRenewed);
