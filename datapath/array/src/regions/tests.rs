@@ -286,6 +286,18 @@ fn a_new_array_is_unwritten_and_nobody_lacks_anything() {
 }
 
 #[test]
+fn a_member_of_a_new_array_gets_the_blocks_of_the_map_that_it_holds_and_no_others() {
+    let space = space(Level::L6, 6, None, GIB);
+    let blocks = u32::try_from(space.blocks()).expect("few blocks");
+    for member in (0..6).map(MemberIndex::from_at) {
+        let given = RegionMap::first_blocks(space, ARRAY, member).map(|(offset, _)| offset);
+        let held = (0..blocks).filter(|&block| space.holders(block).any(|one| one == member));
+        let held = held.flat_map(|block| [2, 1].map(|sequence| space.offset(block, sequence)));
+        assert!(given.eq(held), "{member}");
+    }
+}
+
+#[test]
 fn a_map_that_is_blank_where_it_was_written_is_lost() {
     let map = formatted(std::iter::empty());
     assert_eq!(map.entry(0).kind, RegionKind::Dirty);
