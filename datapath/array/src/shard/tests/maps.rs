@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use block::{Operation, Status};
-use units::{MemberSet, StripeIndex};
+use units::{DriveIndex, MemberSet, StripeIndex};
 
-use super::{Bench, STRIPE_BLOCKS};
+use super::{AMPLE, Bench, MEMBERS, STRIPE_BLOCKS, member_of};
 use crate::losses::LostBlocks;
 use crate::map::{ArrayMap, MapState, Pass, Window};
 use crate::regions::Suspects;
@@ -105,4 +105,32 @@ fn a_write_reads_again_when_a_member_is_out_and_when_one_has_come_as_far() {
         }
     };
     assert!(goes_on(until(STRIPE + 1), until(STRIPE + 2)));
+}
+
+#[test]
+fn what_waits_for_room_does_not_read_a_drive_that_came_after_it_was_planned() {
+    const NEW: DriveIndex = DriveIndex(3);
+    let mut bench = Bench::new();
+    // The write is to make parity of its block and of this member's.
+    let member = member_of(&bench, 0, 1);
+    bench.outside.room = 0;
+    bench.ask(Operation::Write, 0, 1);
+    bench.poll();
+    bench.exclude(member);
+    let serial = bench.install(|map| {
+        let entry = &mut map.members[member];
+        entry.state = MapState::Rebuilding {
+            until: StripeIndex(0),
+        };
+        entry.incarnation += 1;
+        entry.drive = Some(NEW);
+    });
+    bench.make_effective(serial);
+    assert!(bench.outside.asked.is_empty(), "there is no room");
+    bench.outside.room = AMPLE;
+    bench.poll();
+    let others: Vec<usize> = (0..MEMBERS).filter(|&other| other != member).collect();
+    let mut asked = bench.is_asked(Operation::Read);
+    asked.sort_unstable();
+    assert_eq!(asked, others, "old data and old parity");
 }
