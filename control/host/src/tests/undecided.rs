@@ -4,9 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::request::{
-    ArrayModify, BackgroundKind, HedgedReads, Level, MemberReplace, VolumeLimit,
-};
+use control::request::{ArrayModify, BackgroundKind, HedgedReads, Level, MemberReplace};
 use control::view::{ArrayState, DriveState, MemberState};
 use control::{Answer, Engine, EngineError, ErrorKind};
 use drive::Fault;
@@ -531,28 +529,6 @@ fn a_volume_that_is_made_late_is_not_undone_by_the_next_one() {
         let names: Vec<&str> = volumes.iter().map(|volume| volume.name.as_str()).collect();
         assert_eq!(names, ["v", "w"]);
     });
-}
-
-#[test]
-fn a_volume_with_the_uuid_of_one_that_was_deleted_late_has_no_limits() {
-    let bench = Bench::tank();
-    let volume = volume_of("v", "tank", MIB);
-    bench.host.create_volume(&volume).expect("room");
-    let limit = VolumeLimit {
-        iops: Some(1000),
-        ..VolumeLimit::default()
-    };
-    let limited = bench.host.limit_named("v", &limit).expect("limited");
-    assert_eq!(limited.limit, limit);
-    take_away(&bench, &["one", "two", "three"]);
-    late(&bench, |host| host.delete_named("v"));
-    relieve(&bench);
-    wait_until("it is deleted and made again", || {
-        bench.host.create_volume(&volume).is_ok()
-    });
-    let volumes = bench.host.volumes();
-    let limits: Vec<&VolumeLimit> = volumes.iter().map(|volume| &volume.limit).collect();
-    assert_eq!(limits, [&VolumeLimit::default()]);
 }
 
 #[test]
