@@ -12,7 +12,7 @@ const NS_PER_S: f64 = 1e9;
 const CAUSES: usize = ExclusionCause::ALL.len();
 
 /// Counters of an array, in the order in which they are gathered.
-const ARRAY_COUNTERS: [(&str, &str); 28] = [
+const ARRAY_COUNTERS: [(&str, &str); 30] = [
     ("array_direct_reads", "Reads that went straight to a drive"),
     (
         "array_reconstructed_reads",
@@ -24,6 +24,14 @@ const ARRAY_COUNTERS: [(&str, &str); 28] = [
     (
         "array_joined_writes",
         "Writes carried out together with others of their stripe",
+    ),
+    (
+        "array_promoted_writes",
+        "Writes that dropped what they had read, because others made their stripe whole",
+    ),
+    (
+        "array_delayed_writes",
+        "Writes put off until the writes before them had brought more of their stripe",
     ),
     (
         "array_copied_bytes",
@@ -435,6 +443,8 @@ fn counts_of(counters: &ShardCounters) -> [u64; ARRAY_COUNTERS.len()] {
         counters.read_modify_writes,
         counters.reconstruct_writes,
         counters.joined_writes,
+        counters.promoted_writes,
+        counters.delayed_writes,
         counters.bytes_copied,
         counters.messages,
         counters.drive_requests,

@@ -14,6 +14,8 @@ struct Claim {
     cell: u64,
     lanes: Range<u32>,
     granted: bool,
+    /// Changes before it came.
+    since: u64,
     next: u32,
     previous: u32,
 }
@@ -25,6 +27,8 @@ pub(crate) struct Lanes {
     /// First and last claim of each hash bucket, in order of arrival.
     first: Vec<u32>,
     last: Vec<u32>,
+    /// How often a claim came or went.
+    changes: u64,
 }
 
 impl Lanes {
@@ -33,6 +37,7 @@ impl Lanes {
             cell: 0,
             lanes: 0..0,
             granted: false,
+            since: 0,
             next: NONE,
             previous: NONE,
         };
@@ -41,19 +46,27 @@ impl Lanes {
             claims: vec![empty; tickets],
             first: vec![NONE; buckets],
             last: vec![NONE; buckets],
+            changes: 0,
         }
+    }
+
+    /// How often a claim came or went so far.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Claims `lanes` of `cell` for `ticket`; whether they are granted at once.
     #[inline]
     pub(crate) fn claim(&mut self, ticket: u32, cell: u64, lanes: Range<u32>) -> bool {
         assert!(lanes.start < lanes.end, "a ticket covers lanes");
+        self.changes += 1;
         let bucket = self.bucket(cell);
         let previous = self.last[bucket];
         self.claims[at(ticket)] = Claim {
             cell,
             lanes,
             granted: false,
+            since: self.changes,
             next: NONE,
             previous,
         };
@@ -82,6 +95,7 @@ impl Lanes {
             previous,
             ..
         } = self.claims[at(ticket)].clone();
+        self.changes += 1;
         let bucket = self.bucket(cell);
         if previous == NONE {
             self.first[bucket] = next;
@@ -107,19 +121,44 @@ impl Lanes {
         }
     }
 
-    /// The next ticket behind `after` that waits for lanes which `ticket` holds.
+    /// Whether other tickets claim lanes of the same cell.
     #[inline]
-    pub(crate) fn next_waiting(&self, ticket: u32, after: u32) -> Option<u32> {
-        let held = &self.claims[at(ticket)];
-        let mut later = self.claims[at(after)].next;
-        while later != NONE {
-            let claim = &self.claims[at(later)];
-            if claim.cell == held.cell && overlaps(claim, held) {
-                return Some(later);
+    pub(crate) fn has_company(&self, ticket: u32) -> bool {
+        let mine = &self.claims[at(ticket)];
+        let alone_in_bucket = mine.previous == NONE && mine.next == NONE;
+        !alone_in_bucket && self.of_cell(mine.cell).any(|(other, _)| other != ticket)
+    }
+
+    /// Whether one ticket's claim came before another's.
+    pub(crate) fn came_before(&self, ticket: u32, other: u32) -> bool {
+        self.claims[at(ticket)].since < self.claims[at(other)].since
+    }
+
+    /// The cell of which a ticket claims lanes.
+    pub(crate) fn cell(&self, ticket: u32) -> u64 {
+        self.claims[at(ticket)].cell
+    }
+
+    /// Whether nobody claims lanes of a cell; not sure where it shares its bucket.
+    #[inline]
+    pub(crate) fn is_surely_free(&self, cell: u64) -> bool {
+        self.first[self.bucket(cell)] == NONE
+    }
+
+    /// All claims of a cell, with their lanes, in the order in which they came.
+    #[inline]
+    pub(crate) fn of_cell(&self, cell: u64) -> impl Iterator<Item = (u32, &Range<u32>)> {
+        let mut next = self.first[self.bucket(cell)];
+        std::iter::from_fn(move || {
+            while next != NONE {
+                let (ticket, claim) = (next, &self.claims[at(next)]);
+                next = claim.next;
+                if claim.cell == cell {
+                    return Some((ticket, &claim.lanes));
+                }
             }
-            later = claim.next;
-        }
-        None
+            None
+        })
     }
 
     /// Whether another ticket holds or waits for lanes of `cell`.
@@ -166,20 +205,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_that_wait_for_a_lane_are_found_in_order() {
+    fn claims_of_a_cell_are_found_in_order() {
         let mut lanes = Lanes::new(8);
-        assert!(lanes.claim(0, 7, 0..4));
-        assert!(lanes.claim(1, 7, 4..8));
-        assert!(!lanes.claim(2, 7, 0..8));
-        assert!(lanes.claim(3, 8, 0..4));
-        assert!(!lanes.claim(4, 7, 3..4));
-        let waiting = |ticket| {
-            let next = |after: &u32| lanes.next_waiting(ticket, *after);
-            std::iter::successors(next(&ticket), next).collect::<Vec<u32>>()
+        // Two buckets only: of any three cells, two share one.
+        lanes.claims.resize(4, lanes.claims[0].clone());
+        for (ticket, cell, range) in [(0, 7, 0..4), (1, 8, 4..8), (2, 7, 0..8), (3, 9, 0..4)] {
+            let granted = lanes.claim(ticket, cell, range);
+            assert_eq!(granted, ticket != 2);
+        }
+        let of = |lanes: &Lanes, cell| {
+            let claims = lanes.of_cell(cell);
+            claims
+                .map(|(ticket, range)| (ticket, range.clone()))
+                .collect::<Vec<_>>()
         };
-        assert_eq!(waiting(0), [2, 4]);
-        assert_eq!(waiting(1), [2]);
-        assert_eq!(waiting(3), []);
+        assert_eq!(of(&lanes, 7), [(0, 0..4), (2, 0..8)]);
+        assert_eq!(of(&lanes, 8), [(1, 4..8)]);
+        assert_eq!(of(&lanes, 10), []);
+        let company = |lanes: &Lanes| [0, 1, 2, 3].map(|ticket| lanes.has_company(ticket));
+        assert_eq!(company(&lanes), [true, false, true, false]);
+        assert!(lanes.came_before(1, 3) && !lanes.came_before(3, 1) && !lanes.came_before(1, 1));
+        let before = lanes.changes();
+        lanes.release(0, |ticket| assert_eq!(ticket, 2));
+        assert_eq!(company(&lanes)[1..], [false; 3]);
+        assert!(lanes.changes() > before);
     }
 
     #[test]

@@ -7,10 +7,12 @@
 
 mod bands;
 mod read;
+mod union;
 mod write;
 
 pub use bands::{Band, Bands, bands};
 pub use read::{ReadPlan, plan_read, plan_repair};
+pub(crate) use union::Union;
 pub use write::{Method, WritePlan, plan_write};
 
 use units::RoleSet;

@@ -205,6 +205,10 @@ pub enum Fault {
     SmallWriteNotCopied,
     /// A write that joined another is answered before they are written.
     JoinedAnsweredEarly,
+    /// A write joins another although it waits for lanes of a third.
+    JoinsOverOthers,
+    /// A write that was put off never begins.
+    DelayedForGood,
     /// A flush that waits for a member is answered.
     HeldFlushAnswered,
     /// A member that failed is left out although the array cannot do without it.
@@ -397,6 +401,8 @@ impl Fault {
         Fault::JoinedNotCopied,
         Fault::SmallWriteNotCopied,
         Fault::JoinedAnsweredEarly,
+        Fault::JoinsOverOthers,
+        Fault::DelayedForGood,
         Fault::HeldFlushAnswered,
         Fault::NeededMemberExcluded,
         Fault::FullMemberExcluded,

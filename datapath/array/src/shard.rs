@@ -182,10 +182,17 @@ pub struct Shard {
     asked_works_max: usize,
     tickets: Slots<Ticket>,
     lanes: Lanes,
+    /// Cells of one stripe.
+    stripe_cells: u64,
     /// Tickets whose lanes were granted and that were not begun yet.
     granted: Vec<u32>,
     /// Filled and emptied within a turn.
     starting: Vec<u32>,
+    /// Tickets that let writes before them bring more of their stripe; what claims had come and
+    /// gone when that was last looked at; and by line whether it was worth it.
+    delayed: Vec<u32>,
+    delayed_at: u64,
+    delays: [i8; SHARD_LINES],
     /// By size of what they wait for: who needs a small buffer does not wait for large ones.
     buffer_waiters: [VecDeque<u32>; 2],
     room_waiters: VecDeque<u32>,
@@ -258,8 +265,12 @@ impl Shard {
             asked_works_max: room.asked_works,
             tickets: Slots::new(room.tickets),
             lanes: Lanes::new(room.tickets),
+            stripe_cells: stripe_cells(geometry),
             granted: Vec::with_capacity(room.tickets),
             starting: Vec::with_capacity(room.tickets),
+            delayed: Vec::with_capacity(room.tickets),
+            delayed_at: 0,
+            delays: [0; SHARD_LINES],
             buffer_waiters: [(); 2].map(|()| VecDeque::with_capacity(room.tickets)),
             room_waiters: VecDeque::with_capacity(room.tickets),
             region_waiters: Vec::with_capacity(room.tickets),

@@ -78,7 +78,7 @@ pub struct Disk {
     blocks: u64,
 }
 
-/// Writes to the same place of one chunk after another.
+/// Writes in order: to the same place of one chunk after another, or each right behind the last.
 #[derive(Clone, Copy, Debug)]
 struct Stream {
     volume: Uuid,

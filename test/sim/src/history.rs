@@ -294,10 +294,12 @@ impl History {
         world = self.hard_times(world);
         self.scrub_finds_nothing(&mut world);
         self.check(&mut world);
-        let joined = |shard: &array::Shard| shard.counters().joined_writes;
-        self.outcome.joined = world.shards.iter().map(joined).sum();
-        let kept_plans = |shard: &array::Shard| shard.counters().kept_plans;
-        self.outcome.kept_plans = world.shards.iter().map(kept_plans).sum();
+        for counters in world.shards.iter().map(array::Shard::counters) {
+            self.outcome.joined += counters.joined_writes;
+            self.outcome.promoted += counters.promoted_writes;
+            self.outcome.delayed += counters.delayed_writes;
+            self.outcome.kept_plans += counters.kept_plans;
+        }
         self.count_unwritten(&world);
         self.last_lives(world);
     }
@@ -353,6 +355,16 @@ impl History {
         world
     }
 
+    /// A request at random; of a stream, some that come at once.
+    fn ask(&mut self, world: &mut World, stripe_blocks: u64) {
+        while let Some(asked) = self.client.draw(&mut self.random, stripe_blocks) {
+            let _ = self.client.submit(asked, world);
+            if !self.client.streams() || self.random.happens(300) {
+                break;
+            }
+        }
+    }
+
     fn rounds(&mut self, world: &mut World, rounds: u64) {
         let stripe_blocks = u64::from(self.geometry.stripe_blocks());
         let readers = self.random.happens(300);
@@ -371,8 +383,8 @@ impl History {
                     if !self.client.submit(asked.clone(), world) {
                         self.again.push(asked);
                     }
-                } else if let Some(asked) = self.client.draw(&mut self.random, stripe_blocks) {
-                    let _ = self.client.submit(asked, world);
+                } else {
+                    self.ask(world, stripe_blocks);
                 }
                 if self.random.happens(60) {
                     self.change_volumes(world);

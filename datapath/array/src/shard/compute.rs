@@ -11,7 +11,7 @@ use super::Shard;
 use super::ticket::{Kind, Payload};
 use crate::buffers::{Buffers, Side, TicketBuffers};
 use crate::map::Pass;
-use crate::plan::Method;
+use crate::plan::{Band, Method};
 use crate::planted::{self, Fault};
 
 /// Parity chunks that are changed at once. Few: the list is made anew for each chunk.
@@ -109,13 +109,14 @@ impl Shard {
             return;
         }
         let mut copied = 0;
-        for band in ticket.bands() {
-            for role in band.asked.written.both(ticket.own_roles()) {
-                let target = self.part(slot, Side::New, role, &band.asked.lanes);
+        for band in 0..ticket.own_count() {
+            let Band { lanes, written } = ticket.own_band(band);
+            for role in *written {
+                let target = self.part(slot, Side::New, role, lanes);
                 match payload {
                     Payload::Zeroes => target.fill(0),
                     Payload::Guest => {
-                        let offset = self.payload_offset(source, role, &band.asked.lanes);
+                        let offset = self.payload_offset(source, role, lanes);
                         ticket.order.segments.copy_to(offset, target);
                         copied += units::bytes_u64(target.len());
                     }

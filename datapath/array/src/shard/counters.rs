@@ -17,6 +17,10 @@ pub struct ShardCounters {
     pub reconstruct_writes: u64,
     /// Tickets whose write was carried out together with that of another of the same stripe.
     pub joined_writes: u64,
+    /// Tickets that dropped what they had read, because others came that made the stripe whole.
+    pub promoted_writes: u64,
+    /// Tickets that let writes before them bring more of their stripe, before they read.
+    pub delayed_writes: u64,
     /// Writes whose plan outlived the map that it was made by.
     pub kept_plans: u64,
     /// Member requests submitted.

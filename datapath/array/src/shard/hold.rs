@@ -532,7 +532,7 @@ impl Shard {
     /// Takes a ticket out of the queue in which it waits; whether it was in one. One that goes on
     /// at the next poll, or when a drive answers, ends there.
     fn leave_queues(&mut self, slot: u32) -> bool {
-        let mut waited = self.log.leave(slot);
+        let mut waited = self.log.leave(slot) | self.leave_delayed(slot);
         for list in [&mut self.region_waiters, &mut self.hold.tickets] {
             let before = list.len();
             list.retain(|&other| other != slot);

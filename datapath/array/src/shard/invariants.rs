@@ -11,7 +11,7 @@ impl Shard {
     /// drives, and what must be in the log first is durable there.
     #[inline]
     pub(super) fn assert_may_write(&self, slot: u32) {
-        if !self.lanes.is_granted(slot) && !planted::is_forgiven() {
+        if !self.holds_its_lanes(slot) && !planted::is_forgiven() {
             breaks("it does not hold its lanes", slot);
         }
         self.assert_region_dirty(slot);

@@ -5,6 +5,7 @@ mod failing;
 mod home;
 mod logging;
 mod maps;
+mod merging;
 mod slow;
 
 use std::sync::Arc;
@@ -199,7 +200,7 @@ impl Bench {
             },
             memory: pool.acquire(),
             pool,
-            lists: SegmentSlots::new(64, 1),
+            lists: SegmentSlots::new(128, 1),
             cookie: 0,
         }
     }

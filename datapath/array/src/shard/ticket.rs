@@ -9,6 +9,7 @@
 //! process has begun all of them or none.
 
 mod answer;
+mod delay;
 mod follow;
 mod forfeit;
 mod join;
@@ -98,6 +99,9 @@ pub(super) struct PlannedBand {
 enum Step {
     #[default]
     Claiming,
+    /// Its lanes are granted, and it was not begun.
+    Ready,
+    Planning,
     Buffers,
     ReadRoom,
     Reading,
@@ -120,12 +124,16 @@ pub(super) struct Ticket {
     asked: Option<Asked>,
     bands: [PlannedBand; 3],
     band_count: usize,
-    /// The roles that its own request asks for; its band names more when it does others' work.
-    own: RoleSet,
-    /// The next of the tickets whose work is done with that of the first (`join`).
+    /// What its own request asks for, while its bands name the work of others besides (`join`).
+    apart: Option<Asked>,
+    /// The next of the tickets whose work is done with that of the first.
     joined: Option<u32>,
-    /// Another ticket does its work.
-    follows: bool,
+    /// The ticket that does its work.
+    leader: Option<u32>,
+    /// Blocks that it was to write when it was delayed (`delay`).
+    delayed: Option<u32>,
+    /// It has dropped once what it had read.
+    promoted: bool,
     step: Step,
     /// The region that must be dirty while it writes; as it was planned.
     pub(super) region: Option<u32>,
@@ -191,9 +199,11 @@ impl Default for Ticket {
             asked: None,
             bands: Default::default(),
             band_count: 0,
-            own: RoleSet::EMPTY,
+            apart: None,
             joined: None,
-            follows: false,
+            leader: None,
+            delayed: None,
+            promoted: false,
             step: Step::Claiming,
             region: None,
             serial: 0,
@@ -263,7 +273,6 @@ impl Shard {
         for (band, asked) in ticket.bands.iter_mut().zip(asked) {
             band.asked = asked.clone();
         }
-        ticket.own = ticket.roles(|band| band.asked.written);
         ticket.lanes = asked[0].lanes.start..asked[asked.len() - 1].lanes.end;
         ticket.claimed = ticket.lanes.end;
         ticket.asked = None;
@@ -272,13 +281,15 @@ impl Shard {
         ticket.late = ticket.order.late.map_or(RoleSet::EMPTY, RoleSet::one);
         (ticket.answered, ticket.given_up, ticket.second_try) = (false, false, false);
         (ticket.logged, ticket.keeps, ticket.attempts) = (false, false, 0);
-        (ticket.joined, ticket.follows) = (None, false);
+        (ticket.apart, ticket.joined, ticket.leader) = (None, None, None);
+        (ticket.delayed, ticket.promoted) = (None, false);
         ticket.failures.clear();
         let lanes = ticket.lanes.clone();
         let may_lead = ticket.may_join();
         if self.lanes.claim(slot, cell, lanes) {
             if may_lead {
                 // Later in this turn, when what else the turn brings is known.
+                self.tickets[slot].step = Step::Ready;
                 self.granted.push(slot);
             } else {
                 self.start_ticket(slot, io);
@@ -289,12 +300,22 @@ impl Shard {
     /// Moves tickets forward that waited for lanes, buffers or room.
     pub(super) fn advance_tickets(&mut self, io: &mut impl Io) -> usize {
         let mut moved = 0;
+        self.look_at_delayed();
         while !self.granted.is_empty() {
             // In the order in which they came.
             std::mem::swap(&mut self.granted, &mut self.starting);
             for position in 0..self.starting.len() {
-                self.start_ticket(self.starting[position], io);
-                moved += 1;
+                let slot = self.starting[position];
+                // Who joined another since is begun, or has ended, with that.
+                if self.tickets.is_busy(slot) && !self.tickets[slot].follows() {
+                    assert!(
+                        self.lanes.is_granted(slot),
+                        "its lanes are granted, or were"
+                    );
+                    let delayed = self.delayed.len();
+                    self.start_ticket(slot, io);
+                    moved += usize::from(self.delayed.len() <= delayed);
+                }
             }
             self.starting.clear();
         }
@@ -327,7 +348,11 @@ impl Shard {
             return;
         }
         self.part_again(slot);
-        self.join_those_that_wait(slot);
+        self.join_others(slot);
+        if self.is_delayed(slot) {
+            return;
+        }
+        self.tickets[slot].step = Step::Planning;
         let kind = self.tickets[slot].order.kind;
         let asked = matches!(kind, Kind::Write(_) | Kind::Read { .. });
         self.tickets[slot].avoids = self.late.any_slow && asked;
@@ -512,6 +537,10 @@ impl Shard {
         if !ticket.errors.is_empty() || ticket.lacks_a_read() {
             ticket.media = ticket.media.union(ticket.errors);
             ticket.errors = RoleSet::EMPTY;
+            self.replan(slot);
+            return;
+        }
+        if self.is_promoted(slot) {
             self.replan(slot);
             return;
         }

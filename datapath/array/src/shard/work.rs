@@ -21,6 +21,8 @@ const TICKET_COST: i64 = 4096;
 pub(super) struct Work {
     origin: ReactorIndex,
     request: u32,
+    /// Its volume's number.
+    pub(super) line: u16,
     /// It waits in a line, all of it or what is not cut yet.
     waits: bool,
     operation: Operation,
@@ -57,6 +59,7 @@ impl Default for Work {
         Work {
             origin: ReactorIndex(0),
             request: 0,
+            line: 0,
             waits: false,
             operation: Operation::Flush,
             trouble: None,
@@ -106,6 +109,7 @@ impl Shard {
         self.works[slot] = Work {
             origin,
             request: message.request,
+            line: message.line,
             waits: true,
             operation: message.operation,
             trouble: message.trouble,

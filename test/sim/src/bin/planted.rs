@@ -45,7 +45,8 @@ const SMALL: [Fault; 21] = [
     Fault::DirtyRegionsNotMissed,
 ];
 /// Faults that break what the array asserts.
-const ASSERTED: [Fault; 10] = [
+const ASSERTED: [Fault; 11] = [
+    Fault::JoinsOverOthers,
     Fault::WriteBeforeDirty,
     Fault::LoggedBeforeDirty,
     Fault::RegionsNotFlushed,

@@ -48,14 +48,22 @@ impl Client {
             _ => Operation::Flush,
         };
         if operation == Operation::Write && random.happens(150) {
-            let step = self.chunk_blocks;
+            let chunk = self.chunk_blocks;
+            // The same place of one chunk after another, or one piece right behind the other.
+            let (step, blocks) = if random.happens(400) {
+                (chunk, blocks.min(chunk))
+            } else {
+                let blocks = blocks.min(chunk * 2);
+                (blocks, blocks)
+            };
             self.stream = Some(Stream {
                 volume,
                 next: start + step,
                 step,
-                blocks: blocks.min(step),
-                left: 2 + random.below(8),
+                blocks,
+                left: 2 + random.below(if step == chunk { 8 } else { 24 }),
             });
+            return Some(self.ask(volume, operation, start, blocks));
         }
         let partly = self.atom < self.block && random.happens(400);
         if partly && !matches!(operation, Operation::Flush | Operation::Discard) {
@@ -73,7 +81,12 @@ impl Client {
         Some(self.ask(volume, operation, start, blocks))
     }
 
-    /// The next write of a stream, if one goes on: the same place in the next chunk.
+    /// Whether a stream goes on.
+    pub fn streams(&self) -> bool {
+        self.stream.is_some()
+    }
+
+    /// The next write of a stream, if one goes on.
     fn stream_on(&mut self, random: &mut Random) -> Option<Asked> {
         let stream = self.stream.as_mut()?;
         let (volume, start, blocks) = (stream.volume, stream.next, stream.blocks);

@@ -92,6 +92,10 @@ pub struct Outcome {
     pub trace: u64,
     /// Writes that the last engine carried out with others of their stripe.
     pub joined: u64,
+    /// Writes that dropped what they had read, and that were put off, in the last life.
+    pub promoted: u64,
+    /// See `promoted`.
+    pub delayed: u64,
     /// Writes of the last engine whose plan outlived its map.
     pub kept_plans: u64,
     /// How often a guest changed what it was writing.
@@ -150,6 +154,8 @@ impl Outcome {
         self.copies_refused += outcome.copies_refused;
         self.trace = self.trace.rotate_left(1) ^ outcome.trace;
         self.joined += outcome.joined;
+        self.promoted += outcome.promoted;
+        self.delayed += outcome.delayed;
         self.kept_plans += outcome.kept_plans;
         self.changed += outcome.changed;
         self.flushes_failed += outcome.flushes_failed;
@@ -202,6 +208,8 @@ impl fmt::Display for Outcome {
             copies_refused,
             trace,
             joined,
+            promoted,
+            delayed,
             kept_plans,
             changed,
             flushes_failed,
@@ -223,7 +231,8 @@ impl fmt::Display for Outcome {
          in 1000 of their regions ({refused} might not), \
          {spells} spells ({given_up} given up, {failed_windows} windows of rebuilds failed, \
          {refilled} filled again before a stop), \
-         {joined} writes joined, {kept_plans} plans kept, {changed} times changed under way, \
+         {joined} writes joined, {promoted} promoted, {delayed} delayed, \
+         {kept_plans} plans kept, {changed} times changed under way, \
          {modes} changes of options ({strengthened} times stopped when one counted, {left_open} \
          blocks left open), {copies} copies told apart, {successors} took places, \
          {} blocks lost ({} still on the list before {} were written; \

@@ -163,7 +163,10 @@ impl Shard {
             granted,
             ..
         } = self;
-        lanes.release(slot, |next| granted.push(next));
+        lanes.release(slot, |next| {
+            tickets[next].step = Step::Ready;
+            granted.push(next);
+        });
         tickets.release(slot);
     }
 }

@@ -51,7 +51,12 @@ impl Step {
             Step::ReadRoom | Step::Reading | Step::LogRoom | Step::Logging | Step::WriteRoom => {
                 true
             }
-            Step::Claiming | Step::Buffers | Step::Writing | Step::Barrier => false,
+            Step::Claiming
+            | Step::Ready
+            | Step::Planning
+            | Step::Buffers
+            | Step::Writing
+            | Step::Barrier => false,
         }
     }
 }

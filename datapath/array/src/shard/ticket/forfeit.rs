@@ -65,7 +65,7 @@ impl Shard {
                 io.event(Event::NotGivenUp { first, member });
                 return false;
             }
-            self.tickets[slot].step = Step::Claiming;
+            self.tickets[slot].step = Step::Planning;
             self.await_list(slot);
             return true;
         }

@@ -1,6 +1,6 @@
 //! The plan of a ticket: which bands are written and how, given what is lost now.
 
-use super::super::{Shard, stripe_cells};
+use super::super::Shard;
 use super::{Kind, PlannedBand, Step, TicketOrder};
 use crate::io::Io;
 use crate::map::Pass;
@@ -25,9 +25,7 @@ impl Shard {
             | Kind::Clear
             | Kind::Read { .. }
             | Kind::Repair(_)
-            | Kind::Forfeit(_) => {
-                order.stripe.0 * stripe_cells(self.geometry()) + u64::from(order.cell)
-            }
+            | Kind::Forfeit(_) => order.stripe.0 * self.stripe_cells + u64::from(order.cell),
         }
     }
 
@@ -300,14 +298,14 @@ impl Shard {
         if !waits || planted::is(Fault::OldContentOfUnwritten) {
             return false;
         }
-        self.tickets[slot].step = Step::Claiming;
+        self.tickets[slot].step = Step::Planning;
         self.region_waiters.push(slot);
         true
     }
 
     /// The ticket's region may be written.
     pub(in crate::shard) fn go_on_in_region(&mut self, slot: u32, io: &mut impl Io) {
-        if self.tickets[slot].step == Step::Claiming {
+        if self.tickets[slot].step == Step::Planning {
             self.replan(slot);
         } else {
             self.seek_room(slot, io);

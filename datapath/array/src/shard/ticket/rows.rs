@@ -13,11 +13,21 @@ use super::{Kind, PlannedBand, Ticket};
 use crate::plan::Band;
 use crate::planted::{self, Fault};
 
-/// What a ticket was asked for, while it does only some of its rows.
+/// What a ticket was asked for, while its bands say something else.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
-    bands: [Band; 3],
-    count: usize,
+    pub(super) bands: [Band; 3],
+    pub(super) count: usize,
+}
+
+impl Ticket {
+    /// What its bands say now.
+    pub(super) fn all_asked(&self) -> Asked {
+        Asked {
+            bands: std::array::from_fn(|band| self.bands[band].asked.clone()),
+            count: self.band_count,
+        }
+    }
 }
 
 impl Shard {
@@ -69,11 +79,7 @@ impl Shard {
     #[cold]
     fn take_rows(&mut self, slot: u32, lanes: Range<u32>) {
         let ticket = &mut self.tickets[slot];
-        let count = ticket.band_count;
-        let asked = ticket.asked.take().unwrap_or_else(|| Asked {
-            bands: std::array::from_fn(|band| ticket.bands[band].asked.clone()),
-            count,
-        });
+        let asked = ticket.asked.take().unwrap_or_else(|| ticket.all_asked());
         let mut count = 0;
         for band in &asked.bands[..asked.count] {
             let part = band.lanes.start.max(lanes.start)..band.lanes.end.min(lanes.end);
