@@ -22,7 +22,7 @@ use engine::{ArrayState, StartError};
 use units::DriveIndex;
 use uuid::Uuid;
 
-use crate::error::{WAY_OUT_OF_HANGS, error, not_found, of_change, of_io, of_start};
+use crate::error::{WAY_OUT_OF_HANGS, error, not_found, of_change, of_start};
 use crate::state::{ArrayEntry, DriveRole, Serving};
 use crate::undecided::About;
 use crate::{Host, found, records, views};
@@ -30,13 +30,13 @@ use crate::{Host, found, records, views};
 /// A drive that is about to become a member.
 #[derive(Clone)]
 pub(crate) struct Candidate {
-    name: String,
+    pub(crate) name: String,
     index: DriveIndex,
     pub(crate) drive: Arc<Drive>,
     /// It reads as zeroes.
     blank: bool,
     /// Why it is not the member that it was, if it was one: what is on it may be wanted.
-    left_out: Option<String>,
+    pub(crate) left_out: Option<String>,
 }
 
 impl Host {
@@ -346,33 +346,6 @@ pub(crate) fn stopping(object: String, name: &str) -> EngineError {
     ))
 }
 
-/// Refuses drives that carry anything known, naming all that was found.
-fn refuse_signatures(object: &str, candidates: &[Candidate], force: bool) -> Answer<()> {
-    let mut found = Vec::new();
-    for candidate in candidates {
-        let io = |source| of_io(format!("drive {}", candidate.name), "reading it", &source);
-        // What others wrote says more than what may be left of a member.
-        let foreign = candidate.drive.foreign_signature().map_err(io)?;
-        let signature = match foreign {
-            Some(foreign) => Some(foreign),
-            None => candidate.drive.signature().map_err(io)?,
-        };
-        if let Some(signature) = signature {
-            found.push(format!(
-                "drive {} carries {}",
-                candidate.name, signature.kind
-            ));
-        } else if let Some(cause) = &candidate.left_out {
-            found.push(format!("drive {} was left out: {cause}", candidate.name));
-        }
-    }
-    if found.is_empty() || force {
-        return Ok(());
-    }
-    let next = "--force overwrites it; `garboard drive wipe` erases it";
-    Err(error(ErrorKind::Unsafe, object, found.join(", ")).next(next))
-}
-
 fn sectors_of(drive: &Drive) -> Sectors {
     let bytes = |bytes: u64| u32::try_from(bytes).unwrap_or(0);
     let info = drive.info();
@@ -382,7 +355,7 @@ fn sectors_of(drive: &Drive) -> Sectors {
     }
 }
 
-fn identity_of(drive: &Drive) -> DriveIdentity {
+pub(crate) fn identity_of(drive: &Drive) -> DriveIdentity {
     DriveIdentity::new(&drive.info().identity().unwrap_or_default())
 }
 

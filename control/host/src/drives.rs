@@ -14,7 +14,6 @@ use models::Model;
 use units::{ArrayIndex, Size};
 use uuid::Uuid;
 
-use crate::arrays::members::doubt;
 use crate::arrays::stopping;
 use crate::error::{error, not_found, of_change, of_io, of_open, of_start};
 use crate::state::{DriveEntry, DriveRole};
@@ -334,32 +333,6 @@ impl Host {
         Ok(())
     }
 
-    pub(crate) fn do_signature_on(&self, name: &str) -> Answer<Option<String>> {
-        let drive = {
-            let state = self.state();
-            let entry = state.drives.get(name);
-            let entry = entry.ok_or_else(|| not_found("drive", name))?;
-            Arc::clone(&entry.drive)
-        };
-        let io =
-            |source: std::io::Error| of_io(format!("drive {name}"), "reading the drive", &source);
-        let found = drive.signature().map_err(io)?;
-        let mut found = found.map(|signature| signature.kind);
-        if found.is_none()
-            && let Some(array) = self.lost_by(name)
-        {
-            let doubt = doubt(&drive);
-            found = doubt.map(|_| format!("unknown data over its superblock of array {array}"));
-        }
-        if found.is_some()
-            && let Some(entry) = self.state().drives.get_mut(name)
-        {
-            // Also when that is erased: whoever wrote it may have written elsewhere, too.
-            entry.blank = false;
-        }
-        Ok(found)
-    }
-
     /// A drive that may be wiped, and its superblock if it was a member.
     pub(crate) fn look_before_wipe(
         &self,
@@ -388,14 +361,17 @@ impl Host {
             );
             return Err(error(ErrorKind::Busy, object, text).next(next));
         }
-        let carries = self.do_signature_on(name)?;
-        if let Some(signature) = carries.filter(|_| !force) {
+        let carries = self.do_signature_on(name);
+        if !force && let Some(signature) = carries? {
             let text = format!("it carries {signature}");
             return Err(error(ErrorKind::Unsafe, object, text).next("--force erases it"));
         }
-        let found = records::read(units::DriveIndex(0), &drive)
-            .map_err(|source| of_io(object, "reading the drive", &source))?;
-        let superblock = found.superblock().copied();
+        // Whoever forces it erases also what cannot be read. Whether that can be written shows.
+        let found = records::read_head(units::DriveIndex(0), &drive, &self.member_sizes());
+        let superblock = found.ok().and_then(|found| found.superblock().copied());
+        // Of a drive that has shrunk, what is left of its records lies where everything is erased.
+        let fits = |own: &Superblock| own.layout.member_bytes <= drive.info().size_bytes;
+        let superblock = superblock.filter(fits);
         Ok((drive, superblock))
     }
 

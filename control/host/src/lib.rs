@@ -7,6 +7,7 @@
 mod arrays;
 mod begun;
 mod caches;
+mod contents;
 mod drives;
 mod error;
 mod exports;

@@ -21,6 +21,26 @@ pub(crate) const MISSED_MAX: usize = 16;
 /// Everything that is on a drive of an array. A copy that the drive cannot read is told as such,
 /// as long as another one can be read.
 pub(crate) fn read(index: DriveIndex, drive: &Drive) -> io::Result<Found> {
+    let mut found = read_head(index, drive, &[])?;
+    let Some(superblock) = found.superblock().copied() else {
+        return Ok(found);
+    };
+    if superblock.layout.member_bytes > found.drive_bytes {
+        return Ok(found);
+    }
+    let mut bytes = vec![0; bytes_usize(superblock.layout.config[0].length)];
+    let areas = superblock.layout.config.map(|area| area.offset);
+    found.configs = read_copies(drive, areas, &mut bytes, ArrayConfig::decode)?;
+    Ok(found)
+}
+
+/// As [`read`], without records. Superblocks at the end are looked for also where members of these
+/// sizes have theirs.
+pub(crate) fn read_head(
+    index: DriveIndex,
+    drive: &Drive,
+    member_sizes: &[u64],
+) -> io::Result<Found> {
     let drive_bytes = drive.info().size_bytes;
     let identity = DriveIdentity::new(&drive.info().identity().unwrap_or_default());
     let mut found = Found {
@@ -34,27 +54,42 @@ pub(crate) fn read(index: DriveIndex, drive: &Drive) -> io::Result<Found> {
         return Ok(found);
     }
     // A drive that is larger than its member has its end copies where the member ends.
-    let by_size = Superblock::offsets(Layout::member_bytes(drive_bytes));
-    found.superblocks = read_superblocks(drive, by_size)?;
+    let by_size = Layout::member_bytes(drive_bytes);
+    found.superblocks = read_superblocks(drive, Superblock::offsets(by_size))?;
     let told = found
         .superblock()
         .map(|superblock| superblock.layout.member_bytes);
-    if let Some(member_bytes) = told
-        && member_bytes <= drive_bytes
-        && Superblock::offsets(member_bytes) != by_size
-    {
-        found.superblocks = read_superblocks(drive, Superblock::offsets(member_bytes))?;
+    let sizes = told.as_ref().map_or(member_sizes, std::slice::from_ref);
+    for &member_bytes in sizes {
+        if member_bytes <= drive_bytes && member_bytes != by_size {
+            let read = read_superblocks(drive, Superblock::offsets(member_bytes))?;
+            if told.is_some() || read.iter().any(was_written) {
+                found.superblocks = read;
+                break;
+            }
+        }
     }
-    let Some(superblock) = found.superblock().copied() else {
-        return Ok(found);
-    };
-    if superblock.layout.member_bytes > drive_bytes {
-        return Ok(found);
-    }
-    let mut bytes = vec![0; bytes_usize(superblock.layout.config[0].length)];
-    let areas = superblock.layout.config.map(|area| area.offset);
-    found.configs = read_copies(drive, areas, &mut bytes, ArrayConfig::decode)?;
     Ok(found)
+}
+
+/// Whether somebody wrote a superblock there, be it torn or from the future.
+pub(crate) fn was_written(copy: &Result<Superblock, FormatError>) -> bool {
+    match copy {
+        Ok(_)
+        | Err(
+            FormatError::Length { .. }
+            | FormatError::Checksum { .. }
+            | FormatError::NewerFormat { .. }
+            | FormatError::NewerFeatures { .. }
+            | FormatError::Invalid(_),
+        ) => true,
+        Err(
+            FormatError::Truncated { .. }
+            | FormatError::Unreadable
+            | FormatError::Blank
+            | FormatError::Foreign,
+        ) => false,
+    }
 }
 
 fn read_superblocks(

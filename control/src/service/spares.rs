@@ -331,7 +331,12 @@ impl Control {
             return Err(busy(object, format!("it is a member of array {array}"))
                 .next("choose a free drive"));
         }
-        let carries = match (self.engine.signature_on(&drive.name)?, &drive.cause) {
+        let found = self.engine.signature_on(&drive.name);
+        if force && found.is_err() {
+            // What it holds cannot be told, and is to be erased all the same.
+            return Ok(true);
+        }
+        let carries = match (found?, &drive.cause) {
             (Some(signature), _) => format!("it carries {signature}"),
             (None, Some(cause)) => format!("it was left out of its array: {cause}"),
             (None, None) => return Ok(false),

@@ -20,8 +20,7 @@ use units::{ArrayIndex, BlockSize, MemberIndex, StripeIndex, Update};
 use uuid::Uuid;
 
 use super::{
-    Candidate, created_now, hedged_reads_of, identity_of, level_of, refuse_signatures, sectors_of,
-    write_hole_of,
+    Candidate, created_now, hedged_reads_of, identity_of, level_of, sectors_of, write_hole_of,
 };
 use crate::error::{error, late, of_geometry, of_io, of_start};
 use crate::state::{ArrayEntry, DriveRole, Notice, Serving};
@@ -59,9 +58,11 @@ impl Host {
         self.refuse_taken(&object, create)?;
         self.await_idle(&create.drives)?;
         let candidates = self.candidates(&object, &create.drives)?;
-        let carries = refuse_signatures(&object, &candidates, create.force);
-        // What is seen now may be erased before the next try, and what came with it not.
-        carries.inspect_err(|_| self.note_used(&candidates))?;
+        if !create.force {
+            let carries = self.refuse_contents(&object, &candidates, false);
+            // What is seen now may be erased before the next try, and what came with it not.
+            carries.inspect_err(|_| self.note_used(&candidates))?;
+        }
         let (superblock, config) = describe(create, &candidates)?;
         let index = self.state().free_array_index();
         let index = index.ok_or_else(|| {

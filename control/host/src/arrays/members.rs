@@ -3,19 +3,19 @@
 use std::io;
 use std::sync::Arc;
 
-use array::format::{FormatError, MemberRecord, MemberState, Missed, Superblock};
+use array::format::{MemberRecord, MemberState, Missed, Superblock};
 use array::{Command, MemberPlace};
 use control::request::MemberReplace;
 use control::view::ArrayView;
 use control::{Answer, EngineError, ErrorKind};
-use drive::Drive;
 use engine::{ArrayState, ChangeError};
-use units::{ArrayIndex, DriveIndex, MemberIndex, StripeIndex};
+use units::{ArrayIndex, MemberIndex, StripeIndex};
 use uuid::Uuid;
 
-use super::{Candidate, created_now, identity_of, refuse_signatures, sectors_of};
+use super::{Candidate, created_now, identity_of, sectors_of};
+use crate::contents::{doubt, ends_unread};
 use crate::error::{error, late, not_found, of_change, of_io, of_refusal};
-use crate::state::{ArrayEntry, DriveRole};
+use crate::state::DriveRole;
 use crate::undecided::About;
 use crate::{Host, found, records};
 
@@ -110,12 +110,12 @@ impl Host {
             self.refuse_doubtful(name, replace)?;
         }
         if is_filled {
-            return self.replace_by_copy((name, index, uuid), replace);
+            return self.replace_by_copy((name, index, uuid), replace, by_spare);
         }
         let settled = self.engine.change(index, Command::Settle);
         settled.map_err(|change| of_change(object.clone(), &change))?;
         self.await_idle([&replace.drive])?;
-        let (candidate, superblock) = self.fitting(&object, (name, uuid), replace)?;
+        let (candidate, superblock) = self.fitting(&object, (name, uuid), replace, by_spare)?;
         let running = self
             .engine
             .array_state(index)
@@ -174,6 +174,7 @@ impl Host {
         &self,
         (name, index, uuid): (&str, ArrayIndex, Uuid),
         replace: &MemberReplace,
+        by_spare: bool,
     ) -> Answer<ArrayView> {
         let object = format!("member {} of array {name}", replace.member);
         if let Some((job, copied)) = self.copy_of(uuid) {
@@ -182,7 +183,7 @@ impl Host {
                 .next(format!("wait for it, or `garboard job cancel {job}`")));
         }
         self.await_idle([&replace.drive])?;
-        let (candidate, superblock) = self.fitting(&object, (name, uuid), replace)?;
+        let (candidate, superblock) = self.fitting(&object, (name, uuid), replace, by_spare)?;
         self.begin_copy((name, index, uuid), replace, (&candidate, superblock))
     }
 
@@ -192,6 +193,7 @@ impl Host {
         object: &str,
         (name, uuid): (&str, Uuid),
         replace: &MemberReplace,
+        by_spare: bool,
     ) -> Answer<(Candidate, Superblock)> {
         let candidates = self.candidates(object, std::slice::from_ref(&replace.drive))?;
         let candidate = candidates.into_iter().next().expect("one was asked for");
@@ -201,7 +203,7 @@ impl Host {
                 Some(DriveRole::LeftOut { array, .. }) if array == uuid
             );
             if !(was_member && is_only_of((object, name, uuid), &candidate)?) {
-                refuse_signatures(object, std::slice::from_ref(&candidate), false)?;
+                self.refuse_contents(object, std::slice::from_ref(&candidate), by_spare)?;
             }
         }
         let superblock = {
@@ -234,47 +236,6 @@ impl Host {
         let object = format!("member {} of array {name}", replace.member);
         Err(untold(&object, (&replace.drive, &array), &why))
     }
-
-    /// The array that has had this free drive, by what its maker calls it, and has lost it.
-    pub(crate) fn lost_by(&self, drive: &str) -> Option<String> {
-        let state = self.state();
-        let entry = state.drives.get(drive)?;
-        let info = entry.drive.info();
-        if entry.role != DriveRole::Free || info.wwid.is_none() && info.serial.is_none() {
-            return None;
-        }
-        let identity = identity_of(&entry.drive);
-        let has_lost = |array: &&ArrayEntry| {
-            let config = self.config_of(array);
-            let mut places = (0..).map(MemberIndex).zip(&config.members);
-            places.any(|(place, record)| {
-                record.identity == identity && state.drive_of(array.uuid, place).is_none()
-            })
-        };
-        let array = state.arrays.values().find(has_lost)?;
-        Some(array.name.clone())
-    }
-}
-
-/// Why nobody can tell what a drive holds that was a member: its superblocks are gone, and nothing
-/// is known that lies there. One that is blank where the first of them are, as after a wipe, holds
-/// nothing.
-pub(crate) fn doubt(drive: &Drive) -> Option<String> {
-    let unread = |source: io::Error| Some(format!("its superblock cannot be read: {source}"));
-    match drive.foreign_signature() {
-        Ok(None) => {}
-        Ok(Some(_)) => return None,
-        Err(source) => return unread(source),
-    }
-    let found = match records::read(DriveIndex(0), drive) {
-        Ok(found) => found,
-        Err(source) => return unread(source),
-    };
-    let is_blank = |copy: &Result<Superblock, FormatError>| *copy == Err(FormatError::Blank);
-    let heads = Superblock::head_offsets().len();
-    let is_told =
-        found.superblock().is_some() || found.superblocks.iter().take(heads).all(is_blank);
-    (!is_told).then(|| "no superblock says so any more".to_owned())
 }
 
 fn untold(object: &str, (drive, array): (&str, &str), why: &str) -> EngineError {
@@ -293,7 +254,7 @@ fn is_only_of((object, name, array): (&str, &str, Uuid), candidate: &Candidate) 
     if let Some(why) = doubt(drive) {
         return Err(untold(why));
     }
-    let io = |source: io::Error| untold(format!("its superblock cannot be read: {source}"));
+    let io = |source: io::Error| untold(ends_unread(&source));
     if drive.foreign_signature().map_err(io)?.is_some() {
         return Ok(false);
     }

@@ -221,7 +221,10 @@ fn a_drive_that_cannot_be_read_is_not_wiped() {
     let bench = Bench::new();
     bench.memory("one");
     bench.inject("one", Fault::Pulled);
-    bench.refused((ErrorKind::Internal, "reading the drive failed"), |host| {
+    bench.refused((ErrorKind::Unsafe, "its ends cannot be read"), |host| {
+        host.wipe_drive("one", false)
+    });
+    bench.refused((ErrorKind::Internal, "wiping the drive failed"), |host| {
         host.wipe_drive("one", true)
     });
 }

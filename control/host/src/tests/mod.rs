@@ -14,6 +14,7 @@ mod bad_volumes;
 mod begun;
 mod budget;
 mod caches;
+mod contents;
 mod copies;
 mod gone;
 mod guests;

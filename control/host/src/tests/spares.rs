@@ -33,12 +33,12 @@ impl Run {
         Run { control, bench }
     }
 
-    fn new() -> Run {
+    pub(super) fn new() -> Run {
         Run::on(Bench::new())
     }
 
     /// Memory drives of so many MiB.
-    fn memory(&self, drives: &[(&str, u64)]) {
+    pub(super) fn memory(&self, drives: &[(&str, u64)]) {
         for (name, mebibytes) in drives {
             let size_bytes = mebibytes * MIB;
             self.add(name, DriveSpec::Memory { size_bytes });
@@ -55,7 +55,7 @@ impl Run {
     }
 
     /// Level 5 on these drives.
-    fn create(&self, name: &str, drives: &[&str], spares: &[&str]) {
+    pub(super) fn create(&self, name: &str, drives: &[&str], spares: &[&str]) {
         self.create_of(Level::Raid5, name, (drives, spares));
     }
 
@@ -116,7 +116,7 @@ impl Run {
         assert!(!warnings.contains("spare"), "{warnings}");
     }
 
-    fn state_of(&self, drive: &str) -> DriveState {
+    pub(super) fn state_of(&self, drive: &str) -> DriveState {
         self.control.drive(drive).expect("there").state
     }
 }
@@ -284,7 +284,7 @@ fn a_removed_spare_stays_free() {
 
 impl Run {
     /// A drive of memory, added by the control path, that has a serial number.
-    fn numbered(&self, name: &str, size_bytes: u64) {
+    pub(super) fn numbered(&self, name: &str, size_bytes: u64) {
         self.add(name, DriveSpec::Memory { size_bytes });
         let size = Size(size_bytes);
         let mut drive = Drive::open(&drive::DriveSpec::Memory { size }).expect("memory");
@@ -293,16 +293,16 @@ impl Run {
         self.swap(name, drive);
     }
 
-    fn backing(&self, name: &str) -> Arc<Drive> {
+    pub(super) fn backing(&self, name: &str) -> Arc<Drive> {
         Arc::clone(&self.bench.host.state().drives[name].drive)
     }
 
     /// Takes the drive out, and adds it anew as it is.
-    fn again(&self, name: &str) {
+    pub(super) fn again(&self, name: &str) {
         self.swap(name, self.backing(name));
     }
 
-    fn swap(&self, name: &str, drive: Arc<Drive>) {
+    pub(super) fn swap(&self, name: &str, drive: Arc<Drive>) {
         let uuid = self.control.drive(name).expect("there").uuid;
         let size_bytes = drive.info().size_bytes;
         self.bench.host.close(name);

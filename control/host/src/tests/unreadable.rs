@@ -271,7 +271,7 @@ fn a_former_member_of_which_nobody_can_tell_what_it_holds_is_filled_by_force_onl
     for place in places {
         unreadable(&bench, place);
     }
-    refused("two was a member of array tank, and its superblock cannot be read");
+    refused("two was a member of array tank, and its ends cannot be read");
     filled(true);
     // A new one, perhaps, at the place of the old.
     write(0);
