@@ -94,6 +94,10 @@ pub trait Engine: Send + Sync + 'static {
     /// when the array would not.
     fn remove_drive(&self, name: &str, force: bool) -> Answer<()>;
 
+    /// Drives that were to be removed, late, and that their arrays have left out by now: to remove
+    /// them again lets them go.
+    fn removed_late(&self) -> Vec<String>;
+
     /// What a drive carries, read from it now: the name of a file system, of a partition table and
     /// so on.
     ///

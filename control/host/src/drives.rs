@@ -315,10 +315,12 @@ impl Host {
             });
             // One that is late comes after others, which may still give the drive a place.
             if refusal == ChangeError::Late {
-                let text =
-                    format!("array {array_name} has not left it out yet, because drives hang");
+                let text = format!(
+                    "array {array_name} has not left it out yet, because drives hang; it is let \
+                     go as soon as they answer"
+                );
                 return Err(error(ErrorKind::Busy, object, text)
-                    .next("ask again when they answer: then it is let go"));
+                    .next("ask again if the array is stopped before that"));
             }
             if uses {
                 self.state().put_back(array, Some(member));
@@ -331,6 +333,19 @@ impl Host {
         state.drives.remove(name);
         state.pulled.remove(&uuid);
         Ok(())
+    }
+
+    /// Drives that somebody wanted to take out, and was told that it was late, and that are left out
+    /// by now. Only for who may change arrays.
+    pub(crate) fn do_removed_late(&self) -> Vec<String> {
+        self.catch_up();
+        let state = self.state();
+        let is_out = |entry: &&DriveEntry| {
+            let left_out = matches!(entry.role, DriveRole::LeftOut { .. });
+            left_out && state.pulled.contains(&entry.uuid)
+        };
+        let drives = state.drives.values().filter(is_out);
+        drives.map(|entry| entry.name.clone()).collect()
     }
 
     /// A drive that may be wiped, and its superblock if it was a member.

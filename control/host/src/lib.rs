@@ -281,6 +281,9 @@ impl control::Engine for Host {
     fn is_back(&self, known: &DriveKnown) -> bool {
         self.do_is_back(known)
     }
+    fn removed_late(&self) -> Vec<String> {
+        self.do_removed_late()
+    }
     fn remove_drive(&self, name: &str, force: bool) -> Answer<()> {
         self.do_remove_drive(name, force)
     }

@@ -121,6 +121,10 @@ impl Engine for FakeEngine {
             .collect()
     }
 
+    fn removed_late(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     fn remove_drive(&self, name: &str, force: bool) -> Answer<()> {
         self.begin("remove_drive", name)?;
         let member = self

@@ -274,6 +274,7 @@ impl Control {
     pub fn stop_array(&self, key: &str) -> Answer<ArrayView> {
         let _changing = self.change();
         let array = self.array(key)?;
+        self.finish_removals();
         let stopped = self.engine.stop_array(&array.name)?;
         self.record_memberships_or_say();
         self.remember().remove(&array.uuid);

@@ -140,6 +140,11 @@ impl Control {
             self.engine.remove_drive(&drive.name, force)?;
             self.record_memberships_or_say();
         }
+        self.forget_drive(&drive)?;
+        Ok(drive)
+    }
+
+    fn forget_drive(&self, drive: &DriveView) -> Answer<()> {
         let gone = [
             Change::NoDrive(drive.name.clone()),
             Change::NoSpare(drive.uuid),
@@ -147,7 +152,22 @@ impl Control {
         self.wanted.apply(&gone)?;
         self.causes().drives.remove(&drive.name);
         tracing::info!(event = "drive_removed", object = %format_args!("drive {}", drive.name));
-        Ok(drive)
+        Ok(())
+    }
+
+    /// Removes what was to be removed, late: its array would take it back when it starts the next
+    /// time, and so would the next engine. Under the lock of changes.
+    pub(super) fn finish_removals(&self) {
+        for name in self.engine.removed_late() {
+            let removed = self.drive(&name).and_then(|drive| {
+                self.engine.remove_drive(&name, false)?;
+                self.forget_drive(&drive)
+            });
+            if let Err(error) = removed {
+                tracing::error!(event = "drive_not_removed", object = %format_args!("drive {name}"), %error,
+                    "it may return to its array");
+            }
+        }
     }
 
     /// Erases what names a content on a free drive.

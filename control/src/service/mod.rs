@@ -166,6 +166,7 @@ impl Control {
     pub fn shutdown(&self) -> Answer<()> {
         let _changing = self.change();
         self.tending().ended = true;
+        self.finish_removals();
         let ended = self.engine.shutdown();
         self.record_memberships_or_say();
         ended

@@ -99,6 +99,7 @@ impl Control {
         if self.engine.tend_copies() {
             self.record_drives_or_say();
         }
+        self.finish_removals();
         if state.spares.is_empty() && state.pools.is_empty() {
             *self.tending() = Tending::default();
             return Ok(());

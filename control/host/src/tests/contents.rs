@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use array::format::{Layout, Superblock};
 use control::body::{ArrayCreateBody, ReplaceBody, SpareBody};
-use control::request::{ArrayOptions, Level};
+use control::request::{ArrayOptions, DriveSpec, Level};
 use control::{Answer, Engine, EngineError, ErrorKind};
 use drive::{Drive, Fault};
 
@@ -73,9 +73,16 @@ fn overwrite(drive: &Drive, places: &[u64]) {
     }
 }
 
-/// A member of an array of some other host, of which the first superblocks are overwritten.
+/// A member of an array of some other host, of which the first superblocks are overwritten. The
+/// last ones are not where a look at the end of the drive finds them.
 fn half_a_member() -> Arc<Drive> {
-    let elsewhere = Bench::tank();
+    let elsewhere = Bench::new();
+    for name in ["one", "two"] {
+        let size_bytes = LARGE;
+        let large = DriveSpec::Memory { size_bytes };
+        elsewhere.add(name, large).expect("memory");
+    }
+    elsewhere.create("far", Level::Raid1, &["one", "two"]);
     let own = Superblock::offsets(elsewhere.superblock("two").layout.member_bytes);
     let drive = Arc::clone(&elsewhere.host.state().drives["two"].drive);
     overwrite(&drive, &own[..2]);

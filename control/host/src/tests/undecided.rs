@@ -11,6 +11,7 @@ use drive::Fault;
 
 use super::guests::Guest;
 use super::hanging::{hang, relieve};
+use super::spares::Run;
 use super::{Bench, MIB, array_of, export_of, volume_of, wait_until};
 use crate::Host;
 
@@ -204,6 +205,40 @@ fn a_drive_that_may_yet_become_a_member_keeps_its_number_when_it_is_removed_late
     wait_until("the others work", || {
         bench.array("tank").state == ArrayState::Degraded
     });
+}
+
+#[test]
+fn a_drive_that_was_removed_late_is_forgotten_and_does_not_return() {
+    type End = fn(&Run);
+    let looked: End = |run| {
+        wait_until("it is let go", || {
+            run.tend();
+            run.control.drive("two").is_err()
+        });
+    };
+    // Neither is clean: the drives were away.
+    let stopped: End = |run| {
+        run.control.stop_array("tank").expect_err("not clean");
+        run.control.start_array("tank", true).expect("two are left");
+    };
+    let ended: End = |run| {
+        run.control.shutdown().expect_err("not clean");
+    };
+    for end in [looked, stopped, ended] {
+        let run = Run::new();
+        run.memory(&[("one", 64), ("two", 64), ("three", 64)]);
+        run.create("tank", &["one", "two", "three"], &[]);
+        take_away(&run.bench, &["one", "three"]);
+        let refusal = late(&run.bench, |_| run.control.remove_drive("two", true));
+        assert!(refusal.to_string().contains("let go"), "{refusal}");
+        for name in ["one", "three"] {
+            run.backing(name).clear_faults();
+        }
+        wait_until("the array has left it out", || is_decided(&run.bench));
+        end(&run);
+        let gone = run.control.drive("two").expect_err("removed");
+        assert_eq!(gone.kind, ErrorKind::NotFound, "{gone}");
+    }
 }
 
 #[test]
