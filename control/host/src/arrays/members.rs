@@ -78,8 +78,15 @@ impl Host {
             if array != uuid {
                 continue;
             }
-            if let MemberState::Excluded { cause, .. } = running.config.members[member.at()].state {
-                let cause = cause.to_string();
+            let place = &running.config.members[member.at()];
+            if let MemberState::Excluded { cause, .. } = place.state {
+                // The place may be another drive's, which this one was to follow.
+                let was_it = drive.mark.is_empty() || drive.mark.ends_with(&place.uuid.to_string());
+                let cause = if was_it {
+                    cause.to_string()
+                } else {
+                    format!("the array has not taken it as {member}: try again when all answer")
+                };
                 drive.role = DriveRole::LeftOut {
                     array,
                     member: Some(member),

@@ -146,6 +146,17 @@ fn a_drive_that_is_refused_late_is_left_out_and_may_be_taken_again() {
     let spare = replace("spare");
     late(&bench, |host| host.replace_member("tank", &spare));
     fails_in_its_record(&bench);
+    let cause = |name| bench.drive(name).cause.expect("left out");
+    assert!(
+        cause("spare").contains("has not taken it"),
+        "{}",
+        cause("spare")
+    );
+    assert!(
+        !cause("two").contains("has not taken it"),
+        "{}",
+        cause("two")
+    );
     relieve(&bench);
     wait_until("the array works", || {
         bench.array("tank").state == ArrayState::Degraded
