@@ -67,9 +67,18 @@ impl Host {
         // Without the clean mark it is stopped too, and comes up dirty.
         self.reassemble(name, uuid);
         let last = stopped.map_err(|start| of_start(object, &start))?;
-        last.inspect(|config| self.note_membership(config));
+        last.as_ref().inspect(|config| self.note_membership(config));
         self.end_begun(uuid, None);
-        tracing::info!(event = "array_stopped", array = name, "clean");
+        // A resync that has not ended goes on at the next start.
+        if last.is_some_and(|config| !config.clean) {
+            tracing::info!(
+                event = "array_stopped",
+                array = name,
+                "stopped, with a resync to be ended"
+            );
+        } else {
+            tracing::info!(event = "array_stopped", array = name, "clean");
+        }
         self.array_view(name)
     }
 
