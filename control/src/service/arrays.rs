@@ -234,13 +234,13 @@ impl Control {
             && let Some(array) = late()
         {
             self.wanted.apply(&[Change::NotStopped(array.uuid)])?;
-            self.bring_back(Start::Degraded)?;
+            self.bring_back(Start::Degraded);
         }
         let array = imported?;
         // It was stopped here, perhaps, before this engine forgot it.
         self.wanted.apply(&[Change::NotStopped(array.uuid)])?;
         tracing::info!(event = "array_imported", object = %format_args!("array {}", array.name));
-        self.bring_back(Start::Degraded)?;
+        self.bring_back(Start::Degraded);
         self.array(&array.name)
     }
 
@@ -257,7 +257,7 @@ impl Control {
         let runs = |array: ArrayView| array.state != ArrayState::Stopped;
         if was_stopped && self.array(&array.name).is_ok_and(runs) {
             self.wanted.apply(&[Change::NotStopped(array.uuid)])?;
-            self.bring_back(Start::Degraded)?;
+            self.bring_back(Start::Degraded);
         }
         let started = started?;
         for warning in &started.warnings {

@@ -111,7 +111,7 @@ impl Control {
         causes.flapping.remove(&known.uuid);
         drop(causes);
         tracing::info!(event = "drive_returned", object = %format_args!("drive {}", known.name));
-        self.bring_back(Start::Complete)?;
+        self.bring_back(Start::Complete);
         self.drive(&known.name)
     }
 

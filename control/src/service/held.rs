@@ -81,6 +81,7 @@ impl Control {
         }
         let (arrays, volumes) = (self.engine.arrays(), self.engine.volumes());
         let mut changes = Vec::new();
+        let mut now = state.held.clone();
         for (uuid, held) in state.held.iter().filter(suspected) {
             if state
                 .exports
@@ -100,12 +101,14 @@ impl Control {
                 let object = format_args!("export {}", export.create.name);
                 tracing::error!(event = "held_back", object = %object, "{held}");
                 changes.push(Change::HoldBack(export.create.uuid, Box::new(held.clone())));
+                now.insert(export.create.uuid, held.clone());
             }
             changes.push(Change::Release(*uuid));
+            now.remove(uuid);
         }
-        self.wanted.apply(&changes)?;
-        *state = self.wanted.state();
-        Ok(())
+        // Also what cannot be recorded is held back.
+        state.held = now;
+        self.wanted.apply(&changes)
     }
 
     /// Serves an export again that is held back.

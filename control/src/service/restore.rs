@@ -23,14 +23,15 @@ impl Control {
     /// exports. May be called again when drives came back.
     ///
     /// # Errors
-    /// `Internal` when the wanted state cannot be written; nothing else is fatal.
+    /// None: guests are served by what can be read and opened, and the rest is told.
     pub fn restore(&self) -> Answer<()> {
         let _changing = self.change();
-        self.bring_back(Start::Degraded)
+        self.bring_back(Start::Degraded);
+        Ok(())
     }
 
     /// [`Control::restore`] for who holds `changing`.
-    pub(super) fn bring_back(&self, start: Start) -> Answer<()> {
+    pub(super) fn bring_back(&self, start: Start) {
         let mut state = self.wanted.state();
         self.open_drives(&state);
         self.engine.recall(state.memberships.clone());
@@ -38,12 +39,11 @@ impl Control {
         self.start_arrays(&state, start);
         // Before guests write to what may have been started by force.
         self.record_memberships_or_say();
-        self.record_drives()?;
-        self.forget_used_spares(&state)?;
+        self.record_drives_or_say();
+        say(self.forget_used_spares(&state));
         self.set_limits(&state);
-        self.hold_back_by_array(&mut state)?;
+        say(self.hold_back_by_array(&mut state));
         self.make_exports(&state);
-        Ok(())
     }
 
     fn open_drives(&self, state: &WantedState) {
@@ -150,5 +150,12 @@ pub(super) fn known(drive: &DriveView) -> DriveKnown {
         uuid: drive.uuid,
         spec: drive.spec.kept(),
         identity: drive.identity.clone(),
+    }
+}
+
+/// What could not be recorded is done all the same: it is recorded by the next start, or look.
+fn say(recorded: Answer<()>) {
+    if let Err(error) = recorded {
+        tracing::error!(event = "wanted_state_unwritable", %error);
     }
 }

@@ -9,6 +9,7 @@ use redb::{Database, StorageBackend};
 
 use super::Wanted;
 use super::file::Place;
+use crate::Answer;
 
 /// Whether writes fail; clones are the same switch.
 #[derive(Clone, Debug, Default)]
@@ -45,9 +46,25 @@ pub(crate) fn wanted() -> (Wanted, Switch) {
         inner: Arc::default(),
         switch: switch.clone(),
     };
+    let inner = Arc::clone(&backend.inner);
     let open = move || Database::builder().create_with_backend(backend.clone());
-    let place = Place::anywhere(Box::new(open));
+    let bytes = move || {
+        let length = usize::try_from(inner.len()?).expect("a small one");
+        let mut bytes = vec![0; length];
+        inner.read(0, &mut bytes)?;
+        Ok(bytes)
+    };
+    let place = Place::anywhere(Box::new(open), Box::new(bytes));
     (Wanted::at(place).expect("empty"), switch)
+}
+
+/// The same state, as the next engine opens it.
+pub(crate) fn again(wanted: Wanted) -> Answer<Wanted> {
+    let Wanted {
+        place, database, ..
+    } = wanted;
+    drop(database);
+    Wanted::at(place)
 }
 
 #[derive(Clone, Debug)]

@@ -6,7 +6,8 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use redb::{Database, DatabaseError};
+use redb::backends::InMemoryBackend;
+use redb::{Database, DatabaseError, StorageBackend};
 
 use super::{prepare, unwritable};
 use crate::{Answer, EngineError, ErrorKind};
@@ -15,12 +16,14 @@ use crate::{Answer, EngineError, ErrorKind};
 pub const FILE_NAME: &str = "wanted.redb";
 
 type Open = dyn Fn() -> Result<Database, DatabaseError> + Send + Sync;
+type Bytes = dyn Fn() -> io::Result<Vec<u8>> + Send + Sync;
 
 /// How the file is opened, again and again.
 pub(super) struct Place {
     /// What messages call it.
     pub(super) path: PathBuf,
     open: Box<Open>,
+    bytes: Box<Bytes>,
 }
 
 impl fmt::Debug for Place {
@@ -33,9 +36,11 @@ impl Place {
     /// The file in `directory`, which is made when there is none.
     pub(super) fn in_directory(directory: &Path) -> Answer<Place> {
         let path = directory.join(FILE_NAME);
+        let (opened, read) = (path.clone(), path.clone());
         let place = Place {
-            path: path.clone(),
-            open: Box::new(move || Database::open(&path)),
+            path,
+            open: Box::new(move || Database::open(&opened)),
+            bytes: Box::new(move || fs::read(&read)),
         };
         match is_made(&place.path) {
             Ok(true) => {}
@@ -49,9 +54,9 @@ impl Place {
     }
 
     #[cfg(test)]
-    pub(super) fn anywhere(open: Box<Open>) -> Place {
+    pub(super) fn anywhere(open: Box<Open>, bytes: Box<Bytes>) -> Place {
         let path = FILE_NAME.into();
-        Place { path, open }
+        Place { path, open, bytes }
     }
 
     /// Makes an empty state beside its place and moves it there, so that half of one, which nobody
@@ -93,6 +98,22 @@ impl Place {
                 return unwritable(&self.path, error);
             }
             super::unreadable(&format!("{}: {error}", self.path.display()))
+        })
+    }
+}
+
+impl Place {
+    /// What is in the file, in memory: opening and repairing it there needs no room in a file system.
+    pub(super) fn copy(&self) -> Answer<Database> {
+        let copied = (self.bytes)().map_err(redb::Error::from).and_then(|bytes| {
+            let memory = InMemoryBackend::new();
+            memory.set_len(units::bytes_u64(bytes.len()))?;
+            memory.write(0, &bytes)?;
+            Ok(Database::builder().create_with_backend(memory)?)
+        });
+        copied.map_err(|error| {
+            let text = format!("{}: {error}", self.path.display());
+            super::unreadable(&text)
         })
     }
 }

@@ -132,23 +132,34 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Opens the state in `directory`, or begins an empty one.
+    /// Opens the state in `directory`, or begins an empty one. Where there is no room left, what is
+    /// there is read: guests are served by it, and the next change tries to write again.
     ///
     /// # Errors
     /// `Busy` when another engine has it open, `Invalid` when a newer engine wrote it, `Full` when
-    /// there is no room for it, `Internal` when it cannot be read.
+    /// there is none and no room for one, `Internal` when it cannot be read.
     pub fn open(directory: &Path) -> Answer<Wanted> {
         Wanted::at(Place::in_directory(directory)?)
     }
 
     fn at(place: Place) -> Answer<Wanted> {
-        let database = place.open()?;
-        prepare(&database, &place.path)?;
-        let state = RwLock::new(read(&database)?);
+        let opened = prepared(place.open(), &place.path);
+        let (database, state) = match opened {
+            Err(full) if full.kind == ErrorKind::Full => {
+                tracing::error!(event = "wanted_state_unwritable", error = %full,
+                    "what is there is read; no change is recorded until there is room");
+                let (_, state) = prepared(place.copy(), &place.path)?;
+                (None, state)
+            }
+            opened => {
+                let (database, state) = opened?;
+                (Some(database), state)
+            }
+        };
         Ok(Wanted {
             place,
-            database: Mutex::new(Some(database)),
-            state,
+            database: Mutex::new(database),
+            state: RwLock::new(state),
         })
     }
 
@@ -199,8 +210,8 @@ impl Wanted {
     }
 
     fn open_anew(&self) -> Answer<Database> {
-        let database = self.place.open()?;
-        self.remember(&database)?;
+        let (database, state) = prepared(self.place.open(), &self.place.path)?;
+        *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
         Ok(database)
     }
 
@@ -209,6 +220,14 @@ impl Wanted {
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
         Ok(())
     }
+}
+
+/// An opened state that this engine may change, and what is in it.
+fn prepared(opened: Answer<Database>, path: &Path) -> Answer<(Database, WantedState)> {
+    let database = opened?;
+    prepare(&database, path)?;
+    let state = read(&database)?;
+    Ok((database, state))
 }
 
 /// Makes the tables, and checks that the state is not from a newer engine.

@@ -193,6 +193,38 @@ fn after_a_write_that_had_no_room_the_next_one_goes_well_once_there_is_some() {
 }
 
 #[test]
+fn a_state_that_cannot_be_written_at_a_start_is_read_and_written_once_there_is_room() {
+    for killed in [false, true] {
+        let (wanted, switch) = failing::wanted();
+        wanted.apply(&[Change::Drive(drive("d0"))]).expect("room");
+        if killed {
+            // A clean close writes, too.
+            switch.fail();
+        }
+        let wanted = if killed {
+            failing::again(wanted)
+        } else {
+            let Wanted {
+                place, database, ..
+            } = wanted;
+            drop(database);
+            switch.fail();
+            Wanted::at(place)
+        };
+        let wanted = wanted.expect("read");
+        let before = wanted.state();
+        assert!(before.drives.contains_key("d0"));
+        let refused = wanted.apply(&[Change::Drive(drive("d1"))]);
+        assert_eq!(refused.expect_err("no room").kind, ErrorKind::Full);
+        assert_eq!(wanted.state(), before);
+        switch.work();
+        wanted.apply(&[Change::Drive(drive("d1"))]).expect("room");
+        let wanted = failing::again(wanted).expect("there");
+        assert_eq!(wanted.state().drives.len(), 2);
+    }
+}
+
+#[test]
 fn what_is_refused_was_not_made_and_what_was_made_is_not_refused() {
     let (wanted, switch) = failing::wanted();
     wanted.apply(&[Change::Drive(drive("d0"))]).expect("room");

@@ -635,6 +635,44 @@ fn what_cannot_be_recorded_is_undone() {
 }
 
 #[test]
+fn an_engine_starts_on_a_full_file_system_with_what_it_can_read() {
+    let host = FakeHost::new();
+    for number in 0..6 {
+        host.plug(&format!("file:/{number}"), 1 << 30);
+    }
+    let start = |wanted| {
+        let control = Control::new(Arc::new(host.engine()), wanted, "/run/test".into());
+        control.restore().expect("nothing is fatal");
+        control
+    };
+    let (wanted, switch) = wanted::failing::wanted();
+    let control = start(wanted);
+    for number in 0..6 {
+        let place = format!("file:/{number}");
+        control.add_drive(drive(&place)).expect("added");
+    }
+    let create = |name, drives: &[&str]| control.create_array(array(name, drives));
+    create("a", &["d0", "d1", "d2"]).expect("created");
+    control.create_volume(volume("v")).expect("created");
+    control.create_export(export("v")).expect("created");
+    switch.fail();
+    // What is on them, and so what they are told by, is recorded by the next look that can.
+    create("b", &["d3", "d4", "d5"]).expect("nothing has to be recorded");
+    let Control { engine, wanted, .. } = control;
+    drop(engine);
+    let control = start(wanted::failing::again(wanted).expect("read"));
+    for name in ["a", "b"] {
+        let state = control.array(name).expect("found").state;
+        assert_eq!(state, ArrayState::Optimal, "{name}");
+    }
+    assert_eq!(control.engine.exports().len(), 1);
+    let limited = control.limit_volume("v", &limit(5));
+    assert_eq!(limited.expect_err("no room").kind, ErrorKind::Full);
+    switch.work();
+    control.limit_volume("v", &limit(5)).expect("room again");
+}
+
+#[test]
 fn what_the_engine_refuses_is_not_recorded() {
     let mut bed = Bed::full();
     let before = bed.control().wanted.state();
