@@ -53,23 +53,45 @@ pub(crate) fn read_head(
     if drive_bytes < MEMBER_BYTES_MIN {
         return Ok(found);
     }
-    // A drive that is larger than its member has its end copies where the member ends.
     let by_size = Layout::member_bytes(drive_bytes);
-    found.superblocks = read_superblocks(drive, Superblock::offsets(by_size))?;
+    let (first, unread) = read_superblocks(drive, Superblock::head_offsets());
+    let (last, last_unread) = read_superblocks(drive, last_offsets(by_size));
+    if let (Some(_), Some(source)) = (unread, last_unread) {
+        return Err(source);
+    }
+    let has_first = has_read_first(&first);
+    found.superblocks = first;
+    found.superblocks.extend(last);
+    // A drive that is larger than its member has its end copies where the member ends.
     let told = found
         .superblock()
         .map(|superblock| superblock.layout.member_bytes);
-    let sizes = told.as_ref().map_or(member_sizes, std::slice::from_ref);
+    // A drive that fails for long at each place is not asked about more and more of them.
+    let others = if has_first { member_sizes } else { &[] };
+    let sizes = told.as_ref().map_or(others, std::slice::from_ref);
     for &member_bytes in sizes {
         if member_bytes <= drive_bytes && member_bytes != by_size {
-            let read = read_superblocks(drive, Superblock::offsets(member_bytes))?;
+            let (read, _) = read_superblocks(drive, last_offsets(member_bytes));
             if told.is_some() || read.iter().any(was_written) {
-                found.superblocks = read;
+                found.superblocks.truncate(Superblock::head_offsets().len());
+                found.superblocks.extend(read);
                 break;
             }
         }
     }
     Ok(found)
+}
+
+/// Where the copies near the end of a member lie.
+fn last_offsets(member_bytes: u64) -> [u64; 2] {
+    let [_, _, last @ ..] = Superblock::offsets(member_bytes);
+    last
+}
+
+/// Whether any of the first copies could be read.
+fn has_read_first(superblocks: &[Result<Superblock, FormatError>]) -> bool {
+    let mut first = superblocks.iter().take(Superblock::head_offsets().len());
+    first.any(|copy| *copy != Err(FormatError::Unreadable))
 }
 
 /// Whether somebody wrote a superblock there, be it torn or from the future.
@@ -92,12 +114,12 @@ pub(crate) fn was_written(copy: &Result<Superblock, FormatError>) -> bool {
     }
 }
 
-fn read_superblocks(
+fn read_superblocks<const COPIES: usize>(
     drive: &Drive,
-    offsets: [u64; 4],
-) -> io::Result<Vec<Result<Superblock, FormatError>>> {
+    offsets: [u64; COPIES],
+) -> (Vec<Result<Superblock, FormatError>>, Option<io::Error>) {
     let mut bytes = [0; SUPERBLOCK_BYTES];
-    read_copies(drive, offsets, &mut bytes, Superblock::decode)
+    read_each(drive, offsets, &mut bytes, Superblock::decode)
 }
 
 /// All copies of something. An error only when none of them can be read.
@@ -107,11 +129,24 @@ fn read_copies<T, const COPIES: usize>(
     bytes: &mut [u8],
     decode: impl Fn(&[u8]) -> Result<T, FormatError>,
 ) -> io::Result<Vec<Result<T, FormatError>>> {
+    let (copies, unread) = read_each(drive, offsets, bytes, decode);
+    unread.map_or(Ok(copies), Err)
+}
+
+/// All copies of something, and an error when none of them can be read.
+fn read_each<T, const COPIES: usize>(
+    drive: &Drive,
+    offsets: [u64; COPIES],
+    bytes: &mut [u8],
+    decode: impl Fn(&[u8]) -> Result<T, FormatError>,
+) -> (Vec<Result<T, FormatError>>, Option<io::Error>) {
     let mut copies = Vec::with_capacity(COPIES);
     let mut unread = Vec::new();
     for offset in offsets {
         let decoded = match drive.read(offset, bytes) {
             Ok(()) => Ok(decode(bytes)),
+            // No less than this can be read of it either.
+            Err(source) if bytes.len() == SUPERBLOCK_BYTES => Err(source),
             Err(_) => read_start(drive, offset, bytes, &decode),
         };
         copies.push(match decoded {
@@ -124,10 +159,8 @@ fn read_copies<T, const COPIES: usize>(
             }
         });
     }
-    match unread.pop() {
-        Some(source) if unread.len() + 1 == COPIES => Err(source),
-        _ => Ok(copies),
-    }
+    let all = unread.len() == COPIES;
+    (copies, unread.pop().filter(|_| all))
 }
 
 /// What something decodes to that lies at the start of an area of which not all can be read.
