@@ -122,21 +122,20 @@ impl Engine for FakeEngine {
     }
 
     fn removed_late(&self) -> Vec<String> {
-        Vec::new()
+        self.run().removed_late.iter().cloned().collect()
     }
 
     fn remove_drive(&self, name: &str, force: bool) -> Answer<()> {
         self.begin("remove_drive", name)?;
-        let member = self
-            .drives()
-            .into_iter()
-            .any(|d| d.name == name && d.array.is_some());
-        if member && !force {
-            return Err(refuse(
-                ErrorKind::Busy,
-                format!("drive {name}"),
-                "it is a member",
-            ));
+        if self.host.lock().late_next.remove("remove_drive") {
+            self.run().removed_late.insert(name.to_owned());
+            return Err(refuse(ErrorKind::Busy, name, "it is done later"));
+        }
+        let is_out = self.run().removed_late.remove(name);
+        let is_member = |d: &DriveView| d.name == name && d.array.is_some() && !is_out;
+        if self.drives().iter().any(is_member) && !force {
+            let object = format!("drive {name}");
+            return Err(refuse(ErrorKind::Busy, object, "it is a member"));
         }
         self.run().drives.remove(name);
         Ok(())
@@ -155,11 +154,14 @@ impl Engine for FakeEngine {
         self.begin("wipe_drive", name)?;
         let known = self.free_drive(name, force)?;
         let mut host = self.host.lock();
+        let erases = !host.fail_next.remove("erase");
         let content = host
             .drives
             .get_mut(&place(&known.spec))
             .expect("open drives are there");
-        (content.signature, content.member) = (None, None);
+        if erases {
+            (content.signature, content.member) = (None, None);
+        }
         let content = content.clone();
         drop(host);
         Ok(self.drive_view(&known, Some(&content)))

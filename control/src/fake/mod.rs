@@ -109,14 +109,14 @@ impl FakeHost {
     }
 
     /// Lets the next call of this name fail with `Internal`; of this name and object, if both are
-    /// given.
+    /// given. `erase` lets the next wipe go well and leave everything where it is.
     pub fn fail_next(&self, call: &'static str) {
         self.lock().fail_next.insert(call);
     }
 
     /// Lets the next call of this name be carried out, and answered as if it was not done in time.
     /// Heeded by those that make, import or start an array, replace a member, or delete a volume;
-    /// one that destroys an array is not carried out until it is asked again.
+    /// one that destroys an array, or removes a drive, is not carried out until it is asked again.
     pub fn late_next(&self, call: &'static str) {
         self.lock().late_next.insert(call);
     }
@@ -151,6 +151,8 @@ struct Run {
     arrays: BTreeMap<Uuid, bool>,
     /// Those that were told to be destroyed, and have not ended.
     destroyed_late: BTreeSet<Uuid>,
+    /// Drives that were told to be removed, and have only been left out.
+    removed_late: BTreeSet<String>,
     limits: BTreeMap<Uuid, VolumeLimit>,
     /// With the volumes that they serve.
     exports: BTreeMap<String, (Uuid, ExportCreate, ExportProfile)>,

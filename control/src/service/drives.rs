@@ -157,15 +157,23 @@ impl Control {
 
     /// Removes what was to be removed, late: its array would take it back when it starts the next
     /// time, and so would the next engine. Under the lock of changes.
+    ///
+    /// It is forgotten first, unlike with a command: a drive that is wanted and not open is opened
+    /// again, and would be what it was. As long as it cannot be forgotten it stays as it is.
     pub(super) fn finish_removals(&self) {
         for name in self.engine.removed_late() {
             let removed = self.drive(&name).and_then(|drive| {
-                self.engine.remove_drive(&name, false)?;
-                self.forget_drive(&drive)
+                self.forget_drive(&drive)?;
+                self.engine.remove_drive(&name, false)
             });
             if let Err(error) = removed {
-                tracing::error!(event = "drive_not_removed", object = %format_args!("drive {name}"), %error,
-                    "it may return to its array");
+                let said = error.to_string();
+                let before = self.causes().drives.insert(name.clone(), said.clone());
+                // It is tried again once a second.
+                if before.as_ref() != Some(&said) {
+                    tracing::error!(event = "drive_not_removed", object = %format_args!("drive {name}"), %error,
+                        "it may return to its array");
+                }
             }
         }
     }

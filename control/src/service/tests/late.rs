@@ -179,3 +179,38 @@ fn an_array_that_starts_late_is_started_by_the_next_engine_too() {
     let array = bed.control().array("a").expect("found");
     assert_eq!(array.state, ArrayState::Optimal);
 }
+
+#[test]
+fn a_drive_that_is_removed_late_stays_open_until_it_can_be_forgotten() {
+    let host = FakeHost::new();
+    let (wanted, switch) = wanted::failing::wanted();
+    let control = Control::new(Arc::new(host.engine()), wanted, "/run/test".into());
+    for number in 0..4 {
+        let place = format!("file:/{number}");
+        host.plug(&place, 1 << 30);
+        control.add_drive(drive(&place)).expect("added");
+    }
+    let made = array("a", &["d0", "d1", "d2", "d3"]);
+    control.create_array(made).expect("created");
+    host.late_next("remove_drive");
+    let refused = control.remove_drive("d1", true).expect_err("late");
+    assert_eq!(refused.kind, ErrorKind::Busy);
+    switch.fail();
+    let _ = host.calls();
+    for second in 0..2 {
+        let now = Instant(second * 1_000_000_000);
+        control.tend_spares(now).expect("looked");
+        // It would be a member again.
+        control.tend_drives(now).expect("looked");
+        control.restore().expect("nothing is fatal");
+    }
+    let calls = host.calls();
+    let opened: Vec<_> = calls.iter().filter(|call| call.contains("d1")).collect();
+    assert!(opened.is_empty(), "{opened:?}");
+    assert_eq!(control.engine.removed_late(), ["d1"]);
+    switch.work();
+    control.tend_spares(Instant(1)).expect("looked");
+    let gone = control.drive("d1").expect_err("removed");
+    assert_eq!(gone.kind, ErrorKind::NotFound, "{gone}");
+    assert!(!control.wanted.state().drives.contains_key("d1"));
+}
