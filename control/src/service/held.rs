@@ -11,7 +11,7 @@ use crate::crashes::{self, CrashLog, HeldBack, Suspect};
 use crate::metrics::{Metric, Samples};
 use crate::name;
 use crate::view::{ExportState, ExportView};
-use crate::wanted::{Change, Wanted, WantedState};
+use crate::wanted::{Change, Verdicts, Wanted, WantedState};
 use crate::{Answer, EngineError, ErrorKind};
 
 /// Looks at how earlier processes ended, decides who is held back, and lets crashes of this one be
@@ -33,7 +33,8 @@ pub fn begin(directory: &Path, wanted: &Wanted) {
     }
 }
 
-/// Records who is held back from now on; gives back the crashes that still count for nobody.
+/// Holds back who is from now on; gives back the crashes that still count for nobody. An error when
+/// that could not be recorded, and holds for this process only: then all crashes are to be kept.
 pub(super) fn decide(
     found: &[crashes::Crash],
     now_s: u64,
@@ -42,7 +43,7 @@ pub(super) fn decide(
     let version = env!("CARGO_PKG_VERSION");
     let (verdicts, kept) = crashes::judge(found, now_s, version);
     let state = wanted.state();
-    let mut changes = Vec::new();
+    let mut changes = Verdicts::new();
     for (uuid, held) in state
         .held
         .iter()
@@ -50,7 +51,7 @@ pub(super) fn decide(
     {
         tracing::info!(event = "export_released", object = %held.suspect, by = version,
             "another version of the program tries it again");
-        changes.push(Change::Release(*uuid));
+        changes.insert(*uuid, None);
     }
     for crash in &kept {
         tracing::warn!(event = "crashed_before", object = %crash.suspect, at_s = crash.at_s,
@@ -64,10 +65,10 @@ pub(super) fn decide(
         };
         if known {
             tracing::error!(event = "held_back", object = %suspect, "{held}");
-            changes.push(Change::HoldBack(suspect.uuid(), Box::new(held)));
+            changes.insert(suspect.uuid(), Some(held));
         }
     }
-    wanted.apply(&changes)?;
+    wanted.hold_back(changes)?;
     Ok(kept)
 }
 
@@ -80,8 +81,7 @@ impl Control {
             return Ok(());
         }
         let (arrays, volumes) = (self.engine.arrays(), self.engine.volumes());
-        let mut changes = Vec::new();
-        let mut now = state.held.clone();
+        let mut changes = Verdicts::new();
         for (uuid, held) in state.held.iter().filter(suspected) {
             if state
                 .exports
@@ -100,15 +100,13 @@ impl Control {
             for export in state.exports.values().filter(|e| on_it(&e.volume_uuid)) {
                 let object = format_args!("export {}", export.create.name);
                 tracing::error!(event = "held_back", object = %object, "{held}");
-                changes.push(Change::HoldBack(export.create.uuid, Box::new(held.clone())));
-                now.insert(export.create.uuid, held.clone());
+                changes.insert(export.create.uuid, Some(held.clone()));
             }
-            changes.push(Change::Release(*uuid));
-            now.remove(uuid);
+            changes.insert(*uuid, None);
         }
-        // Also what cannot be recorded is held back.
-        state.held = now;
-        self.wanted.apply(&changes)
+        let recorded = self.wanted.hold_back(changes);
+        state.held = self.wanted.state().held;
+        recorded
     }
 
     /// Serves an export again that is held back.

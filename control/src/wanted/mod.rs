@@ -17,7 +17,7 @@ mod file;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use serde::de::DeserializeOwned;
@@ -129,7 +129,12 @@ pub struct Wanted {
     database: Mutex<Option<Database>>,
     /// What is in it, which can be read when the file cannot.
     state: RwLock<WantedState>,
+    /// Who is held back, or not any more, that could not be recorded as yet.
+    unrecorded: Mutex<Verdicts>,
 }
+
+/// Who is held back from now on, and who is not any more, by uuid of the export or array.
+pub type Verdicts = BTreeMap<Uuid, Option<HeldBack>>;
 
 impl Wanted {
     /// Opens the state in `directory`, or begins an empty one. Where there is no room left, what is
@@ -160,14 +165,31 @@ impl Wanted {
             place,
             database: Mutex::new(database),
             state: RwLock::new(state),
+            unrecorded: Mutex::default(),
         })
     }
 
     /// Everything wanted now.
     #[must_use]
     pub fn state(&self) -> WantedState {
+        let mut state = self.recorded();
+        for (uuid, held) in self.unrecorded().iter() {
+            match held {
+                Some(held) => state.held.insert(*uuid, held.clone()),
+                None => state.held.remove(uuid),
+            };
+        }
+        state
+    }
+
+    fn recorded(&self) -> WantedState {
         let state = self.state.read();
         state.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn unrecorded(&self) -> MutexGuard<'_, Verdicts> {
+        let unrecorded = self.unrecorded.lock();
+        unrecorded.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes all of `changes`, or none; durable when it returns.
@@ -178,13 +200,45 @@ impl Wanted {
         if changes.is_empty() {
             return Ok(());
         }
+        self.record(&mut self.database(), changes)
+    }
+
+    /// Holds back, or lets go on. What cannot be recorded is so all the same, as long as this
+    /// process lives, and is recorded with the next change: whoever crashed the engine is not to
+    /// crash it again because there is no room.
+    ///
+    /// # Errors
+    /// As [`Wanted::apply`].
+    pub fn hold_back(&self, verdicts: Verdicts) -> Answer<()> {
+        if verdicts.is_empty() {
+            return Ok(());
+        }
+        let mut database = self.database();
+        self.unrecorded().extend(verdicts);
+        self.record(&mut database, &[])
+    }
+
+    fn database(&self) -> MutexGuard<'_, Option<Database>> {
         let database = self.database.lock();
-        let mut database = database.unwrap_or_else(PoisonError::into_inner);
+        database.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What could not be recorded before comes first: `changes` know of it.
+    fn record(&self, database: &mut Option<Database>, changes: &[Change]) -> Answer<()> {
+        let before = self.unrecorded().clone();
+        let mut all: Vec<Change> = before.into_iter().map(change_of).collect();
+        all.extend_from_slice(changes);
+        self.write(database, &all)?;
+        self.unrecorded().clear();
+        Ok(())
+    }
+
+    fn write(&self, database: &mut Option<Database>, changes: &[Change]) -> Answer<()> {
         if database.is_none() {
             *database = Some(self.open_anew()?);
         }
         let opened = database.as_ref().expect("opened above");
-        let before = self.state();
+        let before = self.recorded();
         let written = write(opened, changes)
             .map_err(|error| unwritable(&self.place.path, error))
             .and_then(|()| self.remember(opened));
@@ -202,7 +256,7 @@ impl Wanted {
             }
         }
         // Only making it durable may have failed; opening it has done that now.
-        if self.state() == before {
+        if self.recorded() == before {
             Err(error)
         } else {
             Ok(())
@@ -219,6 +273,13 @@ impl Wanted {
         let state = read(database)?;
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
         Ok(())
+    }
+}
+
+fn change_of((uuid, held): (Uuid, Option<HeldBack>)) -> Change {
+    match held {
+        Some(held) => Change::HoldBack(uuid, Box::new(held)),
+        None => Change::Release(uuid),
     }
 }
 

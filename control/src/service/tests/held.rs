@@ -218,3 +218,100 @@ fn a_bad_file_of_crashes_stops_nobody() {
         both(ExportState::Waiting, ExportState::Waiting)
     );
 }
+
+/// A bed as [`bed`], over a wanted state that can be made to refuse writes.
+fn bed_on_a_switch() -> (FakeHost, Control, wanted::failing::Switch) {
+    let host = FakeHost::new();
+    let (wanted, switch) = wanted::failing::wanted();
+    let control = start(&host, wanted);
+    for number in 0..4 {
+        let place = format!("file:/{number}");
+        host.plug(&place, 1 << 30);
+        control.add_drive(drive(&place)).expect("added");
+    }
+    let made = array("a", &["d0", "d1", "d2", "d3"]);
+    control.create_array(made).expect("created");
+    for name in ["v", "w"] {
+        control.create_volume(volume(name)).expect("created");
+        control.create_export(export(name)).expect("created");
+    }
+    (host, control, switch)
+}
+
+fn start(host: &FakeHost, wanted: Wanted) -> Control {
+    let control = Control::new(Arc::new(host.engine()), wanted, "/run/test".into());
+    control.restore().expect("nothing is fatal");
+    control
+}
+
+/// The engine ends, and another one finds its wanted state, and decides by these crashes.
+fn next(
+    host: &FakeHost,
+    control: Control,
+    found: &[Crash],
+    decided: fn(Answer<Vec<Crash>>),
+) -> Control {
+    let Control { engine, wanted, .. } = control;
+    drop(engine);
+    let wanted = wanted::failing::again(wanted).expect("read");
+    decided(held::decide(found, now_s(), &wanted));
+    start(host, wanted)
+}
+
+fn states_of(control: &Control) -> Vec<(String, ExportState)> {
+    let exports = control.exports().into_iter();
+    exports.map(|export| (export.name, export.state)).collect()
+}
+
+/// `v` is held back, be it recorded or not, until somebody lets it go on and that is recorded.
+fn stays_held(host: &FakeHost, control: Control, switch: &wanted::failing::Switch) {
+    let v_held = both(ExportState::Held, ExportState::Waiting);
+    let refused = control.resume_export("v").expect_err("no room");
+    assert_eq!(refused.kind, ErrorKind::Full, "{refused}");
+    control.restore().expect("nothing is fatal");
+    let state = states_of(&control).remove(0);
+    assert_eq!(state, ("v".to_owned(), ExportState::Held));
+    switch.work();
+    // Any other change records it.
+    control.limit_volume("v", &limit(5)).expect("room again");
+    // It may be served already.
+    let _ = control.resume_export("w");
+    let control = next(host, control, &[], |kept| assert_eq!(kept, Ok(vec![])));
+    assert_eq!(states_of(&control), v_held);
+    control.resume_export("v").expect("resumed");
+    let control = next(host, control, &[], |kept| assert_eq!(kept, Ok(vec![])));
+    let served = both(ExportState::Waiting, ExportState::Waiting);
+    assert_eq!(states_of(&control), served);
+}
+
+#[test]
+fn an_export_is_held_back_also_when_that_cannot_be_recorded() {
+    let (host, control, switch) = bed_on_a_switch();
+    let export = control.export("v").expect("there").uuid;
+    switch.fail();
+    let found = crashes(Suspect::Export(export));
+    // All crashes are kept for the start after this one.
+    let control = next(&host, control, &found, |kept| {
+        assert_eq!(kept.expect_err("no room").kind, ErrorKind::Full);
+    });
+    let v_held = both(ExportState::Held, ExportState::Waiting);
+    assert_eq!(states_of(&control), v_held);
+    stays_held(&host, control, &switch);
+}
+
+#[test]
+fn exports_are_held_back_with_their_array_also_when_that_cannot_be_recorded() {
+    let (host, control, switch) = bed_on_a_switch();
+    let array = control.array("a").expect("there").uuid;
+    let found = crashes(Suspect::Array(array));
+    // The array's own is recorded. Only when it is there its exports are known.
+    let Control { engine, wanted, .. } = control;
+    drop(engine);
+    let kept = held::decide(&found, now_s(), &wanted);
+    assert_eq!(kept, Ok(vec![]));
+    switch.fail();
+    let control = start(&host, wanted);
+    let held = both(ExportState::Held, ExportState::Held);
+    assert_eq!(states_of(&control), held);
+    stays_held(&host, control, &switch);
+}
