@@ -30,11 +30,12 @@ impl Host {
             // Also when that is erased: whoever wrote it may have written elsewhere, too.
             entry.blank = false;
         }
-        found.map_err(|source| unread(format!("drive {name}"), &source))
+        found.map_err(|source| unread(format!("drive {name}"), &source, "erases"))
     }
 
     /// Refuses drives that carry anything, naming all that was found. Spares were looked at, or
-    /// erased, when they became some: nobody asks again whether an array has had them.
+    /// erased, when they became some, perhaps by an older engine that knew of fewer places: what
+    /// nothing names is nobody's, and a lost member is not to wait for a command.
     pub(crate) fn refuse_contents(
         &self,
         object: &str,
@@ -45,11 +46,13 @@ impl Host {
         for candidate in candidates {
             let Candidate { name, drive, .. } = candidate;
             let content = if by_spare {
-                known_content(drive, &[])
+                let signature = drive.signature();
+                signature.map(|found| found.map(|signature| signature.kind))
             } else {
                 self.content_of(name, drive)
             };
-            let content = content.map_err(|source| unread(format!("drive {name}"), &source))?;
+            let content =
+                content.map_err(|source| unread(format!("drive {name}"), &source, "overwrites"))?;
             if let Some(content) = content {
                 found.push(format!("drive {name} carries {content}"));
             } else if let Some(cause) = &candidate.left_out {
@@ -160,8 +163,9 @@ pub(crate) fn ends_unread(source: &io::Error) -> String {
     format!("its ends cannot be read: {source}")
 }
 
-fn unread(object: String, source: &io::Error) -> EngineError {
+/// `does` is what force does to it.
+fn unread(object: String, source: &io::Error, does: &str) -> EngineError {
     let text = format!("{}, so nobody can tell what it holds", ends_unread(source));
-    error(ErrorKind::Unsafe, object, text)
-        .next("--force overwrites it all the same; the kernel's log may say more")
+    let next = format!("--force {does} it all the same; the kernel's log may say more");
+    error(ErrorKind::Unsafe, object, text).next(next)
 }

@@ -348,12 +348,12 @@ impl Host {
         drives.map(|entry| entry.name.clone()).collect()
     }
 
-    /// A drive that may be wiped, and its superblock if it was a member.
+    /// A drive that may be wiped, and what was found where members have superblocks.
     pub(crate) fn look_before_wipe(
         &self,
         name: &str,
         force: bool,
-    ) -> Answer<(Arc<Drive>, Option<Superblock>)> {
+    ) -> Answer<(Arc<Drive>, Option<Found>)> {
         let object = format!("drive {name}");
         self.await_idle([&name.to_owned()])?;
         let (role, drive) = {
@@ -383,20 +383,21 @@ impl Host {
         }
         // Whoever forces it erases also what cannot be read. Whether that can be written shows.
         let found = records::read_head(units::DriveIndex(0), &drive, &self.member_sizes());
-        let superblock = found.ok().and_then(|found| found.superblock().copied());
-        // Of a drive that has shrunk, what is left of its records lies where everything is erased.
-        let fits = |own: &Superblock| own.layout.member_bytes <= drive.info().size_bytes;
-        let superblock = superblock.filter(fits);
-        Ok((drive, superblock))
+        Ok((drive, found.ok()))
     }
 
     pub(crate) fn do_wipe_drive(&self, name: &str, force: bool) -> Answer<DriveView> {
-        let (drive, superblock) = self.look_before_wipe(name, force)?;
+        let (drive, found) = self.look_before_wipe(name, force)?;
         let io =
             |source: std::io::Error| of_io(format!("drive {name}"), "wiping the drive", &source);
-        // Records of a member lie where no other signature does.
-        if let Some(superblock) = superblock {
-            records::forget(&drive, &superblock).map_err(io)?;
+        // Records of a member lie where no other signature does. The last ones first: should this
+        // stop half way, what is at the start still names the drive.
+        let sizes = records::possible_sizes(&drive, found.as_ref(), &self.member_sizes());
+        records::erase_last(&drive, &sizes).map_err(io)?;
+        // Of a drive that has shrunk, what is left of its records lies where everything is erased.
+        let fits = |own: &&Superblock| own.layout.member_bytes <= drive.info().size_bytes;
+        if let Some(superblock) = found.as_ref().and_then(Found::superblock).filter(fits) {
+            records::forget(&drive, superblock).map_err(io)?;
         }
         drive.wipe().map_err(io)?;
         if let Some(entry) = self.state().drives.get_mut(name) {

@@ -336,6 +336,40 @@ pub(crate) fn write_config(
     drive.flush()
 }
 
+/// How large a member on a drive may have been, whose last superblocks are to be erased: by the
+/// drive's size, by what was found on it, and as large as others. Where both first copies cannot be
+/// read, nobody looks for those others either.
+pub(crate) fn possible_sizes(drive: &Drive, found: Option<&Found>, others: &[u64]) -> Vec<u64> {
+    let drive_bytes = drive.info().size_bytes;
+    let mut sizes = vec![Layout::member_bytes(drive_bytes)];
+    if let Some(found) = found {
+        let own = found.superblocks.iter().flatten();
+        sizes.extend(own.map(|superblock| superblock.layout.member_bytes));
+        if has_read_first(&found.superblocks) {
+            sizes.extend(others);
+        }
+    }
+    sizes.retain(|size| (MEMBER_BYTES_MIN..=drive_bytes).contains(size));
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+/// Erases the last superblocks of members of these sizes, where somebody wrote one, or what is
+/// there cannot be read. Anything else there is left alone.
+pub(crate) fn erase_last(drive: &Drive, member_sizes: &[u64]) -> io::Result<()> {
+    for &member_bytes in member_sizes {
+        let last = last_offsets(member_bytes);
+        let (copies, _) = read_superblocks(drive, last);
+        for (offset, copy) in last.into_iter().zip(copies) {
+            if was_written(&copy) || copy == Err(FormatError::Unreadable) {
+                drive.write(offset, &[0; SUPERBLOCK_BYTES])?;
+            }
+        }
+    }
+    drive.flush()
+}
+
 /// Takes a drive out of every array.
 pub(crate) fn forget(drive: &Drive, superblock: &Superblock) -> io::Result<()> {
     for area in superblock.layout.config {

@@ -310,6 +310,7 @@ impl Control {
         for drive in unclean {
             let wiped = self.engine.wipe_drive(&drive.name, true);
             self.record_drives_or_say();
+            let wiped = wiped.and_then(|_| self.refuse_unerased(drive));
             wiped.map_err(|failed| failed.after_erasing(&ready.erased))?;
             ready.erased.push(drive.name.clone());
         }
@@ -318,6 +319,19 @@ impl Control {
             tending.unusable.remove(&drive.uuid);
         }
         Ok(ready)
+    }
+
+    /// Refuses a drive that was erased and that something is found on all the same: it would be
+    /// refused only when a member is lost.
+    fn refuse_unerased(&self, drive: &DriveView) -> Answer<()> {
+        let text = match self.engine.signature_on(&drive.name) {
+            Ok(None) => return Ok(()),
+            Ok(Some(signature)) => format!("it was erased, and carries {signature} all the same"),
+            Err(unread) => format!("it was erased, and {}", unread.message),
+        };
+        let object = name::object::<DriveView>(&drive.name);
+        Err(EngineError::new(ErrorKind::Internal, object, text)
+            .next("use another drive; the kernel's log may say more"))
     }
 
     /// Refuses a drive that somebody uses, or that carries something now: what is known of it is as

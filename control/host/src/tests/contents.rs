@@ -7,9 +7,11 @@ use control::body::{ArrayCreateBody, ReplaceBody, SpareBody};
 use control::request::{ArrayOptions, DriveSpec, Level};
 use control::{Answer, Engine, EngineError, ErrorKind};
 use drive::{Drive, Fault};
+use units::DriveIndex;
 
 use super::spares::Run;
 use super::{Bench, MIB};
+use crate::records;
 
 /// So large that nothing erases the copies near the end of what could be a member on it.
 const LARGE: u64 = (8 << 30) + 7 * MIB;
@@ -173,4 +175,114 @@ fn a_drive_that_an_array_has_lost_is_given_another_use_by_force_only() {
     // Nothing at all.
     let run = lost(&|drive, _| drive.wipe().expect("memory"));
     create(&run, false).expect("blank");
+}
+
+fn torn(superblock: &Superblock) -> [u8; 4096] {
+    let mut bytes = superblock.encode();
+    bytes[200] ^= 1;
+    bytes
+}
+
+/// Array `tank` with a member lost, and a drive `two` that is far larger.
+fn run_with_a_large_drive() -> Run {
+    let run = Run::new();
+    let large = LARGE / MIB;
+    run.memory(&[
+        ("a", 64),
+        ("b", 64),
+        ("c", 64),
+        ("two", large),
+        ("four", 64),
+    ]);
+    run.create("tank", &["a", "b", "c"], &[]);
+    run.control.fail_member("tank", 1).expect("two are left");
+    run
+}
+
+#[test]
+fn what_is_known_of_a_drive_is_erased_with_it_wherever_it_lies() {
+    type Copies = fn(Superblock) -> Vec<(u64, [u8; 4096])>;
+    let last = |member_bytes| Superblock::offsets(member_bytes)[2];
+    let by_size = last(Layout::member_bytes(LARGE));
+    assert!(by_size + MIB < LARGE - drive::WIPE_BYTES);
+    let is_torn: Copies = |own| {
+        let [_, _, one, other] = Superblock::offsets(Layout::member_bytes(LARGE));
+        vec![(one, torn(&own)), (other, torn(&own))]
+    };
+    let of_two_sizes: Copies = |own| {
+        let [_, _, small, _] = Superblock::offsets(own.layout.member_bytes);
+        let [_, _, _, large] = Superblock::offsets(Layout::member_bytes(LARGE));
+        vec![(small, own.encode()), (large, torn(&own))]
+    };
+    for copies in [is_torn, of_two_sizes] {
+        for uses in [wipe, spare] {
+            let run = run_with_a_large_drive();
+            // Held no longer than for one call: a wipe waits for all others.
+            let drive = || run.backing("two");
+            // Where it is blank nobody looks further.
+            overwrite(&drive(), &[4096]);
+            let copies = copies(run.bench.superblock("a"));
+            for (offset, bytes) in &copies {
+                drive().write(*offset, bytes).expect("memory");
+            }
+            refused(&run, "garboard member");
+            uses(&run, true).expect("by force");
+            for (offset, _) in copies {
+                let mut bytes = [0xa5; 4096];
+                drive().read(offset, &mut bytes).expect("memory");
+                assert_eq!(bytes, [0; 4096], "at {offset}");
+            }
+            assert_eq!(run.bench.host.signature_on("two"), Ok(None));
+        }
+    }
+}
+
+#[test]
+fn a_spare_that_was_added_by_force_is_taken_at_a_loss_whatever_is_left_near_its_end() {
+    let run = run_with_a_large_drive();
+    let drive = || run.backing("two");
+    let own = run.bench.superblock("a");
+    let [_, _, last @ ..] = Superblock::offsets(Layout::member_bytes(LARGE));
+    let plant = || {
+        for offset in last {
+            drive().write(offset, &torn(&own)).expect("memory");
+        }
+    };
+    plant();
+    spare(&run, true).expect("by force");
+    // As it is with an older engine, which did not erase that.
+    plant();
+    run.tend();
+    run.is_optimal_with("tank", "two");
+}
+
+#[test]
+fn a_drive_that_cannot_read_its_first_superblocks_is_not_asked_at_many_more_places() {
+    let run = run_with_a_large_drive();
+    let drive = run.backing("two");
+    let own = run.bench.superblock("a");
+    let sizes = [own.layout.member_bytes];
+    let [first, second, last @ ..] = Superblock::offsets(own.layout.member_bytes);
+    for offset in last {
+        drive.write(offset, &own.encode()).expect("memory");
+    }
+    let written = || {
+        let found = records::read_head(DriveIndex(0), &drive, &sizes).expect("the end is read");
+        assert_eq!(found.superblocks.len(), 4);
+        found
+            .superblocks
+            .iter()
+            .filter(|copy| records::was_written(copy))
+            .count()
+    };
+    let media = |offset| {
+        drive.inject(Fault::Media {
+            offset,
+            length: 4096,
+        })
+    };
+    media(first);
+    assert_eq!(written(), 2);
+    media(second);
+    assert_eq!(written(), 0);
 }

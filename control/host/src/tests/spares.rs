@@ -102,7 +102,7 @@ impl Run {
         self.control.array(name).expect("there")
     }
 
-    fn is_optimal_with(&self, name: &str, drive: &str) {
+    pub(super) fn is_optimal_with(&self, name: &str, drive: &str) {
         wait_until("the rebuild", || {
             self.array(name).state == ArrayState::Optimal
         });

@@ -625,3 +625,20 @@ fn wrong_calls_about_spares_are_refused_and_change_nothing() {
         assert_eq!(bed.everything(), before, "{says}");
     }
 }
+
+#[test]
+fn a_drive_that_carries_something_after_it_was_erased_is_no_spare() {
+    let bed = bed(&[1024]);
+    bed.host.sign("file:/e0", "ext4");
+    bed.host.fail_next("erase");
+    let by_force = SpareBody {
+        force: true,
+        ..spare("e0")
+    };
+    let refused = bed.control().add_spare("a", &by_force);
+    let refused = refused.expect_err("it would be refused at a loss");
+    assert!(refused.message.contains("carries ext4"), "{refused}");
+    let array = bed.control().array("a").expect("there");
+    assert!(array.spares.is_empty(), "{array:?}");
+    bed.control().add_spare("a", &by_force).expect("erased");
+}
