@@ -162,10 +162,13 @@ impl Host {
         }
         let unused: Vec<(String, Arc<Drive>)> = {
             let state = self.state();
-            let drives = state
-                .drives
-                .values()
-                .filter(|entry| matches!(entry.role, DriveRole::Free | DriveRole::LeftOut { .. }));
+            let is_unused = |entry: &&DriveEntry| match entry.role {
+                DriveRole::Free => true,
+                // One that is being removed is not expected back: it is forgotten as well.
+                DriveRole::LeftOut { .. } => !state.pulled.contains(&entry.uuid),
+                DriveRole::Member { .. } | DriveRole::Copy { .. } => false,
+            };
+            let drives = state.drives.values().filter(is_unused);
             drives
                 .map(|entry| (entry.name.clone(), Arc::clone(&entry.drive)))
                 .collect()

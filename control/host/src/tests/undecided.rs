@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::request::{ArrayModify, BackgroundKind, HedgedReads, Level, MemberReplace};
+use control::request::{
+    ArrayModify, BackgroundKind, DriveSpec, HedgedReads, Level, MemberReplace,
+};
 use control::view::{ArrayState, DriveState, MemberState};
 use control::{Answer, Engine, EngineError, ErrorKind};
 use drive::Fault;
@@ -250,6 +252,37 @@ fn a_drive_that_was_removed_late_is_forgotten_and_does_not_return() {
         let gone = run.control.drive("two").expect_err("removed");
         assert_eq!(gone.kind, ErrorKind::NotFound, "{gone}");
     }
+}
+
+#[test]
+fn a_drive_that_is_removed_late_and_taken_away_is_forgotten() {
+    let run = Run::new();
+    for name in ["one", "two", "three"] {
+        let path = run.bench.path(name);
+        let (size_bytes, create) = (Some(64 * MIB), true);
+        let file = DriveSpec::File {
+            path,
+            size_bytes,
+            create,
+        };
+        run.add(name, file);
+    }
+    run.create("tank", &["one", "two", "three"], &[]);
+    take_away(&run.bench, &["one", "three"]);
+    late(&run.bench, |_| run.control.remove_drive("two", true));
+    for name in ["one", "three"] {
+        run.backing(name).clear_faults();
+    }
+    wait_until("the array has left it out", || is_decided(&run.bench));
+    std::fs::remove_file(run.bench.path("two")).expect("a file");
+    wait_until("it is let go", || {
+        let closed = run.bench.host.close_gone();
+        assert!(closed.is_empty(), "it would be wanted: {closed:?}");
+        run.bench.host.removed_late() == ["two"]
+    });
+    run.tend();
+    let gone = run.control.drive("two").expect_err("removed");
+    assert_eq!(gone.kind, ErrorKind::NotFound, "{gone}");
 }
 
 #[test]
