@@ -355,14 +355,16 @@ pub(crate) fn possible_sizes(drive: &Drive, found: Option<&Found>, others: &[u64
     sizes
 }
 
-/// Erases the last superblocks of members of these sizes, where somebody wrote one, or what is
-/// there cannot be read. Anything else there is left alone.
+/// Erases the last superblocks of members of these sizes, where somebody wrote one, or where one by
+/// the drive's size would be and cannot be read. Anything else there is left alone.
 pub(crate) fn erase_last(drive: &Drive, member_sizes: &[u64]) -> io::Result<()> {
+    let by_size = Layout::member_bytes(drive.info().size_bytes);
     for &member_bytes in member_sizes {
         let last = last_offsets(member_bytes);
         let (copies, _) = read_superblocks(drive, last);
         for (offset, copy) in last.into_iter().zip(copies) {
-            if was_written(&copy) || copy == Err(FormatError::Unreadable) {
+            let is_unread = copy == Err(FormatError::Unreadable) && member_bytes == by_size;
+            if was_written(&copy) || is_unread {
                 drive.write(offset, &[0; SUPERBLOCK_BYTES])?;
             }
         }

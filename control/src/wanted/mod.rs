@@ -172,8 +172,10 @@ impl Wanted {
     /// Everything wanted now.
     #[must_use]
     pub fn state(&self) -> WantedState {
+        // In this order: what is being recorded now would be in neither of them.
+        let unrecorded = self.unrecorded();
         let mut state = self.recorded();
-        for (uuid, held) in self.unrecorded().iter() {
+        for (uuid, held) in unrecorded.iter() {
             match held {
                 Some(held) => state.held.insert(*uuid, held.clone()),
                 None => state.held.remove(uuid),

@@ -4,9 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::request::{
-    ArrayModify, BackgroundKind, DriveSpec, HedgedReads, Level, MemberReplace,
-};
+use control::request::{ArrayModify, BackgroundKind, DriveSpec, HedgedReads, Level, MemberReplace};
 use control::view::{ArrayState, DriveState, MemberState};
 use control::{Answer, Engine, EngineError, ErrorKind};
 use drive::Fault;
