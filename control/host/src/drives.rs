@@ -338,8 +338,8 @@ impl Host {
         Ok(())
     }
 
-    /// Drives that somebody wanted to take out, and was told that it was late, and that are left out
-    /// by now. Only for who may change arrays.
+    /// Drives that somebody wanted to take out, and was told that it was late, and that are left
+    /// out by now. Only for who may change arrays.
     pub(crate) fn do_removed_late(&self) -> Vec<String> {
         self.catch_up();
         let state = self.state();

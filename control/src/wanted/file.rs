@@ -103,7 +103,8 @@ impl Place {
 }
 
 impl Place {
-    /// What is in the file, in memory: opening and repairing it there needs no room in a file system.
+    /// What is in the file, in memory: opening and repairing it there needs no room in a file
+    /// system.
     pub(super) fn copy(&self) -> Answer<Database> {
         let copied = (self.bytes)().map_err(redb::Error::from).and_then(|bytes| {
             let memory = InMemoryBackend::new();
