@@ -98,7 +98,7 @@ impl History {
             // full when another took what it was asked as a trial.
             let fills = member.state != MapState::InSync;
             let straggles = each > 1 && lasts >= STRAGGLERS;
-            // Whether it works again is asked all reactors, in that time.
+            // So is one about which nobody can be asked in time (`note_slow_mail`).
             let late = world.outside.mail_is_slow.contains(&true);
             drive.hurt |= kind != Kind::Full || is_long || fills || straggles || late;
         }
@@ -155,6 +155,7 @@ impl History {
         if self.spell.is_some_and(|spell| now >= spell.ends) && !is_unexplained(world) {
             self.end_spell(world);
         }
+        self.note_slow_mail(world);
         for event in &world.outside.events {
             if let Event::HoldTimedOut { .. } = event {
                 self.client.lenient = u64::MAX;
@@ -165,6 +166,20 @@ impl History {
         let given_up = |shard: &Shard| shard.map().given_up;
         if self.client.lenient == u64::MAX && !world.shards.iter().any(given_up) {
             self.client.lenient = self.client.begun;
+        }
+    }
+
+    /// Whether a member works again is asked all reactors: when a question takes long, it may be
+    /// left out although it works again in time.
+    fn note_slow_mail(&self, world: &mut World) {
+        if !world.outside.mail_is_slow.contains(&true) {
+            return;
+        }
+        let map = world.shards[world.home].map();
+        for (member, held) in map.members.iter().zip(&map.held) {
+            if let Some(drive) = member.drive.filter(|_| *held) {
+                world.outside.drives[drive.at()].hurt = true;
+            }
         }
     }
 
