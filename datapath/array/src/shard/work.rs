@@ -154,6 +154,8 @@ impl Shard {
                 self.waiting_works.charge(cost);
             }
             if all {
+                // What needed no ticket makes room for others, too.
+                moved += usize::from(made == 0);
                 self.waiting_works.pop();
                 self.works[slot].waits = false;
                 // Everything may have been answered at once, or need no ticket at all.
