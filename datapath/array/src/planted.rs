@@ -207,6 +207,10 @@ pub enum Fault {
     JoinedAnsweredEarly,
     /// A write joins another although it waits for lanes of a third.
     JoinsOverOthers,
+    /// Writes that were logged together part when they are planned anew.
+    LoggedPart,
+    /// What joined a write that was logged and then given up is not kept with it.
+    JoinedNotKept,
     /// A write that was put off never begins.
     DelayedForGood,
     /// A flush that waits for a member is answered.
@@ -402,6 +406,8 @@ impl Fault {
         Fault::SmallWriteNotCopied,
         Fault::JoinedAnsweredEarly,
         Fault::JoinsOverOthers,
+        Fault::LoggedPart,
+        Fault::JoinedNotKept,
         Fault::DelayedForGood,
         Fault::HeldFlushAnswered,
         Fault::NeededMemberExcluded,

@@ -96,7 +96,8 @@ impl Shard {
         late && !planted::is(Fault::BegunBeforeComputed)
     }
 
-    /// Copies what the guest wants written in ticket `source` to the buffers of `slot`.
+    /// Copies what the guest wants written in ticket `source` to the buffers of `slot`, as far as
+    /// that writes it now.
     pub(super) fn fill_from(&mut self, slot: u32, source: u32) {
         let ticket = &self.tickets[source];
         let payload = match ticket.order.kind {
@@ -108,9 +109,14 @@ impl Shard {
             // It goes over what is read first.
             return;
         }
+        let now = &self.tickets[slot].lanes;
         let mut copied = 0;
         for band in 0..ticket.own_count() {
             let Band { lanes, written } = ticket.own_band(band);
+            let lanes = &(lanes.start.max(now.start)..lanes.end.min(now.end));
+            if lanes.is_empty() {
+                continue;
+            }
             for role in *written {
                 let target = self.part(slot, Side::New, role, lanes);
                 match payload {

@@ -8,6 +8,7 @@ use memory::{Backing, Buffer, Pages, Pool};
 
 use super::Shard;
 use super::ticket::{Kind, Payload};
+use crate::planted::{self, Fault};
 
 /// What a guest wrote, for a ticket that is carried out although it was answered.
 #[derive(Debug)]
@@ -35,9 +36,17 @@ impl Shard {
         ticket.logged && can && self.map.is_given_up(stripe)
     }
 
-    /// Copies what the guest wrote, so that the ticket can be answered and carried out later;
-    /// whether there was memory for that.
+    /// Copies what guests wrote, so that the ticket can be answered, and those that joined it, and
+    /// carried out later; whether there was memory for that.
     pub(super) fn keep(&mut self, slot: u32) -> bool {
+        let mut kept = self.keep_one(slot);
+        if !planted::is(Fault::JoinedNotKept) {
+            self.each_follower(slot, |shard, other| kept = kept && shard.keep_one(other));
+        }
+        kept
+    }
+
+    fn keep_one(&mut self, slot: u32) -> bool {
         let ticket = &mut self.tickets[slot];
         let has_copy = ticket.keeps || ticket.is_answered();
         if ticket.order.kind == Kind::Write(Payload::Guest) && !has_copy {

@@ -565,6 +565,7 @@ impl Shard {
     pub(super) fn release_buffers(&mut self, slot: u32) {
         self.forget_begun(slot);
         let ticket = &mut self.tickets[slot];
+        ticket.computed = false;
         if let Some(grave) = ticket.grave.take() {
             let grave = &mut self.late.graves[crate::slots::at(grave)];
             grave.owned = false;

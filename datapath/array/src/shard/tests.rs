@@ -232,6 +232,23 @@ impl Bench {
         self.cookie
     }
 
+    /// All that it writes from now on is this, and what it has asked for changes, too.
+    pub(in crate::shard) fn fill(&mut self, byte: u8) {
+        let memory = self.memory.as_ref().expect("there is one");
+        self.pool.segment(memory).fill(byte);
+    }
+
+    /// What a drive is asked to write.
+    pub(in crate::shard) fn content(request: &MemberRequest) -> Vec<u8> {
+        let mut content = Vec::new();
+        for segment in request.segments.as_slice() {
+            let start = content.len();
+            content.resize(start + segment.len(), 0);
+            segment.copy_to_slice(&mut content[start..]);
+        }
+        content
+    }
+
     /// Writes all of a stripe.
     pub(in crate::shard) fn write_stripe(&mut self, stripe: u64) -> u64 {
         let blocks = u32::try_from(STRIPE_BLOCKS).expect("few");

@@ -14,6 +14,7 @@ mod follow;
 mod forfeit;
 mod join;
 mod late;
+mod logged;
 mod planning;
 mod rows;
 mod scrub;
@@ -160,6 +161,8 @@ pub(super) struct Ticket {
     /// Pieces of it were logged: the next engine may write them, and what is planned after it must
     /// find them in their place.
     pub(super) logged: bool,
+    /// All that it is to write is in its buffers, as it was logged (`logged`).
+    pub(super) computed: bool,
     /// It is carried out although it was answered, from a copy of what the guest wrote.
     pub(super) keeps: bool,
     pub(super) kept: Option<Kept>,
@@ -219,6 +222,7 @@ impl Default for Ticket {
             given_up: false,
             attempts: 0,
             logged: false,
+            computed: false,
             keeps: false,
             kept: None,
             failures: Vec::new(),
@@ -280,7 +284,8 @@ impl Shard {
         (ticket.media, ticket.gone) = (RoleSet::EMPTY, RoleSet::EMPTY);
         ticket.late = ticket.order.late.map_or(RoleSet::EMPTY, RoleSet::one);
         (ticket.answered, ticket.given_up, ticket.second_try) = (false, false, false);
-        (ticket.logged, ticket.keeps, ticket.attempts) = (false, false, 0);
+        (ticket.logged, ticket.computed) = (false, false);
+        (ticket.keeps, ticket.attempts) = (false, 0);
         (ticket.apart, ticket.joined, ticket.leader) = (None, None, None);
         (ticket.delayed, ticket.promoted) = (None, false);
         ticket.failures.clear();
@@ -345,6 +350,9 @@ impl Shard {
     fn start_ticket(&mut self, slot: u32, io: &mut impl Io) {
         if self.tickets[slot].is_over() {
             self.end_ticket(slot);
+            return;
+        }
+        if self.goes_on_as_logged(slot, io) {
             return;
         }
         self.part_again(slot);
@@ -560,13 +568,13 @@ impl Shard {
             }
             self.counters.rewrites += 1;
         }
-        let must_log = self.must_log(slot);
-        if must_log && self.tickets[slot].joined.is_some() {
-            // Since it was planned.
-            self.replan(slot);
-            return;
-        }
-        self.tickets[slot].step = if must_log {
+        self.begin_writing(slot, io);
+    }
+
+    /// What is to be written is there: it is logged first, or written.
+    #[inline]
+    fn begin_writing(&mut self, slot: u32, io: &mut impl Io) {
+        self.tickets[slot].step = if self.must_log(slot) {
             Step::LogRoom
         } else {
             Step::WriteRoom
@@ -578,7 +586,9 @@ impl Shard {
     /// lacks only its rewrite goes on for that.
     pub(super) fn replan(&mut self, slot: u32) {
         self.end_log(slot);
-        self.release_buffers(slot);
+        if !self.tickets[slot].computed {
+            self.release_buffers(slot);
+        }
         self.granted.push(slot);
     }
 }

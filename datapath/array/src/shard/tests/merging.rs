@@ -15,6 +15,8 @@ fn asked(bench: &Bench) -> [(usize, u64); 2] {
 }
 
 const NOTHING: (usize, u64) = (0, 0);
+/// Blocks of a piece in the log: its header, and a chunk.
+const PIECE: u64 = 8 + 8;
 /// A stripe: a chunk to each drive.
 const WHOLE: [(usize, u64); 2] = [NOTHING, (3, 24)];
 
@@ -231,13 +233,20 @@ fn who_waits_in_vain_waits_less_often() {
 }
 
 #[test]
-fn nobody_is_put_off_while_a_member_is_out() {
+fn the_end_of_a_stream_is_put_off_also_while_a_member_is_out() {
     let mut bench = Bench::new();
-    let [before, start] = delayed(&mut bench, 0);
-    assert_eq!(asked(&bench), WHOLE, "it is put off");
-    bench.exclude(2);
-    assert!(bench.outside.asked.len() > 3, "it has begun");
-    all_answered(&mut bench, &[before, start]);
+    bench.exclude(0);
+    let before = bench.write_stripe(0);
+    let start = write(&mut bench, STRIPE_BLOCKS, 5);
+    bench.poll();
+    let pieces = asked(&bench)[1];
+    assert_eq!(asked(&bench), [NOTHING, (2, 2 * PIECE)], "of the first");
+    let rest = write(&mut bench, STRIPE_BLOCKS + 5, 11);
+    bench.poll();
+    let twice = (2 * pieces.0, 2 * pieces.1);
+    assert_eq!(asked(&bench), [NOTHING, twice], "and of all the second");
+    all_answered(&mut bench, &[before, start, rest]);
+    assert_eq!(bench.shard.counters().joined_writes, 1);
 }
 
 #[test]

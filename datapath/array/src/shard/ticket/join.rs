@@ -11,9 +11,11 @@
 //! What the first writes lies in lanes that it or one of the others has claimed. Each of these
 //! waits for none but the others, so all of them are theirs.
 //!
-//! Only in an array to which nothing has happened, and never when the write is to be logged: the
-//! next engine would find in the log what the parted tickets do not know of. When the ticket has to
-//! be planned anew, for whatever reason, they part, and join again as far as that is right still.
+//! Only while no member is slow or waited for. When the ticket has to be planned anew, for whatever
+//! reason, they part, and join again as far as that is right still. But not once pieces of it were
+//! logged: the next engine may write all that these say, and after that what one of the parted has
+//! logged for itself, with parity of what the others had not written yet. So they are carried out
+//! together, however often they are planned.
 
 use std::ops::Range;
 
@@ -87,7 +89,7 @@ impl Ticket {
         bands.map(blocks_of).sum()
     }
 
-    /// Its bands are these from now on.
+    /// Its bands are these from now on; those whose lanes they are have claimed them.
     fn ask(&mut self, bands: &[Band]) {
         self.band_count = bands.len();
         for (planned, band) in self.bands.iter_mut().zip(bands) {
@@ -97,6 +99,7 @@ impl Ticket {
             };
         }
         self.lanes = bands[0].lanes.start..bands[bands.len() - 1].lanes.end;
+        self.claimed = self.lanes.end;
     }
 }
 
@@ -116,19 +119,19 @@ impl Shard {
         }
     }
 
-    /// Whether all members do what they are asked, as far as anybody knows.
+    /// Whether all members that are there do what they are asked, as far as anybody knows.
     #[inline]
     pub(super) fn is_well(&self) -> bool {
-        self.optimal && !self.late.any_slow && self.hold.is_empty() && !self.map.is_holding()
+        !self.late.any_slow && self.hold.is_empty() && !self.map.is_broken()
     }
 
     /// Whether a ticket may do the work of others, as things are.
     pub(super) fn may_lead(&self, slot: u32) -> bool {
         let ticket = &self.tickets[slot];
         let well = self.is_well();
-        let fresh = ticket.media.is_empty() && ticket.gone.is_empty();
+        let fresh = ticket.media.is_empty() && ticket.gone.is_empty() && !ticket.second_try;
         let fresh = fresh && !ticket.answered && !ticket.logged && ticket.asked.is_none();
-        well && fresh && ticket.may_join() && !self.must_log(slot)
+        well && fresh && ticket.may_join()
     }
 
     /// Who of its cell fits, besides those that have joined already: none overtakes one that it
@@ -227,11 +230,12 @@ impl Shard {
         self.delayed.retain(|&other| !tickets[other].follows());
     }
 
-    /// A ticket is planned anew: what joined it goes for itself again.
+    /// A ticket is planned anew: what joined it goes for itself again, unless it was logged.
     #[inline]
     pub(super) fn part_again(&mut self, slot: u32) {
         let ticket = &mut self.tickets[slot];
-        let Some(first) = ticket.joined.take() else {
+        let stays = ticket.logged && !planted::is(Fault::LoggedPart);
+        let Some(first) = ticket.joined.take_if(|_| !stays) else {
             return;
         };
         assert!(!ticket.answered, "an answered ticket has nothing to plan");
@@ -252,7 +256,7 @@ impl Shard {
         if planted::is(Fault::JoinedNotCopied) {
             return;
         }
-        self.each_joined(self.tickets[slot].joined, |shard, other| {
+        self.each_follower(slot, |shard, other| {
             shard.counters.joined_writes += 1;
             shard.fill_from(slot, other);
         });
@@ -310,6 +314,16 @@ impl Shard {
         }
         let writes = self.lane_set(&ticket.lanes);
         ours & writes == writes
+    }
+
+    /// Calls `visit` with each ticket whose work this one does.
+    #[inline]
+    pub(in crate::shard) fn each_follower(
+        &mut self,
+        slot: u32,
+        visit: impl FnMut(&mut Shard, u32),
+    ) {
+        self.each_joined(self.tickets[slot].joined, visit);
     }
 
     #[inline]

@@ -103,6 +103,7 @@ impl Shard {
     /// a debt.
     pub(super) fn begin_again(&mut self, slot: u32, lanes: Range<u32>) {
         let ticket = &mut self.tickets[slot];
+        ticket.computed = false;
         ticket.lanes = lanes;
         ticket.media = RoleSet::EMPTY;
         ticket.gone = RoleSet::EMPTY;

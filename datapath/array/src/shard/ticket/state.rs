@@ -2,7 +2,7 @@
 
 use units::RoleSet;
 
-use super::{Step, Ticket};
+use super::{Kind, Step, Ticket};
 use crate::planted::{self, Fault};
 
 impl Ticket {
@@ -23,9 +23,9 @@ impl Ticket {
 
     /// Its pieces are on their way to a slot of the log.
     pub(in crate::shard) fn begin_log(&mut self, slot: u32, pieces: usize) {
-        assert!(self.joined.is_none(), "what is logged stands for itself");
         self.step = Step::Logging;
         self.logged = !planted::is(Fault::GivenUpLogForgotten);
+        self.computed = matches!(self.order.kind, Kind::Write(_));
         self.log_slot = Some(slot);
         self.log_failed = false;
         self.pending = u32::try_from(pieces).expect("at most 64 roles");
