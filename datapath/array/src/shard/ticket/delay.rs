@@ -6,7 +6,7 @@
 //! blocks as its own lacks: each that is answered makes room for another. No clock is asked. As
 //! those before it end, they become fewer than it lacks, and it begins with what has come. Nobody
 //! else waits for it but who shares its lanes, and those before it wait for nothing that it has: no
-//! buffers, no region. Nobody is put off while a member is slow, out or waited for.
+//! buffers, no region. Nobody is put off while a member is slow or waited for.
 //!
 //! A guest may have nothing more to write, or wait for all it has asked before it asks again. So it
 //! is counted, for each volume, whether delayed tickets grew; where they did not, only some are

@@ -3,7 +3,7 @@
 //! What a ticket has logged is the new content of all chunks that it changes. It keeps its lanes,
 //! so that content stays right whoever is out since. Nothing is read again: a block that turns out
 //! to be bad then would leave the row as it was, while the next engine writes there what the log
-//! says.
+//! says. Parity is as good as it was when it was planned, as that of a write which has begun.
 
 use units::RoleSet;
 
