@@ -60,6 +60,9 @@ pub const RINGS_BYTES_MAX: u64 = 32 << 20;
 pub const TURN_BYTES: u64 = 1 << 20;
 /// The least of them for one volume, however many have more.
 pub const TURN_BYTES_MIN: u64 = 64 << 10;
+/// Bytes of one operation of a drive in which requests are joined. Four chunks of 64 KiB: three of
+/// four operations are saved, and the first of them waits for little more than itself.
+pub const JOINED_BYTES_MAX: u64 = 256 << 10;
 /// Messages in one inbox from one reactor to another.
 pub const INBOX_MESSAGES: usize = 1024;
 /// The slowest a volume may be made, in bytes per second: less is surely a slip.

@@ -175,6 +175,16 @@ impl Host {
                 "Operations handed to the kernel",
                 by(|report| report.port.operations),
             ),
+            metric(
+                "reactor_joined_requests",
+                "Requests of drives that went with the operation of another",
+                by(|report| report.port.joined),
+            ),
+            metric(
+                "reactor_parted_requests",
+                "Requests that went together and were made again by themselves",
+                by(|report| report.port.parted),
+            ),
         ]
     }
 

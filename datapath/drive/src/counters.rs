@@ -94,4 +94,8 @@ pub struct PortCounters {
     pub operations: u64,
     /// Times that a request waited for a bounce buffer.
     pub starved: u64,
+    /// Requests that needed no kernel operation of their own: they went with the one before them.
+    pub joined: u64,
+    /// Requests that went together and were made again, each by itself.
+    pub parted: u64,
 }

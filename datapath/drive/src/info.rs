@@ -68,6 +68,8 @@ pub struct DriveInfo {
     pub rotational: bool,
     /// Largest transfer handed to the kernel in one piece; larger requests are split by the port.
     pub transfer_bytes_max: u64,
+    /// Largest transfer in which the port joins requests; 0 where it joins none.
+    pub joined_bytes_max: u64,
     /// Most segments handed to the kernel in one piece; longer lists are split by the port.
     pub segments_max: usize,
     /// Memory of a transfer begins at a multiple of this, or is copied by the port.

@@ -120,7 +120,7 @@ fn page_bytes() -> usize {
 pub(crate) fn nowhere(length: usize) -> Segment {
     // SAFETY: nothing but the kernel follows the address, and it checks: nothing is ever mapped in
     // the first page.
-    unsafe { Segment::new(ptr::without_provenance_mut(512), length) }
+    unsafe { Segment::new(ptr::null_mut(), length) }
 }
 
 #[cfg(test)]

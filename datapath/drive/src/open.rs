@@ -40,6 +40,7 @@ pub(crate) fn plain_info(kind: DriveKind, size_bytes: u64) -> DriveInfo {
         can_write_zeroes: true,
         rotational: false,
         transfer_bytes_max: limits::REQUEST_BYTES_MAX,
+        joined_bytes_max: 0,
         segments_max: SEGMENTS_MAX,
         memory_align: 1,
         appearance: 0,
@@ -272,6 +273,7 @@ fn file_info(
         discard_reads_zero: punches,
         can_discard: punches,
         can_write_zeroes: punches,
+        joined_bytes_max: limits::JOINED_BYTES_MAX,
         memory_align,
         appearance: file_appearance(file, &facts),
         ..plain_info(DriveKind::File, size_bytes)
@@ -418,6 +420,7 @@ fn block_info(path: &Path, file: &File, folder: &Path) -> Result<DriveInfo, Open
         can_discard: facts.write_zeroes,
         can_write_zeroes: facts.write_zeroes,
         rotational: facts.rotational,
+        joined_bytes_max: facts.request_bytes.min(limits::JOINED_BYTES_MAX),
         memory_align,
         appearance: sysfs::appearance(folder, &[device]),
         model: facts.model,

@@ -4,6 +4,7 @@
 //! by that or a later `poll`, each exactly once. Memory and null drives answer without the kernel.
 //! What does not live here: the ring itself (`uring.rs`), and what to do about a failed drive.
 
+mod joined;
 mod keys;
 mod tasks;
 #[cfg(test)]
@@ -28,6 +29,7 @@ use crate::error::PortError;
 use crate::fault::Access;
 use crate::mapping::Mapping;
 use crate::uring::{Answer, Handle, Ring};
+use joined::Run;
 use keys::Key;
 use tasks::{Buffers, Stage, Task, Tasks};
 use watches::Watches;
@@ -99,6 +101,8 @@ struct Seat {
     busy: u32,
     /// Detached; everything is answered `Gone`.
     leaving: bool,
+    /// What came last in this turn and may go on: writes, reads.
+    runs: [Run; 2],
     counters: DriveCounters,
 }
 
@@ -168,7 +172,11 @@ pub struct Port {
     watches: Watches,
     answers: Vec<Answer>,
     in_kernel: usize,
+    /// Counts the times that tasks were handed over, from 1 on.
+    turn: u64,
     starved_times: u64,
+    joined_times: u64,
+    parted_times: u64,
     clock: MonotonicClock,
     now: Instant,
     /// The caller said what time it is, since the last poll.
@@ -225,7 +233,10 @@ impl Port {
             watches: Watches::default(),
             answers: Vec::with_capacity(4 * requests),
             in_kernel: 0,
+            turn: 1,
             starved_times: 0,
+            joined_times: 0,
+            parted_times: 0,
             clock: MonotonicClock,
             now: MonotonicClock.now(),
             told: false,
@@ -251,6 +262,7 @@ impl Port {
             handle,
             busy: 0,
             leaving: false,
+            runs: [Run::default(); 2],
             counters: DriveCounters::default(),
         });
         let place = u16::try_from(place).expect("seats are about as many as drives");
@@ -312,6 +324,8 @@ impl Port {
     pub fn port_counters(&self) -> PortCounters {
         PortCounters {
             starved: self.starved_times,
+            joined: self.joined_times,
+            parted: self.parted_times,
             ..self.ring.counters()
         }
     }
@@ -368,10 +382,11 @@ impl Port {
                     stage: Stage::Queued,
                     done: 0,
                     buffer: None,
+                    next: None,
                     tries: 0,
                     begun: self.now,
                 });
-                self.start(slot);
+                self.queue(slot);
             }
         }
         Ok(())
@@ -437,6 +452,7 @@ impl Port {
 
     /// Hands queued tasks over while there is room.
     fn start_ready(&mut self) {
+        self.turn += 1;
         while self.buffers.any_free()
             && let Some(slot) = self.starved.pop_front()
         {
@@ -533,7 +549,10 @@ impl Port {
 
     /// Lets go of a detached drive when nothing of it is left.
     fn leave_if_idle(&mut self, place: u16) {
-        let seat = self.seat(place);
+        // With the last answer of a detached drive it has left already.
+        let Some(seat) = &self.seats[usize::from(place)] else {
+            return;
+        };
         if !seat.leaving || seat.busy > 0 {
             return;
         }

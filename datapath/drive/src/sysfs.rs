@@ -17,6 +17,9 @@ pub(crate) struct BlockFacts {
     pub(crate) rotational: bool,
     pub(crate) write_zeroes: bool,
     pub(crate) memory_align: Option<u64>,
+    /// What goes to the device as one request wherever it is in memory, page by page, and on the
+    /// device; 0 where that is not known.
+    pub(crate) request_bytes: u64,
     pub(crate) model: Option<String>,
     pub(crate) serial: Option<String>,
     pub(crate) wwid: Option<String>,
@@ -58,6 +61,7 @@ pub(crate) fn block_facts(folder: &Path) -> BlockFacts {
         rotational: number("rotational") == Some(1),
         write_zeroes: number("write_zeroes_max_bytes").is_some_and(|bytes| bytes > 0),
         memory_align: number("dma_alignment").map(|mask| mask + 1),
+        request_bytes: request_bytes(number).unwrap_or(0),
         model: text(&whole.join("device/model")),
         serial: text(&whole.join("device/serial"))
             .or_else(|| text(&whole.join("serial")))
@@ -66,6 +70,17 @@ pub(crate) fn block_facts(folder: &Path) -> BlockFacts {
             .or_else(|| text(&whole.join("device/wwid")))
             .map(own),
     }
+}
+
+/// See [`BlockFacts::request_bytes`], from what the device's queue says.
+fn request_bytes(number: impl Fn(&str) -> Option<u64>) -> Option<u64> {
+    // Cut again where the device wants it: at multiples of its own.
+    if number("chunk_sectors").unwrap_or(0) != 0 {
+        return Some(0);
+    }
+    let bytes = number("max_sectors_kb")?.saturating_mul(1 << 10);
+    let pages = number("max_segments")?.saturating_mul(4 << 10);
+    Some(bytes.min(pages))
 }
 
 /// Devices that are built on others, at most so deep.
@@ -489,6 +504,9 @@ mod tests {
             ("queue/write_cache", "write through\n"),
             ("queue/rotational", "1\n"),
             ("queue/dma_alignment", "3\n"),
+            ("queue/max_sectors_kb", "1280\n"),
+            ("queue/max_segments", "127\n"),
+            ("queue/chunk_sectors", "0\n"),
             ("queue/write_zeroes_max_bytes", "4096\n"),
             ("device/model", "  FAST DRIVE \n"),
             ("device/serial", "\n"),
@@ -504,6 +522,7 @@ mod tests {
             rotational: true,
             write_zeroes: true,
             memory_align: Some(4),
+            request_bytes: 127 * 4096,
             model: Some("FAST DRIVE".into()),
             serial: None,
             wwid: Some("eui.01".into()),
@@ -512,5 +531,12 @@ mod tests {
         wanted.wwid = Some("eui.01-part2".into());
         assert_eq!(block_facts(&drive.join("sdx2")), wanted);
         assert_eq!(block_facts(root.path()), BlockFacts::default());
+        for (name, content, request_bytes) in [
+            ("queue/max_sectors_kb", "128\n", 128 << 10),
+            ("queue/chunk_sectors", "256\n", 0),
+        ] {
+            fs::write(drive.join(name), content).unwrap();
+            assert_eq!(block_facts(&drive).request_bytes, request_bytes, "{name}");
+        }
     }
 }

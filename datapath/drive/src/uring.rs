@@ -244,6 +244,28 @@ impl Ring {
         Some(bytes)
     }
 
+    /// Starts one transfer of all of `lists`, at most so many segments. False when the ring is full.
+    pub(crate) fn start_lists<'list>(
+        &mut self,
+        transfer: Transfer,
+        lists: impl Iterator<Item = &'list SegmentList>,
+        segments_max: usize,
+    ) -> bool {
+        if self.is_full() || self.arena.capacity() - self.arena.len() < segments_max {
+            return false;
+        }
+        let first = self.arena.len();
+        for list in lists {
+            self.arena.extend_from_slice(list.as_slice());
+        }
+        let segments = &self.arena[first..];
+        assert!(segments.len() <= segments_max, "the arena never moves");
+        let count = u32::try_from(segments.len()).expect("few");
+        // As in `start_list`.
+        let vector = segments.as_ptr().cast::<libc::iovec>();
+        self.start_vector(transfer, vector, count)
+    }
+
     fn start_vector(&mut self, transfer: Transfer, vector: *const libc::iovec, count: u32) -> bool {
         let Transfer {
             direction,

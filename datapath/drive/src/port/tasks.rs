@@ -46,6 +46,8 @@ pub(super) struct Task {
     /// Bytes from the start that are through.
     pub(super) done: u64,
     pub(super) buffer: Option<u16>,
+    /// The one that follows it in the same operation (`joined.rs`).
+    pub(super) next: Option<u32>,
     /// Answers without progress.
     pub(super) tries: u16,
     pub(super) begun: Instant,
@@ -103,6 +105,12 @@ impl Tasks {
         self.slots[keys::at(slot)]
             .as_mut()
             .expect("the slot is busy")
+    }
+
+    /// A task and those that share its operation, in order.
+    pub(super) fn joined(&self, head: u32) -> impl Iterator<Item = &Task> {
+        let get = |slot: u32| self.slots[keys::at(slot)].as_ref();
+        std::iter::successors(get(head), move |task| task.next.and_then(get))
     }
 
     /// The slots of all tasks that `wanted` names. For the control path.

@@ -75,6 +75,9 @@ impl Port {
     /// Hands a queued task to the kernel, or puts it into the queue for what it lacks.
     pub(super) fn start(&mut self, slot: u32) {
         let task = self.tasks.get(slot);
+        if task.next.is_some() {
+            return self.start_joined(slot);
+        }
         if task.method == Method::Bounce && task.buffer.is_none() {
             let Some(buffer) = self.buffers.acquire() else {
                 self.starved_times += 1;
@@ -168,6 +171,10 @@ impl Port {
     pub(super) fn advance(&mut self, slot: u32, result: i32) {
         self.in_kernel -= 1;
         let task = self.tasks.get(slot);
+        if task.next.is_some() {
+            let moved = u64::try_from(result).unwrap_or(0);
+            return self.advance_joined(slot, moved);
+        }
         let Stage::InKernel { bytes } = task.stage else {
             unreachable!("the kernel answers once per operation");
         };
