@@ -30,26 +30,30 @@ fn all_ok(answers: &BTreeMap<u64, Status>, wanted: usize) {
 }
 
 #[test]
-fn neighbours_of_one_turn_are_one_operation_and_each_is_answered() {
+fn neighbours_of_one_turn_share_operations_of_256_kib_and_each_is_answered() {
     for folder in folders() {
         let mut bench = Bench::small();
         let drive = Drive::open(&file_spec(folder.path(), "d", 4 << 20)).unwrap();
         bench.port.attach(DRIVE, drive.clone());
-        let memory = submit_chunks(&mut bench, Operation::Write, 16);
+        let memory = submit_chunks(&mut bench, Operation::Write, 40);
         fill(&memory, 3);
         let wanted = bytes_of(&memory);
-        all_ok(&bench.drain(), 16);
+        all_ok(&bench.drain(), 40);
         let mut stored = vec![0; wanted.len()];
         drive.read(0, &mut stored).unwrap();
         assert!(stored == wanted);
         memory.iter().for_each(|segment| segment.fill(0));
-        submit_chunks(&mut bench, Operation::Read, 16);
-        all_ok(&bench.drain(), 16);
+        submit_chunks(&mut bench, Operation::Read, 40);
+        all_ok(&bench.drain(), 40);
         assert!(bytes_of(&memory) == wanted);
         let counters = bench.port.port_counters();
-        assert_eq!((counters.operations, counters.joined), (2, 30));
+        assert_eq!(
+            (counters.operations, counters.joined),
+            (6, 74),
+            "twice 256, 256 and 128 KiB"
+        );
         assert_eq!(counters.parted, 0);
-        assert_eq!(bench.port.counters(DRIVE).unwrap().reads.requests, 16);
+        assert_eq!(bench.port.counters(DRIVE).unwrap().reads.requests, 40);
     }
 }
 
@@ -205,7 +209,11 @@ fn detaching_a_drive_answers_joined_requests_in_the_kernel_and_in_the_queue() {
     let mut bench = Bench::small();
     let spec = file_spec(folder.path(), "d", 4 << 20);
     bench.port.attach(DRIVE, Drive::open(&spec).unwrap());
-    submit_chunks(&mut bench, Operation::Write, 10);
+    submit_chunks(&mut bench, Operation::Write, 9);
+    // What of it does not go through is not made again.
+    let gone = [mapping::nowhere(units::bytes_usize(CHUNK))];
+    let request = bench.request(Operation::Write, 9 * CHUNK, &gone);
+    bench.port.submit(request).unwrap();
     bench.hand_over();
     assert_eq!(bench.port.in_kernel, 1);
     for at in 10..20 {
