@@ -235,7 +235,7 @@ fn detaching_a_drive_answers_joined_requests_in_the_kernel_and_in_the_queue() {
 
 #[derive(Clone, Copy, Debug)]
 struct Ask {
-    writes: bool,
+    operation: Operation,
     /// Goes on where the last one ended; else at this block.
     block: Option<u64>,
     blocks: u64,
@@ -248,9 +248,10 @@ struct Ask {
 fn asks() -> impl Strategy<Value = Vec<Ask>> {
     let block = prop_oneof![3 => Just(None), 1 => (0..64u64).prop_map(Some)];
     let shift = prop_oneof![8 => Just(0usize), 1 => Just(1), 1 => Just(512)];
-    let ask = (any::<bool>(), block, 1..24u64, shift, 1..4usize, 0..12u8);
-    let ask = ask.prop_map(|(writes, block, blocks, shift, pieces, end)| Ask {
-        writes,
+    let operation = prop_oneof![Just(Operation::Read), Just(Operation::Write)];
+    let ask = (operation, block, 1..24u64, shift, 1..4usize, 0..12u8);
+    let ask = ask.prop_map(|(operation, block, blocks, shift, pieces, end)| Ask {
+        operation,
         block,
         blocks,
         shift,
@@ -309,13 +310,8 @@ fn play_turns(asks: &[Ask], drive: &Arc<Drive>, requests: u32) -> u64 {
             room = (room + length).next_multiple_of(4096) + 4096;
             left -= length;
         }
-        let operation = if ask.writes {
-            Operation::Write
-        } else {
-            Operation::Read
-        };
-        let request = bench.request(operation, first * BLOCK, &memory);
-        if ask.writes {
+        let request = bench.request(ask.operation, first * BLOCK, &memory);
+        if ask.operation == Operation::Write {
             fill(&memory, u8::try_from(number).unwrap());
             let written = bytes_of(&memory);
             model[at..at + written.len()].copy_from_slice(&written);
