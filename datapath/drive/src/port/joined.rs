@@ -68,12 +68,14 @@ impl Port {
 
     fn joins(&mut self, slot: u32) -> bool {
         let task = self.tasks.get(slot);
-        if task.method != Method::Direct {
-            return false;
-        }
         let seat = self.seats[usize::from(task.seat)]
             .as_mut()
             .expect("a seat stays while it is used");
+        if task.method != Method::Direct {
+            // What comes after it does not go before it.
+            seat.runs = Default::default();
+            return false;
+        }
         let run = &mut seat.runs[usize::from(task.reads())];
         let next = Run::new(self.turn, slot, &task.request);
         let before = std::mem::replace(run, next);

@@ -107,6 +107,30 @@ fn what_must_not_be_joined_is_not() {
 }
 
 #[test]
+fn nothing_joins_past_a_flush_or_what_bounces() {
+    let folder = disk();
+    let mut bench = Bench::small();
+    let drive = Drive::open(&file_spec(folder.path(), "d", 4 << 20)).unwrap();
+    bench.port.attach(DRIVE, drive);
+    let flush = Bench::bare(Operation::Flush, 256 << 10, 0);
+    let odd = [bench.segment(5 * 4096 + 1, 4096)];
+    let bounced = bench.request(Operation::Write, 64 << 10, &odd);
+    let zeroes = Bench::bare(Operation::WriteZeroes, 128 << 10, 4096);
+    for between in [flush, bounced, zeroes] {
+        let before = bench.port.port_counters().joined;
+        let [first, second] = [0, 1].map(|at| {
+            let memory = [bench.segment(at * 4096, 4096)];
+            bench.request(Operation::Write, units::bytes_u64(at) * 4096, &memory)
+        });
+        for request in [first, between, second] {
+            bench.port.submit(request).unwrap();
+        }
+        all_ok(&bench.drain(), 3);
+        assert_eq!(bench.port.port_counters().joined, before, "{between:?}");
+    }
+}
+
+#[test]
 fn memory_that_went_away_is_the_fault_of_its_own_request_only() {
     for folder in folders() {
         for operation in [Operation::Read, Operation::Write] {
