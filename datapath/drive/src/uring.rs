@@ -244,7 +244,7 @@ impl Ring {
         Some(bytes)
     }
 
-    /// Starts one transfer of all of `lists`, at most so many segments. False when the ring is full.
+    /// Starts a transfer of all of `lists`, at most so many segments. False when there is no room.
     pub(crate) fn start_lists<'list>(
         &mut self,
         transfer: Transfer,
