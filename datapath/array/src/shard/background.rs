@@ -3,7 +3,7 @@
 use block::{Part, Status};
 use memory::SegmentList;
 use units::limits::LARGE_BUFFER_BYTES;
-use units::{StripeIndex, bytes_u64};
+use units::{Instant, StripeIndex, bytes_u64};
 
 use super::Shard;
 use super::scrub::WindowScrub;
@@ -168,15 +168,10 @@ impl Shard {
             if self.tickets.free() == 0 {
                 break;
             }
-            let before = self.background.next;
-            let Some(position) = self.next_owned_cell(window) else {
+            let Some(position) = self.next_allowed_cell(window, now) else {
                 break;
             };
             let stripe = StripeIndex(window.start.0 + position / self.background.cells_per_stripe);
-            if !self.take_allowance(stripe, now) {
-                self.background.next = before;
-                break;
-            }
             let cell =
                 u32::try_from(position % self.background.cells_per_stripe).expect("few cells");
             let slot = self.tickets.acquire().expect("one is free");
@@ -195,9 +190,21 @@ impl Shard {
         self.requests.in_use() + self.works.in_use() > 0
     }
 
+    /// Takes the next cell of the window, if it may be done now for all that requests take.
+    pub(super) fn next_allowed_cell(&mut self, window: Window, now: Instant) -> Option<u64> {
+        let before = self.background.next;
+        let position = self.next_owned_cell(window)?;
+        let stripe = StripeIndex(window.start.0 + position / self.background.cells_per_stripe);
+        if self.take_allowance(stripe, now) {
+            return Some(position);
+        }
+        self.background.next = before;
+        None
+    }
+
     /// Takes the next cell of the window that this shard owns and where somebody lacks something;
     /// none after a failure.
-    pub(super) fn next_owned_cell(&mut self, window: Window) -> Option<u64> {
+    fn next_owned_cell(&mut self, window: Window) -> Option<u64> {
         let (cells, per_stripe) = (self.background.cells(), self.background.cells_per_stripe);
         if self.background.failed {
             self.background.next = cells;

@@ -273,10 +273,13 @@ impl Shard {
 
     /// Starts tickets of the scrub: blocks of suspect cells first.
     pub(super) fn advance_scrub(&mut self, window: Window, io: &mut impl Io) -> usize {
-        let busy = self.requests.in_use() + self.works.in_use() > 0;
-        let depth = if busy { DEPTH_BUSY } else { DEPTH_IDLE };
+        let depth = if self.is_busy() {
+            DEPTH_BUSY
+        } else {
+            DEPTH_IDLE
+        };
         let depth = depth.min(BUFFERS / self.geometry().group_members()).max(1);
-        let mut moved = 0;
+        let (mut moved, now) = (0, io.now());
         if self.background.failed {
             self.background.scrub.forget_suspects();
         }
@@ -289,7 +292,7 @@ impl Shard {
             };
             let (position, block) = match self.background.scrub.take_block(in_cell) {
                 Some((cell, block)) => (cell, Some(block)),
-                None => match self.next_owned_cell(window) {
+                None => match self.next_allowed_cell(window, now) {
                     Some(cell) => (cell, None),
                     None => break,
                 },

@@ -1,7 +1,7 @@
 //! A shard's part in holding a background pass back for the sake of requests (`crate::throttle`).
 //!
-//! Rebuilds are held back, and passes that go over all of an array. A resync of what was in use at
-//! an unclean stop is not: until it is done, parity there protects nothing.
+//! Rebuilds are held back, scrubs, and resyncs that go over all of an array. A resync of what was in
+//! use at an unclean stop is not: until it is done, parity there protects nothing.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(super) struct Throttle {
     latencies: Latencies,
     /// The window in which it looked last.
     window: u64,
-    /// Bytes that may be rebuilt now.
+    /// Bytes of each drive that the pass may take now.
     allowed: u64,
     allowed_at: Instant,
     /// When there will be more to do.
@@ -58,15 +58,15 @@ impl Throttle {
     pub(super) fn follow(&mut self, map: &ArrayMap) {
         self.wake = None;
         self.applies = match map.window.map(|window| window.pass) {
-            Some(Pass::Rebuild) => true,
+            Some(Pass::Rebuild | Pass::Scrub) => true,
             Some(Pass::Resync) => map.suspects.count() == map.suspects.regions(),
-            Some(Pass::Scrub) | None => false,
+            None => false,
         };
     }
 }
 
 impl Shard {
-    /// Looks at what requests took, once a window, and sees what may be rebuilt now.
+    /// Looks at what requests took, once a window, and sees what the pass may do now.
     pub(super) fn advance_throttle(&mut self, now: Instant) {
         self.throttle.wake = None;
         if !self.throttle.applies {
@@ -134,7 +134,7 @@ impl Shard {
         }
     }
 
-    /// Groups whose drives the open pass writes.
+    /// Groups whose drives the open pass uses.
     fn groups_at_work(&self) -> u64 {
         let geometry = self.geometry();
         let groups = match self.map.window {
@@ -149,7 +149,7 @@ impl Shard {
         self.bytes(cell_lanes(self.geometry()))
     }
 
-    /// Whether a cell of `stripe` may be rebuilt now; if so, that is counted.
+    /// Whether a cell of `stripe` may be taken now; if so, that is counted.
     pub(super) fn take_allowance(&mut self, stripe: StripeIndex, now: Instant) -> bool {
         if !self.throttle.applies || self.throttle.allowed == UNLIMITED {
             return true;
@@ -188,7 +188,11 @@ fn bytes_in(rate: u64, time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use block::Operation;
+    use units::MemberSet;
+
     use super::*;
+    use crate::map::Window;
 
     #[test]
     fn bytes_of_a_time_do_not_overflow() {
@@ -213,5 +217,26 @@ mod tests {
             shard.advance_throttle(wake);
             assert!(shard.take_allowance(StripeIndex(0), wake), "{allowed}");
         }
+    }
+
+    #[test]
+    fn a_scrub_waits_as_a_rebuild_does_while_requests_take_long() {
+        let mut bench = crate::shard::tests::Bench::new();
+        bench.shard.shared.set_rate(1);
+        bench.install(|map| {
+            map.window = Some(Window {
+                pass: Pass::Scrub,
+                start: StripeIndex(0),
+                end: StripeIndex(20),
+                fills: MemberSet::EMPTY,
+                opened: map.serial,
+            });
+        });
+        assert!(bench.is_asked(Operation::Read).is_empty(), "it goes on");
+        bench.shard.shared.set_rate(UNLIMITED);
+        bench.pass(Duration::from_millis(100));
+        assert!(!bench.is_asked(Operation::Read).is_empty(), "it waits");
+        bench.answer_all();
+        assert_eq!(bench.shard.counters().scrubbed_cells, 20);
     }
 }

@@ -190,7 +190,7 @@ pub(crate) struct Modify {
     /// What is done against the write hole
     #[arg(long, value_enum)]
     pub(super) write_hole: Option<Hole>,
-    /// A rebuild gets at least so many bytes per second of one member
+    /// A rebuild or a scrub gets at least so many bytes per second of one member
     #[arg(long, value_name = "SIZE", value_parser = cli::rate)]
     pub(super) rebuild_floor: Option<Size>,
     /// Background work makes room when guests see more than this: 800us, 5ms; a number alone is
