@@ -1,7 +1,7 @@
 //! A shard's part in holding a background pass back for the sake of requests (`crate::throttle`).
 //!
-//! Rebuilds are held back, scrubs, and resyncs that go over all of an array. A resync of what was in
-//! use at an unclean stop is not: until it is done, parity there protects nothing.
+//! Rebuilds are held back, scrubs, and resyncs that go over all of an array. A resync of what was
+//! in use at an unclean stop is not: until it is done, parity there protects nothing.
 
 use std::time::Duration;
 
