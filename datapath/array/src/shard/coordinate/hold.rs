@@ -380,10 +380,13 @@ impl Shard {
         let group = self.map.geometry.group_members();
         let stays = |&(member, _): &(MemberIndex, Status)| {
             let first = member.at() / group * group;
-            // What has failed and is about to be left out is no help.
+            // What has failed and is about to be left out is no help, be it in the commit that
+            // waits for this member.
+            let failed = decider.commit.iter().flat_map(|commit| &commit.failed);
+            let failed = decider.failures.iter().chain(failed);
             let fails = |other: usize| {
-                let is_it = |failure: &MemberFailure| failure.member.at() == other;
-                decider.failures.iter().any(|one| is_it(one) && !one.late)
+                let is_it = |failure: &&MemberFailure| failure.member.at() == other;
+                failed.clone().any(|one| is_it(&one) && !one.late)
             };
             let works = (first..first + group).filter(|&other| {
                 let in_sync = config.members[other].state == MemberState::InSync;

@@ -222,3 +222,42 @@ fn nobody_but_the_home_says_how_members_do() {
     assert_eq!(bench.shard.paces().len(), bench.shard.map.members.len());
     assert!(Bench::new().shard.paces().is_empty());
 }
+
+/// Drives answer all they are asked: `full` takes no writes, and no flush of `other` goes well.
+fn answer_full(bench: &mut Bench, full: usize, other: usize) {
+    for _ in 0..100 {
+        let Some(asked) = bench.outside.asked.first() else {
+            break;
+        };
+        let (drive, operation) = (asked.drive.at(), asked.operation);
+        let fails = match operation {
+            Operation::Write => drive == full,
+            Operation::Flush => drive == other,
+            _ => false,
+        };
+        let status = if fails { Status::NoSpace } else { Status::Ok };
+        bench.answer(drive, operation, status);
+        bench.poll();
+    }
+}
+
+#[test]
+fn a_hold_in_a_record_that_fails_on_another_member_too_ends_at_its_time() {
+    let mut bench = clean();
+    let options = crate::format::ArrayOptions::default();
+    let limit = options.hold_timeout_seconds;
+    bench.shard.command(2, Command::Options(options));
+    bench.poll();
+    answer_full(&mut bench, 1, 0);
+    let holds = |event: &Event| matches!(event, Event::Holds { .. });
+    assert!(bench.outside.events.iter().any(holds));
+    for _ in 0..limit + 5 {
+        bench.pass(Duration::from_secs(1));
+        answer_full(&mut bench, 1, 0);
+    }
+    // Without that other member the array cannot do without the one that is full.
+    let ended = |event: &Event| matches!(event, Event::HoldTimedOut { .. });
+    assert!(bench.outside.events.iter().any(ended), "{:?}", bench.outside.events);
+    let holds = bench.outside.events.iter().filter(|event| holds(event));
+    assert_eq!(holds.count(), 1, "once");
+}
