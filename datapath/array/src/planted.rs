@@ -283,6 +283,8 @@ pub enum Fault {
     AnsweredWhileItWaits,
     /// What the drives get is read from the guest's memory a second time, after parity was made.
     GuestMemoryReadTwice,
+    /// What a member brings that is out by then counts as read.
+    OutMembersBelieved,
     /// The engine panics when it takes a write to [`POISON_SECTOR`] from a ring.
     PoisonedRequest,
     /// The engine panics when it plans a write to [`POISON_STRIPE`].
@@ -444,6 +446,7 @@ impl Fault {
         Fault::LineForgotten,
         Fault::AnsweredWhileItWaits,
         Fault::GuestMemoryReadTwice,
+        Fault::OutMembersBelieved,
     ];
 }
 

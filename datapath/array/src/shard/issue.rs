@@ -10,6 +10,7 @@ use super::{IoOwner, Shard};
 use crate::buffers::Buffers;
 use crate::io::{Io, MemberRequest};
 use crate::map::MapMember;
+use crate::planted::{self, Fault};
 use crate::slots::Slots;
 
 /// A member request to be made.
@@ -145,6 +146,37 @@ impl Issuer<'_> {
     }
 }
 
+/// What the answer to a read counts that comes when its member is out: what the drive was asked
+/// before, and what was given up since, it may have carried out first, with whatever was in that
+/// memory by then.
+#[cold]
+fn too_late(owner: &IoOwner, status: Status) -> Status {
+    match owner {
+        IoOwner::Direct { .. } | IoOwner::Bounced { .. } | IoOwner::Ticket { .. }
+            if status.is_ok() && !planted::is(Fault::OutMembersBelieved) =>
+        {
+            Status::Gone
+        }
+        IoOwner::Nobody
+        | IoOwner::Direct { .. }
+        | IoOwner::Bounced { .. }
+        | IoOwner::GivenUp { .. }
+        | IoOwner::Flush { .. }
+        | IoOwner::Ticket { .. }
+        | IoOwner::Log { .. }
+        | IoOwner::LogFlush
+        | IoOwner::Metadata
+        | IoOwner::Region
+        | IoOwner::Clear
+        | IoOwner::Zeroing
+        | IoOwner::Abandoned { .. }
+        | IoOwner::Probe
+        | IoOwner::Trial
+        | IoOwner::RollCall { .. }
+        | IoOwner::Doubt => status,
+    }
+}
+
 impl Shard {
     /// What it takes to make a member request, and the buffers beside it.
     #[inline(always)]
@@ -233,8 +265,17 @@ impl Shard {
         let done = &mut self.ios[slot];
         let owner = std::mem::take(&mut done.owner);
         let DriveIo {
-            member, operation, ..
+            member,
+            incarnation,
+            operation,
+            ..
         } = *done;
+        let reads = operation == Some(Operation::Read);
+        let status = if reads && self.map.is_out(member, incarnation) {
+            too_late(&owner, status)
+        } else {
+            status
+        };
         let may_count = status.is_ok() && !done.outlived;
         let heard = (member, done.issued);
         if done.listed {

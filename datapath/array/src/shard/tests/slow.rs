@@ -54,6 +54,24 @@ fn a_member_that_takes_long_is_read_around_and_then_through_buffers_for_a_while(
 }
 
 #[test]
+fn what_a_member_brings_that_is_out_by_then_is_not_believed() {
+    // It may have carried out a write first that was given up, from memory that is another one's.
+    for hedged in [HedgedReads::Auto, HedgedReads::Always] {
+        let (mut bench, read, member) = hanging(hedged);
+        bench.exclude(member);
+        bench.answer(member, Operation::Read, Status::Ok);
+        assert_eq!(bench.verdict(read), None);
+        bench.poll();
+        let mut asked = bench.is_asked(Operation::Read);
+        asked.sort_unstable();
+        let others: Vec<usize> = (0..3).filter(|other| *other != member).collect();
+        assert_eq!(asked, others, "the others know");
+        bench.answer_all();
+        assert_eq!(bench.verdict(read), Some(Status::Ok));
+    }
+}
+
+#[test]
 fn a_read_that_is_given_up_in_vain_is_counted_and_one_that_was_not_is_not() {
     for (looks, wasted) in [(0, 1), (1, 0)] {
         let (mut bench, read, member) = hanging(HedgedReads::Always);
