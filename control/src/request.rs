@@ -456,8 +456,8 @@ pub struct VolumeCreate {
     pub array: String,
     /// What the guest sees, exactly; not 0.
     pub size_bytes: u64,
-    /// The guests promise not to change a page that is being written: full-stripe writes go
-    /// without a copy.
+    /// The guests promise not to change memory that they are writing from: writes of whole stripes,
+    /// and all to mirrors, go without a copy.
     pub stable_buffers: bool,
 }
 

@@ -15,7 +15,7 @@ pub(crate) mod space;
 mod tests;
 mod tree;
 
-use control::view::{ArrayView, DriveView, ExportView, StatusView, VolumeView};
+use control::view::{ArrayView, DriveView, ExportView, StatusView};
 use serde::Serialize;
 
 pub(crate) use tree::Tree;
@@ -127,7 +127,6 @@ pub(crate) struct Known {
     pub(crate) status: StatusView,
     pub(crate) drives: Vec<DriveView>,
     pub(crate) arrays: Vec<ArrayView>,
-    pub(crate) volumes: Vec<VolumeView>,
     pub(crate) exports: Vec<ExportView>,
 }
 

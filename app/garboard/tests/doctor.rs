@@ -114,16 +114,14 @@ fn an_engines_drives_and_arrays_are_examined_with_it() {
 }
 
 #[test]
-fn promises_that_nothing_makes_use_of_are_told_where_they_are_given_and_by_doctor() {
+fn a_promise_that_nothing_makes_use_of_is_told_where_it_is_given_and_by_doctor() {
     let folder = tempfile::tempdir().expect("a folder");
     let engine = Engine::start(folder.path());
     engine.fill(&vec!["mem:64MiB".to_owned(); 3]);
     let create = ["volume", "create", "s", "--array", "a", "--size", "16MiB"];
+    // This one is made use of.
     let (_, said) = engine.says(&[&create[..], &["--stable-buffers"]].concat());
-    assert!(
-        said.contains("warning: --stable-buffers: kept, but without effect yet"),
-        "{said}"
-    );
+    assert!(!said.contains("warning"), "{said}");
     let (_, said) = engine.says(&["export", "vhost", "v", "--name", "p", "--pin-guest-memory"]);
     assert!(
         said.contains("warning: --pin-guest-memory: kept, but without effect yet"),
@@ -139,11 +137,5 @@ fn promises_that_nothing_makes_use_of_are_told_where_they_are_given_and_by_docto
         .filter_map(|finding| Some((finding["subject"].as_str()?, finding["check"].as_str()?)))
         .filter(|(subject, _)| subject.starts_with("volume") || subject.starts_with("export"))
         .collect();
-    assert_eq!(
-        told,
-        [
-            ("volume s", "stable_buffers"),
-            ("export p", "pinned_guest_memory")
-        ]
-    );
+    assert_eq!(told, [("export p", "pinned_guest_memory")]);
 }

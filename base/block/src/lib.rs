@@ -96,6 +96,16 @@ impl Part {
     }
 }
 
+/// What may become of the memory of a write before its answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stability {
+    /// Its owner may change it at any time, as a guest may: what is computed from it needs a copy.
+    #[default]
+    MayChange,
+    /// Its owner promises not to.
+    Stable,
+}
+
 /// The asker's own number of a request; comes back in the completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cookie(pub u64);
@@ -114,6 +124,8 @@ pub struct Request {
     /// Where the bytes are or go: for `Read` and `Write` exactly as many as are asked for, else
     /// empty.
     pub segments: SegmentList,
+    /// What may become of that memory meanwhile.
+    pub stability: Stability,
     /// Comes back in the completion.
     pub cookie: Cookie,
 }

@@ -17,6 +17,6 @@ pub mod words;
 
 pub use guest::{BadAddress, Mapping, Region, RegionTable};
 pub use pool::{Backing, Buffer, Pages, Pool};
-pub use segment::{Segment, SegmentList, prefetch};
+pub use segment::{Segment, SegmentList, Walk, prefetch};
 pub use slots::SegmentSlots;
 pub use words::Words;

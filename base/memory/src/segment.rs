@@ -250,6 +250,23 @@ impl SegmentList {
         assert!(left == 0, "a request carries as many bytes as it names");
     }
 
+    /// A walk over the bytes from `offset` on.
+    ///
+    /// # Panics
+    /// When the list is shorter.
+    #[must_use]
+    pub fn walk(&self, offset: usize) -> Walk<'_> {
+        let mut segments = self.as_slice();
+        let mut skip = offset;
+        while let [first, rest @ ..] = segments
+            && skip >= first.len()
+        {
+            (skip, segments) = (skip - first.len(), rest);
+        }
+        assert!(!segments.is_empty() || skip == 0, "a list has that byte");
+        Walk { segments, skip }
+    }
+
     /// Copies bytes from `offset` on into all of `target`.
     #[inline]
     pub fn copy_to(&self, offset: usize, target: Segment) {
@@ -272,6 +289,41 @@ impl SegmentList {
             part.copy_from(source.part(done, part.len()));
             done += part.len();
         });
+    }
+}
+
+/// A walk over the bytes of a list, as far at a time as they are in one piece.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Walk<'l> {
+    /// What is left, from `skip` bytes of the first on.
+    segments: &'l [Segment],
+    skip: usize,
+}
+
+impl Walk<'_> {
+    /// How many of the next bytes are in one piece; 0 at the end.
+    #[inline]
+    #[must_use]
+    pub fn in_one_piece(&self) -> usize {
+        self.segments
+            .first()
+            .map_or(0, |first| first.len() - self.skip)
+    }
+
+    /// The next `bytes`, which are in one piece.
+    ///
+    /// # Panics
+    /// When they are not.
+    #[inline]
+    pub fn take(&mut self, bytes: usize) -> Segment {
+        let taken = self.segments[0].part(self.skip, bytes);
+        self.skip += bytes;
+        while let [first, rest @ ..] = self.segments
+            && self.skip == first.len()
+        {
+            (self.skip, self.segments) = (0, rest);
+        }
+        taken
     }
 }
 
@@ -301,6 +353,34 @@ mod tests {
                 }
                 assert_eq!(got, flat[offset..offset + length]);
             }
+        }
+    }
+
+    #[test]
+    fn a_walk_comes_by_all_bytes_from_any_place_on() {
+        let mut bytes: Vec<u8> = (0..=99).collect();
+        // SAFETY: `bytes` outlives the segments and is not touched meanwhile.
+        let whole = unsafe { Segment::new(bytes.as_mut_ptr(), 100) };
+        let segments = [
+            Segment::EMPTY,
+            whole.part(50, 7),
+            Segment::EMPTY,
+            whole.part(0, 1),
+            whole.part(90, 10),
+        ];
+        // SAFETY: `segments` outlives the list.
+        let list = unsafe { SegmentList::new(&segments) };
+        let flat: Vec<u8> = (50..57).chain(0..1).chain(90..100).collect();
+        for (offset, most) in (0..=flat.len()).flat_map(|offset| [(offset, 3), (offset, 99)]) {
+            let mut walk = list.walk(offset);
+            let mut got = Vec::new();
+            while walk.in_one_piece() > 0 {
+                let part = walk.take(walk.in_one_piece().min(most));
+                let mut taken = vec![0; part.len()];
+                part.copy_to_slice(&mut taken);
+                got.extend(taken);
+            }
+            assert_eq!(got, flat[offset..], "from {offset} on");
         }
     }
 }

@@ -19,16 +19,19 @@ use std::time::Duration;
 use array::assembly::Assembly;
 use array::format::{ArrayConfig, MemberRecord, MemberState};
 use array::planted::{self, Fault};
-use array::{Begun, BegunOf, BegunWrites, Doubt, Geometry, Redo, Room, Unusable};
+use array::{
+    Begun, BegunOf, BegunWrites, BlockMask, Doubt, Geometry, LostBlocks, Redo, Room, ToRedo,
+    Unusable,
+};
 use control::Answer;
-use units::{Clock, MemberIndex, MonotonicClock};
+use units::{Clock, MemberIndex, MonotonicClock, bytes_u64, bytes_usize};
 use uuid::Uuid;
 
 pub(crate) use self::lasting::Lasting;
 use crate::Host;
 use crate::arrays::assemble::is_enough;
 use crate::error::of_io;
-use crate::losses::redo_part;
+use crate::losses::{is_bad, redo_part, with_half_written};
 use crate::state::Notice;
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -114,6 +117,70 @@ fn judge(
     }
     let failed = of_io(format!("{object}, drive {name}"), what, source);
     Err(failed.next("bring its missing drives, or take this one out, and start it again"))
+}
+
+/// An array, its drives by member, and which blocks nobody can tell.
+type Redoing<'a> = (
+    &'a str,
+    &'a Assembly,
+    &'a [Option<(String, Arc<drive::Drive>)>],
+    &'a LostBlocks,
+);
+
+/// Writes parts again on the members that are here. Gives them without their bytes.
+fn redo_parts(
+    (object, assembly, drives, lost): Redoing<'_>,
+    mut parts: Vec<Redo>,
+    doubt: &mut Option<Doubt>,
+) -> Answer<Vec<Redo>> {
+    for part in &mut parts {
+        if let Some(drive) = &drives[part.member.at()] {
+            let written = redo_part(object, drive, (&assembly.superblock, lost), part);
+            let what = "writing what the last engine had begun";
+            match written {
+                Ok(true) => {}
+                Ok(false) => *doubt = doubt.or(Doubt::refused(part.member)),
+                Err(source) => {
+                    *doubt = doubt.or(Doubt::refused(part.member));
+                    judge(object, assembly, (&drive.0, what), &source)?;
+                }
+            }
+        }
+        part.bytes = Vec::new();
+    }
+    Ok(parts)
+}
+
+/// Reads what a member holds where a guest's memory was being written, and says which blocks: none
+/// when it is not here, or lacks what was written since it was left out, and no bad ones.
+fn read_half_written(
+    assembly: &Assembly,
+    (member, drive): (MemberIndex, Option<&(String, Arc<drive::Drive>)>),
+    offset: u64,
+    bytes: &mut [u8],
+) -> io::Result<BlockMask> {
+    let in_sync = assembly.config.members[member.at()].state == MemberState::InSync;
+    let Some((_, drive)) = drive.filter(|_| in_sync) else {
+        return Ok(0);
+    };
+    let offset = assembly.superblock.layout.data.offset + offset;
+    if drive.read(offset, bytes).is_ok() {
+        return Ok(BlockMask::MAX);
+    }
+    let size = bytes_usize(assembly.superblock.geometry.block_size().bytes());
+    let mut told = 0;
+    for (at, block) in bytes.chunks_exact_mut(size).enumerate() {
+        let place = offset + bytes_u64(at * size);
+        if drive.read(place, block).is_err() {
+            if is_bad(drive, place, size) {
+                continue;
+            }
+            // It was away for a moment.
+            drive.read(place, block)?;
+        }
+        told |= 1 << at;
+    }
+    Ok(told)
 }
 
 impl Host {
@@ -215,7 +282,7 @@ impl Host {
     }
 
     /// Writes again what the last engine had begun when it was killed. Gives what was written,
-    /// without the bytes.
+    /// without the bytes, and what cannot be told of it.
     ///
     /// A drive that does not take it is left to the resync of the regions that were in use, and an
     /// error only when a member is not here or not filled: what that one holds there needs all the
@@ -226,31 +293,54 @@ impl Host {
         assembly: &Assembly,
         begun: &BegunFile,
         doubt: &mut Option<Doubt>,
-    ) -> Answer<Vec<Redo>> {
+    ) -> Answer<ToRedo> {
         let BegunFile { file, writes } = begun;
-        let read = |offset, bytes: &mut [u8]| file.read_exact_at(bytes, offset);
         let drives = self.member_drives(assembly);
-        let mut done = Vec::new();
-        for position in 0..writes.len() {
-            let redo = writes.redo(position, read);
+        let read = |offset, bytes: &mut [u8]| file.read_exact_at(bytes, offset);
+        let mut done = ToRedo::default();
+        // What was half written comes first: should more be lost by it than can be, nothing of it
+        // is changed.
+        let (borrowed, kept): (Vec<usize>, Vec<usize>) =
+            (0..writes.len()).partition(|&position| writes.is_borrowed(position));
+        let mut mended = Vec::new();
+        for position in borrowed {
+            let mut fails = None;
+            let read_member = |member: MemberIndex, offset, bytes: &mut [u8]| {
+                let drive = drives[member.at()].as_ref();
+                let read = read_half_written(assembly, (member, drive), offset, bytes);
+                read.inspect_err(|_| fails = Some(member))
+            };
+            let redo = writes.redo(position, read, read_member);
+            match (redo, fails) {
+                (Ok(redo), _) => {
+                    mended.extend(redo.redo);
+                    done.lost.extend(redo.lost);
+                }
+                // Left to the resync, as a drive that takes nothing.
+                (Err(source), Some(member)) => {
+                    *doubt = doubt.or(Doubt::refused(member));
+                    let name = drives[member.at()].as_ref().map_or("", |(name, _)| name);
+                    judge(
+                        object,
+                        assembly,
+                        (name, "reading what was half written"),
+                        &source,
+                    )?;
+                }
+                (Err(source), None) => {
+                    return Err(of_io(object.to_owned(), "making parity anew", &source));
+                }
+            }
+        }
+        let lost = with_half_written(object, &assembly.config, &done.lost)?.lost;
+        let parts = (object, assembly, &drives[..], &lost);
+        done.redo = redo_parts(parts, mended, doubt)?;
+        for position in kept {
+            let nobody = |_, _, _: &mut [u8]| Ok(0);
+            let redo = writes.redo(position, read, nobody);
             let what = "reading what the last engine had begun";
             let redo = redo.map_err(|source| of_io(object.to_owned(), what, &source))?;
-            for mut part in redo {
-                if let Some(drive) = &drives[part.member.at()] {
-                    let written = redo_part(object, drive, assembly, &part);
-                    let what = "writing what the last engine had begun";
-                    match written {
-                        Ok(true) => {}
-                        Ok(false) => *doubt = doubt.or(Doubt::refused(part.member)),
-                        Err(source) => {
-                            *doubt = doubt.or(Doubt::refused(part.member));
-                            judge(object, assembly, (&drive.0, what), &source)?;
-                        }
-                    }
-                }
-                part.bytes = Vec::new();
-                done.push(part);
-            }
+            done.redo.extend(redo_parts(parts, redo.redo, doubt)?);
         }
         tracing::info!(
             event = "begun_redone",

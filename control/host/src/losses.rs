@@ -1,14 +1,16 @@
 //! Lost blocks as people see them, and what a start does where one takes no writes.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use array::assembly::Assembly;
 use array::format::{ArrayConfig, ExtentSpace, SUPERBLOCK_BYTES, Superblock, VolumeRecord};
-use array::{Event, Redo};
+use array::{Event, LostBlocks, Redo};
 use control::view::{LostRun, LostView};
+use control::{Answer, ErrorKind};
 use units::{bytes_u64, bytes_usize};
 
 use crate::Host;
+use crate::error::error;
 use crate::state::ArrayEntry;
 
 /// What nobody can tell any more of an array, if there is something.
@@ -116,9 +118,43 @@ impl Host {
     }
 }
 
+/// A record in which what guests were writing from their own memory is lost, as far as a member
+/// that had it is not here.
+pub(crate) fn with_half_written(
+    object: &str,
+    config: &ArrayConfig,
+    lost: &[Range<u64>],
+) -> Answer<ArrayConfig> {
+    let mut config = config.clone();
+    lost.iter().for_each(|range| config.lost.add(range.clone()));
+    if config.lost.fits() {
+        return Ok(config);
+    }
+    let text = "when the last engine was killed its guests were writing more from their own memory, to \
+                members that are not here, than its list of lost blocks has room for";
+    let refused = error(ErrorKind::Degraded, object.to_owned(), text);
+    Err(refused.next("bring the missing members back, and start it again"))
+}
+
+/// The record of a start says so, and the log.
+pub(crate) fn give_up_half_written(name: &str, next: &mut ArrayConfig, lost: Vec<Range<u64>>) {
+    if lost.is_empty() {
+        return;
+    }
+    lost.into_iter().for_each(|range| next.lost.add(range));
+    tracing::error!(
+        event = "blocks_half_written",
+        array = name,
+        total = next.lost.count(),
+        "a member is gone that guests were writing to from their own memory when the last engine \
+         was killed: reads of these blocks fail until they are written, which guests that are \
+         still there do by themselves; `garboard array show` says where they are"
+    );
+}
+
 /// Whether a drive that is there can read this as little as it could write it. Drives that vanish
 /// answer with plain I/O errors, too.
-fn is_bad(drive: &drive::Drive, offset: u64, length: usize) -> bool {
+pub(crate) fn is_bad(drive: &drive::Drive, offset: u64, length: usize) -> bool {
     let can_read = |offset, length| drive.read(offset, &mut vec![0; length]).is_ok();
     let is_there = || {
         let mut heads = Superblock::head_offsets().into_iter();
@@ -134,10 +170,9 @@ fn is_bad(drive: &drive::Drive, offset: u64, length: usize) -> bool {
 pub(crate) fn redo_part(
     object: &str,
     (name, drive): &(String, Arc<drive::Drive>),
-    assembly: &Assembly,
+    (superblock, lost): (&Superblock, &LostBlocks),
     part: &Redo,
 ) -> std::io::Result<bool> {
-    let (superblock, lost) = (&assembly.superblock, &assembly.config.lost);
     let data = superblock.layout.data.offset;
     let written = drive.write(data + part.offset, &part.bytes);
     if written.is_ok() || lost.is_empty() {

@@ -12,7 +12,7 @@ const NS_PER_S: f64 = 1e9;
 const CAUSES: usize = ExclusionCause::ALL.len();
 
 /// Counters of an array, in the order in which they are gathered.
-const ARRAY_COUNTERS: [(&str, &str); 30] = [
+const ARRAY_COUNTERS: [(&str, &str); 31] = [
     ("array_direct_reads", "Reads that went straight to a drive"),
     (
         "array_reconstructed_reads",
@@ -32,6 +32,10 @@ const ARRAY_COUNTERS: [(&str, &str); 30] = [
     (
         "array_delayed_writes",
         "Writes put off until the writes before them had brought more of their stripe",
+    ),
+    (
+        "array_borrowed_writes",
+        "Writes whose data went to the drives straight from guests' memory",
     ),
     (
         "array_copied_bytes",
@@ -455,6 +459,7 @@ fn counts_of(counters: &ShardCounters) -> [u64; ARRAY_COUNTERS.len()] {
         counters.joined_writes,
         counters.promoted_writes,
         counters.delayed_writes,
+        counters.borrowed_writes,
         counters.bytes_copied,
         counters.messages,
         counters.drive_requests,

@@ -9,6 +9,7 @@
 //! What does not live here: when an entry begins and ends (`shard/begun.rs`), and where the file is
 //! (the control path).
 
+mod borrowed;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -29,7 +30,8 @@ use units::limits::{
 use units::{Instant, ReactorIndex, RoleSet, StripeIndex, Update, bytes_u64, bytes_usize};
 use uuid::Uuid;
 
-pub use self::read::{BegunWrites, Unusable};
+pub use self::borrowed::BlockMask;
+pub use self::read::{BegunWrites, ToRedo, Unusable};
 pub use self::trust::Doubt;
 use crate::planted::{self, Fault};
 use crate::shard::Room;
@@ -74,10 +76,11 @@ const BANDS: [usize; 3] = [2, 36, 38];
 const PLACES: usize = 4;
 const _: () = assert!(PLACES + GROUP_MEMBERS_MAX / 2 == BANDS[1]);
 
-/// Of a state: the entry counts; zeroes are written. Bits 8 to 15 are the number of bands, the
-/// upper half is the lane at which its buffers begin.
+/// Of a state: the entry counts; zeroes are written; the buffers hold parity only. Bits 8 to 15 are
+/// the number of bands, the upper half is the lane at which its buffers begin.
 const COUNTS: u64 = 1;
 const ZEROES: u64 = 2;
+const BORROWED: u64 = 4;
 
 /// How the file is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -292,7 +295,18 @@ pub(crate) struct Order {
     pub(crate) stripe: StripeIndex,
     /// The lane at which its buffers begin.
     pub(crate) first: u32,
-    pub(crate) zeroes: bool,
+    pub(crate) content: Content,
+}
+
+/// Where what a ticket writes is to be found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// All of it in its buffers.
+    Kept,
+    /// Nowhere: it writes zeroes.
+    Zeroes,
+    /// Its data is where the guest has it, which the next engine cannot see.
+    Borrowed,
 }
 
 /// The entries of one shard, by ticket slot.
@@ -335,10 +349,21 @@ impl Table {
             let high = places.next().unwrap_or(0);
             word.store(u64::from(high) << 32 | u64::from(low), Ordering::Relaxed);
         }
-        let zeroes = if order.zeroes { ZEROES } else { 0 };
-        let state = u64::from(order.first) << 32 | count << 8 | zeroes | COUNTS;
+        let content = match order.content {
+            Content::Kept => 0,
+            Content::Zeroes => ZEROES,
+            Content::Borrowed => BORROWED,
+        };
+        let state = u64::from(order.first) << 32 | count << 8 | content | COUNTS;
         // Whoever sees this sees all of the above, and the bytes in the buffers.
         entry[STATE].store(state, Ordering::Release);
+    }
+
+    /// All that it writes is in its buffers now.
+    pub(crate) fn keep(&self, slot: u32) {
+        let state = &self.entry(slot)[STATE];
+        let kept = state.load(Ordering::Relaxed) & !BORROWED;
+        state.store(kept, Ordering::Release);
     }
 
     /// What it wrote is there, or missed only by members that are out.

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use block::{Completion, Cookie, Full, Histogram, Operation, Part, Status};
+use block::{Completion, Cookie, Full, Histogram, Operation, Part, Stability, Status};
 use memory::SegmentList;
 use units::{DriveIndex, Instant, MemberIndex, ReactorIndex, Role};
 
@@ -215,6 +215,8 @@ pub struct WorkMessage {
     pub offset: u32,
     /// The whole request's memory.
     pub segments: SegmentList,
+    /// What may become of it meanwhile.
+    pub stability: Stability,
 }
 
 /// A member that failed a write or a flush, or is gone.

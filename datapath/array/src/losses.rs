@@ -12,7 +12,8 @@ use units::{MemberIndex, RoleSet, StripeIndex};
 
 use crate::geometry::Geometry;
 
-/// Blocks of a word.
+/// Blocks of a word of the list.
+pub(crate) const LOST_WORD_BLOCKS: u32 = 64;
 const WORD_BLOCKS: u64 = 64;
 
 /// Which of 64 consecutive blocks of an array are lost.

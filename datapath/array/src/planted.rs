@@ -285,6 +285,20 @@ pub enum Fault {
     GuestMemoryReadTwice,
     /// What a member brings that is out by then counts as read.
     OutMembersBelieved,
+    /// The next engine takes for all of a write what its buffers hold while its data is a guest's.
+    BorrowedTakenForKept,
+    /// Rows whose data was a guest's are left as they are.
+    BorrowedNotMended,
+    /// Blocks of such rows are read although a member is gone that held them.
+    BorrowedBelieved,
+    /// A write from a guest's memory that failed is made again from there.
+    BorrowedMadeAgain,
+    /// A write is answered while a drive reads it from a guest's memory.
+    BorrowedAnsweredEarly,
+    /// A write is borrowed where nobody has promised to leave its memory alone.
+    BorrowedUnpromised,
+    /// Memory is let go although a drive may still read it for a write that was given up.
+    BorrowersForgotten,
     /// The engine panics when it takes a write to [`POISON_SECTOR`] from a ring.
     PoisonedRequest,
     /// The engine panics when it plans a write to [`POISON_STRIPE`].
@@ -447,6 +461,12 @@ impl Fault {
         Fault::AnsweredWhileItWaits,
         Fault::GuestMemoryReadTwice,
         Fault::OutMembersBelieved,
+        Fault::BorrowedTakenForKept,
+        Fault::BorrowedNotMended,
+        Fault::BorrowedBelieved,
+        Fault::BorrowedMadeAgain,
+        Fault::BorrowedAnsweredEarly,
+        Fault::BorrowedUnpromised,
     ];
 }
 

@@ -206,6 +206,8 @@ pub struct Shard {
     lists: SegmentSlots,
     buffers: Buffers,
     bounces: Slots<Bounce>,
+    /// Tickets that borrow.
+    borrowers: usize,
     reports: Vec<MemberFailure>,
     late: Late,
     flushes: Flushes,
@@ -282,6 +284,7 @@ impl Shard {
             buffers: buffers.map_err(ShardError::Memory)?,
             begun: table.transpose().map_err(ShardError::Memory)?,
             bounces: Slots::new(room.drive_requests),
+            borrowers: 0,
             reports: Vec::with_capacity(map.members.len()),
             late: Late::new(room.patience, &map),
             flushes,

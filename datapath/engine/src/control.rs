@@ -14,7 +14,7 @@ use array::{
     MapIdentity, MemberPlace, Refusal, RegionMap, Room, Shard, Shared, Suspects, WallClock,
     initial_map,
 };
-use block::{Cookie, Operation, Part, Request, Status};
+use block::{Cookie, Operation, Part, Request, Stability, Status};
 use drive::{Drive, DriveCounters, Port, PortCounters, PortOptions};
 use memory::SegmentList;
 use queues::{Wake, mesh};
@@ -434,6 +434,7 @@ impl Engine {
             blocks,
             part: Part::WHOLE,
             segments,
+            stability: Stability::MayChange,
             cookie: Cookie(0),
         };
         let (sender, answer) = channel();

@@ -36,6 +36,9 @@ use crate::splits::Splits;
 const WAKE_TOKEN: u64 = 0;
 const KICK_TOKENS: u64 = 1;
 
+/// Between two looks of whoever waits until drives do not read a guest's memory any more.
+const BORROWERS_LOOK: Duration = Duration::from_millis(10);
+
 /// Who asked an array: the high word of its cookies.
 const SPLIT_BIT: u64 = 1 << 63;
 const CONTROL_BIT: u64 = 1 << 62;
@@ -427,6 +430,16 @@ impl Core {
         self.events = events;
     }
 
+    /// When somebody waits for guests' memory that drives may still read: when that is looked at
+    /// again, because a drive may answer on any reactor.
+    fn look_at_borrowers(&self) -> Option<Instant> {
+        let ends = |ring: &Ring| ring.stopping.is_some();
+        let waits = !self.let_go.is_empty() || self.rings.iter().flatten().any(ends);
+        let mut rings = self.rings.iter().flatten();
+        let borrows = waits && rings.any(|ring| ring.borrows(&self.shards));
+        borrows.then(|| self.times.turn_began + BORROWERS_LOOK)
+    }
+
     fn watch(&mut self, place: usize) {
         use std::os::fd::{AsFd, AsRawFd};
         let Some(ring) = &mut self.rings[place] else {
@@ -503,6 +516,7 @@ impl reactor::Core for Core {
         shards
             .filter_map(|shard| shard.deadline())
             .chain(rings.filter_map(Ring::waits_until))
+            .chain(self.look_at_borrowers())
             .min()
     }
 

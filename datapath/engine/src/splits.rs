@@ -178,7 +178,7 @@ mod tests {
     use super::*;
     use array::format::{ExtentRun, ExtentSpace, VolumeRecord, VolumeState};
     use array::{Geometry, GeometryParameters, Level};
-    use block::Cookie;
+    use block::{Cookie, Stability};
     use units::BlockSize;
     use uuid::Uuid;
 
@@ -220,6 +220,7 @@ mod tests {
             blocks,
             part: Part::WHOLE,
             segments: SegmentList::EMPTY,
+            stability: Stability::MayChange,
             cookie: Cookie(0),
         };
         let slot = splits
@@ -269,6 +270,7 @@ mod tests {
             blocks: 9,
             part: Part::WHOLE,
             segments: SegmentList::EMPTY,
+            stability: Stability::MayChange,
             cookie: Cookie(0),
         };
         let (waits, goes_on) = (ArrayIndex(3), ArrayIndex(9));

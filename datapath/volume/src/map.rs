@@ -1,7 +1,7 @@
 //! Where a volume's blocks are in the array: looked up for every request, never changed.
 
 use array::format::{ExtentSpace, VolumeRecord, VolumeState};
-use block::Status;
+use block::{Stability, Status};
 use units::bytes_usize;
 
 /// A part of a request that is contiguous in the array.
@@ -30,6 +30,7 @@ pub struct VolumeMap {
     /// By `volume_block`, from 0 on.
     runs: Box<[Run]>,
     blocks: u64,
+    stability: Stability,
 }
 
 impl VolumeMap {
@@ -55,6 +56,11 @@ impl VolumeMap {
         (next >= volume.size_blocks).then(|| VolumeMap {
             runs: runs.into_boxed_slice(),
             blocks: volume.size_blocks,
+            stability: if volume.stable_buffers {
+                Stability::Stable
+            } else {
+                Stability::MayChange
+            },
         })
     }
 
@@ -62,6 +68,13 @@ impl VolumeMap {
     #[must_use]
     pub fn blocks(&self) -> u64 {
         self.blocks
+    }
+
+    /// What its guests promise of the memory from which they write.
+    #[inline]
+    #[must_use]
+    pub fn stability(&self) -> Stability {
+        self.stability
     }
 
     /// Where `block` is in the array, and how many of the `blocks` from there on follow it there.

@@ -1,7 +1,8 @@
 //! `iops`: a whole engine with one reactor on one CPU, and one polling client on another, through a
 //! real vhost-user-blk socket. Prints thousands of requests per second and the server core's time
 //! for each: that of its turns with work. Compare lines of one run with each other, never two runs.
-//! `iops memory:5:read:4096:32...` measures what it names, in that order; without, all.
+//! `iops memory:5:read:4096:32...` measures what it names, in that order; without, all. With
+//! `:stable` behind it, the guest promises not to change what it writes.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a program for people")]
 
@@ -48,6 +49,8 @@ struct Case {
     kind: Kind,
     bytes: usize,
     depth: usize,
+    /// The guest leaves alone what it writes.
+    stable: bool,
 }
 
 fn main() {
@@ -61,6 +64,7 @@ fn main() {
         kind: if write { Kind::Write } else { Kind::Read },
         bytes,
         depth,
+        stable: false,
     };
     let cases = [
         case("null", Level::Raid0, false, 4096, 1),
@@ -87,7 +91,7 @@ fn main() {
             "{:<8} {:<6} {:<6} {:>9} {:>6} {:>10.1} {:>8.0}",
             case.drives,
             case.level,
-            kind,
+            if case.stable { "stable" } else { kind },
             case.bytes,
             case.depth,
             rate / 1000.0,
@@ -100,8 +104,8 @@ fn main() {
 /// `stream` writes in order.
 fn parse(name: &str) -> Case {
     let words: Vec<&str> = name.split(':').collect();
-    let [drives, level, kind, bytes, depth] = words.as_slice() else {
-        panic!("{name}: drives:level:kind:bytes:depth");
+    let [drives, level, kind, bytes, depth, more @ ..] = words.as_slice() else {
+        panic!("{name}: drives:level:kind:bytes:depth[:stable]");
     };
     Case {
         drives: if *drives == "null" { "null" } else { "memory" },
@@ -114,6 +118,7 @@ fn parse(name: &str) -> Case {
         },
         bytes: bytes.parse().expect("bytes"),
         depth: depth.parse().expect("a depth"),
+        stable: more == ["stable"],
     }
 }
 
@@ -183,7 +188,7 @@ fn export(engine: &dyn Engine, case: &Case, socket: &std::path::Path) {
         uuid: Uuid::new_v4(),
         array: "a".to_owned(),
         size_bytes: 128 << 20,
-        stable_buffers: false,
+        stable_buffers: case.stable,
     };
     engine.create_volume(&volume).expect("a volume");
     let export = ExportCreate {

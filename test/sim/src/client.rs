@@ -1,12 +1,13 @@
 //! What guests do: requests to volumes, judged by the model.
 
 mod asks;
+mod ends;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use array::format::{ArrayConfig, ExtentSpace};
-use block::{Cookie, Operation, Part, Request, Status};
+use block::{Cookie, Operation, Part, Request, Stability, Status};
 use memory::{Backing, Buffer, Pages, Pool, SegmentSlots};
 use units::{BlockSize, ReactorIndex, bytes_u64, bytes_usize};
 use uuid::Uuid;
@@ -110,6 +111,11 @@ pub struct Client {
     pub unsure: Vec<Range<u64>>,
     /// Blocks of the array that nobody can tell and that belong to no volume yet.
     open: BTreeSet<u64>,
+    /// Blocks of the array that guests were writing from memory which they leave alone, when an
+    /// engine was killed: a member that is gone may take them along.
+    pub half_written: BTreeSet<u64>,
+    /// Of these, those that were, and that nobody has written since.
+    pub half_lost: BTreeSet<u64>,
     /// Some guests change what they write while that is under way.
     pub restless: bool,
     /// How often one did.
@@ -157,6 +163,8 @@ impl Client {
             discarded: BTreeSet::new(),
             unsure: Vec::new(),
             open: BTreeSet::new(),
+            half_written: BTreeSet::new(),
+            half_lost: BTreeSet::new(),
             restless: false,
             changed: 0,
             doomed: false,
@@ -314,6 +322,8 @@ impl Client {
         } else {
             0
         };
+        let stable = self.is_stable(asked.volume);
+        let changes = if stable { 0 } else { changes };
         self.pending.insert(
             slot,
             Pending {
@@ -376,9 +386,12 @@ impl Client {
             pending,
             lists,
             pool,
+            disks,
             ..
         } = self;
         for (slot, pending) in pending {
+            let disk = disks.get(&pending.asked.volume);
+            let stability = disk.map_or(Stability::MayChange, |disk| disk.map.stability());
             while let Some(piece) = pending.pieces.get(pending.submitted) {
                 let list = slot * PIECES + pending.submitted;
                 let operation = pending.asked.operation;
@@ -393,6 +406,9 @@ impl Client {
                     .segment(&pending.buffer)
                     .part(piece.byte_offset(bytes_u64(block)), bytes);
                 let cut = bytes_usize(world.random.below(bytes_u64(bytes)));
+                // What is odd is always copied.
+                let is_odd = cut.is_multiple_of(4);
+                let cut = if is_odd { cut } else { cut / 512 * 512 };
                 let segments = lists.lend(list, |list| {
                     if carries {
                         list.extend([segment.part(0, cut), segment.part(cut, bytes - cut)]);
@@ -404,6 +420,7 @@ impl Client {
                     blocks: piece.blocks,
                     part,
                     segments,
+                    stability,
                     cookie: Cookie(bytes_u64(*slot)),
                 };
                 pending.submitted += 1;
@@ -457,6 +474,8 @@ impl Client {
         let mut found = vec![0; asked.bytes.len()];
         let memory = self.pool.segment(&buffer).part(0, found.len());
         memory.copy_to_slice(&mut found);
+        // It is the guest's again, who has other things there.
+        memory.fill(0xDD);
         self.pool.release(buffer);
         let (operation, start, blocks) = (asked.operation, asked.start, asked.blocks);
         let Part { offset, bytes } = asked.part;
@@ -562,34 +581,5 @@ impl Client {
         disk.model
             .forget(bytes_usize(place) * self.block, self.block);
         true
-    }
-
-    /// The engine has died, or the power was lost. Gives what was under way, in any order.
-    pub fn stop(&mut self, power_is_lost: bool) -> Vec<Asked> {
-        for disk in self.disks.values_mut() {
-            if power_is_lost {
-                disk.model.power_loss();
-            } else {
-                disk.model.stop();
-            }
-        }
-        self.written.clear();
-        let mut left = Vec::new();
-        for (slot, pending) in std::mem::take(&mut self.pending) {
-            for piece in 0..pending.submitted {
-                self.lists.take_back(slot * PIECES + piece);
-            }
-            self.pool.release(pending.buffer);
-            left.push(pending.asked);
-        }
-        left
-    }
-
-    /// A clean stop makes everything durable: the model is told as of a flush.
-    pub fn stopped_cleanly(&mut self) {
-        for disk in self.disks.values_mut() {
-            let flush = disk.model.begin_flush();
-            disk.model.finish_flush(flush);
-        }
     }
 }

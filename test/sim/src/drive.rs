@@ -1,5 +1,7 @@
 //! A simulated drive: what is durable, what its cache holds, what is under way, and how it fails.
 
+mod taken;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
@@ -8,25 +10,9 @@ use array::MemberRequest;
 use block::{Histogram, Operation, Status};
 use units::{BlockSize, Instant, ReactorIndex, bytes_u64, bytes_usize};
 
+use self::taken::{Taken, bytes_of};
 use crate::random::Random;
 use crate::store::Store;
-
-/// A request that the drive has taken.
-#[derive(Debug)]
-struct Taken {
-    reactor: ReactorIndex,
-    request: MemberRequest,
-    /// The bytes of a write, if they were taken when it was submitted. Others are only when it is
-    /// carried out: nobody may change them meanwhile.
-    bytes: Option<Vec<u8>>,
-    /// Of a flush: what it covers.
-    began: u64,
-    at: Instant,
-    /// It is answered only once this block was written.
-    sticks: Option<u64>,
-    /// It waits until `let_writes_go`, whatever comes after it.
-    is_kept: bool,
-}
 
 /// Requests that will fail: the `after`-th of its kind from now on, and `count - 1` after it.
 #[derive(Clone, Copy, Debug)]
@@ -97,21 +83,6 @@ pub struct SimDrive {
     pub outages: u64,
     /// Requests that it was asked.
     submitted: u64,
-}
-
-/// What a write carries.
-fn bytes_of(request: &MemberRequest) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    if request.operation == Operation::Write {
-        bytes.resize(bytes_usize(request.length), 0);
-        let mut done = 0;
-        for segment in request.segments.as_slice() {
-            segment.copy_to_slice(&mut bytes[done..done + segment.len()]);
-            done += segment.len();
-        }
-        assert_eq!(done, bytes.len(), "a write carries what it names");
-    }
-    bytes
 }
 
 /// What a drive that is well takes at the most.

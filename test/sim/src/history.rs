@@ -11,6 +11,7 @@ mod healed;
 mod hedged;
 mod late_help;
 mod leaving;
+mod lending;
 mod logged;
 mod lost;
 mod lost_holds;
@@ -43,7 +44,7 @@ use array::{
     Command, Event, Geometry, GeometryParameters, Level, MapState, PassState, Refusal, RegionMap,
     Shard, Suspects,
 };
-use block::{Cookie, Operation, Part, Request, Status};
+use block::{Cookie, Operation, Part, Request, Stability, Status};
 use memory::SegmentList;
 use units::{
     BlockSize, DriveIndex, Instant, MemberIndex, ReactorIndex, Role, Size, StripeIndex, Update,
@@ -299,6 +300,7 @@ impl History {
             self.outcome.promoted += counters.promoted_writes;
             self.outcome.delayed += counters.delayed_writes;
             self.outcome.kept_plans += counters.kept_plans;
+            self.outcome.borrowed += counters.borrowed_writes;
         }
         self.count_unwritten(&world);
         self.last_lives(world);
@@ -312,7 +314,8 @@ impl History {
         world = self.strengthen_at_last(world);
         world = self.lose(world);
         world = self.fill_twice(world);
-        self.heal_before_the_fill(world)
+        world = self.heal_before_the_fill(world);
+        self.give_up_beside_one_that_hangs(world)
     }
 
     // ---- lives ---------------------------------------------------------------------------
@@ -549,6 +552,7 @@ impl History {
             Given::Start => {
                 assert!(self.client.doomed || result.is_ok(), "{result:?}");
                 self.started = true;
+                self.client.half_written.clear();
                 // Nobody sees a volume before: what was found need not be durable.
                 let coordinator = world.shards[world.home].coordinator().expect("home");
                 let config = coordinator.config().clone();

@@ -390,7 +390,10 @@ impl World {
     /// The process dies; the drives live on.
     #[must_use]
     pub fn die(mut self) -> Vec<SimDrive> {
-        self.outside.drives.iter_mut().for_each(SimDrive::take_bytes);
+        self.outside
+            .drives
+            .iter_mut()
+            .for_each(SimDrive::take_bytes);
         for shard in self.shards {
             shard.die();
         }

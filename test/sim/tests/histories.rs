@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use array::format::{Layout, MemberState};
 use array::{Command, Geometry, GeometryParameters, Level, MapState};
-use block::{Cookie, Operation, Part, Request, Status};
+use block::{Cookie, Operation, Part, Request, Stability, Status};
 use memory::{Backing, Buffer, Pages, Pool, SegmentList, SegmentSlots};
 use sim::drive::SimDrive;
 use sim::random::Random;
@@ -107,6 +107,7 @@ impl Client {
             blocks,
             part: Part::WHOLE,
             segments,
+            stability: Stability::MayChange,
             cookie,
         };
         let reactor = ReactorIndex::from_at(random.position(world.shards.len()));

@@ -2,7 +2,7 @@
 
 use array::format::{ConfigSlot, INCOMPAT_UNWRITTEN, Layout, Superblock};
 use array::{Command, Geometry, GeometryParameters, Level, MapState, MemberPlace, RegionMap};
-use block::{Cookie, Operation, Part, Request, Status};
+use block::{Cookie, Operation, Part, Request, Stability, Status};
 use memory::{Backing, Buffer, Pages, Pool, SegmentList, SegmentSlots};
 use sim::disks;
 use sim::drive::SimDrive;
@@ -129,6 +129,7 @@ impl Bench {
             blocks,
             part: Part::WHOLE,
             segments,
+            stability: Stability::MayChange,
             cookie: Cookie(units::bytes_u64(self.asked)),
         };
         assert!(self.world.submit(ReactorIndex(0), request), "there is room");

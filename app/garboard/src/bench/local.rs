@@ -16,7 +16,8 @@ use array::{
     MemberRequest, Message, RegionMap, RegionSpace, Room, Shard, Shared, Suspects,
 };
 use block::{
-    Completion, Cookie, Full, Histogram, Operation, Part, Request as BlockRequest, Status,
+    Completion, Cookie, Full, Histogram, Operation, Part, Request as BlockRequest, Stability,
+    Status,
 };
 use drive::{Drive, DriveRequest, Port, PortOptions};
 use guest::Memory;
@@ -237,6 +238,7 @@ impl Lane for ArrayLane {
             blocks: u32::try_from(blocks).expect("a request is short"),
             part: Part::WHOLE,
             segments,
+            stability: Stability::MayChange,
             cookie: Cookie(bytes_u64(slot)),
         });
     }

@@ -82,7 +82,6 @@ fn ask(session: &Session<'_, '_>) -> Answer<Known> {
         status: session.get("/v1/status")?,
         drives: session.get("/v1/drives")?,
         arrays: session.get("/v1/arrays")?,
-        volumes: session.get("/v1/volumes")?,
         exports: session.get("/v1/exports")?,
     })
 }

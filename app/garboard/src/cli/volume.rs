@@ -10,7 +10,6 @@ use units::limits::VOLUME_BURST_MS;
 use uuid::Uuid;
 
 use super::Yes;
-use crate::doctor::promises::STABLE_UNUSED;
 use crate::output::{Row, or_dash, size};
 use crate::session::{Question, Session};
 
@@ -28,8 +27,10 @@ pub(super) enum Volume {
         /// What the guest sees, exactly
         #[arg(long, value_parser = super::size)]
         size: Size,
-        /// The guests promise not to change a page that is being written; it is kept, and has
-        /// no effect yet: every write is copied once
+        /// The guests promise not to change memory that they are writing from before the write is
+        /// answered. Writes of whole stripes, and all to mirrors, then go to the drives without a
+        /// copy. A guest that breaks it (a page cache with mapped files may) harms what it writes
+        /// itself: parity does not agree there, and after a loss of a drive it reads wrong bytes
         #[arg(long)]
         stable_buffers: bool,
         /// Its uuid; the command can then be repeated
@@ -97,10 +98,6 @@ impl Volume {
                     stable_buffers,
                 };
                 let volume: VolumeView = session.post("/v1/volumes", &body)?;
-                if volume.stable_buffers {
-                    let warning = format!("--stable-buffers: {}", STABLE_UNUSED);
-                    session.warn(&[warning]);
-                }
                 let sentence = format!(
                     "volume {} created, {}",
                     volume.name,

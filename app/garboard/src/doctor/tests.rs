@@ -241,7 +241,6 @@ fn engine(cores: &[u16], drives: Vec<DriveView>) -> Known {
         },
         drives,
         arrays: vec![array],
-        volumes: Vec::new(),
         exports: Vec::new(),
     }
 }

@@ -17,6 +17,7 @@ use volume::VolumeTable;
 use super::stopping;
 use crate::begun::{BegunFile, same_appearance};
 use crate::error::{error, late, not_found, of_start};
+use crate::losses::give_up_half_written;
 use crate::state::{ArrayEntry, DriveEntry, DriveRole, Notice, Serving, State};
 use crate::{Host, records};
 
@@ -177,6 +178,7 @@ impl Host {
         let redone = self.redo(&object, &assembly, (&regions, begun.as_ref()), force)?;
         leave_out_unflushed(&mut assembly, &mut next, &redone.unflushed);
         assembly.note_replay(&mut next, &mut regions, &redone.redo);
+        give_up_half_written(name, &mut next, redone.lost);
         self.erase_regions(&object, &assembly, &regions);
         note_untold(name, (&mut next, &assembly.superblock), &regions);
         let suspects = if redone.agrees {

@@ -1,6 +1,7 @@
 //! What an unclean stop has left: logged writes are done again, and the region map says where
 //! parity may be torn.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use array::assembly::Assembly;
@@ -28,6 +29,9 @@ pub(crate) struct Redone {
     pub(crate) agrees: bool,
     /// Members that are to be left out: they may have lost what was acknowledged.
     pub(super) unflushed: Vec<MemberIndex>,
+    /// Blocks of the array that nobody can tell any more: guests were writing them from their own
+    /// memory, and a member that held some of them is not here.
+    pub(super) lost: Vec<Range<u64>>,
 }
 
 /// Refuses to do without what cannot be read of the log where that may lose something. By force
@@ -80,9 +84,11 @@ impl Host {
         let mut doubt = begun.and_then(|begun| self.doubt_of(begun, assembly));
         let (mut redo, ignored) =
             self.replay_log(object, assembly, (regions, force), &mut doubt)?;
-        let mut unflushed = Vec::new();
+        let (mut unflushed, mut lost) = (Vec::new(), Vec::new());
         if let Some(begun) = begun {
-            let mut begun = self.redo_begun(object, assembly, begun, &mut doubt)?;
+            let done = self.redo_begun(object, assembly, begun, &mut doubt)?;
+            lost = done.lost;
+            let mut begun = done.redo;
             if !begun.is_empty() {
                 let mut regions = regions.clone();
                 assembly.note_written(&mut regions, &redo);
@@ -102,6 +108,7 @@ impl Host {
             ignored,
             agrees: begun.is_some() && doubt.is_none(),
             unflushed,
+            lost,
         })
     }
 
@@ -157,7 +164,8 @@ impl Host {
         );
         for part in &redo {
             if let Some(drive) = &drives[part.member.at()] {
-                let written = redo_part(object, drive, assembly, part);
+                let known = (superblock, &config.lost);
+                let written = redo_part(object, drive, known, part);
                 let what = "writing what its log holds";
                 if !written.map_err(|source| io(&drive.0, what, source))? {
                     *doubt = doubt.or(Doubt::refused(part.member));

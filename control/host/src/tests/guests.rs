@@ -8,23 +8,27 @@ use guest::{Driver, Layout, Memory, Options, Part};
 
 /// Version 1, event index, several queues, flush.
 const FEATURES: u64 = 1 << 32 | 1 << 29 | 1 << 12 | 1 << 9 | PROTOCOL_FEATURES;
-const PROTOCOL: u64 = protocol::MQ | protocol::REPLY_ACK | protocol::CONFIG;
+const PROTOCOL: u64 =
+    protocol::MQ | protocol::REPLY_ACK | protocol::CONFIG | protocol::CONFIGURE_MEM_SLOTS;
 const UNANSWERED: u8 = 0xaa;
 
 pub(super) struct Guest {
     memory: Arc<Memory>,
     driver: Driver,
     bells: Bells,
-    _front_end: FrontEnd,
+    pub(super) front_end: FrontEnd,
     header: u64,
     data: u64,
 }
+
+/// The most bytes of one request.
+const BYTES_MAX: usize = 256 << 10;
 
 impl Guest {
     pub(super) fn connect(socket: &Path) -> Guest {
         let memory = Arc::new(Memory::new(1 << 20).expect("memory"));
         let driver = Driver::new(&memory, Options::new(Layout::Split, 16));
-        let (header, data) = (memory.allocate(32, 32), memory.allocate(4096, 4096));
+        let (header, data) = (memory.allocate(32, 32), memory.allocate(BYTES_MAX, 4096));
         let bells = Bells::new().expect("events");
         let mut front_end = FrontEnd::connect(socket).expect("the engine listens");
         front_end.negotiate(FEATURES, PROTOCOL).expect("agreed");
@@ -37,7 +41,7 @@ impl Guest {
             memory,
             driver,
             bells,
-            _front_end: front_end,
+            front_end,
             header,
             data,
         }
@@ -65,6 +69,17 @@ impl Guest {
         self.ask(1, sector);
     }
 
+    /// Begins to write so many bytes, all the same.
+    pub(super) fn begin_fill_all(&mut self, sector: u64, byte: u8, bytes: usize) {
+        self.memory.write(self.data, &vec![byte; bytes]);
+        self.ask_for(1, sector, bytes);
+    }
+
+    /// The memory that it has told of.
+    pub(super) fn memory(&self) -> Arc<Memory> {
+        Arc::clone(&self.memory)
+    }
+
     /// What a block holds.
     pub(super) fn read(&mut self, sector: u64) -> Vec<u8> {
         self.memory.write(self.data, &[0xEE; 4096]);
@@ -89,6 +104,11 @@ impl Guest {
     }
 
     fn ask(&mut self, operation: u32, sector: u64) {
+        self.ask_for(operation, sector, 4096);
+    }
+
+    fn ask_for(&mut self, operation: u32, sector: u64, bytes: usize) {
+        let length = u32::try_from(bytes).expect("short");
         self.memory.write(self.header, &operation.to_le_bytes());
         self.memory.write(self.header + 4, &[0; 4]);
         self.memory.write(self.header + 8, &sector.to_le_bytes());
@@ -100,7 +120,7 @@ impl Guest {
         };
         let parts = [
             part(self.header, 16, false),
-            part(self.data, 4096, operation == 0),
+            part(self.data, length, operation == 0),
             part(self.header + 16, 1, true),
         ];
         self.driver.submit(&parts).expect("room");

@@ -12,6 +12,7 @@ mod bad_drives;
 mod bad_exports;
 mod bad_volumes;
 mod begun;
+mod borrowed;
 mod budget;
 mod caches;
 mod contents;

@@ -71,7 +71,7 @@ fn written(bench: &Bench) -> usize {
 }
 
 /// What a counter of the array has come to.
-fn counted(bench: &Bench, name: &str) -> u64 {
+pub(super) fn counted(bench: &Bench, name: &str) -> u64 {
     let metrics = bench.host.metrics();
     let family = metrics.iter().find(|metric| metric.name == name);
     let Samples::Counters(samples) = &family.expect("there").samples else {

@@ -3,15 +3,17 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 
 use units::limits::REACTORS_MAX;
-use units::{Role, RoleSet, StripeIndex, Update, bytes_u64, bytes_usize};
+use units::{MemberIndex, Role, RoleSet, StripeIndex, Update, bytes_u64, bytes_usize};
 use uuid::Uuid;
 
+use super::borrowed::{self, BlockMask};
 use super::trust::Told;
 use super::{
-    BANDS, BegunOf, BegunSpace, COUNTS, ENTRY_WORDS, HEAD_CHECKSUM, HEAD_FIXED, HEAD_NOTE,
-    HEAD_NOTES, HEAD_WORDS, MAGIC, PLACES, STATE, STRIPE, UNIT, ZEROES, checksum, fixed,
+    BANDS, BORROWED, BegunOf, BegunSpace, COUNTS, Content, ENTRY_WORDS, HEAD_CHECKSUM, HEAD_FIXED,
+    HEAD_NOTE, HEAD_NOTES, HEAD_WORDS, MAGIC, PLACES, STATE, STRIPE, UNIT, ZEROES, checksum, fixed,
 };
 use crate::format::ArrayConfig;
 use crate::geometry::Geometry;
@@ -50,14 +52,23 @@ impl From<io::Error> for Unusable {
     }
 }
 
+/// What a start does of one ticket's writes.
+#[derive(Clone, Debug, Default)]
+pub struct ToRedo {
+    /// What is written again, to those members that are there.
+    pub redo: Vec<Redo>,
+    /// Blocks of the array that nobody can tell: part of them may be new, and part of them old.
+    pub lost: Vec<Range<u64>>,
+}
+
 /// One ticket's writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Entry {
-    stripe: StripeIndex,
+pub(super) struct Entry {
+    pub(super) stripe: StripeIndex,
     first: u32,
-    zeroes: bool,
+    content: Content,
     /// First lane, how many, and the roles written there.
-    bands: Vec<(u32, u32, RoleSet)>,
+    pub(super) bands: Vec<(u32, u32, RoleSet)>,
     /// Where the buffer of each role is, in bytes from the start of the file.
     places: Vec<(Role, u64)>,
 }
@@ -114,6 +125,15 @@ impl BegunWrites {
         self.entries.len()
     }
 
+    /// Whether one of them was writing from a guest's memory.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    #[must_use]
+    pub fn is_borrowed(&self, position: usize) -> bool {
+        self.entries[position].content == Content::Borrowed
+    }
+
     /// Whether none had.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -121,10 +141,12 @@ impl BegunWrites {
     }
 
     /// What one of them was writing: to be written again, all of it, to those members that are
-    /// there.
+    /// there. `read` fills bytes from an offset of the file on; `read_member` bytes from an offset
+    /// of the data of a member on, and says which blocks it could read: none of one that is not
+    /// here, or that holds nothing there that counts.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When either cannot be read.
     ///
     /// # Panics
     /// When there are not so many.
@@ -132,8 +154,12 @@ impl BegunWrites {
         &self,
         position: usize,
         read: impl Fn(u64, &mut [u8]) -> io::Result<()>,
-    ) -> io::Result<Vec<Redo>> {
+        read_member: impl FnMut(MemberIndex, u64, &mut [u8]) -> io::Result<BlockMask>,
+    ) -> io::Result<ToRedo> {
         let (entry, geometry) = (&self.entries[position], &self.geometry);
+        if entry.content == Content::Borrowed {
+            return borrowed::mend(entry, geometry, read_member);
+        }
         let shift = geometry.block_size().shift();
         let mut redo = Vec::new();
         for &(lane, lanes, roles) in &entry.bands {
@@ -150,7 +176,10 @@ impl BegunWrites {
                 });
             }
         }
-        Ok(redo)
+        Ok(ToRedo {
+            redo,
+            lost: Vec::new(),
+        })
     }
 }
 
@@ -159,14 +188,19 @@ impl Entry {
     fn decode(words: &[u64], geometry: &Geometry) -> Option<Entry> {
         let state = words[STATE];
         let count = usize::try_from(state >> 8 & 0xFF).ok()?;
-        let known = state & 0xFF & !(COUNTS | ZEROES) == 0 && state >> 16 & 0xFFFF == 0;
-        if !known || state & COUNTS == 0 || !(1..=BANDS.len()).contains(&count) {
+        let content = match state & 0xFF & !COUNTS {
+            0 => Content::Kept,
+            ZEROES => Content::Zeroes,
+            BORROWED => Content::Borrowed,
+            _ => return None,
+        };
+        if state >> 16 & 0xFFFF != 0 || state & COUNTS == 0 || !(1..=BANDS.len()).contains(&count) {
             return None;
         }
         let mut entry = Entry {
             stripe: StripeIndex(words[STRIPE]),
             first: u32::try_from(state >> 32).ok()?,
-            zeroes: state & ZEROES != 0,
+            content,
             bands: Vec::new(),
             places: Vec::new(),
         };
@@ -186,7 +220,11 @@ impl Entry {
         if entry.stripe.0 >= geometry.stripes() || all.is_empty() {
             return None;
         }
-        if !entry.zeroes {
+        // Such a write covers its rows, or what it does not write would be torn with them.
+        if content == Content::Borrowed && (count != 1 || all != members) {
+            return None;
+        }
+        if content != Content::Zeroes {
             entry.places = all.iter().zip(places(words)).collect();
         }
         Some(entry)

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::FileExt;
 
-use units::{BlockSize, Role};
+use units::{BlockSize, MemberIndex, Role};
 
 use super::*;
 use crate::format::ArrayConfig;
@@ -93,7 +93,7 @@ impl Setting {
         let order = Order {
             stripe: StripeIndex(9),
             first: 2,
-            zeroes: false,
+            content: Content::Kept,
         };
         let both = RoleSet::one(Role(0)).with(Role(3));
         let bands = [(2..4, both), (4..7, RoleSet::one(Role(3)))];
@@ -112,8 +112,33 @@ impl Setting {
     }
 
     fn redo(&self, writes: &BegunWrites, position: usize) -> Vec<Redo> {
+        let done = self.redo_by(writes, position, &[]);
+        assert_eq!(done.lost, []);
+        done.redo
+    }
+
+    /// The same, where members are full of these bytes, and others are not here.
+    fn redo_by(&self, writes: &BegunWrites, position: usize, members: &[(u16, u8)]) -> ToRedo {
         let read = |offset, bytes: &mut [u8]| self.file.read_exact_at(bytes, offset);
-        writes.redo(position, read).expect("memory")
+        let read_member = |member: MemberIndex, _, bytes: &mut [u8]| {
+            let full = members.iter().find(|(other, _)| *other == member.0);
+            bytes.fill(full.map_or(0xEE, |(_, byte)| *byte));
+            Ok(full.map_or(0, |_| BlockMask::MAX))
+        };
+        let done = writes.redo(position, read, read_member);
+        done.expect("memory")
+    }
+
+    /// Shard 0, ticket 2 writes lanes 2 to 4 of all roles in stripe 9, from a guest's memory.
+    fn borrow(&self) {
+        let order = Order {
+            stripe: StripeIndex(9),
+            first: 2,
+            content: Content::Borrowed,
+        };
+        let bands = [(2..5, RoleSet::range(0, 4))];
+        let places = (0..4).map(|number| self.buffer(0, number, 0x77));
+        self.tables[0].begin(2, &order, bands.into_iter(), places);
     }
 
     /// Puts a word of the file another way; gives what was there.
@@ -136,7 +161,7 @@ fn what_was_begun_is_read_again_until_it_has_ended() {
     let zeroes = Order {
         stripe: StripeIndex(0),
         first: 0,
-        zeroes: true,
+        content: Content::Zeroes,
     };
     let all = RoleSet::range(0, 4);
     setting.tables[0].begin(0, &zeroes, [(0..16, all)].into_iter(), [].into_iter());
@@ -204,7 +229,7 @@ fn a_wide_ticket_names_all_its_buffers() {
     let order = Order {
         stripe: StripeIndex(1),
         first: 0,
-        zeroes: false,
+        content: Content::Kept,
     };
     let places = (0..64).map(|role| {
         let byte = u8::try_from(role).expect("few");
@@ -341,7 +366,7 @@ fn two_tickets_of_the_same_lanes_are_not_believed() {
     let order = Order {
         stripe: StripeIndex(9),
         first: 7,
-        zeroes: true,
+        content: Content::Zeroes,
     };
     let bands = |lanes| [(lanes, RoleSet::one(Role(1)))].into_iter();
     setting.tables[0].begin(1, &order, bands(7..8), [].into_iter());
@@ -355,4 +380,171 @@ fn two_tickets_of_the_same_lanes_are_not_believed() {
     };
     setting.tables[0].begin(1, &order, bands(6..8), [].into_iter());
     assert_eq!(setting.read().expect("another stripe").len(), 2);
+}
+
+/// The member of a role in stripe 9, and where lane 2 is there.
+fn place_of(role: u8) -> (u16, u64) {
+    let (geometry, stripe) = (geometry(), StripeIndex(9));
+    let offset = (geometry.member_block(stripe) + 2) * 4096;
+    (geometry.member(stripe, Role(role)).0, offset)
+}
+
+#[test]
+fn rows_that_a_guest_was_writing_from_its_own_memory_get_parity_of_what_the_members_have() {
+    let setting = Setting::started();
+    setting.borrow();
+    let writes = setting.read().expect("good");
+    let members = [0, 1, 2].map(|role| (place_of(role).0, 1 << role));
+    let done = setting.redo_by(&writes, 0, &members);
+    let (parity, offset) = place_of(3);
+    let expected = Redo {
+        member: MemberIndex(parity),
+        offset,
+        bytes: vec![7; 3 * 4096],
+    };
+    assert_eq!((done.redo, done.lost), (vec![expected], vec![]));
+}
+
+#[test]
+fn what_a_member_had_of_such_rows_that_is_not_here_is_lost_and_the_others_agree_without_it() {
+    let setting = Setting::started();
+    setting.borrow();
+    let writes = setting.read().expect("good");
+    let members = [0, 2].map(|role| (place_of(role).0, 1 << role));
+    let done = setting.redo_by(&writes, 0, &members);
+    assert_eq!(done.redo.len(), 2);
+    assert_eq!(done.redo[0].bytes, vec![5; 3 * 4096], "as of zeroes");
+    let (member, offset) = place_of(1);
+    let zeroes = Redo {
+        member: MemberIndex(member),
+        offset,
+        bytes: vec![0; 3 * 4096],
+    };
+    assert_eq!(done.redo[1], zeroes, "should it come back");
+    // Three data chunks of 16 blocks to a stripe.
+    let first = 9 * 48 + 16 + 2;
+    assert_eq!(done.lost, vec![first..first + 3; 1]);
+}
+
+#[test]
+fn once_the_copy_is_there_such_a_write_is_done_again_from_it() {
+    let setting = Setting::started();
+    setting.borrow();
+    setting.tables[0].keep(2);
+    let writes = setting.read().expect("good");
+    let done = setting.redo(&writes, 0);
+    assert_eq!(done.len(), 4);
+    assert!(done.iter().all(|part| part.bytes == vec![0x77; 3 * 4096]));
+}
+
+fn mirror() -> Geometry {
+    Geometry::new(GeometryParameters {
+        level: Level::L1,
+        members: 3,
+        parity: None,
+        group_size: None,
+        chunk_bytes: 64 << 10,
+        block: BlockSize::B4096,
+        member_data_blocks: 16 * 32,
+    })
+    .expect("a good shape")
+}
+
+/// Shard 0, ticket 0 writes lanes of stripe 1 of a mirror, from a guest's memory.
+fn borrow_mirror(setting: &Setting, lanes: Range<u32>) {
+    let order = Order {
+        stripe: StripeIndex(1),
+        first: lanes.start,
+        content: Content::Borrowed,
+    };
+    let places = (0..3).map(|_| setting.buffer(0, 0, 0x77));
+    let bands = [(lanes, RoleSet::range(0, 3))];
+    setting.tables[0].begin(0, &order, bands.into_iter(), places);
+}
+
+fn read_mirror(setting: &Setting, geometry: &Geometry) -> BegunWrites {
+    let length = setting.file.metadata().expect("a file").len();
+    let read = |offset, bytes: &mut [u8]| setting.file.read_exact_at(bytes, offset);
+    BegunWrites::read(read, length, &whose(), (&config(), geometry)).expect("good")
+}
+
+#[test]
+fn of_copies_any_one_that_is_here_decides() {
+    let geometry = mirror();
+    let setting = Setting::started();
+    borrow_mirror(&setting, 4..5);
+    let writes = read_mirror(&setting, &geometry);
+    let member = |role| geometry.member(StripeIndex(1), Role(role));
+    for (here, first) in [(vec![0, 1, 2], 0), (vec![1, 2], 1), (vec![2], 2)] {
+        let full = |&role: &u8| (member(role).0, role + 1);
+        let members: Vec<(u16, u8)> = here.iter().map(full).collect();
+        let done = setting.redo_by(&writes, 0, &members);
+        assert_eq!(done.lost, []);
+        let written = done.redo.iter().map(|part| (part.member, part.bytes[0]));
+        let others = (0..3).filter(|role| *role != first);
+        let expected = others.map(|role| (member(role), first + 1));
+        assert!(written.eq(expected), "{here:?}");
+    }
+    assert_eq!(setting.redo_by(&writes, 0, &[]).lost, vec![20..21; 1]);
+}
+
+#[test]
+fn a_borrowed_entry_that_leaves_out_some_of_its_rows_is_not_believed() {
+    let order = Order {
+        stripe: StripeIndex(9),
+        first: 2,
+        content: Content::Borrowed,
+    };
+    let all = RoleSet::range(0, 4);
+    for bands in [
+        vec![(2..5, RoleSet::range(0, 3))],
+        vec![(2..5, all), (5..6, all)],
+    ] {
+        let setting = Setting::started();
+        let places = (0..4).map(|number| setting.buffer(0, number, 0x77));
+        setting.tables[0].begin(2, &order, bands.into_iter(), places);
+        assert!(setting.read().is_err());
+    }
+}
+
+#[test]
+fn of_a_member_that_cannot_read_some_block_that_one_is_lost_and_zeroes_are_written_there() {
+    let setting = Setting::started();
+    setting.borrow();
+    let writes = setting.read().expect("good");
+    let read = |offset, bytes: &mut [u8]| setting.file.read_exact_at(bytes, offset);
+    let (bad, offset) = place_of(1);
+    let read_member = |member: MemberIndex, _, bytes: &mut [u8]| {
+        bytes.fill(if member.0 == bad { 2 } else { 1 });
+        Ok(if member.0 == bad { 0b101 } else { 0b111 })
+    };
+    let done = writes.redo(0, read, read_member).expect("memory");
+    let first = 9 * 48 + 16 + 2;
+    assert_eq!(done.lost, vec![first + 1..first + 2; 1]);
+    let rows = [2, 0, 2].map(|byte| vec![byte; 4096]).concat();
+    assert_eq!(done.redo[0].bytes, rows, "parity of zeroes in that row");
+    let zeroes = Redo {
+        member: MemberIndex(bad),
+        offset: offset + 4096,
+        bytes: vec![0; 4096],
+    };
+    assert_eq!(done.redo[1..], [zeroes]);
+}
+
+#[test]
+fn copies_that_each_cannot_read_another_block_make_up_for_each_other() {
+    let geometry = mirror();
+    let setting = Setting::started();
+    borrow_mirror(&setting, 4..7);
+    let writes = read_mirror(&setting, &geometry);
+    let read = |offset, bytes: &mut [u8]| setting.file.read_exact_at(bytes, offset);
+    let read_member = |member: MemberIndex, _, bytes: &mut [u8]| {
+        let place = geometry.role(StripeIndex(1), member).expect("a copy").0;
+        bytes.fill(place + 1);
+        Ok([0b110, 0b101, 0][usize::from(place)])
+    };
+    let done = writes.redo(0, read, read_member).expect("memory");
+    assert_eq!((done.redo.len(), done.lost), (3, vec![]));
+    let whole = [2, 1, 1].map(|byte| vec![byte; 4096]).concat();
+    assert!(done.redo.iter().all(|part| part.bytes == whole));
 }

@@ -1,6 +1,6 @@
 //! One shard's part of the background pass: the cells of the open window whose stripes it owns.
 
-use block::{Part, Status};
+use block::{Part, Stability, Status};
 use memory::SegmentList;
 use units::limits::LARGE_BUFFER_BYTES;
 use units::{Instant, StripeIndex, bytes_u64};
@@ -262,6 +262,7 @@ impl Shard {
             part: Part::WHOLE,
             offset: 0,
             segments: SegmentList::EMPTY,
+            stability: Stability::MayChange,
             late: None,
         };
         self.tickets[slot].looking = Looking::default();

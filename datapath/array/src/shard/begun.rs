@@ -11,7 +11,7 @@ use units::{MemberIndex, Role, RoleSet};
 
 use super::ticket::Kind;
 use super::{DriveIo, Shard};
-use crate::begun::{Order, place};
+use crate::begun::{Content, Order, place};
 use crate::buffers::Side;
 use crate::map::ArrayMap;
 use crate::planted::{self, Fault};
@@ -73,7 +73,13 @@ impl Shard {
         let order = Order {
             stripe: ticket.order.stripe,
             first: ticket.lanes.start,
-            zeroes,
+            content: if zeroes {
+                Content::Zeroes
+            } else if ticket.borrows && !planted::is(Fault::BorrowedTakenForKept) {
+                Content::Borrowed
+            } else {
+                Content::Kept
+            },
         };
         let mirrors = self.geometry().data() == 1;
         let from = if zeroes { RoleSet::EMPTY } else { roles };
@@ -88,6 +94,15 @@ impl Shard {
         self.tickets[slot].is_begun = true;
         if planted::is(Fault::BegunForgottenEarly) {
             self.forget_begun(slot);
+        }
+    }
+
+    /// What a ticket writes is all in its buffers now.
+    pub(super) fn keep_begun(&self, slot: u32) {
+        if self.tickets[slot].is_begun
+            && let Some(table) = &self.begun
+        {
+            table.keep(slot);
         }
     }
 

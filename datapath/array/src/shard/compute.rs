@@ -69,7 +69,7 @@ impl Shard {
     pub(super) fn fill_payload(&mut self, slot: u32) {
         let copies_late = self.copies_late(slot);
         self.tickets[slot].copy_due = copies_late;
-        if copies_late {
+        if copies_late || self.borrows(slot) {
             return;
         }
         self.fill_from(slot, slot);
@@ -270,7 +270,7 @@ impl Shard {
 
     /// The byte of the request's memory from which on `lanes` of a role are written.
     #[inline]
-    fn payload_offset(&self, slot: u32, role: Role, lanes: &Range<u32>) -> usize {
+    pub(super) fn payload_offset(&self, slot: u32, role: Role, lanes: &Range<u32>) -> usize {
         let order = &self.tickets[slot].order;
         let in_stripe = u32::from(role.0) * self.geometry().chunk_blocks() + lanes.start;
         bytes_usize(order.offset + self.bytes(in_stripe - order.start))
@@ -281,6 +281,10 @@ impl Shard {
         let geometry = self.geometry();
         if geometry.data() == 1 || parity.is_empty() {
             // Copies are written from the one buffer that there is.
+            return;
+        }
+        if self.tickets[slot].borrows {
+            self.generate_borrowed(slot, parity);
             return;
         }
         let (data_roles, all_parity) = (geometry.data_roles(), geometry.parity_roles());

@@ -23,6 +23,8 @@ pub struct ShardCounters {
     pub delayed_writes: u64,
     /// Writes whose plan outlived the map that it was made by.
     pub kept_plans: u64,
+    /// Tickets whose data went to the drives from guests' memory.
+    pub borrowed_writes: u64,
     /// Member requests submitted.
     pub drive_requests: u64,
     /// Messages sent to other reactors.

@@ -77,6 +77,12 @@ impl Shard {
         self.hold.doubted.push(Doubted { parked, step });
     }
 
+    /// Makes a request again as soon as there is room, because its drive was not what failed.
+    pub(super) fn make_again(&mut self, parked: Parked) {
+        let step = Step::Again;
+        self.hold.doubted.push(Doubted { parked, step });
+    }
+
     /// What the error of a request means is known: it ends so, or waits.
     fn believe(&mut self, parked: Parked, status: Status, io: &mut impl Io) {
         let (member, counted) = (parked.done.member, parked.is_failed_flush());

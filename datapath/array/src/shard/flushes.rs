@@ -71,6 +71,7 @@ impl Shard {
         self.note_gone(&done, status);
         if let IoOwner::Abandoned { grave, look } = done.owner {
             self.abandoned_done((grave, look));
+            self.note_borrower(&done, false);
             self.late_flush_answered(slot, done, status, io);
         } else if let IoOwner::GivenUp { bounce, look } = done.owner {
             self.counters.wasted_hedges += u64::from(look == self.late.now);

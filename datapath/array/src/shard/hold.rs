@@ -225,6 +225,9 @@ impl Shard {
             // What it should have kept may be gone already, and the next engine cannot see that.
             self.shared.tear();
         }
+        if self.is_of_borrower(&done) {
+            return self.borrowers_write_failed(slot, done, end, io);
+        }
         let doubted = self.doubts(&done, end);
         if !doubted && !self.parks(&done, end) {
             self.deliver(done, end, io);
@@ -498,24 +501,21 @@ impl Shard {
         if ticket.follows() || ticket.given_up || !(parked || ticket.attempts > OLD) {
             return false;
         }
+        let logged = ticket.logged;
         if self.losses.has(slot) {
             // The record that it waits for may be written at any time: no other ticket works on its
             // lanes before the home has answered. What it has logged is carried out, and what
             // follows.
-            if ticket.logged && !self.keep(slot) {
+            if logged && !self.keep(slot) {
                 return false;
             }
             self.answer_given_up(slot, io);
             return true;
         }
-        if ticket.is_at_barrier() {
+        let (at_drives, at_barrier) = (ticket.is_at_drives(), ticket.is_at_barrier());
+        if at_barrier || (at_drives && (!parked || self.lends_memory(slot))) {
             return false;
         }
-        if ticket.is_at_drives() && !parked {
-            // Its drives have not answered yet.
-            return false;
-        }
-        let logged = ticket.logged;
         if logged && !self.keep(slot) {
             return false;
         }

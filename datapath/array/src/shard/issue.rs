@@ -49,6 +49,8 @@ pub(super) struct DriveIo {
     pub(super) outlived: bool,
     /// A read that would have been given up, were there no budget.
     pub(super) refused: bool,
+    /// A write from a guest's memory.
+    pub(super) borrows: bool,
 }
 
 impl Default for DriveIo {
@@ -68,6 +70,7 @@ impl Default for DriveIo {
             listed: false,
             outlived: false,
             refused: false,
+            borrows: false,
         }
     }
 }
@@ -131,6 +134,7 @@ impl Issuer<'_> {
             listed,
             outlived: false,
             refused: false,
+            borrows: false,
         };
         if order.operation == Operation::Flush {
             self.flushes.begin(slot, io.now());
@@ -197,7 +201,7 @@ impl Shard {
         self.ios.free() >= count && io.drive_room() >= count
     }
 
-    /// Submits one member request; `fill` gives its memory.
+    /// Submits one member request; `fill` gives its memory. Its slot.
     ///
     /// # Panics
     /// When there is no room (`can_issue`).
@@ -206,9 +210,9 @@ impl Shard {
         order: Order,
         fill: impl FnOnce(&mut Vec<Segment>),
         io: &mut impl Io,
-    ) {
+    ) -> u32 {
         let drive = self.issuer().0.drive_of(order.member);
-        self.issue_to(drive, order, fill, io);
+        self.issue_to(drive, order, fill, io)
     }
 
     /// As `issue`, to a drive that the map may not know yet.
@@ -218,11 +222,12 @@ impl Shard {
         order: Order,
         fill: impl FnOnce(&mut Vec<Segment>),
         io: &mut impl Io,
-    ) {
+    ) -> u32 {
         let mut issuer = self.issuer().0;
         let slot = issuer.slot();
         let segments = issuer.lists.lend(crate::slots::at(slot), fill);
         issuer.send((slot, drive), &order, (segments, true), io);
+        slot
     }
 
     /// Makes a request again that failed. `sure`: its drive is there.

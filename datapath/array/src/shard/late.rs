@@ -521,6 +521,7 @@ impl Shard {
         };
         self.ios[slot].owner = IoOwner::Abandoned { grave, look };
         self.counters.abandoned += 1;
+        self.note_borrower(&done, true);
         self.deliver(done, Status::Gone, io);
     }
 
@@ -564,6 +565,7 @@ impl Shard {
     #[inline]
     pub(super) fn release_buffers(&mut self, slot: u32) {
         self.forget_begun(slot);
+        self.gives_back(slot);
         let ticket = &mut self.tickets[slot];
         ticket.computed = false;
         if let Some(grave) = ticket.grave.take() {

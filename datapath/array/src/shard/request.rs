@@ -4,7 +4,7 @@
 mod elsewhere;
 mod retry;
 
-use block::{Completion, Cookie, Operation, Part, Request, Status};
+use block::{Completion, Cookie, Operation, Part, Request, Stability, Status};
 use memory::{Segment, SegmentList};
 use units::limits::REQUEST_BYTES_MAX;
 use units::{Instant, MemberIndex, Role, RoleSet, StripeIndex, bytes_u64, bytes_usize};
@@ -27,6 +27,7 @@ pub(super) struct RequestSlot {
     blocks: u32,
     part: Part,
     segments: SegmentList,
+    stability: Stability,
     /// Blocks whose pieces are on their way. For a flush: members that were looked at.
     issued: u32,
     /// Pieces on their way.
@@ -79,6 +80,7 @@ impl Default for RequestSlot {
             blocks: 0,
             part: Part::WHOLE,
             segments: SegmentList::EMPTY,
+            stability: Stability::MayChange,
             issued: 0,
             pending: 0,
             status: Status::Ok,
@@ -116,6 +118,7 @@ impl Shard {
         entry.blocks = request.blocks;
         entry.part = request.part;
         entry.segments = request.segments;
+        entry.stability = request.stability;
         entry.issued = 0;
         entry.pending = 0;
         entry.status = Status::Ok;
@@ -403,6 +406,7 @@ impl Shard {
             part: request.part,
             offset,
             segments: request.segments,
+            stability: request.stability,
         };
         if owner == self.me {
             return self.try_begin_work(owner, work);

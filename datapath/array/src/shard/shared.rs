@@ -32,6 +32,8 @@ pub struct Shared {
     doubted: Vec<AtomicU32>,
     /// Tickets that were answered with an error and are carried out all the same.
     owed: AtomicUsize,
+    /// Writes that were given up and that their drives may still read from guests' memory.
+    borrowers: AtomicUsize,
     /// By member: looks of shards that have heard from it.
     heard: Vec<AtomicU32>,
     /// By shard: the window that it spoke of last, and how long its requests took then; 0 in the
@@ -79,6 +81,7 @@ impl Shared {
             slow: (0..members).map(|_| AtomicU64::new(0)).collect(),
             doubted: (0..members).map(|_| AtomicU32::new(0)).collect(),
             owed: AtomicUsize::new(0),
+            borrowers: AtomicUsize::new(0),
             heard: (0..members).map(|_| AtomicU32::new(0)).collect(),
             latencies: (0..REACTORS_MAX).map(|_| AtomicU64::new(0)).collect(),
             rate: AtomicU64::new(UNLIMITED),
@@ -175,6 +178,21 @@ impl Shared {
     /// Whether some ticket is still to be carried out although it was answered.
     pub(super) fn owes(&self) -> bool {
         self.owed.load(Ordering::SeqCst) > 0
+    }
+
+    /// A write is given up that its drive may still read from a guest's memory; or that is over.
+    pub(super) fn note_borrower(&self, begins: bool) {
+        if begins {
+            self.borrowers.fetch_add(1, Ordering::SeqCst);
+        } else {
+            let before = self.borrowers.fetch_sub(1, Ordering::SeqCst);
+            assert!(before > 0, "a drive answers once");
+        }
+    }
+
+    /// Whether there are such.
+    pub(super) fn is_borrowing(&self) -> bool {
+        self.borrowers.load(Ordering::SeqCst) > 0
     }
 
     /// Says whether shard `me` finds a member slow.

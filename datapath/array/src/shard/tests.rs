@@ -1,6 +1,7 @@
 //! Tests: one shard alone. What it asks of drives and of other shards is looked at, and answered
 //! as the test wants and when it wants.
 
+mod borrowing;
 mod failing;
 mod home;
 mod logging;
@@ -11,7 +12,7 @@ mod slow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use block::{Completion, Cookie, Full, Histogram, Operation, Part, Request, Status};
+use block::{Completion, Cookie, Full, Histogram, Operation, Part, Request, Stability, Status};
 use memory::{Backing, Buffer, Pages, Pool, SegmentList, SegmentSlots};
 use units::limits::BUCKETS;
 use units::{
@@ -96,6 +97,8 @@ pub(in crate::shard) struct Bench {
     memory: Option<Buffer>,
     lists: SegmentSlots,
     cookie: u64,
+    /// What the guest promises of its memory.
+    pub(in crate::shard) stability: Stability,
 }
 
 impl Drop for Bench {
@@ -202,6 +205,7 @@ impl Bench {
             pool,
             lists: SegmentSlots::new(128, 1),
             cookie: 0,
+            stability: Stability::MayChange,
         }
     }
 
@@ -225,6 +229,7 @@ impl Bench {
             blocks,
             part: Part::WHOLE,
             segments: if carries { list } else { SegmentList::EMPTY },
+            stability: self.stability,
             cookie: Cookie(self.cookie),
         };
         let taken = self.shard.submit(request, &mut self.outside);

@@ -9,6 +9,7 @@
 //! process has begun all of them or none.
 
 mod answer;
+mod borrow;
 mod delay;
 mod follow;
 mod forfeit;
@@ -24,7 +25,7 @@ mod transfer;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use block::{Operation, Part, Status};
+use block::{Operation, Part, Stability, Status};
 use memory::SegmentList;
 use units::{MemberIndex, Role, RoleSet, StripeIndex, bytes_usize};
 
@@ -77,6 +78,8 @@ pub(super) struct TicketOrder {
     /// Where in `segments` the piece begins, in bytes.
     pub(super) offset: u64,
     pub(super) segments: SegmentList,
+    /// What may become of that memory meanwhile.
+    pub(super) stability: Stability,
     /// Who asks has given up to read this role.
     pub(super) late: Option<Role>,
 }
@@ -181,6 +184,8 @@ pub(super) struct Ticket {
     pub(super) is_begun: bool,
     /// What it writes is still where the guest has it: it is copied with the change of parity.
     pub(super) copy_due: bool,
+    /// Its data goes to the drives from where the guest has it.
+    pub(super) borrows: bool,
 }
 
 impl Default for Ticket {
@@ -195,6 +200,7 @@ impl Default for Ticket {
                 part: Part::WHOLE,
                 offset: 0,
                 segments: SegmentList::EMPTY,
+                stability: Stability::MayChange,
                 late: None,
             },
             lanes: 0..0,
@@ -235,6 +241,7 @@ impl Default for Ticket {
             avoids: false,
             is_begun: false,
             copy_due: false,
+            borrows: false,
         }
     }
 }
@@ -569,17 +576,6 @@ impl Shard {
             self.counters.rewrites += 1;
         }
         self.begin_writing(slot, io);
-    }
-
-    /// What is to be written is there: it is logged first, or written.
-    #[inline]
-    fn begin_writing(&mut self, slot: u32, io: &mut impl Io) {
-        self.tickets[slot].step = if self.must_log(slot) {
-            Step::LogRoom
-        } else {
-            Step::WriteRoom
-        };
-        self.seek_room(slot, io);
     }
 
     /// Back to the plan, at the next poll; the lanes stay claimed. A read that was answered and

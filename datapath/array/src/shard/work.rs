@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use block::{Operation, Part, Status};
+use block::{Operation, Part, Stability, Status};
 use memory::SegmentList;
 use units::{ReactorIndex, StripeIndex};
 
@@ -32,6 +32,7 @@ pub(super) struct Work {
     part: Part,
     offset: u32,
     segments: SegmentList,
+    stability: Stability,
     /// Blocks whose tickets were all made.
     cut: u32,
     /// Cells of the stripe at `cut` whose tickets were made.
@@ -68,6 +69,7 @@ impl Default for Work {
             part: Part::WHOLE,
             offset: 0,
             segments: SegmentList::EMPTY,
+            stability: Stability::MayChange,
             cut: 0,
             cell: 0,
             pending: 0,
@@ -118,6 +120,7 @@ impl Shard {
             part: message.part,
             offset: message.offset,
             segments: message.segments,
+            stability: message.stability,
             cut: 0,
             cell: 0,
             pending: 0,
@@ -326,6 +329,7 @@ impl Shard {
             part: work.part,
             offset: u64::from(work.offset) + self.bytes(work.cut),
             segments: work.segments,
+            stability: work.stability,
             late,
         }
     }

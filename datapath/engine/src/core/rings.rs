@@ -5,7 +5,7 @@ use std::sync::mpsc::Sender;
 
 use array::Shard;
 use array::planted::{self, Fault};
-use block::{Completion, Cookie, Full, Operation, Request};
+use block::{Completion, Cookie, Full, Operation, Request, Stability};
 use units::Instant;
 use vhost_user_blk::{Queue, QueueKey};
 use volume::{Gate, Haste, VolumeMap};
@@ -34,6 +34,11 @@ impl Road<'_> {
     fn submit(&mut self, request: Request) -> Result<(), Full<Request>> {
         let high = u64::try_from(self.place).expect("few rings") << 32;
         let cookie = Cookie(high | request.cookie.0);
+        let stability = self.volume.stability();
+        let request = Request {
+            stability,
+            ..request
+        };
         if request.operation == Operation::Write && request.start == planted::POISON_SECTOR {
             assert!(!planted::is(Fault::PoisonedRequest), "a planted panic");
             if planted::is(Fault::PoisonedStack) {
@@ -144,6 +149,13 @@ impl Ring {
         } else {
             None
         }
+    }
+
+    /// Whether drives may still read memory of its volume's guests, for writes that were given up.
+    pub(super) fn borrows(&self, shards: &[Option<Box<Shard>>]) -> bool {
+        let shard = shards[self.array.at()].as_ref();
+        let stable = self.volume.stability() == Stability::Stable;
+        stable && shard.is_some_and(|shard| shard.is_borrowing())
     }
 
     /// Whether there is nothing to do for it until it is kicked, or its limits let it go on.
@@ -325,10 +337,20 @@ impl Core {
             };
             ring.duty.begin();
             ring.queue.publish();
-            if ring.stopping.is_some() && ring.queue.is_drained() {
+            let is_drained = ring.stopping.is_some() && ring.queue.is_drained();
+            if is_drained && !self.keeps_memory(place) {
                 self.finish_ring(place);
             }
         }
+    }
+
+    /// Whether a ring that ends has to wait, because drives may still read its guest's memory.
+    fn keeps_memory(&self, place: usize) -> bool {
+        let ring = self.rings[place].as_ref();
+        ring.is_some_and(|ring| {
+            let ends = matches!(ring.stopping, Some((_, Leaving::Ends)));
+            ends && ring.borrows(&self.shards)
+        })
     }
 
     fn finish_ring(&mut self, place: usize) {
@@ -346,12 +368,17 @@ impl Core {
         if self.let_go.is_empty() {
             return;
         }
-        let Core { let_go, rings, .. } = self;
+        let Core {
+            let_go,
+            rings,
+            shards,
+            ..
+        } = self;
         let_go.retain(|(export, front_end, answer)| {
             let holds = |ring: &Ring| {
                 ring.export == *export
                     && ring.key.front_end == *front_end
-                    && !ring.queue.has_let_go()
+                    && (!ring.queue.has_let_go() || ring.borrows(shards))
             };
             let waits = rings.iter().flatten().any(holds);
             if !waits {

@@ -309,7 +309,8 @@ impl Connection {
     /// Removes a region. Returns when nothing points into it any more.
     pub(crate) fn remove_region(&mut self, place: RegionPlace) -> Result<(), Refused> {
         self.regions = self.regions.without(place)?;
-        self.memory = self.regions.table();
+        // Drives may read it for longer than rings know.
+        let before = std::mem::replace(&mut self.memory, self.regions.table());
         for index in 0..self.shown.profile.queues {
             let ring = &self.rings[usize::from(index)];
             if ring.is_running() && self.place_of(ring).is_none() {
@@ -318,6 +319,7 @@ impl Connection {
         }
         self.host
             .set_memory(self.front_end, &self.memory, MemoryChange::Removed);
+        drop(before);
         Ok(())
     }
 

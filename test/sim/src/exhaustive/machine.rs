@@ -10,7 +10,7 @@ use array::{
     MemberPlace, MemberRequest, Message, PassState, Patience, Refusal, RegionMap, Room, Shard,
     Shared, Suspects, WallClock, Yield, initial_map,
 };
-use block::{Completion, Cookie, Full, Histogram, Operation, Part, Request, Status};
+use block::{Completion, Cookie, Full, Histogram, Operation, Part, Request, Stability, Status};
 use memory::{Backing, Buffer, Pages, Pool, SegmentList, SegmentSlots};
 use units::limits::BUCKETS;
 use units::{ArrayIndex, DriveIndex, Instant, ReactorIndex, bytes_usize};
@@ -301,6 +301,7 @@ impl Machine {
             blocks: u32::try_from(content.len() / 512).expect("short"),
             part: Part::WHOLE,
             segments,
+            stability: Stability::MayChange,
             cookie: Cookie(self.cookie),
         };
         let pending = Pending {

@@ -1,11 +1,12 @@
 //! What the last engine had begun, in memory that outlives it.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use array::assembly::Assembly;
 use array::planted::{self, Fault};
-use array::{Begun, BegunOf, BegunSpace, BegunWrites, Doubt, Redo};
+use array::{Begun, BegunOf, BegunSpace, BegunWrites, BlockMask, Doubt, Redo, ToRedo};
 
 #[allow(clippy::wildcard_imports, reason = "one type in several files")]
 use super::*;
@@ -86,7 +87,9 @@ impl History {
         let refuses = refuses.then(|| self.random.position(64));
         let last = (&mut *drives, assembly, regions);
         let attempt = self.last_attempt(last, refuses);
-        let Attempt { redo, agrees, .. } = attempt;
+        let Attempt {
+            redo, agrees, lost, ..
+        } = attempt;
         if agrees {
             self.outcome.trusted += 1;
             self.judge_trust(drives, assembly);
@@ -95,12 +98,14 @@ impl History {
         let may_fail = agrees && attempt.begun && may_lack && !self.forced && self.rot.is_empty();
         let fails = is_unflushed || self.random.happens(600);
         if may_fail && fails && drives.iter().all(well) {
+            assert!(lost.is_empty(), "all members are here");
             return self.fail_the_flush(drives, assembly, redo);
         }
         Recovered {
             redo,
             agrees,
             unflushed: None,
+            lost,
         }
     }
 
@@ -125,6 +130,7 @@ impl History {
             redo,
             agrees: !believed,
             unflushed: (!believed).then_some(member),
+            lost: Vec::new(),
         }
     }
 
@@ -243,12 +249,15 @@ impl History {
                 begun: false,
                 agrees: false,
                 untaken,
+                lost: Vec::new(),
             };
         }
         if untaken.left_out > 0 {
             doubt = doubt.map(|doubt| doubt.or(Some(Doubt::Torn)));
         }
-        let begun = found.map_or(Vec::new(), |(file, writes)| parts(file, &writes));
+        let ToRedo { redo: begun, lost } = found.map_or_else(ToRedo::default, |(file, writes)| {
+            self.to_redo(file, &writes, (drives, assembly))
+        });
         let refusing = refuses.and_then(|at| begun.get(at % begun.len().max(1)));
         let refusing = refusing.map(|part| part.member);
         for part in begun.iter().take(most[1]) {
@@ -266,7 +275,40 @@ impl History {
             begun: is_begun,
             agrees: doubt == Some(None),
             untaken,
+            lost,
         }
+    }
+
+    /// All that was begun.
+    fn to_redo(
+        &self,
+        file: &File,
+        writes: &BegunWrites,
+        (drives, assembly): (&[SimDrive], &Assembly),
+    ) -> ToRedo {
+        let read = |offset, bytes: &mut [u8]| file.read_exact_at(bytes, offset);
+        let data = self.layout.data.offset;
+        let read_member = |member: MemberIndex, offset: u64, bytes: &mut [u8]| {
+            let in_sync = assembly.config.members[member.at()].state == MemberState::InSync;
+            let Some(drive) = assembly.members[member.at()].filter(|_| in_sync) else {
+                return Ok(0);
+            };
+            let drive = &drives[drive.at()];
+            bytes.copy_from_slice(&drive.get(data + offset, bytes_u64(bytes.len())));
+            let first = (data + offset) / drive.block_bytes();
+            let bad = drive
+                .bad
+                .range(first..first + 128)
+                .map(|block| block - first);
+            Ok(bad.fold(BlockMask::MAX, |told, at| told & !(1 << at)))
+        };
+        let mut all = ToRedo::default();
+        for position in 0..writes.len() {
+            let one = writes.redo(position, read, read_member).expect("memory");
+            all.redo.extend(one.redo);
+            all.lost.extend(one.lost);
+        }
+        all
     }
 
     /// A start is about to write: no other one believes what any file says of parity.
@@ -347,6 +389,8 @@ pub(super) struct Recovered {
     pub(super) agrees: bool,
     /// A member that is to be left out.
     pub(super) unflushed: Option<MemberIndex>,
+    /// Blocks of the array that nobody can tell.
+    pub(super) lost: Vec<Range<u64>>,
 }
 
 /// What an attempt to start has come to.
@@ -357,14 +401,7 @@ struct Attempt {
     begun: bool,
     agrees: bool,
     untaken: disks::Untaken,
-}
-
-/// All that was begun.
-fn parts(file: &File, writes: &BegunWrites) -> Vec<Redo> {
-    let read = |offset, bytes: &mut [u8]| file.read_exact_at(bytes, offset);
-    let all = 0..writes.len();
-    all.flat_map(|position| writes.redo(position, read).expect("memory"))
-        .collect()
+    lost: Vec<Range<u64>>,
 }
 
 /// Whether every member is here and holds everything.

@@ -104,6 +104,11 @@ pub struct Outcome {
     pub flushes_failed: u64,
     /// Losses of power while a record was written that goes over one that may be needed.
     pub torn_records: u64,
+    /// Writes whose data went to the drives from guests' memory, and blocks that were lost because
+    /// a kill and the loss of a member met one.
+    pub borrowed: u64,
+    /// See `borrowed`.
+    pub half_written: u64,
 }
 
 impl Outcome {
@@ -160,6 +165,8 @@ impl Outcome {
         self.changed += outcome.changed;
         self.flushes_failed += outcome.flushes_failed;
         self.torn_records += outcome.torn_records;
+        self.borrowed += outcome.borrowed;
+        self.half_written += outcome.half_written;
     }
 }
 
@@ -214,6 +221,8 @@ impl fmt::Display for Outcome {
             changed,
             flushes_failed,
             torn_records,
+            borrowed,
+            half_written,
         } = self;
         let permille = missed.0 * 1000 / missed.1.max(1);
         write!(
@@ -232,6 +241,7 @@ impl fmt::Display for Outcome {
          {spells} spells ({given_up} given up, {failed_windows} windows of rebuilds failed, \
          {refilled} filled again before a stop), \
          {joined} writes joined, {promoted} promoted, {delayed} delayed, \
+         {borrowed} borrowed ({half_written} blocks half written and lost), \
          {kept_plans} plans kept, {changed} times changed under way, \
          {modes} changes of options ({strengthened} times stopped when one counted, {left_open} \
          blocks left open), {copies} copies told apart, {successors} took places, \

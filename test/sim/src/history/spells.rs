@@ -27,6 +27,17 @@ enum Kind {
     Refusing,
 }
 
+impl Spell {
+    /// Drives are gone until somebody ends that.
+    pub(super) fn endless(now: Instant) -> Spell {
+        Spell {
+            kind: Kind::Blink(Status::Gone),
+            ends: now + Duration::from_secs(1 << 20),
+            is_long: true,
+        }
+    }
+}
+
 impl History {
     /// Whether what the array is asked may end with an error.
     pub(super) fn may_fail(&self) -> bool {

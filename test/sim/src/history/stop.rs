@@ -1,6 +1,8 @@
 //! How a life ends: at any moment, and at those that are hardest to survive; and how the next one
 //! begins.
 
+use std::ops::Range;
+
 use array::assembly::Assembly;
 use array::format::ExclusionCause;
 
@@ -337,6 +339,7 @@ impl History {
             redo,
             agrees,
             unflushed,
+            lost,
         } = self.recover(&mut drives, &assembly, &regions);
         let id = u128::from(self.random.next()) << 64 | u128::from(self.random.next());
         let mut config = assembly.start(id, true).expect("startable").clone();
@@ -355,19 +358,51 @@ impl History {
             *place = crate::world::place_of(&self.layout, &drives, place.drive.at());
         }
         for (place, record) in places.iter_mut().zip(&config.members) {
-            if !matches!(
-                record.state,
-                MemberState::InSync | MemberState::Rebuilding { .. }
-            ) {
-                *place = None;
-            }
+            let is_member =
+                |state| matches!(state, MemberState::InSync | MemberState::Rebuilding { .. });
+            *place = place.take().filter(|_| is_member(record.state));
         }
         let suspects = if agrees {
             regions.suspects_when_told(config.resynced_until)
         } else {
             regions.suspects(assembly.config.clean, config.resynced_until)
         };
-        self.world(config, places, (regions, suspects), drives)
+        self.give_up_half_written(&mut config, lost);
+        let mut world = self.world(config, places, (regions, suspects), drives);
+        self.write_half_written(&mut world);
+        world
+    }
+
+    /// What was half written on members that are not here is lost in the first record. Nothing else
+    /// is.
+    fn give_up_half_written(&mut self, config: &mut ArrayConfig, lost: Vec<Range<u64>>) {
+        for block in lost.into_iter().flatten() {
+            let was_written = self.client.half_written.contains(&block);
+            assert!(was_written, "nobody was writing block {block}");
+            config.lost.add(block..block + 1);
+            self.client.lost.insert(block);
+            self.client.half_lost.insert(block);
+            self.outcome.half_written += 1;
+        }
+        assert!(config.lost.fits(), "few writes are under way");
+    }
+
+    /// Guests that are still there write again what was half written.
+    fn write_half_written(&mut self, world: &mut World) {
+        if self.client.half_lost.is_empty() {
+            return;
+        }
+        self.run_until(world, |history, _| history.started);
+        for block in std::mem::take(&mut self.client.half_lost) {
+            let Some((volume, start)) = self.client.place_of(block) else {
+                continue;
+            };
+            if self.client.hidden != Some(volume) && self.client.lost.contains(&block) {
+                let write = self.client.ask(volume, Operation::Write, start, 1);
+                self.submit_surely(world, write);
+            }
+        }
+        self.run_until(world, |history, _| history.client.pending() == 0);
     }
 
     /// The drive of a member that the array may lose at the same moment: a strict array together

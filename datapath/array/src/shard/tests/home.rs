@@ -233,7 +233,7 @@ fn answer_full(bench: &mut Bench, full: usize, other: usize) {
         let fails = match operation {
             Operation::Write => drive == full,
             Operation::Flush => drive == other,
-            _ => false,
+            Operation::Read | Operation::Discard | Operation::WriteZeroes => false,
         };
         let status = if fails { Status::NoSpace } else { Status::Ok };
         bench.answer(drive, operation, status);
@@ -257,7 +257,11 @@ fn a_hold_in_a_record_that_fails_on_another_member_too_ends_at_its_time() {
     }
     // Without that other member the array cannot do without the one that is full.
     let ended = |event: &Event| matches!(event, Event::HoldTimedOut { .. });
-    assert!(bench.outside.events.iter().any(ended), "{:?}", bench.outside.events);
+    assert!(
+        bench.outside.events.iter().any(ended),
+        "{:?}",
+        bench.outside.events
+    );
     let holds = bench.outside.events.iter().filter(|event| holds(event));
     assert_eq!(holds.count(), 1, "once");
 }

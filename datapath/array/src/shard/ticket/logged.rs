@@ -1,4 +1,5 @@
-//! Writes that were logged when the map changed, or a member failed under them.
+//! Writes that are logged first, and those that were when the map changed, or a member failed under
+//! them.
 //!
 //! What a ticket has logged is the new content of all chunks that it changes. It keeps its lanes,
 //! so that content stays right whoever is out since. Nothing is read again: a block that turns out
@@ -8,10 +9,23 @@
 use units::RoleSet;
 
 use super::super::Shard;
-use super::Ticket;
+use super::{Step, Ticket};
 use crate::io::Io;
 
 impl Shard {
+    /// What is to be written is there: it is logged first, or written.
+    #[inline]
+    pub(super) fn begin_writing(&mut self, slot: u32, io: &mut impl Io) {
+        self.tickets[slot].step = if self.must_log(slot) {
+            // Since it was planned.
+            self.own_payload(slot);
+            Step::LogRoom
+        } else {
+            Step::WriteRoom
+        };
+        self.seek_room(slot, io);
+    }
+
     /// A ticket is planned anew: whether it goes on with what it has logged, without the members
     /// that are out since. If more is to be written than that, or the array waits for members, it
     /// begins from the beginning.

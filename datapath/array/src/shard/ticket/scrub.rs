@@ -12,7 +12,7 @@
 //! A scrub writes what its stripe holds already, so neither is its region made dirty nor is it
 //! logged: a stop between any two of its writes leaves each block wrong as it was, or right.
 
-use block::{Part, Status};
+use block::{Part, Stability, Status};
 use memory::{Segment, SegmentList};
 use parity::{Decoder, Finding};
 use units::limits::GROUP_MEMBERS_MAX;
@@ -72,6 +72,7 @@ impl Shard {
             part: Part::WHOLE,
             offset: 0,
             segments: SegmentList::EMPTY,
+            stability: Stability::MayChange,
             late: None,
         };
         self.tickets[slot].looking = Looking {

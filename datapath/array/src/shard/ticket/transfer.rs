@@ -43,7 +43,7 @@ pub(super) struct Transfer {
 }
 
 /// What the member requests of one phase of a ticket have in common.
-struct Phase {
+pub(super) struct Phase {
     ticket: u32,
     operation: Operation,
     places: StripePlaces,
@@ -56,7 +56,7 @@ struct Phase {
 impl Phase {
     /// The role whose buffer is read or written for `role`, if bytes move.
     #[inline]
-    fn source(&self, role: Role) -> Option<Role> {
+    pub(super) fn source(&self, role: Role) -> Option<Role> {
         if self.operation == Operation::WriteZeroes {
             return None;
         }
@@ -64,7 +64,7 @@ impl Phase {
     }
 
     #[inline]
-    fn order(&self, members: &[MapMember], role: Role, lanes: &Range<u32>) -> Order {
+    pub(super) fn order(&self, members: &[MapMember], role: Role, lanes: &Range<u32>) -> Order {
         let member = self.places.member(role);
         let block = self.places.block + u64::from(lanes.start);
         let ticket = self.ticket;
@@ -95,6 +95,9 @@ impl Shard {
         io: &mut impl Io,
     ) -> usize {
         let phase = self.phase(slot, operation);
+        if self.tickets[slot].borrows {
+            return self.issue_borrowed(slot, &phase, io);
+        }
         let [band] = self.tickets[slot].bands() else {
             return self.each_transfer(slot, operation, |shard, transfer| {
                 shard.issue_transfer(slot, &phase, &transfer, io);
@@ -122,7 +125,7 @@ impl Shard {
 
     /// What all member requests of the phase have in common.
     #[inline]
-    fn phase(&self, slot: u32, operation: Operation) -> Phase {
+    pub(super) fn phase(&self, slot: u32, operation: Operation) -> Phase {
         let order = &self.tickets[slot].order;
         let copies = self.geometry().data() == 1 && operation == Operation::Write;
         Phase {
@@ -257,6 +260,10 @@ impl Shard {
         let reading = done.operation == Some(Operation::Read);
         if !reading || status == Status::Gone {
             self.report(*done, status);
+        }
+        if !reading {
+            // The next engine may have to write it again, until the member is out.
+            self.own_payload(slot);
         }
         let counted = reading && self.looks_closer(slot);
         let ticket = &mut self.tickets[slot];

@@ -1,6 +1,6 @@
 //! One chain on its way from the ring to the volume and back.
 
-use block::{Cookie, Operation, Part, Request, Status};
+use block::{Cookie, Operation, Part, Request, Stability, Status};
 use memory::{Segment, SegmentList};
 use units::Instant;
 use virtqueue::Head;
@@ -92,6 +92,7 @@ impl Slot {
             blocks: blocks.count,
             part: Part::WHOLE,
             segments: self.segments,
+            stability: Stability::MayChange,
             cookie: Cookie(u64::from(self.head.id())),
         }
     }
@@ -103,6 +104,7 @@ impl Slot {
             blocks: 0,
             part: Part::WHOLE,
             segments: SegmentList::EMPTY,
+            stability: Stability::MayChange,
             cookie: Cookie(u64::from(self.head.id())),
         }
     }

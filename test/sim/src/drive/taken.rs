@@ -1,0 +1,37 @@
+//! Requests that a drive has taken, and the bytes of writes.
+
+use array::MemberRequest;
+use block::Operation;
+use units::{Instant, ReactorIndex, bytes_usize};
+
+/// A request that the drive has taken.
+#[derive(Debug)]
+pub(super) struct Taken {
+    pub(super) reactor: ReactorIndex,
+    pub(super) request: MemberRequest,
+    /// The bytes of a write, if they were taken when it was submitted. Others are only when it is
+    /// carried out: nobody may change them meanwhile.
+    pub(super) bytes: Option<Vec<u8>>,
+    /// Of a flush: what it covers.
+    pub(super) began: u64,
+    pub(super) at: Instant,
+    /// It is answered only once this block was written.
+    pub(super) sticks: Option<u64>,
+    /// It waits until `let_writes_go`, whatever comes after it.
+    pub(super) is_kept: bool,
+}
+
+/// What a write carries.
+pub(super) fn bytes_of(request: &MemberRequest) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if request.operation == Operation::Write {
+        bytes.resize(bytes_usize(request.length), 0);
+        let mut done = 0;
+        for segment in request.segments.as_slice() {
+            segment.copy_to_slice(&mut bytes[done..done + segment.len()]);
+            done += segment.len();
+        }
+        assert_eq!(done, bytes.len(), "a write carries what it names");
+    }
+    bytes
+}
