@@ -457,7 +457,7 @@ pub struct VolumeCreate {
     /// What the guest sees, exactly; not 0.
     pub size_bytes: u64,
     /// The guests promise not to change memory that they are writing from: writes of whole stripes,
-    /// and all to mirrors, go without a copy.
+    /// and of blocks of mirrors, go without a copy.
     pub stable_buffers: bool,
 }
 

@@ -119,7 +119,7 @@ impl Host {
 }
 
 /// A record in which what guests were writing from their own memory is lost, as far as a member
-/// that had it is not here.
+/// that had it is not here, or cannot read it.
 pub(crate) fn with_half_written(
     object: &str,
     config: &ArrayConfig,
@@ -130,8 +130,9 @@ pub(crate) fn with_half_written(
     if config.lost.fits() {
         return Ok(config);
     }
-    let text = "when the last engine was killed its guests were writing more from their own memory, to \
-                members that are not here, than its list of lost blocks has room for";
+    let text = "when the last engine was killed its guests were writing more from their own memory, \
+                to members that are not here or blocks that cannot be read, than its list of lost \
+                blocks has room for";
     let refused = error(ErrorKind::Degraded, object.to_owned(), text);
     Err(refused.next("bring the missing members back, and start it again"))
 }
@@ -146,9 +147,10 @@ pub(crate) fn give_up_half_written(name: &str, next: &mut ArrayConfig, lost: Vec
         event = "blocks_half_written",
         array = name,
         total = next.lost.count(),
-        "a member is gone that guests were writing to from their own memory when the last engine \
-         was killed: reads of these blocks fail until they are written, which guests that are \
-         still there do by themselves; `garboard array show` says where they are"
+        "guests were writing these blocks from their own memory when the last engine was killed, \
+         and a member that had them is not here, or cannot read them: reads of them fail until \
+         they are written, which guests that are still there do by themselves; `garboard array \
+         show` says where they are"
     );
 }
 

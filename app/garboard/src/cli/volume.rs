@@ -28,9 +28,10 @@ pub(super) enum Volume {
         #[arg(long, value_parser = super::size)]
         size: Size,
         /// The guests promise not to change memory that they are writing from before the write is
-        /// answered. Writes of whole stripes, and all to mirrors, then go to the drives without a
-        /// copy. A guest that breaks it (a page cache with mapped files may) harms what it writes
-        /// itself: parity does not agree there, and after a loss of a drive it reads wrong bytes
+        /// answered. Writes of whole stripes, and of blocks of mirrors, then go to the drives
+        /// without a copy. A guest that breaks it (a page cache with mapped files may) harms what
+        /// it writes itself: parity does not agree there, and after a loss of a drive it reads
+        /// wrong bytes
         #[arg(long)]
         stable_buffers: bool,
         /// Its uuid; the command can then be repeated

@@ -30,7 +30,7 @@ pub(crate) struct Redone {
     /// Members that are to be left out: they may have lost what was acknowledged.
     pub(super) unflushed: Vec<MemberIndex>,
     /// Blocks of the array that nobody can tell any more: guests were writing them from their own
-    /// memory, and a member that held some of them is not here.
+    /// memory, and a member that held some of them is not here, or cannot read them.
     pub(super) lost: Vec<Range<u64>>,
 }
 

@@ -4,8 +4,10 @@
 //! be written, and no other block hangs on their parity. It is made anew of what the members have.
 //! What a member had that is not here, or cannot read it, cannot be told: nothing says whether it
 //! was old or new, and parity agrees with neither. Such blocks are lost until they are written,
-//! which a guest that is still there does as soon as it is served again; zeroes are written in
-//! their place, and their rows get the parity of that. Of copies any one will do, block by block.
+//! which a guest that is still there does as soon as it is served again, and parity is made as if
+//! they were zeroes. Nothing is written in their place: a start that is repeated would take that
+//! for what the member had, and the list of lost blocks is durable only with the first record. Of
+//! copies any one will do, block by block.
 
 use std::io;
 
@@ -46,6 +48,12 @@ impl Torn<'_> {
         bytes_usize(self.geometry.block_size().bytes())
     }
 
+    /// All blocks of a chunk.
+    fn all(&self) -> BlockMask {
+        let lanes = 1_u128.checked_shl(self.lanes);
+        lanes.map_or(BlockMask::MAX, |end| end - 1)
+    }
+
     /// Where so many blocks after the first are on a member.
     fn offset(&self, blocks: u32) -> u64 {
         let block = self.geometry.member_block(self.entry.stripe);
@@ -61,7 +69,7 @@ impl Torn<'_> {
         let blocks = usize::try_from(self.lanes).expect("few");
         let mut bytes = vec![0; blocks * self.block()];
         let member = self.geometry.member(self.entry.stripe, role);
-        let told = read_member(member, self.offset(0), &mut bytes)?;
+        let told = read_member(member, self.offset(0), &mut bytes)? & self.all();
         for (at, block) in bytes.chunks_exact_mut(self.block()).enumerate() {
             if told >> at & 1 == 0 {
                 block.fill(0);
@@ -78,10 +86,10 @@ impl Torn<'_> {
         }
     }
 
-    /// Runs of blocks of which a mask has no bit: the first and how many.
-    fn runs_without(&self, mask: BlockMask) -> Vec<(u32, u32)> {
+    /// Runs of the blocks of a mask: the first and how many.
+    fn runs(&self, mask: BlockMask) -> Vec<(u32, u32)> {
         let mut runs: Vec<(u32, u32)> = Vec::new();
-        for at in (0..self.lanes).filter(|at| mask >> at & 1 == 0) {
+        for at in (0..self.lanes).filter(|at| mask >> at & 1 == 1) {
             match runs.last_mut() {
                 Some((first, count)) if *first + *count == at => *count += 1,
                 Some(_) | None => runs.push((at, 1)),
@@ -95,7 +103,7 @@ impl Torn<'_> {
         if planted::is(Fault::BorrowedBelieved) {
             return;
         }
-        for (first, count) in self.runs_without(told) {
+        for (first, count) in self.runs(self.all() & !told) {
             let rows = Rows {
                 stripe: self.entry.stripe,
                 start: self.lane + first,
@@ -136,25 +144,27 @@ pub(super) fn mend(
 
 fn mend_copies(torn: &Torn<'_>, copies: &[Chunk]) -> ToRedo {
     let size = torn.block();
-    let mut bytes = vec![0; copies[0].bytes.len()];
-    let mut told = 0;
-    for copy in copies {
-        let new = copy.told & !told;
-        let pairs = bytes
-            .chunks_exact_mut(size)
-            .zip(copy.bytes.chunks_exact(size));
-        for (at, (block, mine)) in pairs.enumerate() {
-            if new >> at & 1 == 1 {
-                block.copy_from_slice(mine);
-            }
-        }
-        told |= copy.told;
-    }
+    let block = |bytes: &[u8], at: u32| {
+        let first = usize::try_from(at).expect("few") * size;
+        bytes[first..first + size].to_vec()
+    };
+    let holder = |at: u32| copies.iter().find(|copy| copy.told >> at & 1 == 1);
     let mut done = ToRedo::default();
-    let differs = |copy: &&Chunk| copy.bytes != bytes || copy.told != told;
-    let others = copies.iter().filter(differs);
-    let write = |copy: &Chunk| torn.write(copy.role, 0, bytes.clone());
-    done.redo = others.map(write).collect();
+    let mut told = 0;
+    for at in 0..torn.lanes {
+        let Some(holder) = holder(at) else {
+            continue;
+        };
+        told |= 1 << at;
+        let content = block(&holder.bytes, at);
+        let differs = |copy: &&Chunk| {
+            let told = copy.told >> at & 1 == 1;
+            !told || block(&copy.bytes, at) != content
+        };
+        for copy in copies.iter().filter(differs) {
+            done.redo.push(torn.write(copy.role, at, content.clone()));
+        }
+    }
     torn.lose(Role(0), told, &mut done);
     done
 }
@@ -167,11 +177,6 @@ fn mend_parity(torn: &Torn<'_>, data: &[Chunk]) -> io::Result<ToRedo> {
     done.redo = parts.collect();
     for chunk in data {
         torn.lose(chunk.role, chunk.told, &mut done);
-        for (first, count) in torn.runs_without(chunk.told) {
-            let bytes = usize::try_from(count).expect("few") * torn.block();
-            done.redo
-                .push(torn.write(chunk.role, first, vec![0; bytes]));
-        }
     }
     Ok(done)
 }

@@ -19,6 +19,7 @@ use crate::format::ArrayConfig;
 use crate::geometry::Geometry;
 use crate::log::Redo;
 use crate::planted::{self, Fault};
+use crate::shard::cell_lanes;
 
 /// More than any shard has of anything.
 const COUNT_MAX: u32 = 1 << 20;
@@ -221,7 +222,8 @@ impl Entry {
             return None;
         }
         // Such a write covers its rows, or what it does not write would be torn with them.
-        if content == Content::Borrowed && (count != 1 || all != members) {
+        let in_a_cell = next - entry.first <= cell_lanes(geometry);
+        if content == Content::Borrowed && (count != 1 || all != members || !in_a_cell) {
             return None;
         }
         if content != Content::Zeroes {

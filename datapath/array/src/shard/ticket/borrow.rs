@@ -96,7 +96,11 @@ impl Shard {
 
     /// So many tickets borrow at a time, at the most: should the engine be killed, and as many
     /// members be lost as there is parity, the list of lost blocks has room for what they wrote.
+    /// Of copies one is left.
     pub(in crate::shard) fn borrowers_max(&self) -> usize {
+        if self.geometry().data() == 1 {
+            return usize::MAX;
+        }
         let lanes = cell_lanes(self.geometry());
         let words = usize::try_from(lanes.div_ceil(LOST_WORD_BLOCKS)).expect("few");
         let shards = self.shared.log.1;
