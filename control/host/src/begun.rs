@@ -332,7 +332,7 @@ impl Host {
                 }
             }
         }
-        let lost = with_half_written(object, &assembly.config, &done.lost)?.lost;
+        let lost = with_half_written(object, &assembly.config.lost, &done.lost)?;
         let parts = (object, assembly, &drives[..], &lost);
         done.redo = redo_parts(parts, mended, doubt)?;
         for position in kept {

@@ -118,17 +118,17 @@ impl Host {
     }
 }
 
-/// A record in which what guests were writing from their own memory is lost, as far as a member
-/// that had it is not here, or cannot read it.
+/// The list of lost blocks with what guests were writing from their own memory, as far as a member
+/// that had it is not here, or cannot read it. Refused when it has no room for that.
 pub(crate) fn with_half_written(
     object: &str,
-    config: &ArrayConfig,
+    listed: &LostBlocks,
     lost: &[Range<u64>],
-) -> Answer<ArrayConfig> {
-    let mut config = config.clone();
-    lost.iter().for_each(|range| config.lost.add(range.clone()));
-    if config.lost.fits() {
-        return Ok(config);
+) -> Answer<LostBlocks> {
+    let mut all = listed.clone();
+    lost.iter().for_each(|range| all.add(range.clone()));
+    if all.fits() {
+        return Ok(all);
     }
     let text = "when the last engine was killed its guests were writing more from their own memory, \
                 to members that are not here or blocks that cannot be read, than its list of lost \
