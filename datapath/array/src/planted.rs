@@ -124,6 +124,8 @@ pub enum Fault {
     LogSlotUsedAgainEarly,
     /// A write to a cell that the log still names is not logged.
     NamedCellNotLogged,
+    /// What the log holds is written in its place before it is durable where it was found.
+    ReplayedUnflushed,
     /// Pieces of dead lives of the log are written again.
     StaleLogReplayed,
     /// What the log still names of long ago is written again.
@@ -381,6 +383,7 @@ impl Fault {
         Fault::LogFlushNeedsNoRoom,
         Fault::LogSlotUsedAgainEarly,
         Fault::NamedCellNotLogged,
+        Fault::ReplayedUnflushed,
         Fault::StaleLogReplayed,
         Fault::OldPiecesReplayed,
         Fault::TornLogReplayed,

@@ -6,6 +6,7 @@ use array::format::{
     ArrayConfig, Created, Features, LOG_HEADER_BYTES, Layout, MemberState, REGION_BLOCK_BYTES,
     RegionBlock, SUPERBLOCK_BYTES, Sectors, Superblock,
 };
+use array::planted::{self, Fault};
 use array::{Geometry, MemberPlace, Redo, RegionMap, Replay, Suspects};
 use block::Status;
 use units::{BlockSize, DriveIndex, MemberIndex, StripeIndex, Update, bytes_u64, bytes_usize};
@@ -21,6 +22,8 @@ pub trait Medium {
     fn get(&self, offset: u64, length: u64) -> Vec<u8>;
     /// Stores bytes.
     fn put(&mut self, offset: u64, bytes: &[u8]);
+    /// Makes durable what it holds.
+    fn flush(&mut self);
     /// Whether it does not answer.
     fn is_gone(&self) -> bool;
     /// Stores bytes if the drive takes them; whether it did.
@@ -40,6 +43,9 @@ impl Medium for SimDrive {
     }
     fn put(&mut self, offset: u64, bytes: &[u8]) {
         SimDrive::put(self, offset, bytes);
+    }
+    fn flush(&mut self) {
+        SimDrive::flush(self);
     }
     fn is_gone(&self) -> bool {
         self.gone
@@ -303,6 +309,12 @@ pub fn replay(
         }
     }
     let redo = replay.redo();
+    if most > 0 && !redo.is_empty() && !planted::is(Fault::ReplayedUnflushed) {
+        // A process was killed, and the logs may be in caches only.
+        for drive in assembly.members.iter().flatten() {
+            drives[drive.at()].flush();
+        }
+    }
     for part in redo.iter().take(most) {
         if let Some(drive) = assembly.members[part.member.at()] {
             redo_part(&mut drives[drive.at()], assembly, part, &mut untaken);

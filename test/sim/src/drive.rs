@@ -282,6 +282,12 @@ impl SimDrive {
         }
     }
 
+    /// Makes durable what it holds, from outside of the engine.
+    pub fn flush(&mut self) {
+        let began = self.store.begin_flush();
+        self.store.flush(began);
+    }
+
     /// As `put`, but the drive may not take it; whether it did.
     ///
     /// # Panics

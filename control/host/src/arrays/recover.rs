@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use array::assembly::Assembly;
 use array::format::MemberState;
+use array::planted::{self, Fault};
 use array::{Doubt, Redo, RegionMap, Replay};
 use control::{Answer, ErrorKind};
 use drive::Drive;
@@ -162,6 +163,18 @@ impl Host {
             writes = redo.len(),
             "the log is read"
         );
+        let flush = || {
+            let flush = |(name, drive): &(String, Arc<Drive>)| {
+                let flushed = drive.flush();
+                flushed.map_err(|source| io(name, "flushing it", source))
+            };
+            drives.iter().flatten().try_for_each(flush)
+        };
+        // What was found may be in the drives' caches only, as a killed engine left it. Were it lost
+        // when some of it is in its place, the next start would not know that this was begun.
+        if !redo.is_empty() && !planted::is(Fault::ReplayedUnflushed) {
+            flush()?;
+        }
         for part in &redo {
             if let Some(drive) = &drives[part.member.at()] {
                 let known = (superblock, &config.lost);
@@ -175,11 +188,7 @@ impl Host {
         if redo.is_empty() {
             return Ok((redo, ignored));
         }
-        for (name, drive) in drives.iter().flatten() {
-            drive
-                .flush()
-                .map_err(|source| io(name, "flushing it", source))?;
-        }
+        flush()?;
         Ok((redo, ignored))
     }
 

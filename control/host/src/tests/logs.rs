@@ -1,10 +1,12 @@
 //! The logs of members, as a start reads them.
 
+use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 use array::format::LOG_HEADER_BYTES;
 use array::{RegionMap, Replay};
 use control::Engine;
+use control::view::ArrayState;
 use units::{DriveIndex, MemberIndex};
 
 use super::guests::Guest;
@@ -86,4 +88,49 @@ fn every_slot_that_holds_something_is_read() {
         assert_eq!(missed.expect("it is there"), slots);
         assert_eq!(replay.doubtful(), [MemberIndex(0)]);
     });
+}
+
+#[test]
+fn what_a_killed_engine_has_logged_is_durable_before_any_of_it_is_in_its_place() {
+    let bench = Bench::file_tank();
+    wait_until("the first resync", || bench.host.jobs().is_empty());
+    let volume = volume_of("v", "tank", 8 * MIB);
+    bench.host.create_volume(&volume).expect("room");
+    bench.host.fail_member("tank", 2).expect("one may fail");
+    let export = export_of(&bench, "e", "v");
+    bench.host.export_named(&export).expect("a socket");
+    let mut guest = Guest::connect(&bench.path("e.sock"));
+    for sector in (0..1024).step_by(8) {
+        guest.fill(sector, 0x11);
+    }
+    drop(guest);
+    let data = bench.superblock("one").layout.data;
+    let folder = Arc::clone(&bench.folder);
+    drop(bench);
+    // As if nothing had come to its place.
+    let lost = vec![0xEE; units::bytes_usize(data.length)];
+    let mut file = std::fs::File::options();
+    let file = file.write(true).read(true).open(folder.path().join("one"));
+    let file = file.expect("a file");
+    file.write_all_at(&lost, data.offset).expect("room");
+    let changed = || {
+        let mut now = vec![0; lost.len()];
+        file.read_exact_at(&mut now, data.offset).expect("a file");
+        now.iter().filter(|byte| **byte != 0xEE).count()
+    };
+
+    let next = Bench::on(folder);
+    for name in ["one", "two", "three"] {
+        next.reopen(name, "").expect("a file");
+    }
+    next.host.assemble();
+    next.inject("two", drive::Fault::FlushFails);
+    let refused = next.host.start_array("tank", false);
+    let refused = refused.expect_err("what it holds may be lost");
+    assert!(refused.to_string().contains("flushing"), "{refused}");
+    assert_eq!(changed(), 0, "a start that fails has not begun");
+    next.host.state().drives["two"].drive.clear_faults();
+    let started = next.host.start_array("tank", false);
+    assert_eq!(started.expect("two").state, ArrayState::Degraded);
+    assert!(changed() >= 4096, "the last writes");
 }

@@ -190,6 +190,10 @@ impl Medium for Disk {
         self.write(Write::new(offset, bytes));
     }
 
+    fn flush(&mut self) {
+        Disk::flush(self, self.begin_flush());
+    }
+
     fn is_gone(&self) -> bool {
         self.gone
     }
