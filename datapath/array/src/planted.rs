@@ -126,6 +126,9 @@ pub enum Fault {
     NamedCellNotLogged,
     /// What the log holds is written in its place before it is durable where it was found.
     ReplayedUnflushed,
+    /// Memory of what was to be written again is used for something else before a drive that is
+    /// out has let go of it.
+    RewriteReused,
     /// Pieces of dead lives of the log are written again.
     StaleLogReplayed,
     /// What the log still names of long ago is written again.
@@ -384,6 +387,7 @@ impl Fault {
         Fault::LogSlotUsedAgainEarly,
         Fault::NamedCellNotLogged,
         Fault::ReplayedUnflushed,
+        Fault::RewriteReused,
         Fault::StaleLogReplayed,
         Fault::OldPiecesReplayed,
         Fault::TornLogReplayed,

@@ -496,8 +496,8 @@ impl Shard {
         let look = self.late.now;
         let grave = match done.owner {
             IoOwner::Ticket { ticket, role } => {
-                let reads = done.operation == Some(Operation::Read);
-                reads.then(|| self.bury(ticket, role))
+                let keeps = self.keeps_buffers(ticket, done.operation);
+                keeps.then(|| self.bury(ticket, role))
             }
             IoOwner::Bounced { bounce } => {
                 self.counters.abandoned += 1;
@@ -525,7 +525,16 @@ impl Shard {
         self.deliver(done, Status::Gone, io);
     }
 
-    /// One more read that keeps buffers of a ticket; their grave.
+    /// Whether a drive that is given up keeps the buffers of a request. One that reads may still
+    /// write to them. What it writes late is nothing to a member that is out and will lack the
+    /// region when it comes back; but where the region is not dirty (what a drive could not read is
+    /// written again, a scrub corrects) it must be what was meant.
+    fn keeps_buffers(&self, ticket: u32, operation: Option<Operation>) -> bool {
+        let lacks = self.tickets[ticket].region.is_some() || planted::is(Fault::RewriteReused);
+        operation == Some(Operation::Read) || !lacks
+    }
+
+    /// One more request that keeps buffers of a ticket; their grave.
     pub(super) fn bury(&mut self, ticket: u32, role: Role) -> u32 {
         let number = self.tickets[ticket].grave.unwrap_or_else(|| {
             let graves = &mut self.late.graves;

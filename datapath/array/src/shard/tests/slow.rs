@@ -91,3 +91,38 @@ fn a_read_that_is_given_up_in_vain_is_counted_and_one_that_was_not_is_not() {
         assert_eq!(bench.verdict(read), Some(Status::Ok));
     }
 }
+
+#[test]
+fn what_is_written_again_keeps_its_memory_until_a_drive_that_is_out_has_let_go_of_it() {
+    let mut bench = Bench::new();
+    bench.fill(0xA5);
+    let read = bench.ask(Operation::Read, 0, 1);
+    bench.poll();
+    let member = member_of(&bench, 0, 0);
+    bench.answer(member, Operation::Read, Status::Media);
+    bench.answer_all_but(&[member]);
+    assert_eq!(
+        bench.is_asked(Operation::Write),
+        [member],
+        "in a clean region"
+    );
+    let mut asked = bench.outside.asked.iter();
+    let again = *asked
+        .find(|asked| asked.operation == Operation::Write)
+        .expect("one");
+    let before = Bench::content(&again);
+    bench.exclude(member);
+    look_long(&mut bench);
+    assert_eq!(bench.verdict(read), Some(Status::Ok), "without it");
+    assert_eq!(bench.shard.counters().abandoned, 1);
+    bench.fill(0x5A);
+    for stripe in 0..8 {
+        let write = bench.write_stripe(stripe);
+        bench.answer_all_but(&[member]);
+        assert_eq!(bench.verdict(write), Some(Status::Ok));
+    }
+    // When it comes back, nobody knows that it was to be written there.
+    assert_eq!(Bench::content(&again), before);
+    bench.answer(member, Operation::Write, Status::Ok);
+    assert!(bench.shard.is_idle());
+}
