@@ -40,6 +40,7 @@ impl About {
             | Command::Dirty { .. }
             | Command::Settle
             | Command::Passes { .. }
+            | Command::Distribute(_)
             | Command::Resync
             | Command::Scrub(_) => About::Nothing,
         }

@@ -25,6 +25,11 @@ use crate::planted::{self, Fault};
 /// A start has so many bits for the lives of the log that begin before the next one.
 pub const LIVES_SHIFT: u32 = 20;
 
+/// Lives of the log that have begun since the start that began with this one's upper bits.
+pub(crate) fn lives_since_start(life: u64) -> u64 {
+    life & ((1 << LIVES_SHIFT) - 1)
+}
+
 /// What was read from one drive.
 #[derive(Clone, Debug)]
 pub struct Found {

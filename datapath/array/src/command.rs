@@ -2,12 +2,15 @@
 //! (`shard/coordinate`).
 
 use std::fmt;
+use std::sync::Arc;
 
 use units::{MemberIndex, Update};
 use uuid::Uuid;
 
 use crate::coordinator::MemberPlace;
 use crate::format::{ArrayOptions, DriveIdentity, ExtentRun, MemberRecord, VolumeRecord};
+use crate::owners::Owners;
+use crate::planted::{self, Fault};
 use crate::scrub::ScrubOrder;
 
 /// What the control path can ask of an array.
@@ -89,10 +92,41 @@ pub enum Command {
     },
     /// Makes all parity untrusted, so that a resync computes it anew.
     Resync,
+    /// Gives stripes to other reactors, some at a time, while requests go on. Refused when what is
+    /// under way there does not end soon; what was given before stays so.
+    Distribute(Arc<Owners>),
     /// Begins or pauses the scrub.
     Scrub(ScrubOrder),
     /// Marks the array clean. Requests must have ended; none is taken afterwards.
     Stop,
+}
+
+impl Command {
+    /// Whether a command waits until no window of a pass is open.
+    pub(crate) fn needs_quiet(&self) -> bool {
+        match self {
+            Command::Replace { .. }
+            | Command::Return { .. }
+            | Command::Copying {
+                step: Copying::Begins,
+                ..
+            }
+            | Command::Stop
+            | Command::Resync
+            | Command::Scrub(_) => true,
+            Command::Distribute(_) => !planted::is(Fault::HandedOverInAWindow),
+            Command::Start
+            | Command::Fail { .. }
+            | Command::Leave { .. }
+            | Command::Copying { .. }
+            | Command::Dirty { .. }
+            | Command::Settle
+            | Command::Remove { .. }
+            | Command::Volumes { .. }
+            | Command::Options(_)
+            | Command::Passes { .. } => false,
+        }
+    }
 }
 
 /// How a copy of a member is coming along.

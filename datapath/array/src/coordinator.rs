@@ -22,10 +22,13 @@ use crate::geometry::Geometry;
 use crate::io::MemberFailure;
 use crate::losses::LostBlocks;
 use crate::map::{ArrayMap, MapMember, MapState, Pass, Window};
+use crate::owners::Owners;
 use crate::planted::{self, Fault};
 use crate::regions::{RegionMap, Suspects};
 use crate::scrub::{Scrub, ScrubTally, WallClock};
-use crate::shard::{HoldKeeper, LaggardKeeper, LossAsked, RegionKeeper, Renewal, Retire};
+use crate::shard::{
+    HandingOver, HoldKeeper, LaggardKeeper, LossAsked, RegionKeeper, Renewal, Retire,
+};
 
 /// The drive that fills a member's place, and where things are on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -191,6 +194,7 @@ pub struct Coordinator {
     pub(crate) keeper: RegionKeeper,
     pub(crate) hold: HoldKeeper,
     pub(crate) retire: Retire,
+    pub(crate) handing_over: HandingOver,
     pub(crate) renewal: Renewal,
     pub(crate) scrub: Scrub,
     pub(crate) laggards: Option<LaggardKeeper>,
@@ -263,6 +267,7 @@ impl Coordinator {
             keeper,
             hold,
             retire: Retire::default(),
+            handing_over: HandingOver::default(),
             renewal: Renewal::new(renew_after),
             scrub,
             laggards: None,
@@ -541,8 +546,8 @@ pub struct MapIdentity {
     pub array: ArrayIndex,
     /// The fixed numbers.
     pub geometry: Geometry,
-    /// The reactor that owns each bucket.
-    pub owners: Arc<[ReactorIndex]>,
+    /// Who owns which stripes.
+    pub owners: Arc<Owners>,
     /// The reactor that writes metadata.
     pub home: ReactorIndex,
 }

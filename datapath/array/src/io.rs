@@ -121,6 +121,26 @@ pub enum Message {
     },
     /// The answer to `DrainLog`.
     LogDrained,
+    /// Asks to make sure that whatever the shard has asked `owner` before has come there. Answered
+    /// by `Fenced` when it has.
+    Fence {
+        /// Whose stripes go to others.
+        owner: ReactorIndex,
+    },
+    /// The answer to `Fence`.
+    Fenced,
+    /// Asks nothing: the answer, `Heard`, shows that what was sent before has come.
+    Knock,
+    /// The answer to `Knock`.
+    Heard,
+    /// Asks to finish whatever is under way on stripes that nobody owns by the map. Answered by
+    /// `HandedOver` when that is done, or when there are none any more.
+    HandOver,
+    /// The answer to `HandOver`.
+    HandedOver {
+        /// The log of the shard names what it has written.
+        named: bool,
+    },
     /// Asks whether requests to a member that is waited for have not gone well yet. Answered by
     /// `HoldState`.
     HoldCheck {
@@ -169,6 +189,12 @@ impl fmt::Debug for Message {
             Message::Kept => write!(f, "Kept"),
             Message::DrainLog { life, .. } => write!(f, "DrainLog({life:?})"),
             Message::LogDrained => write!(f, "LogDrained"),
+            Message::Fence { owner } => write!(f, "Fence({owner})"),
+            Message::Fenced => write!(f, "Fenced"),
+            Message::Knock => write!(f, "Knock"),
+            Message::Heard => write!(f, "Heard"),
+            Message::HandOver => write!(f, "HandOver"),
+            Message::HandedOver { named } => write!(f, "HandedOver({named})"),
             Message::HoldCheck { member } => write!(f, "HoldCheck({member})"),
             Message::HoldState { waits } => write!(f, "HoldState({waits})"),
             Message::ChangeLosses { change, rows } => {

@@ -19,6 +19,7 @@ mod lines;
 mod log;
 mod losses;
 mod map;
+mod owners;
 mod plan;
 pub mod planted;
 mod read_errors;
@@ -39,6 +40,7 @@ pub use laggards::MemberPace;
 pub use log::{LogSpace, Redo, Replay};
 pub use losses::{LossChange, LostBlocks, LostWord, Rows};
 pub use map::{ArrayMap, MapMember, MapState, Pass, Window};
+pub use owners::Owners;
 pub use plan::{
     Band, Bands, Beyond, Method, ReadPlan, StripeState, WritePlan, bands, plan_read, plan_repair,
     plan_write,

@@ -11,6 +11,7 @@ use units::{
 use crate::format::{HedgedReads, WriteHole};
 use crate::geometry::Geometry;
 use crate::losses::LostBlocks;
+use crate::owners::Owners;
 use crate::planted::{self, Fault};
 use crate::regions::Suspects;
 
@@ -115,8 +116,8 @@ pub struct ArrayMap {
     pub write_hole: WriteHole,
     /// Which reads can be given up.
     pub hedged_reads: HedgedReads,
-    /// The reactor that owns each bucket of stripes.
-    pub owners: Arc<[ReactorIndex]>,
+    /// Who owns which stripes.
+    pub owners: Arc<Owners>,
     /// The reactor whose shard writes metadata.
     pub home: ReactorIndex,
     /// Metadata could not be written: no more writes.
@@ -141,11 +142,11 @@ impl ArrayMap {
         self.members.iter().all(in_sync)
     }
 
-    /// The reactor that owns `stripe`.
+    /// The reactor that owns `stripe`; nobody while it goes from one to another.
     #[inline]
     #[must_use]
-    pub fn owner(&self, stripe: StripeIndex) -> ReactorIndex {
-        self.owners[self.geometry.bucket(stripe)]
+    pub fn owner(&self, stripe: StripeIndex) -> Option<ReactorIndex> {
+        self.owners.of(self.geometry.bucket(stripe))
     }
 
     /// The roles of `stripe` that hold nothing usable, when `filled` tells whether the cell in
@@ -246,7 +247,8 @@ impl ArrayMap {
         self.window.is_some_and(covers)
     }
 
-    /// Whether `next` says nothing else than this one, but for how far passes are.
+    /// Whether `next` says nothing else than this one, but for how far passes are and who owns
+    /// what: how a stripe is planned does not depend on who does it.
     pub(crate) fn differs_by_passes(&self, next: &ArrayMap) -> bool {
         let place = |member: &MapMember| {
             let state = match member.state {
@@ -278,7 +280,7 @@ impl ArrayMap {
             log_from,
             write_hole,
             hedged_reads,
-            owners,
+            owners: _,
             home,
             read_only,
         } = self;
@@ -295,7 +297,6 @@ impl ArrayMap {
             && *log_from == next.log_from
             && *write_hole == next.write_hole
             && *hedged_reads == next.hedged_reads
-            && Arc::ptr_eq(owners, &next.owners)
             && *home == next.home
             && *read_only == next.read_only
     }

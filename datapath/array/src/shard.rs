@@ -15,6 +15,7 @@ mod coordinate;
 mod counters;
 mod doubt;
 mod flushes;
+mod handover;
 mod hold;
 mod invariants;
 mod issue;
@@ -48,9 +49,10 @@ use self::background::{Background, stripe_cells};
 use self::bounce::Bounce;
 pub use self::bounce::Hedging;
 pub use self::coordinate::HoldStatus;
-pub(crate) use self::coordinate::{HoldKeeper, Renewal};
+pub(crate) use self::coordinate::{HandingOver, HoldKeeper, Renewal};
 pub use self::counters::ShardCounters;
 use self::flushes::Flushes;
+use self::handover::Handover;
 use self::hold::Hold;
 use self::issue::{DriveIo, Order};
 pub(crate) use self::laggards::LaggardKeeper;
@@ -217,6 +219,9 @@ pub struct Shard {
     throttle: Throttle,
     log: Log,
     losses: Losses,
+    handover: Handover,
+    /// Requests whose next stripe nobody owns.
+    unowned: Vec<u32>,
     /// What the next engine is to know of the tickets.
     begun: Option<Table>,
     coordinator: Option<Box<Coordinator>>,
@@ -294,6 +299,8 @@ impl Shard {
             throttle: Throttle::new(room.makes_way),
             log: Log::new(log, me.at(), writers).map_err(ShardError::Memory)?,
             losses,
+            handover: Handover::default(),
+            unowned: Vec::with_capacity(room.requests),
             coordinator: None,
             counters: ShardCounters::default(),
             map,
@@ -404,6 +411,12 @@ impl Shard {
             Message::Kept => self.kept_dirty(),
             Message::DrainLog { life, since } => self.drain_log(from, life, since),
             Message::LogDrained => self.log_drained(),
+            Message::Fence { owner } => self.begin_fence(from, owner),
+            Message::Fenced => self.decider().handing_over.fenced(),
+            Message::Knock => io.reply(from, Message::Heard),
+            Message::Heard => self.heard(io),
+            Message::HandOver => self.begin_hand_over(from),
+            Message::HandedOver { named } => self.decider().handing_over.handed_over(named),
             Message::HoldCheck { member } => {
                 let waits = self.is_waiting_for(member, io.now());
                 io.reply(from, Message::HoldState { waits });
@@ -424,7 +437,7 @@ impl Shard {
         moved += self.advance_works(io);
         moved += self.advance_tickets(io);
         moved += self.advance_background(io);
-        moved += self.advance_regions(io) + self.advance_losses(io);
+        moved += self.advance_regions(io) + self.advance_losses(io) + self.advance_handover(io);
         self.advance_paces(io);
         moved += self.coordinate(io);
         moved
@@ -439,6 +452,7 @@ impl Shard {
                 || decider.broadcast.is_some()
                 || !decider.keeper.is_idle()
                 || decider.retire.is_asking()
+                || decider.handing_over.is_asking()
                 || decider.hold.is_asking()
         };
         !self.coordinator().is_some_and(changes)
@@ -450,6 +464,7 @@ impl Shard {
             && self.reports.is_empty()
             && self.hold.is_empty()
             && self.losses.is_idle()
+            && self.handover.is_idle()
             && self.asked_regions.is_empty()
     }
 
@@ -499,6 +514,9 @@ impl Shard {
         self.optimal = map.is_optimal();
         self.any_hopeless = map.hopeless.contains(&true);
         let before = std::mem::replace(&mut self.map, map);
+        if !Arc::ptr_eq(&before.owners, &self.map.owners) {
+            self.assert_owns_all();
+        }
         self.follow_losses(&before.lost_blocks);
         if !planted::is(Fault::HedgedReadsNotFollowed) {
             self.late.follow(&self.map);

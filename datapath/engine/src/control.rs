@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use array::format::ArrayConfig;
 use array::{
     Begun, BegunSpace, Command, Coordinator, CoordinatorSettings, Event, Geometry, LogSpace,
-    MapIdentity, MemberPlace, Refusal, RegionMap, Room, Shard, Shared, Suspects, WallClock,
+    MapIdentity, MemberPlace, Owners, Refusal, RegionMap, Room, Shard, Shared, Suspects, WallClock,
     initial_map,
 };
 use block::{Cookie, Operation, Part, Request, Stability, Status};
@@ -19,7 +19,7 @@ use drive::{Drive, DriveCounters, Port, PortCounters, PortOptions};
 use memory::SegmentList;
 use queues::{Wake, mesh};
 use reactor::{EventFd, Handle, Polling, Settings};
-use units::limits::{BUCKETS, INBOX_MESSAGES};
+use units::limits::INBOX_MESSAGES;
 use units::{ArrayIndex, Clock, DriveIndex, MonotonicClock, ReactorIndex};
 use vhost_user_blk::{Counters, QueueKey};
 
@@ -302,7 +302,7 @@ impl Engine {
         let reactors: Vec<ReactorIndex> =
             (0..self.handles.len()).map(ReactorIndex::from_at).collect();
         let owner = |bucket: usize| reactors[bucket % reactors.len()];
-        let owners: Arc<[ReactorIndex]> = (0..BUCKETS).map(owner).collect();
+        let owners = Owners::new(owner);
         let home = reactors[array.at() % reactors.len()];
         let identity = MapIdentity {
             array,

@@ -209,6 +209,9 @@ impl Core {
                     Message::KeepDirty => Message::Kept,
                     Message::DrainLog { .. } => Message::LogDrained,
                     Message::HoldCheck { .. } => Message::HoldState { waits: false },
+                    Message::Fence { .. } => Message::Fenced,
+                    Message::Knock => Message::Heard,
+                    Message::HandOver => Message::HandedOver { named: false },
                     Message::ChangeLosses { .. } => Message::LossesChanged { ok: false },
                     Message::Ack | Message::LossesChanged { .. } => continue,
                     // An array ends when all of these are answered.
@@ -219,6 +222,9 @@ impl Core {
                     | Message::DirtyDone { .. }
                     | Message::Kept
                     | Message::HoldState { .. }
+                    | Message::Fenced
+                    | Message::Heard
+                    | Message::HandedOver { .. }
                     | Message::LogDrained => {
                         panic!("{message:?} for an array that has ended")
                     }

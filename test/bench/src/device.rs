@@ -7,11 +7,10 @@ use std::sync::Arc;
 use array::format::{HedgedReads, Layout as MemberLayout, WriteHole};
 use array::{
     ArrayMap, Begun, BegunOf, BegunSpace, Geometry, GeometryParameters, Level, LogSpace, MapMember,
-    MapState, RegionMap, RegionSpace, Room, Shared, Suspects,
+    MapState, Owners, RegionMap, RegionSpace, Room, Shared, Suspects,
 };
 use guest::{Driver, Layout, Memory, Options, Part, Token};
 use memory::{Mapping, Region, RegionTable};
-use units::limits::BUCKETS;
 use units::{ArrayIndex, BlockSize, DriveIndex, ReactorIndex, StripeIndex, Update};
 use vhost_user_blk::{
     Access, CacheMode, Events, Notice, Profile, Queue, QueueSetup, Shown, feature,
@@ -124,7 +123,7 @@ pub(crate) fn array(reactors: usize) -> (Arc<ArrayMap>, Arc<Shared>) {
         state: MapState::InSync,
     };
     let owner = |bucket: usize| ReactorIndex::from_at(bucket % reactors);
-    let owners: Arc<[ReactorIndex]> = (0..BUCKETS).map(owner).collect();
+    let owners = Owners::new(owner);
     let area = layout.region_map;
     let stripes = RegionSpace::stripes_for(&geometry, area.length);
     let space = RegionSpace::new(&geometry, stripes, (area.offset, area.length)).expect("fits");

@@ -3,6 +3,7 @@
 
 mod begun;
 mod copies;
+mod distributing;
 mod drives;
 mod end;
 mod faults;
@@ -41,8 +42,8 @@ use array::format::{
     WriteHole,
 };
 use array::{
-    Command, Event, Geometry, GeometryParameters, Level, MapState, PassState, Refusal, RegionMap,
-    Shard, Suspects,
+    Command, Event, Geometry, GeometryParameters, Level, MapState, Owners, PassState, Refusal,
+    RegionMap, Shard, Suspects,
 };
 use block::{Cookie, Operation, Part, Request, Stability, Status};
 use memory::SegmentList;
@@ -90,6 +91,7 @@ enum Given {
     Scrub,
     Copy,
     Options,
+    Owners,
     Stop,
     Other,
 }
@@ -401,6 +403,9 @@ impl History {
                 if self.random.happens(10) {
                     self.change_options(world);
                 }
+                if self.random.happens(distributing::OFTEN) {
+                    self.distribute(world);
+                }
                 if self.random.happens(first::OFTEN) {
                     self.write_first_without_one(world);
                 }
@@ -486,17 +491,6 @@ impl History {
         !recording && !self.change.as_ref().is_some_and(zeroing)
     }
 
-    /// Nothing is slow any more.
-    fn calm(&mut self, world: &mut World) {
-        world.outside.mail_is_slow.fill(false);
-        world.outside.starved = None;
-        for drive in &mut world.outside.drives {
-            drive.hung = false;
-            drive.drags = false;
-            drive.let_writes_go();
-        }
-    }
-
     fn forget_deleted(&mut self, config: &ArrayConfig) {
         if let Some(uuid) = self.client.hidden.take()
             && !config.volumes.iter().any(|volume| volume.uuid == uuid)
@@ -568,6 +562,8 @@ impl History {
                 assert!(self.client.doomed || result.is_ok(), "{result:?}");
                 self.modes.confirmed();
             }
+            // What is under way may not end soon.
+            Given::Owners => self.outcome.distributed.1 += u64::from(result.is_ok()),
             // There may be nothing to pause, or nothing to compare.
             Given::Scrub => {}
             Given::Copy => self.copied = result.is_ok(),

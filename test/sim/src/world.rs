@@ -9,11 +9,10 @@ use std::time::Duration;
 use array::format::{ArrayConfig, ArrayOptions, Features, Layout, MemberRecord, MemberState};
 use array::{
     Begun, Command, Coordinator, CoordinatorSettings, Event, Geometry, Io, LogSpace, LostBlocks,
-    MapIdentity, MemberPlace, MemberRequest, Message, Refusal, RegionMap, RegionSpace, ScrubRecord,
-    Shard, Shared, Suspects, WallClock, initial_map,
+    MapIdentity, MemberPlace, MemberRequest, Message, Owners, Refusal, RegionMap, RegionSpace,
+    ScrubRecord, Shard, Shared, Suspects, WallClock, initial_map,
 };
 use block::{Completion, Full, Histogram, Operation, Request, Status};
-use units::limits::BUCKETS;
 use units::{
     ArrayIndex, DriveIndex, Instant, MemberIndex, ReactorIndex, StripeIndex, Update, bytes_u64,
     bytes_usize,
@@ -51,6 +50,8 @@ pub struct Outside {
     pub step_nanoseconds: u64,
     /// By reactor: mail to it is late.
     pub mail_is_slow: Vec<bool>,
+    /// Mail from one reactor to another that does not come for now.
+    pub mail_is_stuck: Option<(usize, usize)>,
     /// A reactor that gets no room for requests to drives.
     pub starved: Option<usize>,
     /// Most events find room for hardly any, or for about as many as a ticket needs, as if others
@@ -334,7 +335,7 @@ impl World {
         let mut random = Random::new(seed);
         let all: Vec<ReactorIndex> = (0..reactors).map(ReactorIndex::from_at).collect();
         let owner = |_| all[random.position(reactors)];
-        let owners: Arc<[ReactorIndex]> = (0..BUCKETS).map(owner).collect();
+        let owners = Owners::new(owner);
         let identity = MapIdentity {
             array: ArrayIndex(0),
             geometry,
@@ -369,6 +370,7 @@ impl World {
             now: Instant(0),
             step_nanoseconds: 100_000,
             mail_is_slow: vec![false; reactors],
+            mail_is_stuck: None,
             starved: None,
             is_tight: mix(seed, 8).is_multiple_of(2),
             wide: bytes_u64(geometry.group_members() + 2),
@@ -479,6 +481,9 @@ impl World {
     fn deliver_mail(&mut self) {
         let count = self.shards.len();
         let (from, to) = (self.random.position(count), self.random.position(count));
+        if self.outside.mail_is_stuck == Some((from, to)) {
+            return;
+        }
         if self.outside.mail_is_slow[to] && !self.random.happens(30) {
             return;
         }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use array::format::{HedgedReads, Layout, WriteHole};
 use array::{
     ArrayMap, Event, Geometry, GeometryParameters, Io, LogSpace, MapMember, MapState,
-    MemberRequest, Message, RegionMap, RegionSpace, Room, Shard, Shared, Suspects,
+    MemberRequest, Message, Owners, RegionMap, RegionSpace, Room, Shard, Shared, Suspects,
 };
 use block::{
     Completion, Cookie, Full, Histogram, Operation, Part, Request as BlockRequest, Stability,
@@ -22,7 +22,6 @@ use block::{
 use drive::{Drive, DriveRequest, Port, PortOptions};
 use guest::Memory;
 use memory::SegmentSlots;
-use units::limits::BUCKETS;
 use units::{
     ArrayIndex, BlockSize, Clock, DriveIndex, Instant, MonotonicClock, ReactorIndex, StripeIndex,
     Update, bytes_u64, bytes_usize,
@@ -202,7 +201,7 @@ fn shard(geometry: Geometry, layout: &Layout) -> io::Result<Shard> {
         trusted_until: StripeIndex(geometry.stripes()),
         lost_blocks: Arc::default(),
         window: None,
-        owners: vec![HERE; BUCKETS].into(),
+        owners: Owners::new(|_| HERE),
         home: HERE,
         read_only: false,
         suspects: Arc::new(Suspects::none(&space)),

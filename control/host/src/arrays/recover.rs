@@ -170,8 +170,8 @@ impl Host {
             };
             drives.iter().flatten().try_for_each(flush)
         };
-        // What was found may be in the drives' caches only, as a killed engine left it. Were it lost
-        // when some of it is in its place, the next start would not know that this was begun.
+        // What was found may be in the drives' caches only, as a killed engine left it. Were it
+        // lost when some of it is in its place, the next start would not know that it was begun.
         if !redo.is_empty() && !planted::is(Fault::ReplayedUnflushed) {
             flush()?;
         }

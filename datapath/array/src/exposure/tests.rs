@@ -10,6 +10,7 @@ use super::{completes, filled_next, first_lacking, is_lacking};
 use crate::format::{HedgedReads, Layout, WriteHole};
 use crate::geometry::{Geometry, GeometryParameters, Level};
 use crate::map::{ArrayMap, MapMember, MapState, Pass, Window};
+use crate::owners::Owners;
 use crate::regions::{RegionSpace, Suspects};
 
 /// A RAID 60 of two groups of five, all in sync.
@@ -55,7 +56,7 @@ pub(crate) fn whole() -> ArrayMap {
         log_from: 1,
         write_hole: WriteHole::Auto,
         hedged_reads: HedgedReads::Auto,
-        owners: vec![ReactorIndex(0); units::limits::BUCKETS].into(),
+        owners: Owners::new(|_| ReactorIndex(0)),
         home: ReactorIndex(0),
         read_only: false,
     }

@@ -213,7 +213,7 @@ impl Shard {
             let position = self.background.next;
             let stripe = StripeIndex(window.start.0 + position / per_stripe);
             let is_idle = || window.pass == Pass::Rebuild && self.map.to_fill(stripe).is_empty();
-            if self.map.owner(stripe) == self.me && !is_idle() {
+            if self.map.owner(stripe) == Some(self.me) && !is_idle() {
                 self.background.next += 1;
                 return Some(position);
             }

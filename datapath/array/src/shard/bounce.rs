@@ -227,7 +227,9 @@ impl Shard {
         let (stripe, _) = self.geometry().locate(block);
         let role = self.geometry().role(stripe, member);
         let around = self.slow_roles(stripe, self.map.lost(stripe, false));
-        role.is_some_and(|role| around.has(role))
+        // Somebody has to reconstruct it.
+        let owned = self.map.owner(stripe).is_some();
+        owned && role.is_some_and(|role| around.has(role))
     }
 
     /// Forgets them all, as the death of the process would.

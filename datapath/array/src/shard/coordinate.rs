@@ -6,6 +6,7 @@
 
 mod commit;
 mod exclude;
+mod handover;
 mod hold;
 mod record;
 mod renew;
@@ -17,11 +18,12 @@ use block::Status;
 use units::{MemberIndex, StripeIndex};
 
 pub(super) use self::exclude::Fate;
+pub(crate) use self::handover::HandingOver;
 pub(crate) use self::hold::HoldKeeper;
 pub use self::hold::HoldStatus;
 pub(crate) use self::renew::Renewal;
 use super::Shard;
-use crate::command::{Command, Copying, Refusal};
+use crate::command::{Command, Refusal};
 use crate::coordinator::{
     Broadcast, Commit, CommitPhase, Coordinator, Ending, WindowReports, can_exclude, due_pass,
     next_start, next_window, trusted_until,
@@ -84,6 +86,10 @@ impl Shard {
         if held > 0 || coordinator.broadcast.is_some() {
             return held;
         }
+        if self.withdraw_handover(io) > 0 {
+            return 1;
+        }
+        let coordinator = self.coordinator.as_deref().expect("looked at");
         if coordinator.commit.is_some() {
             return self.advance_commit(io);
         }
@@ -121,23 +127,13 @@ impl Shard {
 
     fn begin_command(&mut self, io: &mut impl Io) -> usize {
         let window_open = self.decider().window.is_some();
-        let needs_quiet = |command: &Command| {
-            matches!(
-                command,
-                Command::Replace { .. }
-                    | Command::Return { .. }
-                    | Command::Copying {
-                        step: Copying::Begins,
-                        ..
-                    }
-                    | Command::Stop
-                    | Command::Resync
-                    | Command::Scrub(_)
-            )
-        };
         let front = self.decider().commands.front().expect("looked at");
-        if window_open && needs_quiet(&front.1) {
+        if window_open && front.1.needs_quiet() {
             return 0;
+        }
+        if let Command::Distribute(target) = &front.1 {
+            let (command, target) = (front.0, Arc::clone(target));
+            return self.distribute(command, &target, io);
         }
         let dirtied = self.dirty_for_command(io);
         if dirtied.is_some() || self.stop_awaits_regions() {
@@ -212,6 +208,7 @@ impl Shard {
             | Command::Volumes { .. }
             | Command::Options(_)
             | Command::Passes { .. }
+            | Command::Distribute(_)
             | Command::Resync
             | Command::Scrub(_) => false,
         };
@@ -228,7 +225,7 @@ impl Shard {
         let started = self.decider().started;
         let stopped = self.decider().stopped;
         if stopped || (!started && !matches!(command, Command::Start)) {
-            return Err(Refusal::Invalid("the array is not running".to_owned()));
+            return Err(not_running());
         }
         let id = self.decider().draw_id();
         let next = self.decider().config.next(id);
@@ -254,7 +251,7 @@ impl Shard {
                 self.prepare_fail(&mut commit, member, ExclusionCause::Replaced)?;
             }
             Command::Copying { member, step } => self.prepare_copying(member, step)?,
-            Command::Settle | Command::Dirty { .. } => return Ok(None),
+            Command::Settle | Command::Dirty { .. } | Command::Distribute(_) => return Ok(None),
             Command::Remove { member } => {
                 self.prepare_fail(&mut commit, member, ExclusionCause::Gone)?;
             }
@@ -341,6 +338,7 @@ impl Shard {
     ) {
         let serial = map.serial;
         self.install(Arc::new(map), io);
+        self.note_log_use();
         self.tell_trust(false);
         let me = self.me;
         let decider = self.decider();
@@ -537,6 +535,10 @@ impl Shard {
         commit.finished = is_over.then_some(pass);
         self.begin_commit(commit);
     }
+}
+
+fn not_running() -> Refusal {
+    Refusal::Invalid("the array is not running".to_owned())
 }
 
 pub(super) fn commit_of(

@@ -2,6 +2,15 @@
 
 use crate::format::ExclusionCause;
 
+impl ShardCounters {
+    /// Tickets of requests that were carried out.
+    #[must_use]
+    pub fn tickets(&self) -> u64 {
+        let writes = self.full_writes + self.read_modify_writes + self.reconstruct_writes;
+        writes + self.reconstructed_reads
+    }
+}
+
 /// Counts of one shard since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShardCounters {

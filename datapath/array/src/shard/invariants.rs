@@ -2,6 +2,8 @@
 //! that finds itself wrong ends, and the next one starts from what is durable. One that went on
 //! would tear stripes which nobody repairs. Each costs a look or two at what was just used.
 
+use units::StripeIndex;
+
 use super::Shard;
 use crate::format::WriteHole;
 use crate::planted;
@@ -29,6 +31,28 @@ impl Shard {
         };
         if !self.shared.regions.is_dirty(region) && !planted::is_forgiven() {
             breaks("its region is clean", slot);
+        }
+    }
+
+    /// This shard is asked to work on a stripe: it owns it, or is about to.
+    #[inline]
+    pub(super) fn assert_owns(&self, stripe: StripeIndex) {
+        let owner = self.map.owner(stripe);
+        let own = owner.is_none_or(|owner| owner == self.me);
+        assert!(
+            own || planted::is_forgiven(),
+            "{} works on {stripe}, which is {owner:?}'s",
+            self.me
+        );
+    }
+
+    /// By a new map: it works on stripes that it owns, or hands over.
+    pub(super) fn assert_owns_all(&self) {
+        for slot in self.tickets.used() {
+            self.assert_owns(self.tickets[slot].order.stripe);
+        }
+        for slot in self.works.used() {
+            self.assert_owns(self.stripe_of(slot));
         }
     }
 

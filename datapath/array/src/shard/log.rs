@@ -173,6 +173,11 @@ impl Log {
         }
     }
 
+    /// Whether some slot names a cell: its pieces count after a stop.
+    pub(super) fn names(&self) -> bool {
+        self.slots.iter().any(|slot| slot.cell.is_some())
+    }
+
     /// Whether the pieces in a slot are durable.
     pub(super) fn is_durable(&self, slot: u32) -> bool {
         self.slots[crate::slots::at(slot)].durable

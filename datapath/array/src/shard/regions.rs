@@ -223,7 +223,8 @@ impl Shard {
         // While a map is on its way to all shards, the home waits for their answers only.
         let decides = coordinator.broadcast.is_none();
         let hold = coordinator.hold.deadline().filter(|_| decides);
-        own.chain(waits).chain(hold).min()
+        let handover = coordinator.handing_over.deadline().filter(|_| decides);
+        own.chain(waits).chain(hold).chain(handover).min()
     }
 
     pub(super) fn advance_regions(&mut self, io: &mut impl Io) -> usize {

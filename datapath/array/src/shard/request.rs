@@ -2,6 +2,7 @@
 //! to the owners of their stripes.
 
 mod elsewhere;
+mod flush;
 mod retry;
 
 use block::{Completion, Cookie, Operation, Part, Request, Stability, Status};
@@ -39,7 +40,7 @@ pub(super) struct RequestSlot {
     /// Looks since it began to wait for room, after a hold was given up.
     attempts: u8,
     /// Its volume's number.
-    line: u16,
+    pub(super) line: u16,
 }
 
 impl RequestSlot {
@@ -99,6 +100,8 @@ enum Advance {
     Moved,
     /// No room for the next piece now.
     Stuck,
+    /// Nobody owns the stripe of the next piece, for now.
+    Unowned,
 }
 
 impl Shard {
@@ -129,48 +132,49 @@ impl Shard {
             entry.blocks = u32::try_from(self.map.members.len()).expect("limits.rs");
         }
         // Whoever waits has its turn first, or a steady stream of small ones starves a large one.
-        if !self.waiting_requests.is_empty() || !self.advance_request(slot, io) {
+        let waits = !self.waiting_requests.is_empty();
+        if waits || self.advance_request(slot, io) == Advance::Stuck {
             self.waiting_requests.push(slot, line);
         }
     }
 
-    /// Issues pieces until all are on their way (true) or there is no room (false). Answers the
-    /// request when nothing is left to wait for.
+    /// Issues pieces until all are on their way, or there is no room, or nobody to ask: then it
+    /// waits for that in no line, and stands in nobody's way. Answers the request when nothing is
+    /// left to wait for.
     #[inline(always)]
-    fn advance_request(&mut self, slot: u32, io: &mut impl Io) -> bool {
+    fn advance_request(&mut self, slot: u32, io: &mut impl Io) -> Advance {
         let request = &mut self.requests[slot];
         // The request must not be answered by a piece that completes while others are cut.
         request.pending += 1;
         // Here and nowhere else: a request that waits in the queue has pieces to be cut, or the
         // answer to its last one would end it there.
         request.end_if_old();
-        let mut all = true;
-        while self.requests[slot].is_to_be_cut() {
-            if self.issue_next_piece(slot, io) == Advance::Stuck {
-                all = false;
-                break;
-            }
+        let mut last = Advance::Moved;
+        while last == Advance::Moved && self.requests[slot].is_to_be_cut() {
+            last = self.issue_next_piece(slot, io);
         }
         self.requests[slot].pending -= 1;
-        if all {
-            self.finish_if_done(slot, io);
+        match last {
+            Advance::Moved => self.finish_if_done(slot, io),
+            Advance::Stuck => {}
+            Advance::Unowned => self.unowned.push(slot),
         }
-        all
+        last
     }
 
     /// Moves requests on that wait for room: by volumes in turn, and oldest first in each.
     pub(super) fn advance_requests(&mut self, io: &mut impl Io) -> usize {
-        let mut moved = 0;
+        let mut moved = self.await_owners();
         let mut attempts = Attempts::default();
         while let Some(slot) = attempts.next(&mut self.waiting_requests) {
             let RequestSlot { issued, blocks, .. } = self.requests[slot];
-            let all = self.advance_request(slot, io);
+            let last = self.advance_request(slot, io);
             // One that is answered has no slot any more.
-            let now = if all {
-                blocks
-            } else {
-                self.requests[slot].issued
+            let now = match last {
+                Advance::Moved => blocks,
+                Advance::Stuck | Advance::Unowned => self.requests[slot].issued,
             };
+            let all = last != Advance::Stuck;
             // A discard may be of any size.
             let cost = self.bytes(now - issued).min(REQUEST_BYTES_MAX);
             self.waiting_requests.charge(cost.cast_signed());
@@ -376,7 +380,12 @@ impl Shard {
     ) -> Advance {
         let first = self.requests[slot].issued;
         if !self.send_work(slot, (stripe, first, blocks), None, io) {
-            return Advance::Stuck;
+            let moves = self.map.owner(stripe).is_none();
+            return if moves {
+                Advance::Unowned
+            } else {
+                Advance::Stuck
+            };
         }
         self.requests[slot].issued += blocks;
         self.requests[slot].pending += 1;
@@ -390,7 +399,10 @@ impl Shard {
         trouble: Option<Trouble>,
         io: &mut impl Io,
     ) -> bool {
-        let owner = self.map.owner(stripe);
+        let Some(owner) = self.map.owner(stripe) else {
+            // It goes from one to another: soon.
+            return false;
+        };
         let request = &self.requests[slot];
         // Only what carries bytes is bounded in bytes.
         let carries = !request.segments.as_slice().is_empty();
@@ -499,96 +511,5 @@ impl Shard {
         }
         self.requests.release(slot);
         io.complete(completion);
-    }
-
-    /// Flushes the next member that was written since its last flush.
-    fn issue_flush(&mut self, slot: u32, io: &mut impl Io) -> Advance {
-        if !self.can_issue(1, io) {
-            return Advance::Stuck;
-        }
-        let position = bytes_usize(u64::from(self.requests[slot].issued));
-        self.requests[slot].issued += 1;
-        let member = MemberIndex::from_at(position);
-        let entry = &self.map.members[position];
-        let usable = entry.drive.is_some() && entry.state != MapState::Lost;
-        let last = position + 1 == self.map.members.len();
-        let usable = usable && !(last && planted::is(Fault::MemberForgottenInFlush));
-        if usable && self.shared.begin_flush(member) {
-            self.requests[slot].pending += 1;
-            let owner = IoOwner::Flush { request: slot };
-            let operation = Operation::Flush;
-            self.issue(
-                Order {
-                    owner,
-                    member,
-                    operation,
-                    offset: 0,
-                    length: 0,
-                },
-                |_| {},
-                io,
-            );
-        }
-        Advance::Moved
-    }
-
-    pub(super) fn flush_done(
-        &mut self,
-        slot: u32,
-        (done, status): (DriveIo, Status),
-        io: &mut impl Io,
-    ) {
-        let DriveIo {
-            member,
-            incarnation,
-            ..
-        } = done;
-        let flushed = self.shared.is_flushed(member, incarnation, status);
-        self.shared.finish_flush(member, flushed);
-        let forgotten =
-            planted::is(Fault::FailedFlushForgotten) || planted::is(Fault::HeldFlushAnswered);
-        let mut verdict = Status::Ok;
-        if !flushed && !forgotten {
-            self.report(done, status);
-            if status == Status::Gone && self.map.given_up {
-                // A later flush may still keep everything.
-                verdict = Status::Media;
-            } else {
-                // What the drive still held is unknown now; it is no member any more.
-                self.requests[slot].unsettled.push((member, incarnation));
-            }
-        }
-        self.piece_done(slot, verdict, io);
-    }
-
-    /// Answers flushes whose failed members are settled on every shard.
-    pub(super) fn settle_flushes(&mut self, io: &mut impl Io) -> usize {
-        if self.unsettled_flushes.is_empty() || self.effective < self.map.barrier {
-            return 0;
-        }
-        let mut moved = 0;
-        let mut position = 0;
-        while position < self.unsettled_flushes.len() {
-            let slot = self.unsettled_flushes[position];
-            let unsettled = &self.requests[slot].unsettled;
-            let settled = unsettled
-                .iter()
-                .all(|&(member, incarnation)| self.map.settled(member, incarnation));
-            // Nobody can be excluded any more once metadata cannot be written, and not soon once a
-            // hold was given up.
-            if !settled && !self.map.read_only && !self.map.given_up {
-                position += 1;
-                continue;
-            }
-            let hopeless = |&(member, _): &(MemberIndex, u32)| self.map.hopeless[member.at()];
-            let beyond = !settled || unsettled.iter().any(hopeless);
-            let verdict = if beyond { Status::Media } else { Status::Ok };
-            self.requests[slot].unsettled.clear();
-            self.requests[slot].status = self.requests[slot].status.and(verdict);
-            self.unsettled_flushes.swap_remove(position);
-            self.finish_if_done(slot, io);
-            moved += 1;
-        }
-        moved
     }
 }

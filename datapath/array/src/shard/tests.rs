@@ -3,6 +3,7 @@
 
 mod borrowing;
 mod failing;
+mod handover;
 mod home;
 mod logging;
 mod maps;
@@ -14,7 +15,6 @@ use std::time::Duration;
 
 use block::{Completion, Cookie, Full, Histogram, Operation, Part, Request, Stability, Status};
 use memory::{Backing, Buffer, Pages, Pool, SegmentList, SegmentSlots};
-use units::limits::BUCKETS;
 use units::{
     ArrayIndex, BlockSize, DriveIndex, Instant, MemberIndex, ReactorIndex, StripeIndex, bytes_usize,
 };
@@ -27,6 +27,7 @@ use crate::geometry::{Geometry, GeometryParameters, Level};
 use crate::io::{Event, Io, MemberRequest, Message};
 use crate::log::LogSpace;
 use crate::map::{ArrayMap, MapState};
+use crate::owners::Owners;
 use crate::regions::{RegionMap, RegionSpace};
 use crate::scrub::WallClock;
 
@@ -157,7 +158,7 @@ impl Bench {
         let identity = MapIdentity {
             array: ArrayIndex(0),
             geometry,
-            owners: vec![ME; BUCKETS].into(),
+            owners: Owners::new(|_| ME),
             home,
         };
         let suspects = regions.suspects(true, config.resynced_until);

@@ -91,6 +91,7 @@ struct StripePiece {
 impl Shard {
     /// Takes work from another reactor. The slots are as many as its credits, so there is room.
     pub(super) fn begin_work(&mut self, origin: ReactorIndex, work: WorkMessage) {
+        self.assert_owns(self.geometry().locate(work.start).0);
         let taken = self.try_begin_work(origin, work);
         assert!(taken, "work slots cover the inboxes' credits");
     }
@@ -372,6 +373,11 @@ impl Shard {
             self.counters.messages += 1;
             io.reply(origin, Message::WorkDone { request, status });
         }
+    }
+
+    /// The stripe in which it begins; all of it is in one bucket.
+    pub(super) fn stripe_of(&self, slot: u32) -> StripeIndex {
+        self.geometry().locate(self.works[slot].start).0
     }
 
     #[inline]

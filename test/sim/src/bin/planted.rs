@@ -45,7 +45,9 @@ const SMALL: [Fault; 21] = [
     Fault::DirtyRegionsNotMissed,
 ];
 /// Faults that break what the array asserts.
-const ASSERTED: [Fault; 11] = [
+const ASSERTED: [Fault; 13] = [
+    Fault::HandedOverUndrained,
+    Fault::HandedOverUnfenced,
     Fault::JoinsOverOthers,
     Fault::WriteBeforeDirty,
     Fault::LoggedBeforeDirty,

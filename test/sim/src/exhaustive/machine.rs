@@ -7,12 +7,11 @@ use std::time::Duration;
 use array::format::ArrayConfig;
 use array::{
     Command, Coordinator, CoordinatorSettings, Event, Geometry, Hedging, Io, LogSpace, MapIdentity,
-    MemberPlace, MemberRequest, Message, PassState, Patience, Refusal, RegionMap, Room, Shard,
-    Shared, Suspects, WallClock, Yield, initial_map,
+    MemberPlace, MemberRequest, Message, Owners, PassState, Patience, Refusal, RegionMap, Room,
+    Shard, Shared, Suspects, WallClock, Yield, initial_map,
 };
 use block::{Completion, Cookie, Full, Histogram, Operation, Part, Request, Stability, Status};
 use memory::{Backing, Buffer, Pages, Pool, SegmentList, SegmentSlots};
-use units::limits::BUCKETS;
 use units::{ArrayIndex, DriveIndex, Instant, ReactorIndex, bytes_usize};
 
 use super::disk::{Disk, Write, mix};
@@ -188,7 +187,7 @@ impl Machine {
             log,
             model,
         } = setup;
-        let owners: Arc<[ReactorIndex]> = vec![ME; BUCKETS].into();
+        let owners = Owners::new(|_| ME);
         let identity = MapIdentity {
             array: ArrayIndex(0),
             geometry,

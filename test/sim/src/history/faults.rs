@@ -29,6 +29,17 @@ impl History {
         (first..first + group).filter(out).count() + usize::from(failing)
     }
 
+    /// Nothing is slow any more.
+    pub(super) fn calm(&mut self, world: &mut World) {
+        world.outside.mail_is_slow.fill(false);
+        world.outside.starved = None;
+        for drive in &mut world.outside.drives {
+            drive.hung = false;
+            drive.drags = false;
+            drive.let_writes_go();
+        }
+    }
+
     pub(super) fn disturb(&mut self, world: &mut World) {
         let map = world.shards[world.home].map().clone();
         for (index, drive) in world.outside.drives.iter_mut().enumerate() {

@@ -209,7 +209,9 @@ impl History {
         for _ in 0..LOOKS {
             let (asked, block) = self.client.draw_block(&mut self.random)?;
             let (stripe, _) = self.geometry.locate(block);
-            let owner = map.owner(stripe).at();
+            let Some(owner) = map.owner(stripe).map(ReactorIndex::at) else {
+                continue;
+            };
             if map.unfilled(stripe).is_empty() && fits(self.holder(world, block), owner) {
                 return Some((asked, owner));
             }
@@ -251,7 +253,7 @@ impl History {
         self.has_left(world, position) && self.given.is_none() && self.return_one(world, position)
     }
 
-    fn write_and_wait(&mut self, world: &mut World, asked: Asked) -> bool {
+    pub(super) fn write_and_wait(&mut self, world: &mut World, asked: Asked) -> bool {
         if !self.client.submit(asked, world) {
             return false;
         }

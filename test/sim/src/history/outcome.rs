@@ -36,6 +36,8 @@ pub struct Outcome {
     /// Reads of drives that hung among them which were answered without them, and those that were
     /// not because as many had been as may be.
     pub hedged: (u64, u64),
+    /// Times that stripes were to go to other reactors, and commands for it that were carried out.
+    pub distributed: (u64, u64),
     /// Members that came back, and regions that they had missed of all that there are.
     pub returned: u64,
     /// See `returned`.
@@ -166,6 +168,8 @@ impl Outcome {
         self.flushes_failed += outcome.flushes_failed;
         self.torn_records += outcome.torn_records;
         self.borrowed += outcome.borrowed;
+        self.distributed.0 += outcome.distributed.0;
+        self.distributed.1 += outcome.distributed.1;
         self.half_written += outcome.half_written;
     }
 }
@@ -223,6 +227,7 @@ impl fmt::Display for Outcome {
             torn_records,
             borrowed,
             half_written,
+            distributed,
         } = self;
         let permille = missed.0 * 1000 / missed.1.max(1);
         write!(
@@ -242,6 +247,7 @@ impl fmt::Display for Outcome {
          {refilled} filled again before a stop), \
          {joined} writes joined, {promoted} promoted, {delayed} delayed, \
          {borrowed} borrowed ({half_written} blocks half written and lost), \
+         {} times that stripes went to others (of {}), \
          {kept_plans} plans kept, {changed} times changed under way, \
          {modes} changes of options ({strengthened} times stopped when one counted, {left_open} \
          blocks left open), {copies} copies told apart, {successors} took places, \
@@ -252,7 +258,7 @@ impl fmt::Display for Outcome {
          {zeroed} regions zeroed ({zeroed_in_pass} under a pass, {first_without} times while a \
          reactor did not know who was out, {copies_refused} times without one that took no copy of \
          the map), {unwritten} pieces of unwritten ones, events {trace:016x}",
-            hedged.0, hedged.1, lost.0, lost.1, lost.2
+            hedged.0, hedged.1, distributed.1, distributed.0, lost.0, lost.1, lost.2
         )
     }
 }

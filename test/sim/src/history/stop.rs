@@ -117,7 +117,12 @@ impl History {
             .victim(&world, power)
             .filter(|_| !self.record_in_doubt && may_tear && !in_a_spell);
         self.torn |= is_protected && may_tear;
-        let mut drives = self.end_all(world, power);
+        // What is logged on the way may be gone after a start that has begun with it.
+        let mut drives = if logs && power && self.random.happens(300) {
+            self.end_by(world, End::Killed(Some(Outage::Later)))
+        } else {
+            self.end_all(world, power)
+        };
         if let Some(victim) = victim {
             drives[victim.at()].gone = true;
             drives[victim.at()].hurt = true;

@@ -105,8 +105,7 @@ impl Shard {
     /// no more.
     pub(in crate::shard) fn advance_retire(&mut self, io: &mut impl Io) -> usize {
         let due = self.is_log_over();
-        let whole = self.is_whole_without_log();
-        self.retire().used |= !whole;
+        self.note_log_use();
         if matches!(self.retire().step, Step::Asking { .. }) {
             return self.drain(io);
         }
@@ -122,6 +121,23 @@ impl Shard {
         };
         self.begin_retire(cause, None, io);
         1
+    }
+
+    /// Something may be logged by the present map.
+    pub(in crate::shard) fn note_log_use(&mut self) {
+        let whole = self.is_whole_without_log();
+        self.retire().used |= !whole;
+    }
+
+    /// Whether the log may name what is older than the members' chunks.
+    pub(in crate::shard) fn is_log_used(&mut self) -> bool {
+        self.note_log_use();
+        self.retire().used
+    }
+
+    /// The command that a life has ended for needs another to end.
+    pub(in crate::shard) fn forget_retired(&mut self) {
+        self.retire().done_for = None;
     }
 
     /// A window of a rebuild has failed.
@@ -164,7 +180,8 @@ impl Shard {
         self.begin_life_for(command, Some(options), io)
     }
 
-    fn begin_life_for(
+    /// Lets a life of the log end for a command: `None` once nothing of older lives counts.
+    pub(in crate::shard) fn begin_life_for(
         &mut self,
         command: u64,
         options: Option<ArrayOptions>,

@@ -69,15 +69,17 @@ impl Shard {
     /// Reads that failed on a drive are tried again in parts; what fails then is sent to the owners
     /// of its stripes.
     pub(in crate::shard) fn retry_reads(&mut self, io: &mut impl Io) -> usize {
-        let mut moved = 0;
-        while let Some(&Retry {
-            request,
-            first,
-            blocks,
-            member,
-            why,
-        }) = self.retries.front()
+        let (mut moved, mut left) = (0, self.retries.len());
+        while left > 0
+            && let Some(&Retry {
+                request,
+                first,
+                blocks,
+                member,
+                why,
+            }) = self.retries.front()
         {
+            left -= 1;
             let block = self.requests[request].start + u64::from(first);
             let (stripe, in_stripe) = self.geometry().locate(block);
             let role = self.geometry().role(stripe, member);
@@ -88,6 +90,8 @@ impl Shard {
                 if !self.retry_part(io) {
                     break;
                 }
+                // It may have parts left.
+                left += 1;
                 moved += 1;
                 continue;
             }
@@ -96,7 +100,12 @@ impl Shard {
                 Why::Failed | Why::InParts => Trouble::Damaged,
             };
             if !self.send_work(request, (stripe, first, blocks), role.map(kind), io) {
-                break;
+                if self.map.owner(stripe).is_some() {
+                    break;
+                }
+                // Its stripe goes to another owner: the others need not wait for that.
+                self.retries.rotate_left(1);
+                continue;
             }
             self.retries.pop_front();
             moved += 1;

@@ -1,0 +1,126 @@
+//! Stripes go from one reactor to another: what a shard that is not the home does for it.
+
+use block::{Operation, Status};
+use units::limits::BUCKETS;
+
+use super::{Bench, ME, OTHER, STRIPE_BLOCKS};
+use crate::command::{Command, Refusal};
+use crate::io::{Event, Message};
+use crate::owners::Owners;
+
+/// All stripes are in this bucket.
+const BUCKET: usize = 0;
+
+/// From now on this shard's stripes go to the other one; the tables between and after.
+fn begin(bench: &mut Bench) -> (std::sync::Arc<Owners>, std::sync::Arc<Owners>) {
+    let target = Owners::new(|bucket| if bucket == BUCKET { OTHER } else { ME });
+    let step = bench.shard.map.owners.toward(&target, BUCKETS);
+    let step = step.expect("it differs");
+    let between = step.between.clone();
+    bench.install(|map| map.owners = between);
+    (step.between, step.after)
+}
+
+#[test]
+fn what_is_asked_while_stripes_move_waits_and_goes_to_the_next_owner() {
+    let mut bench = Bench::new();
+    let before = bench.ask(Operation::Write, 0, 1);
+    bench.poll();
+    let (_, after) = begin(&mut bench);
+    let write = bench.ask(Operation::Write, STRIPE_BLOCKS, 1);
+    let read = bench.ask(Operation::Read, 2 * STRIPE_BLOCKS, 1);
+    bench.answer_all();
+    assert_eq!(bench.verdict(read), Some(Status::Ok), "it asks no owner");
+    assert_eq!(bench.verdict(before), Some(Status::Ok), "it had begun");
+    assert_eq!(bench.verdict(write), None);
+    assert!(bench.outside.messages.is_empty(), "nobody is asked");
+    bench.install(|map| map.owners = after);
+    let work = bench
+        .outside
+        .messages
+        .pop()
+        .expect("the next owner is asked");
+    let Message::Work(work) = work else {
+        panic!("{work:?}");
+    };
+    assert_eq!((work.start, work.blocks), (STRIPE_BLOCKS, 1));
+    let (request, status) = (work.request, Status::Ok);
+    bench.tell(Message::WorkDone { request, status });
+    assert_eq!(bench.verdict(write), Some(Status::Ok));
+}
+
+#[test]
+fn stripes_are_handed_over_when_nothing_is_under_way_there() {
+    for given_up in [false, true] {
+        let mut bench = Bench::new();
+        let write = bench.ask(Operation::Write, 0, 1);
+        bench.poll();
+        let (_, after) = begin(&mut bench);
+        let owners = |bench: &Bench| bench.shard.map.owners.clone();
+        let between = owners(&bench);
+        bench.outside.replies.clear();
+        bench.tell(Message::HandOver);
+        assert!(bench.outside.replies.is_empty(), "it writes");
+        assert!(!bench.shard.is_idle());
+        if given_up {
+            bench.install(|map| map.owners = Owners::new(|_| ME));
+            let last = bench.outside.replies.pop().expect("none move any more");
+            assert!(
+                matches!(last, Message::HandedOver { named: false }),
+                "{last:?}"
+            );
+            bench.answer_all();
+        } else {
+            bench.answer_all();
+            let last = bench.outside.replies.pop().expect("it has ended");
+            assert!(
+                matches!(last, Message::HandedOver { named: false }),
+                "{last:?}"
+            );
+            assert_eq!(owners(&bench), between);
+            bench.install(|map| map.owners = after);
+        }
+        assert_eq!(bench.verdict(write), Some(Status::Ok));
+        assert!(bench.shard.is_idle());
+    }
+}
+
+#[test]
+fn what_was_sent_before_has_come_when_the_owner_has_heard_a_knock() {
+    let mut bench = Bench::new();
+    bench.tell(Message::Fence { owner: OTHER });
+    let knock = bench.outside.messages.pop().expect("it asks the owner");
+    assert!(matches!(knock, Message::Knock), "{knock:?}");
+    assert!(bench.outside.replies.is_empty() && !bench.shard.is_idle());
+    bench.tell(Message::Heard);
+    let last = bench.outside.replies.pop().expect("the home waits");
+    assert!(matches!(last, Message::Fenced), "{last:?}");
+    bench.tell(Message::Knock);
+    let last = bench.outside.replies.pop().expect("so does the other one");
+    assert!(matches!(last, Message::Heard), "{last:?}");
+    assert!(bench.shard.is_idle());
+}
+
+#[test]
+fn stripes_go_to_nobody_who_has_no_share_and_stay_when_there_is_nothing_to_do() {
+    let mut bench = Bench::home(|_, _| {});
+    let result = |bench: &mut Bench, target: std::sync::Arc<Owners>| {
+        bench.command(Command::Distribute(target));
+        match bench.outside.events.pop() {
+            Some(Event::CommandDone { result, .. }) => result,
+            other => panic!("{other:?}"),
+        }
+    };
+    let to_other = Owners::new(|_| OTHER);
+    let refused = result(&mut bench, to_other);
+    assert!(matches!(refused, Err(Refusal::Invalid(_))), "{refused:?}");
+    let serial = bench.shard.map.serial;
+    let same = Owners::new(|_| ME);
+    assert_eq!(result(&mut bench, same), Ok(()));
+    assert_eq!(bench.shard.map.serial, serial, "no map is needed");
+    bench.command(Command::Stop);
+    bench.outside.events.clear();
+    let same = Owners::new(|_| ME);
+    let refused = result(&mut bench, same);
+    assert!(matches!(refused, Err(Refusal::Invalid(_))), "{refused:?}");
+}
