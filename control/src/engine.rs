@@ -68,6 +68,10 @@ pub trait Engine: Send + Sync + 'static {
     /// has them flushed. Waits for none of them.
     fn look_at_write_caches(&self);
 
+    /// Looks at the load of all reactors, and moves work from those that have too much of it, and
+    /// to those whose guests ask for it. Waits for what it moves.
+    fn balance(&self);
+
     /// Names of drives that arrays wait for and that the host has taken away for good: what comes
     /// back is another device.
     fn awaited(&self) -> Vec<String>;

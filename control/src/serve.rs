@@ -8,7 +8,7 @@ use sd_notify::NotifyState;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
-use units::limits::{AWAITED_LOOK, CACHE_LOOK, DRIVE_LOOK, MEMBERSHIP_LOOK, SPARE_LOOK};
+use units::limits::{AWAITED_LOOK, CACHE_LOOK, DRIVE_LOOK, LOAD_LOOK, MEMBERSHIP_LOOK, SPARE_LOOK};
 use units::{Clock, Instant, MonotonicClock};
 
 use crate::api::{self, Peer};
@@ -53,6 +53,7 @@ pub async fn serve(
     let awaited = tokio::spawn(tend(Arc::clone(&control), AWAITED, AWAITED_LOOK));
     let memberships = tokio::spawn(tend(Arc::clone(&control), MEMBERSHIPS, MEMBERSHIP_LOOK));
     let caches = tokio::spawn(tend(Arc::clone(&control), CACHES, CACHE_LOOK));
+    let load = tokio::spawn(tend(Arc::clone(&control), LOAD, LOAD_LOOK));
     notify(&[NotifyState::Ready]);
     tracing::info!(event = "engine_ready", version = env!("CARGO_PKG_VERSION"));
 
@@ -74,6 +75,7 @@ pub async fn serve(
     awaited.abort();
     memberships.abort();
     caches.abort();
+    load.abort();
     let finished = tokio::task::spawn_blocking(move || control.shutdown()).await;
     watchdog.abort();
     let finished = finished.unwrap_or_else(|error| {
@@ -107,6 +109,9 @@ const MEMBERSHIPS: Look = (Control::tend_memberships, "memberships_not_recorded"
 
 /// Looks for write caches that somebody has turned on.
 const CACHES: Look = (Control::tend_write_caches, "write_caches_not_tended");
+
+/// Looks at the load of reactors.
+const LOAD: Look = (Control::tend_load, "load_not_tended");
 
 /// Looks again and again. An error is told when it was not there the time before.
 async fn tend(control: Arc<Control>, (look, failed): Look, every: Duration) {

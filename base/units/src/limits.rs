@@ -87,6 +87,8 @@ pub const MEMBERSHIP_LOOK: Duration = Duration::from_secs(1);
 /// Between two looks for write caches that somebody turns on: so long a drive may hold what was
 /// called durable.
 pub const CACHE_LOOK: Duration = Duration::from_secs(1);
+/// Between two looks at the load of reactors: so long a guest that begins pays for messages.
+pub const LOAD_LOOK: Duration = Duration::from_secs(1);
 /// A drive that went away and came back so often within [`DRIVE_RETURNS_WITHIN`] is not taken back
 /// any more unless somebody says so: each time costs a rebuild of what it has missed.
 pub const DRIVE_RETURNS_MAX: usize = 3;

@@ -14,6 +14,7 @@ use vhost_user_blk::{
     Settings, SocketSettings,
 };
 
+use crate::balance::Placed;
 use crate::error::{error, late, not_found, of_bind};
 use crate::state::{Ending, ExportEntry};
 use crate::volumes::{Located, map_of};
@@ -87,6 +88,7 @@ impl Host {
             profile,
             host,
             session,
+            placed: Placed::new(),
         };
         self.state().exports.insert(create.name.clone(), entry);
         tracing::info!(event = "export_created", export = create.name, volume = create.volume,
@@ -225,7 +227,7 @@ impl Host {
             if key.index != to.queue {
                 continue;
             }
-            match host.move_ring(QueueKey { ..key }, reactor) {
+            match host.move_ring(QueueKey { ..key }, reactor, self.engine.patience()) {
                 Ok(()) => moved = true,
                 Err(MoveError::NoRing) => {}
                 Err(MoveError::Late) => {
@@ -234,6 +236,9 @@ impl Host {
                         .next("look for a drive that hangs: `garboard drive list`"));
                 }
             }
+        }
+        if let Some(entry) = self.state().exports.get_mut(name).filter(|_| moved) {
+            entry.placed.insert(to.queue);
         }
         if !moved {
             let text = "no guest has started such a queue";

@@ -5,6 +5,7 @@
 //! request (the crates below `datapath`).
 
 mod arrays;
+mod balance;
 mod begun;
 mod caches;
 mod contents;
@@ -72,6 +73,8 @@ pub struct Host {
     looks: Looks,
     /// Held by who looks who is in sync.
     looking: Mutex<()>,
+    /// How busy reactors were when somebody looked last.
+    balance: Mutex<balance::Balance>,
     session_events: Sender<(u64, SessionEvent)>,
     /// For threads that may outlive a call.
     myself: Weak<Host>,
@@ -179,6 +182,7 @@ impl Host {
             state: Mutex::default(),
             looks: Looks::default(),
             looking: Mutex::new(()),
+            balance: Mutex::default(),
             session_events,
         });
         log_in_background("array-log", &host, events, |host, (array, event)| {
@@ -267,6 +271,9 @@ impl control::Engine for Host {
     }
     fn look_at_write_caches(&self) {
         self.do_look_at_write_caches();
+    }
+    fn balance(&self) {
+        self.do_balance();
     }
 
     fn close_gone(&self) -> Vec<String> {

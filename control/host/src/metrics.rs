@@ -4,6 +4,8 @@ use array::ShardCounters;
 use array::format::ExclusionCause;
 use control::metrics::{Histogram, Labels, Metric, Samples};
 use control::view::{ArrayState, ArrayView, HoldView, VolumeView};
+use units::ReactorIndex;
+use units::limits::BUCKETS;
 use vhost_user_blk::Latency;
 
 use crate::{Host, views};
@@ -422,7 +424,7 @@ impl Host {
                 .collect()
         };
         let mut by_name: [Vec<(Labels, u64)>; ARRAY_COUNTERS.len()] = Default::default();
-        let mut exclusions = Vec::new();
+        let (mut exclusions, mut owned) = (Vec::new(), Vec::new());
         for (name, index) in indices {
             let Some(array) = self.engine.array_state(index) else {
                 continue;
@@ -431,6 +433,8 @@ impl Host {
             for (reactor, counters) in array.counters.iter().enumerate() {
                 let labels: Labels =
                     vec![("array", name.clone()), ("reactor", reactor.to_string())];
+                let share = array.map.owners.share(ReactorIndex::from_at(reactor));
+                owned.push((labels.clone(), share as f64 / BUCKETS as f64));
                 for (samples, value) in by_name.iter_mut().zip(counts_of(counters)) {
                     samples.push((labels.clone(), value));
                 }
@@ -439,6 +443,11 @@ impl Host {
         for ((name, help), samples) in ARRAY_COUNTERS.into_iter().zip(by_name) {
             metrics.push(metric(name, help, Samples::Counters(samples)));
         }
+        metrics.push(metric(
+            "array_owned_stripes",
+            "The part of the stripes that the reactor owns",
+            Samples::Gauges(owned),
+        ));
         metrics.push(metric(
             "array_excluded_members",
             "Members left out while the array ran, by cause",

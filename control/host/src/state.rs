@@ -17,6 +17,7 @@ use vhost_user_blk::SessionHandle;
 use volume::Limiter;
 
 use crate::arrays::copy::CopyEntry;
+use crate::balance::Placed;
 
 /// An open drive.
 #[derive(Debug)]
@@ -133,6 +134,8 @@ pub(crate) struct ExportEntry {
     pub(crate) profile: ExportProfile,
     pub(crate) host: Arc<ExportHost>,
     pub(crate) session: SessionHandle,
+    /// Queues that stay where somebody has put them.
+    pub(crate) placed: Placed,
 }
 
 /// An export that was removed, whose last requests are not answered yet.

@@ -134,6 +134,15 @@ impl Control {
         Ok(())
     }
 
+    /// One look at the load of reactors.
+    ///
+    /// # Errors
+    /// None.
+    pub fn tend_load(&self, _: Instant) -> Answer<()> {
+        self.engine.balance();
+        Ok(())
+    }
+
     /// One look at who is in sync. It waits for no other call: until it has been, a start without
     /// the others would trust a member that they have left out.
     ///

@@ -108,19 +108,30 @@ impl ExportHost {
         }
     }
 
+    /// The reactors that may serve it.
+    #[must_use]
+    pub fn reactors(&self) -> &[ReactorIndex] {
+        &self.reactors
+    }
+
     /// Moves a ring to another reactor while the guest runs: it takes nothing new until what was
-    /// taken is answered, and goes on there.
+    /// taken is answered, for as long as `patience` at most, and goes on there.
     ///
     /// # Errors
     /// `NoRing`; `Late` when what was taken is not answered in time: the ring goes on where it is.
     ///
     /// # Panics
     /// When a thread panicked while it moved a ring.
-    pub fn move_ring(&self, key: QueueKey, to: ReactorIndex) -> Result<(), MoveError> {
-        let mut places = self.places_in_time()?;
+    pub fn move_ring(
+        &self,
+        key: QueueKey,
+        to: ReactorIndex,
+        patience: Duration,
+    ) -> Result<(), MoveError> {
+        let mut places = self.places_in_time(patience)?;
         let answer = self.let_leave(key, Leaving::Moves);
         let answer = answer.ok_or(MoveError::NoRing)?;
-        let stopped = match answer.recv_timeout(self.engine.patience()) {
+        let stopped = match answer.recv_timeout(patience) {
             Ok(stopped) => stopped,
             Err(RecvTimeoutError::Disconnected) => return Err(MoveError::NoRing),
             Err(RecvTimeoutError::Timeout) => {
@@ -169,6 +180,7 @@ impl ExportHost {
     /// As [`ExportHost::places`], for whoever must not wait for a hanging drive.
     fn places_in_time(
         &self,
+        patience: Duration,
     ) -> Result<MutexGuard<'_, BTreeMap<QueueKey, ReactorIndex>>, MoveError> {
         let begun = MonotonicClock.now();
         loop {
@@ -177,7 +189,7 @@ impl ExportHost {
                 Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Poisoned(_)) => panic!("nothing panics under this lock"),
             }
-            if MonotonicClock.now().since(begun) > self.engine.patience() {
+            if MonotonicClock.now().since(begun) > patience {
                 return Err(MoveError::Late);
             }
             std::thread::park_timeout(LOOK_PAUSE);
@@ -200,7 +212,10 @@ impl Host for ExportHost {
         let place = (self.array, Arc::clone(&volume));
         let limiter = Arc::clone(&self.limiter);
         let ring = Ring::new(((self.export, self.uuid), key), queue, place, limiter);
-        let first = self.reactors[usize::from(key.index) % self.reactors.len()];
+        // Guests of one queue each do not all come to the same.
+        let reactors = units::bytes_u64(self.reactors.len());
+        let first = (u64::from(key.index) + self.export.saturating_sub(1)) % reactors;
+        let first = self.reactors[units::bytes_usize(first)];
         let handle = self
             .engine
             .handle(places.get(&key).copied().unwrap_or(first));

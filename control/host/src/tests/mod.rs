@@ -11,6 +11,7 @@ mod bad_arrays;
 mod bad_drives;
 mod bad_exports;
 mod bad_volumes;
+mod balance;
 mod begun;
 mod borrowed;
 mod budget;

@@ -8,10 +8,11 @@ use array::{ArrayMap, Refusal, Shard};
 use block::{Cookie, Full, Request, Status};
 use drive::Port;
 use reactor::Duty;
-use units::{ArrayIndex, Clock, MonotonicClock};
+use units::{ArrayIndex, Clock, MonotonicClock, ReactorIndex};
 
 use super::times::ReactorTimes;
-use super::{CONTROL_BIT, Core};
+use super::{CONTROL_BIT, Core, Ring};
+use crate::load::{ReactorLoad, RingLoad};
 use crate::ports::Ports;
 
 /// Work of the control path on an array.
@@ -39,6 +40,27 @@ impl Core {
 
     pub(crate) fn times(&self) -> ReactorTimes {
         self.times.report(MonotonicClock.now())
+    }
+
+    pub(crate) fn load(&self, reactor: ReactorIndex) -> ReactorLoad {
+        let rings = self.rings.iter().flatten();
+        let ring = |ring: &Ring| RingLoad {
+            export: ring.export,
+            key: ring.key,
+            array: ring.array,
+            requests: ring.queue.counters().requests(),
+        };
+        let shards = self.shards[..self.shards_end].iter().enumerate();
+        let tickets = shards.filter_map(|(position, shard)| {
+            let counters = shard.as_ref()?.counters();
+            Some((ArrayIndex::from_at(position), counters.tickets()))
+        });
+        ReactorLoad {
+            reactor,
+            times: self.times(),
+            rings: rings.map(ring).collect(),
+            tickets: tickets.collect(),
+        }
     }
 
     /// A shard of the array with this uuid comes here.

@@ -87,7 +87,8 @@ impl Counters {
     /// Requests answered.
     #[must_use]
     pub fn requests(&self) -> u64 {
-        self.read_latency.count() + self.write_latency.count() + self.other_latency.count()
+        let changes = self.writes + self.discards + self.write_zeroes;
+        self.reads + changes + self.flushes + self.others
     }
 
     /// Counts one answer, and how long it took. `bytes` were moved; `operation` is `None` for what

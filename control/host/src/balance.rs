@@ -1,0 +1,235 @@
+//! Work follows load, while guests run: stripes of arrays go to the reactors whose rings ask for
+//! them, to others as well while these have too much to do, and rings leave a reactor that has.
+//!
+//! Once a second counters are looked at; nothing of it is on a request's way. What does not live
+//! here: how stripes go from one reactor to another (`array`, `Command::Distribute`).
+
+mod policy;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use array::Command;
+use engine::{MoveError, ReactorLoad};
+use units::{ArrayIndex, ReactorIndex};
+use vhost_user_blk::QueueKey;
+
+use self::policy::{Asked, leaves, table};
+use crate::Host;
+
+/// How long a ring may take to leave: its guest waits meanwhile.
+const RING_PATIENCE: Duration = Duration::from_millis(100);
+/// Looks for which an array is left alone that has refused.
+const LOOKS_AFTER_REFUSAL: u32 = 10;
+
+/// What was seen at the last look.
+#[derive(Debug, Default)]
+pub(crate) struct Balance {
+    /// By reactor: time in turns with work, and in all.
+    times: Vec<(Duration, Duration)>,
+    requests: BTreeMap<(u64, QueueKey), u64>,
+    tickets: BTreeMap<(ArrayIndex, usize), u64>,
+    /// By array and reactor: requests, those of the last look at half weight and so on.
+    asked: BTreeMap<ArrayIndex, Vec<f64>>,
+    /// Looks that an array is still left alone.
+    refused: BTreeMap<ArrayIndex, u32>,
+}
+
+/// What has happened since the last look.
+struct Since {
+    busy: Vec<f64>,
+    /// Export, key, reactor, requests.
+    rings: Vec<(u64, QueueKey, usize, f64)>,
+    /// By array: requests, and tickets, by reactor.
+    arrays: BTreeMap<ArrayIndex, (Vec<f64>, Vec<f64>)>,
+}
+
+impl Balance {
+    /// As if the first reactor's rings had asked for this array.
+    #[cfg(test)]
+    pub(crate) fn pretend(&mut self, array: ArrayIndex) {
+        let asked = self.asked.get_mut(&array).expect("it has been looked at");
+        asked[0] = 1e3;
+    }
+
+    /// `None` at the first look.
+    fn look(&mut self, loads: &[ReactorLoad]) -> Option<Since> {
+        let count = loads.len();
+        let is_first = self.times.len() != count;
+        let times: Vec<_> = loads
+            .iter()
+            .map(|load| (load.times.busy, load.times.busy + load.times.idle))
+            .collect();
+        let busy = times.iter().zip(&self.times).map(|(now, before)| {
+            let (busy, all) = (
+                now.0.saturating_sub(before.0),
+                now.1.saturating_sub(before.1),
+            );
+            busy.as_secs_f64() / all.as_secs_f64().max(1e-3)
+        });
+        let mut since = Since {
+            busy: busy.collect(),
+            rings: Vec::new(),
+            arrays: BTreeMap::new(),
+        };
+        let (mut requests, mut tickets) = (BTreeMap::new(), BTreeMap::new());
+        let none = || (vec![0.0; count], vec![0.0; count]);
+        for (at, load) in loads.iter().enumerate() {
+            for ring in &load.rings {
+                let key = (ring.export, ring.key);
+                let before = self.requests.get(&key).copied().unwrap_or(ring.requests);
+                let more = lossy(ring.requests.saturating_sub(before));
+                requests.insert(key, ring.requests);
+                since.arrays.entry(ring.array).or_insert_with(none).0[at] += more;
+                since.rings.push((ring.export, ring.key, at, more));
+            }
+            for &(array, all) in &load.tickets {
+                let before = self.tickets.get(&(array, at)).copied().unwrap_or(all);
+                tickets.insert((array, at), all);
+                let more = lossy(all.saturating_sub(before));
+                since.arrays.entry(array).or_insert_with(none).1[at] += more;
+            }
+        }
+        (self.times, self.requests, self.tickets) = (times, requests, tickets);
+        for (array, (asked, _)) in &mut since.arrays {
+            let smooth = self.asked.entry(*array).or_insert_with(|| vec![0.0; count]);
+            smooth.resize(count, 0.0);
+            for (smooth, asked) in smooth.iter_mut().zip(asked) {
+                *smooth = *smooth / 2.0 + *asked;
+                *asked = *smooth;
+            }
+        }
+        self.asked
+            .retain(|array, _| since.arrays.contains_key(array));
+        (!is_first).then_some(since)
+    }
+}
+
+fn lossy(count: u64) -> f64 {
+    // More requests than this in a second there are not.
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+}
+
+impl Since {
+    /// By reactor: the part of its time that it had with stripes of this array, at most.
+    fn owning(&self, array: ArrayIndex) -> Vec<f64> {
+        let of = |at: usize| {
+            let all: f64 = self.arrays.values().map(|(_, tickets)| tickets[at]).sum();
+            let own = self.arrays[&array].1[at];
+            if all > 0.0 {
+                self.busy[at] * own / all
+            } else {
+                0.0
+            }
+        };
+        (0..self.busy.len()).map(of).collect()
+    }
+}
+
+impl Host {
+    /// One look at the load of all reactors, and what follows from it.
+    pub(crate) fn do_balance(&self) {
+        if self.engine.reactors() < 2 {
+            return;
+        }
+        let loads = self.engine.loads();
+        let since = {
+            let mut balance = self.balance.lock().expect("nothing panics under this lock");
+            balance.refused.retain(|_, looks| {
+                *looks -= 1;
+                *looks > 0
+            });
+            balance.look(&loads)
+        };
+        let Some(since) = since else {
+            return;
+        };
+        self.move_a_ring(&since);
+        for array in since.arrays.keys() {
+            self.distribute(*array, &since);
+        }
+    }
+
+    fn distribute(&self, array: ArrayIndex, since: &Since) {
+        let is_left_alone = {
+            let balance = self.balance.lock().expect("nothing panics under this lock");
+            balance.refused.contains_key(&array)
+        };
+        let requests = &since.arrays[&array].0;
+        if is_left_alone || requests.iter().sum::<f64>() < 1.0 {
+            return;
+        }
+        let Some(now) = self
+            .engine
+            .owners(array)
+            .filter(|owners| !owners.is_moving())
+        else {
+            return;
+        };
+        let owned = (0..since.busy.len()).map(|at| now.share(ReactorIndex::from_at(at)));
+        let shares = Asked {
+            busy: &since.busy,
+            requests,
+            owning: &since.owning(array),
+            owned: &owned.collect::<Vec<_>>(),
+        }
+        .shares();
+        let Some(shares) = shares else {
+            return;
+        };
+        let owners = table(&now, &shares);
+        let done = self.engine.change(array, Command::Distribute(owners));
+        tracing::debug!(
+            event = "stripes_distributed",
+            array = array.0,
+            ?shares,
+            ?done
+        );
+        if done.is_err() {
+            let mut balance = self.balance.lock().expect("nothing panics under this lock");
+            balance.refused.insert(array, LOOKS_AFTER_REFUSAL);
+        }
+    }
+
+    /// At most one in a look: what it changes is seen at the next.
+    fn move_a_ring(&self, since: &Since) {
+        let (rings, hosts) = {
+            let state = self.state();
+            let mut rings = Vec::new();
+            let mut hosts = Vec::new();
+            for &(export, key, reactor, requests) in &since.rings {
+                let found = state.exports.values().find(|entry| entry.id == export);
+                // A queue that somebody has placed stays there.
+                let Some(entry) = found.filter(|entry| !entry.placed.contains(&key.index)) else {
+                    continue;
+                };
+                let places = entry.host.reactors().iter().map(|place| place.at());
+                rings.push((reactor, requests, places.collect()));
+                hosts.push((
+                    entry.create.name.clone(),
+                    key,
+                    std::sync::Arc::clone(&entry.host),
+                ));
+            }
+            (rings, hosts)
+        };
+        let Some((position, to)) = leaves(&since.busy, &rings) else {
+            return;
+        };
+        let (export, key, host) = &hosts[position];
+        let to = ReactorIndex::from_at(to);
+        match host.move_ring(QueueKey { ..*key }, to, RING_PATIENCE) {
+            Ok(()) => tracing::info!(
+                event = "queue_moved",
+                export,
+                queue = key.index,
+                reactor = to.0,
+                "its reactor had too much to do"
+            ),
+            Err(MoveError::NoRing | MoveError::Late) => {}
+        }
+    }
+}
+
+/// Queues of an export that somebody has placed.
+pub(crate) type Placed = BTreeSet<u16>;

@@ -1,0 +1,59 @@
+//! What reactors have done, for whoever spreads work among them.
+
+use std::sync::Arc;
+
+use array::Owners;
+use units::{ArrayIndex, ReactorIndex};
+use vhost_user_blk::QueueKey;
+
+use crate::control::Engine;
+use crate::core::{Core, ReactorTimes};
+
+/// What a reactor has done since it began.
+#[derive(Clone, Debug)]
+pub struct ReactorLoad {
+    /// Which.
+    pub reactor: ReactorIndex,
+    /// How it spent its time.
+    pub times: ReactorTimes,
+    /// The rings that it polls now.
+    pub rings: Vec<RingLoad>,
+    /// By array: tickets of its stripes that it has carried out (writes, and reads that nobody but
+    /// the owner of a stripe can answer).
+    pub tickets: Vec<(ArrayIndex, u64)>,
+}
+
+/// What a ring has done since it came to its reactor, or before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingLoad {
+    /// Its export.
+    pub export: u64,
+    /// Which ring of it.
+    pub key: QueueKey,
+    /// The array of its volume.
+    pub array: ArrayIndex,
+    /// Requests answered.
+    pub requests: u64,
+}
+
+impl Engine {
+    /// What all reactors have done. Wakes those that sleep.
+    #[must_use]
+    pub fn loads(&self) -> Vec<ReactorLoad> {
+        let mut loads = Vec::with_capacity(self.handles().len());
+        for (position, handle) in self.handles().iter().enumerate() {
+            let reactor = ReactorIndex::from_at(position);
+            // One that is gone has nothing to do.
+            loads.extend(handle.call(move |core: &mut Core| core.load(reactor)).ok());
+        }
+        loads
+    }
+
+    /// Who owns the stripes of an array; `None` when it does not run.
+    #[must_use]
+    pub fn owners(&self, array: ArrayIndex) -> Option<Arc<Owners>> {
+        let home = self.handle(self.home(array));
+        let map = home.call(move |core| core.map(array)).ok()??;
+        Some(Arc::clone(&map.owners))
+    }
+}
