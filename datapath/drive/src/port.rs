@@ -419,18 +419,28 @@ impl Port {
         self.ring.turn();
     }
 
-    /// Appends the tokens of watches that fired since the last call.
+    /// Appends the tokens of watches that fired since the last call. Those are armed again by the
+    /// next [`Port::wait`].
     pub fn fired(&mut self, tokens: &mut Vec<u64>) {
         self.watches.take_fired(tokens);
+    }
+
+    /// The token of a watch that fired because the kernel cannot watch its descriptor; it has
+    /// ended. Each is told once.
+    pub fn lost(&mut self) -> Option<u64> {
+        self.watches.take_lost()
     }
 
     /// Sleeps, in one system call, until a request is finished, a watched fd is readable, a signal
     /// comes, or the limit is over; not at all when there is something to collect already. What
     /// happened is told by [`Port::poll`] and [`Port::fired`].
-    pub fn wait(&mut self, limit: Option<Duration>) {
+    ///
+    /// Whether all watches were armed for it. Those that have not fired stay armed: also while
+    /// the caller is awake, a later `poll` or `wait` has them among `fired`.
+    pub fn wait(&mut self, limit: Option<Duration>) -> bool {
         self.copy_waiting();
         if !self.finished.is_empty() || self.watches.any_fired() {
-            return;
+            return false;
         }
         self.start_ready();
         let armed = self.watches.arm(&mut self.ring);
@@ -442,6 +452,7 @@ impl Port {
             self.ring.turn();
         }
         self.collect();
+        armed
     }
 
     fn seat(&mut self, place: u16) -> &mut Seat {

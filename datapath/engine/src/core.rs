@@ -5,6 +5,7 @@
 //! answers shown to guests, messages out. Nothing waits.
 
 mod asked;
+mod attention;
 mod rings;
 mod times;
 
@@ -26,6 +27,7 @@ use vhost_user_blk::{Queue, QueueKey};
 use volume::{Gate, Limiter, VolumeMap};
 
 use self::asked::{ControlRequest, WaitingControl};
+use self::attention::Attention;
 use self::times::{Spent, Times};
 use crate::lines::{Lines, SLOT_MASK, Wait, price_in};
 use crate::ports::{Envelope, INBOX_PIECES, MemberCookie, Ports};
@@ -63,7 +65,7 @@ pub(crate) struct Ring {
     waits_for: Option<Wait>,
     /// Told where the ring goes on, once it is drained.
     stopping: Option<(Sender<Stopped>, Leaving)>,
-    watched: bool,
+    attention: Attention,
 }
 
 /// Why a ring leaves its reactor.
@@ -96,7 +98,7 @@ impl Ring {
             line: 0,
             waits_for: None,
             stopping: None,
-            watched: false,
+            attention: Attention::Polled,
         }
     }
 }
@@ -123,8 +125,14 @@ pub struct Core {
     /// By array: what this thread works for when it works for its shard.
     duties: Vec<Duty>,
     rings: Vec<Option<Ring>>,
-    /// The ring that is polled first in this turn.
-    first_ring: usize,
+    /// The places of those that do not sleep.
+    awake: Vec<usize>,
+    /// Which of them is polled first in this turn.
+    first_awake: usize,
+    /// The place of the ring that is looked at next although it may sleep.
+    next_sleeper: usize,
+    /// Every kick was watched while the reactor slept just now.
+    watched_all: bool,
     lines: Lines,
     splits: Splits,
     waiting_splits: Vec<usize>,
@@ -161,7 +169,10 @@ impl Core {
             shards_end: 0,
             duties: vec![Duty::Nobody; ARRAYS_MAX],
             rings: Vec::new(),
-            first_ring: 0,
+            awake: Vec::new(),
+            first_awake: 0,
+            next_sleeper: 0,
+            watched_all: false,
             lines: Lines::new(),
             splits: Splits::new(),
             waiting_splits: Vec::new(),
@@ -440,35 +451,10 @@ impl Core {
     /// again, because a drive may answer on any reactor.
     fn look_at_borrowers(&self) -> Option<Instant> {
         let ends = |ring: &Ring| ring.stopping.is_some();
-        let waits = !self.let_go.is_empty() || self.rings.iter().flatten().any(ends);
+        let waits = !self.let_go.is_empty() || self.awake_rings().any(ends);
         let mut rings = self.rings.iter().flatten();
         let borrows = waits && rings.any(|ring| ring.borrows(&self.shards));
         borrows.then(|| self.times.turn_began + BORROWERS_LOOK)
-    }
-
-    fn watch(&mut self, place: usize) {
-        use std::os::fd::{AsFd, AsRawFd};
-        let Some(ring) = &mut self.rings[place] else {
-            return;
-        };
-        let Some(kick) = ring.queue.kick() else {
-            return;
-        };
-        if !ring.watched {
-            ring.watched = true;
-            let token = KICK_TOKENS + u64::try_from(place).expect("few rings");
-            self.port.watch(kick.as_fd().as_raw_fd(), token);
-        }
-    }
-
-    fn unwatch(&mut self, place: usize) {
-        let Some(ring) = &mut self.rings[place] else {
-            return;
-        };
-        if std::mem::replace(&mut ring.watched, false) {
-            self.port
-                .unwatch(KICK_TOKENS + u64::try_from(place).expect("few rings"));
-        }
     }
 }
 
@@ -478,6 +464,7 @@ impl reactor::Core for Core {
         let now = MonotonicClock.now();
         self.times.turn(now);
         self.port.tell_time(now);
+        self.take_kicks();
         let mut moved = self.receive();
         Duty::Nobody.begin();
         if !self.waiting_controls.is_empty() {
@@ -502,15 +489,7 @@ impl reactor::Core for Core {
     }
 
     fn prepare_sleep(&mut self) -> bool {
-        let mut quiet = true;
-        for place in 0..self.rings.len() {
-            if let Some(ring) = &mut self.rings[place] {
-                ring.duty.begin();
-                quiet &= ring.prepare_sleep();
-            }
-            self.watch(place);
-        }
-        Duty::Nobody.begin();
+        let quiet = self.ask_for_kicks();
         quiet && self.post.park() == Park::Parked
     }
 
@@ -518,34 +497,21 @@ impl reactor::Core for Core {
     /// lets a ring go on.
     fn deadline(&self) -> Option<Instant> {
         let shards = self.shards.iter().flatten();
-        let rings = self.rings.iter().flatten();
         shards
             .filter_map(|shard| shard.deadline())
-            .chain(rings.filter_map(Ring::waits_until))
+            .chain(self.awake_rings().filter_map(Ring::waits_until))
             .chain(self.look_at_borrowers())
             .min()
     }
 
     fn sleep(&mut self, limit: Option<Duration>) {
         self.times.last = Spent::Asleep;
-        self.port.wait(limit);
+        self.watched_all = self.port.wait(limit);
     }
 
     fn woken(&mut self) {
         self.post.unpark();
-        let mut fired = std::mem::take(&mut self.fired);
-        fired.clear();
-        self.port.fired(&mut fired);
-        for &token in &fired {
-            if token == WAKE_TOKEN {
-                self.wake.drain();
-            } else if let Some(Some(ring)) = self.rings.get_mut(bytes_usize(token - KICK_TOKENS)) {
-                ring.queue.clear_kick();
-            }
-        }
-        self.fired = fired;
-        for ring in self.rings.iter_mut().flatten() {
-            ring.queue.disable_kicks();
-        }
+        self.take_kicks();
+        self.let_sleep();
     }
 }

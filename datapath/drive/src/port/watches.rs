@@ -31,6 +31,8 @@ pub(super) struct Watches {
     places: Vec<Option<Watch>>,
     disarmed: Vec<u32>,
     fired: Vec<u64>,
+    /// Those that the kernel cannot watch: told in `fired` as well, and gone.
+    lost: Vec<u64>,
 }
 
 impl Watches {
@@ -49,11 +51,13 @@ impl Watches {
         self.disarmed.push(keys::place(place));
         // Each watch fires at most once before it is armed again, so this is all the room needed.
         self.fired.reserve(self.places.len());
+        self.lost.reserve(self.places.len());
     }
 
     /// Ends all watches of `token`.
     pub(super) fn remove(&mut self, token: u64, ring: &mut Ring) {
         self.fired.retain(|fired| *fired != token);
+        self.lost.retain(|lost| *lost != token);
         for place in 0..self.places.len() {
             let Some(watch) = &mut self.places[place] else {
                 continue;
@@ -109,6 +113,7 @@ impl Watches {
                 // The descriptor cannot be watched (closed, or of a wrong kind). Its owner is told
                 // once; arming it again would keep the reactor awake for ever.
                 self.fired.push(watch.token);
+                self.lost.push(watch.token);
                 *entry = None;
             }
             State::Disarmed => unreachable!("the kernel answers once per arming"),
@@ -121,6 +126,10 @@ impl Watches {
 
     pub(super) fn take_fired(&mut self, tokens: &mut Vec<u64>) {
         tokens.append(&mut self.fired);
+    }
+
+    pub(super) fn take_lost(&mut self) -> Option<u64> {
+        self.lost.pop()
     }
 }
 
@@ -183,6 +192,7 @@ mod tests {
         let mut tokens = Vec::new();
         watches.take_fired(&mut tokens);
         assert_eq!(tokens, [9]);
+        assert_eq!((watches.take_lost(), watches.take_lost()), (Some(9), None));
         assert_eq!(watches.places, [None]);
         assert!(watches.disarmed.is_empty());
     }

@@ -10,6 +10,7 @@ use units::Instant;
 use vhost_user_blk::{Queue, QueueKey};
 use volume::{Gate, Haste, VolumeMap};
 
+use super::attention::Attention;
 use super::{Core, Leaving, Ring, Stopped};
 use crate::lines::{Lines, PRICE_SHIFT, Wait, price_of};
 use crate::ports::Ports;
@@ -173,12 +174,13 @@ impl Ring {
 impl Core {
     pub(super) fn poll_rings(&mut self) -> usize {
         let now = self.times.turn_began;
-        let (count, first) = (self.rings.len(), self.first_ring);
+        let (count, first) = (self.awake.len(), self.first_awake);
         self.lines.begin_turn();
         // Each is first in its turn: what is short for a while goes to whoever comes first.
-        self.first_ring = if first + 1 < count { first + 1 } else { 0 };
-        let places = (first..count).chain(0..first.min(count));
-        places.map(|place| self.poll_ring(place, now)).sum()
+        self.first_awake = if first + 1 < count { first + 1 } else { 0 };
+        self.look_at_a_sleeper();
+        let turns = (first..count).chain(0..first.min(count));
+        turns.map(|at| self.poll_ring(self.awake[at], now)).sum()
     }
 
     fn poll_ring(&mut self, place: usize, now: Instant) -> usize {
@@ -251,11 +253,14 @@ impl Core {
         ring.queue.disable_kicks();
         ring.line = self.lines.join(ring.array, &ring.limiter);
         ring.waits_for = None;
+        ring.attention = Attention::Polled;
         let free = self.rings.iter().position(Option::is_none);
-        match free {
-            Some(place) => self.rings[place] = Some(ring),
-            None => self.rings.push(Some(ring)),
-        }
+        let place = free.unwrap_or_else(|| {
+            self.rings.push(None);
+            self.rings.len() - 1
+        });
+        self.rings[place] = Some(ring);
+        self.awake.push(place);
     }
 
     fn find(&self, export: u64, key: QueueKey) -> Option<usize> {
@@ -331,14 +336,15 @@ impl Core {
     }
 
     pub(super) fn publish_rings(&mut self) {
-        for place in 0..self.rings.len() {
-            let Some(ring) = &mut self.rings[place] else {
-                continue;
-            };
+        // Backwards, as one that ends leaves the list. Rings that sleep have answered everything.
+        for at in (0..self.awake.len()).rev() {
+            let place = self.awake[at];
+            let ring = self.rings[place].as_mut().expect("it is awake");
             ring.duty.begin();
             ring.queue.publish();
             let is_drained = ring.stopping.is_some() && ring.queue.is_drained();
             if is_drained && !self.keeps_memory(place) {
+                self.awake.remove(at);
                 self.finish_ring(place);
             }
         }

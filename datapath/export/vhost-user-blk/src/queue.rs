@@ -332,21 +332,22 @@ impl Queue {
 
     /// Takes a kick that has come.
     pub fn clear_kick(&mut self) {
-        if let Some(kick) = &self.events.kick
-            && kick.clear()
-        {
-            self.counters.kicks += 1;
-        }
+        let kicked = self.events.kick.as_ref().is_some_and(Event::clear);
+        self.counters.kicks += u64::from(kicked);
     }
 
     /// Asks for a kick at the next request. Whether there is work already, for which no kick
     /// will come.
     #[must_use = "no kick comes for work that is there already"]
     pub fn enable_kicks(&mut self) -> bool {
-        if self.state != State::Running {
-            return self.held.is_some() || !self.flushes.is_empty();
-        }
-        self.vring.enable_kicks() || self.held.is_some() || !self.flushes.is_empty()
+        let owes = self.held.is_some() || !self.flushes.is_empty();
+        (self.state == State::Running && self.vring.enable_kicks()) || owes
+    }
+
+    /// Whether there is something for [`Queue::poll`] to see: requests, or that memory is gone.
+    #[must_use]
+    pub fn wants_a_look(&self) -> bool {
+        self.state == State::Running && (self.vring.waiting() || self.memory_is_gone())
     }
 
     /// Whether a request that was taken waits because the volume handed it back. Nothing new is
