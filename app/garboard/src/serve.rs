@@ -20,6 +20,7 @@ const CONTROL_THREADS: usize = 2;
 /// Runs the built-in engine until SIGTERM or SIGINT, then finishes.
 pub(crate) fn until_a_signal(given: Given) -> Answer<()> {
     control::log::begin();
+    open_many_files();
     plant();
     stop_on_panic();
     memory::faults::tell_faults(note_fault).map_err(|error| internal(&error.to_string()))?;
@@ -39,6 +40,18 @@ pub(crate) fn until_a_signal(given: Given) -> Answer<()> {
     // Blocked calls of clients that hung up must not hold the end.
     runtime.shutdown_background();
     result
+}
+
+/// Takes all descriptors that this process may have. Each queue of a guest needs three, and each
+/// front-end a handful: 64 of them with four queues each are more than the 1024 that a login gives.
+/// (The limit is there for programs that use select(2), which we do not.)
+fn open_many_files() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+    }
 }
 
 /// Has the kernel send SIGTERM to this process when its parent, which is process `parent`, ends.

@@ -141,28 +141,30 @@ fn huge_pages(tree: &Tree) -> Vec<Finding> {
     vec![Finding::good("host", "huge_pages", pages.join("; "))]
 }
 
-/// The soft limit of a line of `/proc/self/limits`; `None` when there is no limit.
-fn soft_limit(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find(|line| line.starts_with(name))?;
-    line[name.len()..].split_whitespace().next()?.parse().ok()
+/// The two limits of a line of `/proc/self/limits`, soft and hard; `None` when there is no limit.
+fn limits_of(text: &str, name: &str) -> [Option<u64>; 2] {
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let mut words = line.unwrap_or_default().split_whitespace();
+    [0; 2].map(|_| words.next().and_then(|word| word.parse().ok()))
 }
 
 fn limits(tree: &Tree) -> Vec<Finding> {
     let Some(text) = tree.text("/proc/self/limits") else {
         return Vec::new();
     };
-    let lockable = soft_limit(&text, "Max locked memory").map(units::Size);
+    let lockable = limits_of(&text, "Max locked memory")[0].map(units::Size);
     let lockable = lockable.map_or("any amount".to_owned(), |size| size.to_string());
     let found = format!("this user may lock {lockable} of memory; the engine locks none");
     let locked = Finding::good("host", "memlock", found);
-    let files = match soft_limit(&text, "Max open files") {
+    // The engine takes all that it may have.
+    let files = match limits_of(&text, "Max open files")[1] {
         Some(files) if files < FILES => bad(
             Severity::Warning,
             "open_files",
             format!("this user may have {files} files open"),
         )
         .costs("each drive takes one and each queue of a guest two: drives or guests are refused")
-        .fix("LimitNOFILE=65536 in the service, or ulimit -n 65536"),
+        .fix("LimitNOFILE=65536 in the service, or ulimit -Hn 65536 as root"),
         _ => Finding::good("host", "open_files", "enough files may be open"),
     };
     vec![locked, files]

@@ -35,7 +35,7 @@ impl Host {
             (
                 "proc/self/limits",
                 "Limit   Soft Limit  Hard Limit  Units\n\
-                 Max open files            65536   65536   files\n\
+                 Max open files            1024    65536   files\n\
                  Max locked memory         unlimited unlimited bytes\n",
             ),
             (
@@ -273,7 +273,7 @@ fn laptop() -> Host {
         ("proc/self/status", "Cpus_allowed_list:\t0-1\nSeccomp:\t0\n"),
         (
             "proc/self/limits",
-            "Max open files            1024   4096   files\n\
+            "Max open files            1024   2048   files\n\
              Max locked memory         8388608  8388608 bytes\n",
         ),
         ("proc/cpuinfo", "flags : fpu sse2 avx2 hypervisor\n"),
