@@ -10,6 +10,9 @@ use units::bytes_usize;
 
 use super::{Core, KICK_TOKENS, Ring, WAKE_TOKEN};
 
+/// While there is work, one turn of so many looks at a ring that sleeps.
+const BUSY_TURNS_A_LOOK: u64 = 16;
+
 /// How a ring gets its reactor's attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Attention {
@@ -23,6 +26,16 @@ pub(super) enum Attention {
     Asleep,
     /// It is looked at in each turn: its kick cannot be watched.
     Unwatchable,
+}
+
+impl Attention {
+    /// Whether the port knows its kick.
+    fn is_watched(self) -> bool {
+        match self {
+            Attention::Polled | Attention::Unwatchable => false,
+            Attention::Kicked | Attention::Watched | Attention::Asleep => true,
+        }
+    }
 }
 
 impl Core {
@@ -47,7 +60,8 @@ impl Core {
         quiet
     }
 
-    /// Wakes the rings that were kicked.
+    /// Wakes the rings that were kicked. What the port tells of a ring whose kick it does not know
+    /// is of one that was here before.
     pub(super) fn take_kicks(&mut self) {
         let mut fired = std::mem::take(&mut self.fired);
         fired.clear();
@@ -58,7 +72,9 @@ impl Core {
                 continue;
             }
             let place = bytes_usize(token - KICK_TOKENS);
-            if let Some(Some(ring)) = self.rings.get_mut(place) {
+            if let Some(Some(ring)) = self.rings.get_mut(place)
+                && ring.attention.is_watched()
+            {
                 ring.queue.clear_kick();
                 self.attend(place, Attention::Kicked);
             }
@@ -66,7 +82,12 @@ impl Core {
         self.fired = fired;
         while let Some(token) = self.port.lost() {
             assert!(token != WAKE_TOKEN, "an eventfd of ours can be watched");
-            self.attend(bytes_usize(token - KICK_TOKENS), Attention::Unwatchable);
+            let place = bytes_usize(token - KICK_TOKENS);
+            if let Some(Some(ring)) = self.rings.get(place)
+                && ring.attention.is_watched()
+            {
+                self.attend(place, Attention::Unwatchable);
+            }
         }
     }
 
@@ -77,6 +98,7 @@ impl Core {
         let Core { awake, rings, .. } = self;
         awake.retain(|&place| {
             let ring = rings[place].as_mut().expect("it is awake");
+            ring.duty.begin();
             let rests = ring.stopping.is_none() && ring.queue.is_drained();
             if watched && rests && ring.attention == Attention::Watched {
                 ring.attention = Attention::Asleep;
@@ -85,12 +107,14 @@ impl Core {
             ring.queue.disable_kicks();
             true
         });
+        Duty::Nobody.begin();
     }
 
     /// Looks at one ring that sleeps, at each in its turn. A guest that forgets to kick, or takes
-    /// its memory away, is found in the end.
+    /// its memory away, is found in the end. Seldom while there is work: that would wait for it.
     pub(super) fn look_at_a_sleeper(&mut self) {
-        if self.awake.len() == self.rings.len() {
+        let is_due = !self.times.was_busy || self.turns.is_multiple_of(BUSY_TURNS_A_LOOK);
+        if !is_due || self.awake.len() == self.rings.len() {
             return;
         }
         let place = self.next_sleeper;
@@ -101,9 +125,12 @@ impl Core {
         };
         if let Some(Some(ring)) = self.rings.get(place)
             && ring.attention == Attention::Asleep
-            && ring.queue.wants_a_look()
         {
-            self.attend(place, Attention::Watched);
+            ring.duty.begin();
+            if ring.queue.wants_a_look() {
+                self.attend(place, Attention::Watched);
+            }
+            Duty::Nobody.begin();
         }
     }
 
@@ -115,7 +142,9 @@ impl Core {
         let before = std::mem::replace(&mut ring.attention, attention);
         assert!(attention != Attention::Asleep, "this is how it wakes");
         if before == Attention::Asleep {
+            ring.duty.begin();
             ring.queue.disable_kicks();
+            Duty::Nobody.begin();
             self.awake.push(place);
         }
     }
@@ -143,11 +172,8 @@ impl Core {
     /// turn.
     pub(super) fn unwatch(&mut self, place: usize) {
         let ring = self.rings[place].as_ref().expect("it is there");
-        match ring.attention {
-            Attention::Polled | Attention::Unwatchable => {}
-            Attention::Kicked | Attention::Watched | Attention::Asleep => {
-                self.port.unwatch(token_of(place));
-            }
+        if ring.attention.is_watched() {
+            self.port.unwatch(token_of(place));
         }
         self.attend(place, Attention::Polled);
     }

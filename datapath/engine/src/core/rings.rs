@@ -166,19 +166,21 @@ impl Ring {
             // It takes nothing new before, so it needs no kick.
             return !self.queue.owes_flushes();
         }
-        // A ring without a kick has to be polled for ever.
-        self.queue.kick().is_some() && !self.queue.enable_kicks()
+        // A ring without a kick that can be watched has to be polled for ever.
+        let can_kick = self.attention != Attention::Unwatchable && self.queue.kick().is_some();
+        can_kick && !self.queue.enable_kicks()
     }
 }
 
 impl Core {
     pub(super) fn poll_rings(&mut self) -> usize {
         let now = self.times.turn_began;
+        // First, so that one that has to wake is polled in this turn.
+        self.look_at_a_sleeper();
         let (count, first) = (self.awake.len(), self.first_awake);
         self.lines.begin_turn();
         // Each is first in its turn: what is short for a while goes to whoever comes first.
         self.first_awake = if first + 1 < count { first + 1 } else { 0 };
-        self.look_at_a_sleeper();
         let turns = (first..count).chain(0..first.min(count));
         turns.map(|at| self.poll_ring(self.awake[at], now)).sum()
     }
@@ -360,6 +362,8 @@ impl Core {
     }
 
     fn finish_ring(&mut self, place: usize) {
+        // The reactor may have slept, and watched it again, while it was drained.
+        self.unwatch(place);
         let mut ring = self.rings[place].take().expect("looked at");
         self.lines.leave(ring.line);
         let (answer, leaving) = ring.stopping.take().expect("looked at");

@@ -12,6 +12,8 @@ pub(super) struct Times {
     pub(super) turn_began: Instant,
     /// What it did since then.
     pub(super) last: Spent,
+    /// The turn before this one had work.
+    pub(super) was_busy: bool,
     busy: Duration,
     idle: Duration,
 }
@@ -43,6 +45,7 @@ impl Times {
         Times {
             turn_began: now,
             last: Spent::Idle,
+            was_busy: false,
             busy: Duration::ZERO,
             idle: Duration::ZERO,
         }
@@ -56,6 +59,7 @@ impl Times {
             Spent::Idle | Spent::Asleep => self.idle += passed,
         }
         self.turn_began = now;
+        self.was_busy = self.last == Spent::Busy;
         self.last = Spent::Idle;
     }
 

@@ -1,6 +1,6 @@
 //! Rings and their guests on a reactor's core that a test turns.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -20,12 +20,15 @@ use vhost_user_blk::{
 use virtqueue::{Features, RingMemory, Vring};
 use volume::{Limiter, VolumeMap};
 
-use super::super::{Core, Leaving, Ring};
-use super::Attention;
+use super::super::times::Spent;
+use super::super::{Core, Leaving, Ring, Stopped};
+use super::{Attention, BUSY_TURNS_A_LOOK, token_of};
 
 const SIZE: u16 = 16;
 const BYTES: usize = 1 << 16;
 const SHORT: Option<Duration> = Some(Duration::from_millis(2));
+/// For a sleep that something else has to end.
+const LONG: Option<Duration> = Some(Duration::from_secs(5));
 
 /// A guest with one ring.
 struct Guest {
@@ -151,13 +154,34 @@ fn core<const N: usize>() -> (Core, [Guest; N]) {
     let post = mesh(vec![wake.clone()], 16).remove(0);
     let mut core = Core::new(port, post, wake, channel().0);
     let guests = std::array::from_fn(|_| Guest::new());
-    let (volume, limiter) = (volume(), Arc::new(Limiter::default()));
     for (index, guest) in (0..).zip(&guests) {
-        let place = (ArrayIndex(0), Arc::clone(&volume));
-        let which = ((1, [0; 16]), key(index));
-        core.add_ring(Ring::new(which, guest.queue(), place, Arc::clone(&limiter)));
+        core.add_ring(ring(guest, index));
     }
     (core, guests)
+}
+
+fn ring(guest: &Guest, index: u16) -> Ring {
+    let which = ((1, [0; 16]), key(index));
+    let place = (ArrayIndex(0), volume());
+    Ring::new(which, guest.queue(), place, Arc::new(Limiter::default()))
+}
+
+/// Takes the one request that is in a ring. Its slot.
+fn take(core: &mut Core, place: usize) -> u32 {
+    let ring = core.rings[place].as_mut().expect("it is there");
+    let mut taken = Vec::new();
+    let submitted = ring.queue.poll(MonotonicClock.now(), &mut |request| {
+        taken.push(request.cookie.0);
+        Ok(())
+    });
+    assert_eq!((submitted, ring.queue.pending()), (1, 1));
+    u32::try_from(taken[0]).expect("a slot")
+}
+
+fn complete(core: &mut Core, place: usize, slot: u32) {
+    let ring = core.rings[place].as_mut().expect("it is there");
+    let now = MonotonicClock.now();
+    ring.queue.complete(slot, block::Status::Ok, now);
 }
 
 /// What a reactor's loop does when there is nothing to do.
@@ -270,19 +294,10 @@ fn what_comes_while_a_reactor_goes_to_sleep_is_seen() {
 fn a_ring_of_which_something_is_under_way_does_not_sleep() {
     let (mut core, mut guests) = core::<2>();
     guests[0].ask();
-    let ring = core.rings[0].as_mut().expect("it is there");
-    let mut taken = Vec::new();
-    let submitted = ring.queue.poll(MonotonicClock.now(), &mut |request| {
-        taken.push(request.cookie.0);
-        Ok(())
-    });
-    assert_eq!((submitted, ring.queue.pending()), (1, 1));
+    let slot = take(&mut core, 0);
     assert!(sleep(&mut core, SHORT), "drives wake the reactor");
     assert_eq!(core.awake, [0]);
-    let ring = core.rings[0].as_mut().expect("it is there");
-    let slot = u32::try_from(taken[0]).expect("a slot");
-    let now = MonotonicClock.now();
-    ring.queue.complete(slot, block::Status::Ok, now);
+    complete(&mut core, 0, slot);
     assert!(sleep(&mut core, SHORT));
     assert!(core.awake.is_empty(), "all is answered");
     assert!(guests[0].driver.reap().is_some());
@@ -297,6 +312,36 @@ fn a_request_without_a_kick_is_found_in_the_end_also_on_a_ring_that_sleeps() {
         core.turn();
     }
     assert_eq!(core.awake, [2]);
+}
+
+#[test]
+fn a_ring_that_was_found_to_sleep_too_long_has_its_turn_at_once() {
+    let (mut core, mut guests) = core::<2>();
+    assert!(sleep(&mut core, SHORT));
+    guests[0].kick.signal();
+    turn_until_awake(&mut core, 0);
+    assert!(guests[1].ask(), "which it then forgets");
+    while attention(&core, 1) == Attention::Asleep {
+        assert_eq!(core.first_awake, 0, "there is one");
+        core.turn();
+    }
+    assert_eq!(core.first_awake, 1, "there were two in this turn");
+}
+
+#[test]
+fn turns_with_work_look_at_rings_that_sleep_now_and_then() {
+    let (mut core, mut guests) = core::<1>();
+    assert!(sleep(&mut core, SHORT));
+    assert!(guests[0].ask(), "which it then forgets");
+    core.turns = 0;
+    for _ in 1..BUSY_TURNS_A_LOOK {
+        core.times.last = Spent::Busy;
+        core.turn();
+        assert_eq!(attention(&core, 0), Attention::Asleep);
+    }
+    core.times.last = Spent::Busy;
+    core.turn();
+    assert_eq!(attention(&core, 0), Attention::Watched);
 }
 
 #[test]
@@ -326,12 +371,79 @@ fn a_ring_that_changes_or_ends_is_awake_and_its_new_kick_is_watched() {
 }
 
 #[test]
-fn a_ring_whose_kick_cannot_be_watched_stays_awake() {
-    let (mut core, _guests) = core::<1>();
+fn a_ring_that_left_after_its_reactor_slept_is_not_watched_any_more() {
+    for leaving in [Leaving::Moves, Leaving::Ends] {
+        let (mut core, mut guests) = core::<2>();
+        guests[0].ask();
+        let slot = take(&mut core, 0);
+        let (sender, stopped) = channel();
+        core.stop_ring(1, key(0), (sender, leaving));
+        assert!(sleep(&mut core, SHORT), "drives wake the reactor");
+        assert!(stopped.try_recv().is_err());
+        complete(&mut core, 0, slot);
+        core.turn();
+        let stopped = stopped.try_recv().expect("it is drained");
+        assert_eq!(
+            matches!(stopped, Stopped::Moved(_)),
+            leaving == Leaving::Moves
+        );
+
+        guests[0].kick.signal();
+        core.port.wait(SHORT);
+        let mut fired = Vec::new();
+        core.port.fired(&mut fired);
+        assert_eq!(fired, [0; 0], "nobody asked for it");
+
+        // Nor does it get in the way of the ring that takes its place.
+        let next = Guest::new();
+        core.add_ring(ring(&next, 0));
+        core.turn();
+        assert!(sleep(&mut core, SHORT));
+        assert_eq!(attention(&core, 0), Attention::Asleep);
+        next.kick.signal();
+        assert!(sleep(&mut core, LONG));
+        assert_eq!(core.awake, [0]);
+    }
+}
+
+#[test]
+fn what_the_port_tells_of_a_kick_that_it_does_not_know_is_not_believed() {
+    let (mut core, guests) = core::<1>();
+    let earlier = Event::new().expect("an event");
+    core.port.watch(earlier.as_fd().as_raw_fd(), token_of(0));
+    earlier.signal();
+    core.port.wait(LONG);
+    assert!(earlier.clear());
+    core.turn();
+    assert!(sleep(&mut core, SHORT));
+    assert_eq!(attention(&core, 0), Attention::Asleep);
+    guests[0].kick.signal();
+    assert!(sleep(&mut core, LONG));
+    assert_eq!(core.awake, [0], "its own kick is watched");
+
+    // Nor that it cannot be watched.
+    let (mut core, _guests) = self::core::<1>();
+    core.port.watch(-1, token_of(0));
+    core.port.wait(LONG);
+    core.turn();
+    assert_eq!(attention(&core, 0), Attention::Polled);
+}
+
+#[test]
+fn a_ring_whose_kick_cannot_be_watched_stays_awake_and_so_does_its_reactor() {
+    let (mut core, _guests) = core::<2>();
     assert!(sleep(&mut core, SHORT));
     core.attend(0, Attention::Unwatchable);
     for _ in 0..2 {
-        assert!(sleep(&mut core, SHORT));
+        assert!(!sleep(&mut core, SHORT), "nothing would tell of a request");
         assert_eq!(core.awake, [0]);
     }
+
+    // Another kick may be watched.
+    let (mut core, _guests) = self::core::<1>();
+    core.attend(0, Attention::Unwatchable);
+    let other = Event::new().expect("an event");
+    core.with_ring(1, key(0), |queue| queue.set_kick(Some(other)));
+    assert!(sleep(&mut core, SHORT));
+    assert!(core.awake.is_empty());
 }
