@@ -536,8 +536,13 @@ pub(crate) fn path_of(spec: &DriveSpec) -> Option<&std::path::Path> {
     }
 }
 
+/// Whether two paths lead to one file or device. The generic device of an NVMe drive and its block
+/// device are one.
 pub(crate) fn same_file(one: &std::path::Path, other: &std::path::Path) -> bool {
     use std::os::unix::fs::MetadataExt;
+    let [one_beside, other_beside] = [one, other].map(drive::block_device_of);
+    let one = one_beside.as_deref().unwrap_or(one);
+    let other = other_beside.as_deref().unwrap_or(other);
     match (std::fs::metadata(one), std::fs::metadata(other)) {
         (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
         _ => one == other,

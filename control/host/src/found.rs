@@ -315,11 +315,19 @@ fn neighbours(spec: &DriveSpec) -> Vec<DriveSpec> {
             };
             paths.into_iter().filter(is_large).map(file).collect()
         }
-        DriveSpec::Block { .. } => {
+        DriveSpec::Block { path } => {
             let mut devices: Vec<PathBuf> = entries(Path::new(BY_ID))
                 .into_iter()
                 .filter_map(|link| std::fs::canonicalize(link).ok())
                 .collect();
+            if is_generic(path) {
+                // One that was reached by commands is reached so again, or not at all: there are
+                // links to block devices only.
+                let beside = devices.iter();
+                devices = beside
+                    .filter_map(|device| drive::generic_device_of(device))
+                    .collect();
+            }
             devices.sort_unstable();
             devices.dedup();
             let block = |path| DriveSpec::Block { path };
@@ -327,6 +335,13 @@ fn neighbours(spec: &DriveSpec) -> Vec<DriveSpec> {
         }
         DriveSpec::Memory { .. } | DriveSpec::Paced { .. } | DriveSpec::Null { .. } => Vec::new(),
     }
+}
+
+/// Whether a path is that of the generic device of an NVMe drive, which need not be there.
+fn is_generic(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let rest = name.and_then(|name| name.strip_prefix("ng"));
+    rest.is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
 }
 
 /// What is in a folder, in the order of names.

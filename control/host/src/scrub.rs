@@ -32,7 +32,7 @@ const EVERY_SECONDS: u32 = 30 * 24 * 60 * 60;
 /// How often a new array is scrubbed by itself: what memory holds is gone before it rots.
 pub(crate) fn every_by_default(geometry: &Geometry, candidates: &[Candidate]) -> u32 {
     let is_real = |candidate: &Candidate| match candidate.drive.info().kind {
-        DriveKind::File | DriveKind::BlockDevice => true,
+        DriveKind::File | DriveKind::BlockDevice | DriveKind::NvmeGeneric => true,
         DriveKind::Memory | DriveKind::Null => false,
     };
     if geometry.parity() > 0 && candidates.iter().all(is_real) {

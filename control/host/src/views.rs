@@ -87,6 +87,7 @@ fn access(entry: &DriveEntry) -> String {
             None => "memory".to_owned(),
         },
         DriveKind::Null => "null".to_owned(),
+        DriveKind::NvmeGeneric => "io_uring, NVMe commands".to_owned(),
         DriveKind::File | DriveKind::BlockDevice if info.direct_io => "io_uring, direct".to_owned(),
         DriveKind::File | DriveKind::BlockDevice => {
             let reason = info.buffered_reason.as_deref().unwrap_or("no direct I/O");

@@ -19,6 +19,7 @@ use crate::fault::{Access, Fault, FaultBook};
 use crate::info::{DriveInfo, DriveKind};
 use crate::ioctl;
 use crate::mapping::Mapping;
+use crate::nvme::{Generic, Namespace};
 use crate::open;
 use crate::pace::{PaceLaw, Pacer};
 use crate::signature::{self, Signature, WIPE_BYTES};
@@ -28,7 +29,8 @@ use crate::sysfs;
 /// One drive as opened by this process; shared by all reactors.
 ///
 /// It is locked against every other opening, also of this process, until the last `Arc` is gone and
-/// the kernel has let go of every request: files by `flock`, block devices by `O_EXCL`. The kernel
+/// the kernel has let go of every request: files by `flock`, block devices by `O_EXCL`, generic
+/// devices of NVMe by both (`nvme::open_generic`). The kernel
 /// may do that a moment after the last answer (its own workers hold the file, too), and for a port
 /// that lives on only while that port is polled.
 #[derive(Debug)]
@@ -46,6 +48,7 @@ pub struct Drive {
 #[derive(Debug)]
 pub(crate) enum Backing {
     Kernel(File),
+    Generic(Generic),
     Memory(Mapping),
     Null,
 }
@@ -84,10 +87,7 @@ impl Drive {
                 let (file, info) = open::open_file(path, *size, *create)?;
                 (info, Backing::Kernel(file))
             }
-            DriveSpec::BlockDevice { path } => {
-                let (file, info) = open::open_block_device(path)?;
-                (info, Backing::Kernel(file))
-            }
+            DriveSpec::BlockDevice { path } => open::open_device(path)?,
             DriveSpec::Memory { size } => open_memory(spec, *size)?,
             DriveSpec::Paced { size, law } => {
                 let (mut info, backing) = open_memory(spec, *size)?;
@@ -147,10 +147,19 @@ impl Drive {
     /// the kernel says now.
     #[must_use]
     pub fn appearance(&self) -> u64 {
-        match &self.backing {
-            Backing::Kernel(file) => open::appearance(file),
-            Backing::Memory(_) | Backing::Null => 0,
-        }
+        self.file().map_or(0, open::appearance)
+    }
+
+    /// A drive that sends its commands wherever a test likes.
+    #[cfg(test)]
+    pub(crate) fn of_commands(info: DriveInfo, generic: Generic) -> Arc<Drive> {
+        Arc::new(Drive {
+            volatile_cache: AtomicBool::new(info.volatile_cache),
+            info,
+            backing: Backing::Generic(generic),
+            pacer: None,
+            faults: FaultBook::default(),
+        })
     }
 
     /// What is known of the drive.
@@ -170,10 +179,8 @@ impl Drive {
     /// is so.
     #[must_use]
     pub fn cache_watch(self: &Arc<Drive>) -> Option<CacheWatch> {
-        let Backing::Kernel(file) = &self.backing else {
-            return None;
-        };
-        if self.info.kind != DriveKind::BlockDevice || self.has_volatile_cache() {
+        let file = self.file()?;
+        if !self.is_device() || self.has_volatile_cache() {
             return None;
         }
         Some(CacheWatch {
@@ -209,7 +216,9 @@ impl Drive {
             return Ok(());
         }
         self.with_faults(&access, || match &self.backing {
-            Backing::Kernel(file) => open::read_all(file, offset, target),
+            Backing::Kernel(file) | Backing::Generic(Generic { block: file, .. }) => {
+                open::read_all(file, offset, target)
+            }
             Backing::Memory(mapping) => {
                 let at = units::bytes_usize(offset);
                 mapping.segment(at, target.len()).copy_to_slice(target);
@@ -232,7 +241,7 @@ impl Drive {
             return Ok(());
         }
         self.with_faults(&access, || match &self.backing {
-            Backing::Kernel(file) => {
+            Backing::Kernel(file) | Backing::Generic(Generic { block: file, .. }) => {
                 let room = Mapping::new(source.len())?;
                 room.segment(0, source.len()).copy_from_slice(source);
                 open::write_all(file, offset, &room)
@@ -253,7 +262,9 @@ impl Drive {
     pub fn flush(&self) -> io::Result<()> {
         let access = self.access(Operation::Flush, 0, 0)?;
         self.with_faults(&access, || match &self.backing {
-            Backing::Kernel(file) => file.sync_data(),
+            Backing::Kernel(file) | Backing::Generic(Generic { block: file, .. }) => {
+                file.sync_data()
+            }
             Backing::Memory(_) | Backing::Null => Ok(()),
         })
     }
@@ -312,14 +323,14 @@ impl Drive {
     /// of whatever name, and has to be opened anew.
     #[must_use]
     pub fn is_taken_away(&self) -> bool {
-        let (Backing::Kernel(file), Some(path)) = (&self.backing, &self.info.path) else {
+        let (Some(file), Some(path)) = (self.file(), &self.info.path) else {
             return false;
         };
         let Ok(ours) = file.metadata() else {
             return false;
         };
         match self.info.kind {
-            DriveKind::BlockDevice => sysfs::is_gone(ours.rdev()),
+            DriveKind::BlockDevice | DriveKind::NvmeGeneric => sysfs::is_gone(ours.rdev()),
             DriveKind::File | DriveKind::Memory | DriveKind::Null => match fs::metadata(path) {
                 Ok(there) => (there.dev(), there.ino()) != (ours.dev(), ours.ino()),
                 Err(error) => error.kind() == io::ErrorKind::NotFound,
@@ -330,11 +341,11 @@ impl Drive {
     /// Whether it is a device that the kernel is taking away, or has: one without any block left.
     #[cold]
     pub(crate) fn is_being_taken_away(&self) -> bool {
-        let Backing::Kernel(file) = &self.backing else {
+        let Some(file) = self.file() else {
             return false;
         };
         let ended = || ioctl::block_sizes(file).is_ok_and(|sizes| sizes.size == 0);
-        self.info.kind == DriveKind::BlockDevice && (self.is_taken_away() || ended())
+        self.is_device() && (self.is_taken_away() || ended())
     }
 
     /// Orders a fault, for tests and demonstrations. It holds until [`Drive::clear_faults`].
@@ -355,11 +366,35 @@ impl Drive {
         &self.backing
     }
 
-    /// The kernel's number of the open file, of those drives that have one.
+    /// The kernel's number of the open file that takes requests, of those drives that have one.
     pub(crate) fn fd(&self) -> Option<RawFd> {
         match &self.backing {
             Backing::Kernel(file) => Some(file.as_raw_fd()),
+            Backing::Generic(generic) => Some(generic.commands.as_raw_fd()),
             Backing::Memory(_) | Backing::Null => None,
+        }
+    }
+
+    /// What commands to the drive need to know, of those drives that take them.
+    pub(crate) fn namespace(&self) -> Option<&Namespace> {
+        match &self.backing {
+            Backing::Generic(generic) => Some(&generic.namespace),
+            Backing::Kernel(_) | Backing::Memory(_) | Backing::Null => None,
+        }
+    }
+
+    /// The file or block device that has the bytes.
+    fn file(&self) -> Option<&File> {
+        match &self.backing {
+            Backing::Kernel(file) | Backing::Generic(Generic { block: file, .. }) => Some(file),
+            Backing::Memory(_) | Backing::Null => None,
+        }
+    }
+
+    fn is_device(&self) -> bool {
+        match self.info.kind {
+            DriveKind::BlockDevice | DriveKind::NvmeGeneric => true,
+            DriveKind::File | DriveKind::Memory | DriveKind::Null => false,
         }
     }
 

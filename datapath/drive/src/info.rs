@@ -12,6 +12,8 @@ pub enum DriveKind {
     File,
     /// A block device.
     BlockDevice,
+    /// The generic device of an NVMe drive, which takes commands.
+    NvmeGeneric,
     /// Memory of this process.
     Memory,
     /// Nothing.
@@ -23,6 +25,7 @@ impl fmt::Display for DriveKind {
         f.write_str(match self {
             DriveKind::File => "file",
             DriveKind::BlockDevice => "block device",
+            DriveKind::NvmeGeneric => "NVMe generic device",
             DriveKind::Memory => "memory",
             DriveKind::Null => "null",
         })
@@ -74,6 +77,9 @@ pub struct DriveInfo {
     pub segments_max: usize,
     /// Memory of a transfer begins at a multiple of this, or is copied by the port.
     pub memory_align: u64,
+    /// Where two pieces of a transfer's memory meet, the one ends and the other begins at a
+    /// multiple of this, or they are copied by the port.
+    pub memory_boundary: u64,
     /// What is the same for as long as the drive was not away and kept its power: its content is
     /// what was written last, flushed or not. 0 where nothing shows that.
     pub appearance: u64,

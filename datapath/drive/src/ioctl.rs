@@ -8,8 +8,14 @@ use std::os::fd::AsRawFd;
 
 use memory::Segment;
 
+use crate::nvme::{COMMAND_BYTES, ENTRY_BYTES, IDENTIFY_BYTES};
+
 /// `BLKGETSIZE64` of linux/fs.h: `_IOR(0x12, 114, size_t)`.
 const BLKGETSIZE64: libc::Ioctl = 0x8008_1272;
+/// `NVME_IOCTL_ID` of linux/nvme_ioctl.h: `_IO('N', 0x40)`.
+const NVME_IOCTL_ID: libc::Ioctl = 0x4E40;
+/// `NVME_IOCTL_ADMIN_CMD`: `_IOWR('N', 0x41, struct nvme_passthru_cmd)`, 72 bytes.
+const NVME_IOCTL_ADMIN_CMD: libc::Ioctl = 0xC048_4E41;
 /// `STATX_DIOALIGN` of linux/stat.h, since Linux 6.1.
 const STATX_DIOALIGN: u32 = 0x2000;
 
@@ -48,6 +54,45 @@ pub(crate) fn block_sizes(device: &File) -> io::Result<BlockSizes> {
         logical: u64::try_from(logical).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?,
         physical: u64::from(physical),
     })
+}
+
+/// Lets the kernel forget what it has read of a file or device ahead of, or for, others.
+pub(crate) fn forget_pages(file: &File) {
+    // SAFETY: takes numbers only; advice changes no byte.
+    let _ = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+}
+
+/// Asks a device of NVMe which namespace of its controller it is.
+pub(crate) fn nvme_namespace(device: &File) -> io::Result<u32> {
+    // SAFETY: takes no memory; the answer is the result.
+    let result = unsafe { libc::ioctl(device.as_raw_fd(), NVME_IOCTL_ID) };
+    u32::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+/// Sends a command to the controller of an NVMe device, which answers into `target`, the memory
+/// that the command names.
+pub(crate) fn nvme_admin(
+    device: &File,
+    mut command: [u8; ENTRY_BYTES],
+    target: Segment,
+) -> io::Result<()> {
+    assert!(command.len() >= COMMAND_BYTES && target.len() == IDENTIFY_BYTES);
+    // SAFETY: the kernel reads and writes 72 bytes, which `command` has; the drive writes into
+    // `target` before the call returns, as much as there is, and it is mapped and writable
+    // (Segment::new).
+    let result = unsafe {
+        libc::ioctl(
+            device.as_raw_fd(),
+            NVME_IOCTL_ADMIN_CMD,
+            command.as_mut_ptr(),
+        )
+    };
+    match result {
+        0 => Ok(()),
+        // A status of the drive.
+        1.. => Err(io::Error::from_raw_os_error(libc::EIO)),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// What direct I/O on a file needs, in bytes.

@@ -1,5 +1,5 @@
-//! Drives: files, block devices, memory and null, behind one door per reactor; some pretend
-//! to be as slow as a real one.
+//! Drives: files, block devices, NVMe drives by their commands, memory and null, behind one door
+//! per reactor; some pretend to be as slow as a real one.
 //!
 //! A [`Drive`] is opened once by the process, locked for as long as it lives, and shared by all
 //! reactors; each reactor has its own [`Port`], through which it submits requests to all drives and
@@ -16,6 +16,7 @@ mod fault;
 mod info;
 mod ioctl;
 mod mapping;
+mod nvme;
 mod open;
 mod pace;
 mod port;
@@ -30,6 +31,7 @@ pub use drive::{CacheWatch, Drive};
 pub use error::{OpenError, OpenErrorKind, PortError, PortErrorKind};
 pub use fault::Fault;
 pub use info::{DriveInfo, DriveKind};
+pub use nvme::{block_device_of, generic_device_of};
 pub use pace::{PaceLaw, SLOWER_MAX};
 pub use port::{DriveRequest, Port, PortOptions};
 pub use probe::{RingProbe, probe_ring};

@@ -12,10 +12,12 @@ use std::time::{Duration, SystemTime};
 
 use units::{BlockSize, Clock, MonotonicClock, Size, limits};
 
+use crate::drive::Backing;
 use crate::error::{OpenError, OpenErrorKind};
 use crate::info::{DriveInfo, DriveKind};
 use crate::ioctl::{self, DirectAlign};
 use crate::mapping::Mapping;
+use crate::nvme;
 use crate::spec::DriveSpec;
 use crate::sysfs::{self, Holder};
 
@@ -43,6 +45,7 @@ pub(crate) fn plain_info(kind: DriveKind, size_bytes: u64) -> DriveInfo {
         joined_bytes_max: 0,
         segments_max: SEGMENTS_MAX,
         memory_align: 1,
+        memory_boundary: 1,
         appearance: 0,
         locked: None,
         model: None,
@@ -77,7 +80,7 @@ pub(crate) fn open_file(
     }
     let purpose = if create { Purpose::Make } else { Purpose::Use };
     let (file, buffered) = open_direct(path, purpose)?;
-    let opened = lock_file(path, &file, GONE_WAIT).and_then(|()| {
+    let opened = lock_file(path, &file, Lock::Alone, GONE_WAIT).and_then(|()| {
         if create {
             let size = size.unwrap_or_default();
             make(path, &file, size).map_err(|error| OpenError::io(path, "create", error))?;
@@ -111,10 +114,13 @@ enum Purpose {
 }
 
 /// Opens a file or a block device that may be in use, without a lock: the kernel refuses writes.
+/// A drive of NVMe is looked at by its block device.
 pub(crate) fn open_to_look(
     path: &Path,
     size: Option<Size>,
 ) -> Result<(File, DriveInfo), OpenError> {
+    let beside = nvme::block_device_of(path);
+    let path = beside.as_deref().unwrap_or(path);
     let facts = fs::metadata(path).map_err(|error| OpenError::io(path, "look", error))?;
     if facts.file_type().is_block_device() {
         let mut options = OpenOptions::new();
@@ -135,15 +141,17 @@ fn check_is_file(path: &Path) -> Result<(), OpenError> {
     if facts.is_file() {
         return Ok(());
     }
-    let cause = if facts.file_type().is_block_device() {
-        format!(
-            "is a block device, not a file; write just {}",
-            path.display()
-        )
+    let kind = facts.file_type();
+    let cause = if kind.is_block_device() || kind.is_char_device() && is_generic(&facts) {
+        format!("is a device, not a file; write just {}", path.display())
     } else {
         "is neither a file nor a block device".to_owned()
     };
     Err(OpenError::new(OpenErrorKind::WrongKind, path, cause))
+}
+
+fn is_generic(facts: &fs::Metadata) -> bool {
+    nvme::Sibling::of(facts.rdev()).is_some()
 }
 
 /// Opens past the page cache if the file system lets us; else says why not.
@@ -179,16 +187,34 @@ fn open_direct(path: &Path, purpose: Purpose) -> Result<(File, Option<String>), 
 
 /// How long an opening waits for the last requests of an engine that is gone. A drive that takes
 /// longer is left out, and comes back when it has found its way.
-const GONE_WAIT: Duration = Duration::from_secs(3);
+pub(crate) const GONE_WAIT: Duration = Duration::from_secs(3);
 /// A child of this process has its open files, too, from its fork to its exec.
 const FORK_WAIT: Duration = Duration::from_millis(200);
 /// How often it looks.
 const GONE_LOOK: Duration = Duration::from_millis(10);
 
-fn lock_file(path: &Path, file: &File, wait: Duration) -> Result<(), OpenError> {
+/// How a file is locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lock {
+    /// Against everybody.
+    Alone,
+    /// Against who has it alone.
+    Shared,
+}
+
+pub(crate) fn lock_file(
+    path: &Path,
+    file: &File,
+    lock: Lock,
+    wait: Duration,
+) -> Result<(), OpenError> {
     let begun = MonotonicClock.now();
     loop {
-        match file.try_lock() {
+        let tried = match lock {
+            Lock::Alone => file.try_lock(),
+            Lock::Shared => file.try_lock_shared(),
+        };
+        match tried {
             Ok(()) => return Ok(()),
             Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(error)) => return Err(OpenError::io(path, "lock", error)),
@@ -349,8 +375,8 @@ fn whole_blocks(path: &Path, bytes: u64, block_bytes: u64) -> Result<u64, OpenEr
     Ok(whole)
 }
 
-/// Opens a block device for ourselves alone.
-pub(crate) fn open_block_device(path: &Path) -> Result<(File, DriveInfo), OpenError> {
+/// Opens a block device, or the generic device of an NVMe drive, for ourselves alone.
+pub(crate) fn open_device(path: &Path) -> Result<(DriveInfo, Backing), OpenError> {
     let facts = fs::metadata(path).map_err(|error| OpenError::io(path, "look", error))?;
     if facts.is_file() {
         let cause = format!(
@@ -359,25 +385,37 @@ pub(crate) fn open_block_device(path: &Path) -> Result<(File, DriveInfo), OpenEr
         );
         return Err(OpenError::new(OpenErrorKind::WrongKind, path, cause));
     }
+    if facts.file_type().is_char_device() {
+        let (generic, info) = nvme::open_generic(path, facts.rdev())?;
+        return Ok((info, Backing::Generic(generic)));
+    }
     if !facts.file_type().is_block_device() {
         let cause = "is not a block device";
         return Err(OpenError::new(OpenErrorKind::WrongKind, path, cause));
     }
     let folder = sysfs::folder(facts.rdev());
+    let file = claim(path, facts.rdev(), &folder)?;
+    nvme::await_commands(&folder)?;
+    let info = block_info(path, &file, &folder)?;
+    Ok((info, Backing::Kernel(file)))
+}
+
+/// Opens a block device as its only holder, or waits for one that has just died.
+pub(crate) fn claim(path: &Path, device: u64, folder: &Path) -> Result<File, OpenError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true);
     // O_EXCL: the kernel gives a device to one holder; mounts and its own arrays are holders too.
     options.custom_flags(libc::O_DIRECT | libc::O_EXCL);
     let begun = MonotonicClock.now();
-    let file = loop {
+    loop {
         let error = match options.open(path) {
-            Ok(file) => break file,
+            Ok(file) => return Ok(file),
             Err(error) => error,
         };
         if error.raw_os_error() != Some(libc::EBUSY) {
             return Err(OpenError::io(path, "open", error));
         }
-        let holder = sysfs::device_holder(&folder, facts.rdev());
+        let holder = sysfs::device_holder(folder, device);
         // Whoever is not to be found may be an engine that has just died.
         if holder.is_none() && MonotonicClock.now().since(begun) < GONE_WAIT {
             std::thread::park_timeout(GONE_LOOK);
@@ -386,9 +424,7 @@ pub(crate) fn open_block_device(path: &Path) -> Result<(File, DriveInfo), OpenEr
         let holder = holder.unwrap_or_else(|| "another process holds it".to_owned());
         let cause = format!("is in use by another engine or mounted: {holder}");
         return Err(OpenError::new(OpenErrorKind::InUse, path, cause));
-    };
-    let info = block_info(path, &file, &folder)?;
-    Ok((file, info))
+    }
 }
 
 /// The folder in `/sys` of the block device behind `file`.
@@ -396,7 +432,7 @@ pub(crate) fn sysfs_folder(file: &File) -> Option<PathBuf> {
     Some(sysfs::folder(file.metadata().ok()?.rdev()))
 }
 
-fn block_info(path: &Path, file: &File, folder: &Path) -> Result<DriveInfo, OpenError> {
+pub(crate) fn block_info(path: &Path, file: &File, folder: &Path) -> Result<DriveInfo, OpenError> {
     let look = |error| OpenError::io(path, "look", error);
     let sizes = ioctl::block_sizes(file).map_err(look)?;
     check_block_size(path, sizes.logical)?;

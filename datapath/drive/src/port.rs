@@ -4,8 +4,10 @@
 //! by that or a later `poll`, each exactly once. Memory and null drives answer without the kernel.
 //! What does not live here: the ring itself (`uring.rs`), and what to do about a failed drive.
 
+mod commands;
 mod joined;
 mod keys;
+mod rings;
 mod tasks;
 #[cfg(test)]
 mod tests;
@@ -28,15 +30,13 @@ use crate::drive::Drive;
 use crate::error::PortError;
 use crate::fault::Access;
 use crate::mapping::Mapping;
-use crate::uring::{Answer, Handle, Ring};
+use crate::uring::{Answer, Handle};
 use joined::Run;
 use keys::Key;
+use rings::Rings;
 use tasks::{Buffers, Stage, Task, Tasks};
 use watches::Watches;
 use work::{Begun, ZEROES_BYTES};
-
-/// Drives that may still be leaving while others take their numbers.
-const LEAVING_MAX: usize = 64;
 
 /// What is asked of a drive.
 #[derive(Clone, Copy, Debug)]
@@ -150,7 +150,7 @@ impl Eq for Delayed {}
 /// what the kernel still works on, because the kernel writes to memory of the askers; drop it on
 /// its own thread.
 pub struct Port {
-    ring: Ring,
+    rings: Rings,
     tasks: Tasks,
     buffers: Buffers,
     zeroes: Mapping,
@@ -186,7 +186,7 @@ pub struct Port {
 impl fmt::Debug for Port {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Port")
-            .field("mode", &self.ring.mode())
+            .field("mode", &self.rings.mode())
             .field("pending", &self.pending())
             .field("in_kernel", &self.in_kernel)
             .finish_non_exhaustive()
@@ -202,23 +202,21 @@ impl Port {
     /// # Panics
     /// When the options are out of bounds: no requests, or buffers that are no multiple of 4096.
     pub fn new(options: PortOptions) -> Result<Port, PortError> {
-        let files = limits::DRIVES_MAX + LEAVING_MAX;
         let operations = options.requests.max(64).next_power_of_two();
-        let ring = Ring::new(operations, keys::place(files))?;
-        Port::with_ring(ring, options)
+        Port::with_rings(Rings::new(operations)?, options)
     }
 
-    fn with_ring(ring: Ring, options: PortOptions) -> Result<Port, PortError> {
+    fn with_rings(rings: Rings, options: PortOptions) -> Result<Port, PortError> {
         assert!(options.requests > 0 && options.bounce_buffers > 0);
         assert!(options.bounce_bytes > 0 && options.bounce_bytes.is_multiple_of(4096));
-        if let Some(missing) = ring.missing() {
+        if let Some(missing) = rings.plain.missing() {
             return Err(PortError::too_old(missing));
         }
         let requests = keys::at(options.requests);
         let buffers = Buffers::new(options.bounce_buffers, options.bounce_bytes);
         let zeroes = Mapping::new(units::bytes_usize(ZEROES_BYTES));
         Ok(Port {
-            ring,
+            rings,
             tasks: Tasks::new(requests),
             buffers: buffers.map_err(PortError::memory)?,
             zeroes: zeroes.map_err(PortError::memory)?,
@@ -245,18 +243,21 @@ impl Port {
 
     /// Makes a drive reachable under a number.
     ///
+    /// # Errors
+    /// When the drive is the first that takes commands, and the kernel refuses a ring for them.
+    ///
     /// # Panics
     /// When the number is taken, or not below [`limits::DRIVES_MAX`].
-    pub fn attach(&mut self, index: DriveIndex, drive: Arc<Drive>) {
+    pub fn attach(&mut self, index: DriveIndex, drive: Arc<Drive>) -> Result<(), PortError> {
         assert!(self.seat_of[index.at()].is_none(), "{index} is attached");
+        // One operation of each task is under way at a time.
+        self.rings.prepare(&drive, self.tasks.capacity())?;
         let free = self.seats.iter().position(Option::is_none);
         let place = free.unwrap_or_else(|| {
             self.seats.push(None);
             self.seats.len() - 1
         });
-        let handle = drive
-            .fd()
-            .map(|fd| self.ring.register(keys::place(place), fd));
+        let handle = self.rings.register(&drive, place);
         self.seats[place] = Some(Seat {
             drive,
             handle,
@@ -267,6 +268,7 @@ impl Port {
         });
         let place = u16::try_from(place).expect("seats are about as many as drives");
         self.seat_of[index.at()] = Some(place);
+        Ok(())
     }
 
     /// Takes a drive away. Its pending requests, and later ones to this number, are answered
@@ -326,7 +328,7 @@ impl Port {
             starved: self.starved_times,
             joined: self.joined_times,
             parted: self.parted_times,
-            ..self.ring.counters()
+            ..self.rings.counters()
         }
     }
 
@@ -392,13 +394,14 @@ impl Port {
         Ok(())
     }
 
-    /// Hands everything submitted since the last call to the kernel in one call, and appends what
-    /// is finished to `done`. Returns how many were appended. Never sleeps, and makes no system
-    /// call when there is nothing to hand over and nothing to fetch.
+    /// Hands everything submitted since the last call to the kernel, in one call for what becomes
+    /// commands and one for all else, and appends what is finished to `done`. Returns how many were
+    /// appended. Never sleeps, and makes no system call when there is nothing to hand over and
+    /// nothing to fetch.
     pub fn poll(&mut self, done: &mut Vec<Completion>) -> usize {
         self.copy_waiting();
         self.start_ready();
-        self.ring.turn();
+        self.rings.turn();
         self.collect();
         let finished = self.finished.len();
         done.append(&mut self.finished);
@@ -414,9 +417,9 @@ impl Port {
 
     /// Ends the watches of a token.
     pub fn unwatch(&mut self, token: u64) {
-        self.watches.remove(token, &mut self.ring);
+        self.watches.remove(token, &mut self.rings.plain);
         // Now, because the caller may close the descriptor and sleep in something else.
-        self.ring.turn();
+        self.rings.plain.turn();
     }
 
     /// Appends the tokens of watches that fired since the last call. Those are armed again by the
@@ -443,13 +446,13 @@ impl Port {
             return false;
         }
         self.start_ready();
-        let armed = self.watches.arm(&mut self.ring);
+        let armed = self.watches.arm(&mut self.rings.plain);
         if armed && self.ready.is_empty() {
             let limit = self.until_due(limit);
-            self.ring.sleep(limit);
+            self.rings.sleep(limit);
         } else {
-            // The ring was too small for all; this makes room.
-            self.ring.turn();
+            // A ring was too small for all; this makes room.
+            self.rings.turn();
         }
         self.collect();
         armed
@@ -481,10 +484,10 @@ impl Port {
             self.now = self.clock.now();
         }
         let mut answers = std::mem::take(&mut self.answers);
-        self.ring.reap(&mut answers);
+        self.rings.reap(&mut answers);
         for answer in answers.drain(..) {
             match Key::decode(answer.key) {
-                Key::Ignored => {}
+                Key::Ignored | Key::Commands => {}
                 Key::Watch(place) => self.watches.answered(place, answer.result),
                 Key::Task(slot) => self.advance(slot, answer.result),
             }
@@ -567,9 +570,8 @@ impl Port {
         if !seat.leaving || seat.busy > 0 {
             return;
         }
-        let handle = seat.handle;
-        if let Some(handle) = handle {
-            self.ring.unregister(handle);
+        if let Some(handle) = seat.handle {
+            self.rings.unregister(&seat.drive, handle);
         }
         self.seats[usize::from(place)] = None;
     }
@@ -578,9 +580,9 @@ impl Port {
     /// the port, and must be done before they go. Nothing is answered or continued any more.
     fn wait_for_kernel(&mut self) {
         while self.in_kernel > 0 {
-            self.ring.sleep(None);
+            self.rings.sleep(None);
             let mut answers = std::mem::take(&mut self.answers);
-            self.ring.reap(&mut answers);
+            self.rings.reap(&mut answers);
             let ended = answers
                 .drain(..)
                 .filter(|answer| matches!(Key::decode(answer.key), Key::Task(_)))
@@ -594,6 +596,6 @@ impl Port {
 impl Drop for Port {
     fn drop(&mut self) {
         self.wait_for_kernel();
-        self.ring.unregister_all();
+        self.rings.unregister_all();
     }
 }

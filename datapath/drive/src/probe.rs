@@ -16,7 +16,7 @@ pub struct RingProbe {
 /// # Errors
 /// When the kernel refuses `io_uring` (the error names the fix), is too old, or has no memory.
 pub fn probe_ring() -> Result<RingProbe, PortError> {
-    let ring = Ring::new(8, 1)?;
+    let ring: Ring = Ring::new(8, 1)?;
     if let Some(missing) = ring.missing() {
         return Err(PortError::too_old(missing));
     }

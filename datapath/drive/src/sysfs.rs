@@ -16,7 +16,6 @@ pub(crate) struct BlockFacts {
     pub(crate) write_through: bool,
     pub(crate) rotational: bool,
     pub(crate) write_zeroes: bool,
-    pub(crate) memory_align: Option<u64>,
     /// What goes to the device as one request wherever it is in memory, page by page, and on the
     /// device; 0 where that is not known.
     pub(crate) request_bytes: u64,
@@ -33,7 +32,7 @@ pub(crate) fn folder(device: u64) -> PathBuf {
 }
 
 /// The folder of the drive that the device in `folder` is, or is a partition of.
-fn whole(folder: &Path) -> &Path {
+pub(crate) fn whole(folder: &Path) -> &Path {
     // A partition has no queue of its own; its drive, one folder up, has.
     let is_part = folder.join("partition").exists();
     folder.parent().filter(|_| is_part).unwrap_or(folder)
@@ -50,7 +49,7 @@ pub(crate) fn writes_through(folder: &Path) -> Option<bool> {
 /// Reads what is known of the device in `folder`.
 pub(crate) fn block_facts(folder: &Path) -> BlockFacts {
     let whole = whole(folder);
-    let number = |name: &str| text(&whole.join("queue").join(name))?.parse::<u64>().ok();
+    let number = |name: &str| queue_number(whole, name);
     // Of a partition the number is part of the name, or two partitions would be one drive.
     let own = |name: String| match text(&folder.join("partition")) {
         Some(part) => format!("{name}-part{part}"),
@@ -60,7 +59,6 @@ pub(crate) fn block_facts(folder: &Path) -> BlockFacts {
         write_through: writes_through(folder) == Some(true),
         rotational: number("rotational") == Some(1),
         write_zeroes: number("write_zeroes_max_bytes").is_some_and(|bytes| bytes > 0),
-        memory_align: number("dma_alignment").map(|mask| mask + 1),
         request_bytes: request_bytes(number).unwrap_or(0),
         model: text(&whole.join("device/model")),
         serial: text(&whole.join("device/serial"))
@@ -70,6 +68,11 @@ pub(crate) fn block_facts(folder: &Path) -> BlockFacts {
             .or_else(|| text(&whole.join("device/wwid")))
             .map(own),
     }
+}
+
+/// A number that the queue of the device in `folder` has, which is a whole drive.
+pub(crate) fn queue_number(folder: &Path, name: &str) -> Option<u64> {
+    text(&folder.join("queue").join(name))?.parse().ok()
 }
 
 /// See [`BlockFacts::request_bytes`], from what the device's queue says.
@@ -503,7 +506,6 @@ mod tests {
         for (name, content) in [
             ("queue/write_cache", "write through\n"),
             ("queue/rotational", "1\n"),
-            ("queue/dma_alignment", "3\n"),
             ("queue/max_sectors_kb", "1280\n"),
             ("queue/max_segments", "127\n"),
             ("queue/chunk_sectors", "0\n"),
@@ -521,7 +523,6 @@ mod tests {
             write_through: true,
             rotational: true,
             write_zeroes: true,
-            memory_align: Some(4),
             request_bytes: 127 * 4096,
             model: Some("FAST DRIVE".into()),
             serial: None,

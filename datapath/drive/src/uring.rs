@@ -5,16 +5,19 @@
 //! of its own live as long. What does not live here: which operation, and what an answer means.
 #![allow(unsafe_code, reason = "an island: io_uring submission")]
 
+mod commands;
+
 use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use io_uring::{IoUring, Parameters, opcode, squeue, types};
+use io_uring::{IoUring, Parameters, cqueue, opcode, squeue, types};
 use memory::{Segment, SegmentList};
 
 use crate::counters::PortCounters;
 use crate::error::PortError;
 use crate::open::SEGMENTS_MAX;
+pub(crate) use commands::{COMMAND_SEGMENTS_MAX, Commands, List, Sender, try_command};
 
 /// Room for segments of lists that are handed over in parts, per enter.
 const ARENA_SEGMENTS: usize = 8 * SEGMENTS_MAX;
@@ -62,9 +65,13 @@ pub(crate) struct Answer {
     pub(crate) result: i32,
 }
 
-/// One reactor's ring.
-pub(crate) struct Ring {
-    uring: IoUring,
+/// One reactor's ring, with entries and answers of some length.
+pub(crate) struct Ring<S = squeue::Entry, C = cqueue::Entry>
+where
+    S: squeue::EntryMarker,
+    C: cqueue::EntryMarker,
+{
+    uring: IoUring<S, C>,
     /// Segments that entries not yet taken by the kernel point to; never grows past its capacity.
     arena: Vec<Segment>,
     mode: Mode,
@@ -73,12 +80,12 @@ pub(crate) struct Ring {
     counters: PortCounters,
 }
 
-impl Ring {
+impl<S: squeue::EntryMarker, C: cqueue::EntryMarker> Ring<S, C> {
     /// Sets up a ring for so many operations at once and a table for so many files.
-    pub(crate) fn new(operations: u32, files: u32) -> Result<Ring, PortError> {
+    pub(crate) fn new(operations: u32, files: u32) -> Result<Ring<S, C>, PortError> {
         let mut refusal = None;
         for mode in [Mode::Deferred, Mode::Cooperative, Mode::Plain] {
-            match Ring::with_mode(mode, operations, files) {
+            match Self::with_mode(mode, operations, files) {
                 Ok(ring) => return Ok(ring),
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => refusal = Some(error),
                 Err(error) => return Err(refused(error)),
@@ -88,8 +95,8 @@ impl Ring {
     }
 
     /// See [`Ring::new`]; `EINVAL` when the kernel does not know the mode.
-    pub(crate) fn with_mode(mode: Mode, operations: u32, files: u32) -> io::Result<Ring> {
-        let mut builder = IoUring::builder();
+    pub(crate) fn with_mode(mode: Mode, operations: u32, files: u32) -> io::Result<Ring<S, C>> {
+        let mut builder = IoUring::<S, C>::builder();
         // Disabled at first: the ring then belongs to the thread that first uses it, not to the one
         // that made it. Answers may be twice the operations: watches come on top.
         builder.setup_clamp().setup_r_disabled().dontfork();
@@ -169,6 +176,92 @@ impl Ring {
         }
     }
 
+    fn is_full(&mut self) -> bool {
+        self.uring.submission().is_full()
+    }
+
+    fn push(&mut self, mut entry: S, key: u64) -> bool {
+        entry.set_user_data(key);
+        let mut queue = self.uring.submission();
+        // SAFETY: memory that the entry names comes from segments, which stay mapped until their
+        // request is answered (Segment::new), and the port answers only after the kernel did; lists
+        // of segments lie in the arena until the kernel has taken the entry (`enter`), those of
+        // commands until it has answered (`Commands`).
+        let pushed = unsafe { queue.push(&entry) };
+        drop(queue);
+        if pushed.is_ok() {
+            self.counters.operations += 1;
+        }
+        pushed.is_ok()
+    }
+
+    /// Hands over everything queued, and lets finished operations appear; never sleeps. Makes no
+    /// call when there is nothing to hand over and the kernel has nothing to show.
+    pub(crate) fn turn(&mut self) {
+        let queue = self.uring.submission();
+        let needed = !queue.is_empty() || queue.taskrun() || queue.cq_overflow();
+        drop(queue);
+        if needed {
+            self.enter(0, None);
+        }
+    }
+
+    /// Hands over everything queued, and sleeps until there is an answer, a signal, or the limit.
+    pub(crate) fn sleep(&mut self, limit: Option<Duration>) {
+        if self.has_answers() || limit == Some(Duration::ZERO) {
+            self.turn();
+            return;
+        }
+        self.counters.waits += 1;
+        self.enter(1, limit);
+    }
+
+    /// Makes the ring that of the thread that asks, the first time.
+    pub(crate) fn enable(&mut self) {
+        if !self.enabled {
+            let result = self.uring.submitter().register_enable_rings();
+            result.expect("a ring that was made can be enabled");
+            self.enabled = true;
+        }
+    }
+
+    /// Whether there are answers to take.
+    pub(crate) fn has_answers(&mut self) -> bool {
+        !self.uring.completion().is_empty()
+    }
+
+    fn enter(&mut self, want: usize, limit: Option<Duration>) {
+        self.enable();
+        self.counters.enters += 1;
+        let submitter = self.uring.submitter();
+        let result = match limit {
+            None => submitter.submit_and_wait(want),
+            Some(limit) => {
+                let limit = types::Timespec::from(limit);
+                submitter.submit_with_args(want, &types::SubmitArgs::new().timespec(&limit))
+            }
+        };
+        if let Err(error) = result {
+            check_enter(&error);
+        }
+        if self.uring.submission().is_empty() {
+            self.arena.clear();
+        }
+    }
+
+    /// Takes all answers.
+    pub(crate) fn reap(&mut self, answers: &mut Vec<Answer>) {
+        for entry in self.uring.completion() {
+            let entry: cqueue::Entry = entry.into();
+            answers.push(Answer {
+                key: entry.user_data(),
+                result: entry.result(),
+            });
+        }
+    }
+}
+
+impl Ring {
     /// Starts a transfer with one piece of memory. False when the ring is full.
     pub(crate) fn start_segment(&mut self, transfer: Transfer, segment: Segment) -> bool {
         let address = segment.address();
@@ -201,7 +294,7 @@ impl Ring {
                     .build()
             }
         };
-        self.push(&entry, key)
+        self.push(entry, key)
     }
 
     /// Starts a transfer of at most `length` bytes of `list` from `skip` on. Returns how many are
@@ -295,7 +388,7 @@ impl Ring {
                     .build()
             }
         };
-        self.push(&entry, key)
+        self.push(entry, key)
     }
 
     /// Starts making completed writes durable. False when the ring is full.
@@ -307,7 +400,7 @@ impl Ring {
             }
             Handle::Plain(fd) => opcode::Fsync::new(types::Fd(fd)).flags(flags).build(),
         };
-        self.push(&entry, key)
+        self.push(entry, key)
     }
 
     /// Starts a `fallocate`. False when the ring is full.
@@ -323,90 +416,18 @@ impl Ring {
             Handle::Registered(place) => opcode::Fallocate::new(types::Fixed(place), length),
             Handle::Plain(fd) => opcode::Fallocate::new(types::Fd(fd), length),
         };
-        self.push(&entry.offset(offset).mode(mode).build(), key)
+        self.push(entry.offset(offset).mode(mode).build(), key)
     }
 
     /// Starts waiting for a file to become readable, once. False when the ring is full.
     pub(crate) fn start_watch(&mut self, fd: RawFd, key: u64) -> bool {
         let events = u32::try_from(libc::POLLIN).expect("a small flag");
-        self.push(&opcode::PollAdd::new(types::Fd(fd), events).build(), key)
+        self.push(opcode::PollAdd::new(types::Fd(fd), events).build(), key)
     }
 
     /// Ends the waiting that was started with `watch_key`. False when the ring is full.
     pub(crate) fn stop_watch(&mut self, watch_key: u64, key: u64) -> bool {
-        self.push(&opcode::PollRemove::new(watch_key).build(), key)
-    }
-
-    fn is_full(&mut self) -> bool {
-        self.uring.submission().is_full()
-    }
-
-    fn push(&mut self, entry: &squeue::Entry, key: u64) -> bool {
-        let entry = entry.clone().user_data(key);
-        let mut queue = self.uring.submission();
-        // SAFETY: memory that the entry names comes from segments, which stay mapped until their
-        // request is answered (Segment::new), and the port answers only after the kernel did; lists
-        // of segments lie in the arena until the kernel has taken the entry (`enter`).
-        let pushed = unsafe { queue.push(&entry) };
-        drop(queue);
-        if pushed.is_ok() {
-            self.counters.operations += 1;
-        }
-        pushed.is_ok()
-    }
-
-    /// Hands over everything queued, and lets finished operations appear; never sleeps. Makes no
-    /// call when there is nothing to hand over and the kernel has nothing to show.
-    pub(crate) fn turn(&mut self) {
-        let queue = self.uring.submission();
-        let needed = !queue.is_empty() || queue.taskrun() || queue.cq_overflow();
-        drop(queue);
-        if needed {
-            self.enter(0, None);
-        }
-    }
-
-    /// Hands over everything queued, and sleeps until there is an answer, a signal, or the limit.
-    pub(crate) fn sleep(&mut self, limit: Option<Duration>) {
-        if !self.uring.completion().is_empty() || limit == Some(Duration::ZERO) {
-            self.turn();
-            return;
-        }
-        self.counters.waits += 1;
-        self.enter(1, limit);
-    }
-
-    fn enter(&mut self, want: usize, limit: Option<Duration>) {
-        if !self.enabled {
-            let result = self.uring.submitter().register_enable_rings();
-            result.expect("a ring that was made can be enabled");
-            self.enabled = true;
-        }
-        self.counters.enters += 1;
-        let submitter = self.uring.submitter();
-        let result = match limit {
-            None => submitter.submit_and_wait(want),
-            Some(limit) => {
-                let limit = types::Timespec::from(limit);
-                submitter.submit_with_args(want, &types::SubmitArgs::new().timespec(&limit))
-            }
-        };
-        if let Err(error) = result {
-            check_enter(&error);
-        }
-        if self.uring.submission().is_empty() {
-            self.arena.clear();
-        }
-    }
-
-    /// Takes all answers.
-    pub(crate) fn reap(&mut self, answers: &mut Vec<Answer>) {
-        for entry in self.uring.completion() {
-            answers.push(Answer {
-                key: entry.user_data(),
-                result: entry.result(),
-            });
-        }
+        self.push(opcode::PollRemove::new(watch_key).build(), key)
     }
 }
 

@@ -231,7 +231,12 @@ impl Engine {
     pub fn attach_drive(&self, index: DriveIndex, drive: &Arc<Drive>) -> Result<(), StartError> {
         for handle in &self.handles {
             let drive = Arc::clone(drive);
-            handle.call(move |core| core.port().attach(index, drive))?;
+            let attached = handle.call(move |core| core.port().attach(index, drive))?;
+            if let Err(refused) = attached {
+                // Those that have it already let go of it.
+                self.detach_drive(index)?;
+                return Err(StartError::Port(refused));
+            }
         }
         Ok(())
     }
@@ -253,7 +258,11 @@ impl Engine {
         for reactor in others.chain([home]) {
             let drive = Arc::clone(drive);
             let handle = self.handle(reactor);
-            handle.call(move |core| core.port().attach(index, drive))?;
+            let attached = handle.call(move |core| core.port().attach(index, drive))?;
+            if let Err(refused) = attached {
+                self.detach_drive(index)?;
+                return Err(StartError::Port(refused));
+            }
         }
         Ok(())
     }

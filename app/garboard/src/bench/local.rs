@@ -137,7 +137,8 @@ impl ArrayLane {
         let places: Vec<u64> = (0..buffers).map(|_| memory.allocate(bytes, 4096)).collect();
         let mut port = Port::new(PortOptions::default()).map_err(io::Error::other)?;
         for ((_, drive), number) in drives.iter().zip(0..) {
-            port.attach(DriveIndex(number), Arc::clone(drive));
+            port.attach(DriveIndex(number), Arc::clone(drive))
+                .map_err(io::Error::other)?;
         }
         Ok(ArrayLane {
             world: World {

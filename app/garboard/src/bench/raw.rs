@@ -454,7 +454,8 @@ impl DriveLane {
             ..PortOptions::default()
         };
         let mut port = Port::new(options).map_err(io::Error::other)?;
-        port.attach(ONLY, Arc::clone(drive));
+        port.attach(ONLY, Arc::clone(drive))
+            .map_err(io::Error::other)?;
         Ok(DriveLane {
             port,
             memory,

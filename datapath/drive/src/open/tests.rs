@@ -251,7 +251,7 @@ fn a_block_device_is_ours_alone_and_does_everything() {
     let room = Mapping::new(1 << 20).unwrap();
     let mut lists = SegmentSlots::new(2, 4);
     let mut port = crate::Port::new(crate::PortOptions::default()).unwrap();
-    port.attach(DriveIndex(0), drive.clone());
+    port.attach(DriveIndex(0), drive.clone()).unwrap();
     let memory = room.segment(3, 8192);
     memory.fill(0x11);
     let list = lists.lend(0, |list| list.push(memory));
@@ -313,7 +313,7 @@ fn a_cache_that_is_turned_on_later_is_flushed_from_then_on() {
     fs::write(&mode, "write through").unwrap();
     let drive = Drive::open(&spec).unwrap();
     let mut port = crate::Port::new(crate::PortOptions::default()).unwrap();
-    port.attach(DriveIndex(0), drive.clone());
+    port.attach(DriveIndex(0), drive.clone()).unwrap();
     let mut flush = || {
         let request = crate::DriveRequest {
             drive: DriveIndex(0),
@@ -374,7 +374,8 @@ fn a_drive_waits_for_the_requests_of_an_engine_that_is_gone() {
 
     let mut rest = left_behind(&path, "30");
     let (file, _) = open_direct(&path, Purpose::Use).expect("it is there");
-    let refusal = lock_file(&path, &file, Duration::from_millis(50)).expect_err("not in time");
+    let refusal =
+        lock_file(&path, &file, Lock::Alone, Duration::from_millis(50)).expect_err("not in time");
     assert_eq!(refusal.kind, OpenErrorKind::InUse);
     assert!(refusal.to_string().contains("which has ended"), "{refusal}");
     rest.kill().expect("it runs");

@@ -111,8 +111,15 @@ impl Port {
             offset,
             key: Key::Task(head).encode(),
         };
-        let lists = self.tasks.joined(head).map(|task| &task.request.segments);
-        if !self.ring.start_lists(transfer, lists, SEGMENTS_JOINED_MAX) {
+        let started = if self.seat(place).drive.namespace().is_some() {
+            self.send_joined(head, transfer)
+        } else {
+            let lists = self.tasks.joined(head).map(|task| &task.request.segments);
+            self.rings
+                .plain
+                .start_lists(transfer, lists, SEGMENTS_JOINED_MAX)
+        };
+        if !started {
             self.ready.push_back(head);
             return;
         }

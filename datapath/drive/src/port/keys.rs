@@ -7,6 +7,8 @@ pub(super) enum Key {
     Task(u32),
     /// Of the watch at this place.
     Watch(u32),
+    /// That the ring of commands has answers.
+    Commands,
     /// Nobody's.
     Ignored,
 }
@@ -19,6 +21,7 @@ impl Key {
             Key::Ignored => 0,
             Key::Task(slot) => 1 << KIND_SHIFT | u64::from(slot),
             Key::Watch(place) => 2 << KIND_SHIFT | u64::from(place),
+            Key::Commands => 3 << KIND_SHIFT,
         }
     }
 
@@ -30,6 +33,7 @@ impl Key {
             0 => Key::Ignored,
             1 => Key::Task(low),
             2 => Key::Watch(low),
+            3 => Key::Commands,
             kind => panic!("the kernel gave back a key of kind {kind}"),
         }
     }

@@ -1,5 +1,6 @@
 //! A port against real files (on disk and in memory), memory drives, and ordered faults.
 
+mod commands;
 mod joined;
 mod paced;
 
@@ -16,7 +17,7 @@ use units::Size;
 use super::*;
 use crate::fault::Fault;
 use crate::mapping;
-use crate::uring::Mode;
+use crate::uring::{Mode, Ring};
 use crate::{DriveSpec, OpenErrorKind};
 
 const DRIVE: DriveIndex = DriveIndex(3);
@@ -131,7 +132,7 @@ impl Bench {
     /// Gives the kernel what was submitted, and does not look for answers.
     fn hand_over(&mut self) {
         self.port.start_ready();
-        self.port.ring.turn();
+        self.port.rings.turn();
     }
 
     fn segment(&self, at: usize, length: usize) -> Segment {
@@ -320,7 +321,7 @@ proptest! {
                 bounce_buffers: small,
                 bounce_bytes: 4096,
             });
-            bench.port.attach(DRIVE, drive.clone());
+            bench.port.attach(DRIVE, drive.clone()).unwrap();
             let mut model = vec![0; units::bytes_usize(size)];
             play(&mut bench, &drive, &mut model, &steps);
         }
@@ -336,9 +337,10 @@ fn every_mode_of_the_ring_serves() {
         ("c", Mode::Plain),
     ] {
         let ring = Ring::with_mode(mode, 64, 600).expect("this kernel knows all modes");
-        let mut bench = Bench::on(Port::with_ring(ring, PortOptions::default()).unwrap());
+        let mut bench =
+            Bench::on(Port::with_rings(Rings::with(ring), PortOptions::default()).unwrap());
         let drive = Drive::open(&file_spec(folder.path(), name, 1 << 20)).unwrap();
-        bench.port.attach(DRIVE, drive);
+        bench.port.attach(DRIVE, drive).unwrap();
         let memory = [bench.segment(0, 8192)];
         fill(&memory, 7);
         let wanted = bytes_of(&memory);
@@ -354,7 +356,7 @@ fn a_port_made_on_one_thread_serves_on_another() {
     let mut bench = Bench::small();
     let folder = disk();
     let drive = Drive::open(&file_spec(folder.path(), "d", 1 << 20)).unwrap();
-    bench.port.attach(DRIVE, drive);
+    bench.port.attach(DRIVE, drive).unwrap();
     let reactor = std::thread::Builder::new().name("reactor".to_owned());
     let thread = reactor.spawn(move || {
         let memory = [bench.segment(0, 4096)];
@@ -368,7 +370,7 @@ fn more_segments_than_the_kernel_takes_are_one_request() {
     for folder in folders() {
         let mut bench = Bench::small();
         let drive = Drive::open(&file_spec(folder.path(), "d", 4 << 20)).unwrap();
-        bench.port.attach(DRIVE, drive.clone());
+        bench.port.attach(DRIVE, drive.clone()).unwrap();
         let segments: Vec<Segment> = (0..2500).map(|at| bench.segment(at * 1024, 512)).collect();
         fill(&segments, 1);
         let wanted = bytes_of(&segments);
@@ -393,7 +395,7 @@ fn what_is_submitted_in_a_turn_goes_in_one_call_and_nothing_costs_nothing() {
     let mut bench = Bench::small();
     let folder = disk();
     let drive = Drive::open(&file_spec(folder.path(), "d", 1 << 20)).unwrap();
-    bench.port.attach(DRIVE, drive);
+    bench.port.attach(DRIVE, drive).unwrap();
     let mut done = Vec::new();
     bench.port.poll(&mut done);
     assert_eq!(bench.port.port_counters().enters, 0);
@@ -425,7 +427,7 @@ fn the_kernel_flushes_only_what_has_a_volatile_cache() {
         let drive = Drive::open(&file_spec(folder.path(), "d", 1 << 20)).unwrap();
         assert_eq!(drive.has_volatile_cache(), operations == 1);
         let mut bench = Bench::small();
-        bench.port.attach(DRIVE, drive.clone());
+        bench.port.attach(DRIVE, drive.clone()).unwrap();
         let flush = || Bench::bare(Operation::Flush, 0, 0);
         assert_eq!(bench.run(flush()), Status::Ok);
         assert_eq!(bench.port.port_counters().operations, operations);
@@ -442,7 +444,7 @@ fn a_full_port_gives_the_request_back_and_counts_answers_not_fetched() {
         requests: 4,
         ..PortOptions::default()
     });
-    bench.port.attach(DRIVE, memory_drive(1 << 20));
+    bench.port.attach(DRIVE, memory_drive(1 << 20)).unwrap();
     for at in 0..4 {
         assert_eq!(bench.port.room(), 4 - at);
         let offset = units::bytes_u64(at) * 512;
@@ -467,7 +469,7 @@ fn misaligned_requests_wait_for_the_one_bounce_buffer_and_none_is_lost() {
     });
     let folder = disk();
     let drive = Drive::open(&file_spec(folder.path(), "d", 1 << 20)).unwrap();
-    bench.port.attach(DRIVE, drive.clone());
+    bench.port.attach(DRIVE, drive.clone()).unwrap();
     let mut wanted = Vec::new();
     for at in 0..40u64 {
         let memory = [bench.segment(units::bytes_usize(at) * 10_000 + 1, 8192)];
@@ -494,7 +496,7 @@ fn requests_that_are_wrong_in_themselves_reach_no_drive() {
     let file = Drive::open(&file_spec(folder.path(), "d", 1 << 20)).unwrap();
     for drive in [file, memory_drive(1 << 20)] {
         let mut bench = Bench::small();
-        bench.port.attach(DRIVE, drive);
+        bench.port.attach(DRIVE, drive).unwrap();
         let memory = [bench.segment(0, 512)];
         for (offset, wanted) in [
             (1 << 20, Status::OutOfRange),
@@ -522,7 +524,7 @@ fn a_file_that_somebody_cut_off_is_a_media_error_where_bytes_are_missing() {
         let mut bench = Bench::small();
         let spec = file_spec(folder.path(), "d", 1 << 20);
         let drive = Drive::open(&spec).unwrap();
-        bench.port.attach(DRIVE, drive);
+        bench.port.attach(DRIVE, drive).unwrap();
         let file = File::options().write(true).open(spec.path().unwrap());
         file.unwrap().set_len(10_000).unwrap();
         let memory = [bench.segment(0, 8192)];
@@ -538,7 +540,7 @@ fn memory_that_went_away_is_not_the_drives_fault() {
     for folder in folders() {
         let mut bench = Bench::small();
         let drive = Drive::open(&file_spec(folder.path(), "d", 1 << 20)).unwrap();
-        bench.port.attach(DRIVE, drive);
+        bench.port.attach(DRIVE, drive).unwrap();
         let gone = [mapping::nowhere(512)];
         assert_eq!(bench.write(0, &gone), Status::Invalid);
         let counters = bench.port.counters(DRIVE).unwrap();
@@ -555,7 +557,10 @@ fn detaching_under_load_answers_everything_once_and_frees_the_drive() {
     });
     let folder = disk();
     let spec = file_spec(folder.path(), "d", 8 << 20);
-    bench.port.attach(DRIVE, Drive::open(&spec).unwrap());
+    bench
+        .port
+        .attach(DRIVE, Drive::open(&spec).unwrap())
+        .unwrap();
     for at in 0..100u64 {
         // Half of them queue for bounce buffers.
         let odd = units::bytes_usize(at % 2);
@@ -583,7 +588,7 @@ fn detaching_under_load_answers_everything_once_and_frees_the_drive() {
         assert_eq!(bench.port.poll(&mut Vec::new()), 0);
         open_when_free(&spec.reopened())
     });
-    bench.port.attach(DRIVE, again);
+    bench.port.attach(DRIVE, again).unwrap();
     let memory = [bench.segment(0, 512)];
     assert_eq!(bench.read(0, &memory), Status::Ok);
 }
@@ -594,13 +599,13 @@ fn a_new_drive_may_take_a_number_while_the_old_one_is_leaving() {
     let folder = disk();
     let old = Drive::open(&file_spec(folder.path(), "old", 8 << 20)).unwrap();
     let new = Drive::open(&file_spec(folder.path(), "new", 8 << 20)).unwrap();
-    bench.port.attach(DRIVE, old.clone());
+    bench.port.attach(DRIVE, old.clone()).unwrap();
     let memory = [bench.segment(0, 1 << 20)];
     fill(&memory, 9);
     let write = bench.request(Operation::Write, 0, &memory);
     bench.port.submit(write).unwrap();
     bench.port.detach(DRIVE);
-    bench.port.attach(DRIVE, new.clone());
+    bench.port.attach(DRIVE, new.clone()).unwrap();
     let write = bench.request(Operation::Write, 1 << 20, &memory);
     bench.port.submit(write).unwrap();
     let answers = bench.drain();
@@ -620,7 +625,7 @@ fn dropping_a_port_waits_for_the_kernel_and_frees_the_lock() {
     let drive = Drive::open(&spec).unwrap();
     drive.write(0, &vec![0x5A; 8 << 20]).unwrap();
     let mut bench = Bench::small();
-    bench.port.attach(DRIVE, drive);
+    bench.port.attach(DRIVE, drive).unwrap();
     let memory = [bench.segment(0, 8 << 20)];
     let read = bench.request(Operation::Read, 0, &memory);
     bench.port.submit(read).unwrap();
@@ -677,7 +682,7 @@ fn a_pulled_drive_is_gone_for_every_operation_and_comes_back_unchanged() {
     .unwrap();
     for drive in [file, memory_drive(1 << 20), null] {
         let mut bench = Bench::small();
-        bench.port.attach(DRIVE, drive.clone());
+        bench.port.attach(DRIVE, drive.clone()).unwrap();
         drive.inject(Fault::Pulled);
         for operation in ALL_OPERATIONS {
             let memory = [bench.segment(0, 512)];
@@ -706,7 +711,7 @@ fn a_drive_pulled_under_requests_answers_gone() {
     let mut bench = Bench::small();
     let folder = disk();
     let drive = Drive::open(&file_spec(folder.path(), "d", 1 << 20)).unwrap();
-    bench.port.attach(DRIVE, drive.clone());
+    bench.port.attach(DRIVE, drive.clone()).unwrap();
     let memory = [bench.segment(0, 4096)];
     let write = bench.request(Operation::Write, 0, &memory);
     bench.port.submit(write).unwrap();
@@ -720,7 +725,7 @@ fn bad_bytes_are_bad_until_they_are_rewritten() {
     let file = Drive::open(&file_spec(folder.path(), "d", 1 << 20)).unwrap();
     for drive in [file, memory_drive(1 << 20)] {
         let mut bench = Bench::small();
-        bench.port.attach(DRIVE, drive.clone());
+        bench.port.attach(DRIVE, drive.clone()).unwrap();
         drive.inject(Fault::Media {
             offset: 4096,
             length: 1024,
@@ -746,7 +751,7 @@ fn a_delayed_answer_comes_late_and_not_never() {
     let file = Drive::open(&file_spec(folder.path(), "d", 1 << 20)).unwrap();
     for drive in [file, memory_drive(1 << 20)] {
         let mut bench = Bench::small();
-        bench.port.attach(DRIVE, drive.clone());
+        bench.port.attach(DRIVE, drive.clone()).unwrap();
         drive.inject(Fault::Delay(delay));
         let begun = MonotonicClock.now();
         let memory = [bench.segment(0, 512)];
@@ -766,7 +771,7 @@ fn waiting_ends_by_an_answer_by_a_watched_file_and_by_the_limit() {
     let mut bench = Bench::small();
     let folder = disk();
     let drive = Drive::open(&file_spec(folder.path(), "d", 1 << 20)).unwrap();
-    bench.port.attach(DRIVE, drive);
+    bench.port.attach(DRIVE, drive).unwrap();
     let (reader, mut writer) = std::io::pipe().unwrap();
     bench.port.watch(reader.as_raw_fd(), 42);
     let mut tokens = Vec::new();
@@ -844,8 +849,8 @@ fn two_ports_share_a_memory_drive() {
     let drive = memory_drive(1 << 20);
     let mut one = Bench::small();
     let mut two = Bench::small();
-    one.port.attach(DRIVE, drive.clone());
-    two.port.attach(DriveIndex(3), drive);
+    one.port.attach(DRIVE, drive.clone()).unwrap();
+    two.port.attach(DriveIndex(3), drive).unwrap();
     let memory = [one.segment(3, 4096)];
     fill(&memory, 77);
     assert_eq!(one.write(8192, &memory), Status::Ok);
@@ -861,7 +866,7 @@ fn a_null_drive_leaves_memory_alone() {
         size: Size(1 << 20),
     })
     .unwrap();
-    bench.port.attach(DRIVE, null);
+    bench.port.attach(DRIVE, null).unwrap();
     let memory = [bench.segment(1, 512)];
     memory[0].fill(0xA5);
     assert_eq!(bench.read(0, &memory), Status::Ok);

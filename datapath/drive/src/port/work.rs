@@ -10,8 +10,9 @@ use super::tasks::{Method, Stage};
 use super::{DriveRequest, Port};
 use crate::drive::Backing;
 use crate::errno::{Verdict, verdict};
-use crate::info::DriveKind;
+use crate::info::{DriveInfo, DriveKind};
 use crate::mapping::Mapping;
+use crate::nvme::{Answered, judge};
 use crate::uring::{Direction, Transfer};
 
 /// How much of a transfer a memory drive asks for ahead; the processor guesses the rest.
@@ -36,7 +37,7 @@ impl Port {
         let method = match request.operation {
             Operation::Read | Operation::Write => {
                 let needs = drive.info();
-                match fit(request, needs.memory_align, needs.length_align()) {
+                match fit(request, needs) {
                     Fit::Direct => Method::Direct,
                     Fit::Misaligned => Method::Bounce,
                     Fit::WrongLength => return Begun::Answered(Status::Invalid),
@@ -56,10 +57,12 @@ impl Port {
         }
         match drive.backing() {
             // The kernel would make a thread find out that there is nothing to do.
-            Backing::Kernel(_) if method == Method::Flush && !drive.has_volatile_cache() => {
+            Backing::Kernel(_) | Backing::Generic(_)
+                if method == Method::Flush && !drive.has_volatile_cache() =>
+            {
                 Begun::Answered(Status::Ok)
             }
-            Backing::Kernel(_) => Begun::Kernel(method),
+            Backing::Kernel(_) | Backing::Generic(_) => Begun::Kernel(method),
             Backing::Memory(memory) => {
                 if matches!(request.operation, Operation::Read | Operation::Write) {
                     let bytes = units::bytes_usize(request.length);
@@ -114,6 +117,9 @@ impl Port {
         let seat = self.seats[usize::from(task.seat)]
             .as_mut()
             .expect("a seat stays while it is used");
+        if seat.drive.namespace().is_some() {
+            return self.send_command(slot);
+        }
         let handle = seat.handle.expect("only files have tasks");
         let key = Key::Task(slot).encode();
         let request = &task.request;
@@ -132,9 +138,10 @@ impl Port {
         match task.method {
             Method::Direct => {
                 let length = units::bytes_usize(left);
-                let bytes = self
-                    .ring
-                    .start_list(transfer, &request.segments, done, length)?;
+                let bytes =
+                    self.rings
+                        .plain
+                        .start_list(transfer, &request.segments, done, length)?;
                 Some(units::bytes_u64(bytes))
             }
             Method::Bounce => {
@@ -145,7 +152,7 @@ impl Port {
                     request.segments.copy_to(done, segment);
                 }
                 let bytes = units::bytes_u64(length);
-                let started = self.ring.start_segment(transfer, segment);
+                let started = self.rings.plain.start_segment(transfer, segment);
                 if started {
                     seat.counters.bounced_bytes += bytes;
                 }
@@ -154,14 +161,14 @@ impl Port {
             Method::Zeroes => {
                 let bytes = left.min(ZEROES_BYTES);
                 let segment = self.zeroes.segment(0, units::bytes_usize(bytes));
-                let started = self.ring.start_segment(transfer, segment);
+                let started = self.rings.plain.start_segment(transfer, segment);
                 started.then_some(bytes)
             }
-            Method::Flush => self.ring.start_flush(handle, key).then_some(0),
+            Method::Flush => self.rings.plain.start_flush(handle, key).then_some(0),
             Method::Punch => {
                 let mode = punch_mode(seat.drive.info().kind, request.operation);
                 let range = (request.offset, request.length);
-                let started = self.ring.start_fallocate(handle, mode, range, key);
+                let started = self.rings.plain.start_fallocate(handle, mode, range, key);
                 started.then_some(request.length)
             }
         }
@@ -170,23 +177,39 @@ impl Port {
     /// The kernel's operation of a task is over: the task ends, goes on, or tries again.
     pub(super) fn advance(&mut self, slot: u32, result: i32) {
         self.in_kernel -= 1;
+        let place = self.tasks.get(slot).seat;
+        let takes_commands = self.seat(place).drive.namespace().is_some();
         let task = self.tasks.get(slot);
         if task.next.is_some() {
-            let moved = u64::try_from(result).unwrap_or(0);
+            let moved = match (takes_commands, result) {
+                (true, 0) => self
+                    .tasks
+                    .joined(slot)
+                    .map(|task| task.request.length)
+                    .sum(),
+                (true, _) => 0,
+                (false, _) => u64::try_from(result).unwrap_or(0),
+            };
             return self.advance_joined(slot, moved);
         }
         let Stage::InKernel { bytes } = task.stage else {
             unreachable!("the kernel answers once per operation");
         };
         task.stage = Stage::Queued;
-        let place = task.seat;
+        let tries = task.tries;
         if self.seat(place).leaving {
             self.finish(slot, Status::Gone);
             return;
         }
+        if takes_commands {
+            return match judge(result, tries) {
+                Answered::Done => self.progress(slot, bytes, bytes),
+                Answered::Failed(verdict) => self.failed(slot, verdict),
+            };
+        }
         match u64::try_from(result) {
             Ok(moved) => self.progress(slot, bytes, moved),
-            Err(_) => self.failed(slot, -result),
+            Err(_) => self.failed(slot, verdict(-result)),
         }
     }
 
@@ -194,9 +217,10 @@ impl Port {
     pub(super) fn progress(&mut self, slot: u32, bytes: u64, moved: u64) {
         let task = self.tasks.get(slot);
         match task.method {
-            // Their answer is not a count.
-            Method::Flush | Method::Punch => return self.finish(slot, Status::Ok),
-            Method::Direct | Method::Bounce | Method::Zeroes => {}
+            Method::Flush => return self.finish(slot, Status::Ok),
+            // The answer is not a count; a command may have done a part.
+            Method::Punch if bytes == task.left() => return self.finish(slot, Status::Ok),
+            Method::Direct | Method::Bounce | Method::Zeroes | Method::Punch => {}
         }
         assert!(moved <= bytes, "{moved} of {bytes} bytes were moved");
         let mut align = 1;
@@ -239,10 +263,10 @@ impl Port {
         status
     }
 
-    /// An operation failed with a positive error number.
-    pub(super) fn failed(&mut self, slot: u32, errno: i32) {
+    /// An operation failed.
+    pub(super) fn failed(&mut self, slot: u32, verdict: Verdict) {
         let task = self.tasks.get(slot);
-        let status = match verdict(errno) {
+        let status = match verdict {
             Verdict::Final(status @ (Status::Media | Status::NoSpace | Status::Invalid)) => {
                 self.or_gone(slot, status)
             }
@@ -293,13 +317,20 @@ enum Fit {
     WrongLength,
 }
 
-fn fit(request: &DriveRequest, memory_align: u64, length_align: u64) -> Fit {
+fn fit(request: &DriveRequest, needs: &DriveInfo) -> Fit {
+    let length_align = needs.length_align();
     let mut bytes: u64 = 0;
     let mut odd = 0;
+    // Where the piece before ends; nothing comes before the first.
+    let mut end = 0;
     for segment in request.segments.as_slice() {
+        let address = units::bytes_u64(segment.address().addr());
         let length = units::bytes_u64(segment.len());
+        let seam = if bytes > 0 { end | address } else { 0 };
         bytes = bytes.saturating_add(length);
-        odd |= units::bytes_u64(segment.address().addr()) & (memory_align - 1);
+        end = address.wrapping_add(length);
+        odd |= seam & (needs.memory_boundary - 1);
+        odd |= address & (needs.memory_align - 1);
         odd |= length & (length_align - 1);
     }
     match (bytes == request.length, odd == 0) {

@@ -34,7 +34,7 @@ fn neighbours_of_one_turn_share_operations_of_256_kib_and_each_is_answered() {
     for folder in folders() {
         let mut bench = Bench::small();
         let drive = Drive::open(&file_spec(folder.path(), "d", 4 << 20)).unwrap();
-        bench.port.attach(DRIVE, drive.clone());
+        bench.port.attach(DRIVE, drive.clone()).unwrap();
         let memory = submit_chunks(&mut bench, Operation::Write, 40);
         fill(&memory, 3);
         let wanted = bytes_of(&memory);
@@ -64,7 +64,7 @@ fn what_must_not_be_joined_is_not() {
     let mut bench = Bench::small();
     for (index, name) in [(DRIVE, "a"), (other, "b")] {
         let drive = Drive::open(&file_spec(folder.path(), name, 4 << 20)).unwrap();
-        bench.port.attach(index, drive);
+        bench.port.attach(index, drive).unwrap();
     }
     let page = |bench: &Bench, at: usize| bench.segment(at * 4096, 4096);
     let mut pair = |what: &str, change: &mut dyn FnMut(&mut Bench, &mut DriveRequest)| {
@@ -111,7 +111,7 @@ fn nothing_joins_past_a_flush_or_what_bounces() {
     let folder = disk();
     let mut bench = Bench::small();
     let drive = Drive::open(&file_spec(folder.path(), "d", 4 << 20)).unwrap();
-    bench.port.attach(DRIVE, drive);
+    bench.port.attach(DRIVE, drive).unwrap();
     let flush = Bench::bare(Operation::Flush, 256 << 10, 0);
     let odd = [bench.segment(5 * 4096 + 1, 4096)];
     let bounced = bench.request(Operation::Write, 64 << 10, &odd);
@@ -142,7 +142,7 @@ fn memory_that_went_away_is_the_fault_of_its_own_request_only() {
             ))
             .unwrap();
             drive.write(0, &[0x11; 5 * 4096]).unwrap();
-            bench.port.attach(DRIVE, drive.clone());
+            bench.port.attach(DRIVE, drive.clone()).unwrap();
             let mut memory = Vec::new();
             for at in 0..5usize {
                 let segment = match at {
@@ -188,7 +188,10 @@ fn where_a_file_was_cut_off_only_what_is_missing_fails() {
     for folder in folders() {
         let mut bench = Bench::small();
         let spec = file_spec(folder.path(), "d", 1 << 20);
-        bench.port.attach(DRIVE, Drive::open(&spec).unwrap());
+        bench
+            .port
+            .attach(DRIVE, Drive::open(&spec).unwrap())
+            .unwrap();
         let file = File::options().write(true).open(spec.path().unwrap());
         file.unwrap().set_len(2 * CHUNK + 4096).unwrap();
         submit_chunks(&mut bench, Operation::Read, 4);
@@ -205,7 +208,7 @@ fn an_ordered_fault_hits_its_request_and_parts_the_others() {
     let folder = disk();
     let drive = Drive::open(&file_spec(folder.path(), "d", 1 << 20)).unwrap();
     let mut bench = Bench::small();
-    bench.port.attach(DRIVE, drive.clone());
+    bench.port.attach(DRIVE, drive.clone()).unwrap();
     let (offset, length) = (CHUNK, 512);
     drive.inject(Fault::Media { offset, length });
     submit_chunks(&mut bench, Operation::Read, 4);
@@ -219,7 +222,7 @@ fn a_flush_in_the_turn_of_joined_writes_is_answered_beside_them() {
     let folder = disk();
     let mut bench = Bench::small();
     let drive = Drive::open(&file_spec(folder.path(), "d", 1 << 20)).unwrap();
-    bench.port.attach(DRIVE, drive);
+    bench.port.attach(DRIVE, drive).unwrap();
     submit_chunks(&mut bench, Operation::Write, 3);
     let flush = Bench::bare(Operation::Flush, 7, 0);
     bench.port.submit(flush).unwrap();
@@ -232,7 +235,10 @@ fn detaching_a_drive_answers_joined_requests_in_the_kernel_and_in_the_queue() {
     let folder = disk();
     let mut bench = Bench::small();
     let spec = file_spec(folder.path(), "d", 4 << 20);
-    bench.port.attach(DRIVE, Drive::open(&spec).unwrap());
+    bench
+        .port
+        .attach(DRIVE, Drive::open(&spec).unwrap())
+        .unwrap();
     submit_chunks(&mut bench, Operation::Write, 9);
     // What of it does not go through is not made again.
     let gone = [mapping::nowhere(units::bytes_usize(CHUNK))];
@@ -304,7 +310,7 @@ fn play_turns(asks: &[Ask], drive: &Arc<Drive>, requests: u32) -> u64 {
         bounce_buffers: 1,
         bounce_bytes: 8192,
     });
-    bench.port.attach(DRIVE, drive.clone());
+    bench.port.attach(DRIVE, drive.clone()).unwrap();
     let mut model = vec![0; units::bytes_usize(drive.info().size_bytes)];
     let mut taken: Vec<std::ops::Range<u64>> = Vec::new();
     let mut reads = Vec::new();

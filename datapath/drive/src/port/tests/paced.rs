@@ -19,7 +19,7 @@ fn a_paced_drive_keeps_its_bytes_and_says_what_it_is() {
     let drive = paced("kioxia-cm7", 10);
     assert_eq!(drive.pace().expect("paced").name(), "kioxia-cm7");
     assert_eq!(memory_drive(1 << 20).pace(), None);
-    bench.port.attach(DRIVE, drive.clone());
+    bench.port.attach(DRIVE, drive.clone()).unwrap();
     let source = bench.segment(0, 8192);
     source.fill(0x5A);
     assert_eq!(bench.write(4096, &[source]), Status::Ok);
@@ -38,7 +38,7 @@ fn a_paced_drive_keeps_its_bytes_and_says_what_it_is() {
 fn answers_come_when_they_are_due_and_the_port_sleeps_until_then() {
     let mut bench = Bench::small();
     // A read takes 7.5 ms, and 37 us of the drive.
-    bench.port.attach(DRIVE, paced("kioxia-cm7", 100));
+    bench.port.attach(DRIVE, paced("kioxia-cm7", 100)).unwrap();
     let memory = bench.segment(0, 4096);
     let began = MonotonicClock.now();
     for number in 0..8 {
@@ -69,7 +69,7 @@ fn answers_come_when_they_are_due_and_the_port_sleeps_until_then() {
 fn a_limit_ends_a_sleep_before_an_answer_is_due() {
     let mut bench = Bench::small();
     // Three minutes.
-    bench.port.attach(DRIVE, paced("hdd-7200", 15_000));
+    bench.port.attach(DRIVE, paced("hdd-7200", 15_000)).unwrap();
     let memory = bench.segment(0, 4096);
     let request = bench.request(Operation::Read, 0, &[memory]);
     bench.port.submit(request).expect("room");
@@ -88,8 +88,8 @@ fn a_limit_ends_a_sleep_before_an_answer_is_due() {
 fn a_fast_drive_does_not_wait_for_a_slow_one() {
     let mut bench = Bench::small();
     let fast = DriveIndex(4);
-    bench.port.attach(DRIVE, paced("hdd-7200", 15_000));
-    bench.port.attach(fast, paced("kioxia-cm7", 1));
+    bench.port.attach(DRIVE, paced("hdd-7200", 15_000)).unwrap();
+    bench.port.attach(fast, paced("kioxia-cm7", 1)).unwrap();
     let memory = bench.segment(0, 4096);
     let slow = bench.request(Operation::Read, 0, &[memory]);
     bench.port.submit(slow).expect("room");
@@ -112,7 +112,7 @@ fn a_fast_drive_does_not_wait_for_a_slow_one() {
 #[test]
 fn what_is_refused_is_refused_at_once_and_takes_nobodys_time() {
     let mut bench = Bench::small();
-    bench.port.attach(DRIVE, paced("hdd-7200", 15_000));
+    bench.port.attach(DRIVE, paced("hdd-7200", 15_000)).unwrap();
     let outside = Bench::bare(Operation::Discard, 1 << 20, 4096);
     assert_eq!(bench.run(outside), Status::OutOfRange);
 }

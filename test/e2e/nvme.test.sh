@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# NVMe drives by their generic devices, in a guest: nobody else gets at a drive that is in use, by
+# whatever name; the engine is killed under load, and a drive pulled under load that compares every
+# block; what commands have written, block devices read; and parity agrees in the end.
+source "$(dirname "$0")/lib.sh"
+MEMBER_BYTES=$((48 << 20))
+disks=()
+for i in 0 1 2 3; do
+  truncate -s $MEMBER_BYTES "$WORK/m$i.img"
+  disks+=(-drive "file=$WORK/m$i.img,if=none,id=m$i,format=raw,cache=unsafe" -device "nvme,serial=m$i,drive=m$i")
+done
+"$HERE/vm.sh" run -q -t 110 -c 2 -m 768 -M nvme -f "$GARBOARD:/usr/bin/garboard" "$HERE/nvme.guest" -- "${disks[@]}" \
+  >"$WORK/nvme.log" 2>&1 || { cat "$WORK/nvme.log"; fail "the guest"; }
+grep -hE '^(ours|killed|pulled|beside|times):' "$WORK/nvme.log" | tr -d '\r'
+"$CHECK_PARITY" "$WORK"/m?.img || fail "parity"
+say "passed"
