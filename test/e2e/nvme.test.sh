@@ -9,8 +9,10 @@ for i in 0 1 2 3; do
   truncate -s $MEMBER_BYTES "$WORK/m$i.img"
   disks+=(-drive "file=$WORK/m$i.img,if=none,id=m$i,format=raw,cache=unsafe" -device "nvme,serial=m$i,drive=m$i")
 done
-"$HERE/vm.sh" run -q -t 110 -c 2 -m 768 -M nvme -f "$GARBOARD:/usr/bin/garboard" "$HERE/nvme.guest" -- "${disks[@]}" \
+truncate -s $MEMBER_BYTES "$WORK/slow.img"
+disks+=(-drive "file=$WORK/slow.img,if=none,id=m4,format=raw,cache=unsafe,throttling.iops-write=3" -device "nvme,serial=m4,drive=m4")
+"$HERE/vm.sh" run -q -t 300 -c 2 -m 768 -M nvme -f "$GARBOARD:/usr/bin/garboard" "$HERE/nvme.guest" -- "${disks[@]}" \
   >"$WORK/nvme.log" 2>&1 || { cat "$WORK/nvme.log"; fail "the guest"; }
-grep -hE '^(ours|killed|pulled|beside|times):' "$WORK/nvme.log" | tr -d '\r'
+grep -hE '^(late|ours|killed|pulled|beside|times):' "$WORK/nvme.log" | tr -d '\r'
 "$CHECK_PARITY" "$WORK"/m?.img || fail "parity"
 say "passed"
