@@ -28,7 +28,7 @@ pub enum DriveSpec {
         /// Make the file now; refused when it exists.
         create: bool,
     },
-    /// A block device.
+    /// A block device, or the generic device of an NVMe drive, which takes commands.
     Block {
         /// Absolute.
         path: PathBuf,

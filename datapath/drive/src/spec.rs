@@ -22,7 +22,7 @@ pub enum DriveSpec {
         /// Make the file now; refused when it exists. See [`DriveSpec::reopened`].
         create: bool,
     },
-    /// A block device, by its path.
+    /// A block device, or the generic device of an NVMe drive, by its path.
     BlockDevice {
         /// Where it is.
         path: PathBuf,

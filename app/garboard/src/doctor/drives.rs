@@ -64,6 +64,9 @@ pub(super) fn device_of(tree: &Tree, view: &DriveView) -> Option<Device> {
         DriveSpec::Block { path } => {
             let real = tree.real(path.to_str()?)?;
             let name = real.file_name()?.to_str()?;
+            // The generic device of an NVMe drive stands beside its block device.
+            let beside = name.strip_prefix("ng").map(|rest| format!("nvme{rest}"));
+            let name = beside.as_deref().unwrap_or(name);
             tree.real(&format!("/sys/class/block/{name}"))?
         }
         DriveSpec::File { path, .. } => {

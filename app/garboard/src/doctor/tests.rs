@@ -546,12 +546,13 @@ fn members_that_share_hardware_are_named() {
     host.write(&format!("{second}/nvme1n1p1/partition"), "1\n");
     host.link("sys/class/block/nvme1n1p1", &format!("{second}/nvme1n1p1"));
     host.write("dev/nvme1n1p1", "");
+    host.write("dev/ng1n1", "");
     let named = |number, path: &str| drive(number, DriveSpec::Block { path: path.into() });
     let drives = vec![
         block(0),
         named(1, "/dev/nvme0n2"),
         block(2),
-        named(3, "/dev/nvme1n1"),
+        named(3, "/dev/ng1n1"),
         named(4, "/dev/nvme1n1p1"),
     ];
     let mut known = engine(&[2], drives);
