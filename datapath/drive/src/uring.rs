@@ -217,7 +217,7 @@ impl<S: squeue::EntryMarker, C: cqueue::EntryMarker> Ring<S, C> {
     }
 
     /// Makes the ring that of the thread that asks, the first time.
-    pub(crate) fn enable(&mut self) {
+    fn enable(&mut self) {
         if !self.enabled {
             let result = self.uring.submitter().register_enable_rings();
             result.expect("a ring that was made can be enabled");

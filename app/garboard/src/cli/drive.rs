@@ -18,9 +18,9 @@ pub(super) enum Drive {
     /// Open a drive; it is free until an array takes it or it is made a spare
     Add {
         /// file:PATH[,size=1GiB][,create], the path of a block device, or of the generic device of
-        /// an NVMe drive (/dev/ng0n1: commands, past the kernel's block layer), mem:1GiB, null:1GiB,
-        /// or paced:MODEL[,scale=1/1000][,size=1GiB][,interference=30%]: memory that answers as
-        /// slowly as a drive of a model (see `garboard expect --help`)
+        /// an NVMe drive (/dev/ng0n1: commands, past the kernel's block layer), mem:1GiB,
+        /// null:1GiB, or paced:MODEL[,scale=1/1000][,size=1GiB][,interference=30%]: memory that
+        /// answers as slowly as a drive of a model (see `garboard expect --help`)
         #[arg(value_parser = super::spec)]
         spec: DriveSpec,
         /// Its name [default: the first free of d0, d1, …]

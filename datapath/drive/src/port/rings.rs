@@ -100,15 +100,13 @@ impl Rings {
         let Some(commands) = &mut self.commands else {
             return self.plain.sleep(limit);
         };
-        // A ring can be watched once it is somebody's.
-        commands.ring().enable();
-        commands.ring().turn();
+        let has_answers = commands.look();
         if !self.watched {
-            // The kernel looks when it takes this: what is there already is not slept over.
+            // The kernel looks when it takes this: what came since our look is not slept over.
             let key = Key::Commands.encode();
             self.watched = self.plain.start_watch(commands.fd(), key);
         }
-        if commands.ring().has_answers() || !self.watched {
+        if has_answers || !self.watched {
             self.plain.turn();
         } else {
             self.plain.sleep(limit);
@@ -127,6 +125,69 @@ impl Rings {
                 !is_watch
             });
             commands.ring().reap(answers);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::fd::AsRawFd;
+
+    use units::{Clock, MonotonicClock};
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    /// Sleeps until there is an answer, and says whether that was before the limit.
+    fn is_woken(rings: &mut Rings) -> bool {
+        let begun = MonotonicClock.now();
+        let mut answers = Vec::new();
+        while answers.is_empty() {
+            rings.sleep(Some(LIMIT));
+            rings.reap(&mut answers);
+        }
+        assert_eq!(answers.len(), 1);
+        assert_eq!(answers[0].key, Key::Task(7).encode());
+        MonotonicClock.now().since(begun) < LIMIT / 2
+    }
+
+    #[test]
+    fn a_sleeper_is_woken_by_either_ring_each_time() {
+        let mut rings = Rings::new(64).unwrap();
+        rings.commands = Some(Commands::new(64, 1).unwrap());
+        let (mut reader, mut writer) = std::io::pipe().unwrap();
+        for (by_command, asleep) in [
+            (true, true),
+            (true, true),
+            (true, false),
+            (false, true),
+            (true, true),
+        ] {
+            let (fd, key) = (reader.as_raw_fd(), Key::Task(7).encode());
+            let started = match &mut rings.commands {
+                Some(commands) if by_command => commands.start_watch(fd, key),
+                _ => rings.plain.start_watch(fd, key),
+            };
+            assert!(started);
+            if asleep {
+                rings.turn();
+            }
+            std::thread::scope(|threads| {
+                let mut write = || writer.write_all(b"!").unwrap();
+                if asleep {
+                    // Long enough to be asleep by then; if not, less is tested.
+                    threads.spawn(move || {
+                        std::thread::park_timeout(Duration::from_millis(50));
+                        write();
+                    });
+                } else {
+                    write();
+                }
+                assert!(is_woken(&mut rings), "by a command: {by_command}");
+            });
+            reader.read_exact(&mut [0]).unwrap();
         }
     }
 }

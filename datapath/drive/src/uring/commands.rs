@@ -5,11 +5,12 @@
 //! says (`nvme`).
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, RawFd};
 
 use io_uring::{cqueue, opcode, squeue, types};
 use memory::Segment;
+use rustix::event::EventfdFlags;
 
 use super::{Handle, Mode, Ring};
 use crate::counters::PortCounters;
@@ -31,6 +32,9 @@ pub(crate) struct Commands {
     /// drive's queue is full, a thread of the kernel waits for room first. So each list has a place
     /// of its own, until the answer.
     lists: Vec<Segment>,
+    /// Counts when the kernel has something for us. Kernels before 2026 do not always wake who
+    /// polls a ring that leaves its work to our own calls, but they have always counted here.
+    event: File,
 }
 
 /// Where a command's answer goes, and to which drive it.
@@ -44,10 +48,18 @@ impl Commands {
     /// Sets up a ring for so many operations at once and a table for so many files.
     pub(crate) fn new(operations: u32, files: u32) -> Result<Commands, PortError> {
         let count = usize::try_from(operations).expect("a u32 fits usize");
-        Ok(Commands {
-            ring: Ring::new(operations, files)?,
-            lists: vec![Segment::EMPTY; count * COMMAND_SEGMENTS_MAX],
-        })
+        let lists = vec![Segment::EMPTY; count * COMMAND_SEGMENTS_MAX];
+        Commands::with(Ring::new(operations, files)?, lists).map_err(super::refused)
+    }
+
+    fn with(
+        ring: Ring<squeue::Entry128, cqueue::Entry32>,
+        lists: Vec<Segment>,
+    ) -> io::Result<Commands> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let event = File::from(rustix::event::eventfd(0, flags)?);
+        ring.uring.submitter().register_eventfd(event.as_raw_fd())?;
+        Ok(Commands { ring, lists, event })
     }
 
     /// What is the same for every ring.
@@ -59,9 +71,33 @@ impl Commands {
         self.ring.counters
     }
 
-    /// Becomes readable when there are answers.
+    /// Becomes readable when the kernel has something for us since [`Commands::look`].
     pub(crate) fn fd(&self) -> RawFd {
-        self.ring.uring.as_raw_fd()
+        self.event.as_raw_fd()
+    }
+
+    /// Hands over everything queued and lets finished operations appear, all that the descriptor
+    /// has told of so far. Whether there are answers.
+    pub(crate) fn look(&mut self) -> bool {
+        // First, so that what comes from here on is told of again. Fails when there was nothing.
+        let _ = (&self.event).read(&mut [0; 8]);
+        self.ring.turn();
+        self.ring.has_answers()
+    }
+
+    /// Waits in this ring for a file to become readable: something that takes as long as a test
+    /// likes.
+    #[cfg(test)]
+    pub(crate) fn start_watch(&mut self, fd: RawFd, key: u64) -> bool {
+        let events = u32::try_from(libc::POLLIN).expect("a small flag");
+        let entry = opcode::PollAdd::new(types::Fd(fd), events).build();
+        self.ring.push(entry.into(), key)
+    }
+
+    /// Where the list of operation `slot` is.
+    #[cfg(test)]
+    pub(crate) fn list(&self, slot: usize) -> &[Segment] {
+        &self.lists[slot * COMMAND_SEGMENTS_MAX..][..COMMAND_SEGMENTS_MAX]
     }
 
     /// Sends a command that needs no memory. False when the ring is full.
@@ -144,10 +180,7 @@ impl List<'_> {
 /// Sends one command by a ring of its own and waits for its answer: 0, a status of the drive, or a
 /// negative error number.
 pub(crate) fn try_command(device: &File, command: Command, memory: Segment) -> io::Result<i32> {
-    let mut commands = Commands {
-        ring: Ring::with_mode(Mode::Plain, 1, 0)?,
-        lists: Vec::new(),
-    };
+    let mut commands = Commands::with(Ring::with_mode(Mode::Plain, 1, 0)?, Vec::new())?;
     let handle = Handle::Plain(device.as_raw_fd());
     let started = commands.start(Sender { handle, key: 0 }, command, memory);
     assert!(started, "the ring is empty");

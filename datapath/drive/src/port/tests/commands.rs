@@ -3,6 +3,7 @@
 //! seen in `test/e2e/nvme.test.sh`.
 
 use super::*;
+use crate::drive::Backing;
 use crate::info::{DriveInfo, DriveKind};
 use crate::nvme::{Generic, Namespace};
 
@@ -133,6 +134,21 @@ fn a_list_of_more_pieces_than_a_command_takes_goes_in_several() {
 }
 
 #[test]
+fn lists_of_commands_under_way_lie_apart() {
+    let mut bench = Bench::small();
+    attach(&mut bench, "/dev/null");
+    let lists = [[0, 1], [4, 6]].map(|pages| pages.map(|at| bench.segment(at * 8192, 4096)));
+    for (list, offset) in lists.iter().zip([0, 1 << 20]) {
+        let request = bench.request(Operation::Write, offset, list);
+        bench.port.submit(request).unwrap();
+    }
+    assert!(bench.drain().values().all(|status| status.is_ok()));
+    let commands = bench.port.rings.commands.as_ref().unwrap();
+    let kept = [commands.list(0), commands.list(1)].map(|list| &list[..2]);
+    assert_eq!(kept, [&lists[0][..], &lists[1][..]]);
+}
+
+#[test]
 fn neighbours_of_one_turn_share_a_command() {
     let mut bench = Bench::small();
     attach(&mut bench, "/dev/null");
@@ -193,5 +209,29 @@ fn drives_of_both_kinds_are_served_side_by_side_and_let_go() {
         assert_eq!(bench.port.counters(index).unwrap().writes.requests, 2);
         bench.port.detach(index);
         assert_eq!(Arc::strong_count(&drive), 1, "{index}");
+    }
+}
+
+#[test]
+fn a_detached_drive_is_let_go_of_and_its_lock_with_it() {
+    let folder = folders().remove(0);
+    let path = folder.path().join("commands");
+    fs::write(&path, "").unwrap();
+    let mut bench = Bench::small();
+    let drive = attach(&mut bench, path.to_str().unwrap());
+    let Backing::Generic(generic) = drive.backing() else {
+        unreachable!("it takes commands");
+    };
+    generic.commands.try_lock().unwrap();
+    let request = Bench::bare(Operation::Flush, 0, 0);
+    assert_eq!(bench.run(request), Status::Unsupported, "a file takes none");
+    bench.port.detach(DRIVE);
+    drop(drive);
+    let again = File::open(&path).unwrap();
+    let begun = MonotonicClock.now();
+    while again.try_lock().is_err() {
+        let waited = MonotonicClock.now().since(begun);
+        assert!(waited < Duration::from_secs(5), "it is locked still");
+        bench.port.wait(Some(Duration::from_millis(1)));
     }
 }
