@@ -10,7 +10,7 @@ mod namespace;
 mod open;
 mod sibling;
 
-pub(crate) use answer::{Answered, judge};
+pub(crate) use answer::{Answered, Asked, judge};
 pub(crate) use command::{COMMAND_BYTES, Command, ENTRY_BYTES, IDENTIFY_BYTES};
 pub(crate) use namespace::Namespace;
 pub(crate) use open::{Generic, await_commands, open_generic};

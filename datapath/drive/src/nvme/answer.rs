@@ -22,16 +22,26 @@ pub(crate) enum Answered {
     Failed(Verdict),
 }
 
+/// What was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// To move or zero blocks: the same again does the same.
+    Blocks,
+    /// To make earlier writes durable. The drive may have lost these with the failure, and succeed
+    /// the next time, as nothing is left to write.
+    Flush,
+}
+
 /// Judges the answer to a command that was sent again so many times already.
-pub(crate) fn judge(result: i32, tries: u16) -> Answered {
+pub(crate) fn judge(asked: Asked, result: i32, tries: u16) -> Answered {
     let verdict = match result {
         0 => return Answered::Done,
         1.. => of_status(result),
         // The command was under way when its controller was reset, for it did not answer or is
         // taken away; the kernel has made sure that it is over.
         _ if result == -libc::EINTR => Failure::Passing(Status::Gone),
-        // Lengths, places and memory were checked. A namespace behind a controller that is just
-        // being reset has no path, which the kernel calls that.
+        // Lengths, places and memory were checked. (A drive that is without a path is called that,
+        // too; those that can be are not served, see `Sibling::refusal`.)
         _ if result == -libc::EINVAL => Failure::Final(Verdict::Final(Status::Media)),
         // Somebody took our rights away.
         _ if [-libc::EACCES, -libc::EPERM].contains(&result) => {
@@ -41,9 +51,18 @@ pub(crate) fn judge(result: i32, tries: u16) -> Answered {
     };
     Answered::Failed(match verdict {
         Failure::Final(verdict) => verdict,
+        Failure::Passing(status) if asked == Asked::Flush && !is_unsent(result) => {
+            Verdict::Final(status)
+        }
         Failure::Passing(_) if tries < RETRIES_MAX => Verdict::Again,
         Failure::Passing(status) => Verdict::Final(status),
     })
+}
+
+/// Whether a status says that the drive was not even asked: this way to it is not, or no longer, to
+/// be used, says the controller (0x301 to 0x303) or the kernel (0x370).
+fn is_unsent(status: i32) -> bool {
+    status > 0 && matches!(status & CODE, 0x301..=0x303 | 0x370)
 }
 
 enum Failure {
@@ -85,6 +104,10 @@ fn of_status(status: i32) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn judge(result: i32, tries: u16) -> Answered {
+        super::judge(Asked::Blocks, result, tries)
+    }
 
     fn last(result: i32) -> Answered {
         judge(result, RETRIES_MAX)
@@ -139,6 +162,24 @@ mod tests {
                 assert_eq!(judge(code | DO_NOT_RETRY, 0), ends(status), "{code:#x}");
             }
         }
+    }
+
+    #[test]
+    fn a_flush_that_failed_is_not_sent_again_but_one_that_was_never_sent_is() {
+        let flush = |result| super::judge(Asked::Flush, result, 0);
+        assert_eq!(flush(0), Answered::Done);
+        for code in [0x004, 0x006, 0x007, 0x008, 0x021, 0x022, 0x082] {
+            assert_eq!(flush(code), ends(Status::Media), "{code:#x}");
+        }
+        for code in [0x005, 0x300, 0x360, 0x371, -libc::EINTR] {
+            assert_eq!(flush(code), ends(Status::Gone), "{code:#x}");
+        }
+        for code in [0x301, 0x302, 0x303, 0x370, -libc::EAGAIN] {
+            assert_eq!(flush(code), AGAIN, "{code:#x}");
+        }
+        let unsent = super::judge(Asked::Flush, 0x370, RETRIES_MAX);
+        assert_eq!(unsent, ends(Status::Gone));
+        assert_eq!(flush(0x370 | DO_NOT_RETRY), ends(Status::Gone));
     }
 
     #[test]

@@ -4,14 +4,14 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use units::limits;
 
 use super::command::{Command, IDENTIFY_BYTES};
 use super::namespace::{Format, Namespace};
 use super::sibling::generic_beside;
-use super::{Answered, Sibling, judge, kernel};
+use super::{Answered, Asked, Sibling, judge, kernel};
 use crate::error::{OpenError, OpenErrorKind};
 use crate::info::{DriveInfo, DriveKind};
 use crate::mapping::Mapping;
@@ -77,6 +77,11 @@ pub(crate) fn open_generic(path: &Path, device: u64) -> Result<(Generic, DriveIn
     }
     let block = open::claim(&sibling.node, sibling.device, &sibling.folder)?;
     let commands = lock(path, device, Lock::Alone)?;
+    settle(&sibling.node, &block)?;
+    for part in parts(&sibling.folder) {
+        let file = File::open(&part).map_err(|error| OpenError::io(&part, "open", error))?;
+        settle(&part, &file)?;
+    }
     let generic = Generic {
         namespace: look(path, &commands, &block, &sibling)?,
         commands,
@@ -84,7 +89,7 @@ pub(crate) fn open_generic(path: &Path, device: u64) -> Result<(Generic, DriveIn
     };
     let info = info(path, &generic, &sibling)?;
     let tried = try_out(&generic).map_err(|error| refused(path, error))?;
-    match judge(tried, 0) {
+    match judge(Asked::Blocks, tried, 0) {
         Answered::Done => Ok((generic, info)),
         Answered::Failed(_) if tried > 0 => {
             // Its first block cannot be read; that is for the array to find out.
@@ -120,6 +125,26 @@ fn lock(path: &Path, device: u64, lock: Lock) -> Result<File, OpenError> {
     }
     open::lock_file(path, &file, lock, open::GONE_WAIT)?;
     Ok(file)
+}
+
+/// Has the kernel write what it holds back of a block device, and forget the rest. What somebody
+/// wrote there before, through the page cache, and has open still, would land later: over blocks
+/// that commands have written meanwhile.
+fn settle(node: &Path, block: &File) -> Result<(), OpenError> {
+    let doing = "writing back what others wrote there before";
+    let written = block.sync_all();
+    written.map_err(|error| OpenError::io(node, doing, error))?;
+    ioctl::forget_pages(block);
+    Ok(())
+}
+
+/// The nodes of the parts of a drive: the kernel has pages of their own for each.
+fn parts(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.path().join("partition").exists())
+        .map(|entry| Path::new("/dev").join(entry.file_name()))
+        .collect()
 }
 
 /// What the drive is, by itself and by the kernel.
@@ -288,6 +313,30 @@ mod tests {
         ] {
             assert_eq!(limits.transfer_bytes(block_bytes), wanted);
         }
+    }
+
+    #[test]
+    fn a_drive_is_not_taken_when_older_writes_cannot_be_brought_to_it() {
+        let node = Path::new("/dev/zero");
+        let error = settle(node, &File::open(node).unwrap()).unwrap_err();
+        let words = error.to_string();
+        assert!(
+            words.contains("/dev/zero") && words.contains("writing back what others wrote"),
+            "{words}"
+        );
+        let file = tempfile::tempfile().unwrap();
+        settle(node, &file).unwrap();
+    }
+
+    #[test]
+    fn the_parts_of_a_drive_are_found_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(parts(folder.path()).is_empty());
+        for name in ["queue", "nvme0n1p1", "holders"] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        fs::write(folder.path().join("nvme0n1p1/partition"), "1\n").unwrap();
+        assert_eq!(parts(folder.path()), [Path::new("/dev/nvme0n1p1")]);
     }
 
     #[test]

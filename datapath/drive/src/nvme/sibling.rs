@@ -1,6 +1,8 @@
 //! Which block device a generic device of NVMe stands beside: both are the same drive.
 //!
-//! The kernel shows them side by side, as `.../nvme/nvme0/ng0n1` and `.../nvme/nvme0/nvme0n1`.
+//! The kernel shows them side by side, as `.../nvme/nvme0/ng0n1` and `.../nvme/nvme0/nvme0n1`;
+//! where it finds a path for each request by itself, both are in `.../nvme-subsystem/nvme-subsys0`
+//! instead.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -12,6 +14,8 @@ const SYS: &str = "/sys";
 const DEV: &str = "/dev";
 /// What the kernel calls these devices.
 const CLASS: &str = "nvme-generic";
+/// What it calls those that stand for all controllers of a drive; the drives of which are below.
+const SUBSYSTEMS: &str = "nvme-subsystem";
 
 /// The block device beside a generic one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,21 +51,24 @@ impl Sibling {
 
     /// Why commands to this drive would not do what its block device does.
     pub(crate) fn refusal(&self) -> Option<String> {
-        let controllers = controllers(&self.folder);
-        match &controllers[..] {
-            [only] if only == "pcie" => None,
-            [only] => Some(format!(
-                "lies at the other end of NVMe over {only}: its commands would fail whenever the \
-                 connection does; use {}",
-                self.node.display()
+        let parent = self.folder.parent().expect("a device has a name");
+        let node = self.node.display();
+        // Only a controller has one.
+        let transport = fs::read_to_string(parent.join("transport")).ok();
+        match transport.as_deref().map(str::trim) {
+            Some("pcie") => None,
+            Some(far) => Some(format!(
+                "lies at the other end of NVMe over {far}: its commands would fail whenever the \
+                 connection does; use {node}"
             )),
-            [] => Some("belongs to no controller that the kernel knows".to_owned()),
-            several => Some(format!(
-                "has {} controllers, and the kernel repeats commands on another one only for its \
-                 block device; use {}",
-                several.len(),
-                self.node.display()
+            // Also with a single controller: while that is reset there is no path, and a command
+            // is not told from a wrong one then.
+            None if is_of_class(parent, SUBSYSTEMS) => Some(format!(
+                "may have several controllers (the kernel's multipath): its commands would fail \
+                 whenever one is reset; use {node}, which waits for a path, or start the kernel \
+                 with nvme_core.multipath=N"
             )),
+            None => Some("belongs to no controller that the kernel knows".to_owned()),
         }
     }
 }
@@ -77,27 +84,13 @@ pub(super) fn generic_beside(folder: &Path) -> Option<(PathBuf, u64)> {
     Some((Path::new(DEV).join(name), number_of(&generic)?))
 }
 
-/// How the kernel reaches the drive in `folder`, for each controller.
-fn controllers(folder: &Path) -> Vec<String> {
-    let transport = |folder: &Path| fs::read_to_string(folder.join("transport")).ok();
-    let Some(parent) = folder.parent() else {
-        return Vec::new();
-    };
-    let found = match transport(parent) {
-        // The drive of one controller, or one of a subsystem, which lists its controllers.
-        Some(only) => vec![only],
-        None => {
-            let entries = fs::read_dir(parent).into_iter().flatten().flatten();
-            let folders = entries.map(|entry| entry.path());
-            folders.filter_map(|folder| transport(&folder)).collect()
-        }
-    };
-    found.iter().map(|text| text.trim().to_owned()).collect()
+fn is_generic(folder: &Path) -> bool {
+    is_of_class(folder, CLASS)
 }
 
-fn is_generic(folder: &Path) -> bool {
+fn is_of_class(folder: &Path, name: &str) -> bool {
     let class = fs::canonicalize(folder.join("subsystem"));
-    class.is_ok_and(|class| class.ends_with(CLASS))
+    class.is_ok_and(|class| class.ends_with(name))
 }
 
 /// The number of the device in a folder of `/sys`.
@@ -215,13 +208,15 @@ mod tests {
         );
         let shared = drive(sys.path(), "virtual/nvme-subsystem/nvme-subsys2", "2n1", 2);
         reached(&shared.join("nvme2"), "pcie\n");
-        assert_eq!(
-            refusal("nvme-subsys2", 2),
-            None,
-            "one of two ports is in use"
-        );
-        reached(&shared.join("nvme3"), "pcie\n");
-        let words = refusal("nvme-subsys2", 2).unwrap();
-        assert!(words.contains("2 controllers"), "{words}");
+        let class = sys.path().join("class/nvme-subsystem");
+        fs::create_dir_all(&class).unwrap();
+        symlink(&class, shared.join("subsystem")).unwrap();
+        for controllers in ["one of two ports is in use", "both are"] {
+            let words = refusal("nvme-subsys2", 2).unwrap();
+            let ways = ["use /dev/nvme2n1", "nvme_core.multipath=N"];
+            let named = ways.iter().all(|way| words.contains(way));
+            assert!(named, "{controllers}: {words}");
+            reached(&shared.join("nvme3"), "pcie\n");
+        }
     }
 }

@@ -100,13 +100,13 @@ impl Rings {
         let Some(commands) = &mut self.commands else {
             return self.plain.sleep(limit);
         };
-        let has_answers = commands.look();
+        let is_busy = commands.look();
         if !self.watched {
             // The kernel looks when it takes this: what came since our look is not slept over.
             let key = Key::Commands.encode();
             self.watched = self.plain.start_watch(commands.fd(), key);
         }
-        if has_answers || !self.watched {
+        if is_busy || !self.watched {
             self.plain.turn();
         } else {
             self.plain.sleep(limit);
@@ -151,6 +151,16 @@ mod tests {
         assert_eq!(answers.len(), 1);
         assert_eq!(answers[0].key, Key::Task(7).encode());
         MonotonicClock.now().since(begun) < LIMIT / 2
+    }
+
+    #[test]
+    fn nobody_sleeps_over_commands_that_the_kernel_has_not_taken() {
+        let mut commands = Commands::new(64, 1).unwrap();
+        assert!(!commands.look());
+        let (reader, _writer) = std::io::pipe().unwrap();
+        assert!(commands.start_watch(reader.as_raw_fd(), Key::Task(7).encode()));
+        assert!(commands.is_busy(), "queued");
+        assert!(!commands.look(), "taken, and not answered");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::drive::Backing;
 use crate::errno::{Verdict, verdict};
 use crate::info::{DriveInfo, DriveKind};
 use crate::mapping::Mapping;
-use crate::nvme::{Answered, judge};
+use crate::nvme::{Answered, Asked, judge};
 use crate::uring::{Direction, Transfer};
 
 /// How much of a transfer a memory drive asks for ahead; the processor guesses the rest.
@@ -197,12 +197,16 @@ impl Port {
         };
         task.stage = Stage::Queued;
         let tries = task.tries;
+        let asked = match task.method {
+            Method::Flush => Asked::Flush,
+            Method::Direct | Method::Bounce | Method::Zeroes | Method::Punch => Asked::Blocks,
+        };
         if self.seat(place).leaving {
             self.finish(slot, Status::Gone);
             return;
         }
         if takes_commands {
-            return match judge(result, tries) {
+            return match judge(asked, result, tries) {
                 Answered::Done => self.progress(slot, bytes, bytes),
                 Answered::Failed(verdict) => self.failed(slot, verdict),
             };

@@ -32,8 +32,9 @@ pub(crate) struct Commands {
     /// drive's queue is full, a thread of the kernel waits for room first. So each list has a place
     /// of its own, until the answer.
     lists: Vec<Segment>,
-    /// Counts when the kernel has something for us. Kernels before 2026 do not always wake who
-    /// polls a ring that leaves its work to our own calls, but they have always counted here.
+    /// Counts when the kernel has something for us. Not every kernel wakes who polls a ring that
+    /// leaves its work to our own calls: 6.18.44 loses the wake-up, though the source of 6.12.117
+    /// has the call.
     event: File,
 }
 
@@ -77,12 +78,18 @@ impl Commands {
     }
 
     /// Hands over everything queued and lets finished operations appear, all that the descriptor
-    /// has told of so far. Whether there are answers.
+    /// has told of so far. Whether nobody may sleep now; see [`Commands::is_busy`].
     pub(crate) fn look(&mut self) -> bool {
         // First, so that what comes from here on is told of again. Fails when there was nothing.
         let _ = (&self.event).read(&mut [0; 8]);
         self.ring.turn();
-        self.ring.has_answers()
+        self.is_busy()
+    }
+
+    /// Whether there are answers to take, or commands that the kernel has not taken, for want of
+    /// memory: nothing would tell of these, for nothing is done about them.
+    pub(crate) fn is_busy(&mut self) -> bool {
+        self.ring.has_answers() || !self.ring.uring.submission().is_empty()
     }
 
     /// Waits in this ring for a file to become readable: something that takes as long as a test

@@ -189,6 +189,33 @@ fn a_device_that_takes_no_commands_answers_every_kind_of_request() {
 }
 
 #[test]
+fn a_write_that_the_drive_gave_up_is_sent_again_and_a_flush_is_not() {
+    for (operation, wanted, commands) in [
+        (Operation::Write, Status::Ok, 1),
+        (Operation::Flush, Status::Media, 0),
+    ] {
+        let mut bench = Bench::small();
+        attach(&mut bench, "/dev/null");
+        let segments = match operation {
+            Operation::Read | Operation::Write => vec![bench.segment(0, 4096)],
+            Operation::Flush | Operation::Discard | Operation::WriteZeroes => vec![],
+        };
+        let request = bench.request(operation, 0, &segments);
+        bench.port.submit(request).unwrap();
+        // As if it had been sent, and this were the answer: an internal error.
+        let port = &mut bench.port;
+        let slot = port.ready.pop_front().unwrap();
+        let bytes = request.length;
+        port.tasks.get(slot).stage = Stage::InKernel { bytes };
+        port.in_kernel += 1;
+        port.advance(slot, 0x006);
+        let answers: Vec<Status> = bench.drain().into_values().collect();
+        assert_eq!(answers, [wanted], "{operation:?}");
+        assert_eq!(sent(&bench), commands, "{operation:?}");
+    }
+}
+
+#[test]
 fn drives_of_both_kinds_are_served_side_by_side_and_let_go() {
     let folder = folders().remove(0);
     let mut bench = Bench::small();
