@@ -117,12 +117,7 @@ impl History {
             .victim(&world, power)
             .filter(|_| !self.record_in_doubt && may_tear && !in_a_spell);
         self.torn |= is_protected && may_tear;
-        // What is logged on the way may be gone after a start that has begun with it.
-        let mut drives = if logs && power && self.random.happens(300) {
-            self.end_by(world, End::Killed(Some(Outage::Later)))
-        } else {
-            self.end_all(world, power)
-        };
+        let mut drives = self.end_while(world, power, logs);
         if let Some(victim) = victim {
             drives[victim.at()].gone = true;
             drives[victim.at()].hurt = true;
@@ -135,6 +130,14 @@ impl History {
             self.again = left;
         }
         drives
+    }
+
+    /// What is logged on the way may be gone after a start that has begun with it.
+    fn end_while(&mut self, world: World, power: bool, logs: bool) -> Vec<SimDrive> {
+        if logs && power && self.random.happens(300) {
+            return self.end_by(world, End::Killed(Some(Outage::Later)));
+        }
+        self.end_all(world, power)
     }
 
     /// The process is killed after it has given up what it had begun.
