@@ -58,16 +58,11 @@ pub struct DriveRequest {
 
 impl DriveRequest {
     fn access(&self) -> Access {
-        let (offset, length) = match self.operation {
-            Operation::Flush => (0, 0),
-            Operation::Read | Operation::Write | Operation::Discard | Operation::WriteZeroes => {
-                (self.offset, self.length)
-            }
-        };
+        let is_flush = self.operation == Operation::Flush;
         Access {
             operation: self.operation,
-            offset,
-            length,
+            offset: if is_flush { 0 } else { self.offset },
+            length: if is_flush { 0 } else { self.length },
         }
     }
 }

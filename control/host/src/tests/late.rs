@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use array::{Patience, Room};
 use control::Engine;
-use control::request::Level;
+use control::request::{ExportCreate, Level};
 use control::view::{ArrayState, MemberState};
 use drive::Fault;
 
@@ -28,7 +28,11 @@ fn tank(late: u32, exports: &[&str]) -> Bench {
     for name in exports {
         let volume = volume_of(name, "tank", MIB);
         bench.host.create_volume(&volume).expect("room");
-        let export = export_of(&bench, name, name);
+        // What one reactor has seen of a member the others hear at their next look.
+        let export = ExportCreate {
+            cores: vec![0],
+            ..export_of(&bench, name, name)
+        };
         bench.host.export_named(&export).expect("served");
     }
     bench

@@ -80,11 +80,11 @@ impl History {
             self.write_until_whole(&mut world);
         }
         let may_log = calm && is_protected && self.is_soundly_degraded(&world);
-        let logs = at_once || (may_log && self.random.happens(700));
-        if logs && !at_once {
+        let writes_logged = may_log && !at_once && self.random.happens(700);
+        if writes_logged {
             self.write_on_the_log(&mut world);
         }
-        let logs = logs && self.is_soundly_degraded(&world);
+        let logs = (at_once || writes_logged) && self.is_soundly_degraded(&world);
         self.outcome.logged += u64::from(logs);
         let may_tear = in_a_spell || !is_protected || self.is_sound(&world) || logs;
         if !may_tear {
@@ -117,27 +117,25 @@ impl History {
             .victim(&world, power)
             .filter(|_| !self.record_in_doubt && may_tear && !in_a_spell);
         self.torn |= is_protected && may_tear;
-        let mut drives = self.end_while(world, power, logs);
-        if let Some(victim) = victim {
-            drives[victim.at()].gone = true;
-            drives[victim.at()].hurt = true;
+        let mut drives = if logs && power && self.random.happens(300) {
+            self.forget_logged(world)
+        } else {
+            self.end_all(world, power)
+        };
+        if let Some(drive) = victim.map(|victim| &mut drives[victim.at()]) {
+            (drive.gone, drive.hurt) = (true, true);
             self.outcome.logged += u64::from(power);
             self.outcome.begun += u64::from(!power);
         }
         let left = self.client.stop(power);
-        self.again.clear();
-        if !at_once && self.random.happens(700) {
-            self.again = left;
-        }
+        let goes_on = !at_once && self.random.happens(700);
+        self.again = if goes_on { left } else { Vec::new() };
         drives
     }
 
-    /// What is logged on the way may be gone after a start that has begun with it.
-    fn end_while(&mut self, world: World, power: bool, logs: bool) -> Vec<SimDrive> {
-        if logs && power && self.random.happens(300) {
-            return self.end_by(world, End::Killed(Some(Outage::Later)));
-        }
-        self.end_all(world, power)
+    /// What is being logged may be gone after a start that has begun with it.
+    fn forget_logged(&mut self, world: World) -> Vec<SimDrive> {
+        self.end_by(world, End::Killed(Some(Outage::Later)))
     }
 
     /// The process is killed after it has given up what it had begun.
