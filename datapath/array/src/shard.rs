@@ -370,6 +370,7 @@ impl Shard {
         let Some(slot) = self.requests.acquire() else {
             return Err(Full(request));
         };
+        self.hear_when_idle(io.now());
         self.begin_request(slot, line, request, io);
         Ok(())
     }

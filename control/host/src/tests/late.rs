@@ -28,9 +28,9 @@ fn tank(late: u32, exports: &[&str]) -> Bench {
     for name in exports {
         let volume = volume_of(name, "tank", MIB);
         bench.host.create_volume(&volume).expect("room");
-        // What one reactor has seen of a member the others hear at their next look.
+        // What one reactor has seen of a member the other one hears.
         let export = ExportCreate {
-            cores: vec![0],
+            cores: vec![u16::from(name == &"second")],
             ..export_of(&bench, name, name)
         };
         bench.host.export_named(&export).expect("served");

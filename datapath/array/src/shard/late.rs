@@ -13,6 +13,7 @@
 //!   What an abandoned write takes to the drive does not matter: the drive counts for nothing, and
 //!   nobody uses it again before it has answered (`control/host`).
 
+mod hear;
 mod patience;
 
 use block::{Operation, Status};
@@ -70,6 +71,8 @@ pub(super) struct Late {
     /// Looks so far.
     pub(super) now: u32,
     next: Option<Instant>,
+    /// When others are heard again by who had nothing to do.
+    hears_next: Instant,
     /// Counts the times without a pause in which requests are under way: an answer of an earlier
     /// one is old, however few looks ago it came. And whether there was a look in this one.
     spell: u32,
@@ -104,6 +107,7 @@ impl Late {
             patience,
             now: 0,
             next: None,
+            hears_next: Instant(0),
             spell: 0,
             has_looked: false,
             oldest: vec![0; members],
@@ -178,41 +182,6 @@ impl Shard {
         moved + self.abandon_what_is_out(io) + self.abandon_records(io)
     }
 
-    /// A member has answered what it was asked at the look `issued`.
-    #[inline]
-    pub(super) fn hear(&mut self, (member, issued): (MemberIndex, u32)) {
-        let Late {
-            now,
-            spell,
-            answers,
-            ..
-        } = &mut self.late;
-        let answers = &mut answers[member.at()];
-        (answers.heard, answers.spell) = (*now, *spell);
-        answers.usual = answers.usual.max(now.wrapping_sub(issued));
-    }
-
-    /// Tells the other shards which members have answered since the last look.
-    fn tell_heard(&self) {
-        for (position, answers) in self.late.answers.iter().enumerate() {
-            if answers.heard == self.late.now && answers.spell == self.late.spell {
-                self.shared.call_heard(position);
-            }
-        }
-    }
-
-    /// Tells the other shards of answers, and hears of theirs.
-    fn listen(&mut self) {
-        self.tell_heard();
-        for position in 0..self.map.members.len() {
-            let others = self.shared.heard(position);
-            if others != self.late.others[position] {
-                self.late.others[position] = others;
-                self.late.answers[position].heard = self.late.now;
-            }
-        }
-    }
-
     /// How old each member's oldest request is.
     fn measure(&mut self) {
         self.late.oldest.fill(0);
@@ -260,16 +229,6 @@ impl Shard {
             self.late.any_slow |= lags || self.shared.is_slow(position);
         }
         self.hear_shaky(now);
-    }
-
-    /// Which members are read through buffers.
-    pub(super) fn hear_shaky(&mut self, now: Instant) {
-        self.late.any_shaky = false;
-        for position in 0..self.map.members.len() {
-            let shaky = self.late.hedges_all || self.shared.shaky_until(position) > now;
-            self.late.shaky[position] = shaky;
-            self.late.any_shaky |= shaky;
-        }
     }
 
     fn is_slow_here(&self, position: usize) -> bool {

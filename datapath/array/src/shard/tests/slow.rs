@@ -126,3 +126,23 @@ fn what_is_written_again_keeps_its_memory_until_a_drive_that_is_out_has_let_go_o
     bench.answer(member, Operation::Write, Status::Ok);
     assert!(bench.shard.is_idle());
 }
+
+#[test]
+fn who_had_nothing_to_do_hears_of_a_slow_member_before_it_reads() {
+    let mut bench = Bench::new();
+    let member = member_of(&bench, 0, 0);
+    bench.shard.shared.call_slow(member, super::OTHER, true);
+    let read = bench.ask(Operation::Read, 0, 1);
+    bench.poll();
+    let asked = bench.is_asked(Operation::Read);
+    assert!(!asked.contains(&member), "another shard knows");
+    bench.answer_all();
+    assert_eq!(bench.verdict(read), Some(Status::Ok));
+    // And when it works again.
+    bench.shard.shared.call_slow(member, super::OTHER, false);
+    bench.pass(LOOK);
+    bench.pass(LOOK);
+    bench.ask(Operation::Read, 0, 1);
+    assert_eq!(bench.is_asked(Operation::Read), [member]);
+    bench.answer_all();
+}
