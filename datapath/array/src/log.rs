@@ -76,6 +76,45 @@ pub struct Redo {
     pub bytes: Vec<u8>,
 }
 
+/// Of what would be written several times at one place, only the last. A start that is killed
+/// while it writes leaves nothing there that is older than what it found: the next one may find
+/// other members, and know by their logs that the older is long over.
+fn last_of_each(redo: Vec<Redo>) -> Vec<Redo> {
+    // By member: ranges that later ones write, by their first byte.
+    let mut later: BTreeMap<MemberIndex, BTreeMap<u64, u64>> = BTreeMap::new();
+    let mut last = Vec::with_capacity(redo.len());
+    for Redo {
+        member,
+        offset,
+        bytes,
+    } in redo.into_iter().rev()
+    {
+        let later = later.entry(member).or_default();
+        let end = offset + bytes_u64(bytes.len());
+        let mut gaps = Vec::new();
+        let before = later.range(..=offset).next_back();
+        let mut at = before.map_or(offset, |(_, &to)| to.max(offset));
+        if offset < end {
+            for (&from, &to) in later.range(offset + 1..end) {
+                gaps.push(at..from);
+                at = to;
+            }
+        }
+        gaps.push(at..end);
+        for gap in gaps.into_iter().filter(|gap| gap.start < gap.end) {
+            let inside = bytes_usize(gap.start - offset)..bytes_usize(gap.end - offset);
+            last.push(Redo {
+                member,
+                offset: gap.start,
+                bytes: bytes[inside].to_vec(),
+            });
+            later.insert(gap.start, gap.end);
+        }
+    }
+    last.reverse();
+    last
+}
+
 /// The pieces of one write with their content, by role.
 type Pieces = BTreeMap<Role, (LogPiece, Vec<u8>)>;
 
@@ -226,8 +265,8 @@ impl Replay {
         unreadable.iter().any(|slots| *slots > 0) && self.is_whole(group)
     }
 
-    /// What is to be done again, in this order. To be durable before the next update is committed.
-    /// Slots that cannot be read count as empty: see [`Replay::doubtful`].
+    /// What is to be done again, each place once. To be durable before the next update is
+    /// committed. Slots that cannot be read count as empty: see [`Replay::doubtful`].
     #[must_use]
     pub fn redo(self) -> Vec<Redo> {
         let mut redo = Vec::new();
@@ -259,7 +298,7 @@ impl Replay {
                 self.redo_piece(piece, payload, &mut redo);
             }
         }
-        redo
+        last_of_each(redo)
     }
 
     /// Whether the write was not begun: of the members on which the stripe relies, all have their

@@ -166,15 +166,24 @@ fn a_write_is_done_again_when_all_its_pieces_are_there_and_not_otherwise() {
 
 #[test]
 fn later_writes_are_done_later_and_what_is_out_of_date_is_not_done() {
-    let mut several = replay(|_| true);
-    for (life, sequence, content) in [(5, 12, 3), (6, 13, 4), (5, 4, 1), (4, 11, 9), (5, 6, 2)] {
-        for role in [0, 4] {
-            take(&mut several, piece(3, role, (life, sequence)), content);
+    let contents = |apart: bool| {
+        let mut several = replay(|_| true);
+        let all = [(5, 12, 3), (6, 13, 4), (5, 4, 1), (4, 11, 9), (5, 6, 2)];
+        for (life, sequence, content) in all {
+            for role in [0, 4] {
+                let mut piece = piece(3, role, (life, sequence));
+                if apart {
+                    piece.runs[0].0 = u32::from(content);
+                }
+                take(&mut several, piece, content);
+            }
         }
-    }
-    let contents: Vec<u8> = several.redo().iter().map(|part| part.bytes[0]).collect();
+        let redo = several.redo();
+        redo.iter().map(|part| part.bytes[0]).collect::<Vec<u8>>()
+    };
     // Life 4 is dead, and numbers up to 13 - 8 are older than the window.
-    assert_eq!(contents, [2, 2, 3, 3, 4, 4]);
+    assert_eq!(contents(true), [2, 2, 3, 3, 4, 4]);
+    assert_eq!(contents(false), [4, 4]);
 }
 
 #[test]
@@ -266,4 +275,49 @@ fn a_slot_that_cannot_be_read_matters_where_a_chunk_is_missing() {
     assert_eq!(unused.doubtful(), []);
     unused.miss(own);
     assert_eq!(unused.doubtful().len(), 2);
+}
+
+#[test]
+fn of_what_is_written_several_times_only_the_last_is() {
+    let part = |member, offset, bytes: &[u8]| Redo {
+        member: MemberIndex(member),
+        offset,
+        bytes: bytes.to_vec(),
+    };
+    let all = vec![
+        part(0, 10, &[1; 10]),
+        part(1, 10, &[2; 4]),
+        part(0, 12, &[3; 2]),
+        part(0, 16, &[4; 8]),
+        part(0, 8, &[5; 3]),
+        part(0, 40, &[6; 4]),
+        part(0, 40, &[7; 4]),
+        part(0, 0, &[]),
+    ];
+    let mut whole = std::collections::BTreeMap::new();
+    for one in &all {
+        for (place, byte) in (one.offset..).zip(&one.bytes) {
+            whole.insert((one.member, place), *byte);
+        }
+    }
+    let last = last_of_each(all);
+    let mut found = std::collections::BTreeMap::new();
+    for one in &last {
+        assert!(!one.bytes.is_empty());
+        for (place, byte) in (one.offset..).zip(&one.bytes) {
+            let before = found.insert((one.member, place), *byte);
+            assert_eq!(before, None, "{place} is written twice");
+        }
+    }
+    assert_eq!(found, whole);
+
+    // A block that was written twice.
+    let mut replay = replay(|_| true);
+    for (sequence, content) in [(1, 0x11), (2, 0x22)] {
+        take(&mut replay, piece(7, 0, (5, sequence)), content);
+        take(&mut replay, piece(7, 4, (5, sequence)), content);
+    }
+    let redo = replay.redo();
+    assert_eq!(redo.len(), 2, "once on each member");
+    assert!(redo.iter().all(|part| part.bytes == [0x22; 4096]));
 }
