@@ -13,20 +13,26 @@ use super::guests::Guest;
 use super::{Bench, MIB, export_of, volume_of, wait_until};
 use crate::{logs, records};
 
+/// A degraded array on files whose guest has written for a while.
+fn logged() -> Bench {
+    let bench = Bench::file_tank();
+    wait_until("the first resync", || bench.host.jobs().is_empty());
+    let volume = volume_of("v", "tank", 8 * MIB);
+    bench.host.create_volume(&volume).expect("room");
+    bench.host.fail_member("tank", 2).expect("one may fail");
+    let export = export_of(&bench, "e", "v");
+    bench.host.export_named(&export).expect("a socket");
+    let mut guest = Guest::connect(&bench.path("e.sock"));
+    for sector in (0..1024).step_by(8) {
+        guest.fill(sector, 0x11);
+    }
+    bench
+}
+
 #[test]
 fn every_slot_that_holds_something_is_read() {
     super::on_both_kinds(|| {
-        let bench = Bench::file_tank();
-        wait_until("the first resync", || bench.host.jobs().is_empty());
-        let volume = volume_of("v", "tank", 8 * MIB);
-        bench.host.create_volume(&volume).expect("room");
-        bench.host.fail_member("tank", 2).expect("one may fail");
-        let export = export_of(&bench, "e", "v");
-        bench.host.export_named(&export).expect("a socket");
-        let mut guest = Guest::connect(&bench.path("e.sock"));
-        for sector in (0..1024).step_by(8) {
-            guest.fill(sector, 0x11);
-        }
+        let bench = logged();
         let superblock = bench.superblock("one");
         let space = superblock.log();
         let drives = ["one", "two"].map(|name| Arc::clone(&bench.host.state().drives[name].drive));
@@ -92,18 +98,7 @@ fn every_slot_that_holds_something_is_read() {
 
 #[test]
 fn what_a_killed_engine_has_logged_is_durable_before_any_of_it_is_in_its_place() {
-    let bench = Bench::file_tank();
-    wait_until("the first resync", || bench.host.jobs().is_empty());
-    let volume = volume_of("v", "tank", 8 * MIB);
-    bench.host.create_volume(&volume).expect("room");
-    bench.host.fail_member("tank", 2).expect("one may fail");
-    let export = export_of(&bench, "e", "v");
-    bench.host.export_named(&export).expect("a socket");
-    let mut guest = Guest::connect(&bench.path("e.sock"));
-    for sector in (0..1024).step_by(8) {
-        guest.fill(sector, 0x11);
-    }
-    drop(guest);
+    let bench = logged();
     let data = bench.superblock("one").layout.data;
     let folder = Arc::clone(&bench.folder);
     drop(bench);
