@@ -28,8 +28,8 @@ pub use turns::{CLOSURES_PER_TURN, Loop, Turn};
 /// one too. A wake-up is kept until it is taken (as an eventfd keeps its count), and may be taken
 /// in `turn`, `prepare_sleep`, `sleep` and `woken` only.
 pub trait Core: 'static {
-    /// Does what there is to do, without waiting; returns how much it was.
-    fn turn(&mut self) -> usize;
+    /// Does what there is to do, without waiting; returns how much it was. The turn begins `now`.
+    fn turn(&mut self, now: Instant) -> usize;
 
     /// Asks everybody who brings work to wake us from now on, then looks once more. `false` when
     /// there is work after all. Always followed by `woken`, with or without a `sleep` between.

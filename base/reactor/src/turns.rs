@@ -96,15 +96,18 @@ impl<C: Core, K: Clock> Loop<C, K> {
                 work += 1;
             }
         }
-        work += self.core.turn();
+        // The one look at the clock of a turn.
+        let now = self.clock.now();
+        work += self.core.turn(now);
         if work > 0 {
             self.idle_since = None;
             return Turn::Busy;
         }
-        self.idle()
+        self.idle(now)
     }
 
-    fn idle(&mut self) -> Turn {
+    /// After a turn without work that began `now`.
+    fn idle(&mut self, now: Instant) -> Turn {
         let patience = match self.polling {
             Polling::Always => {
                 std::hint::spin_loop();
@@ -113,7 +116,6 @@ impl<C: Core, K: Clock> Loop<C, K> {
             Polling::Adaptive => self.spin.length(),
             Polling::Never => Duration::ZERO,
         };
-        let now = self.clock.now();
         let since = *self.idle_since.get_or_insert(now);
         if now.since(since) < patience {
             std::hint::spin_loop();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use reactor::{Core, EventFd, Handle, Polling, Settings, Stopped, default_cores, start};
 use rustix::thread::{CpuSet, sched_getaffinity};
-use units::{MonotonicClock, ReactorIndex};
+use units::{Instant, MonotonicClock, ReactorIndex};
 
 /// A core that has nothing to do but sleep.
 struct Sleeper {
@@ -18,7 +18,7 @@ struct Sleeper {
 }
 
 impl Core for Sleeper {
-    fn turn(&mut self) -> usize {
+    fn turn(&mut self, _now: Instant) -> usize {
         0
     }
 

@@ -45,12 +45,14 @@ pub trait Clock {
 pub struct MonotonicClock;
 
 impl Clock for MonotonicClock {
-    #[allow(clippy::disallowed_methods, reason = "this is the clock")]
+    #[inline]
     fn now(&self) -> Instant {
-        use std::sync::OnceLock;
-        static BEGIN: OnceLock<std::time::Instant> = OnceLock::new();
-        let begin = *BEGIN.get_or_init(std::time::Instant::now);
-        Instant(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        // Not `std::time::Instant`, which has to be subtracted from another: reactors look each
+        // turn.
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        // Since the machine began, so neither is below zero.
+        let (seconds, rest) = (time.tv_sec.cast_unsigned(), time.tv_nsec.cast_unsigned());
+        Instant(seconds * 1_000_000_000 + rest)
     }
 }
 

@@ -131,6 +131,8 @@ pub enum Fault {
     /// Memory of what was to be written again is used for something else before a drive that is
     /// out has let go of it.
     RewriteReused,
+    /// A shard rests on although a message came.
+    RestsThroughMessages,
     /// Stripes go to another reactor although writes to them are under way.
     HandedOverUndrained,
     /// Stripes go to another reactor although writes to them are on their way to the one before.
@@ -402,6 +404,7 @@ impl Fault {
         Fault::LogSlotUsedAgainEarly,
         Fault::NamedCellNotLogged,
         Fault::RewriteReused,
+        Fault::RestsThroughMessages,
         Fault::HandedOverUndrained,
         Fault::HandedOverUnfenced,
         Fault::HandedOverAtOnce,

@@ -26,6 +26,7 @@ mod log;
 mod losses;
 mod regions;
 mod request;
+mod rest;
 pub(crate) mod room;
 mod scrub;
 mod shared;
@@ -42,7 +43,7 @@ use block::{Completion, Full, Operation, Request, Status};
 use memory::SegmentSlots;
 use parity::{Code, CodeError, DecoderCache};
 use units::limits::{REACTORS_MAX, SHARD_LINES};
-use units::{MemberIndex, ReactorIndex, Role};
+use units::{Instant, MemberIndex, ReactorIndex, Role};
 
 pub(crate) use self::background::cell_lanes;
 use self::background::{Background, stripe_cells};
@@ -160,6 +161,8 @@ enum IoOwner {
 pub struct Shard {
     me: ReactorIndex,
     map: Arc<ArrayMap>,
+    /// Until then nothing can move, if nothing comes.
+    rests_until: Instant,
     optimal: bool,
     /// Whether the map names members of which nobody knows what they hold.
     any_hopeless: bool,
@@ -250,6 +253,7 @@ impl Shard {
         let losses = Losses::new(room.tickets, &map.lost_blocks, &shared.regions);
         Ok(Shard {
             me,
+            rests_until: Instant(0),
             optimal: map.is_optimal(),
             any_hopeless: map.hopeless.contains(&true),
             effective: map.serial,
@@ -372,11 +376,15 @@ impl Shard {
         };
         self.hear_when_idle(io.now());
         self.begin_request(slot, line, request, io);
+        self.stir_by_request(request.operation);
         Ok(())
     }
 
     /// Takes a message of the shard on reactor `from`.
     pub fn message(&mut self, from: ReactorIndex, message: Message, io: &mut impl Io) {
+        if !planted::is(Fault::RestsThroughMessages) {
+            self.stir();
+        }
         match message {
             Message::Work(work) => self.begin_work(from, work),
             Message::WorkDone { request, status } => {
@@ -429,9 +437,8 @@ impl Shard {
         }
     }
 
-    /// Moves everything forward that waited for room, a message or a barrier. Called once a turn,
-    /// after completions and messages. Returns how much moved.
-    pub fn poll(&mut self, io: &mut impl Io) -> usize {
+    /// Moves everything forward. Returns how much moved.
+    fn advance(&mut self, io: &mut impl Io) -> usize {
         let mut moved = self.advance_late(io) + self.advance_hold(io) + self.send_reports(io);
         moved += self.retry_reads(io);
         moved += self.advance_requests(io);
@@ -448,25 +455,23 @@ impl Shard {
     /// that other shards still have to confirm.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        let changes = |decider: &Coordinator| {
-            decider.commit.is_some()
-                || decider.broadcast.is_some()
-                || !decider.keeper.is_idle()
-                || decider.retire.is_asking()
-                || decider.handing_over.is_asking()
-                || decider.hold.is_asking()
-        };
-        !self.coordinator().is_some_and(changes)
+        !self.is_working()
+            && !self.coordinator().is_some_and(Coordinator::is_changing)
             && self.requests.in_use() == 0
-            && self.works.in_use() == 0
-            && self.tickets.in_use() == 0
             && self.ios.in_use() == 0
-            && self.buffers.in_use() == 0
-            && self.reports.is_empty()
-            && self.hold.is_empty()
-            && self.losses.is_idle()
-            && self.handover.is_idle()
-            && self.asked_regions.is_empty()
+    }
+
+    /// Whether anything is in flight besides requests that reads of drives answer, and changes that
+    /// the home makes.
+    fn is_working(&self) -> bool {
+        self.works.in_use() > 0
+            || self.tickets.in_use() > 0
+            || self.buffers.in_use() > 0
+            || !self.reports.is_empty()
+            || !self.hold.is_empty()
+            || !self.losses.is_idle()
+            || !self.handover.is_idle()
+            || !self.asked_regions.is_empty()
     }
 
     /// Ends the shard as the death of its process would: whatever was in flight is forgotten.

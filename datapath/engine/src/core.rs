@@ -264,7 +264,8 @@ impl Core {
         moved
     }
 
-    fn poll_shards(&mut self) -> usize {
+    /// `rested`: also those that rest.
+    fn poll_shards(&mut self, rested: bool) -> usize {
         let (mut moved, now) = (0, self.times.turn_began);
         for position in 0..self.shards_end {
             let Core {
@@ -280,6 +281,9 @@ impl Core {
             let Some(shard) = &mut shards[position] else {
                 continue;
             };
+            if shard.rests(now) && !rested {
+                continue;
+            }
             duties[position].begin();
             let array = ArrayIndex::from_at(position);
             let mut ports = Ports {
@@ -291,7 +295,7 @@ impl Core {
                 completions: answers,
                 events,
             };
-            moved += shard.poll(&mut ports);
+            moved += shard.poll_all(&mut ports);
         }
         moved
     }
@@ -459,9 +463,8 @@ impl Core {
 }
 
 impl reactor::Core for Core {
-    fn turn(&mut self) -> usize {
+    fn turn(&mut self, now: Instant) -> usize {
         self.turns += 1;
-        let now = MonotonicClock.now();
         self.times.turn(now);
         self.port.tell_time(now);
         self.take_kicks();
@@ -471,7 +474,7 @@ impl reactor::Core for Core {
             moved += self.submit_controls();
         }
         moved += self.poll_rings();
-        moved += self.poll_shards();
+        moved += self.poll_shards(false);
         moved += self.poll_drives();
         moved += self.deliver();
         moved += self.advance_splits();
@@ -489,7 +492,10 @@ impl reactor::Core for Core {
     }
 
     fn prepare_sleep(&mut self) -> bool {
-        let quiet = self.ask_for_kicks();
+        // Those that rest have not been asked for a while. What they tell is told in a turn.
+        let mut quiet = self.poll_shards(true) == 0;
+        quiet &= self.answers.is_empty() && self.events.is_empty();
+        quiet &= self.ask_for_kicks();
         quiet && self.post.park() == Park::Parked
     }
 

@@ -473,7 +473,7 @@ impl World {
             return;
         }
         let known = ports.outside.trace;
-        let moved = shard.poll(&mut ports);
+        let moved = shard.poll_all(&mut ports);
         let is_quiet = moved == 0 && ports.outside.trace == known;
         assert!(is_quiet, "a reactor sleeps over {moved} steps");
     }

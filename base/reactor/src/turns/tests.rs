@@ -112,7 +112,7 @@ impl World {
 struct FakeCore(Rc<RefCell<World>>);
 
 impl Core for FakeCore {
-    fn turn(&mut self) -> usize {
+    fn turn(&mut self, _now: Instant) -> usize {
         let mut world = self.0.borrow_mut();
         world.turns += 1;
         world.clock.advance(TURN);

@@ -53,6 +53,11 @@ impl Background {
         background
     }
 
+    /// Whether a window is open.
+    pub(super) fn is_open(&self) -> bool {
+        self.window.is_some()
+    }
+
     /// Acts by a new map: begins its window if it is a new one.
     pub(super) fn follow(&mut self, map: &ArrayMap) {
         if self.window.map(|window| window.opened) == map.window.map(|window| window.opened) {

@@ -43,6 +43,7 @@ impl Shard {
     pub fn set_coordinator(&mut self, coordinator: Coordinator) {
         assert_eq!(self.map.home, self.me, "the home decides");
         self.coordinator = Some(Box::new(coordinator));
+        self.stir();
     }
 
     /// The coordinator, on the home shard.
@@ -57,6 +58,7 @@ impl Shard {
     /// On a shard that is not the home.
     pub fn command(&mut self, id: u64, command: Command) {
         self.decider().commands.push_back((id, command));
+        self.stir();
     }
 
     pub(super) fn decider(&mut self) -> &mut Coordinator {

@@ -309,6 +309,7 @@ impl Shard {
         status: Status,
         io: &mut impl Io,
     ) {
+        self.stir();
         let done = DriveIo {
             owner,
             ..*self.ios.last(slot)

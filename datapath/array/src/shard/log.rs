@@ -192,6 +192,11 @@ impl Log {
         let ended = self.ended;
         ended > 0 && (!self.waiters.is_empty() || ended * 2 >= self.window())
     }
+
+    /// Whether something is to happen here that no ticket waits for.
+    pub(super) fn is_working(&self) -> bool {
+        self.flush.is_some() || self.drain.is_some() || self.is_short()
+    }
 }
 
 impl Log {

@@ -8,6 +8,7 @@ mod home;
 mod logging;
 mod maps;
 mod merging;
+mod resting;
 mod slow;
 
 use std::sync::Arc;
@@ -273,8 +274,12 @@ impl Bench {
 
     /// One turn. Whoever has asked drives for something has moved.
     pub(in crate::shard) fn turn(&mut self) -> usize {
+        self.turn_by(|shard, outside| shard.poll(outside))
+    }
+
+    fn turn_by(&mut self, turn: impl FnOnce(&mut Shard, &mut Outside) -> usize) -> usize {
         let before = self.outside.requests;
-        let moved = self.shard.poll(&mut self.outside);
+        let moved = turn(&mut self.shard, &mut self.outside);
         let asked = self.outside.requests - before;
         assert!(
             moved > 0 || asked == 0,
@@ -290,7 +295,8 @@ impl Bench {
         assert!(turns < 1000, "it goes round and round");
         let now = self.outside.now;
         let due = self.shard.deadline().filter(|&at| at <= now);
-        let moved = self.turn();
+        // One that rests is asked before its reactor sleeps.
+        let moved = self.turn_by(|shard, outside| shard.poll_all(outside));
         assert!(due.is_some() || moved == 0, "its reactor sleeps over it");
         let is_the_same = due.is_some() && self.shard.deadline() == due;
         assert!(moved > 0 || !is_the_same, "its reactor turns and turns");

@@ -186,7 +186,7 @@ fn complete(core: &mut Core, place: usize, slot: u32) {
 
 /// What a reactor's loop does when there is nothing to do.
 fn sleep(core: &mut Core, limit: Option<Duration>) -> bool {
-    core.turn();
+    core.turn(MonotonicClock.now());
     let ready = core.prepare_sleep();
     if ready {
         core.sleep(limit);
@@ -206,7 +206,7 @@ fn attention(core: &Core, place: usize) -> Attention {
 fn turn_until_awake(core: &mut Core, place: usize) {
     let begun = MonotonicClock.now();
     while attention(core, place) == Attention::Asleep {
-        core.turn();
+        core.turn(MonotonicClock.now());
         let waited = MonotonicClock.now().since(begun);
         assert!(waited < Duration::from_secs(60), "its kick is lost");
     }
@@ -250,7 +250,7 @@ fn a_ring_that_sleeps_is_woken_by_its_kick_while_the_reactor_runs() {
 #[test]
 fn a_ring_that_sleeps_has_asked_for_a_kick_and_one_that_is_awake_has_not() {
     let (mut core, mut guests) = core::<2>();
-    core.turn();
+    core.turn(MonotonicClock.now());
     assert!(core.prepare_sleep());
     core.woken();
     assert_eq!(
@@ -272,7 +272,7 @@ fn a_ring_that_sleeps_has_asked_for_a_kick_and_one_that_is_awake_has_not() {
 #[test]
 fn what_comes_while_a_reactor_goes_to_sleep_is_seen() {
     let (mut core, mut guests) = core::<2>();
-    core.turn();
+    core.turn(MonotonicClock.now());
     // Before the guest was asked for a kick.
     assert!(!guests[0].ask() || guests[0].driver.in_flight() == 1);
     assert!(!core.prepare_sleep(), "there is a request");
@@ -281,7 +281,7 @@ fn what_comes_while_a_reactor_goes_to_sleep_is_seen() {
 
     // Between that and the sleep.
     let (mut core, mut guests) = self::core::<2>();
-    core.turn();
+    core.turn(MonotonicClock.now());
     assert!(core.prepare_sleep());
     assert!(guests[1].ask(), "it was asked for");
     guests[1].kick.signal();
@@ -309,7 +309,7 @@ fn a_request_without_a_kick_is_found_in_the_end_also_on_a_ring_that_sleeps() {
     assert!(sleep(&mut core, SHORT));
     assert!(guests[2].ask(), "which it then forgets");
     for _ in 0..3 {
-        core.turn();
+        core.turn(MonotonicClock.now());
     }
     assert_eq!(core.awake, [2]);
 }
@@ -323,7 +323,7 @@ fn a_ring_that_was_found_to_sleep_too_long_has_its_turn_at_once() {
     assert!(guests[1].ask(), "which it then forgets");
     while attention(&core, 1) == Attention::Asleep {
         assert_eq!(core.first_awake, 0, "there is one");
-        core.turn();
+        core.turn(MonotonicClock.now());
     }
     assert_eq!(core.first_awake, 1, "there were two in this turn");
 }
@@ -336,11 +336,11 @@ fn turns_with_work_look_at_rings_that_sleep_now_and_then() {
     core.turns = 0;
     for _ in 1..BUSY_TURNS_A_LOOK {
         core.times.last = Spent::Busy;
-        core.turn();
+        core.turn(MonotonicClock.now());
         assert_eq!(attention(&core, 0), Attention::Asleep);
     }
     core.times.last = Spent::Busy;
-    core.turn();
+    core.turn(MonotonicClock.now());
     assert_eq!(attention(&core, 0), Attention::Watched);
 }
 
@@ -354,8 +354,8 @@ fn a_ring_that_changes_or_ends_is_awake_and_its_new_kick_is_watched() {
     assert_eq!(attention(&core, 1), Attention::Polled);
     assert!(sleep(&mut core, SHORT));
     guests[1].kick.signal();
-    core.turn();
-    core.turn();
+    core.turn(MonotonicClock.now());
+    core.turn(MonotonicClock.now());
     assert!(core.awake.is_empty(), "nobody watches the old one");
     other.signal();
     assert!(sleep(&mut core, None));
@@ -364,7 +364,7 @@ fn a_ring_that_changes_or_ends_is_awake_and_its_new_kick_is_watched() {
     let (sender, stopped) = channel();
     core.stop_ring(1, key(0), (sender, Leaving::Ends));
     assert!(stopped.try_recv().is_err());
-    core.turn();
+    core.turn(MonotonicClock.now());
     assert!(stopped.try_recv().is_ok(), "nothing of it was under way");
     assert_eq!(core.awake, [1]);
     assert!(core.rings[0].is_none());
@@ -381,7 +381,7 @@ fn a_ring_that_left_after_its_reactor_slept_is_not_watched_any_more() {
         assert!(sleep(&mut core, SHORT), "drives wake the reactor");
         assert!(stopped.try_recv().is_err());
         complete(&mut core, 0, slot);
-        core.turn();
+        core.turn(MonotonicClock.now());
         let stopped = stopped.try_recv().expect("it is drained");
         assert_eq!(
             matches!(stopped, Stopped::Moved(_)),
@@ -397,7 +397,7 @@ fn a_ring_that_left_after_its_reactor_slept_is_not_watched_any_more() {
         // Nor does it get in the way of the ring that takes its place.
         let next = Guest::new();
         core.add_ring(ring(&next, 0));
-        core.turn();
+        core.turn(MonotonicClock.now());
         assert!(sleep(&mut core, SHORT));
         assert_eq!(attention(&core, 0), Attention::Asleep);
         next.kick.signal();
@@ -414,7 +414,7 @@ fn what_the_port_tells_of_a_kick_that_it_does_not_know_is_not_believed() {
     earlier.signal();
     core.port.wait(LONG);
     assert!(earlier.clear());
-    core.turn();
+    core.turn(MonotonicClock.now());
     assert!(sleep(&mut core, SHORT));
     assert_eq!(attention(&core, 0), Attention::Asleep);
     guests[0].kick.signal();
@@ -425,7 +425,7 @@ fn what_the_port_tells_of_a_kick_that_it_does_not_know_is_not_believed() {
     let (mut core, _guests) = self::core::<1>();
     core.port.watch(-1, token_of(0));
     core.port.wait(LONG);
-    core.turn();
+    core.turn(MonotonicClock.now());
     assert_eq!(attention(&core, 0), Attention::Polled);
 }
 
