@@ -65,14 +65,9 @@ impl Histogram {
         self.bucket_below(self.count() / 100)
     }
 
-    /// The bucket of the time that at most half of them took longer than.
-    #[must_use]
-    pub fn median_bucket(&self) -> Option<usize> {
-        self.bucket_below(self.count() / 2)
-    }
-
     /// The bucket of the longest time but so many.
-    fn bucket_below(&self, mut above: u64) -> Option<usize> {
+    #[must_use]
+    pub fn bucket_below(&self, mut above: u64) -> Option<usize> {
         for (bucket, &count) in self.buckets.iter().enumerate().rev() {
             if count > above {
                 return Some(bucket);

@@ -33,6 +33,15 @@ pub struct MemberRequest {
     pub cookie: Cookie,
 }
 
+/// How long reads and writes of a drive took.
+#[derive(Clone, Copy, Debug)]
+pub struct Times<'a> {
+    /// How many of each there were: who has seen as many has seen all.
+    pub counts: [u64; 2],
+    /// By how long they took.
+    pub took: [&'a Histogram; 2],
+}
+
 /// The world around one shard, on one reactor.
 pub trait Io {
     /// The time now.
@@ -46,7 +55,7 @@ pub trait Io {
     fn drive(&mut self, request: MemberRequest);
     /// How long reads and writes of a drive took that were asked for here, as long as this reactor
     /// has had the drive; `None` when nobody counts.
-    fn times(&self, drive: DriveIndex) -> Option<[&Histogram; 2]>;
+    fn times(&self, drive: DriveIndex) -> Option<Times<'_>>;
     /// Sends a request to the shard of this array on another reactor; it answers with exactly one
     /// reply. Hands the message back when there is no room for it or for its reply.
     ///

@@ -49,8 +49,34 @@ const PAUSE: Duration = Duration::from_secs(3600);
 /// Words of 64 windows that are remembered: at least [`LEAVES`].
 const WORDS: usize = 5;
 
+/// How long requests took in a window.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sample {
+    pub(crate) times: Histogram,
+    /// How many there were.
+    pub(crate) count: u64,
+}
+
+impl Sample {
+    #[cfg(test)]
+    fn record(&mut self, nanoseconds: u64) {
+        self.times.record(nanoseconds);
+        self.count += 1;
+    }
+
+    /// The bucket of the time that all but a hundredth did not take longer than.
+    fn p99_bucket(&self) -> Option<usize> {
+        self.times.bucket_below(self.count / 100)
+    }
+
+    /// The bucket of the time that at most half of them took longer than.
+    fn median_bucket(&self) -> Option<usize> {
+        self.times.bucket_below(self.count / 2)
+    }
+}
+
 /// Reads and writes.
-pub(crate) type Took = [Histogram; 2];
+pub(crate) type Took = [Sample; 2];
 
 /// What is known of one member.
 #[derive(Clone, Copy, Debug, Default)]
@@ -177,6 +203,11 @@ impl Laggards {
     }
 
     fn judge_group(&mut self, members: &[usize], took: &[Took]) {
+        let is_idle = |&position: &usize| took[position].iter().all(|kind| kind.count == 0);
+        if members.iter().all(is_idle) {
+            // As most windows are where nobody asks for much.
+            return;
+        }
         let mut slow = vec![false; self.records.len()];
         let mut judged = vec![false; self.records.len()];
         let mut asked = false;
@@ -185,7 +216,7 @@ impl Laggards {
             let lags: Vec<bool> = self.records.iter().map(|one| one.lags).collect();
             let p99 = |position: usize| {
                 let times = &took[position][kind];
-                let count = times.count();
+                let count = times.count;
                 // Of few trials the worst says little, and beside thousands of requests it would
                 // be counted against who stumbles as rarely as the others.
                 let bucket = if lags[position] && count < TELLING {
@@ -196,17 +227,24 @@ impl Laggards {
                 let bucket = bucket.filter(|_| count >= enough[position]);
                 bucket.map(|bucket| (bounds(bucket), count))
             };
-            for &position in members {
-                let own = p99(position);
+            // Each is compared with all others.
+            let mut p99s = [None; GROUP_MEMBERS_MAX];
+            for (&position, known) in members.iter().zip(&mut p99s) {
+                *known = p99(position);
+            }
+            let p99s = &p99s[..members.len()];
+            for (at, &position) in members.iter().enumerate() {
+                let own = p99s[at];
                 if let Some(((_, below), count)) = own {
                     asked |= count >= self.enough;
                     judged[position] = true;
                     self.records[position].p99[kind] = Some(below);
                 }
-                let peers = members.iter().filter(|&&other| other != position);
-                let is_slow = is_longer(own, peers.clone().map(|&other| p99(other)), LONG);
+                let peers = p99s[..at].iter().chain(&p99s[at + 1..]).copied();
+                let is_slow = is_longer(own, peers, LONG);
                 slow[position] |= is_slow.unwrap_or_else(|| {
                     let few = |position: usize| few(&took[position][kind]);
+                    let peers = members.iter().filter(|&&other| other != position);
                     let peers = peers.map(|&other| few(other));
                     let crawls = is_longer(few(position), peers, CRAWLS) == Some(true);
                     judged[position] |= crawls;
@@ -239,10 +277,13 @@ impl Laggards {
     /// Whether a member had so many slow windows, and its peers had not.
     fn stands_out(&self, position: usize, members: &[usize], (slow, windows): (u32, u32)) -> bool {
         let own = self.records[position].slow_of(windows);
+        if own < slow {
+            return false;
+        }
         let peers = members.iter().filter(|&&other| other != position);
         let peers = peers.map(|&other| u64::from(self.records[other].slow_of(windows)));
         let usual = median(peers).unwrap_or(0);
-        own >= slow && u64::from(own) > usual.saturating_mul(LONGER)
+        u64::from(own) > usual.saturating_mul(LONGER)
     }
 
     fn turn_group(&mut self, members: &[usize], turns: &mut Vec<Turn>) {
@@ -266,7 +307,8 @@ impl Laggards {
         now: Instant,
         (counts, data): (impl Fn(usize) -> bool, usize),
     ) -> Option<MemberIndex> {
-        if self.left.is_some_and(|left| now.since(left) < PAUSE) {
+        let any_lags = self.records.iter().any(|record| record.lags);
+        if !any_lags || self.left.is_some_and(|left| now.since(left) < PAUSE) {
             return None;
         }
         for first in (0..self.records.len()).step_by(self.group) {
@@ -298,9 +340,12 @@ impl Laggards {
 type Taken = ((u64, u64), u64);
 
 /// The middle of few requests.
-fn few(times: &Histogram) -> Option<Taken> {
-    let bucket = times.median_bucket().filter(|_| times.count() >= FEW)?;
-    Some((bounds(bucket), times.count()))
+fn few(times: &Sample) -> Option<Taken> {
+    if times.count < FEW {
+        return None;
+    }
+    let bucket = times.median_bucket()?;
+    Some((bounds(bucket), times.count))
 }
 
 /// Whether it takes too long for what its peers take, if both are known.

@@ -35,7 +35,9 @@ pub use coordinator::{
     Coordinator, CoordinatorSettings, MapIdentity, MemberPlace, PassState, PassStatus, initial_map,
 };
 pub use geometry::{Geometry, GeometryError, GeometryParameters, Level, ParseLevelError, Place};
-pub use io::{Event, Io, MemberFailure, MemberRequest, Message, PassEvent, Trouble, WorkMessage};
+pub use io::{
+    Event, Io, MemberFailure, MemberRequest, Message, PassEvent, Times, Trouble, WorkMessage,
+};
 pub use laggards::MemberPace;
 pub use log::{LogSpace, Redo, Replay};
 pub use losses::{LossChange, LostBlocks, LostWord, Rows};

@@ -4,6 +4,9 @@
 const NONE: u32 = u32::MAX;
 const BUSY: u32 = u32::MAX - 1;
 
+/// Slots that are looked at together.
+const RUN: usize = 16;
+
 /// A fixed set of slots. A slot's content stays when it is released, so that what it allocated
 /// is used again.
 #[derive(Debug)]
@@ -64,8 +67,15 @@ impl<T: Default> Slots<T> {
 
     /// The first slot in use from `from` on.
     pub(crate) fn used_from(&self, from: u32) -> Option<u32> {
-        let slots = from..u32::try_from(self.links.len()).expect("limits.rs bounds every pool");
-        slots.into_iter().find(|&slot| self.is_busy(slot))
+        let is_busy = |link: &u32| *link == BUSY;
+        let (runs, rest) = self.links.get(at(from)..)?.as_chunks::<RUN>();
+        // Mostly few are in use: runs without one are passed over at once.
+        let has_busy = |run: &[u32; RUN]| run.iter().fold(false, |any, link| any | is_busy(link));
+        let run = runs.iter().position(has_busy).unwrap_or(runs.len());
+        let slots = runs.get(run).map_or(rest, |run| run);
+        let found = slots.iter().position(is_busy)?;
+        let passed = u32::try_from(run * RUN + found).expect("limits.rs bounds every pool");
+        Some(from + passed)
     }
 
     /// The slots in use. Allocates.
@@ -104,4 +114,37 @@ impl<T> std::ops::IndexMut<u32> for Slots<T> {
 #[inline]
 pub(crate) fn at(slot: u32) -> usize {
     usize::try_from(slot).expect("u32 fits usize")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_in_use_are_found_in_their_order_wherever_they_are() {
+        for slots in [1, 15, 16, 17, 50] {
+            let mut room: Slots<usize> = Slots::new(slots);
+            let mut taken = Vec::new();
+            for _ in 0..slots {
+                let slot = room.acquire().expect("one is free");
+                room[slot] = at(slot);
+                taken.push(slot);
+            }
+            assert_eq!(room.acquire(), None);
+            // Every seventh goes, then every fifth of the rest, and so on, until none is left.
+            for step in [7, 5, 3, 2, 1] {
+                let (gone, left): (Vec<_>, Vec<_>) = taken
+                    .iter()
+                    .partition(|&&slot| at(slot).is_multiple_of(step));
+                gone.into_iter().for_each(|slot| room.release(slot));
+                taken = left;
+                assert_eq!(room.used(), taken, "{slots} slots, {step}");
+                let inside: Vec<usize> = room.busy().copied().collect();
+                let expected: Vec<usize> = taken.iter().map(|slot| at(*slot)).collect();
+                assert_eq!(inside, expected, "{slots} slots, {step}");
+            }
+            assert_eq!(room.in_use(), 0);
+            assert_eq!(room.used_from(u32::try_from(slots).expect("few")), None);
+        }
+    }
 }

@@ -1,8 +1,8 @@
 //! The world as one shard sees it in production: the reactor's drives, inboxes and clock.
 
 use crate::shares::Shares;
-use array::{Event, Io, MemberRequest, Message};
-use block::{Completion, Cookie, Full, Histogram};
+use array::{Event, Io, MemberRequest, Message, Times};
+use block::{Completion, Cookie, Full};
 use drive::{DriveRequest, Port};
 use queues::Post;
 use units::{ArrayIndex, DriveIndex, Instant, ReactorIndex};
@@ -82,9 +82,12 @@ impl Io for Ports<'_> {
         self.shares.drives.taken(self.array);
     }
 
-    fn times(&self, drive: DriveIndex) -> Option<[&Histogram; 2]> {
+    fn times(&self, drive: DriveIndex) -> Option<Times<'_>> {
         let counters = self.port.counters(drive)?;
-        Some([&counters.read_times, &counters.write_times])
+        Some(Times {
+            counts: [counters.reads.requests, counters.writes.requests],
+            took: [&counters.read_times, &counters.write_times],
+        })
     }
 
     fn ask(&mut self, to: ReactorIndex, message: Message) -> Result<(), Full<Message>> {

@@ -21,8 +21,8 @@ use std::alloc::{GlobalAlloc, Layout as AllocLayout, System};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use array::{ArrayMap, Event, Io, MemberRequest, Message, Room, Shard, Shared};
-use block::{Completion, Cookie, Full, Histogram, Request, Status};
+use array::{ArrayMap, Event, Io, MemberRequest, Message, Room, Shard, Shared, Times};
+use block::{Completion, Cookie, Full, Request, Status};
 use units::{DriveIndex, Instant, ReactorIndex};
 use vhost_user_blk::Queue;
 
@@ -71,7 +71,7 @@ impl Io for Null {
         self.member_requests += 1;
         self.taken.push(request.cookie);
     }
-    fn times(&self, _: DriveIndex) -> Option<[&Histogram; 2]> {
+    fn times(&self, _: DriveIndex) -> Option<Times<'_>> {
         None
     }
     fn ask(&mut self, _: ReactorIndex, message: Message) -> Result<(), Full<Message>> {

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, mpsc};
 use std::time::Duration;
 
-use array::{Event, Io, MemberRequest, Message, Room, Shard};
-use block::{Completion, Cookie, Full, Histogram, Request, Status};
+use array::{Event, Io, MemberRequest, Message, Room, Shard, Times};
+use block::{Completion, Cookie, Full, Request, Status};
 use queues::{NoWake, Post, mesh};
 use units::limits::INBOX_MESSAGES;
 use units::{Clock, DriveIndex, Instant, MonotonicClock, ReactorIndex};
@@ -41,7 +41,7 @@ impl Io for World {
     fn drive(&mut self, request: MemberRequest) {
         self.taken.push(request.cookie);
     }
-    fn times(&self, _: DriveIndex) -> Option<[&Histogram; 2]> {
+    fn times(&self, _: DriveIndex) -> Option<Times<'_>> {
         None
     }
     fn ask(&mut self, to: ReactorIndex, message: Message) -> Result<(), Full<Message>> {

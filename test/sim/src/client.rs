@@ -438,6 +438,9 @@ impl Client {
     /// # Panics
     /// When an answer is wrong.
     pub fn collect(&mut self, world: &mut World) {
+        if world.outside.completions.is_empty() {
+            return;
+        }
         let mine = |cookie: Cookie| cookie.0 < bytes_u64(IN_FLIGHT);
         let (answers, others) = std::mem::take(&mut world.outside.completions)
             .into_iter()

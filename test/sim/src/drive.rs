@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
 
-use array::MemberRequest;
+use array::{MemberRequest, Times};
 use block::{Histogram, Operation, Status};
 use units::{BlockSize, Instant, ReactorIndex, bytes_u64, bytes_usize};
 
@@ -60,7 +60,7 @@ pub struct SimDrive {
     /// It takes many times as long over everything.
     pub drags: bool,
     /// By reactor: how long reads and writes took.
-    times: Vec<[Histogram; 2]>,
+    times: Vec<([u64; 2], [Histogram; 2])>,
     /// What fails.
     pub failing: Option<Failing>,
     /// Something was wrong with it once: it may be excluded.
@@ -403,13 +403,19 @@ impl SimDrive {
         // Chance does not make a drive slow that is well.
         let took = if self.drags { took } else { took.min(QUICK) };
         let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        self.times[reactor.at()][kind].record(nanoseconds);
+        let (counts, took) = &mut self.times[reactor.at()];
+        counts[kind] += 1;
+        took[kind].record(nanoseconds);
     }
 
     /// How long reads and writes of a reactor took.
     #[must_use]
-    pub fn times(&self, reactor: ReactorIndex) -> Option<[&Histogram; 2]> {
-        self.times.get(reactor.at()).map(|times| times.each_ref())
+    pub fn times(&self, reactor: ReactorIndex) -> Option<Times<'_>> {
+        let (counts, took) = self.times.get(reactor.at())?;
+        Some(Times {
+            counts: *counts,
+            took: took.each_ref(),
+        })
     }
 
     /// Any request, and often the oldest: a drive that is well does not leave one for long.

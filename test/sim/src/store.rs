@@ -13,7 +13,7 @@ const ZEROES: [u8; 4096] = [0; 4096];
 struct Page {
     /// What a read finds.
     now: Box<[u8]>,
-    /// What is durable, of blocks in `cached`.
+    /// What is durable, of blocks in `cached`; nothing yet of a page that never had one.
     durable: Box<[u8]>,
     /// Blocks whose content is only in the cache, one bit each.
     cached: u8,
@@ -70,7 +70,7 @@ impl Store {
             page.as_ref().map(|page| {
                 Box::new(Page {
                     now: page.now.clone(),
-                    durable: page.now.clone(),
+                    durable: Box::default(),
                     cached: 0,
                     is_dirty: false,
                     written: 0,
@@ -92,7 +92,7 @@ impl Store {
         self.pages[page].get_or_insert_with(|| {
             Box::new(Page {
                 now: vec![0; bytes].into(),
-                durable: vec![0; bytes].into(),
+                durable: Box::default(),
                 cached: 0,
                 is_dirty: false,
                 written: 0,
@@ -113,6 +113,9 @@ impl Store {
         page.written = writes;
         let was_dirty = std::mem::replace(&mut page.is_dirty, true);
         if page.cached & bit == 0 {
+            if page.durable.is_empty() {
+                page.durable = page.now.clone();
+            }
             page.durable[bytes.clone()].copy_from_slice(&page.now[bytes.clone()]);
             page.cached |= bit;
         }

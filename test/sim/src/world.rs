@@ -10,9 +10,9 @@ use array::format::{ArrayConfig, ArrayOptions, Features, Layout, MemberRecord, M
 use array::{
     Begun, Command, Coordinator, CoordinatorSettings, Event, Geometry, Io, LogSpace, LostBlocks,
     MapIdentity, MemberPlace, MemberRequest, Message, Owners, Refusal, RegionMap, RegionSpace,
-    ScrubRecord, Shard, Shared, Suspects, WallClock, initial_map,
+    ScrubRecord, Shard, Shared, Suspects, Times, WallClock, initial_map,
 };
-use block::{Completion, Full, Histogram, Operation, Request, Status};
+use block::{Completion, Full, Operation, Request, Status};
 use units::{
     ArrayIndex, DriveIndex, Instant, MemberIndex, ReactorIndex, StripeIndex, Update, bytes_u64,
     bytes_usize,
@@ -145,7 +145,7 @@ impl Io for Ports<'_> {
         }
         self.outside.drives[request.drive.at()].submit((self.me, now), request);
     }
-    fn times(&self, drive: DriveIndex) -> Option<[&Histogram; 2]> {
+    fn times(&self, drive: DriveIndex) -> Option<Times<'_>> {
         self.outside.drives[drive.at()].times(self.me)
     }
     fn ask(&mut self, to: ReactorIndex, message: Message) -> Result<(), Full<Message>> {

@@ -13,11 +13,10 @@ use std::time::Duration;
 use array::format::{HedgedReads, Layout, WriteHole};
 use array::{
     ArrayMap, Event, Geometry, GeometryParameters, Io, LogSpace, MapMember, MapState,
-    MemberRequest, Message, Owners, RegionMap, RegionSpace, Room, Shard, Shared, Suspects,
+    MemberRequest, Message, Owners, RegionMap, RegionSpace, Room, Shard, Shared, Suspects, Times,
 };
 use block::{
-    Completion, Cookie, Full, Histogram, Operation, Part, Request as BlockRequest, Stability,
-    Status,
+    Completion, Cookie, Full, Operation, Part, Request as BlockRequest, Stability, Status,
 };
 use drive::{Drive, DriveRequest, Port, PortOptions};
 use guest::Memory;
@@ -103,7 +102,7 @@ impl Io for World {
             .expect("the shard looked at the room");
     }
 
-    fn times(&self, _: DriveIndex) -> Option<[&Histogram; 2]> {
+    fn times(&self, _: DriveIndex) -> Option<Times<'_>> {
         // Nothing is decided here.
         None
     }

@@ -250,7 +250,7 @@ fn of_a_laggard_few_requests_are_enough_and_without_any_it_stays_one() {
         assert_eq!(laggards.pace(2).slow_windows, count);
     }
     for times in &mut few[2] {
-        *times = Histogram::default();
+        *times = Sample::default();
     }
     for _ in 0..6 {
         few[2][0].record(80_000);

@@ -6,16 +6,16 @@
 //! together. Members that lag are read around like those that do not answer. So that it shows when
 //! they are well again, the home reads from them now and then.
 
-use block::Operation;
+use block::{Histogram, Operation};
 use units::{Instant, MemberIndex, bytes_u64};
 
 use super::coordinate::commit_of;
 use super::late::Patience;
-use super::{IoOwner, Order, Shard};
+use super::{IoOwner, Order, Shard, Shared};
 use crate::coordinator::{CommitPhase, in_sync_without};
 use crate::format::{ExclusionCause, MemberState, SUPERBLOCK_BYTES};
 use crate::io::{Event, Io};
-use crate::laggards::{Laggards, MemberPace, Took};
+use crate::laggards::{Laggards, MemberPace, Sample, Took};
 use crate::map::{ArrayMap, MapState};
 use crate::planted;
 use crate::read_errors::ReadErrors;
@@ -27,7 +27,8 @@ const IDLE: u32 = 10;
 #[derive(Debug, Default)]
 struct Told {
     incarnation: u32,
-    took: Took,
+    counts: [u64; 2],
+    took: [Histogram; 2],
 }
 
 /// See the module.
@@ -48,8 +49,11 @@ pub(super) struct Pacing {
 pub(crate) struct LaggardKeeper {
     laggards: Laggards,
     read_errors: ReadErrors,
-    /// By member: what had come together at the end of the last window.
-    seen: Vec<Took>,
+    /// By member: what had come together at the end of the last window, and how many requests.
+    seen: Vec<[Histogram; 2]>,
+    counted: Vec<[u64; 2]>,
+    /// By member: what was new then.
+    took: Vec<Took>,
     /// There was something to judge in the last window.
     busy: bool,
     /// By member: it is read from to see how long that takes. And reads made for that, in all.
@@ -77,7 +81,9 @@ impl LaggardKeeper {
         LaggardKeeper {
             laggards: Laggards::new(members, shape, patience.enough),
             read_errors: ReadErrors::new(members, shape.0, patience.read_errors),
-            seen: vec![Took::default(); members],
+            seen: vec![Default::default(); members],
+            counted: vec![[0; 2]; members],
+            took: vec![Took::default(); members],
             busy: false,
             on_trial: vec![false; members],
             trials: 0,
@@ -88,6 +94,24 @@ impl LaggardKeeper {
 }
 
 impl LaggardKeeper {
+    /// What members took since the last window.
+    fn see(&mut self, shared: &Shared) {
+        self.busy = false;
+        for (position, took) in self.took.iter_mut().enumerate() {
+            for (kind, sample) in took.iter_mut().enumerate() {
+                let which = (position, kind);
+                let counted = shared.counted(which);
+                if std::mem::replace(&mut self.counted[position][kind], counted) != counted {
+                    *sample = shared.see_times(which, &mut self.seen[position][kind]);
+                    let lags = shared.lags(MemberIndex::from_at(position));
+                    self.busy |= sample.count > 0 && !lags;
+                } else if sample.count > 0 {
+                    *sample = Sample::default();
+                }
+            }
+        }
+    }
+
     fn pace(&self, position: usize) -> MemberPace {
         MemberPace {
             read_errors: self.read_errors.of_day(position),
@@ -160,22 +184,28 @@ impl Shard {
             };
             if entry.incarnation != told.incarnation {
                 // What another drive has told of does not matter.
-                told.incarnation = entry.incarnation;
-                told.took = now.map(|times| *times);
+                *told = Told {
+                    incarnation: entry.incarnation,
+                    counts: now.counts,
+                    took: now.took.map(|times| *times),
+                };
                 continue;
             }
-            for (kind, (now, told)) in now.into_iter().zip(&mut told.took).enumerate() {
-                // Counted anew when the drive was attached anew.
-                let fewer = now.count() < told.count();
-                for (bucket, (&now, told)) in now.buckets.iter().zip(&mut told.buckets).enumerate()
-                {
-                    let before = if fewer { 0 } else { *told };
-                    if now > before {
-                        let more = now - before;
-                        self.shared.add_times((position, kind, bucket), more);
-                    }
-                    *told = now;
+            for (kind, &count) in now.counts.iter().enumerate() {
+                let before = std::mem::replace(&mut told.counts[kind], count);
+                if count == before {
+                    continue;
                 }
+                // Counted anew when the drive was attached anew.
+                let fewer = count < before;
+                let buckets = now.took[kind].buckets.iter();
+                let buckets = buckets.zip(&mut told.took[kind].buckets).enumerate();
+                let more = buckets.filter_map(|(bucket, (&now, told))| {
+                    let told = std::mem::replace(told, now);
+                    let before = if fewer { 0 } else { told };
+                    (now > before).then(|| (bucket, now - before))
+                });
+                self.shared.add_times((position, kind), more);
             }
         }
     }
@@ -189,19 +219,7 @@ impl Shard {
         let keeper = home
             .laggards
             .get_or_insert_with(|| LaggardKeeper::new(&map, &patience));
-        let mut took = vec![Took::default(); map.members.len()];
-        keeper.busy = false;
-        for (position, (took, seen)) in took.iter_mut().zip(&mut keeper.seen).enumerate() {
-            for kind in [0, 1] {
-                let all = shared.times((position, kind));
-                for bucket in 0..all.buckets.len() {
-                    let more = all.buckets[bucket].wrapping_sub(seen[kind].buckets[bucket]);
-                    took[kind].buckets[bucket] = more;
-                    keeper.busy |= more > 0 && !shared.lags(MemberIndex::from_at(position));
-                }
-                seen[kind] = all;
-            }
-        }
+        keeper.see(&shared);
         for position in 0..map.members.len() {
             let more = shared.take_read_errors(position);
             let member = &map.members[position];
@@ -211,7 +229,7 @@ impl Shard {
         let pause = if keeper.busy { window } else { window * IDLE };
         keeper.wake = Some(now + pause);
         let drive = |position: usize| drive_of(&map, position);
-        for turn in keeper.laggards.judge(&took, drive) {
+        for turn in keeper.laggards.judge(&keeper.took, drive) {
             let pace = keeper.laggards.pace(turn.member.at());
             shared.call_laggard(turn.member, turn.lags);
             let member = turn.member;

@@ -438,9 +438,9 @@ impl Shard {
         let mut from = 0;
         while let Some(slot) = self.ios.used_from(from) {
             from = slot + 1;
-            let done = self.ios[slot];
+            let done = &self.ios[slot];
             let age = self.late.now.wrapping_sub(done.issued);
-            if age < self.late.patience.slow || !which(self, &done) {
+            if age < self.late.patience.slow || !which(self, done) {
                 continue;
             }
             self.give_up_on(slot, io);

@@ -10,6 +10,7 @@ use units::{Instant, MemberIndex, ReactorIndex};
 use uuid::Uuid;
 
 use crate::begun::Begun;
+use crate::laggards::Sample;
 use crate::log::LogSpace;
 use crate::map::{ArrayMap, MapState};
 use crate::planted::{self, Fault};
@@ -43,6 +44,8 @@ pub struct Shared {
     rate: AtomicU64,
     /// By member, reads and writes, and bucket: requests that took so long, on all shards.
     times: Vec<[[AtomicU64; LATENCY_BUCKETS]; 2]>,
+    /// By member, reads and writes: how many that are.
+    counted: Vec<[AtomicU64; 2]>,
     /// By member: until when it is counted on to be slow again.
     shaky: Vec<AtomicU64>,
     /// By member: it lags behind its peers.
@@ -86,6 +89,7 @@ impl Shared {
             latencies: (0..REACTORS_MAX).map(|_| AtomicU64::new(0)).collect(),
             rate: AtomicU64::new(UNLIMITED),
             times: (0..members).map(|_| no_times()).collect(),
+            counted: (0..members).map(|_| Default::default()).collect(),
             shaky: (0..members).map(|_| AtomicU64::new(0)).collect(),
             laggards: (0..members).map(|_| AtomicBool::new(false)).collect(),
             read_errors: (0..members).map(|_| AtomicU32::new(0)).collect(),
@@ -216,19 +220,40 @@ impl Shared {
         self.heard[position].load(Ordering::Relaxed)
     }
 
-    /// Requests to a member, reads or writes, that took as long as this bucket says.
-    pub(super) fn add_times(&self, (position, kind, bucket): (usize, usize, usize), more: u64) {
-        self.times[position][kind][bucket].fetch_add(more, Ordering::Relaxed);
+    /// Requests to a member, reads or writes: of each of these buckets so many more.
+    pub(super) fn add_times(
+        &self,
+        (position, kind): (usize, usize),
+        more: impl Iterator<Item = (usize, u64)>,
+    ) {
+        let mut all = 0;
+        for (bucket, more) in more {
+            self.times[position][kind][bucket].fetch_add(more, Ordering::Relaxed);
+            all += more;
+        }
+        // Who sees the number sees what is in the buckets.
+        self.counted[position][kind].fetch_add(all, Ordering::Release);
     }
 
-    /// How long all reads of a member took, or all writes.
-    pub(super) fn times(&self, (position, kind): (usize, usize)) -> Histogram {
-        let words = &self.times[position][kind];
-        let mut times = Histogram::default();
-        for (count, word) in times.buckets.iter_mut().zip(words) {
-            *count = word.load(Ordering::Relaxed);
+    /// How many reads of a member there were, or writes: if as many as before, nothing is new.
+    pub(super) fn counted(&self, (position, kind): (usize, usize)) -> u64 {
+        self.counted[position][kind].load(Ordering::Acquire)
+    }
+
+    /// What is new since `seen` of how long reads of a member took, or writes.
+    pub(super) fn see_times(
+        &self,
+        (position, kind): (usize, usize),
+        seen: &mut Histogram,
+    ) -> Sample {
+        let mut sample = Sample::default();
+        let words = self.times[position][kind].iter().zip(&mut seen.buckets);
+        for ((word, seen), more) in words.zip(&mut sample.times.buckets) {
+            let all = word.load(Ordering::Relaxed);
+            *more = all.wrapping_sub(std::mem::replace(seen, all));
+            sample.count += *more;
         }
-        times
+        sample
     }
 
     /// Says whether a member lags behind its peers.

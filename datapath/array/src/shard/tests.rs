@@ -8,6 +8,7 @@ mod home;
 mod logging;
 mod maps;
 mod merging;
+mod paces;
 mod resting;
 mod slow;
 
@@ -25,7 +26,7 @@ use crate::command::Command;
 use crate::coordinator::{Coordinator, CoordinatorSettings, MapIdentity, MemberPlace, initial_map};
 use crate::format::{ArrayConfig, Layout};
 use crate::geometry::{Geometry, GeometryParameters, Level};
-use crate::io::{Event, Io, MemberRequest, Message};
+use crate::io::{Event, Io, MemberRequest, Message, Times};
 use crate::log::LogSpace;
 use crate::map::{ArrayMap, MapState};
 use crate::owners::Owners;
@@ -43,6 +44,13 @@ const REGION_STRIPES: u32 = 4;
 const CLEAR_AFTER: Duration = Duration::from_millis(20);
 const AMPLE: usize = 1000;
 
+/// What was counted of a drive: of reads and of writes.
+#[derive(Debug, Default)]
+pub(in crate::shard) struct Drive {
+    pub(in crate::shard) counts: [u64; 2],
+    pub(in crate::shard) took: [Histogram; 2],
+}
+
 /// Everything outside of the shard.
 #[derive(Debug)]
 pub(in crate::shard) struct Outside {
@@ -56,6 +64,8 @@ pub(in crate::shard) struct Outside {
     pub(in crate::shard) replies: Vec<Message>,
     pub(in crate::shard) completions: Vec<Completion>,
     pub(in crate::shard) events: Vec<Event>,
+    /// By drive, if they are counted.
+    pub(in crate::shard) times: Vec<Drive>,
     requests: usize,
 }
 
@@ -71,8 +81,12 @@ impl Io for Outside {
         self.requests += 1;
         self.asked.push(request);
     }
-    fn times(&self, _: DriveIndex) -> Option<[&Histogram; 2]> {
-        None
+    fn times(&self, drive: DriveIndex) -> Option<Times<'_>> {
+        let times = self.times.get(drive.at())?;
+        Some(Times {
+            counts: times.counts,
+            took: times.took.each_ref(),
+        })
     }
     fn ask(&mut self, to: ReactorIndex, message: Message) -> Result<(), Full<Message>> {
         assert_eq!(to, OTHER, "there are two");
@@ -201,6 +215,7 @@ impl Bench {
                 replies: Vec::new(),
                 completions: Vec::new(),
                 events: Vec::new(),
+                times: Vec::new(),
                 requests: 0,
             },
             memory: pool.acquire(),

@@ -8,9 +8,9 @@ use array::format::ArrayConfig;
 use array::{
     Command, Coordinator, CoordinatorSettings, Event, Geometry, Hedging, Io, LogSpace, MapIdentity,
     MemberPlace, MemberRequest, Message, Owners, PassState, Patience, Refusal, RegionMap, Room,
-    Shard, Shared, Suspects, WallClock, Yield, initial_map,
+    Shard, Shared, Suspects, Times, WallClock, Yield, initial_map,
 };
-use block::{Completion, Cookie, Full, Histogram, Operation, Part, Request, Stability, Status};
+use block::{Completion, Cookie, Full, Operation, Part, Request, Stability, Status};
 use memory::{Backing, Buffer, Pages, Pool, SegmentList, SegmentSlots};
 use units::{ArrayIndex, DriveIndex, Instant, ReactorIndex, bytes_usize};
 
@@ -116,7 +116,7 @@ impl Io for Outside {
             write,
         });
     }
-    fn times(&self, _: DriveIndex) -> Option<[&Histogram; 2]> {
+    fn times(&self, _: DriveIndex) -> Option<Times<'_>> {
         None
     }
     fn ask(&mut self, _: ReactorIndex, message: Message) -> Result<(), Full<Message>> {
