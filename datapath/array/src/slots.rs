@@ -78,6 +78,14 @@ impl<T: Default> Slots<T> {
         Some(from + passed)
     }
 
+    /// What is in the slots in use, in their order.
+    pub(crate) fn busy(&self) -> impl Iterator<Item = &T> {
+        let slots = self.links.iter().zip(&self.entries);
+        let busy = slots.filter(|(link, _)| **link == BUSY);
+        // Those that are used are the first, mostly.
+        busy.take(self.in_use()).map(|(_, entry)| entry)
+    }
+
     /// The slots in use. Allocates.
     pub(crate) fn used(&self) -> Vec<u32> {
         let next = |slot: &u32| self.used_from(slot + 1);

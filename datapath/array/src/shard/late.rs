@@ -79,6 +79,8 @@ pub(super) struct Late {
     has_looked: bool,
     /// By member: the age of its oldest request, in looks.
     oldest: Vec<u32>,
+    /// The age of the oldest of all, be it given up or of a drive that is out.
+    longest: u32,
     /// By member.
     answers: Vec<Answers>,
     /// By member: what other shards had heard of it.
@@ -111,6 +113,7 @@ impl Late {
             spell: 0,
             has_looked: false,
             oldest: vec![0; members],
+            longest: 0,
             answers: vec![Answers::default(); members],
             others: vec![0; members],
             slow: vec![false; members],
@@ -185,10 +188,10 @@ impl Shard {
     /// How old each member's oldest request is.
     fn measure(&mut self) {
         self.late.oldest.fill(0);
-        let mut from = 0;
-        while let Some(slot) = self.ios.used_from(from) {
-            from = slot + 1;
-            let under_way = &self.ios[slot];
+        self.late.longest = 0;
+        for under_way in self.ios.busy() {
+            let age = self.late.now.wrapping_sub(under_way.issued);
+            self.late.longest = self.late.longest.max(age);
             let member = under_way.member.at();
             let current = self.map.members[member].incarnation == under_way.incarnation;
             // What was given up counts as long as the drive has answered nothing since: it is asked
@@ -205,7 +208,6 @@ impl Shard {
                 since < self.late.now.wrapping_sub(look) || planted::is(Fault::GivenUpNotCounted)
             });
             if current && !forgotten {
-                let age = self.late.now.wrapping_sub(under_way.issued);
                 self.late.oldest[member] = self.late.oldest[member].max(age);
             }
         }
@@ -369,6 +371,9 @@ impl Shard {
     /// Abandons records that a member does not take which the array can do without: nobody is
     /// excluded as long as another change is under way.
     fn abandon_records(&mut self, io: &mut impl Io) -> usize {
+        if self.late.longest < self.late.patience.late {
+            return 0;
+        }
         let Some(commit) = self
             .coordinator()
             .and_then(|decider| decider.commit.as_ref())
@@ -434,6 +439,9 @@ impl Shard {
         which: impl Fn(&Shard, &DriveIo) -> bool,
         io: &mut impl Io,
     ) -> usize {
+        if self.late.longest < self.late.patience.slow {
+            return 0;
+        }
         let mut moved = 0;
         let mut from = 0;
         while let Some(slot) = self.ios.used_from(from) {

@@ -98,9 +98,6 @@ impl Log {
         let buffers: Vec<Buffer> = (0..HEADERS)
             .map(|_| headers.acquire().expect("one for each"))
             .collect();
-        for buffer in &buffers {
-            headers.segment(buffer).fill(0);
-        }
         Ok(Log {
             space,
             first: u32::try_from(writer * each).expect("below the slots"),

@@ -29,6 +29,18 @@ use crate::regions::Suspects;
 /// Blocks that one turn sweeps for regions to clear: some thousand regions, some microseconds.
 const SWEEP_BLOCKS: usize = 16;
 
+/// The first of some times, if there is any.
+struct Earliest(Option<units::Instant>);
+
+impl Earliest {
+    #[inline]
+    fn or(&mut self, at: Option<units::Instant>) {
+        if let Some(at) = at {
+            self.0 = Some(self.0.map_or(at, |first| first.min(at)));
+        }
+    }
+}
+
 impl Shard {
     /// The region that a ticket must find dirty before it writes.
     #[inline]
@@ -207,24 +219,24 @@ impl Shard {
     /// When the shard wants to be woken although nothing happens.
     #[must_use]
     pub fn deadline(&self) -> Option<units::Instant> {
-        let (hold, look) = (self.hold_deadline(), self.look_deadline());
-        let waits = hold.into_iter().chain(look).chain(self.throttle.wake);
+        let mut waits = Earliest(self.throttle.wake);
+        waits.or(self.hold_deadline());
+        waits.or(self.look_deadline());
         let Some(coordinator) = self.coordinator.as_deref() else {
-            return waits.min();
+            return waits.0;
         };
-        let runs = coordinator.started && !coordinator.stopped && !self.map.is_broken();
-        let own = [
-            coordinator.keeper.deadline(),
-            self.scrub_deadline(),
-            self.pace_deadline(),
-        ];
-        let own = own.into_iter().flatten().filter(|_| runs);
-        let own = own.chain(self.renewal_deadline());
+        if coordinator.started && !coordinator.stopped && !self.map.is_broken() {
+            waits.or(coordinator.keeper.deadline());
+            waits.or(self.scrub_deadline());
+            waits.or(self.pace_deadline());
+        }
+        waits.or(self.renewal_deadline());
         // While a map is on its way to all shards, the home waits for their answers only.
-        let decides = coordinator.broadcast.is_none();
-        let hold = coordinator.hold.deadline().filter(|_| decides);
-        let handover = coordinator.handing_over.deadline().filter(|_| decides);
-        own.chain(waits).chain(hold).chain(handover).min()
+        if coordinator.broadcast.is_none() {
+            waits.or(coordinator.hold.deadline());
+            waits.or(coordinator.handing_over.deadline());
+        }
+        waits.0
     }
 
     pub(super) fn advance_regions(&mut self, io: &mut impl Io) -> usize {
