@@ -81,7 +81,7 @@ impl Layout {
     /// # Panics
     /// When `chunks` is not one place per role.
     #[must_use]
-    pub fn decode(&self, chunks: &[Option<Vec<u8>>]) -> Option<Vec<Vec<u8>>> {
+    pub fn decode(&self, chunks: &[Option<impl AsRef<[u8]>>]) -> Option<Vec<Vec<u8>>> {
         assert_eq!(chunks.len(), self.group_members());
         let k = self.data;
         // One equation per chunk: coefficients of the data chunks, and their sum.
@@ -96,7 +96,8 @@ impl Layout {
                 }
             };
             if let (Some(chunk), true) = (chunk, equations.len() < k) {
-                equations.push(((0..k).map(factor).collect(), chunk.clone()));
+                let sum = chunk.as_ref().to_vec();
+                equations.push(((0..k).map(factor).collect(), sum));
             }
         }
         if equations.len() < k {
@@ -190,24 +191,30 @@ impl Layout {
     }
 
     /// Whether a stripe's chunks are what its first k of them make.
-    fn agree(&self, chunks: &[Option<Vec<u8>>]) -> bool {
+    fn agree(&self, chunks: &[Option<impl AsRef<[u8]>>]) -> bool {
+        let chunks = chunks.iter().map(Option::as_ref);
+        let chunks: Vec<Option<&[u8]>> = chunks.map(|chunk| chunk.map(AsRef::as_ref)).collect();
         let (data, parity) = chunks.split_at(self.data);
         if data.iter().all(Option::is_some) {
             let mut pairs = parity.iter().enumerate();
-            let right = |row, chunk: &Vec<u8>| *chunk == parity_chunk(row, data.iter().flatten());
-            return pairs.all(|(row, chunk)| chunk.as_ref().is_none_or(|chunk| right(row, chunk)));
+            let right = |row, chunk: &[u8]| *chunk == parity_chunk(row, data.iter().flatten());
+            return pairs.all(|(row, chunk)| chunk.is_none_or(|chunk| right(row, chunk)));
         }
-        let Some(expected) = self.decode(chunks) else {
+        let Some(expected) = self.decode(&chunks) else {
             return false;
         };
         let mut pairs = chunks.iter().zip(&expected);
-        pairs.all(|(chunk, expected)| chunk.as_ref().is_none_or(|chunk| chunk == expected))
+        pairs.all(|(chunk, expected)| chunk.is_none_or(|chunk| chunk == expected))
     }
 
-    fn chunks_of(&self, members: &[Option<Vec<u8>>], stripe: usize) -> Vec<Option<Vec<u8>>> {
+    fn chunks_of<'a>(
+        &self,
+        members: &'a [Option<Vec<u8>>],
+        stripe: usize,
+    ) -> Vec<Option<&'a [u8]>> {
         assert_eq!(members.len(), self.groups * self.group_members());
         let start = stripe / self.groups * self.chunk_bytes;
-        let chunk = |bytes: &Vec<u8>| bytes[start..start + self.chunk_bytes].to_vec();
+        let chunk = |bytes: &'a Vec<u8>| &bytes[start..start + self.chunk_bytes];
         self.members_by_role(stripe)
             .into_iter()
             .map(|member| members[member].as_ref().map(chunk))
@@ -245,9 +252,10 @@ impl Layout {
 }
 
 /// Parity chunk number `parity` of `data`.
-fn parity_chunk<'a>(parity: usize, data: impl Iterator<Item = &'a Vec<u8>>) -> Vec<u8> {
+fn parity_chunk(parity: usize, data: impl Iterator<Item = impl AsRef<[u8]>>) -> Vec<u8> {
     let mut chunk = Vec::new();
     for (index, source) in data.enumerate() {
+        let source = source.as_ref();
         chunk.resize(source.len(), 0);
         add_scaled(&mut chunk, coefficient(parity, index), source);
     }

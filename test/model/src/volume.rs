@@ -13,6 +13,9 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Volume {
     atom_bytes: usize,
+    /// What atoms hold that nothing was asked of.
+    zero: Version,
+    /// By atom; none of one that nothing was asked of.
     atoms: Vec<Vec<Version>>,
     /// Counts events; every event has a time of its own.
     now: u64,
@@ -114,7 +117,8 @@ impl Volume {
         };
         Volume {
             atom_bytes,
-            atoms: vec![vec![zero]; bytes / atom_bytes],
+            zero,
+            atoms: vec![Vec::new(); bytes / atom_bytes],
             now: 0,
             reads: BTreeSet::new(),
             changing: BTreeSet::new(),
@@ -141,7 +145,7 @@ impl Volume {
     fn add_versions(&mut self, atoms: Range<usize>, begun: u64, bytes: &[u8]) {
         for (atom, bytes) in atoms.zip(bytes.chunks(self.atom_bytes)) {
             self.changing.insert(atom);
-            self.atoms[atom].push(Version {
+            self.versions(atom).push(Version {
                 bytes: bytes.into(),
                 begun,
                 settled: None,
@@ -197,7 +201,7 @@ impl Volume {
         let now = self.tick();
         for atom in self.range(offset, length) {
             self.changing.insert(atom);
-            self.atoms[atom].push(Version {
+            self.versions(atom).push(Version {
                 bytes: Arc::new([]),
                 begun: now,
                 settled: Some(now),
@@ -218,13 +222,14 @@ impl Volume {
         let oldest_read = self.reads.first().copied().unwrap_or(u64::MAX);
         let changing = std::mem::take(&mut self.changing);
         for atom in changing {
-            let versions = &mut self.atoms[atom];
+            let versions = self.versions(atom);
             for version in versions.iter_mut() {
                 version.erased |= version.superseded.is_some_and(|when| when < flush.begun);
             }
             versions.retain(|version| {
                 !version.erased || version.superseded.is_some_and(|when| when > oldest_read)
             });
+            assert!(!versions.is_empty(), "an atom holds something");
             if versions.len() > 1 {
                 self.changing.insert(atom);
             }
@@ -246,8 +251,12 @@ impl Volume {
         let now = self.tick();
         self.reads.remove(&read.begun);
         let atoms = self.range(read.offset, found.len());
-        for (atom, found) in atoms.zip(found.chunks(self.atom_bytes)) {
-            let versions = &mut self.atoms[atom];
+        let atom_bytes = self.atom_bytes;
+        for (atom, found) in atoms.zip(found.chunks(atom_bytes)) {
+            if self.atoms[atom].is_empty() && *found == *self.zero.bytes {
+                continue;
+            }
+            let versions = self.versions(atom);
             let visible =
                 |version: &Version| version.superseded.is_none_or(|when| when > read.begun);
             let seen = |version: &Version| version.is_any() || *version.bytes == *found;
@@ -257,7 +266,7 @@ impl Volume {
             {
                 let allowed = versions.iter().filter(|version| visible(version));
                 return Err(Mismatch {
-                    offset: atom * self.atom_bytes,
+                    offset: atom * atom_bytes,
                     allowed: allowed.map(|version| version.bytes.to_vec()).collect(),
                     found: found.to_vec(),
                 });
@@ -307,7 +316,8 @@ impl Volume {
     pub fn fingerprint(&self, mix: impl Fn(u64, u64) -> u64) -> u64 {
         let mut sum = 0;
         for versions in &self.atoms {
-            for version in versions {
+            let untouched = versions.is_empty().then_some(&self.zero);
+            for version in versions.iter().chain(untouched) {
                 for word in version.bytes.chunks(8) {
                     let word = word
                         .iter()
@@ -320,6 +330,15 @@ impl Volume {
             sum = mix(sum, u64::MAX);
         }
         sum
+    }
+
+    /// What an atom may hold: at first zeroes.
+    fn versions(&mut self, atom: usize) -> &mut Vec<Version> {
+        let versions = &mut self.atoms[atom];
+        if versions.is_empty() {
+            versions.push(self.zero.clone());
+        }
+        versions
     }
 
     fn tick(&mut self) -> u64 {
