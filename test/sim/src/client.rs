@@ -5,6 +5,7 @@ mod ends;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::rc::Rc;
 
 use array::format::{ArrayConfig, ExtentSpace};
 use block::{Cookie, Operation, Part, Request, Stability, Status};
@@ -48,8 +49,9 @@ pub struct Asked {
     start: u64,
     blocks: u32,
     part: Part,
-    /// What is written.
-    bytes: Vec<u8>,
+    /// How many bytes it is about, and what is written.
+    length: usize,
+    bytes: Rc<Vec<u8>>,
 }
 
 #[derive(Debug)]
@@ -292,7 +294,7 @@ impl Client {
             return true;
         }
         let buffer = self.pool.acquire().expect("one for each slot");
-        let segment = self.pool.segment(&buffer).part(0, asked.bytes.len());
+        let segment = self.pool.segment(&buffer).part(0, asked.length);
         assert!(reactor < world.shards.len());
         if asked.operation == Operation::Write {
             segment.copy_from_slice(&asked.bytes);
@@ -471,16 +473,17 @@ impl Client {
             may_fail,
             ..
         } = pending;
+        let (operation, start, blocks) = (asked.operation, asked.start, asked.blocks);
         for piece in 0..pieces.len() {
             self.lists.take_back(slot * PIECES + piece);
         }
-        let mut found = vec![0; asked.bytes.len()];
-        let memory = self.pool.segment(&buffer).part(0, found.len());
-        memory.copy_to_slice(&mut found);
+        let memory = self.pool.segment(&buffer).part(0, asked.length);
+        let is_read = operation == Operation::Read;
+        let mut found = vec![0; if is_read { asked.length } else { 0 }];
+        memory.part(0, found.len()).copy_to_slice(&mut found);
         // It is the guest's again, who has other things there.
         memory.fill(0xDD);
         self.pool.release(buffer);
-        let (operation, start, blocks) = (asked.operation, asked.start, asked.blocks);
         let Part { offset, bytes } = asked.part;
         let what = format!(
             "{operation:?} {start}+{blocks} ({offset}+{bytes}) of {}",

@@ -317,18 +317,25 @@ impl SimDrive {
     /// What a read of so many bytes finds now.
     #[must_use]
     pub fn get(&self, offset: u64, length: u64) -> Vec<u8> {
-        let mut bytes = vec![0; bytes_usize(length)];
-        self.read(offset, &mut bytes);
+        let length = bytes_usize(length);
+        let mut bytes = Vec::with_capacity(length);
+        while bytes.len() < length {
+            let found = self.found(offset + bytes_u64(bytes.len()));
+            bytes.extend_from_slice(&found[..found.len().min(length - bytes.len())]);
+        }
         bytes
     }
 
-    fn read(&self, offset: u64, bytes: &mut [u8]) {
-        for (position, content) in bytes.chunks_exact_mut(bytes_usize(self.block)).enumerate() {
-            let block = offset / self.block + bytes_u64(position);
-            // What is bad is whatever somebody will write there.
-            let refused = self.refused.get(&block).map(Vec::as_slice);
-            content.copy_from_slice(refused.unwrap_or_else(|| self.store.read(block)));
+    /// What a read finds from a byte on, as far as it lies together.
+    fn found(&self, byte: u64) -> &[u8] {
+        if self.refused.is_empty() {
+            return self.store.read_from(byte);
         }
+        let block = byte / self.block;
+        // What is bad is whatever somebody will write there.
+        let refused = self.refused.get(&block).map(Vec::as_slice);
+        let content = refused.unwrap_or_else(|| self.store.read(block));
+        &content[bytes_usize(byte % self.block)..]
     }
 
     /// The status of a request that fails, if it does.
@@ -482,14 +489,19 @@ impl SimDrive {
                 if self.bad.range(blocks).next().is_some() {
                     return Status::Media;
                 }
-                let mut content = vec![0; bytes_usize(request.length)];
-                self.read(request.offset, &mut content);
-                let mut done = 0;
+                let mut byte = request.offset;
                 for segment in request.segments.as_slice() {
-                    segment.copy_from_slice(&content[done..done + segment.len()]);
-                    done += segment.len();
+                    let mut done = 0;
+                    while done < segment.len() {
+                        let found = self.found(byte);
+                        let bytes = found.len().min(segment.len() - done);
+                        segment.part(done, bytes).copy_from_slice(&found[..bytes]);
+                        done += bytes;
+                        byte += bytes_u64(bytes);
+                    }
                 }
-                assert_eq!(done, content.len(), "a read carries what it names");
+                let end = request.offset + request.length;
+                assert_eq!(byte, end, "a read carries what it names");
             }
             Operation::Write => {
                 for taken in &mut self.taken {

@@ -64,6 +64,16 @@ impl Store {
         }
     }
 
+    /// What a read finds from this byte on, as far as it lies together.
+    pub(crate) fn read_from(&self, byte: u64) -> &[u8] {
+        let bytes = self.block * bytes_usize(PAGE_BLOCKS);
+        let (page, start) = (bytes_usize(byte) / bytes, bytes_usize(byte) % bytes);
+        match self.pages.get(page) {
+            Some(Some(page)) => &page.now[start..],
+            Some(None) | None => &ZEROES[..ZEROES.len().min(bytes - start)],
+        }
+    }
+
     /// What a read finds, on another drive, where it is durable.
     pub(crate) fn copy(&self) -> Store {
         let page = |page: &Option<Box<Page>>| {

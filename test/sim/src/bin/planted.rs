@@ -68,6 +68,7 @@ const ARRAY: &str = "datapath/array/src/";
 const SHOWN: usize = 110;
 
 fn main() -> ExitCode {
+    sim::keep_freed_memory();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (mut first, mut seeds, mut names) = (0, SEEDS, Vec::new());
     let mut rest = arguments.iter();

@@ -33,6 +33,7 @@ struct Wanted {
 }
 
 fn main() -> ExitCode {
+    sim::keep_freed_memory();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments
         .first()

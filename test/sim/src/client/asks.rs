@@ -175,14 +175,16 @@ impl Client {
         start: u64,
         blocks: u64,
     ) -> Asked {
-        let bytes = self.content(operation, bytes_usize(blocks) * self.block);
+        let length = bytes_usize(blocks) * self.block;
+        let bytes = self.content(operation, length);
         Asked {
             volume,
             operation,
             start,
             blocks: u32::try_from(blocks).expect("few"),
             part: Part::WHOLE,
-            bytes,
+            length,
+            bytes: Rc::new(bytes),
         }
     }
 
@@ -200,7 +202,8 @@ impl Client {
             start,
             blocks: 1,
             part,
-            bytes,
+            length: usize::from(part.bytes),
+            bytes: Rc::new(bytes),
         }
     }
 
@@ -217,7 +220,7 @@ impl Client {
         let Some(&slot) = slots.get(random.position(slots.len().max(1))) else {
             return;
         };
-        let length = self.pending[&slot].asked.bytes.len();
+        let length = self.pending[&slot].asked.length;
         let atoms = length / self.atom;
         let first = random.position(atoms);
         let count = 1 + random.position((atoms - first).min(CHANGED_ATOMS));
@@ -231,7 +234,7 @@ impl Client {
             .copy_from_slice(&bytes);
         let asked = &mut pending.asked;
         // What a guest asks for again is what it has in its memory then.
-        asked.bytes[range.clone()].copy_from_slice(&bytes);
+        Rc::make_mut(&mut asked.bytes)[range.clone()].copy_from_slice(&bytes);
         let place = bytes_usize(asked.start) * self.block + usize::from(asked.part.offset);
         let (Some(disk), Token::Write(write)) = (self.disks.get_mut(&asked.volume), &pending.token)
         else {
@@ -243,6 +246,9 @@ impl Client {
 
     /// What is written: bytes that are never written again, or zeroes.
     fn content(&mut self, operation: Operation, length: usize) -> Vec<u8> {
+        if operation == Operation::Read {
+            return Vec::new();
+        }
         let mut bytes = vec![0; length];
         if operation == Operation::Write {
             for (position, atom) in bytes.chunks_exact_mut(self.atom).enumerate() {
