@@ -1,5 +1,6 @@
 //! A volume's bytes on members: placed, encoded, decoded and checked the plain way.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -161,6 +162,28 @@ impl Layout {
             .collect()
     }
 
+    /// [`Layout::check_parity`] of members whose chunks lie anywhere: `chunk` finds that of a
+    /// stripe on a member, if it is not lost.
+    #[must_use]
+    pub fn check_chunks<'a>(
+        &self,
+        chunk: impl Fn(usize, usize) -> Option<Cow<'a, [u8]>>,
+    ) -> Vec<usize> {
+        let agree = |stripe: &usize| {
+            let members = self.members_by_role(*stripe).into_iter();
+            let chunks: Vec<_> = members.map(|member| chunk(*stripe, member)).collect();
+            self.agree(&chunks)
+        };
+        let stripes = 0..self.rows * self.groups;
+        stripes.filter(|stripe| !agree(stripe)).collect()
+    }
+
+    /// Where the chunks of a stripe begin on its members.
+    #[must_use]
+    pub fn start(&self, stripe: usize) -> usize {
+        stripe / self.groups * self.chunk_bytes
+    }
+
     /// [`Layout::check_parity`] of members that are files; reads one stripe at a time.
     ///
     /// # Errors
@@ -213,7 +236,7 @@ impl Layout {
         stripe: usize,
     ) -> Vec<Option<&'a [u8]>> {
         assert_eq!(members.len(), self.groups * self.group_members());
-        let start = stripe / self.groups * self.chunk_bytes;
+        let start = self.start(stripe);
         let chunk = |bytes: &'a Vec<u8>| &bytes[start..start + self.chunk_bytes];
         self.members_by_role(stripe)
             .into_iter()
@@ -237,7 +260,7 @@ impl Layout {
         files: &[Option<(File, u64)>],
         stripe: usize,
     ) -> io::Result<Vec<Option<Vec<u8>>>> {
-        let start = stripe / self.groups * self.chunk_bytes;
+        let start = self.start(stripe);
         let start = u64::try_from(start).expect("a usize fits u64 on 64-bit machines");
         let read = |(file, offset): &(File, u64)| {
             let mut chunk = vec![0; self.chunk_bytes];

@@ -1,6 +1,8 @@
 //! What lies on the simulated drives besides data: superblocks and records, written when an array
 //! is made, and read again after a stop.
 
+use std::borrow::Cow;
+
 use array::assembly::{Assembly, Found, areas_to_erase, assemble};
 use array::format::{
     ArrayConfig, Created, Features, LOG_HEADER_BYTES, Layout, MemberState, REGION_BLOCK_BYTES,
@@ -154,6 +156,27 @@ pub fn blank_unwritten(geometry: &Geometry, written: &Suspects, members: &mut [O
             member[start..start + chunk].fill(0);
         }
     }
+}
+
+/// The stripes whose chunks do not agree, when members are these drives. What was never written is
+/// zeroes, whatever they hold.
+#[must_use]
+pub fn torn_stripes(
+    oracle: &model::Layout,
+    layout: &Layout,
+    written: &Suspects,
+    members: &[Option<&SimDrive>],
+) -> Vec<usize> {
+    let length = bytes_u64(oracle.chunk_bytes);
+    let zeroes = vec![0; oracle.chunk_bytes];
+    oracle.check_chunks(|stripe, member| {
+        let drive = members[member]?;
+        Some(if written.has(StripeIndex(bytes_u64(stripe))) {
+            drive.find(layout.data.offset + bytes_u64(oracle.start(stripe)), length)
+        } else {
+            Cow::Borrowed(&*zeroes)
+        })
+    })
 }
 
 /// The superblock on a drive, whether or not it answers now.

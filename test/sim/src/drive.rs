@@ -1,5 +1,6 @@
 //! A simulated drive: what is durable, what its cache holds, what is under way, and how it fails.
 
+mod reads;
 mod taken;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +11,7 @@ use array::{MemberRequest, Times};
 use block::{Histogram, Operation, Status};
 use units::{BlockSize, Instant, ReactorIndex, bytes_u64, bytes_usize};
 
-use self::taken::{Taken, bytes_of};
+use self::taken::{Taken, bytes_of, copy_of};
 use crate::random::Random;
 use crate::store::Store;
 
@@ -83,6 +84,8 @@ pub struct SimDrive {
     pub outages: u64,
     /// Requests that it was asked.
     submitted: u64,
+    /// Room for the bytes of the write that is carried out.
+    room: Vec<u8>,
 }
 
 /// What a drive that is well takes at the most.
@@ -110,7 +113,7 @@ impl SimDrive {
     /// Takes a request.
     pub fn submit(&mut self, (reactor, at): (ReactorIndex, Instant), request: MemberRequest) {
         self.submitted += 1;
-        let bytes = self.submitted.is_multiple_of(2).then(|| bytes_of(&request));
+        let bytes = self.submitted.is_multiple_of(2).then(|| copy_of(&request));
         assert!(
             request.offset.is_multiple_of(self.block) && request.length.is_multiple_of(self.block)
         );
@@ -314,30 +317,6 @@ impl SimDrive {
         }
     }
 
-    /// What a read of so many bytes finds now.
-    #[must_use]
-    pub fn get(&self, offset: u64, length: u64) -> Vec<u8> {
-        let length = bytes_usize(length);
-        let mut bytes = Vec::with_capacity(length);
-        while bytes.len() < length {
-            let found = self.found(offset + bytes_u64(bytes.len()));
-            bytes.extend_from_slice(&found[..found.len().min(length - bytes.len())]);
-        }
-        bytes
-    }
-
-    /// What a read finds from a byte on, as far as it lies together.
-    fn found(&self, byte: u64) -> &[u8] {
-        if self.refused.is_empty() {
-            return self.store.read_from(byte);
-        }
-        let block = byte / self.block;
-        // What is bad is whatever somebody will write there.
-        let refused = self.refused.get(&block).map(Vec::as_slice);
-        let content = refused.unwrap_or_else(|| self.store.read(block));
-        &content[bytes_usize(byte % self.block)..]
-    }
-
     /// The status of a request that fails, if it does.
     fn failure(&mut self, request: &MemberRequest) -> Option<Status> {
         if self.gone {
@@ -392,8 +371,12 @@ impl SimDrive {
             at,
             ..
         } = self.taken.remove(position);
-        let bytes = bytes.unwrap_or_else(|| bytes_of(&request));
-        let status = self.carry_out(&request, &bytes, began);
+        let mut room = std::mem::take(&mut self.room);
+        let bytes = bytes
+            .as_deref()
+            .unwrap_or_else(|| bytes_of(&request, &mut room));
+        let status = self.carry_out(&request, bytes, began);
+        self.room = room;
         self.count((reactor, request.operation), now.since(at));
         Some((reactor, request, status))
     }
@@ -489,19 +472,7 @@ impl SimDrive {
                 if self.bad.range(blocks).next().is_some() {
                     return Status::Media;
                 }
-                let mut byte = request.offset;
-                for segment in request.segments.as_slice() {
-                    let mut done = 0;
-                    while done < segment.len() {
-                        let found = self.found(byte);
-                        let bytes = found.len().min(segment.len() - done);
-                        segment.part(done, bytes).copy_from_slice(&found[..bytes]);
-                        done += bytes;
-                        byte += bytes_u64(bytes);
-                    }
-                }
-                let end = request.offset + request.length;
-                assert_eq!(byte, end, "a read carries what it names");
+                self.bring(request);
             }
             Operation::Write => {
                 for taken in &mut self.taken {
@@ -537,17 +508,11 @@ impl SimDrive {
         }
     }
 
-    /// What a read of the block finds now.
-    #[must_use]
-    pub fn block(&self, block: u64) -> Vec<u8> {
-        self.store.read(block).to_vec()
-    }
-
     /// The process is about to end: the kernel has what was asked.
     pub fn take_bytes(&mut self) {
         for taken in &mut self.taken {
             let bytes = taken.bytes.take();
-            taken.bytes = Some(bytes.unwrap_or_else(|| bytes_of(&taken.request)));
+            taken.bytes = Some(bytes.unwrap_or_else(|| copy_of(&taken.request)));
         }
     }
 

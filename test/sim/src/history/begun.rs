@@ -191,16 +191,14 @@ impl History {
             return;
         }
         let config = &assembly.config;
-        let data = self.layout.data;
         let members = config.members.iter().zip(&assembly.members);
         let members = members.map(|(record, drive)| {
             let drive = drive.filter(|_| record.state == MemberState::InSync);
-            drive.map(|drive| drives[drive.at()].get(data.offset, data.length))
+            drive.map(|drive| &drives[drive.at()])
         });
-        let mut members: Vec<Option<Vec<u8>>> = members.collect();
+        let members: Vec<Option<&SimDrive>> = members.collect();
         let written = disks::regions(drives, assembly).written_regions();
-        disks::blank_unwritten(&self.geometry, &written, &mut members);
-        let mut torn = self.oracle().check_parity(&members);
+        let mut torn = disks::torn_stripes(&self.oracle(), &self.layout, &written, &members);
         torn.retain(|stripe| bytes_u64(*stripe) < config.resynced_until.0);
         assert!(torn.is_empty(), "stripes {torn:?} are trusted and torn");
     }

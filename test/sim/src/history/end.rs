@@ -220,16 +220,10 @@ impl History {
 
     pub(super) fn check_parity(&self, world: &World) {
         let map = world.shards[world.home].map();
-        let mut members: Vec<Option<Vec<u8>>> = map
-            .members
-            .iter()
-            .map(|member| {
-                let drive = &world.outside.drives[member.drive.expect("optimal").at()];
-                Some(drive.get(self.layout.data.offset, self.layout.data.length))
-            })
-            .collect();
-        disks::blank_unwritten(&self.geometry, &written(world), &mut members);
-        let bad = self.oracle().check_parity(&members);
+        let drive = |member: &array::MapMember| member.drive.expect("optimal").at();
+        let drive = |member| Some(&world.outside.drives[drive(member)]);
+        let members: Vec<Option<&SimDrive>> = map.members.iter().map(drive).collect();
+        let bad = disks::torn_stripes(&self.oracle(), &self.layout, &written(world), &members);
         assert!(bad.is_empty(), "parity of stripes {bad:?} is wrong");
     }
 }
