@@ -34,6 +34,7 @@ pub mod disks;
 pub mod drive;
 pub mod exhaustive;
 pub mod history;
+pub mod jobs;
 pub mod random;
 mod store;
 pub mod world;

@@ -7,15 +7,18 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a command")]
 
-use std::ops::Range;
+use std::cell::RefCell;
+use std::ops::{ControlFlow, Range};
 use std::process::ExitCode;
-use std::sync::Mutex;
 
 use array::planted::{Fault, assert_all, switch_on};
 use sim::exhaustive::{self, Bounds};
+use sim::jobs;
 
-/// What the last panic said, and where.
-static SAID: Mutex<String> = Mutex::new(String::new());
+thread_local! {
+    /// What the last panic of this thread said, and where.
+    static SAID: RefCell<String> = const { RefCell::new(String::new()) };
+}
 
 /// Seeds that a fault gets, when the command line does not say.
 const SEEDS: u64 = 1000;
@@ -101,7 +104,7 @@ fn main() -> ExitCode {
         return usage();
     }
     std::panic::set_hook(Box::new(|panic| {
-        *SAID.lock().expect("nothing panics while it is held") = describe(panic);
+        SAID.set(describe(panic));
     }));
     if asserted {
         assert_all();
@@ -133,11 +136,10 @@ fn search(faults: &[Fault], seeds: Range<u64>, asserted: bool) -> usize {
     println!("{:<28} {:>5} {:>5}  caught by", "fault", "seeds", "seed");
     for fault in faults {
         switch_on(Some(*fault));
-        let caught = (seeds.clone())
-            .find(|seed| std::panic::catch_unwind(|| sim::history::run(*seed)).is_err());
+        let fails = |seed| std::panic::catch_unwind(|| sim::history::run(seed)).is_err();
+        let caught = first(seeds.clone(), fails);
         let name = format!("{fault:?}");
-        if let Some(seed) = caught {
-            let said = SAID.lock().expect("nothing panics while it is held");
+        if let Some((seed, said)) = caught {
             println!("{name:<28} {:>5} {seed:>5}  {said}", seed - seeds.start + 1);
             if asserted && !said.contains(ARRAY) {
                 println!("{name:<28} NOT CAUGHT BY AN ASSERTION");
@@ -157,10 +159,12 @@ fn exhaust(faults: &[Fault]) -> usize {
     let mut missed = 0;
     for fault in faults {
         switch_on(Some(*fault));
-        let fails = |name: &&str| exhaustive::run(name, Bounds::SLICE).is_err();
+        let scenarios: Vec<&str> = exhaustive::names().collect();
+        let scenario = |number: u64| scenarios[units::bytes_usize(number)];
+        let fails = |number| exhaustive::run(scenario(number), Bounds::SLICE).is_err();
         let name = format!("{fault:?}");
-        if let Some(scenario) = exhaustive::names().find(fails) {
-            let said = SAID.lock().expect("nothing panics while it is held");
+        if let Some((number, said)) = first(0..units::bytes_u64(scenarios.len()), fails) {
+            let scenario = scenario(number);
             println!("{name:<28} {scenario:<30}  {said}");
         } else {
             println!("{name:<28} NOT CAUGHT");
@@ -168,6 +172,21 @@ fn exhaust(faults: &[Fault]) -> usize {
         }
     }
     missed
+}
+
+/// The first number that fails, and what its last panic said. All cores look for it; the fault is
+/// the same for the whole process.
+fn first(numbers: Range<u64>, fails: impl Fn(u64) -> bool + Sync) -> Option<(u64, String)> {
+    let mut found = None;
+    let work = |number| fails(number).then(|| SAID.take());
+    jobs::in_order(jobs::usual(), numbers, work, |number, said| {
+        found = said.map(|said| (number, said));
+        match found {
+            Some(_) => ControlFlow::Break(()),
+            None => ControlFlow::Continue(()),
+        }
+    });
+    found
 }
 
 /// Where a panic came from and what it said, in one line.

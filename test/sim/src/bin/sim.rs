@@ -1,8 +1,9 @@
-//! Runs histories: `sim [--seed S] [--seeds N] [--hours H] [--rounds R] [--keep-going] [--twice]`:
-//! N seeds from S on, or as many as H hours have room for, each once more by another process if
-//! they are to go the same way twice; or small models, exhausted: `sim --exhaustive
-//! [--full] [SCENARIO…]`. Ends at the first that fails, looks for its
-//! shortest part that still fails, and says how to run that again.
+//! Runs histories: `sim [--seed S] [--seeds N] [--hours H] [--rounds R] [--jobs J] [--keep-going]
+//! [--twice]`: N seeds from S on, or as many as H hours have room for, each once more by another
+//! process if they are to go the same way twice; or small models, exhausted: `sim --exhaustive
+//! [--full] [--jobs J] [SCENARIO…]`. J of them at a time; what is told is the same for any J.
+//! Ends at the first that fails, looks for its shortest part that still fails, and says how to run
+//! that again.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a command")]
 #![allow(
@@ -10,11 +11,14 @@
     reason = "measures how fast it is and ends after hours, nothing else"
 )]
 
+use std::cell::Cell;
+use std::ops::ControlFlow;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use sim::exhaustive::{self, Bounds, Count, names};
 use sim::history::{Outcome, run_part};
+use sim::jobs;
 
 /// Seeds that are run, when the command line does not say.
 const SEEDS: u64 = 100;
@@ -27,13 +31,41 @@ struct Wanted {
     first: u64,
     seeds: u64,
     rounds: u64,
+    jobs: usize,
     end: Option<Duration>,
     keep_going: bool,
     twice: bool,
 }
 
+/// Why a seed has no outcome.
+enum Failed {
+    /// There was no time left for it.
+    NotRun,
+    /// A promise was broken.
+    Broken,
+    /// It had another one in another process.
+    Differs,
+}
+
+thread_local! {
+    /// The seed that this thread runs.
+    static SEED: Cell<Option<u64>> = const { Cell::new(None) };
+    /// Panics of this thread are known, and nobody is to read of them.
+    static IS_QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
 fn main() -> ExitCode {
     sim::keep_freed_memory();
+    let say = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if IS_QUIET.get() {
+            return;
+        }
+        if let Some(seed) = SEED.get() {
+            eprintln!("seed {seed}:");
+        }
+        say(panic);
+    }));
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments
         .first()
@@ -43,35 +75,43 @@ fn main() -> ExitCode {
     }
     let Some(wanted) = parse(&arguments) else {
         println!(
-            "usage: sim [--seed S] [--seeds N] [--hours H] [--rounds R] [--keep-going] [--twice]\n\
-             N seeds from S on, or as many as H hours have room for, each for at most R rounds, \
-             and --twice by two processes that must see the same"
+            "usage: sim [--seed S] [--seeds N] [--hours H] [--rounds R] [--jobs J] [--keep-going] \
+             [--twice]\nN seeds from S on, or as many as H hours have room for, each for at most R \
+             rounds, J of them at a time, and --twice by two processes that must see the same"
         );
         return ExitCode::from(2);
     };
     let begun = Instant::now();
     let (mut total, mut run, mut failed) = (Outcome::default(), 0_u32, 0_u32);
-    for seed in wanted.first..wanted.first.saturating_add(wanted.seeds) {
-        if wanted.end.is_some_and(|end| begun.elapsed() >= end) {
-            break;
-        }
+    let seeds = wanted.first..wanted.first.saturating_add(wanted.seeds);
+    let work = |seed| run_seed(seed, &wanted, begun);
+    jobs::in_order(wanted.jobs, seeds, work, |seed, came| {
         run += 1;
-        match attempt(seed, wanted.rounds) {
-            Ok(outcome) if !wanted.twice || goes_the_same_way(seed, &wanted, &outcome) => {
+        match came {
+            Ok(outcome) => {
                 total.add(&outcome);
-                continue;
+                return ControlFlow::Continue(());
             }
-            Ok(_) => println!(
+            Err(Failed::NotRun) => {
+                run -= 1;
+                return ControlFlow::Break(());
+            }
+            Err(Failed::Broken) => report(seed, wanted.rounds),
+            Err(Failed::Differs) => println!(
                 "seed {seed} goes another way in another process: something in the engine or in \
                  the simulator depends on more than the seed (a hash map's order, an address, the \
                  real time), and no failure can be run again"
             ),
-            Err(_) => report(seed, wanted.rounds),
         }
         failed += 1;
-        if !wanted.keep_going {
-            return ExitCode::FAILURE;
+        if wanted.keep_going {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
         }
+    });
+    if failed > 0 && !wanted.keep_going {
+        return ExitCode::FAILURE;
     }
     let per_second = f64::from(run) / begun.elapsed().as_secs_f64();
     println!(
@@ -90,6 +130,7 @@ fn parse(arguments: &[String]) -> Option<Wanted> {
         first: 0,
         seeds: SEEDS,
         rounds: ROUNDS_MAX,
+        jobs: jobs::usual(),
         end: None,
         keep_going: false,
         twice: false,
@@ -106,6 +147,7 @@ fn parse(arguments: &[String]) -> Option<Wanted> {
             "--seed" => wanted.first = value.parse().ok()?,
             "--seeds" => wanted.seeds = value.parse().ok()?,
             "--rounds" => wanted.rounds = value.parse().ok()?,
+            "--jobs" => wanted.jobs = value.parse().ok()?,
             "--hours" => {
                 let hours: f64 = value.parse().ok()?;
                 wanted.end = Some(Duration::try_from_secs_f64(hours * 3600.0).ok()?);
@@ -115,6 +157,19 @@ fn parse(arguments: &[String]) -> Option<Wanted> {
         }
     }
     Some(wanted)
+}
+
+/// Runs a seed, if there is time.
+fn run_seed(seed: u64, wanted: &Wanted, begun: Instant) -> Result<Outcome, Failed> {
+    if wanted.end.is_some_and(|end| begun.elapsed() >= end) {
+        return Err(Failed::NotRun);
+    }
+    SEED.set(Some(seed));
+    let outcome = attempt(seed, wanted.rounds).map_err(|_| Failed::Broken)?;
+    if wanted.twice && !goes_the_same_way(seed, wanted, &outcome) {
+        return Err(Failed::Differs);
+    }
+    Ok(outcome)
 }
 
 fn attempt(seed: u64, rounds: u64) -> std::thread::Result<Outcome> {
@@ -134,8 +189,7 @@ fn goes_the_same_way(seed: u64, wanted: &Wanted, outcome: &Outcome) -> bool {
 
 /// Says how to run a seed that has failed again, in its shortest part that fails.
 fn report(seed: u64, rounds: u64) {
-    let said = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
+    IS_QUIET.set(true);
     // Below `passes` it does not fail, as far as was looked; at `fails` it does.
     let (mut passes, mut fails) = (0, rounds.min(ROUNDS_MAX));
     while passes < fails {
@@ -146,7 +200,7 @@ fn report(seed: u64, rounds: u64) {
             fails = middle;
         }
     }
-    std::panic::set_hook(said);
+    IS_QUIET.set(false);
     let commit = Command::new("git")
         .args(["describe", "--always", "--dirty", "--abbrev=12"])
         .output();
@@ -160,40 +214,59 @@ fn report(seed: u64, rounds: u64) {
 
 /// Runs the small models: those that are named, or all.
 fn exhaust(words: &[String]) -> ExitCode {
-    let mut bounds = Bounds::SLICE;
+    let (mut bounds, mut jobs) = (Bounds::SLICE, jobs::usual());
     let mut wanted: Vec<&str> = Vec::new();
-    for word in words {
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
         match word.as_str() {
             "--full" => bounds = Bounds::FULL,
+            "--jobs" => match words.next().map(|number| number.parse()) {
+                Some(Ok(number)) => jobs = number,
+                Some(Err(_)) | None => return usage_exhaustive(),
+            },
             name if names().any(|known| known == name) => wanted.push(name),
-            _ => {
-                let known: Vec<&str> = names().collect();
-                println!(
-                    "usage: sim --exhaustive [--full] [SCENARIO…]: {}",
-                    known.join(", ")
-                );
-                return ExitCode::from(2);
-            }
+            _ => return usage_exhaustive(),
         }
     }
     if wanted.is_empty() {
         wanted = names().collect();
     }
     let begun = Instant::now();
-    let mut all = Count::default();
-    for name in wanted {
+    let (mut all, mut fails) = (Count::default(), false);
+    let scenario = |number: u64| wanted[units::bytes_usize(number)];
+    let work = |number| {
         let since = Instant::now();
-        let count = match exhaustive::run(name, bounds) {
-            Ok(count) => count,
+        (exhaustive::run(scenario(number), bounds), since.elapsed())
+    };
+    let numbers = 0..units::bytes_u64(wanted.len());
+    jobs::in_order(jobs, numbers, work, |number, (came, took)| {
+        let name = scenario(number);
+        match came {
+            Ok(count) => {
+                all.add(count);
+                println!("{name}: {count}, {:.1} s", took.as_secs_f64());
+                ControlFlow::Continue(())
+            }
             Err(stops) => {
                 let flag = bounds.flag();
                 println!("{stops}\nagain: cargo xtask sim --exhaustive {flag}{name}");
-                return ExitCode::FAILURE;
+                fails = true;
+                ControlFlow::Break(())
             }
-        };
-        all.add(count);
-        println!("{name}: {count}, {:.1} s", since.elapsed().as_secs_f64());
+        }
+    });
+    if fails {
+        return ExitCode::FAILURE;
     }
     println!("in all: {all}, {:.1} s", begun.elapsed().as_secs_f64());
     ExitCode::SUCCESS
+}
+
+fn usage_exhaustive() -> ExitCode {
+    let known: Vec<&str> = names().collect();
+    println!(
+        "usage: sim --exhaustive [--full] [--jobs J] [SCENARIO…]: {}",
+        known.join(", ")
+    );
+    ExitCode::from(2)
 }
