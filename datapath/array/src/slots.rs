@@ -153,6 +153,14 @@ mod tests {
             }
             assert_eq!(room.in_use(), 0);
             assert_eq!(room.used_from(u32::try_from(slots).expect("few")), None);
+            // One alone, behind or before all that are free.
+            for slot in 0..u32::try_from(slots).expect("few") {
+                while room.acquire().is_some() {}
+                let others = room.used().into_iter().filter(|&other| other != slot);
+                others.for_each(|other| room.release(other));
+                assert_eq!(room.used(), [slot], "of {slots}");
+                room.release(slot);
+            }
         }
     }
 }
