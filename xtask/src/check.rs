@@ -56,8 +56,8 @@ pub fn run(workspace: &Workspace) -> Result<(), String> {
     cargo("clippy --workspace --all-targets --locked -- -D warnings")?;
     cargo("test --workspace --locked")?;
     cargo("test --package garboard --locked --features planted --test poison")?;
-    sim(workspace, &["--seeds", "300"])?;
-    sim(workspace, &["--seed", "300", "--seeds", "12", "--twice"])?;
+    sim(workspace, &["--seeds", "600"])?;
+    sim(workspace, &["--seed", "600", "--seeds", "12", "--twice"])?;
     sim(workspace, &["--exhaustive"])?;
     planted(workspace, &PLANTED)?;
     planted(workspace, &PLANTED_SMALL)?;
