@@ -49,8 +49,7 @@ pub struct DriveRequest {
     pub offset: u64,
     /// Bytes; a multiple of the drive's block size. Ignored by `Flush`.
     pub length: u64,
-    /// Where the bytes are or go: for `Read` and `Write` exactly `length` bytes, of any alignment;
-    /// else empty.
+    /// Where `length` bytes are or go, of any alignment; empty but for `Read` and `Write`.
     pub segments: SegmentList,
     /// Comes back in the completion.
     pub cookie: Cookie,
@@ -76,6 +75,8 @@ pub struct PortOptions {
     pub bounce_buffers: u16,
     /// Bytes of each of them: a multiple of 4096. They take memory when first used.
     pub bounce_bytes: usize,
+    /// Bytes of one operation of requests that follow each other, at most; 0: none are joined.
+    pub joined_bytes_max: u64,
 }
 
 impl Default for PortOptions {
@@ -84,6 +85,7 @@ impl Default for PortOptions {
             requests: limits::URING_ENTRIES,
             bounce_buffers: 32,
             bounce_bytes: 2 * limits::LARGE_BUFFER_BYTES,
+            joined_bytes_max: limits::JOINED_BYTES_MAX,
         }
     }
 }
@@ -169,6 +171,7 @@ pub struct Port {
     in_kernel: usize,
     /// Counts the times that tasks were handed over, from 1 on.
     turn: u64,
+    joined_bytes_max: u64,
     starved_times: u64,
     joined_times: u64,
     parted_times: u64,
@@ -226,6 +229,7 @@ impl Port {
             watches: Watches::default(),
             answers: Vec::with_capacity(4 * requests),
             in_kernel: 0,
+            joined_bytes_max: options.joined_bytes_max,
             turn: 1,
             starved_times: 0,
             joined_times: 0,

@@ -82,7 +82,8 @@ impl Port {
         if before.turn != next.turn || before.end != task.request.offset {
             return false;
         }
-        let Some(both) = before.and(next, seat.drive.info().joined_bytes_max) else {
+        let bytes_max = seat.drive.info().joined_bytes_max;
+        let Some(both) = before.and(next, bytes_max.min(self.joined_bytes_max)) else {
             return false;
         };
         let request = task.request;

@@ -320,6 +320,7 @@ proptest! {
                 requests: 16,
                 bounce_buffers: small,
                 bounce_bytes: 4096,
+                joined_bytes_max: limits::JOINED_BYTES_MAX,
             });
             bench.port.attach(DRIVE, drive.clone()).unwrap();
             let mut model = vec![0; units::bytes_usize(size)];
@@ -466,6 +467,7 @@ fn misaligned_requests_wait_for_the_one_bounce_buffer_and_none_is_lost() {
         requests: 64,
         bounce_buffers: 1,
         bounce_bytes: 4096,
+        joined_bytes_max: limits::JOINED_BYTES_MAX,
     });
     let folder = disk();
     let drive = Drive::open(&file_spec(folder.path(), "d", 1 << 20)).unwrap();
@@ -554,6 +556,7 @@ fn detaching_under_load_answers_everything_once_and_frees_the_drive() {
         requests: 128,
         bounce_buffers: 2,
         bounce_bytes: 4096,
+        joined_bytes_max: limits::JOINED_BYTES_MAX,
     });
     let folder = disk();
     let spec = file_spec(folder.path(), "d", 8 << 20);

@@ -107,6 +107,21 @@ fn what_must_not_be_joined_is_not() {
 }
 
 #[test]
+fn a_port_that_is_not_to_join_asks_once_for_each_request() {
+    let folder = disk();
+    let mut bench = Bench::new(PortOptions {
+        joined_bytes_max: 0,
+        ..PortOptions::default()
+    });
+    let drive = Drive::open(&file_spec(folder.path(), "d", 4 << 20)).unwrap();
+    bench.port.attach(DRIVE, drive).unwrap();
+    submit_chunks(&mut bench, Operation::Read, 40);
+    all_ok(&bench.drain(), 40);
+    let counters = bench.port.port_counters();
+    assert_eq!((counters.operations, counters.joined), (40, 0));
+}
+
+#[test]
 fn nothing_joins_past_a_flush_or_what_bounces() {
     let folder = disk();
     let mut bench = Bench::small();
@@ -309,6 +324,7 @@ fn play_turns(asks: &[Ask], drive: &Arc<Drive>, requests: u32) -> u64 {
         requests,
         bounce_buffers: 1,
         bounce_bytes: 8192,
+        joined_bytes_max: limits::JOINED_BYTES_MAX,
     });
     bench.port.attach(DRIVE, drive.clone()).unwrap();
     let mut model = vec![0; units::bytes_usize(drive.info().size_bytes)];
