@@ -3,7 +3,8 @@
 //!
 //! Here is what the layers have in common. `export.rs` measures exports: the client is a
 //! vhost-user front-end in this process (`device.rs`, `load.rs`). `raw.rs` measures drives by
-//! themselves, with the same load or with fio's (`fio.rs`), and an array of them (`local.rs`).
+//! themselves, with the same load (`lane.rs`) or with fio's (`fio.rs`), and an array of them with a
+//! volume on it (`local.rs`). `ladder.rs` puts layers beside each other.
 
 mod account;
 mod bursts;
@@ -12,6 +13,8 @@ mod export;
 mod fio;
 mod histogram;
 pub(crate) mod html;
+mod ladder;
+mod lane;
 mod load;
 mod local;
 mod pairs;
@@ -36,6 +39,7 @@ use pattern::{Order, Work};
 
 pub(crate) use account::Counted;
 pub(crate) use export::run;
+pub(crate) use ladder::{Ladder, Layer, ladders};
 pub(crate) use pairs::{Against, Mode, Spread};
 pub(crate) use peer::ClientCore;
 pub(crate) use rate::Rate;

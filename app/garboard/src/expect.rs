@@ -12,7 +12,7 @@ use array::format::Layout;
 use array::{Geometry, GeometryParameters, Level};
 use models::Model;
 use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use units::{BlockSize, bytes_u64, bytes_usize};
 
 /// Bytes of a random request.
@@ -99,7 +99,7 @@ pub(crate) struct Bound {
 }
 
 /// In what a figure is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Unit {
     /// Requests per second.

@@ -139,6 +139,31 @@ fn the_array_of_the_drives_is_measured_above_them() {
 }
 
 #[test]
+fn a_volume_on_that_array_is_measured_above_it() {
+    let drives = ["--drive", "mem:64MiB"].repeat(3);
+    let list = ["--workloads", "random_read,random_write,write_flush"];
+    let volume = ["--level", "5", "--write", "--yes", "--volume"];
+    let found = report(&bench(
+        &[&drives[..], &list[..], &volume[..], &["40MiB"]].concat(),
+    ));
+    let layers = found["layers"].as_array().expect("a list");
+    let names: Vec<&str> = layers.iter().filter_map(|l| l["layer"].as_str()).collect();
+    assert_eq!(names, ["drives", "array", "volume"]);
+    assert_eq!(layers[2]["size_bytes"], 40 << 20);
+    assert_eq!(layers[1]["range_bytes"], 40 << 20, "as far as the volume");
+    for point in points(&layers[2]) {
+        assert_eq!(point["errors"], 0, "{point}");
+        assert!(point["requests"].as_u64().expect("a number") > 0, "{point}");
+    }
+    let large = [&drives[..], &volume[..], &["1GiB"]].concat();
+    let wrong = refused(&bench(&large));
+    let message = wrong["message"].as_str().expect("text");
+    assert!(message.contains("1GiB does not fit"), "{message}");
+    let alone = [&drives[..], &["--write", "--yes", "--volume", "40MiB"]].concat();
+    assert_eq!(bench(&alone).status.code(), Some(2));
+}
+
+#[test]
 fn nothing_is_written_that_somebody_needs() {
     let folder = tempfile::tempdir().expect("a folder");
     let (spec, path) = marked(folder.path());

@@ -18,8 +18,8 @@ use super::theory::Basis;
 use super::verify::Book;
 use super::workloads::{MIB, work};
 use super::{
-    Behind, Onlooker, Point, PointReport, Report, State, Wishes, account, device, invalid, peer,
-    report,
+    Behind, Layer, Onlooker, Point, PointReport, Report, State, Wishes, account, device, invalid,
+    peer, report,
 };
 use crate::expect::float;
 
@@ -111,7 +111,7 @@ struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     fn new(wishes: &'a Wishes, behind: &Behind, range: u64) -> Bench<'a> {
-        let mut report = Report::new("export", wishes.time);
+        let mut report = Report::new(Layer::Export, wishes.time);
         report.sockets.clone_from(&wishes.sockets);
         report.against.clone_from(&wishes.against);
         report.range_bytes = range;
@@ -283,7 +283,7 @@ impl<'a> Bench<'a> {
         let theoretical = basis.and_then(|basis| basis.of_point(point, devices));
         let report = PointReport::new(point, &measured, theoretical);
         self.report.points.push(PointReport {
-            state: self.state.word(),
+            state: self.state.word().to_owned(),
             cores_used: cost.as_ref().map(|cost| cost.cores_used),
             window_error_percent: report.window_error_percent * super::float_of(devices),
             cost,

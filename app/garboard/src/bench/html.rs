@@ -13,7 +13,7 @@ mod svg;
 use std::fmt::Write as _;
 
 use self::svg::{Measure, escape};
-use super::{PointReport, Report};
+use super::{PointReport, Report, ladders};
 use crate::output::size;
 
 const STYLE: &str = include_str!("html/style.css");
@@ -22,17 +22,17 @@ const STYLE: &str = include_str!("html/style.css");
 type Group<'a> = Vec<&'a PointReport>;
 
 /// The page of one or several layers.
-pub(crate) fn page(reports: &[&Report]) -> String {
+pub(crate) fn page(reports: &[Report]) -> String {
     let mut body = String::new();
-    for (number, report) in reports.iter().enumerate() {
-        if number > 0 {
+    let ladders = ladders(reports);
+    if !ladders.is_empty() {
+        body.push_str(&layers::all(&ladders));
+    }
+    for report in reports {
+        if !body.is_empty() {
             body.push_str("<hr>\n");
         }
         layer(&mut body, report);
-    }
-    if reports.len() > 1 {
-        body.push_str("<hr>\n<h1>Layer by layer</h1>\n");
-        body.push_str(&layers::ladder(reports));
     }
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta \
@@ -129,7 +129,7 @@ fn head(body: &mut String, report: &Report) {
     let _ = write!(
         body,
         "<h1>garboard bench: {} layer</h1>\n<p>{}<br>{}<br>{}</p>\n",
-        escape(report.layer),
+        report.layer.name(),
         escape(&facts.join(" · ")),
         escape(&what.join(" · ")),
         escape(&targets.join(" · ")),

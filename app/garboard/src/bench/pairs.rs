@@ -1,6 +1,6 @@
 //! Ours beside a rival's: ratios pair by pair, and whether one of the two falls into two modes.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::median;
 use super::rate::AtRate;
@@ -12,7 +12,7 @@ const APART: f64 = 1.25;
 const MODE_PAIRS: usize = 2;
 
 /// How a rival did, pair by pair.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Against {
     pub(crate) theirs: Figures,
     /// Of a load at a given rate.
@@ -37,7 +37,7 @@ pub(crate) struct Against {
 }
 
 /// One measurement of each, one right after the other.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Pair {
     pub(crate) ours_iops: f64,
     pub(crate) theirs_iops: f64,
@@ -48,7 +48,7 @@ pub(crate) struct Pair {
 }
 
 /// Percentiles of one measurement.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Latency {
     pub(crate) us_p50: f64,
     pub(crate) us_p99: f64,
@@ -56,7 +56,7 @@ pub(crate) struct Latency {
 }
 
 /// A figure of several pairs.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
     pub(crate) min: f64,
@@ -64,7 +64,7 @@ pub(crate) struct Spread {
 }
 
 /// Pairs that answered about as fast as each other.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Mode {
     pub(crate) pairs: usize,
     /// Medians of these pairs.

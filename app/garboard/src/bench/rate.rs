@@ -7,7 +7,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use units::{Instant, bytes_u64};
 
 use super::histogram::Histogram;
@@ -157,7 +157,7 @@ impl Asked {
 }
 
 /// How a load at a given rate went.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct AtRate {
     pub(crate) asked_iops: f64,
     /// What was found before; none when the rate was given as a number.

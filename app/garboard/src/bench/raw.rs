@@ -1,35 +1,28 @@
 //! The layers below the engine: drives, all of them under load at once, each with a ring of its
-//! own; and the array of them (`local.rs`). What a drive does alone says little of what it does
+//! own; and the array of them, and a volume on that (`local.rs`). What a drive does alone says little of what it does
 //! beside the others: they share links, controllers and the power that cools them.
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
-use array::Geometry;
-use array::format::Layout;
-use block::{Completion, Cookie, Operation, Status};
 use control::{Answer, EngineError, ErrorKind};
-use drive::{Drive, DriveRequest, Port, PortOptions};
-use guest::Memory;
-use memory::SegmentSlots;
+use drive::Drive;
 use models::Model;
-use units::{DriveIndex, bytes_u64, bytes_usize};
+use units::{Size, bytes_u64};
 
-use super::device::{Kind, Request};
-use super::load::{self, Lane, Limit, Measured, Run};
-use super::local::{self, ArrayLane};
+use super::lane::DriveLane;
+use super::load::{self, Limit, Measured, Run};
+use super::local::{self, ArrayLane, Shape};
 use super::pattern::{Order, With};
 use super::report::{self, DriveRate, Figures};
 use super::theory::{Basis, Theory};
 use super::workloads::{MIB, work};
-use super::{Onlooker, Point, PointReport, Report, Wishes, fio, float_of, invalid, median};
+use super::{Layer, Onlooker, Point, PointReport, Report, Wishes};
+use super::{fio, float_of, invalid, median};
 use crate::expect::{self, Asked, Limits, Unit, float};
 
 /// A drive that answers so much less than the one in the middle is told apart.
 const OUTLIER_PERCENT: f64 = 5.0;
-/// Bytes of data that the slots of a drive share at the most.
-const DATA_BYTES_MAX: u64 = 16 * MIB;
 /// Requests of the pass that writes everything.
 const PASS_DEPTH: usize = 8;
 
@@ -42,6 +35,8 @@ pub(crate) struct Raw {
     pub(crate) by: Loader,
     /// The array that they are made, and measured as, too.
     pub(crate) array: Option<Asked>,
+    /// The size of a volume on that array, which is measured, too.
+    pub(crate) volume: Option<Size>,
 }
 
 /// Who makes the load.
@@ -53,27 +48,41 @@ pub(crate) enum Loader {
     Fio,
 }
 
-/// Measures all drives at once, and then the array of them. What ends a run early is in its report,
-/// the last one then.
+/// Measures all drives at once, then the array of them, and then a volume on it. What ends a run
+/// early is in its report, the last one then.
 ///
 /// # Errors
 /// When nothing can be measured from the start.
 pub(crate) fn run(wishes: &Wishes, raw: &Raw, onlooker: &mut dyn Onlooker) -> Answer<Vec<Report>> {
     let sizes = raw.drives.iter().map(|(_, drive)| drive.info().size_bytes);
     let size = sizes.min().ok_or_else(|| invalid("there is no drive"))?;
-    let array = raw.array.as_ref().map(|asked| {
-        let shape = local::shape(asked, size);
-        shape.map(|(geometry, layout)| (*asked, geometry, layout))
-    });
-    let array = array.transpose().map_err(|wrong| invalid(&wrong))?;
+    let above = shapes(raw, size).map_err(|wrong| invalid(&wrong))?;
     let mut reports = vec![layer(wishes, raw, size, onlooker)?];
-    if let Some(array) = array
-        && reports[0].ended_early.is_none()
-    {
-        onlooker.say("the array of these drives");
-        reports.push(layer_of_array(wishes, raw, array, onlooker)?);
+    // What the volume adds is to be seen, and not what a longer range does.
+    let longest = above.iter().map(|(_, shape)| shape.size_bytes()).min();
+    for (asked, shape) in above {
+        if reports.iter().any(|report| report.ended_early.is_some()) {
+            break;
+        }
+        onlooker.say(match &shape.volume {
+            None => "the array of these drives",
+            Some(_) => "a volume on that array",
+        });
+        let range = wishes.range.or(longest).unwrap_or(size);
+        reports.push(layer_above(wishes, raw, (asked, shape, range), onlooker)?);
     }
     Ok(reports)
+}
+
+/// The array of the drives, and that with a volume, as far as they are asked for.
+fn shapes(raw: &Raw, drive_bytes: u64) -> Result<Vec<(Asked, Shape)>, String> {
+    let Some(asked) = raw.array else {
+        return Ok(Vec::new());
+    };
+    let array = local::shape(&asked, drive_bytes)?;
+    let volume = raw.volume.map(|Size(bytes)| array.with_volume(bytes));
+    let shapes = std::iter::once(array).chain(volume.transpose()?);
+    Ok(shapes.map(|shape| (asked, shape)).collect())
 }
 
 /// The drives.
@@ -85,7 +94,7 @@ fn layer(wishes: &Wishes, raw: &Raw, size: u64, onlooker: &mut dyn Onlooker) -> 
     if raw.by == Loader::Fio {
         fio::check(raw)?;
     }
-    let mut report = Report::new("drives", wishes.time);
+    let mut report = Report::new(Layer::Drives, wishes.time);
     report.size_bytes = size;
     report.range_bytes = range;
     report.drives = raw.drives.iter().map(|(name, _)| name.clone()).collect();
@@ -98,22 +107,23 @@ fn layer(wishes: &Wishes, raw: &Raw, size: u64, onlooker: &mut dyn Onlooker) -> 
         wishes,
         raw,
         report,
-        array: None,
+        above: None,
         basis: None,
     };
     Ok(bench.finish(onlooker))
 }
 
-/// The array of the drives.
-fn layer_of_array(
+/// The array of the drives, or a volume on it.
+fn layer_above(
     wishes: &Wishes,
     raw: &Raw,
-    (asked, geometry, layout): (Asked, Geometry, Layout),
+    (asked, shape, range): (Asked, Shape, u64),
     onlooker: &mut dyn Onlooker,
 ) -> Answer<Report> {
-    let mut report = Report::new("array", wishes.time);
-    report.size_bytes = geometry.blocks() * local::BLOCK.bytes();
-    let range = wishes.range.unwrap_or(report.size_bytes);
+    let volume = shape.volume.as_ref();
+    let layer = volume.map_or(Layer::Array, |_| Layer::Volume);
+    let mut report = Report::new(layer, wishes.time);
+    report.size_bytes = shape.size_bytes();
     report.range_bytes = range.min(report.size_bytes) / MIB * MIB;
     if report.range_bytes == 0 {
         return Err(invalid("the range to measure is shorter than 1 MiB"));
@@ -121,11 +131,18 @@ fn layer_of_array(
     report.drives = raw.drives.iter().map(|(name, _)| name.clone()).collect();
     report.note(format!(
         "level {} of {} members, chunks of {} KiB: one reactor's share of an array on the thread \
-         that makes the load, without rings, sockets and volumes; its regions are dirty already",
+         that makes the load, without rings and sockets; its regions are dirty already",
         asked.level.name(),
         asked.drives,
         asked.chunk_bytes >> 10
     ));
+    if shape.volume.is_some() {
+        report.note(
+            "the volume lies as the first of a new array does, in one piece; it has no limits, but \
+             they are asked"
+                .to_owned(),
+        );
+    }
     report.note(report::LATENCY_STEPS.to_owned());
     let mut basis = None;
     if let Some((model, slower)) = &raw.model {
@@ -142,7 +159,7 @@ fn layer_of_array(
         wishes,
         raw,
         report,
-        array: Some((geometry, layout)),
+        above: Some(shape),
         basis,
     };
     Ok(bench.finish(onlooker))
@@ -195,8 +212,8 @@ struct Bench<'a> {
     wishes: &'a Wishes,
     raw: &'a Raw,
     report: Report,
-    /// None: the drives by themselves.
-    array: Option<(Geometry, Layout)>,
+    /// The array, or a volume on it; none: the drives by themselves.
+    above: Option<Shape>,
     /// Of an array.
     basis: Option<Basis>,
 }
@@ -225,8 +242,8 @@ impl Bench<'_> {
             };
             self.own(&run)?;
         }
-        let stripe = self.array.as_ref();
-        let stripe = stripe.map_or(0, |(geometry, _)| geometry.stripe_bytes());
+        let stripe = self.above.as_ref();
+        let stripe = stripe.map_or(0, |shape| shape.geometry.stripe_bytes());
         for point in self.wishes.points(stripe) {
             let text = point.text();
             if let Some(why) = self.obstacle(&point) {
@@ -251,7 +268,7 @@ impl Bench<'_> {
             return Some("the range is too short for so many jobs".to_owned());
         }
         match (point.work.with, self.raw.by) {
-            (With::Burst(_), Loader::Fio) if self.array.is_none() => {
+            (With::Burst(_), Loader::Fio) if self.above.is_none() => {
                 Some("fio does not tell when the first and the last job are done".to_owned())
             }
             (With::Burst(bytes), _) if bytes > self.report.range_bytes => {
@@ -270,7 +287,7 @@ impl Bench<'_> {
             limit: Limit::Time(self.wishes.time),
             rate: None,
         };
-        let each = match (self.raw.by, &self.array) {
+        let each = match (self.raw.by, &self.above) {
             (Loader::Fio, None) => fio::run(self.raw, &run, self.wishes.time)?,
             (Loader::Own | Loader::Fio, _) => self.own(&run)?,
         };
@@ -286,7 +303,7 @@ impl Bench<'_> {
         if self.report.first_error.is_none() {
             self.report.first_error.clone_from(&all.first_error);
         }
-        let (theory, drives) = match &self.array {
+        let (theory, drives) = match &self.above {
             None => (
                 self.theory(point),
                 Some(rates(&self.raw.drives, &each, point.jobs * point.depth)),
@@ -307,7 +324,7 @@ impl Bench<'_> {
 
     /// Loads all drives ourselves; what came of each.
     fn own(&self, run: &Run) -> Answer<Vec<Measured>> {
-        if let Some(shape) = &self.array {
+        if let Some(shape) = &self.above {
             let lane = ArrayLane::new(&self.raw.drives, shape, run);
             let lane = lane.map_err(|error| of_array(&error))?;
             let measured = load::measure_lanes(vec![(lane, None)], run);
@@ -317,12 +334,17 @@ impl Bench<'_> {
         let mut lanes = Vec::new();
         for (name, drive) in &self.raw.drives {
             let lane = DriveLane::new(drive, run);
-            lanes.push((lane.map_err(|error| of_drive(name, &error))?, None));
+            lanes.push((lane.map_err(|error| self.of_drive(name, &error))?, None));
         }
         let measured = load::measure_lanes(lanes, run);
-        let measured =
-            measured.map_err(|(number, error)| of_drive(&self.raw.drives[number].0, &error))?;
+        let measured = measured
+            .map_err(|(number, error)| self.of_drive(&self.raw.drives[number].0, &error))?;
         Ok(measured.into_iter().map(|(_, measured)| measured).collect())
+    }
+
+    fn of_drive(&self, name: &str, error: &io::Error) -> EngineError {
+        let object = format!("drive {name}");
+        EngineError::new(ErrorKind::Internal, object, error.to_string())
     }
 
     /// What so many drives of the model can do.
@@ -377,14 +399,6 @@ impl Bench<'_> {
     }
 }
 
-fn of_drive(name: &str, error: &io::Error) -> EngineError {
-    EngineError::new(
-        ErrorKind::Internal,
-        format!("drive {name}"),
-        error.to_string(),
-    )
-}
-
 fn of_array(error: &io::Error) -> EngineError {
     EngineError::new(ErrorKind::Internal, "array", error.to_string())
 }
@@ -414,108 +428,4 @@ fn rates(drives: &[(String, Arc<Drive>)], each: &[Measured], in_flight: usize) -
         }
     };
     drives.iter().zip(figures).map(rate).collect()
-}
-
-/// One drive, through a ring of its own.
-struct DriveLane {
-    port: Port,
-    memory: Arc<Memory>,
-    lists: SegmentSlots,
-    /// By slot: where its data is.
-    data: Vec<u64>,
-    done: Vec<Completion>,
-}
-
-/// The number of the only drive of a port.
-const ONLY: DriveIndex = DriveIndex(0);
-
-impl DriveLane {
-    fn new(drive: &Arc<Drive>, run: &Run) -> io::Result<DriveLane> {
-        let slots = run.jobs * run.depth;
-        let bytes = bytes_usize(run.work.bytes);
-        let buffers = bytes_usize(DATA_BYTES_MAX / run.work.bytes).clamp(1, slots);
-        let memory = Arc::new(Memory::new(buffers * (bytes + 4096) + (1 << 20))?);
-        let places: Vec<u64> = (0..buffers).map(|_| memory.allocate(bytes, 4096)).collect();
-        // Some drives make less of zeroes.
-        let mut chance = 0x2545_F491_4F6C_DD1D_u64;
-        let mut noise = vec![0; bytes];
-        for place in &places {
-            for word in noise.chunks_exact_mut(8) {
-                chance ^= chance << 13;
-                chance ^= chance >> 7;
-                chance ^= chance << 17;
-                word.copy_from_slice(&chance.to_le_bytes());
-            }
-            memory.write(*place, &noise);
-        }
-        let requests = u32::try_from(slots).unwrap_or(u32::MAX);
-        let options = PortOptions {
-            requests,
-            ..PortOptions::default()
-        };
-        let mut port = Port::new(options).map_err(io::Error::other)?;
-        port.attach(ONLY, Arc::clone(drive))
-            .map_err(io::Error::other)?;
-        Ok(DriveLane {
-            port,
-            memory,
-            lists: SegmentSlots::new(slots, 1),
-            data: (0..slots).map(|slot| places[slot % buffers]).collect(),
-            done: Vec::with_capacity(slots),
-        })
-    }
-}
-
-impl Lane for DriveLane {
-    fn submit(&mut self, slot: usize, request: Request) {
-        let (operation, length) = match request.kind {
-            Kind::Read => (Operation::Read, bytes_u64(request.bytes)),
-            Kind::Write => (Operation::Write, bytes_u64(request.bytes)),
-            Kind::Flush => (Operation::Flush, 0),
-        };
-        let segment = self.memory.find(self.data[slot], bytes_u64(request.bytes));
-        let segment = segment.expect("a slot's data");
-        let segments = self.lists.lend(slot, |list| {
-            if length > 0 {
-                list.push(segment);
-            }
-        });
-        let request = DriveRequest {
-            drive: ONLY,
-            operation,
-            offset: request.offset,
-            length,
-            segments,
-            cookie: Cookie(bytes_u64(slot)),
-        };
-        self.port
-            .submit(request)
-            .expect("it has room for all slots");
-    }
-
-    fn kick(&mut self) -> io::Result<()> {
-        self.port.poll(&mut self.done);
-        Ok(())
-    }
-
-    fn reap(&mut self) -> Option<(usize, u8)> {
-        let Completion { cookie, status } = self.done.pop()?;
-        let slot = bytes_usize(cookie.0);
-        self.lists.take_back(slot);
-        Some((slot, u8::from(status != Status::Ok)))
-    }
-
-    fn wait(&mut self, longest: Duration) -> io::Result<()> {
-        self.port.wait(Some(longest));
-        Ok(())
-    }
-
-    fn put(&self, slot: usize, bytes: &[u8]) {
-        self.memory.write(self.data[slot], bytes);
-    }
-
-    fn get(&self, slot: usize, target: &mut [u8]) {
-        let segment = self.memory.find(self.data[slot], bytes_u64(target.len()));
-        segment.expect("a slot's data").copy_to_slice(target);
-    }
 }

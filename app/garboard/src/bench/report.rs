@@ -4,23 +4,23 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use models::Model;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::Point;
 use super::bursts::BurstTimes;
 use super::load::Measured;
 use super::pairs::Against;
 use super::rate::{AtRate, Rate};
 use super::theory::Theory;
+use super::{Layer, Point};
 use crate::expect::{Unit, float};
 
 /// Said of every report.
 pub(super) const LATENCY_STEPS: &str = "latencies are counted in steps of 3 %";
 
 /// Everything that was found.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Report {
-    pub(crate) layer: &'static str,
+    pub(crate) layer: Layer,
     /// When it was begun: seconds since 1970 UTC.
     pub(crate) begun_s: u64,
     pub(crate) host: Host,
@@ -49,7 +49,7 @@ pub(crate) struct Report {
 }
 
 /// Where it was measured.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Host {
     pub(crate) processor: Option<String>,
     pub(crate) cpus: usize,
@@ -70,7 +70,7 @@ impl Host {
 }
 
 impl Report {
-    pub(super) fn new(layer: &'static str, time: Duration) -> Report {
+    pub(super) fn new(layer: Layer, time: Duration) -> Report {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         Report {
             layer,
@@ -96,6 +96,15 @@ impl Report {
         }
     }
 
+    /// What gets all jobs, each: several drives or devices at once, or one.
+    pub(super) fn targets(&self) -> usize {
+        match self.layer {
+            Layer::Drives => self.drives.len().max(1),
+            Layer::Array | Layer::Volume | Layer::FileSystem => 1,
+            Layer::Export => self.sockets.len().max(1),
+        }
+    }
+
     /// Adds to what was taken for granted, once.
     pub(crate) fn note(&mut self, text: String) {
         if !self.assumptions.contains(&text) {
@@ -105,13 +114,13 @@ impl Report {
 }
 
 /// One line of the table.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct PointReport {
-    pub(crate) workload: &'static str,
+    pub(crate) workload: String,
     /// What its requests are.
-    pub(crate) about: &'static str,
+    pub(crate) about: String,
     /// `as_found`, `degraded` or `rebuilding`.
-    pub(crate) state: &'static str,
+    pub(crate) state: String,
     pub(crate) request_bytes: u64,
     pub(crate) jobs: usize,
     pub(crate) depth: usize,
@@ -134,7 +143,6 @@ pub(crate) struct PointReport {
     /// Of a load at a given rate.
     pub(crate) rate: Option<AtRate>,
     /// What was asked for, of such a load.
-    #[serde(skip)]
     pub(crate) rate_text: Option<String>,
     pub(crate) against: Option<Against>,
     /// Drive by drive, where drives were measured by themselves.
@@ -142,7 +150,7 @@ pub(crate) struct PointReport {
 }
 
 /// What one of several drives did that were measured at once.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct DriveRate {
     pub(crate) drive: String,
     #[serde(flatten)]
@@ -167,9 +175,9 @@ impl PointReport {
         let in_flight = super::float_of(point.jobs * point.depth);
         let bursts = measured.bursts.as_ref().map(Bursts::of);
         PointReport {
-            workload: point.name,
-            about: point.about,
-            state: super::State::AsFound.word(),
+            workload: point.name.to_owned(),
+            about: point.about.to_owned(),
+            state: super::State::AsFound.word().to_owned(),
             request_bytes: point.work.bytes,
             jobs: point.jobs,
             depth: point.depth,
@@ -202,7 +210,7 @@ impl PointReport {
 
     /// Its name with the rate that was asked for and the state of the array.
     pub(crate) fn title(&self) -> String {
-        let mut title = self.workload.to_owned();
+        let mut title = self.workload.clone();
         if let Some(rate) = &self.rate_text {
             title = format!("{title} {rate}");
         }
@@ -215,7 +223,7 @@ impl PointReport {
 }
 
 /// How bursts went.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Bursts {
     pub(crate) count: u64,
     /// From the begin of a burst until the first job was done with its share.
@@ -244,7 +252,7 @@ impl Bursts {
 
 /// What the engine spent on a point, per request and byte of its clients. All figures are of the
 /// whole measurement with its warm-up, and hold what else the engine did meanwhile.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Cost {
     pub(crate) cores_used: f64,
     pub(crate) core_us_per_request: f64,
@@ -262,14 +270,14 @@ pub(crate) struct Cost {
 
 /// What processes spent, as the kernel counts it (in steps of a tick, mostly 10 ms): all of their
 /// threads, also what they polled for in vain.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Processors {
     pub(crate) cores_used: f64,
     pub(crate) core_us_per_request: f64,
 }
 
 /// What a drive did meanwhile.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct DriveShare {
     pub(crate) drive: String,
     pub(crate) reads: u64,
@@ -282,7 +290,7 @@ pub(crate) struct DriveShare {
 }
 
 /// What was measured of one device.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Figures {
     pub(crate) iops: f64,
     pub(crate) bytes_per_second: f64,

@@ -5,7 +5,7 @@ use array::Level;
 use control::request::DriveSpec;
 use control::view::{ArrayView, DriveView, MemberState};
 use models::Model;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Point;
 use super::pattern::{Order, With};
@@ -22,7 +22,7 @@ pub(super) struct Basis {
 }
 
 /// The figure that a measurement is held against.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Theory {
     /// In requests or bytes per second, as `unit` says.
     pub(crate) value: f64,

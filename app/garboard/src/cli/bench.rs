@@ -17,7 +17,9 @@ use units::Size;
 use self::drives::Drives;
 use self::watch::Watch;
 use super::{Yes, export};
-use crate::bench::{self, Behind, ClientCore, Rate, Report, State, WORKLOADS, Wishes, Workload};
+use crate::bench::{
+    self, Behind, ClientCore, Ladder, Rate, Report, State, WORKLOADS, Wishes, Workload,
+};
 use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
 use crate::session::{Question, Session};
@@ -367,26 +369,33 @@ fn confirm(
     session.confirm(&question, yes.yes)
 }
 
-/// The reports of several layers, the lowest first.
+/// The reports of several layers, the lowest first, and what each leaves of the one below.
 #[derive(Debug, Serialize)]
 struct Layers<'a> {
     layers: &'a [Report],
+    ladders: Vec<Ladder<'a>>,
 }
 
 /// Tells everything, and ends with what went wrong, if anything.
 fn tell(session: &mut Session<'_, '_>, reports: &[Report], html: Option<&Path>) -> Answer<()> {
     match (session.output, reports) {
         (Output::Json, [report]) => session.json(report)?,
-        (Output::Json, layers) => session.json(&Layers { layers })?,
+        (Output::Json, layers) => session.json(&Layers {
+            layers,
+            ladders: bench::ladders(layers),
+        })?,
         (Output::Table, reports) => {
             for report in reports {
                 session.line(&table::text(report))?;
             }
+            let ladders = bench::ladders(reports);
+            if !ladders.is_empty() {
+                session.line(&table::layer_by_layer(&ladders))?;
+            }
         }
     }
     if let Some(path) = html {
-        let reports: Vec<&Report> = reports.iter().collect();
-        write_page(path, &bench::html::page(&reports))?;
+        write_page(path, &bench::html::page(reports))?;
         session.remark(&format!("the page is {}", path.display()));
     }
     reports.iter().try_for_each(verdict)

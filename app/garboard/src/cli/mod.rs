@@ -95,7 +95,7 @@ enum Asking {
     Job(job::Job),
     /// Show what on this host costs speed or safety, and the fix; works without an engine, too
     Doctor(doctor::Doctor),
-    /// Measure what an export answers, beside theory and a rival
+    /// Measure drives, an array and a volume on them, exports and file systems, beside theory
     Bench(Box<bench::Bench>),
     /// Show everything at a glance
     Status,

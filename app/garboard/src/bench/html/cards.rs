@@ -218,7 +218,7 @@ pub(super) fn workload(group: &Group<'_>) -> String {
         "<div class=\"card\"><h3>{}</h3><p>{}; requests of {}</p><div \
          class=\"charts\">\n{}</div></div>\n",
         escape(&title(first)),
-        escape(first.about),
+        escape(&first.about),
         size(first.request_bytes),
         figures.concat()
     )

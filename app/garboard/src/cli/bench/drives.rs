@@ -44,6 +44,10 @@ pub(super) struct Drives {
     /// Bytes of a chunk of that array, 4KiB to 1MiB
     #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = super::super::size)]
     chunk: Size,
+    /// Measure a new volume of that size on that array, too, within the same range: the layer that
+    /// exports reach
+    #[arg(long, value_name = "SIZE", requires = "level", value_parser = super::super::size)]
+    volume: Option<Size>,
     #[command(flatten)]
     pub(super) fio: Fio,
 }
@@ -51,7 +55,7 @@ pub(super) struct Drives {
 /// What fio is to do.
 #[derive(Debug, Args)]
 pub(super) struct Fio {
-    /// Let fio make the load of drives
+    /// Let fio make the load of drives, or of the file in a directory
     #[arg(long, conflicts_with_all = ["exports", "target"])]
     fio: bool,
     /// Write fio's job files into a new folder, and measure nothing; of exports they are for a
@@ -68,6 +72,15 @@ impl Drives {
 
     pub(super) fn writes(&self) -> bool {
         self.write
+    }
+
+    /// Who makes the load, of drives and of files.
+    pub(super) fn loader(&self) -> Loader {
+        if self.fio.fio {
+            Loader::Fio
+        } else {
+            Loader::Own
+        }
     }
 
     /// The array that is to be measured, too.
@@ -107,12 +120,9 @@ impl Drives {
         let mut raw = Raw {
             drives: Vec::new(),
             model,
-            by: if self.fio.fio {
-                Loader::Fio
-            } else {
-                Loader::Own
-            },
+            by: self.loader(),
             array: self.asked(found.len()),
+            volume: self.volume,
         };
         let mut touched = Vec::new();
         for (number, (mut name, spec)) in found.into_iter().enumerate() {

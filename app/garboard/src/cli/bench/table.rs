@@ -1,6 +1,6 @@
 //! The report as a table for people.
 
-use crate::bench::{Against, Figures, Mode, PointReport, Processors, Report, Spread};
+use crate::bench::{Against, Figures, Ladder, Mode, PointReport, Processors, Report, Spread};
 use crate::expect::Unit;
 use crate::output::{self, amount, micros};
 
@@ -26,6 +26,48 @@ pub(super) fn text(report: &Report) -> String {
     lines.join("\n")
 }
 
+/// All loads that several layers were measured with.
+pub(super) fn layer_by_layer(ladders: &[Ladder<'_>]) -> String {
+    let mut table = output::table(&[
+        "WORKLOAD",
+        "BYTES",
+        "JOBSxDEPTH",
+        "LAYER",
+        "IN FLIGHT",
+        "MEASURED",
+        "OF BELOW",
+        "P50",
+        "OF BELOW",
+        "P99",
+        "OF BELOW",
+    ]);
+    let text = |ratio: f64| match ratio {
+        ratio if ratio < 0.1 => format!("{ratio:.3} x"),
+        ratio => format!("{ratio:.2} x"),
+    };
+    let ratio = |ratio: Option<f64>| output::or_dash(ratio.map(text));
+    for ladder in ladders {
+        for (number, rung) in ladder.rungs.iter().enumerate() {
+            let once = |text: String| if number == 0 { text } else { String::new() };
+            let (measured, of) = (&rung.point.measured, rung.of_below);
+            table.add_row(vec![
+                once(ladder.workload.clone()),
+                once(output::size(ladder.request_bytes)),
+                once(format!("{}x{}", ladder.jobs, ladder.depth)),
+                rung.layer.name().to_owned(),
+                rung.in_flight.to_string(),
+                figure(rung.point, measured),
+                ratio(of.map(|of| of.rate)),
+                micros(measured.latency_us_p50),
+                ratio(of.map(|of| of.latency_p50)),
+                micros(measured.latency_us_p99),
+                ratio(of.map(|of| of.latency_p99)),
+            ]);
+        }
+    }
+    format!("layer by layer, each divided by the one below it\n{table}")
+}
+
 fn head(report: &Report) -> String {
     let what = match report.drives.len() {
         0 => format!("{} queues", report.queues),
@@ -33,7 +75,7 @@ fn head(report: &Report) -> String {
     };
     format!(
         "{} layer, {} of {}, {what}, {} s each{}",
-        report.layer,
+        report.layer.name(),
         output::size(report.range_bytes),
         output::size(report.size_bytes),
         report.seconds_per_point,
