@@ -4,12 +4,14 @@
 //! Here is what the layers have in common. `export.rs` measures exports: the client is a
 //! vhost-user front-end in this process (`device.rs`, `load.rs`). `raw.rs` measures drives by
 //! themselves, with the same load (`lane.rs`) or with fio's (`fio.rs`), and an array of them with a
-//! volume on it (`local.rs`). `ladder.rs` puts layers beside each other.
+//! volume on it (`local.rs`). `files.rs` measures a file system, in a file, as one drive.
+//! `ladder.rs` puts layers beside each other.
 
 mod account;
 mod bursts;
 mod device;
 mod export;
+pub(crate) mod files;
 mod fio;
 mod histogram;
 pub(crate) mod html;

@@ -115,6 +115,13 @@ pub(super) fn guest() -> Vec<Target> {
 /// # Errors
 /// When a drive is nothing that fio could open.
 pub(super) fn targets(raw: &Raw) -> Answer<Vec<Target>> {
+    if let (Some(file), [(_, drive)]) = (&raw.file, raw.drives.as_slice()) {
+        return Ok(vec![Target {
+            name: "file".to_owned(),
+            file: file.path_for_others(),
+            direct: drive.info().direct_io,
+        }]);
+    }
     let target = |(name, drive): &(String, std::sync::Arc<drive::Drive>)| {
         let info = drive.info();
         let path = info.path.as_deref().and_then(Path::to_str);

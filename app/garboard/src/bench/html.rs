@@ -13,6 +13,7 @@ mod svg;
 use std::fmt::Write as _;
 
 use self::svg::{Measure, escape};
+use super::files::FileSystem;
 use super::{PointReport, Report, ladders};
 use crate::output::size;
 
@@ -123,6 +124,7 @@ fn head(body: &mut String, report: &Report) {
     }
     let mut targets: Vec<String> = sockets.collect();
     targets.extend(report.drives.iter().cloned());
+    targets.extend(report.file_system.as_ref().map(FileSystem::text));
     if let Some(against) = &report.against {
         targets.push(format!("against {}", against.display()));
     }

@@ -1,4 +1,4 @@
-//! One drive, through a ring of its own.
+//! One drive, or a file, through a ring of its own.
 
 use std::io;
 use std::sync::Arc;
@@ -31,7 +31,12 @@ pub(super) struct DriveLane {
 const ONLY: DriveIndex = DriveIndex(0);
 
 impl DriveLane {
-    pub(super) fn new(drive: &Arc<Drive>, run: &Run) -> io::Result<DriveLane> {
+    /// `joined_bytes_max`: see [`PortOptions::joined_bytes_max`].
+    pub(super) fn new(
+        drive: &Arc<Drive>,
+        run: &Run,
+        joined_bytes_max: u64,
+    ) -> io::Result<DriveLane> {
         let slots = run.jobs * run.depth;
         let bytes = bytes_usize(run.work.bytes);
         let buffers = bytes_usize(DATA_BYTES_MAX / run.work.bytes).clamp(1, slots);
@@ -52,6 +57,7 @@ impl DriveLane {
         let requests = u32::try_from(slots).unwrap_or(u32::MAX);
         let options = PortOptions {
             requests,
+            joined_bytes_max,
             ..PortOptions::default()
         };
         let mut port = Port::new(options).map_err(io::Error::other)?;

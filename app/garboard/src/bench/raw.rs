@@ -1,15 +1,17 @@
 //! The layers below the engine: drives, all of them under load at once, each with a ring of its
-//! own; and the array of them, and a volume on that (`local.rs`). What a drive does alone says little of what it does
-//! beside the others: they share links, controllers and the power that cools them.
+//! own; the array of them, and a volume on that (`local.rs`); and a file in the place of a drive
+//! (`files.rs`). What a drive does alone says little of what it does beside the others: they share
+//! links, controllers and the power that cools them.
 
 use std::io;
 use std::sync::Arc;
 
 use control::{Answer, EngineError, ErrorKind};
-use drive::Drive;
+use drive::{Drive, PortOptions};
 use models::Model;
 use units::{Size, bytes_u64};
 
+use super::files::{self, OwnFile};
 use super::lane::DriveLane;
 use super::load::{self, Limit, Measured, Run};
 use super::local::{self, ArrayLane, Shape};
@@ -37,6 +39,8 @@ pub(crate) struct Raw {
     pub(crate) array: Option<Asked>,
     /// The size of a volume on that array, which is measured, too.
     pub(crate) volume: Option<Size>,
+    /// The file that is measured in place of drives; it is the only drive then.
+    pub(crate) file: Option<OwnFile>,
 }
 
 /// Who makes the load.
@@ -97,8 +101,15 @@ fn layer(wishes: &Wishes, raw: &Raw, size: u64, onlooker: &mut dyn Onlooker) -> 
     let mut report = Report::new(Layer::Drives, wishes.time);
     report.size_bytes = size;
     report.range_bytes = range;
-    report.drives = raw.drives.iter().map(|(name, _)| name.clone()).collect();
-    assume(&mut report, raw, wishes);
+    if let Some(file) = &raw.file {
+        report.layer = Layer::FileSystem;
+        report.size_bytes = file.system.size_bytes;
+        report.file_system = Some(file.system.clone());
+        files::assume(&mut report, raw, file);
+    } else {
+        report.drives = raw.drives.iter().map(|(name, _)| name.clone()).collect();
+        assume(&mut report, raw, wishes);
+    }
     if let Some((model, slower)) = &raw.model {
         report.drive_model = Some(model.clone());
         report.slower = *slower;
@@ -228,7 +239,9 @@ impl Bench<'_> {
     }
 
     fn run(&mut self, onlooker: &mut dyn Onlooker) -> Answer<()> {
-        for pass in 0..self.wishes.precondition {
+        // Holes of a file would be answered, and filled, by the file system alone.
+        let least = usize::from(self.raw.file.is_some());
+        for pass in 0..self.wishes.precondition.max(least) {
             onlooker.goes_on()?;
             onlooker.say(&format!("writing all of the range, pass {}", pass + 1));
             let range = self.report.range_bytes;
@@ -304,6 +317,7 @@ impl Bench<'_> {
             self.report.first_error.clone_from(&all.first_error);
         }
         let (theory, drives) = match &self.above {
+            None if self.raw.file.is_some() => (None, None),
             None => (
                 self.theory(point),
                 Some(rates(&self.raw.drives, &each, point.jobs * point.depth)),
@@ -333,7 +347,10 @@ impl Bench<'_> {
         }
         let mut lanes = Vec::new();
         for (name, drive) in &self.raw.drives {
-            let lane = DriveLane::new(drive, run);
+            // Of files each request is to be the kernel's, as those of other programs are.
+            let own = PortOptions::default().joined_bytes_max;
+            let joined = self.raw.file.as_ref().map_or(own, |_| 0);
+            let lane = DriveLane::new(drive, run, joined);
             lanes.push((lane.map_err(|error| self.of_drive(name, &error))?, None));
         }
         let measured = load::measure_lanes(lanes, run);
@@ -343,7 +360,10 @@ impl Bench<'_> {
     }
 
     fn of_drive(&self, name: &str, error: &io::Error) -> EngineError {
-        let object = format!("drive {name}");
+        let object = match &self.raw.file {
+            None => format!("drive {name}"),
+            Some(_) => name.to_owned(),
+        };
         EngineError::new(ErrorKind::Internal, object, error.to_string())
     }
 

@@ -7,6 +7,7 @@ use models::Model;
 use serde::{Deserialize, Serialize};
 
 use super::bursts::BurstTimes;
+use super::files::FileSystem;
 use super::load::Measured;
 use super::pairs::Against;
 use super::rate::{AtRate, Rate};
@@ -28,6 +29,8 @@ pub(crate) struct Report {
     pub(crate) sockets: Vec<PathBuf>,
     /// Names of the drives that were measured by themselves; none of other layers.
     pub(crate) drives: Vec<String>,
+    /// Where the file was that was measured; none of other layers.
+    pub(crate) file_system: Option<FileSystem>,
     pub(crate) against: Option<PathBuf>,
     /// The CPU that the client was pinned to; none where it was not.
     pub(crate) client_cpu: Option<usize>,
@@ -78,6 +81,7 @@ impl Report {
             host: Host::here(),
             sockets: Vec::new(),
             drives: Vec::new(),
+            file_system: None,
             against: None,
             client_cpu: None,
             size_bytes: 0,

@@ -1,6 +1,7 @@
 //! `garboard bench`: what is asked for, and how it is told.
 
 mod drives;
+mod files;
 mod table;
 mod watch;
 
@@ -15,27 +16,30 @@ use serde::Serialize;
 use units::Size;
 
 use self::drives::Drives;
+use self::files::Files;
 use self::watch::Watch;
 use super::{Yes, export};
 use crate::bench::{
     self, Behind, ClientCore, Ladder, Rate, Report, State, WORKLOADS, Wishes, Workload,
 };
-use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
 use crate::session::{Question, Session};
 
-/// Measure what exports answer, or drives by themselves, beside theory and a rival.
+/// Measure what exports answer, drives by themselves, an array and a volume on them, or a file
+/// system, beside theory, a rival, and each other.
 #[derive(Debug, Args)]
 pub(super) struct Bench {
     /// The exports, by name or uuid, all loaded at once; no guest may be connected
     #[arg(value_parser = super::key, conflicts_with_all = ["target", "drive", "members"],
-          required_unless_present_any = ["target", "drive", "members"])]
+          required_unless_present_any = ["target", "drive", "members", "directory", "with"])]
     exports: Vec<String>,
     /// The socket of any vhost-user-blk back-end, instead of an export of the engine
     #[arg(long, value_name = "SOCKET", conflicts_with_all = ["drive", "members"])]
     target: Option<PathBuf>,
     #[command(flatten)]
     drives: Drives,
+    #[command(flatten)]
+    files: Files,
     /// The socket of a rival that is already running: the same load on both, pair by pair
     #[arg(long, value_name = "SOCKET", conflicts_with_all = ["drive", "members"])]
     against: Option<PathBuf>,
@@ -162,35 +166,68 @@ impl Bench {
         if let Some(folder) = &self.drives.fio.fio_jobs {
             return self.write_fio_jobs(session, folder);
         }
-        if self.drives.is_meant() {
-            return self.measure_drives(session);
-        }
+        let mut reports = self.files.earlier()?;
+        let measured = if let Some(directory) = &self.files.directory {
+            self.measure_files(session, directory)?
+        } else if self.drives.is_meant() {
+            self.measure_drives(session)?
+        } else if self.target.is_some() || !self.exports.is_empty() {
+            vec![self.measure_exports(session)?]
+        } else {
+            Vec::new()
+        };
+        let verdict = measured.iter().try_for_each(verdict);
+        reports.extend(measured);
+        reports.sort_by_key(|report| report.layer);
+        tell(session, &reports, self.how.html.as_deref())?;
+        verdict
+    }
+
+    fn measure_exports(&self, session: &mut Session<'_, '_>) -> Answer<Report> {
         let mut found = self.find(session)?;
         found.behind.model = self.how.drive_model.clone();
         let wishes = self.wishes(found.sockets.clone());
         confirm(session, &wishes, found.what, self.yes)?;
-        let html = self.how.html.as_deref();
-        if let Some(path) = html {
-            // Better told now than after all the measuring.
-            write_page(path, "")?;
-        }
+        self.begin_page()?;
         let mut watch = Watch {
             arrays: found.arrays,
             model: self.how.drive_model.clone(),
             replacement: self.how.replacement.clone(),
-            failed: None,
-            interrupt: Interrupt::listen()?,
-            session,
+            ..Watch::of_nothing(session)?
         };
         let mut report = bench::run(&wishes, found.behind, &mut watch)?;
         for limit in found.limits {
             report.note(limit);
         }
-        tell(session, &[report], html)
+        Ok(report)
     }
 
-    /// The layer of drives.
-    fn measure_drives(self, session: &mut Session<'_, '_>) -> Answer<()> {
+    /// Better told now than after all the measuring that the page cannot be written.
+    fn begin_page(&self) -> Answer<()> {
+        match &self.how.html {
+            Some(path) => write_page(path, ""),
+            None => Ok(()),
+        }
+    }
+
+    /// The layer of a file system.
+    fn measure_files(
+        &self,
+        session: &mut Session<'_, '_>,
+        directory: &Path,
+    ) -> Answer<Vec<Report>> {
+        let wishes = self.wishes(Vec::new());
+        let raw = bench::files::make(directory, wishes.range, self.drives.loader())?;
+        if let Some(file) = &raw.file {
+            session.remark(&file.system.text());
+        }
+        self.begin_page()?;
+        let mut watch = Watch::of_nothing(session)?;
+        bench::raw::run(&wishes, &raw, &mut watch)
+    }
+
+    /// The layers of drives, of an array of them, and of a volume on that.
+    fn measure_drives(&self, session: &mut Session<'_, '_>) -> Answer<Vec<Report>> {
         let (raw, touched) = self.drives.open(session, self.how.drive_model.clone())?;
         let mut wishes = self.wishes(Vec::new());
         let mut skipped = Vec::new();
@@ -207,21 +244,11 @@ impl Bench {
             }
         }
         confirm(session, &wishes, touched, self.yes)?;
-        let html = self.how.html.as_deref();
-        if let Some(path) = html {
-            write_page(path, "")?;
-        }
-        let mut watch = Watch {
-            arrays: Vec::new(),
-            model: None,
-            replacement: None,
-            failed: None,
-            interrupt: Interrupt::listen()?,
-            session,
-        };
+        self.begin_page()?;
+        let mut watch = Watch::of_nothing(session)?;
         let mut reports = bench::raw::run(&wishes, &raw, &mut watch)?;
         reports[0].skipped.extend(skipped);
-        tell(session, &reports, html)
+        Ok(reports)
     }
 
     /// fio's job files of all points, and nothing else.
@@ -376,7 +403,7 @@ struct Layers<'a> {
     ladders: Vec<Ladder<'a>>,
 }
 
-/// Tells everything, and ends with what went wrong, if anything.
+/// Tells everything.
 fn tell(session: &mut Session<'_, '_>, reports: &[Report], html: Option<&Path>) -> Answer<()> {
     match (session.output, reports) {
         (Output::Json, [report]) => session.json(report)?,
@@ -398,14 +425,17 @@ fn tell(session: &mut Session<'_, '_>, reports: &[Report], html: Option<&Path>) 
         write_page(path, &bench::html::page(reports))?;
         session.remark(&format!("the page is {}", path.display()));
     }
-    reports.iter().try_for_each(verdict)
+    Ok(())
 }
 
 /// What went wrong in a layer.
 fn verdict(report: &Report) -> Answer<()> {
     let object = || match report.sockets.as_slice() {
         [socket] => format!("device {}", socket.display()),
-        [] => format!("drives {}", report.drives.join(", ")),
+        [] => match &report.file_system {
+            Some(system) => format!("directory {}", system.directory.display()),
+            None => format!("drives {}", report.drives.join(", ")),
+        },
         _ => "bench".to_owned(),
     };
     let message = match (&report.ended_early, &report.first_error) {

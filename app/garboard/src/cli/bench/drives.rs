@@ -123,6 +123,7 @@ impl Drives {
             by: self.loader(),
             array: self.asked(found.len()),
             volume: self.volume,
+            file: None,
         };
         let mut touched = Vec::new();
         for (number, (mut name, spec)) in found.into_iter().enumerate() {

@@ -69,9 +69,10 @@ pub(super) fn layer_by_layer(ladders: &[Ladder<'_>]) -> String {
 }
 
 fn head(report: &Report) -> String {
-    let what = match report.drives.len() {
-        0 => format!("{} queues", report.queues),
-        drives => format!("{drives} drives"),
+    let what = match (report.drives.len(), &report.file_system) {
+        (_, Some(system)) => system.text(),
+        (0, None) => format!("{} queues", report.queues),
+        (drives, None) => format!("{drives} drives"),
     };
     format!(
         "{} layer, {} of {}, {what}, {} s each{}",

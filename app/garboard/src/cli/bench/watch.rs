@@ -29,6 +29,20 @@ pub(super) struct Watch<'a, 'b, 'c> {
     pub(super) interrupt: Interrupt,
 }
 
+impl<'a, 'b, 'c> Watch<'a, 'b, 'c> {
+    /// Asks no engine.
+    pub(super) fn of_nothing(session: &'a mut Session<'b, 'c>) -> Answer<Watch<'a, 'b, 'c>> {
+        Ok(Watch {
+            session,
+            arrays: Vec::new(),
+            model: None,
+            replacement: None,
+            failed: None,
+            interrupt: Interrupt::listen()?,
+        })
+    }
+}
+
 impl Onlooker for Watch<'_, '_, '_> {
     fn goes_on(&mut self) -> Answer<()> {
         self.interrupt.check()
