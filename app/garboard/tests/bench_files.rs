@@ -183,8 +183,6 @@ fn an_interrupted_run_tells_what_it_has_and_a_killed_one_leaves_nothing() {
             std::thread::yield_now();
         }
         assert!(is_as_it_was(folder.path()), "while it is measured");
-        // Past its first moments, in which nobody listens to signals yet.
-        std::thread::park_timeout(Duration::from_millis(500));
         let process = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         kill_process(process.expect("a process"), signal).expect("sent");
         let output = child.wait_with_output().expect("it ends");

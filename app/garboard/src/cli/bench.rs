@@ -217,12 +217,13 @@ impl Bench {
         directory: &Path,
     ) -> Answer<Vec<Report>> {
         let wishes = self.wishes(Vec::new());
+        // Who ends this from now on is heard.
+        let mut watch = Watch::of_nothing(session)?;
         let raw = bench::files::make(directory, wishes.range, self.drives.loader())?;
         if let Some(file) = &raw.file {
-            session.remark(&file.system.text());
+            watch.session.remark(&file.system.text());
         }
         self.begin_page()?;
-        let mut watch = Watch::of_nothing(session)?;
         bench::raw::run(&wishes, &raw, &mut watch)
     }
 
