@@ -126,6 +126,7 @@ fn what_cannot_be_measured_is_refused_before_anything_is_made() {
     for other in [
         &["--write"][..],
         &["--verify"],
+        &["--level", "5"],
         &["--drive", "mem:1GiB"],
         &["e"],
     ] {

@@ -16,7 +16,8 @@ pub(super) struct Files {
     /// free; no other file is touched
     #[arg(long, value_name = "DIRECTORY",
           conflicts_with_all = ["exports", "target", "drive", "members", "against", "verify",
-                                "states", "rate", "client_core", "drive_model", "write",
+                                "states", "rate", "client_core", "drive_model", "replacement",
+                                "write", "level", "group_size", "parity", "chunk", "volume",
                                 "fio_jobs"])]
     pub(super) directory: Option<PathBuf>,
     /// Add the layers of a report that `garboard --output json bench` made earlier, or elsewhere
