@@ -159,6 +159,14 @@ impl Code {
         self.map.run(self.backend, data, parity);
     }
 
+    /// Whether [`Code::copy_generate`] looks at each byte of the data but once. If not, it is as
+    /// well to copy first.
+    #[inline]
+    #[must_use]
+    pub fn copies_in_passing(&self) -> bool {
+        self.map.copies_in_passing()
+    }
+
     /// Copies `data` to `copies` and computes all parity chunks of the copies, even when somebody
     /// changes `data` meanwhile.
     ///
@@ -197,7 +205,7 @@ impl Code {
                 factors: &[factors],
                 targets: &targets[..rows.len()],
                 bytes: 0..length,
-                copy: None,
+                copies: &[],
                 add: true,
             });
         }
@@ -211,7 +219,7 @@ impl Code {
     pub fn copy_delta(&self, change: Change, copy: Segment, parity: &[(usize, Segment)]) {
         let Change { column, old, new } = change;
         let &[(0, sum)] = parity else {
-            // What fits the nearest cache is copied first and summed from there, see `copy_run`.
+            // Copied first, and summed from there: one pass for both is made for one sum only.
             copy.copy_from(new);
             self.delta(column, old, copy, parity);
             return;
@@ -229,7 +237,7 @@ impl Code {
             factors: &[[1, 0, 0, 0]],
             targets: &[sum],
             bytes: 0..length,
-            copy: Some(copy),
+            copies: &[copy],
             add: true,
         });
     }

@@ -6,7 +6,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use memory::Segment;
+use memory::{Segment, prefetch};
 
 use crate::field::PRODUCTS;
 
@@ -19,6 +19,12 @@ const WIDEST: usize = 8;
 const WIDE: usize = 4;
 /// Vectors per block and target, where something is.
 const NARROW: usize = 2;
+
+/// Bytes of a line of a cache.
+const LINE: usize = 64;
+/// What is copied next is asked for when a pass begins, so much of each source: it was written by
+/// another core, and nobody else guesses which page comes after this one.
+const AHEAD: usize = 4 * LINE;
 
 /// Which kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,8 +54,9 @@ pub(crate) struct Pass<'a> {
     pub(crate) targets: &'a [Segment],
     /// Which bytes of the segments.
     pub(crate) bytes: Range<usize>,
-    /// Where the source is copied to while it is summed: one source, added to one sum.
-    pub(crate) copy: Option<Segment>,
+    /// Empty, or where each source is copied to while it is summed: into one sum, or one with
+    /// powers.
+    pub(crate) copies: &'a [Segment],
     /// Whether the sum is added to what the targets hold (powers: after shifting that up by the
     /// number of sources) instead of replacing it.
     pub(crate) add: bool,
@@ -75,13 +82,14 @@ impl Pass<'_> {
         assert!(self.factors.len() == count, "each source has its factors");
         assert!(self.old.is_empty() || self.old.len() == count);
         assert!(self.bytes.start <= self.bytes.end);
-        let is_small = self.is_small() && self.targets.len() == 1;
-        let may_copy = is_small && matches!(self.shape, Shape::Sum | Shape::SumAndRows);
-        assert!(
-            self.copy.is_none() || may_copy,
-            "one source, added to one sum"
-        );
-        for list in [self.sources, self.old, self.targets, self.copy.as_slice()] {
+        let may_copy = match self.shape {
+            Shape::Sum => self.old.is_empty() || self.is_small(),
+            Shape::SumAndPowers => self.old.is_empty(),
+            Shape::Rows | Shape::SumAndRows => false,
+        };
+        assert!(self.copies.is_empty() || may_copy, "a sum that copies");
+        assert!(self.copies.is_empty() || self.copies.len() == count);
+        for list in [self.sources, self.old, self.targets, self.copies] {
             for segment in list {
                 assert!(segment.len() >= self.bytes.end, "a segment is too short");
             }
@@ -175,10 +183,16 @@ impl<V: Vector> Work<'_, V> {
     /// What the sums of one target start from.
     #[inline(always)]
     fn begin<const WIDTH: usize>(&self, row: usize, at: usize) -> [V; WIDTH] {
+        self.begin_from(row, at, self.pass.add)
+    }
+
+    /// The same: from what the target holds, or from nothing.
+    #[inline(always)]
+    fn begin_from<const WIDTH: usize>(&self, row: usize, at: usize, add: bool) -> [V; WIDTH] {
         debug_assert!(at + WIDTH * V::BYTES <= self.pass.bytes.end);
         // SAFETY: the CPU can, by existence.
         let mut total = [unsafe { V::zero() }; WIDTH];
-        if self.pass.add {
+        if add {
             let from = self.pass.targets[row].address().wrapping_add(at);
             for (index, vector) in total.iter_mut().enumerate() {
                 // SAFETY: inside (kernels take whole blocks only), the rest by existence.
@@ -209,6 +223,12 @@ impl<V: Vector> Work<'_, V> {
 /// Computes all whole blocks. Returns the first byte that is left.
 #[inline(always)]
 fn blocks<V: Vector, const CHANGE: bool>(work: &Work<'_, V>) -> usize {
+    if !work.pass.copies.is_empty() && !work.pass.is_small() {
+        return match work.pass.shape {
+            Shape::SumAndPowers => copies::<V, true>(work),
+            Shape::Sum | Shape::Rows | Shape::SumAndRows => copies::<V, false>(work),
+        };
+    }
     match (work.pass.shape, work.pass.targets.len()) {
         (Shape::Sum, _) | (Shape::SumAndRows, 1) => sum::<V, CHANGE>(work),
         (Shape::SumAndPowers, _) => sum_and_powers::<V, CHANGE>(work),
@@ -227,9 +247,10 @@ fn sum<V: Vector, const CHANGE: bool>(work: &Work<'_, V>) -> usize {
     let (mut at, end) = (work.pass.bytes.start, work.pass.bytes.end);
     let sources = work.pass.sources.len();
     if work.pass.is_small() {
-        return match work.pass.copy {
-            None => small_sum::<V, CHANGE, false>(work),
-            Some(_) => small_sum::<V, CHANGE, true>(work),
+        return if work.pass.copies.is_empty() {
+            small_sum::<V, CHANGE, false>(work)
+        } else {
+            small_sum::<V, CHANGE, true>(work)
         };
     }
     while end - at >= WIDEST * V::BYTES {
@@ -258,6 +279,81 @@ fn sum<V: Vector, const CHANGE: bool>(work: &Work<'_, V>) -> usize {
     at
 }
 
+/// Copies all sources while they are summed, two at a time, from the last to the first.
+///
+/// The vectors of both are loaded before any of them is stored: a load waits for a store before it
+/// that looks like its own in the low 12 bits, and chunks and copies all lie at the same place of
+/// their pages. Two, because the vectors of more push each other out of the nearest cache; the sums
+/// wait there for the next two.
+#[inline(always)]
+fn copies<V: Vector, const POWERS: bool>(work: &Work<'_, V>) -> usize {
+    let mut add = work.pass.add;
+    let mut end = work.pass.sources.len();
+    let mut done = work.pass.bytes.start;
+    while end > 0 {
+        let first = (end - 1) / 2 * 2;
+        done = if end - first == 2 {
+            copy_some::<V, 2, POWERS>(work, first, add)
+        } else {
+            copy_some::<V, 1, POWERS>(work, first, add)
+        };
+        (add, end) = (true, first);
+    }
+    done
+}
+
+/// Copies `COUNT` sources from `first` on, and adds them to the sums. Each vector is loaded once
+/// and stored and summed from its register: what is copied is what is summed, whoever changes the
+/// source meanwhile.
+#[inline(always)]
+fn copy_some<V: Vector, const COUNT: usize, const POWERS: bool>(
+    work: &Work<'_, V>,
+    first: usize,
+    add: bool,
+) -> usize {
+    let (mut at, end) = (work.pass.bytes.start, work.pass.bytes.end);
+    let address = |list: &[Segment], one: usize| list[first + one].address();
+    let sources: [_; COUNT] = std::array::from_fn(|one| address(work.pass.sources, one));
+    let copies: [_; COUNT] = std::array::from_fn(|one| address(work.pass.copies, one));
+    for source in sources {
+        for line in (0..AHEAD).step_by(LINE) {
+            prefetch(source.wrapping_add(end + line));
+        }
+    }
+    while end - at >= WIDE * V::BYTES {
+        let mut p = work.begin_from::<WIDE>(0, at, add);
+        let mut q = p;
+        if POWERS {
+            q = work.begin_from(1, at, add);
+        }
+        let vectors: [[V; WIDE]; COUNT] = std::array::from_fn(|one| {
+            std::array::from_fn(|index| {
+                let from = sources[one].wrapping_add(at + index * V::BYTES);
+                // SAFETY: inside (kernels take whole blocks only), the rest by existence.
+                unsafe { V::load(from) }
+            })
+        });
+        for one in (0..COUNT).rev() {
+            for index in 0..WIDE {
+                let vector = vectors[one][index];
+                let to = copies[one].wrapping_add(at + index * V::BYTES);
+                // SAFETY: inside (whole blocks only); segments are writable.
+                unsafe { vector.store(to) };
+                p[index] = p[index].plus(vector);
+                if POWERS {
+                    q[index] = q[index].double().plus(vector);
+                }
+            }
+        }
+        work.end(0, at, p);
+        if POWERS {
+            work.end(1, at, q);
+        }
+        at += WIDE * V::BYTES;
+    }
+    at
+}
+
 /// A small write: nothing else is summed, so nothing else is looked up for each block.
 ///
 /// All of a vector is loaded before anything of it is stored: copies lie at the same place of
@@ -269,7 +365,8 @@ fn small_sum<V: Vector, const CHANGE: bool, const COPY: bool>(work: &Work<'_, V>
     let target = work.pass.targets[0].address();
     let source = work.pass.sources[0].address();
     let old = work.pass.old.first().map_or(source, |old| old.address());
-    let copy = work.pass.copy.map_or(target, Segment::address);
+    let copy = work.pass.copies.first();
+    let copy = copy.map_or(target, |copy| copy.address());
     while end - at >= WIDEST * V::BYTES {
         for index in 0..WIDEST {
             let here = at + index * V::BYTES;
@@ -358,7 +455,7 @@ fn one_byte<V: Vector>(work: &Work<'_, V>, at: usize) {
     }
     for (index, factors) in pass.factors.iter().enumerate() {
         let mut byte = load_byte(pass.sources[index], at);
-        if let Some(copy) = pass.copy {
+        if let Some(copy) = pass.copies.get(index) {
             copy.part(at, 1).fill(byte);
         }
         if let Some(old) = pass.old.get(index) {

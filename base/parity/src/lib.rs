@@ -51,7 +51,7 @@ pub fn xor_into(target: Segment, source: Segment) {
         factors: &[[1, 0, 0, 0]],
         targets: &[target],
         bytes: 0..target.len(),
-        copy: None,
+        copies: &[],
         add: true,
     });
 }

@@ -86,9 +86,8 @@ impl Map {
     /// The same after copying `sources` to `copies`: the targets are those of the copies, even
     /// when somebody changes the sources meanwhile.
     ///
-    /// Each tile is copied and then, still in the nearest cache, summed. To store the copy within
-    /// the kernel is half as fast where chunks and copies lie at the same place of their pages,
-    /// as they do: loads then wait for stores that look like theirs in the low 12 bits.
+    /// P and Q are summed while they are copied. For more, each tile is copied and then, still in
+    /// the nearest cache, summed: there it is the products that take long.
     ///
     /// # Panics
     /// As [`Map::run`].
@@ -104,12 +103,30 @@ impl Map {
         let length = common_length([sources, copies, targets]);
         for start in (0..length).step_by(TILE_BYTES) {
             let bytes = start..length.min(start + TILE_BYTES);
+            if self.copies_in_passing() {
+                backend.run(&Pass {
+                    shape: self.groups[0].shape,
+                    sources,
+                    old: &[],
+                    factors: &self.groups[0].factors[..self.sources],
+                    targets,
+                    bytes,
+                    copies,
+                    add: false,
+                });
+                continue;
+            }
             for (copy, source) in copies.iter().zip(sources) {
                 let source = source.part(start, bytes.len());
                 copy.part(start, bytes.len()).copy_from(source);
             }
             self.run_tile(backend, copies, targets, bytes);
         }
+    }
+
+    /// Whether `copy_run` looks at each byte but once.
+    pub(crate) fn copies_in_passing(&self) -> bool {
+        matches!(self.groups[0].shape, Shape::Sum | Shape::SumAndPowers)
     }
 
     fn check(&self, sources: &[Segment], targets: &[Segment]) {
@@ -141,7 +158,7 @@ impl Map {
                     factors: &group.factors[first..end],
                     targets: rows,
                     bytes: bytes.clone(),
-                    copy: None,
+                    copies: &[],
                     add: end < self.sources,
                 });
                 end = first;

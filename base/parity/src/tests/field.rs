@@ -95,7 +95,7 @@ fn every_backend_makes_all_65536_products_in_every_row() {
                         factors: &[factors],
                         targets: &targets.segments(),
                         bytes: 0..length,
-                        copy: None,
+                        copies: &[],
                         add: false,
                     });
                     for row in first..rows {
@@ -123,7 +123,7 @@ fn every_backend_doubles_all_numbers() {
             factors: &[[1, 1, 0, 0], [1, 2, 0, 0]],
             targets: &targets.segments(),
             bytes: 0..length,
-            copy: None,
+            copies: &[],
             add: false,
         });
         assert_eq!(targets.get(0), source.get(0), "{backend:?}");

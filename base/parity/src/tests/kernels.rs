@@ -214,6 +214,43 @@ fn random_stripes_of_all_lengths_have_the_parity_of_the_definition() {
 
 #[test]
 #[cfg_attr(miri, ignore = "too many for Miri")]
+fn stripes_of_any_shape_are_copied_and_have_the_parity_that_the_scalar_backend_gives_them() {
+    let mut chance = Chance::new(17);
+    for backend in backends() {
+        for (data_count, parity_count) in (1..=12).chain([23, 62]).flat_map(|k| [(k, 1), (k, 2)]) {
+            let code = Code::with_backend(data_count, parity_count, backend).expect("available");
+            let scalar = Code::with_backend(data_count, parity_count, Backend::Scalar);
+            let scalar = scalar.expect("available");
+            for length in [
+                1, 63, 127, 128, 255, 256, 257, 511, 513, 4095, 4096, 4097, 8700,
+            ] {
+                let mut data = Chunks::new(data_count, length, chance.below(64));
+                let mut copies = Chunks::new(data_count, length, chance.below(64));
+                let mut parity = Chunks::new(2 * parity_count, length, chance.below(64));
+                data.randomize(&mut chance);
+                parity.randomize(&mut chance);
+                let (d, p) = (data.segments(), parity.segments());
+                let (p, expected) = p.split_at(parity_count);
+                scalar.generate(&d, expected);
+                code.copy_generate(&d, &copies.segments(), p);
+                for row in 0..parity_count {
+                    let same = p[row].equals(expected[row]);
+                    assert!(same, "{code:?} row {row} of {length}");
+                }
+                for column in 0..data_count {
+                    let same = copies.get(column) == data.get(column);
+                    assert!(same, "{code:?} column {column} of {length}");
+                }
+                [data, copies, parity]
+                    .iter()
+                    .for_each(Chunks::assert_guards);
+            }
+        }
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "too many for Miri")]
 fn a_change_of_any_rows_gives_the_parity_of_the_new_data_in_these_rows_only() {
     for backend in backends() {
         let mut chance = Chance::new(12);
@@ -272,7 +309,9 @@ fn a_change_of_any_rows_gives_the_parity_of_the_new_data_in_these_rows_only() {
 fn parity_is_that_of_the_copies_while_somebody_changes_the_data() {
     const LENGTH: usize = 8192;
     for backend in backends() {
-        for (data_count, parity_count) in [(3, 1), (3, 2), (3, 3), (3, 6), (14, 2), (14, 9)] {
+        for (data_count, parity_count) in
+            [(3, 1), (3, 2), (3, 3), (3, 6), (14, 1), (14, 2), (14, 9)]
+        {
             let code = Code::with_backend(data_count, parity_count, backend).expect("available");
             let mut data = Chunks::new(data_count, LENGTH, 3);
             let mut copies = Chunks::new(data_count + 1, LENGTH, 5);
