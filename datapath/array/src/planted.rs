@@ -225,6 +225,8 @@ pub enum Fault {
     JoinedNotCopied,
     /// A small write changes parity and is not copied.
     SmallWriteNotCopied,
+    /// Whole rows get parity and are not copied.
+    StripeNotCopied,
     /// A write that joined another is answered before they are written.
     JoinedAnsweredEarly,
     /// A write joins another although it waits for lanes of a third.
@@ -450,6 +452,7 @@ impl Fault {
         Fault::GivenUpLogForgotten,
         Fault::JoinedNotCopied,
         Fault::SmallWriteNotCopied,
+        Fault::StripeNotCopied,
         Fault::JoinedAnsweredEarly,
         Fault::JoinsOverOthers,
         Fault::LoggedPart,

@@ -3,12 +3,12 @@
 
 use std::ops::Range;
 
-use memory::Segment;
+use memory::{Segment, Walk};
 use parity::Change;
 use units::{Role, RoleSet, bytes_usize};
 
 use super::Shard;
-use super::ticket::{Kind, Payload};
+use super::ticket::{Kind, Payload, is_aligned};
 use crate::buffers::{Buffers, Side, TicketBuffers};
 use crate::map::Pass;
 use crate::plan::{Band, Method};
@@ -62,14 +62,18 @@ impl Shard {
         }
     }
 
-    /// Copies what the guest wants written, or leaves that to `apply_deltas`. Once it is copied its
-    /// memory is not looked at again, so that parity is computed from the very bytes that the
-    /// drives get.
+    /// Copies what the guest wants written, or leaves that to `apply_deltas` or `generate`. Each
+    /// byte of its memory is looked at but once, so that parity is computed from the very bytes
+    /// that the drives get.
     #[inline]
     pub(super) fn fill_payload(&mut self, slot: u32) {
         let copies_late = self.copies_late(slot);
         self.tickets[slot].copy_due = copies_late;
         if copies_late || self.borrows(slot) {
+            return;
+        }
+        if self.copies_stripe_late(slot) {
+            self.tickets[slot].copy_due = true;
             return;
         }
         self.fill_from(slot, slot);
@@ -93,6 +97,27 @@ impl Shard {
         let guests = ticket.order.kind == Kind::Write(Payload::Guest);
         let whole = ticket.order.part.is_whole();
         let late = small && guests && whole && one_chunk && one_piece;
+        late && !planted::is(Fault::BegunBeforeComputed)
+    }
+
+    /// Whether whole rows are copied while their parity is computed: those of one write, that is in
+    /// large pieces. Nothing is read for them, so they are copied in this call all the same.
+    #[inline]
+    fn copies_stripe_late(&self, slot: u32) -> bool {
+        let ticket = &self.tickets[slot];
+        let [band] = ticket.bands() else {
+            return false;
+        };
+        let full = band.method == Some(Method::Full) && band.read.is_empty();
+        if !full || self.geometry().data() == 1 || !self.code.copies_in_passing() {
+            return false;
+        }
+        let guests = ticket.order.kind == Kind::Write(Payload::Guest);
+        let whole = ticket.order.part.is_whole() && ticket.is_alone();
+        let all = band.write.covers(self.geometry().parity_roles());
+        let segments = &ticket.order.segments;
+        let pieces = segments.as_slice().len() == 1 || is_aligned(segments);
+        let late = guests && whole && all && pieces;
         late && !planted::is(Fault::BegunBeforeComputed)
     }
 
@@ -253,6 +278,7 @@ impl Shard {
             }
             due = false;
         }
+        self.tickets[slot].copy_due = false;
         self.counters.bytes_copied += copied;
     }
 
@@ -278,15 +304,16 @@ impl Shard {
 
     /// Parity from the new content of all data roles.
     fn generate(&mut self, slot: u32, band: usize, parity: RoleSet) {
-        let geometry = self.geometry();
-        if geometry.data() == 1 || parity.is_empty() {
+        if self.geometry().data() == 1 || parity.is_empty() {
             // Copies are written from the one buffer that there is.
             return;
         }
-        if self.tickets[slot].borrows {
-            self.generate_borrowed(slot, parity);
+        let copies = std::mem::take(&mut self.tickets[slot].copy_due);
+        if copies || self.tickets[slot].borrows {
+            self.generate_from_guest(slot, parity, copies);
             return;
         }
+        let geometry = self.geometry();
         let (data_roles, all_parity) = (geometry.data_roles(), geometry.parity_roles());
         let lanes = self.tickets[slot].bands()[band].asked.lanes.clone();
         let mut sources = [Segment::EMPTY; ROLES];
@@ -306,6 +333,60 @@ impl Shard {
         decoder
             .expect("all data gives any parity")
             .recover(sources, targets);
+    }
+
+    /// Parity of what the guest has, from there; and a copy of that in passing, unless it is
+    /// borrowed.
+    fn generate_from_guest(&mut self, slot: u32, parity: RoleSet, copies: bool) {
+        let lanes = self.tickets[slot].bands()[0].asked.lanes.clone();
+        let segments = self.tickets[slot].order.segments;
+        let data_roles = self.geometry().data_roles();
+        let k = data_roles.len();
+        let mut walks = [Walk::default(); ROLES];
+        for (walk, role) in walks.iter_mut().zip(data_roles) {
+            *walk = segments.walk(self.payload_offset(slot, role, &lanes));
+        }
+        let walks = &mut walks[..k];
+        let parts = self.parts(slot, &lanes);
+        let mut held = [Segment::EMPTY; ROLES];
+        let mut whole = [Segment::EMPTY; ROLES];
+        for (target, role) in whole.iter_mut().zip(parity) {
+            *target = parts.of(Side::New, role);
+        }
+        if copies {
+            for (copy, role) in held.iter_mut().zip(data_roles) {
+                *copy = parts.of(Side::New, role);
+            }
+        }
+        let length = parts.length;
+        let (held, whole) = (&held[..k], &whole[..parity.len()]);
+        let mut lists = [[Segment::EMPTY; ROLES]; 3];
+        let mut done = 0;
+        while done < length {
+            let pieces = walks.iter().map(Walk::in_one_piece);
+            let step = pieces.fold(length - done, usize::min);
+            assert!(step > 0, "a request carries as many bytes as it names");
+            let [sources, into, targets] = &mut lists;
+            for (source, walk) in sources.iter_mut().zip(&mut *walks) {
+                *source = walk.take(step);
+            }
+            for (target, whole) in targets.iter_mut().zip(whole) {
+                *target = whole.part(done, step);
+            }
+            let (sources, targets) = (&sources[..k], &targets[..whole.len()]);
+            if copies && !planted::is(Fault::StripeNotCopied) {
+                for (into, held) in into.iter_mut().zip(held) {
+                    *into = held.part(done, step);
+                }
+                self.code.copy_generate(sources, &into[..k], targets);
+            } else {
+                self.code.generate(sources, targets);
+            }
+            done += step;
+        }
+        if copies {
+            self.counters.bytes_copied += units::bytes_u64(k * length);
+        }
     }
 
     /// Content of `targets` from `available`, which holds at least k roles.

@@ -9,8 +9,8 @@ use crate::format::WriteHole;
 use crate::planted;
 
 impl Shard {
-    /// The ticket is about to write on members: it holds its lanes, its region is dirty on the
-    /// drives, and what must be in the log first is durable there.
+    /// The ticket is about to write on members: it holds its lanes, has what it is to write, its
+    /// region is dirty on the drives, and what must be in the log first is durable there.
     #[inline]
     pub(super) fn assert_may_write(&self, slot: u32) {
         if !self.holds_its_lanes(slot) && !planted::is_forgiven() {
@@ -18,6 +18,9 @@ impl Shard {
         }
         self.assert_region_dirty(slot);
         let ticket = &self.tickets[slot];
+        if ticket.copy_due {
+            breaks("what it writes was not copied", slot);
+        }
         if !self.optimal || ticket.log_slot.is_some() || self.map.write_hole == WriteHole::Strict {
             self.assert_logged(slot);
         }

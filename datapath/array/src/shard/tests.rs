@@ -2,6 +2,7 @@
 //! as the test wants and when it wants.
 
 mod borrowing;
+mod copying;
 mod failing;
 mod handover;
 mod home;
@@ -115,6 +116,8 @@ pub(in crate::shard) struct Bench {
     cookie: u64,
     /// What the guest promises of its memory.
     pub(in crate::shard) stability: Stability,
+    /// Lengths of the pieces that its memory is in, over and over; empty: one piece.
+    pub(in crate::shard) pieces: Vec<usize>,
 }
 
 impl Drop for Bench {
@@ -220,9 +223,10 @@ impl Bench {
             },
             memory: pool.acquire(),
             pool,
-            lists: SegmentSlots::new(128, 1),
+            lists: SegmentSlots::new(128, 64),
             cookie: 0,
             stability: Stability::MayChange,
+            pieces: Vec::new(),
         }
     }
 
@@ -236,9 +240,23 @@ impl Bench {
             .segment(self.memory.as_ref().expect("there is one"));
         let bytes = usize::try_from(blocks).expect("few") * 512;
         let slot = bytes_usize(self.cookie);
-        let list = self
-            .lists
-            .lend(slot, |list| list.push(memory.part(0, bytes)));
+        let whole = [bytes];
+        let pieces = if self.pieces.is_empty() {
+            &whole[..]
+        } else {
+            &self.pieces
+        };
+        let list = self.lists.lend(slot, |list| {
+            let mut at = 0;
+            for piece in pieces.iter().cycle() {
+                let length = (*piece).min(bytes - at);
+                list.push(memory.part(at, length));
+                at += length;
+                if at == bytes {
+                    break;
+                }
+            }
+        });
         self.cookie += 1;
         let request = Request {
             operation,
@@ -258,6 +276,13 @@ impl Bench {
     pub(in crate::shard) fn fill(&mut self, byte: u8) {
         let memory = self.memory.as_ref().expect("there is one");
         self.pool.segment(memory).fill(byte);
+    }
+
+    /// What it writes from now on begins with this.
+    pub(in crate::shard) fn store(&mut self, bytes: &[u8]) {
+        let memory = self.memory.as_ref().expect("there is one");
+        let memory = self.pool.segment(memory);
+        memory.part(0, bytes.len()).copy_from_slice(bytes);
     }
 
     /// What a drive is asked to write.

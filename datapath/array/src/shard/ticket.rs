@@ -29,6 +29,7 @@ use block::{Operation, Part, Stability, Status};
 use memory::SegmentList;
 use units::{MemberIndex, Role, RoleSet, StripeIndex, bytes_usize};
 
+pub(super) use self::borrow::is_aligned;
 use self::rows::Asked;
 pub(super) use self::scrub::Looking;
 use super::Shard;

@@ -15,9 +15,9 @@
 //! docs/design/012-borrowed-writes.md.
 
 use block::{Operation, Stability, Status};
-use memory::{Segment, SegmentList, Walk};
+use memory::{Segment, SegmentList};
+use units::Role;
 use units::limits::ARRAY_LOST_WORDS_MAX;
-use units::{Role, RoleSet};
 
 use super::super::hold::Parked;
 use super::super::{DriveIo, IoOwner, Shard, cell_lanes};
@@ -29,13 +29,11 @@ use crate::losses::LOST_WORD_BLOCKS;
 use crate::plan::Method;
 use crate::planted::{self, Fault};
 
-/// The most data roles of one stripe.
-const ROLES: usize = units::limits::GROUP_MEMBERS_MAX;
 /// Guests' memory is given to drives in multiples of this; what is not is copied.
 const SECTOR: usize = 512;
 
 /// Whether drives take this memory as it is.
-fn is_aligned(segments: &SegmentList) -> bool {
+pub(in crate::shard) fn is_aligned(segments: &SegmentList) -> bool {
     let odd = |segment: &Segment| segment.address().addr() | segment.len();
     let odd = segments
         .as_slice()
@@ -105,39 +103,6 @@ impl Shard {
         let words = usize::try_from(lanes.div_ceil(LOST_WORD_BLOCKS)).expect("few");
         let shards = self.shared.log.1;
         ARRAY_LOST_WORDS_MAX / shards / (words * self.geometry().parity()).max(1)
-    }
-
-    /// Parity of what the guest has, from there.
-    pub(in crate::shard) fn generate_borrowed(&self, slot: u32, parity: RoleSet) {
-        let lanes = self.tickets[slot].bands()[0].asked.lanes.clone();
-        let segments = self.tickets[slot].order.segments;
-        let data_roles = self.geometry().data_roles();
-        let mut walks = [Walk::default(); ROLES];
-        for (walk, role) in walks.iter_mut().zip(data_roles) {
-            *walk = segments.walk(self.payload_offset(slot, role, &lanes));
-        }
-        let walks = &mut walks[..data_roles.len()];
-        let mut whole = [Segment::EMPTY; ROLES];
-        for (target, role) in whole.iter_mut().zip(parity) {
-            *target = self.part(slot, Side::New, role, &lanes);
-        }
-        let length = self.part_bytes(slot, &lanes).1;
-        let (mut sources, mut targets) = ([Segment::EMPTY; ROLES], [Segment::EMPTY; ROLES]);
-        let mut done = 0;
-        while done < length {
-            let pieces = walks.iter().map(Walk::in_one_piece);
-            let step = pieces.fold(length - done, usize::min);
-            assert!(step > 0, "a request carries as many bytes as it names");
-            for (source, walk) in sources.iter_mut().zip(&mut *walks) {
-                *source = walk.take(step);
-            }
-            for (target, whole) in targets.iter_mut().zip(&whole[..parity.len()]) {
-                *target = whole.part(done, step);
-            }
-            let sources = &sources[..data_roles.len()];
-            self.code.generate(sources, &targets[..parity.len()]);
-            done += step;
-        }
     }
 
     /// Issues the member writes of a ticket that borrows. How many.
