@@ -10,8 +10,8 @@ use std::process::{Command, ExitStatus};
 use std::ptr;
 use std::sync::{Arc, Barrier};
 
-use memory::Segment;
 use memory::guest::{MAPPINGS_MAX, Mapping, Region, RegionTable, survive_truncation, truncations};
+use memory::{Segment, SegmentList};
 
 const LENGTH: u64 = 256 << 10;
 
@@ -50,6 +50,7 @@ fn memory_that_is_taken_away_breaks_its_own_mapping_only() {
     survive_truncation().unwrap();
     survive_truncation().unwrap();
     a_load_and_a_store_are_survived();
+    a_copy_past_the_caches_is_survived();
     many_threads_are_survived();
     a_slot_is_free_again_after_its_mapping();
     a_full_table_is_an_error();
@@ -81,6 +82,25 @@ fn a_load_and_a_store_are_survived() {
     other.segment().part(last, 1).fill(1);
     assert!(others.is_broken());
     assert_eq!(truncations(), 2);
+}
+
+fn a_copy_past_the_caches_is_survived() {
+    let before = truncations();
+    let hostile = file();
+    let mapping = Mapping::new(hostile.as_fd(), 0, LENGTH).unwrap();
+    hostile.set_len(LENGTH / 2).unwrap();
+    let half = usize::try_from(LENGTH / 2).unwrap();
+    let list = [mapping.segment().part(half - 4096, 8192)];
+    // SAFETY: `list` outlives the list of it.
+    let list = unsafe { SegmentList::new(&list) };
+    let mut copy = vec![1; 8192];
+    // SAFETY: `copy` outlives the segment and is not touched meanwhile.
+    let target = unsafe { Segment::new(copy.as_mut_ptr(), copy.len()) };
+    list.stream_to(0, target);
+    assert!(copy[..4096].iter().all(|&byte| byte == 7), "what was there");
+    assert!(copy[4096..].iter().all(|&byte| byte == 0), "ours now");
+    assert!(mapping.is_broken());
+    assert_eq!(truncations(), before + 1);
 }
 
 fn many_threads_are_survived() {

@@ -443,7 +443,7 @@ impl Drive {
 /// Memory for a drive that keeps its bytes there; pages take memory when first written.
 fn open_memory(spec: &DriveSpec, size: Size) -> Result<(DriveInfo, Backing), OpenError> {
     let bytes = open::plain_size(spec, size)?;
-    let mapping = Mapping::new(units::bytes_usize(bytes)).map_err(|error| {
+    let mapping = Mapping::of_drive(units::bytes_usize(bytes)).map_err(|error| {
         let cause = format!("no address space for it: {error}");
         OpenError::unnamed(OpenErrorKind::Size, spec.to_string(), cause)
     })?;

@@ -7,7 +7,7 @@
 use std::io;
 use std::ptr::{self, NonNull};
 
-use memory::Segment;
+use memory::{Segment, streaming_pays};
 
 /// Below this, huge pages would only waste memory.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -17,6 +17,8 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     length: usize,
+    /// Large pieces are better written past the caches.
+    streams: bool,
 }
 
 // SAFETY: a mapping belongs to the process, not to a thread; the bytes are only reached through
@@ -37,7 +39,11 @@ impl Mapping {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast()).expect("the kernel maps nothing at zero unasked");
-        let mapping = Mapping { base, length };
+        let mapping = Mapping {
+            base,
+            length,
+            streams: false,
+        };
         if length >= HUGE_PAGE_BYTES {
             mapping.prefer_huge_pages();
         }
@@ -51,6 +57,20 @@ impl Mapping {
         // SAFETY: the range is all of this mapping; the advice changes no byte. A kernel without
         // huge pages refuses, which is as good.
         unsafe { libc::madvise(base, self.length, libc::MADV_HUGEPAGE) };
+    }
+
+    /// For what is written seldom and read late, as the content of a drive: how to write it fastest
+    /// is measured once per process.
+    pub(crate) fn of_drive(length: usize) -> io::Result<Mapping> {
+        let mut mapping = Mapping::new(length)?;
+        mapping.streams = streaming_pays();
+        Ok(mapping)
+    }
+
+    /// Whether large pieces are better written past the caches.
+    #[inline]
+    pub(crate) fn streams(&self) -> bool {
+        self.streams
     }
 
     /// How many bytes.

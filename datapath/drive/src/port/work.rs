@@ -17,6 +17,9 @@ use crate::uring::{Direction, Transfer};
 
 /// How much of a transfer a memory drive asks for ahead; the processor guesses the rest.
 const PREFETCH_BYTES: usize = 1024;
+/// From so many bytes on, writes of memory drives go past the caches, where that pays. Below, what
+/// lies in a cache all the same is written faster there.
+const STREAMED_BYTES: u64 = 32 << 10;
 /// Answers without progress after which a request is given up.
 const TRIES_MAX: u16 = 1000;
 /// Bytes of zeroes written at once where a drive cannot zero by itself.
@@ -64,7 +67,8 @@ impl Port {
             }
             Backing::Kernel(_) | Backing::Generic(_) => Begun::Kernel(method),
             Backing::Memory(memory) => {
-                if matches!(request.operation, Operation::Read | Operation::Write) {
+                let moves = matches!(request.operation, Operation::Read | Operation::Write);
+                if moves && !is_streamed(memory, request) {
                     let bytes = units::bytes_usize(request.length);
                     let place = memory.segment(units::bytes_usize(request.offset), bytes);
                     place.prefetch(PREFETCH_BYTES);
@@ -344,6 +348,13 @@ fn fit(request: &DriveRequest, needs: &DriveInfo) -> Fit {
     }
 }
 
+/// Whether a write of a memory drive goes past the caches: nobody reads soon what it writes.
+#[inline]
+fn is_streamed(memory: &Mapping, request: &DriveRequest) -> bool {
+    let writes = request.operation == Operation::Write;
+    writes && request.length >= STREAMED_BYTES && memory.streams()
+}
+
 /// Carries out a request on memory. Two reactors may race on a block as two processes may on a real
 /// drive; the bytes are raw, so the race is on their values only.
 fn perform(memory: &Mapping, request: &DriveRequest) {
@@ -356,7 +367,11 @@ fn perform(memory: &Mapping, request: &DriveRequest) {
         }
         Operation::Write => {
             let target = memory.segment(offset, length);
-            request.segments.copy_to(0, target);
+            if is_streamed(memory, request) {
+                request.segments.stream_to(0, target);
+            } else {
+                request.segments.copy_to(0, target);
+            }
         }
         Operation::Discard | Operation::WriteZeroes => memory.zero(offset, length),
         Operation::Flush => {}
