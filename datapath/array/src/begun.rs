@@ -221,8 +221,8 @@ impl Begun {
         fence(Ordering::Release);
     }
 
-    /// How long this machine was up, asleep or not, when the clock of the shards began. They have
-    /// one for each process, which others cannot read.
+    /// How long this machine was up, asleep or not, when the clock of the shards began. The next
+    /// process may count from elsewhere.
     pub fn note_clock(&self, began: Duration) {
         let nanos = u64::try_from(began.as_nanos()).unwrap_or(0);
         self.head.as_slice()[HEAD_CLOCK].store(nanos, Ordering::Release);

@@ -355,7 +355,7 @@ impl Port {
             return Err(Full(request));
         }
         if pending == 0 && !self.told {
-            // Later ones of a turn share the time of the last poll.
+            // Later ones of a turn share the time of the last poll that had answers.
             self.now = self.clock.now();
         }
         let place = self.seat_of.get(request.drive.at()).copied().flatten();

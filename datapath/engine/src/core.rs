@@ -264,8 +264,8 @@ impl Core {
         moved
     }
 
-    /// `rested`: also those that rest.
-    fn poll_shards(&mut self, rested: bool) -> usize {
+    /// Those that do not rest, or those that do.
+    fn poll_shards(&mut self, resting: bool) -> usize {
         let (mut moved, now) = (0, self.times.turn_began);
         for position in 0..self.shards_end {
             let Core {
@@ -281,7 +281,7 @@ impl Core {
             let Some(shard) = &mut shards[position] else {
                 continue;
             };
-            if shard.rests(now) && !rested {
+            if shard.rests(now) != resting {
                 continue;
             }
             duties[position].begin();
@@ -492,7 +492,7 @@ impl reactor::Core for Core {
     }
 
     fn prepare_sleep(&mut self) -> bool {
-        // Those that rest have not been asked for a while. What they tell is told in a turn.
+        // Those that rest were not asked in this turn. What they tell is told in the next.
         let mut quiet = self.poll_shards(true) == 0;
         quiet &= self.answers.is_empty() && self.events.is_empty();
         quiet &= self.ask_for_kicks();

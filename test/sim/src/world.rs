@@ -456,6 +456,10 @@ impl World {
     /// One turn of a reactor. If nothing moves and nothing is due, it may go to sleep: then nothing
     /// is left that it could do now. And what was due is not any more, or it would never sleep.
     fn poll(&mut self, me: usize) {
+        if self.shards[me].rests(self.outside.now) && self.random.happens(500) {
+            // As in turns of a reactor that others keep busy.
+            return;
+        }
         let mut ports = Ports::of(&mut self.outside, ReactorIndex::from_at(me));
         let shard = &mut self.shards[me];
         let before = shard.deadline();

@@ -70,7 +70,7 @@ pub(super) struct Late {
     pub(super) patience: Patience,
     /// Looks so far.
     pub(super) now: u32,
-    next: Option<Instant>,
+    pub(super) next: Option<Instant>,
     /// When others are heard again by who had nothing to do.
     hears_next: Instant,
     /// Counts the times without a pause in which requests are under way: an answer of an earlier

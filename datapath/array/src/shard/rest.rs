@@ -55,8 +55,8 @@ impl Shard {
         let moved = self.advance(io);
         if moved == 0 && !self.waits_for_anything() {
             let latest = io.now() + REST_MAX;
-            let due = self.deadline();
-            self.rests_until = due.map_or(latest, |due| due.min(latest));
+            let due = self.deadline().into_iter().chain(self.late.next);
+            self.rests_until = due.fold(latest, Instant::min);
         } else {
             self.stir();
         }
@@ -77,7 +77,6 @@ impl Shard {
             || self.map.is_holding()
             || self.is_working()
             || self.log.is_working()
-            || self.late.any_slow
             || self.background.is_open()
             || !self.waiting_requests.is_empty()
             || !self.unowned.is_empty()

@@ -91,9 +91,9 @@ impl HandingOver {
     /// When it is given up.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match &self.step {
-            Step::Draining(this, _) => Some(this.since + PATIENCE),
+            Step::Fencing(this, _) | Step::Draining(this, _) => Some(this.since + PATIENCE),
             Step::Retiring(this) => Some(this.since + RECORD_PATIENCE),
-            Step::Idle | Step::Fencing(..) => None,
+            Step::Idle => None,
         }
     }
 }
@@ -118,8 +118,8 @@ impl Shard {
             return 0;
         }
         let step = std::mem::take(&mut self.decider().handing_over.step);
-        let (Step::Draining(this, _) | Step::Retiring(this)) = step else {
-            unreachable!("others have no deadline");
+        let (Step::Fencing(this, _) | Step::Draining(this, _) | Step::Retiring(this)) = step else {
+            unreachable!("there is a deadline");
         };
         let mut map = self.successor();
         map.owners = this.before;
