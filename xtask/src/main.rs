@@ -21,8 +21,8 @@ usage: cargo xtask COMMAND
   e2e [NAME…]      the end-to-end tests test/e2e/*.test.sh, all or those whose name contains NAME
   power [WORDS…]   power loss on a real kernel, each level optimal and degraded, 1000 cut points:
                    power [--cuts N] [--seed S] [--planted FAULT] [LEVEL…]
-  sim [WORDS…]     the simulator: sim [--seed S] [--seeds N] [--hours H] [--jobs J], or all that can happen
-                   in small models: sim --exhaustive [--full] [SCENARIO…]
+  sim [WORDS…]     the simulator: sim [--seed S] [--seeds N] [--hours H] [--jobs J], or all that
+                   can happen in small models: sim --exhaustive [--full] [SCENARIO…]
   planted [WORDS…] breaks the array on purpose and shows that the simulator sees it:
                    planted [--seed S] [--seeds N] [--exhaustive | --asserted] [FAULT…]
   fuzz [WORDS…]    the fuzz targets, ten minutes each: fuzz [--seconds N | --runs N] [--keep]

@@ -84,7 +84,7 @@ impl Pass<'_> {
         assert!(self.bytes.start <= self.bytes.end);
         let may_copy = match self.shape {
             Shape::Sum => self.old.is_empty() || self.is_small(),
-            Shape::SumAndPowers => self.old.is_empty(),
+            Shape::SumAndPowers => self.old.is_empty() && !self.is_small(),
             Shape::Rows | Shape::SumAndRows => false,
         };
         assert!(self.copies.is_empty() || may_copy, "a sum that copies");

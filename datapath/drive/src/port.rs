@@ -554,11 +554,9 @@ impl Port {
 
     /// The limit of a sleep, or less when a delayed answer is due before.
     fn until_due(&self, limit: Option<Duration>) -> Option<Duration> {
-        let Some(Reverse(next)) = self.delayed.peek() else {
-            return limit;
-        };
-        let until = next.due.since(self.clock.now());
-        Some(limit.map_or(until, |limit| limit.min(until)))
+        let next = self.delayed.peek().map(|next| next.0.due);
+        let until = next.map(|due| due.since(self.clock.now()));
+        limit.into_iter().chain(until).min()
     }
 
     /// Lets go of a detached drive when nothing of it is left.

@@ -17,12 +17,18 @@ impl Shard {
             breaks("it does not hold its lanes", slot);
         }
         self.assert_region_dirty(slot);
+        self.assert_copied(slot);
         let ticket = &self.tickets[slot];
-        if ticket.copy_due {
-            breaks("what it writes was not copied", slot);
-        }
         if !self.optimal || ticket.log_slot.is_some() || self.map.write_hole == WriteHole::Strict {
             self.assert_logged(slot);
+        }
+    }
+
+    /// What the ticket writes, or logs, is in its buffers.
+    #[inline]
+    pub(super) fn assert_copied(&self, slot: u32) {
+        if self.tickets[slot].copy_due {
+            breaks("what it writes was not copied", slot);
         }
     }
 

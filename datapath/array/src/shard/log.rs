@@ -280,6 +280,7 @@ impl Shard {
             return false;
         }
         self.assert_region_dirty(slot);
+        self.assert_copied(slot);
         let waits = !first_in_line && !self.log.waiters.is_empty();
         let TicketOrder { stripe, cell, .. } = self.tickets[slot].order;
         let short = self.log.free_headers.len() < roles.len();

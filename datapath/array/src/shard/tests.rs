@@ -180,12 +180,8 @@ impl Bench {
             home,
         };
         let suspects = regions.suspects(true, config.resynced_until);
-        let map = Arc::new(initial_map(
-            identity,
-            &config,
-            &places,
-            (&regions, suspects),
-        ));
+        let known = (&regions, suspects);
+        let map = Arc::new(initial_map(identity, &config, &places, known));
         let log = LogSpace::new(&geometry, (layout.log.offset, layout.log.length));
         let shared = Shared::new(&map, &regions, (log, 1), None);
         let mut shard = Shard::new(ME, map, shared, room()).expect("memory");

@@ -183,7 +183,7 @@ pub(super) struct Ticket {
     avoids: bool,
     /// The next engine knows of its writes.
     pub(super) is_begun: bool,
-    /// What it writes is still where the guest has it: it is copied with the change of parity.
+    /// What it writes is still where the guest has it: it is copied while parity is computed.
     pub(super) copy_due: bool,
     /// Its data goes to the drives from where the guest has it.
     pub(super) borrows: bool,

@@ -1,5 +1,7 @@
 //! Stripes go from one reactor to another: what a shard that is not the home does for it.
 
+use std::time::Duration;
+
 use block::{Operation, Status};
 use units::limits::BUCKETS;
 
@@ -99,6 +101,64 @@ fn what_was_sent_before_has_come_when_the_owner_has_heard_a_knock() {
     let last = bench.outside.replies.pop().expect("so does the other one");
     assert!(matches!(last, Message::Heard), "{last:?}");
     assert!(bench.shard.is_idle());
+}
+
+/// The other shard follows the maps of the home, and answers nothing else.
+fn follow(bench: &mut Bench) {
+    loop {
+        let mut messages = bench.outside.messages.iter().enumerate();
+        let next = messages.find_map(|(at, message)| {
+            if let Message::Install(map) = message {
+                return Some((at, map.serial));
+            }
+            if let Message::Effective { serial } = message {
+                return Some((at, *serial));
+            }
+            None
+        });
+        let Some((at, serial)) = next else {
+            return;
+        };
+        bench.outside.messages.remove(at);
+        bench.tell(Message::Installed { serial });
+    }
+}
+
+#[test]
+fn stripes_that_wait_for_a_fence_are_taken_back_in_the_end() {
+    let mut bench = Bench::home(|_, _| {});
+    bench.shard.decider().reactors.push(OTHER);
+    let before = bench.shard.map.owners.clone();
+    let target = Owners::new(|_| OTHER);
+    bench.shard.command(3, Command::Distribute(target));
+    bench.poll();
+    follow(&mut bench);
+    let is_fence = |message: &Message| matches!(message, Message::Fence { owner: ME });
+    assert!(bench.outside.messages.iter().any(is_fence));
+    let write = bench.ask(Operation::Write, 0, 1);
+    bench.answer_all();
+    assert_eq!(bench.verdict(write), None, "nobody owns its stripe");
+    bench.pass(Duration::from_millis(99));
+    assert!(bench.shard.map.owners.is_moving());
+    bench.pass(Duration::from_millis(1));
+    follow(&mut bench);
+    assert_eq!(bench.shard.map.owners, before);
+    bench.answer_all();
+    assert_eq!(bench.verdict(write), Some(Status::Ok));
+    let done = |event: &Event| {
+        matches!(
+            event,
+            Event::CommandDone {
+                id: 3,
+                result: Err(_)
+            }
+        )
+    };
+    assert!(bench.outside.events.iter().any(done));
+    // The answer may come after that, and the next move waits for it.
+    assert!(bench.shard.decider().handing_over.is_asking());
+    bench.tell(Message::Fenced);
+    assert!(!bench.shard.decider().handing_over.is_asking());
 }
 
 #[test]
