@@ -367,7 +367,8 @@ impl Drive {
     }
 
     /// The kernel's number of the open file that takes requests, of those drives that have one.
-    pub(crate) fn fd(&self) -> Option<RawFd> {
+    #[must_use]
+    pub fn fd(&self) -> Option<RawFd> {
         match &self.backing {
             Backing::Kernel(file) => Some(file.as_raw_fd()),
             Backing::Generic(generic) => Some(generic.commands.as_raw_fd()),

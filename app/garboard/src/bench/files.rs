@@ -2,9 +2,8 @@
 //! load as everything below it. Its name is gone as soon as it is open, so nothing is left behind,
 //! however this ends; and no file that is there is ever touched.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -133,16 +132,13 @@ fn serial(device: u64) -> Option<String> {
 #[derive(Debug)]
 pub(crate) struct OwnFile {
     pub(crate) system: FileSystem,
-    /// For others, who cannot find it by a name.
-    file: File,
 }
 
-impl OwnFile {
-    /// Where another process finds it as long as this one lives.
-    pub(super) fn path_for_others(&self) -> String {
-        let (process, number) = (std::process::id(), self.file.as_raw_fd());
-        format!("/proc/{process}/fd/{number}")
-    }
+/// Where another process finds the very file that a drive has open, as long as this one lives: by
+/// its name it could be another by then, for whoever owns the directory.
+pub(super) fn path_for_others(drive: &Drive) -> Option<String> {
+    let number = drive.fd()?;
+    Some(format!("/proc/{}/fd/{number}", std::process::id()))
 }
 
 /// Makes a file in a directory that is to be measured. `range` is how long it is to be; none: as
@@ -155,10 +151,18 @@ pub(crate) fn make(directory: &Path, range: Option<u64>, by: Loader) -> Answer<R
     let wrong = |message: String| EngineError::new(ErrorKind::Invalid, object.clone(), message);
     let system = FileSystem::of(directory).map_err(|error| wrong(error.to_string()))?;
     let free = system.free_bytes;
-    let range = range.unwrap_or(RANGE_DEFAULT.min(free / 2)) / MIB * MIB;
-    if range == 0 || range > free {
+    // Others write there, too.
+    let usable = free - free / 16;
+    let asked = range.unwrap_or(RANGE_DEFAULT.min(free / 2));
+    let range = asked / MIB * MIB;
+    if range == 0 && free >= 2 * MIB {
+        return Err(wrong(
+            "the range to measure is shorter than 1 MiB".to_owned(),
+        ));
+    }
+    if range == 0 || range > usable {
         let message = format!(
-            "a file of {} does not fit: {}, has {} free",
+            "a file of {} does not fit: {}, has {} free, of which a 16th is left alone",
             output::size(range.max(MIB)),
             system.text(),
             output::size(free)
@@ -169,30 +173,28 @@ pub(crate) fn make(directory: &Path, range: Option<u64>, by: Loader) -> Answer<R
     let number = now.map_or(0, |since| since.as_nanos());
     let name = format!(".garboard-bench-{}-{number}", std::process::id());
     let path = system.directory.join(name);
-    let (drive, file) = nameless(&path, range).map_err(wrong)?;
+    let drive = nameless(&path, range).map_err(wrong)?;
     Ok(Raw {
         drives: vec![(object, drive)],
         model: None,
         by,
         array: None,
         volume: None,
-        file: Some(OwnFile { system, file }),
+        file: Some(OwnFile { system }),
     })
 }
 
-/// A new file that is open, twice, and has lost its name; what is there already is left alone.
-fn nameless(path: &Path, bytes: u64) -> Result<(Arc<Drive>, File), String> {
+/// A new file that is open and has lost its name; what is there already is left alone.
+fn nameless(path: &Path, bytes: u64) -> Result<Arc<Drive>, String> {
     let spec = DriveSpec::File {
         path: path.to_owned(),
         size: Some(Size(bytes)),
         create: true,
     };
     let drive = Drive::open(&spec).map_err(|error| error.to_string())?;
-    let file = File::options().read(true).write(true).open(path);
-    let removed = fs::remove_file(path);
-    let text = |error: io::Error| format!("file {}: {error}", path.display());
-    removed.map_err(text)?;
-    Ok((drive, file.map_err(text)?))
+    let text = |error: io::Error| format!("file {} is left: {error}", path.display());
+    fs::remove_file(path).map_err(text)?;
+    Ok(drive)
 }
 
 /// What is taken for granted of files.
@@ -256,9 +258,10 @@ mod tests {
         let wrong = nameless(&path, MIB).expect_err("it is there");
         assert!(wrong.contains("exists"), "{wrong}");
         assert_eq!(fs::read(&path).expect("read"), b"precious");
-        let (drive, file) = nameless(&folder.path().join("g"), MIB).expect("made");
+        let drive = nameless(&folder.path().join("g"), MIB).expect("made");
         assert_eq!(drive.info().size_bytes, MIB);
-        assert_eq!(file.metadata().expect("open").len(), MIB);
+        let path = path_for_others(&drive).expect("it is open");
+        assert_eq!(fs::metadata(path).expect("found").len(), MIB);
         let left = fs::read_dir(folder.path()).expect("a folder").count();
         assert_eq!(left, 1, "the precious one");
     }

@@ -115,10 +115,12 @@ pub(super) fn guest() -> Vec<Target> {
 /// # Errors
 /// When a drive is nothing that fio could open.
 pub(super) fn targets(raw: &Raw) -> Answer<Vec<Target>> {
-    if let (Some(file), [(_, drive)]) = (&raw.file, raw.drives.as_slice()) {
+    if let (Some(_), [(_, drive)]) = (&raw.file, raw.drives.as_slice())
+        && let Some(file) = super::files::path_for_others(drive)
+    {
         return Ok(vec![Target {
             name: "file".to_owned(),
-            file: file.path_for_others(),
+            file,
             direct: drive.info().direct_io,
         }]);
     }

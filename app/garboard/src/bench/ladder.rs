@@ -104,16 +104,24 @@ pub(crate) fn ladders(reports: &[Report]) -> Vec<Ladder<'_>> {
                 });
                 continue;
             };
-            // Two reports of one layer stand beside each other, not one above the other.
-            let mut lower = ladder.rungs.iter().rev();
-            let below = lower.find(|other| other.layer < report.layer);
+            // Two reports of one layer stand beside each other, not one above the other, and which
+            // of them is below something else nobody knows.
+            let lower = ladder.rungs.iter().rev();
+            let mut lower = lower.skip_while(|other| other.layer >= report.layer);
+            let below = lower.next();
+            let is_one = |next: &Rung<'_>| below.is_some_and(|below| below.layer != next.layer);
+            let below = below.filter(|_| lower.next().is_none_or(is_one));
             let of_below = below.and_then(|below| {
                 Ratios::of(&point.measured, (below.layer, &below.point.measured))
             });
             ladder.rungs.push(rung(of_below));
         }
     }
-    ladders.retain(|ladder| ladder.rungs.len() > 1);
+    let is_ladder = |ladder: &Ladder<'_>| {
+        let first = ladder.rungs[0].layer;
+        ladder.rungs.iter().any(|rung| rung.layer != first)
+    };
+    ladders.retain(is_ladder);
     ladders
 }
 
@@ -159,6 +167,7 @@ mod tests {
             array,
             report(Layer::Array, 8, 400, 40),
             report(Layer::Volume, 1, 7, 7),
+            report(Layer::Volume, 1, 8, 8),
             report(Layer::Export, 8, 200, 80),
             report(Layer::FileSystem, 8, 0, 0),
         ];
@@ -176,10 +185,10 @@ mod tests {
                 None,
                 Some((Layer::Drives, 0.8)),
                 Some((Layer::Drives, 0.4)),
-                Some((Layer::Array, 0.5)),
+                None,
                 None,
             ],
-            "and nothing of one without answers but that it is there"
+            "nothing of one of two, nor of one without answers but that it is there"
         );
         let p50 = rungs[1].of_below.expect("one").latency_p50;
         assert!((p50 - 2.0).abs() < 0.1, "{p50}");

@@ -61,9 +61,12 @@ pub(crate) fn run(wishes: &Wishes, raw: &Raw, onlooker: &mut dyn Onlooker) -> An
     let sizes = raw.drives.iter().map(|(_, drive)| drive.info().size_bytes);
     let size = sizes.min().ok_or_else(|| invalid("there is no drive"))?;
     let above = shapes(raw, size).map_err(|wrong| invalid(&wrong))?;
-    let mut reports = vec![layer(wishes, raw, size, onlooker)?];
     // What the volume adds is to be seen, and not what a longer range does.
     let longest = above.iter().map(|(_, shape)| shape.size_bytes()).min();
+    if longest.is_some_and(|longest| longest < MIB) {
+        return Err(invalid("the array, or --volume, is shorter than 1 MiB"));
+    }
+    let mut reports = vec![layer(wishes, raw, size, onlooker)?];
     for (asked, shape) in above {
         if reports.iter().any(|report| report.ended_early.is_some()) {
             break;
@@ -72,7 +75,8 @@ pub(crate) fn run(wishes: &Wishes, raw: &Raw, onlooker: &mut dyn Onlooker) -> An
             None => "the array of these drives",
             Some(_) => "a volume on that array",
         });
-        let range = wishes.range.or(longest).unwrap_or(size);
+        let longest = longest.unwrap_or(size);
+        let range = wishes.range.unwrap_or(longest).min(longest);
         reports.push(layer_above(wishes, raw, (asked, shape, range), onlooker)?);
     }
     Ok(reports)
@@ -253,7 +257,8 @@ impl Bench<'_> {
                 limit: Limit::Requests(range / MIB),
                 rate: None,
             };
-            self.own(&run)?;
+            let written = self.own(&run)?;
+            self.count_errors(&written)?;
         }
         let stripe = self.above.as_ref();
         let stripe = stripe.map_or(0, |shape| shape.geometry.stripe_bytes());
@@ -268,6 +273,23 @@ impl Bench<'_> {
             self.point(&point)?;
         }
         Ok(())
+    }
+
+    /// What could not be written is told; of a file it ends the run, since what is not there is
+    /// answered by the file system alone.
+    fn count_errors(&mut self, written: &[Measured]) -> Answer<()> {
+        for measured in written.iter().filter(|measured| measured.errors > 0) {
+            self.report.errors += measured.errors;
+            let first = self.report.first_error.take();
+            self.report.first_error = first.or_else(|| measured.first_error.clone());
+        }
+        if self.raw.file.is_none() || self.report.errors == 0 {
+            return Ok(());
+        }
+        let why = self.report.first_error.as_deref().unwrap_or("no reason");
+        Err(invalid(&format!(
+            "the file could not be written in full: {why}"
+        )))
     }
 
     fn obstacle(&self, point: &Point) -> Option<String> {
