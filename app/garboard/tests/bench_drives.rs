@@ -5,7 +5,7 @@ mod common;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use common::Engine;
+use common::{Engine, points, refused, report};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -26,21 +26,6 @@ fn bench(arguments: &[&str]) -> Output {
         .stdin(Stdio::null())
         .output()
         .expect("it runs")
-}
-
-fn report(output: &Output) -> Value {
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{error}");
-    serde_json::from_slice(&output.stdout).expect("JSON")
-}
-
-fn refused(output: &Output) -> Value {
-    assert_eq!(output.status.code(), Some(1));
-    serde_json::from_slice(&output.stderr).expect("JSON")
-}
-
-fn points(report: &Value) -> &Vec<Value> {
-    report["points"].as_array().expect("a list")
 }
 
 /// A file of 64 MiB in which every byte is 0xA5, so that any write shows.
@@ -159,8 +144,52 @@ fn a_volume_on_that_array_is_measured_above_it() {
     let wrong = refused(&bench(&large));
     let message = wrong["message"].as_str().expect("text");
     assert!(message.contains("1GiB does not fit"), "{message}");
+    let long = [
+        &drives[..],
+        &list[..],
+        &volume[..],
+        &["40MiB", "--range", "48MiB"],
+    ]
+    .concat();
+    let found = report(&bench(&long));
+    for layer in found["layers"].as_array().expect("a list") {
+        let least = if layer["layer"] == "drives" { 48 } else { 40 };
+        assert_eq!(
+            layer["range_bytes"],
+            least << 20,
+            "no longer than the volume"
+        );
+    }
     let alone = [&drives[..], &["--write", "--yes", "--volume", "40MiB"]].concat();
     assert_eq!(bench(&alone).status.code(), Some(2));
+}
+
+#[test]
+fn a_volume_that_is_too_short_is_found_out_before_drives_are_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (spec, path) = marked(folder.path());
+    let drives = [
+        "--drive",
+        &spec,
+        "--drive",
+        "mem:64MiB",
+        "--drive",
+        "mem:64MiB",
+    ];
+    let list = [
+        "--workloads",
+        "random_write",
+        "--level",
+        "5",
+        "--volume",
+        "512KiB",
+    ];
+    let wrong = refused(&bench(
+        &[&drives[..], &list[..], &["--write", "--yes"]].concat(),
+    ));
+    let message = wrong["message"].as_str().expect("text");
+    assert!(message.contains("--volume"), "{message}");
+    assert!(is_untouched(&path));
 }
 
 #[test]

@@ -1,11 +1,14 @@
 //! `garboard bench --directory`: what is measured of a file system, what is never touched there,
 //! and what becomes of reports that are put together.
 
+mod common;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use common::{points, refused, report};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use units::{Clock, MonotonicClock};
@@ -31,21 +34,6 @@ fn command(arguments: &[&str]) -> Command {
 
 fn bench(arguments: &[&str]) -> Output {
     command(arguments).output().expect("it runs")
-}
-
-fn report(output: &Output) -> Value {
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{error}");
-    serde_json::from_slice(&output.stdout).expect("JSON")
-}
-
-fn refused(output: &Output) -> Value {
-    assert_eq!(output.status.code(), Some(1));
-    serde_json::from_slice(&output.stderr).expect("JSON")
-}
-
-fn points(report: &Value) -> &Vec<Value> {
-    report["points"].as_array().expect("a list")
 }
 
 /// A folder with a file that somebody needs.
@@ -278,4 +266,40 @@ fn reports_of_layers_made_apart_are_put_beside_each_other() {
         Some(2),
         "nothing to measure or to show"
     );
+}
+
+#[test]
+fn with_reports_alone_nothing_is_measured_and_what_went_wrong_is_told() {
+    let folder = folder();
+    let place = tempfile::tempdir().expect("a folder");
+    let files = text(&place.path().join("files.json")).to_owned();
+    let list = [
+        "--workloads",
+        "random_read",
+        "--directory",
+        text(folder.path()),
+    ];
+    let output = bench(&[&SHORT[..], &list].concat());
+    fs::write(&files, &output.stdout).expect("written");
+    let mut broken = report(&output);
+    for in_vain in [&["--write"][..], &["--against", "/x"], &["--depth", "8"]] {
+        let wrong = refused(&bench(&[&["--with", &files][..], in_vain].concat()));
+        let message = wrong["message"].as_str().expect("text");
+        let what = format!("{} has no effect", in_vain[0]);
+        assert!(message.contains(&what), "{message}");
+    }
+
+    // Of a report that others made, too, people are told what went wrong.
+    (broken["errors"], broken["first_error"]) = (7.into(), "no answer".into());
+    broken["ended_early"] = "out of time".into();
+    fs::write(&files, serde_json::to_vec(&broken).expect("JSON")).expect("written");
+    let mut table = Command::new(env!("CARGO_BIN_EXE_garboard"));
+    let output = table.args(["bench", "--with", &files]).output();
+    let told = String::from_utf8(output.expect("it runs").stdout).expect("UTF-8");
+    for word in [
+        "errors: 7, the first: no answer",
+        "ended early: out of time",
+    ] {
+        assert!(told.contains(word), "{told}");
+    }
 }

@@ -1,6 +1,7 @@
 //! The layer of file systems: one file of our own in a directory, mostly of a guest, with the same
-//! load as everything below it. Its name is gone as soon as it is open, so nothing is left behind,
-//! however this ends; and no file that is there is ever touched.
+//! load as everything below it. Its name is gone before the first byte is written, so what ends a
+//! run leaves nothing behind; only who is killed while the file is being made leaves an empty one.
+//! No file that is there is ever touched.
 
 use std::fs;
 use std::io;
@@ -248,6 +249,19 @@ mod tests {
         );
         assert_eq!(blank.options, "rw,noatime");
         assert_eq!(of("/mnt/other").kind, "btrfs", "it hides the other");
+    }
+
+    #[test]
+    fn some_room_is_left_to_others() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let free = FileSystem::of(folder.path()).expect("told").free_bytes;
+        let made = make(folder.path(), Some(free - free / 64), Loader::Own);
+        let wrong = made.err().expect("a 16th is left").to_string();
+        assert!(wrong.contains("left alone"), "{wrong}");
+        let short = make(folder.path(), Some(MIB / 2), Loader::Own).err();
+        let short = short.expect("too short").to_string();
+        assert!(short.contains("shorter than 1 MiB"), "{short}");
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0);
     }
 
     #[test]

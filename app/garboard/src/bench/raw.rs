@@ -233,6 +233,22 @@ struct Bench<'a> {
     basis: Option<Basis>,
 }
 
+/// What could not be written is told; of a file it ends the run, since what is not there is
+/// answered by the file system alone.
+fn count_errors(report: &mut Report, written: &[Measured]) -> Answer<()> {
+    for measured in written {
+        report.errors += measured.errors;
+        let first = report.first_error.take();
+        report.first_error = first.or_else(|| measured.first_error.clone());
+    }
+    if report.layer != Layer::FileSystem || report.errors == 0 {
+        return Ok(());
+    }
+    let why = report.first_error.as_deref().unwrap_or("no reason");
+    let message = format!("the file could not be written in full: {why}");
+    Err(invalid(&message))
+}
+
 impl Bench<'_> {
     fn finish(mut self, onlooker: &mut dyn Onlooker) -> Report {
         if let Err(error) = self.run(onlooker) {
@@ -258,7 +274,7 @@ impl Bench<'_> {
                 rate: None,
             };
             let written = self.own(&run)?;
-            self.count_errors(&written)?;
+            count_errors(&mut self.report, &written)?;
         }
         let stripe = self.above.as_ref();
         let stripe = stripe.map_or(0, |shape| shape.geometry.stripe_bytes());
@@ -273,23 +289,6 @@ impl Bench<'_> {
             self.point(&point)?;
         }
         Ok(())
-    }
-
-    /// What could not be written is told; of a file it ends the run, since what is not there is
-    /// answered by the file system alone.
-    fn count_errors(&mut self, written: &[Measured]) -> Answer<()> {
-        for measured in written.iter().filter(|measured| measured.errors > 0) {
-            self.report.errors += measured.errors;
-            let first = self.report.first_error.take();
-            self.report.first_error = first.or_else(|| measured.first_error.clone());
-        }
-        if self.raw.file.is_none() || self.report.errors == 0 {
-            return Ok(());
-        }
-        let why = self.report.first_error.as_deref().unwrap_or("no reason");
-        Err(invalid(&format!(
-            "the file could not be written in full: {why}"
-        )))
     }
 
     fn obstacle(&self, point: &Point) -> Option<String> {
@@ -470,4 +469,30 @@ fn rates(drives: &[(String, Arc<Drive>)], each: &[Measured], in_flight: usize) -
         }
     };
     drives.iter().zip(figures).map(rate).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_written_is_counted_and_ends_what_measures_a_file() {
+        let went_well = Measured::nothing();
+        let mut failed = Measured::nothing();
+        (failed.errors, failed.first_error) = (2, Some("no space".to_owned()));
+        let mut later = Measured::nothing();
+        (later.errors, later.first_error) = (1, Some("gone".to_owned()));
+        for (layer, ends) in [(Layer::Drives, false), (Layer::FileSystem, true)] {
+            let mut report = Report::new(layer, Duration::from_secs(1));
+            let written = [Measured::nothing()];
+            assert!(count_errors(&mut report, &written).is_ok());
+            let written = [went_well.clone(), failed.clone(), later.clone()];
+            let ended = count_errors(&mut report, &written);
+            assert_eq!(ended.is_err(), ends, "{layer:?}");
+            assert_eq!(report.errors, 3);
+            assert_eq!(report.first_error.as_deref(), Some("no space"));
+        }
+    }
 }

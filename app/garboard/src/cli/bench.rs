@@ -174,13 +174,36 @@ impl Bench {
         } else if self.target.is_some() || !self.exports.is_empty() {
             vec![self.measure_exports(session)?]
         } else {
-            Vec::new()
+            self.measure_nothing()?
         };
         let verdict = measured.iter().try_for_each(verdict);
         reports.extend(measured);
         reports.sort_by_key(|report| report.layer);
         tell(session, &reports, self.how.html.as_deref())?;
         verdict
+    }
+
+    /// Reports are only put beside each other: whatever says how to measure was a mistake.
+    fn measure_nothing(&self) -> Answer<Vec<Report>> {
+        let words = [
+            ("--against", self.against.is_some()),
+            ("--rate", !self.rate.is_empty()),
+            ("--jobs", !self.jobs.is_empty()),
+            ("--depth", !self.depth.is_empty()),
+            ("--length", !self.length.is_empty()),
+            ("--range", self.how.range.is_some()),
+            ("--verify", self.how.verify),
+            ("--precondition", self.how.precondition > 0),
+        ];
+        let said = words
+            .into_iter()
+            .find_map(|(word, said)| said.then_some(word));
+        let Some(word) = said.or_else(|| self.drives.in_vain()) else {
+            return Ok(Vec::new());
+        };
+        let message = format!("{word} has no effect: with --with alone nothing is measured");
+        let wrong = EngineError::new(ErrorKind::Invalid, "bench", message);
+        Err(wrong.next("name an export, --target, --drive, --members or --directory, too"))
     }
 
     fn measure_exports(&self, session: &mut Session<'_, '_>) -> Answer<Report> {

@@ -207,3 +207,21 @@ impl Drop for Loop {
         let _ = Command::new("losetup").args(["--detach", &self.0]).status();
     }
 }
+
+/// What a program of which JSON was wanted has told.
+pub(crate) fn report(output: &Output) -> Value {
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// The error that it ended with.
+pub(crate) fn refused(output: &Output) -> Value {
+    assert_eq!(output.status.code(), Some(1));
+    serde_json::from_slice(&output.stderr).expect("JSON")
+}
+
+/// What a report of `garboard bench` has measured.
+pub(crate) fn points(report: &Value) -> &Vec<Value> {
+    report["points"].as_array().expect("a list")
+}

@@ -70,6 +70,15 @@ impl Drives {
         !self.drive.is_empty() || self.members.is_some()
     }
 
+    /// The first of the words about drives that mean nothing without one.
+    pub(super) fn in_vain(&self) -> Option<&'static str> {
+        // The others require one of these.
+        let words = [("--write", self.write), ("--fio", self.fio.fio)];
+        words
+            .into_iter()
+            .find_map(|(word, said)| said.then_some(word))
+    }
+
     pub(super) fn writes(&self) -> bool {
         self.write
     }

@@ -11,6 +11,12 @@ pub(super) fn text(report: &Report) -> String {
     for point in &report.points {
         lines.extend(details(point));
     }
+    if let Some(first) = &report.first_error {
+        lines.push(format!("errors: {}, the first: {first}", report.errors));
+    }
+    if let Some(why) = &report.ended_early {
+        lines.push(format!("ended early: {why}"));
+    }
     let more = [("skipped", &report.skipped), ("note", &report.assumptions)];
     for (word, texts) in more {
         lines.extend(texts.iter().map(|text| format!("{word}: {text}")));
