@@ -256,11 +256,6 @@ fn reports_of_layers_made_apart_are_put_beside_each_other() {
     let more = report(&bench(&more));
     assert_eq!(more["layers"].as_array().expect("a list").len(), 5);
 
-    fs::write(&files, b"{\"layer\": \"moon\"}").expect("written");
-    let wrong = refused(&bench(&["--with", &files]));
-    assert_eq!(wrong["object"], format!("file {files}"));
-    let message = wrong["message"].as_str().expect("text");
-    assert!(message.contains("no report"), "{message}");
     assert_eq!(
         bench(&[]).status.code(),
         Some(2),
@@ -301,5 +296,24 @@ fn with_reports_alone_nothing_is_measured_and_what_went_wrong_is_told() {
         "ended early: out of time",
     ] {
         assert!(told.contains(word), "{told}");
+    }
+}
+
+#[test]
+fn what_is_no_report_is_refused() {
+    let place = tempfile::tempdir().expect("a folder");
+    let file = text(&place.path().join("file.json")).to_owned();
+    let none = refused(&bench(&["--with", &file]));
+    assert!(none["message"].as_str().expect("text").contains("No such"));
+    for (content, why) in [
+        (&b"{\"layer\": \"moon\"}"[..], "no report"),
+        (b"\xff\xfe junk", "no report"),
+        (b"{\"layers\": []}", "no layer"),
+    ] {
+        fs::write(&file, content).expect("written");
+        let wrong = refused(&bench(&["--with", &file]));
+        assert_eq!(wrong["object"], format!("file {file}"));
+        let message = wrong["message"].as_str().expect("text");
+        assert!(message.contains(why), "{message}");
     }
 }

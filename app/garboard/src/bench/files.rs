@@ -3,6 +3,7 @@
 //! run leaves nothing behind; only who is killed while the file is being made leaves an empty one.
 //! No file that is there is ever touched.
 
+use std::error::Error as _;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -174,7 +175,8 @@ pub(crate) fn make(directory: &Path, range: Option<u64>, by: Loader) -> Answer<R
     let number = now.map_or(0, |since| since.as_nanos());
     let name = format!(".garboard-bench-{}-{number}", std::process::id());
     let path = system.directory.join(name);
-    let drive = nameless(&path, range).map_err(wrong)?;
+    let drive = nameless(&path, range)
+        .map_err(|message| wrong(message).next("choose a directory in which you may write"))?;
     Ok(Raw {
         drives: vec![(object, drive)],
         model: None,
@@ -192,7 +194,12 @@ fn nameless(path: &Path, bytes: u64) -> Result<Arc<Drive>, String> {
         size: Some(Size(bytes)),
         create: true,
     };
-    let drive = Drive::open(&spec).map_err(|error| error.to_string())?;
+    let drive = Drive::open(&spec).map_err(|error| {
+        // What the operating system said; the rest is for those who add drives to an engine.
+        let why = error.source().map(ToString::to_string);
+        let why = why.unwrap_or_else(|| error.to_string());
+        format!("no file can be made there: {why}")
+    })?;
     let text = |error: io::Error| format!("file {} is left: {error}", path.display());
     fs::remove_file(path).map_err(text)?;
     Ok(drive)

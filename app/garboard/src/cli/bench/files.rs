@@ -43,16 +43,20 @@ fn read(path: &Path) -> Answer<Vec<Report>> {
     let wrong = |message: String| {
         let object = format!("file {}", path.display());
         EngineError::new(ErrorKind::Invalid, object, message)
-    };
-    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-    let no_report = |error: serde_json::Error| {
-        wrong(format!("it is no report of this version's bench: {error}"))
             .next("`garboard --output json bench ... > FILE` makes one")
     };
-    let mut value: Value = serde_json::from_str(&text).map_err(no_report)?;
+    let text = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
+    let no_report = |error: serde_json::Error| {
+        wrong(format!("it is no report of this version's bench: {error}"))
+    };
+    let mut value: Value = serde_json::from_slice(&text).map_err(no_report)?;
     let layers = match value.get_mut("layers") {
         Some(layers) => layers.take(),
         None => Value::Array(vec![value]),
     };
-    serde_json::from_value(layers).map_err(no_report)
+    let reports: Vec<Report> = serde_json::from_value(layers).map_err(no_report)?;
+    if reports.is_empty() {
+        return Err(wrong("it is a report of no layer".to_owned()));
+    }
+    Ok(reports)
 }
