@@ -49,6 +49,7 @@ pub async fn serve(
     }
     let watchdog = tokio::spawn(watchdog(Arc::clone(&control)));
     let spares = tokio::spawn(tend(Arc::clone(&control), SPARES, SPARE_LOOK));
+    let starts = tokio::spawn(tend(Arc::clone(&control), STARTS, SPARE_LOOK));
     let drives = tokio::spawn(tend(Arc::clone(&control), DRIVES, DRIVE_LOOK));
     let awaited = tokio::spawn(tend(Arc::clone(&control), AWAITED, AWAITED_LOOK));
     let memberships = tokio::spawn(tend(Arc::clone(&control), MEMBERSHIPS, MEMBERSHIP_LOOK));
@@ -71,6 +72,7 @@ pub async fn serve(
         tracing::warn!(event = "calls_cut_off", seconds = DRAIN.as_secs());
     }
     spares.abort();
+    starts.abort();
     drives.abort();
     awaited.abort();
     memberships.abort();
@@ -100,6 +102,9 @@ type Look = (fn(&Control, Instant) -> Answer<()>, &'static str);
 const SPARES: Look = (Control::tend_spares, "spares_not_tended");
 /// Looks for drives that have gone, and for those that are back.
 const DRIVES: Look = (Control::tend_drives, "drives_not_tended");
+
+/// Looks for arrays that have waited long enough for members.
+const STARTS: Look = (Control::tend_starts, "starts_not_tended");
 
 /// Looks for drives that arrays wait for.
 const AWAITED: Look = (Control::tend_awaited, "awaited_drives_not_tended");

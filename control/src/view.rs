@@ -220,6 +220,9 @@ pub struct ArrayView {
     /// Why it cannot start as it is, when it is stopped and cannot.
     #[serde(default)]
     pub cause: Option<String>,
+    /// Members without which it may show wrong bytes: it is stopped, and was not stopped cleanly.
+    #[serde(default)]
+    pub torn_without: Vec<u16>,
     /// Its places, in order.
     pub members: Vec<MemberView>,
     /// Members of one group.

@@ -74,6 +74,9 @@ pub const VOLUME_BURST_MS_MAX: u64 = 3_600_000;
 /// A spare takes no place that is lost for less than this: a drive that is merely gone for a moment
 /// (a cable, an enclosure that starts again) comes back with all but what it missed.
 pub const SPARE_GRACE: Duration = Duration::from_secs(30);
+/// An array that was not stopped cleanly waits so long after a start of the engine for members that
+/// were in sync: without them parity that may be torn is all there is of them.
+pub const START_GRACE: Duration = Duration::from_secs(30);
 /// Between two looks for places that are lost for so long.
 pub const SPARE_LOOK: Duration = Duration::from_secs(1);
 /// A spare that could not be made a member is tried again after this.

@@ -233,6 +233,17 @@ impl Host {
     /// What the last engine had begun when it was killed, if that can be known. From here on no
     /// other start believes what it says of parity: this one is about to write and to flush, and
     /// may be killed, or give up, after a flush that has failed.
+    /// See [`control::view::ArrayView::torn_without`]. Nothing is torn where an engine that was
+    /// killed has left what it had begun.
+    pub(crate) fn torn_without(&self, name: &str, assembly: &Assembly) -> Vec<u16> {
+        let object = format!("array {name}");
+        let find = |lasting| matches!(find_begun(lasting, &object, assembly), Ok(Some(_)));
+        if !assembly.would_tear() || self.lasting.as_ref().is_some_and(find) {
+            return Vec::new();
+        }
+        assembly.away().map(|member| member.0).collect()
+    }
+
     pub(crate) fn take_begun(
         &self,
         object: &str,

@@ -230,10 +230,23 @@ impl Host {
         force: bool,
     ) -> Answer<()> {
         let state = self.engine.array_state(array);
-        let needed = state.is_some_and(|state| !survives_without(&state, member));
+        let needed = state.as_ref();
+        let needed = needed.is_some_and(|state| !survives_without(state, member));
+        let torn = state.map_or(0, |state| torn_without(&state, member));
         let first = format!("fill its lost places first: `garboard array show {name}` lists them");
         let (kind, text, next) = match (force, needed) {
-            (true, false) => return Ok(()),
+            (true, false) => {
+                if torn > 0 {
+                    tracing::warn!(
+                        event = "removed_untrusted",
+                        array = name,
+                        drive,
+                        stripes = torn,
+                        "what it held in stripes that wait for a resync may read as something else"
+                    );
+                }
+                return Ok(());
+            }
             (true, true) => {
                 let text = format!("array {name} would lose data without it");
                 (ErrorKind::Unsafe, text, first)
@@ -241,6 +254,15 @@ impl Host {
             (false, true) => {
                 let text = format!("it is {member} of array {name}, which cannot do without it");
                 (ErrorKind::Busy, text, first)
+            }
+            (false, false) if torn > 0 => {
+                let text = format!(
+                    "it is {member} of array {name}, and what it holds in {torn} stripes that \
+                     wait for a resync cannot be told without it"
+                );
+                let next = "wait until `garboard job list` shows no resync; --force takes it out \
+                            now, and what it held there may read as something else";
+                (ErrorKind::Busy, text, next.to_owned())
             }
             (false, false) => {
                 let text = format!("it is {member} of array {name}");
@@ -462,6 +484,14 @@ pub(crate) fn survives_without(state: &engine::ArrayState, member: units::Member
         .filter(|&position| members[position].state == array::MapState::InSync)
         .count();
     in_sync > geometry.data()
+}
+
+/// Stripes of which nobody could tell what a member in sync holds, without it.
+pub(crate) fn torn_without(state: &engine::ArrayState, member: units::MemberIndex) -> u64 {
+    match state.map.members[member.at()].state {
+        array::MapState::InSync => state.map.stripes_untrusted(),
+        array::MapState::Rebuilding { .. } | array::MapState::Lost => 0,
+    }
 }
 
 /// Opens what a spec names; `name` is for the error.

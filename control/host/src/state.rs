@@ -80,6 +80,8 @@ pub(crate) struct ArrayEntry {
     pub(crate) config: ArrayConfig,
     pub(crate) serving: Serving,
     pub(crate) notices: Vec<Notice>,
+    /// See [`control::view::ArrayView::torn_without`].
+    pub(crate) torn_without: Vec<u16>,
     /// The first resync of a new array is its initialization.
     pub(crate) initializing: bool,
     /// What scrubs have found since it started.

@@ -1,7 +1,7 @@
 //! What the engine has, as the API shows it.
 
 use array::assembly::Verdict;
-use array::format::{ExclusionCause, MemberState, Superblock, VolumeRecord};
+use array::format::{ExclusionCause, MemberState, VolumeRecord};
 use array::{Level, MapState};
 use block::Status;
 use control::request::{HedgedReads, WriteHole};
@@ -16,9 +16,12 @@ use units::{Clock, MemberIndex, MonotonicClock, ReactorIndex};
 use uuid::Uuid;
 use vhost_user_blk::{Counters, QueueKey, SessionStatus};
 
+mod warnings;
+
 use crate::arrays::assemble::what_helps;
 use crate::found;
-use crate::state::{ArrayEntry, DriveEntry, DriveRole, ExportEntry, Notice, Serving, State};
+use crate::state::{ArrayEntry, DriveEntry, DriveRole, ExportEntry, Serving, State};
+use warnings::{torn_without, warnings};
 
 const NS_PER_US: u64 = 1000;
 
@@ -116,82 +119,6 @@ fn drive_counters(entry: &DriveEntry, reports: &[ReactorReport]) -> IoCounters {
     all
 }
 
-/// That nobody can tell where something was written to volumes that are there.
-fn untold(config: &array::format::ArrayConfig, superblock: &Superblock) -> Option<String> {
-    let names = volume::distrusted(config, &superblock.extents());
-    (!names.is_empty()).then(|| {
-        format!(
-            "all copies of some of the region map were lost: where nothing but zeroes was ever \
-             written, volumes {} may read as anything, also if guests wrote these zeroes; check \
-             what lies on them (this is said until they are deleted)",
-            names.join(", ")
-        )
-    })
-}
-
-/// What was said when the array was assembled and still holds, what a start would come to, and
-/// what the last scrub has left.
-fn warnings(
-    state: &State,
-    entry: &ArrayEntry,
-    config: &array::format::ArrayConfig,
-    running: Option<&engine::ArrayState>,
-) -> Vec<String> {
-    let is_out = |drive: &DriveEntry| match drive.role {
-        DriveRole::LeftOut { array, .. } => array == entry.uuid,
-        DriveRole::Member { .. } | DriveRole::Copy { .. } | DriveRole::Free => false,
-    };
-    let is_member = |drive: &DriveEntry| match drive.role {
-        DriveRole::Member { array, .. } => array == entry.uuid,
-        DriveRole::LeftOut { .. } | DriveRole::Copy { .. } | DriveRole::Free => false,
-    };
-    let holds = |notice: &Notice| match notice {
-        Notice::Lasting(text) => Some(text.clone()),
-        Notice::LeftOut { drive, text } => {
-            let out = state.drives.get(drive).is_some_and(is_out);
-            out.then(|| text.clone())
-        }
-        Notice::Together(drives) => {
-            let mut names = drives.clone();
-            names.retain(|name| state.drives.get(name).is_some_and(is_member));
-            let text = format!(
-                "drives {} are files of one file system and fail together",
-                names.join(", ")
-            );
-            (names.len() > 1).then_some(text)
-        }
-    };
-    let mut warnings: Vec<String> = entry.notices.iter().filter_map(holds).collect();
-    warnings.extend(untold(config, &entry.superblock));
-    match verdict(state, entry) {
-        None
-        | Some(Verdict::Startable {
-            degraded: false, ..
-        }) => {}
-        Some(
-            verdict @ (Verdict::Startable { .. }
-            | Verdict::NeedsForce { .. }
-            | Verdict::Failed { .. }
-            | Verdict::Refused { .. }),
-        ) => warnings.push(verdict.to_string()),
-    }
-    if matches!(entry.serving, Serving::Stopping { .. }) {
-        warnings.push(format!(
-            "it was told to stop and serves nobody; `garboard array stop {}` says when it has \
-             stopped",
-            entry.name
-        ));
-    }
-    let scrub = running.map_or(config.scrub, |running| running.scrub.record);
-    if scrub.tally.unrepaired > 0 {
-        warnings.push(format!(
-            "the last scrub left {} wrong blocks; `garboard array scrub {} show` lists them",
-            scrub.tally.unrepaired, entry.name
-        ));
-    }
-    warnings
-}
-
 pub(crate) fn array(
     state: &State,
     entry: &ArrayEntry,
@@ -261,6 +188,7 @@ pub(crate) fn array(
         volumes: u32::try_from(config.volumes.len()).expect("limits.rs"),
         jobs: running_jobs.map(|job| job.view.id).collect(),
         cause: cause(state, entry),
+        torn_without: torn_without(entry, running).to_vec(),
         warnings: warnings(state, entry, config, running),
     }
 }

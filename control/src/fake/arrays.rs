@@ -164,6 +164,7 @@ impl FakeEngine {
             uuid: create.uuid,
             level: create.level,
             state: crate::view::ArrayState::Optimal,
+            torn_without: Vec::new(),
             members: members(&create.drives),
             group_size: u16::try_from(drives.len()).expect("few"),
             parity,

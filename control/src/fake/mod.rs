@@ -49,6 +49,8 @@ struct Host {
     /// What the last engine was told of arrays.
     recalled: BTreeMap<Uuid, Membership>,
     calls: Vec<String>,
+    /// No array was stopped cleanly.
+    crashed: bool,
 }
 
 /// A host with pretended drives; clones are the same host.
@@ -119,6 +121,11 @@ impl FakeHost {
     /// one that destroys an array, or removes a drive, is not carried out until it is asked again.
     pub fn late_next(&self, call: &'static str) {
         self.lock().late_next.insert(call);
+    }
+
+    /// As if the power had failed: arrays that lack members may be torn.
+    pub fn crash(&self) {
+        self.lock().crashed = true;
     }
 
     /// The changing calls so far, and forgets them.
@@ -265,6 +272,11 @@ impl FakeEngine {
             .iter()
             .filter(|place| place.state != MemberState::Online)
             .count();
+        if !serving && self.host.lock().crashed {
+            let away = view.members.iter();
+            let away = away.filter(|place| place.state != MemberState::Online);
+            view.torn_without = away.map(|place| place.member).collect();
+        }
         view.state = match (serving, lost) {
             (false, _) => ArrayState::Stopped,
             (true, 0) => ArrayState::Optimal,

@@ -17,6 +17,7 @@ mod volumes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -44,6 +45,8 @@ pub struct Control {
     tending: Mutex<tending::Tending>,
     returns: Mutex<returns::Returns>,
     spare_grace: Duration,
+    /// Arrays that waited for members have been started without.
+    grace_is_over: AtomicBool,
     begun: Instant,
 }
 
@@ -79,6 +82,7 @@ impl Control {
             tending: Mutex::default(),
             returns: Mutex::default(),
             spare_grace: SPARE_GRACE,
+            grace_is_over: AtomicBool::new(false),
             begun: MonotonicClock.now(),
         }
     }

@@ -2,9 +2,14 @@
 //!
 //! What is missing is reported and not fatal; whatever can serve, serves.
 
+use std::sync::atomic::Ordering;
+
+use units::limits::START_GRACE;
+use units::{Clock, Instant, MonotonicClock};
+
 use super::Control;
 use crate::request::DriveKnown;
-use crate::view::{ArrayState, DriveView, MemberState};
+use crate::view::{ArrayState, ArrayView, DriveView, MemberState};
 use crate::wanted::WantedState;
 use crate::{Answer, EngineError, ErrorKind};
 
@@ -80,11 +85,48 @@ impl Control {
                 continue;
             }
             let object = format!("array {}", array.name);
+            if !array.torn_without.is_empty() && self.may_still_come(MonotonicClock.now()) {
+                tracing::warn!(
+                    event = "array_waits",
+                    object,
+                    seconds = START_GRACE.as_secs(),
+                    "for members that were in sync when it was not stopped cleanly"
+                );
+                continue;
+            }
             match self.engine.start_array(&array.name, false) {
                 Ok(array) => tracing::info!(event = "array_started", object, state = ?array.state),
                 Err(error) => tracing::error!(event = "array_not_started", object, %error),
             }
         }
+    }
+
+    /// Whether the engine runs for so short a time that drives may only be late.
+    fn may_still_come(&self, now: Instant) -> bool {
+        let is_over = self.grace_is_over.load(Ordering::Relaxed);
+        !is_over && now.since(self.begun) < START_GRACE
+    }
+
+    /// Starts the arrays that waited in vain for members.
+    ///
+    /// # Errors
+    /// None: what does not start is told.
+    pub fn tend_starts(&self, now: Instant) -> Answer<()> {
+        let is_over = !self.may_still_come(now);
+        if !is_over || self.grace_is_over.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let _changing = self.change();
+        if self.tending().ended || self.grace_is_over.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let stopped = self.wanted.state().stopped;
+        let waits =
+            |array: &ArrayView| !array.torn_without.is_empty() && !stopped.contains(&array.uuid);
+        if self.engine.arrays().iter().any(waits) {
+            self.bring_back(Start::Degraded);
+        }
+        Ok(())
     }
 
     fn set_limits(&self, state: &WantedState) {

@@ -19,6 +19,7 @@ use uuid::Uuid;
 
 use crate::format::{
     ArrayConfig, Before, DriveIdentity, ExclusionCause, FormatError, MemberState, Superblock,
+    WriteHole,
 };
 use crate::planted::{self, Fault};
 
@@ -125,6 +126,23 @@ impl Assembly {
     #[must_use]
     pub fn array(&self) -> Uuid {
         self.config.array
+    }
+
+    /// Whether a start without the members that are not here may show wrong bytes: it was not
+    /// stopped cleanly, nothing was logged since they were in sync, and what they held beside what
+    /// was being written can be computed only by parity that may not agree.
+    #[must_use]
+    pub fn would_tear(&self) -> bool {
+        let geometry = &self.superblock.geometry;
+        let has_parity = geometry.data() > 1 && geometry.parity() > 0;
+        let logs = self.config.options.write_hole == WriteHole::Strict;
+        has_parity && !self.config.clean && !logs && self.away().next().is_some()
+    }
+
+    /// Members in sync that are not here.
+    pub fn away(&self) -> impl Iterator<Item = MemberIndex> {
+        let in_sync = self.config.in_sync();
+        in_sync.filter(|member| self.members[member.at()].is_none())
     }
 
     /// Takes into account that somebody saw the array reach this update, of this id. Members that

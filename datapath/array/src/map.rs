@@ -125,6 +125,17 @@ pub struct ArrayMap {
 }
 
 impl ArrayMap {
+    /// Stripes whose parity may not agree with data: what a lost member has there cannot be told.
+    /// Copies tell one version or another, which is as good.
+    #[must_use]
+    pub fn stripes_untrusted(&self) -> u64 {
+        let (k, m) = (self.geometry.data(), self.geometry.parity());
+        if k == 1 || m == 0 {
+            return 0;
+        }
+        self.suspects.stripes_from(self.trusted_until)
+    }
+
     /// Whether every member is in sync and all parity is trusted.
     #[must_use]
     pub fn is_optimal(&self) -> bool {

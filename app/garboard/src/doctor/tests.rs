@@ -196,6 +196,7 @@ fn engine(cores: &[u16], drives: Vec<DriveView>) -> Known {
         uuid: Uuid::from_u128(99),
         level: Level::Raid6,
         state: ArrayState::Optimal,
+        torn_without: Vec::new(),
         members: members.collect(),
         group_size: u16::try_from(drives.len()).expect("few"),
         parity: 2,

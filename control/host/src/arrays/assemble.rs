@@ -110,6 +110,7 @@ impl Host {
             };
         }
         let notices = note_left_out(&mut state, &assembly, &name);
+        let torn_without = self.torn_without(&name, &assembly);
         let entry = ArrayEntry {
             index,
             uuid,
@@ -118,6 +119,7 @@ impl Host {
             config: assembly.config.clone(),
             serving: Serving::Stopped(Box::new(assembly)),
             notices,
+            torn_without,
             initializing: false,
             findings: VecDeque::new(),
             zeroed_late: Vec::new(),
@@ -194,6 +196,7 @@ impl Host {
             stripes_to_resync = suspects.stripes_from(StripeIndex(0)),
             "the region map is read"
         );
+        let torn = suspects.stripes_from(StripeIndex(0));
         let start = ArrayStart {
             regions,
             suspects,
@@ -220,6 +223,7 @@ impl Host {
         }
         self.note_running(name, next);
         self.say_forced(name, &assembly, redone.ignored);
+        self.say_torn(name, &assembly, torn);
         if is_late {
             // It serves once its drives answer.
             return Err(late(object));

@@ -26,7 +26,7 @@ use uuid::Uuid;
 use self::copier::Copier;
 use super::Candidate;
 use super::members::{forget_replacement, format_replacement, own_superblock};
-use crate::drives::survives_without;
+use crate::drives::{survives_without, torn_without};
 use crate::error::{error, not_found, of_change, of_io};
 use crate::jobs::{open_job, per_second};
 use crate::state::DriveRole;
@@ -583,6 +583,9 @@ fn why_not_yet(
             Err(gone(job, "the member left and came back; begin again"))
         }
         _ if state.hold.is_some() => Ok(Some("made; waits for members that do not work")),
+        MemberState::InSync if torn_without(state, placing.member) > 0 => {
+            Ok(Some("made; waits until the resync is done"))
+        }
         MemberState::InSync if !survives_without(state, placing.member) => Ok(Some(
             "made; waits until the array can lose a member for a moment",
         )),

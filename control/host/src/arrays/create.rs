@@ -103,6 +103,7 @@ impl Host {
         let mut next = config.next(Uuid::new_v4().as_u128());
         next.clean = false;
         let entry = ArrayEntry {
+            torn_without: Vec::new(),
             index,
             uuid: create.uuid,
             name: create.name.clone(),

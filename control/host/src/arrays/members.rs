@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use super::{Candidate, created_now, identity_of, sectors_of};
 use crate::contents::{doubt, ends_unread};
+use crate::drives::torn_without;
 use crate::error::{error, late, not_found, of_change, of_io, of_refusal};
 use crate::state::DriveRole;
 use crate::undecided::About;
@@ -24,6 +25,7 @@ impl Host {
         let object = format!("member {member} of array {name}");
         let (index, _) = self.running(name)?;
         self.refuse_missing_member(name, member)?;
+        self.refuse_torn(&object, (name, index), MemberIndex(member))?;
         let failed = self.engine.change(
             index,
             Command::Fail {
@@ -36,6 +38,27 @@ impl Host {
         self.catch_up();
         self.release_excluded(name);
         self.array_view(name)
+    }
+
+    /// Refuses to give away what parity cannot tell yet.
+    fn refuse_torn(
+        &self,
+        object: &str,
+        (name, index): (&str, ArrayIndex),
+        member: MemberIndex,
+    ) -> Answer<()> {
+        let state = self.engine.array_state(index);
+        let torn = state.map_or(0, |state| torn_without(&state, member));
+        if torn == 0 {
+            return Ok(());
+        }
+        let text = format!(
+            "array {name} waits for a resync of {torn} stripes, and what the member holds there \
+             cannot be told without it"
+        );
+        let next = "wait until `garboard job list` shows no resync; `garboard drive remove DRIVE \
+                    --force` takes it out now, and what it held there may read as something else";
+        Err(error(ErrorKind::Unsafe, object, text).next(next))
     }
 
     fn refuse_missing_member(&self, name: &str, member: u16) -> Answer<()> {

@@ -16,6 +16,7 @@ use crate::begun::BegunFile;
 use crate::error::{error, of_io};
 use crate::losses::redo_part;
 use crate::records::MISSED_MAX;
+use crate::state::Notice;
 use crate::{Host, logs, records};
 
 /// What was done again of the writes that were under way at an unclean stop.
@@ -74,6 +75,30 @@ fn refuse_doubtful(
 }
 
 impl Host {
+    /// What is said of an array that was started without members whose content nobody can tell
+    /// for sure where it was being written.
+    pub(super) fn say_torn(&self, name: &str, assembly: &Assembly, stripes: u64) {
+        if stripes == 0 || !assembly.would_tear() {
+            return;
+        }
+        let away: Vec<String> = assembly.away().map(|member| member.to_string()).collect();
+        let away = away.join(", ");
+        tracing::warn!(
+            event = "started_torn",
+            array = name,
+            members = away,
+            stripes,
+            "what these members held beside what was being written may read as something else"
+        );
+        let said = format!(
+            "started without {away} after an unclean stop: in {stripes} stripes what they held \
+             beside what was being written may read as something else; compare it with a copy"
+        );
+        if let Some(entry) = self.state().arrays.get_mut(name) {
+            entry.notices.push(Notice::Lasting(said));
+        }
+    }
+
     /// Does again what is known of the writes that were under way at an unclean stop.
     pub(crate) fn redo(
         &self,

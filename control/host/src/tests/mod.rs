@@ -37,6 +37,7 @@ mod scrub;
 mod sharing;
 mod spares;
 mod times;
+mod torn;
 mod trust;
 mod undecided;
 mod unreadable;

@@ -90,7 +90,8 @@ fn no_one_bad_sector_of_a_members_records_costs_the_member() {
             assert_eq!(member.drive.as_deref(), Some("two"), "at {offset}");
             assert_eq!(member.state, MemberState::Online, "at {offset}");
             wait_until("parity is right everywhere", || {
-                bench.array("tank").state == ArrayState::Optimal
+                let tank = bench.array("tank");
+                tank.state == ArrayState::Optimal && tank.warnings.is_empty()
             });
             // Its own chunks, and parity made of them.
             bench.host.fail_member("tank", 0).expect("two are left");

@@ -1,5 +1,7 @@
 //! What was away comes back as what it was.
 
+use units::limits::START_GRACE;
+
 use super::*;
 
 #[test]
@@ -282,4 +284,55 @@ fn regions_are_unwritten_where_that_is_asked_for_and_something_is_redundant() {
         let again = control.create_array(create(Level::Raid5, same));
         assert!(again.expect("it is there already").unwritten_regions);
     }
+}
+
+#[test]
+fn an_array_that_may_be_torn_waits_for_a_late_member_whatever_else_is_done() {
+    let mut bed = Bed::full();
+    let late = bed.host.unplug("file:/1");
+    bed.host.crash();
+    bed.kill_and_start();
+    let state = |bed: &Bed| bed.control().array("a").expect("found").state;
+    assert_eq!(state(&bed), ArrayState::Stopped);
+    bed.control().restore().expect("nothing is fatal");
+    let soon = bed.control().begun + (START_GRACE - Duration::from_millis(1));
+    bed.control().tend_starts(soon).expect("looked");
+    look(&bed, 0);
+    assert_eq!(state(&bed), ArrayState::Stopped);
+    bed.host.replug("file:/1", late);
+    look(&bed, 5);
+    assert_eq!(state(&bed), ArrayState::Optimal);
+}
+
+#[test]
+fn an_array_that_may_be_torn_starts_without_a_member_in_the_end_or_when_somebody_says_so() {
+    let state = |bed: &Bed| bed.control().array("a").expect("found").state;
+    for by_command in [false, true] {
+        let mut bed = Bed::full();
+        let _ = bed.host.unplug("file:/1");
+        bed.host.crash();
+        bed.kill_and_start();
+        assert_eq!(state(&bed), ArrayState::Stopped);
+        if by_command {
+            let started = bed.control().start_array("a", false);
+            started.expect("it can do without");
+        } else {
+            let late = bed.control().begun + START_GRACE;
+            bed.control().tend_starts(late).expect("looked");
+        }
+        assert_eq!(state(&bed), ArrayState::Degraded, "{by_command}");
+    }
+}
+
+#[test]
+fn an_array_that_was_stopped_does_not_start_when_the_grace_is_over() {
+    let mut bed = Bed::full();
+    bed.control().stop_array("a").expect("stopped");
+    let _ = bed.host.unplug("file:/1");
+    bed.host.crash();
+    bed.kill_and_start();
+    let late = bed.control().begun + START_GRACE;
+    bed.control().tend_starts(late).expect("looked");
+    let array = bed.control().array("a").expect("found");
+    assert_eq!(array.state, ArrayState::Stopped);
 }

@@ -1,0 +1,121 @@
+//! What the operator should know of an array now.
+
+use array::assembly::Verdict;
+use array::format::Superblock;
+use units::limits::START_GRACE;
+
+use super::verdict;
+use crate::state::{ArrayEntry, DriveEntry, DriveRole, Notice, Serving, State};
+
+/// What was said when the array was assembled and still holds, what a start would come to, and
+/// what the last scrub has left.
+pub(super) fn warnings(
+    state: &State,
+    entry: &ArrayEntry,
+    config: &array::format::ArrayConfig,
+    running: Option<&engine::ArrayState>,
+) -> Vec<String> {
+    let is_out = |drive: &DriveEntry| match drive.role {
+        DriveRole::LeftOut { array, .. } => array == entry.uuid,
+        DriveRole::Member { .. } | DriveRole::Copy { .. } | DriveRole::Free => false,
+    };
+    let is_member = |drive: &DriveEntry| match drive.role {
+        DriveRole::Member { array, .. } => array == entry.uuid,
+        DriveRole::LeftOut { .. } | DriveRole::Copy { .. } | DriveRole::Free => false,
+    };
+    let holds = |notice: &Notice| match notice {
+        Notice::Lasting(text) => Some(text.clone()),
+        Notice::LeftOut { drive, text } => {
+            let out = state.drives.get(drive).is_some_and(is_out);
+            out.then(|| text.clone())
+        }
+        Notice::Together(drives) => {
+            let mut names = drives.clone();
+            names.retain(|name| state.drives.get(name).is_some_and(is_member));
+            let text = format!(
+                "drives {} are files of one file system and fail together",
+                names.join(", ")
+            );
+            (names.len() > 1).then_some(text)
+        }
+    };
+    let mut warnings: Vec<String> = entry.notices.iter().filter_map(holds).collect();
+    warnings.extend(untold(config, &entry.superblock));
+    match verdict(state, entry) {
+        None
+        | Some(Verdict::Startable {
+            degraded: false, ..
+        }) => {}
+        Some(
+            verdict @ (Verdict::Startable { .. }
+            | Verdict::NeedsForce { .. }
+            | Verdict::Failed { .. }
+            | Verdict::Refused { .. }),
+        ) => warnings.push(verdict.to_string()),
+    }
+    if matches!(entry.serving, Serving::Stopping { .. }) {
+        warnings.push(format!(
+            "it was told to stop and serves nobody; `garboard array stop {}` says when it has \
+             stopped",
+            entry.name
+        ));
+    }
+    warnings.extend(untrusted(entry, running));
+    let scrub = running.map_or(config.scrub, |running| running.scrub.record);
+    if scrub.tally.unrepaired > 0 {
+        warnings.push(format!(
+            "the last scrub left {} wrong blocks; `garboard array scrub {} show` lists them",
+            scrub.tally.unrepaired, entry.name
+        ));
+    }
+    warnings
+}
+
+/// Of a stopped array: the members without which it may show wrong bytes.
+pub(super) fn torn_without<'entry>(
+    entry: &'entry ArrayEntry,
+    running: Option<&engine::ArrayState>,
+) -> &'entry [u16] {
+    match running {
+        None => &entry.torn_without,
+        Some(_) => &[],
+    }
+}
+
+/// What the loss of a member would do now, beside what degraded says anyway.
+fn untrusted(entry: &ArrayEntry, running: Option<&engine::ArrayState>) -> Option<String> {
+    let Some(running) = running else {
+        let waits = !torn_without(entry, running).is_empty();
+        return waits.then(|| {
+            format!(
+                "members that were in sync when it went down are not here, and what they held \
+                 beside what was being written then can only be guessed without them: it waits \
+                 for them {} s after the engine has started, before it starts without; `garboard \
+                 array start {}` does so at once",
+                START_GRACE.as_secs(),
+                entry.name
+            )
+        });
+    };
+    let stripes = running.map.stripes_untrusted();
+    // A new array has nothing to lose yet, and its first resync is shown as that.
+    (stripes > 0 && !entry.initializing).then(|| {
+        format!(
+            "parity of {stripes} stripes may not agree until a resync has been there: what a \
+             lost member holds in them cannot be told"
+        )
+    })
+}
+
+/// That nobody can tell where something was written to volumes that are there.
+fn untold(config: &array::format::ArrayConfig, superblock: &Superblock) -> Option<String> {
+    let names = volume::distrusted(config, &superblock.extents());
+    (!names.is_empty()).then(|| {
+        format!(
+            "all copies of some of the region map were lost: where nothing but zeroes was ever \
+             written, volumes {} may read as anything, also if guests wrote these zeroes; check \
+             what lies on them (this is said until they are deleted)",
+            names.join(", ")
+        )
+    })
+}
