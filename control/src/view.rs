@@ -471,6 +471,8 @@ pub struct ExportView {
     pub sharing: Sharing,
     /// What may be done with guest memory.
     pub guest_memory: GuestMemory,
+    /// How much of it is pinned now.
+    pub pinned_bytes: u64,
     /// Its queues.
     pub queues: Vec<QueueView>,
     /// Why it is held or missing.

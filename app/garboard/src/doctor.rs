@@ -9,7 +9,7 @@ mod cpus;
 mod drives;
 mod host;
 mod kernel;
-pub(crate) mod promises;
+mod promises;
 pub(crate) mod space;
 #[cfg(test)]
 mod tests;

@@ -112,30 +112,3 @@ fn an_engines_drives_and_arrays_are_examined_with_it() {
     assert_eq!(find("pretended")["found"], "drives d3 are pretended");
     assert_eq!(find("state")["severity"], "good");
 }
-
-#[test]
-fn a_promise_that_nothing_makes_use_of_is_told_where_it_is_given_and_by_doctor() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let engine = Engine::start(folder.path());
-    engine.fill(&vec!["mem:64MiB".to_owned(); 3]);
-    let create = ["volume", "create", "s", "--array", "a", "--size", "16MiB"];
-    // This one is made use of.
-    let (_, said) = engine.says(&[&create[..], &["--stable-buffers"]].concat());
-    assert!(!said.contains("warning"), "{said}");
-    let (_, said) = engine.says(&["export", "vhost", "v", "--name", "p", "--pin-guest-memory"]);
-    assert!(
-        said.contains("warning: --pin-guest-memory: kept, but without effect yet"),
-        "{said}"
-    );
-    // Nobody promised anything here.
-    let (_, said) = engine.says(&["export", "vhost", "s", "--name", "q"]);
-    assert!(!said.contains("warning"), "{said}");
-    let report = engine.json(&["doctor"]);
-    let findings = report["findings"].as_array().expect("a list").iter();
-    let told: Vec<(&str, &str)> = findings
-        .filter(|finding| finding["severity"] == "notice")
-        .filter_map(|finding| Some((finding["subject"].as_str()?, finding["check"].as_str()?)))
-        .filter(|(subject, _)| subject.starts_with("volume") || subject.starts_with("export"))
-        .collect();
-    assert_eq!(told, [("export p", "pinned_guest_memory")]);
-}

@@ -18,7 +18,7 @@ pub mod words;
 
 pub use guest::{BadAddress, Mapping, Region, RegionTable};
 pub use pool::{Backing, Buffer, Pages, Pool};
-pub use segment::{Segment, SegmentList, Walk, prefetch};
+pub use segment::{Lasting, Segment, SegmentList, Walk, prefetch};
 pub use slots::SegmentSlots;
 pub use stream::streaming_pays;
 pub use words::Words;

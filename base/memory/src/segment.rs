@@ -25,6 +25,12 @@ unsafe impl Send for Segment {}
 // SAFETY: as above; no method gives out a reference to the bytes.
 unsafe impl Sync for Segment {}
 
+/// Memory that stays mapped, at the same addresses, as long as this is there.
+pub trait Lasting: Send + Sync {
+    /// All of it.
+    fn segment(&self) -> Segment;
+}
+
 impl Segment {
     /// No memory at all.
     pub const EMPTY: Segment = Segment {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 
 use control::request::{ExportCreate, QueueMove};
-use control::view::{Access, ExportProfile, ExportView, Sharing};
+use control::view::{Access, ExportProfile, ExportView, GuestMemory, Sharing};
 use control::{Answer, ErrorKind};
 use engine::{ExportHost, MoveError, Served};
 use units::{BlockSize, ReactorIndex};
@@ -15,7 +15,7 @@ use vhost_user_blk::{
 };
 
 use crate::balance::Placed;
-use crate::error::{error, late, not_found, of_bind};
+use crate::error::{error, late, not_found, of_bind, of_io};
 use crate::state::{Ending, ExportEntry};
 use crate::volumes::{Located, map_of};
 use crate::{Host, views};
@@ -53,6 +53,7 @@ impl Host {
             array: located.array,
             map,
             limiter,
+            memory_stays: create.guest_memory == GuestMemory::Pinned,
         };
         let host = ExportHost::new(
             Arc::clone(&self.engine),
@@ -61,7 +62,9 @@ impl Host {
             reactors,
             self.session_events.clone(),
         );
-        let host = Arc::new(host);
+        let host = Arc::new(
+            host.map_err(|error| of_io(object.clone(), "making a thread for it", &error))?,
+        );
         let settings = Settings {
             name: create.name.clone(),
             socket: SocketSettings {
@@ -306,7 +309,12 @@ impl Host {
         let state = self.state();
         let view = |entry: &ExportEntry| {
             let rings = self.engine.rings(entry.id);
-            views::export(entry, &entry.session.status(), &rings, &self.cores)
+            let view = views::export(entry, &entry.session.status(), &rings, &self.cores);
+            let pinned_bytes = self.engine.pinned_bytes(entry.id);
+            ExportView {
+                pinned_bytes,
+                ..view
+            }
         };
         state.exports.values().map(view).collect()
     }

@@ -182,6 +182,11 @@ impl Host {
                 by(|report| report.port.operations),
             ),
             metric(
+                "reactor_pinned_transfers",
+                "Of these, transfers of guest memory that is pinned",
+                by(|report| report.port.pinned),
+            ),
+            metric(
                 "reactor_joined_requests",
                 "Requests of drives that went with the operation of another",
                 by(|report| report.port.joined),

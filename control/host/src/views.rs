@@ -474,6 +474,7 @@ pub(crate) fn export(
         access: entry.create.access,
         sharing: entry.create.sharing,
         guest_memory: entry.create.guest_memory,
+        pinned_bytes: 0,
         queues,
         cause: None,
     }

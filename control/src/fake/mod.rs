@@ -370,6 +370,7 @@ fn export_view(create: &ExportCreate, profile: &ExportProfile) -> ExportView {
         access: create.access,
         sharing: create.sharing,
         guest_memory: create.guest_memory,
+        pinned_bytes: 0,
         queues: (0..profile.queues).map(queue).collect(),
         cause: None,
     }

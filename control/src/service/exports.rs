@@ -276,6 +276,7 @@ fn not_made(create: ExportCreate, state: ExportState, cause: String) -> ExportVi
         access: create.access,
         sharing: create.sharing,
         guest_memory: create.guest_memory,
+        pinned_bytes: 0,
         queues: Vec::new(),
         cause: Some(cause),
     }

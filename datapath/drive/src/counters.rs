@@ -92,6 +92,8 @@ pub struct PortCounters {
     pub waits: u64,
     /// Kernel operations started.
     pub operations: u64,
+    /// Of those, transfers of pinned memory.
+    pub pinned: u64,
     /// Times that a request waited for a bounce buffer.
     pub starved: u64,
     /// Requests that needed no kernel operation of their own: they went with the one before them.

@@ -19,6 +19,7 @@ mod mapping;
 mod nvme;
 mod open;
 mod pace;
+mod pins;
 mod port;
 mod probe;
 mod signature;
@@ -33,6 +34,7 @@ pub use fault::Fault;
 pub use info::{DriveInfo, DriveKind};
 pub use nvme::{block_device_of, generic_device_of};
 pub use pace::{PaceLaw, SLOWER_MAX};
+pub use pins::{Pin, Pins};
 pub use port::{DriveRequest, Port, PortOptions};
 pub use probe::{RingProbe, probe_ring};
 pub use signature::{

@@ -7,7 +7,7 @@
 use std::io;
 use std::ptr::{self, NonNull};
 
-use memory::{Segment, streaming_pays};
+use memory::{Lasting, Segment, streaming_pays};
 
 /// Below this, huge pages would only waste memory.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -26,6 +26,12 @@ pub(crate) struct Mapping {
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
+
+impl Lasting for Mapping {
+    fn segment(&self) -> Segment {
+        Mapping::segment(self, 0, self.length)
+    }
+}
 
 impl Mapping {
     /// Maps `length` bytes, page-aligned; pages take memory when first written.

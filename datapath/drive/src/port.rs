@@ -5,6 +5,7 @@
 //! What does not live here: the ring itself (`uring.rs`), and what to do about a failed drive.
 
 mod commands;
+mod delayed;
 mod joined;
 mod keys;
 mod rings;
@@ -14,7 +15,7 @@ mod tests;
 mod watches;
 mod work;
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::fmt;
 use std::os::fd::RawFd;
@@ -30,7 +31,9 @@ use crate::drive::Drive;
 use crate::error::PortError;
 use crate::fault::Access;
 use crate::mapping::Mapping;
+use crate::pins::Pins;
 use crate::uring::{Answer, Handle};
+use delayed::Delayed;
 use joined::Run;
 use keys::Key;
 use rings::Rings;
@@ -110,36 +113,6 @@ struct Waiting {
     request: DriveRequest,
     begun: Instant,
 }
-
-/// An answer that an ordered fault holds back, or the pace of a pretended drive.
-#[derive(Clone, Copy, Debug)]
-struct Delayed {
-    due: Instant,
-    /// How many were held back before it: those due together go out as they came.
-    order: u64,
-    seat: u16,
-    completion: Completion,
-}
-
-impl Ord for Delayed {
-    fn cmp(&self, other: &Delayed) -> Ordering {
-        (self.due, self.order).cmp(&(other.due, other.order))
-    }
-}
-
-impl PartialOrd for Delayed {
-    fn partial_cmp(&self, other: &Delayed) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Delayed {
-    fn eq(&self, other: &Delayed) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Delayed {}
 
 /// One reactor's door to all drives.
 ///
@@ -298,6 +271,11 @@ impl Port {
             self.finish(slot, Status::Gone);
         }
         self.leave_if_idle(place);
+    }
+
+    /// Replaces the pinned memory of which requests may make use. Those under way keep theirs.
+    pub fn set_pins(&mut self, pins: Arc<Pins>) {
+        self.rings.plain.set_pins(pins);
     }
 
     /// How many requests can be taken now.

@@ -6,6 +6,7 @@
 #![allow(unsafe_code, reason = "an island: io_uring submission")]
 
 mod commands;
+mod pinned;
 
 use std::io;
 use std::os::fd::RawFd;
@@ -18,6 +19,7 @@ use crate::counters::PortCounters;
 use crate::error::PortError;
 use crate::open::SEGMENTS_MAX;
 pub(crate) use commands::{COMMAND_SEGMENTS_MAX, Commands, List, Sender, try_command};
+use pinned::Pinned;
 
 /// Room for segments of lists that are handed over in parts, per enter.
 const ARENA_SEGMENTS: usize = 8 * SEGMENTS_MAX;
@@ -40,6 +42,19 @@ pub(crate) enum Handle {
     Registered(u32),
     /// By its number.
     Plain(RawFd),
+}
+
+impl Handle {
+    /// What an entry says of the file.
+    fn file(self) -> (types::Fd, squeue::Flags) {
+        match self {
+            Handle::Registered(place) => {
+                let place = RawFd::try_from(place).expect("a small table");
+                (types::Fd(place), squeue::Flags::FIXED_FILE)
+            }
+            Handle::Plain(fd) => (types::Fd(fd), squeue::Flags::empty()),
+        }
+    }
 }
 
 /// Which way bytes go.
@@ -77,6 +92,7 @@ where
     mode: Mode,
     enabled: bool,
     files: u32,
+    pinned: Pinned,
     counters: PortCounters,
 }
 
@@ -123,6 +139,7 @@ impl<S: squeue::EntryMarker, C: cqueue::EntryMarker> Ring<S, C> {
             mode,
             enabled: false,
             files,
+            pinned: Pinned::default(),
             counters: PortCounters::default(),
         })
     }
@@ -174,6 +191,7 @@ impl<S: squeue::EntryMarker, C: cqueue::EntryMarker> Ring<S, C> {
             // Fails on a foreign thread only; then the kernel lets go a moment later by itself.
             let _ = self.uring.submitter().unregister_files();
         }
+        self.leave_pins();
     }
 
     fn is_full(&mut self) -> bool {
@@ -246,6 +264,7 @@ impl<S: squeue::EntryMarker, C: cqueue::EntryMarker> Ring<S, C> {
         }
         if self.uring.submission().is_empty() {
             self.arena.clear();
+            self.change_pins();
         }
     }
 
@@ -272,29 +291,27 @@ impl Ring {
             offset,
             key,
         } = transfer;
-        let entry = match (direction, handle) {
-            (Direction::Read, Handle::Registered(place)) => {
-                opcode::Read::new(types::Fixed(place), address, length)
+        let (file, flags) = handle.file();
+        let buffer = self.pinned(&[segment]);
+        let entry = match (direction, buffer) {
+            (Direction::Read, None) => opcode::Read::new(file, address, length)
+                .offset(offset)
+                .build(),
+            (Direction::Read, Some(buffer)) => {
+                opcode::ReadFixed::new(file, address, length, buffer)
                     .offset(offset)
                     .build()
             }
-            (Direction::Read, Handle::Plain(fd)) => {
-                opcode::Read::new(types::Fd(fd), address, length)
-                    .offset(offset)
-                    .build()
-            }
-            (Direction::Write, Handle::Registered(place)) => {
-                opcode::Write::new(types::Fixed(place), address, length)
-                    .offset(offset)
-                    .build()
-            }
-            (Direction::Write, Handle::Plain(fd)) => {
-                opcode::Write::new(types::Fd(fd), address, length)
+            (Direction::Write, None) => opcode::Write::new(file, address, length)
+                .offset(offset)
+                .build(),
+            (Direction::Write, Some(buffer)) => {
+                opcode::WriteFixed::new(file, address, length, buffer)
                     .offset(offset)
                     .build()
             }
         };
-        self.push(entry, key)
+        self.push_transfer(entry.flags(flags), buffer, key)
     }
 
     /// Starts a transfer of at most `length` bytes of `list` from `skip` on. Returns how many are
@@ -325,13 +342,7 @@ impl Ring {
                 self.arena.truncate(first);
                 self.start_segment(transfer, segment)
             }
-            segments => {
-                let count = u32::try_from(segments.len()).expect("at most SEGMENTS_MAX");
-                // A segment is laid out as an iovec (asserted where it is defined). The arena is
-                // emptied only when the kernel has taken every entry, and never moves.
-                let vector = segments.as_ptr().cast::<libc::iovec>();
-                self.start_vector(transfer, vector, count)
-            }
+            _ => self.start_vector(transfer, first),
         };
         assert!(started, "there was room a moment ago");
         Some(bytes)
@@ -351,56 +362,56 @@ impl Ring {
         for list in lists {
             self.arena.extend_from_slice(list.as_slice());
         }
-        let segments = &self.arena[first..];
-        assert!(segments.len() <= segments_max, "the arena never moves");
-        let count = u32::try_from(segments.len()).expect("few");
-        // As in `start_list`.
-        let vector = segments.as_ptr().cast::<libc::iovec>();
-        self.start_vector(transfer, vector, count)
+        let segments = self.arena.len() - first;
+        assert!(segments <= segments_max, "the arena never moves");
+        self.start_vector(transfer, first)
     }
 
-    fn start_vector(&mut self, transfer: Transfer, vector: *const libc::iovec, count: u32) -> bool {
+    /// Starts a transfer with the arena's segments from `first` on.
+    fn start_vector(&mut self, transfer: Transfer, first: usize) -> bool {
+        let segments = &self.arena[first..];
+        let count = u32::try_from(segments.len()).expect("at most SEGMENTS_MAX");
+        // A segment is laid out as an iovec (asserted where it is defined). The arena is emptied
+        // only when the kernel has taken every entry, and never moves.
+        let vector = segments.as_ptr().cast::<libc::iovec>();
+        let buffer = self.pinned(segments);
         let Transfer {
             direction,
             handle,
             offset,
             key,
         } = transfer;
-        let entry = match (direction, handle) {
-            (Direction::Read, Handle::Registered(place)) => {
-                opcode::Readv::new(types::Fixed(place), vector, count)
-                    .offset(offset)
-                    .build()
-            }
-            (Direction::Read, Handle::Plain(fd)) => {
-                opcode::Readv::new(types::Fd(fd), vector, count)
-                    .offset(offset)
-                    .build()
-            }
-            (Direction::Write, Handle::Registered(place)) => {
-                opcode::Writev::new(types::Fixed(place), vector, count)
-                    .offset(offset)
-                    .build()
-            }
-            (Direction::Write, Handle::Plain(fd)) => {
-                opcode::Writev::new(types::Fd(fd), vector, count)
+        let (file, flags) = handle.file();
+        let entry = match (direction, buffer) {
+            (Direction::Read, None) => opcode::Readv::new(file, vector, count)
+                .offset(offset)
+                .build(),
+            (Direction::Read, Some(buffer)) => opcode::ReadvFixed::new(file, vector, count, buffer)
+                .offset(offset)
+                .build(),
+            (Direction::Write, None) => opcode::Writev::new(file, vector, count)
+                .offset(offset)
+                .build(),
+            (Direction::Write, Some(buffer)) => {
+                opcode::WritevFixed::new(file, vector, count, buffer)
                     .offset(offset)
                     .build()
             }
         };
-        self.push(entry, key)
+        self.push_transfer(entry.flags(flags), buffer, key)
+    }
+
+    fn push_transfer(&mut self, entry: squeue::Entry, buffer: Option<u16>, key: u64) -> bool {
+        let pushed = self.push(entry, key);
+        self.counters.pinned += u64::from(pushed && buffer.is_some());
+        pushed
     }
 
     /// Starts making completed writes durable. False when the ring is full.
     pub(crate) fn start_flush(&mut self, handle: Handle, key: u64) -> bool {
-        let flags = types::FsyncFlags::DATASYNC;
-        let entry = match handle {
-            Handle::Registered(place) => {
-                opcode::Fsync::new(types::Fixed(place)).flags(flags).build()
-            }
-            Handle::Plain(fd) => opcode::Fsync::new(types::Fd(fd)).flags(flags).build(),
-        };
-        self.push(entry, key)
+        let (file, flags) = handle.file();
+        let flush = opcode::Fsync::new(file).flags(types::FsyncFlags::DATASYNC);
+        self.push(flush.build().flags(flags), key)
     }
 
     /// Starts a `fallocate`. False when the ring is full.
@@ -412,11 +423,10 @@ impl Ring {
         key: u64,
     ) -> bool {
         let (offset, length) = range;
-        let entry = match handle {
-            Handle::Registered(place) => opcode::Fallocate::new(types::Fixed(place), length),
-            Handle::Plain(fd) => opcode::Fallocate::new(types::Fd(fd), length),
-        };
-        self.push(entry.offset(offset).mode(mode).build(), key)
+        let (file, flags) = handle.file();
+        let entry = opcode::Fallocate::new(file, length);
+        let entry = entry.offset(offset).mode(mode).build();
+        self.push(entry.flags(flags), key)
     }
 
     /// Starts waiting for a file to become readable, once. False when the ring is full.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
@@ -26,6 +26,7 @@ use vhost_user_blk::{Counters, QueueKey};
 use crate::budget::Budget;
 use crate::core::{Core, ReactorTimes};
 use crate::error::{ChangeError, StartError, ZeroError};
+use crate::pins::Pinned;
 use crate::stop::Stop;
 use crate::undecided::LateChange;
 
@@ -115,6 +116,7 @@ pub struct Engine {
     pub(crate) late: Mutex<Vec<LateChange>>,
     /// Arrays that have been told to stop, until all reactors have let go of them.
     pub(crate) stops: Mutex<BTreeMap<ArrayIndex, Stop>>,
+    pinned: Mutex<Pinned>,
     patience_ms: AtomicU64,
 }
 
@@ -181,6 +183,7 @@ impl Engine {
             events: Mutex::new(Some(events)),
             late: Mutex::default(),
             stops: Mutex::default(),
+            pinned: Mutex::default(),
             patience_ms: AtomicU64::new(milliseconds(settings.patience)),
         }))
     }
@@ -214,6 +217,10 @@ impl Engine {
     pub fn reactor_on(&self, core: usize) -> Option<ReactorIndex> {
         let position = self.cores.iter().position(|&pinned| pinned == Some(core))?;
         Some(ReactorIndex::from_at(position))
+    }
+
+    pub(crate) fn pinned(&self) -> MutexGuard<'_, Pinned> {
+        self.pinned.lock().expect("nothing panics under this lock")
     }
 
     pub(crate) fn handle(&self, reactor: ReactorIndex) -> &Handle<Core> {

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use array::{Event, Message, Refusal, Shard};
 use block::{Completion, Cookie, Request};
-use drive::Port;
+use drive::{Pins, Port};
 use queues::{Park, Post};
 use reactor::{Duty, EventFd};
 use units::limits::ARRAYS_MAX;
@@ -189,6 +189,11 @@ impl Core {
             turns: 0,
             times: Times::new(MonotonicClock.now()),
         }
+    }
+
+    /// Replaces the guest memory that drives may use without looking its pages up.
+    pub(crate) fn set_pins(&mut self, pins: Arc<Pins>) {
+        self.port.set_pins(pins);
     }
 
     fn receive(&mut self) -> usize {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use volume::{Limiter, VolumeMap};
 
 use crate::control::Engine;
 use crate::core::{Core, Leaving, Ring, Stopped};
+use crate::pins::Pinner;
 
 /// Between two attempts to get at what another thread holds.
 const LOOK_PAUSE: Duration = Duration::from_millis(1);
@@ -36,6 +38,8 @@ pub struct Served {
     pub map: Arc<VolumeMap>,
     /// The volume's limits: one for all its exports.
     pub limiter: Arc<Limiter>,
+    /// Front-ends promise that no pages of guest memory are exchanged: the engine may pin them.
+    pub memory_stays: bool,
 }
 
 /// The rings of one export, spread over the reactors that it may use.
@@ -54,6 +58,10 @@ pub struct ExportHost {
     /// Rings that were moved by command. Held during every change of rings: one that is on its way
     /// from reactor to reactor is on neither, and would miss its end or new memory.
     places: Mutex<BTreeMap<QueueKey, ReactorIndex>>,
+    /// Where front-ends promise that their memory stays.
+    pinner: Option<Pinner>,
+    /// Queues of each front-end that are on a reactor.
+    running: Mutex<BTreeMap<u32, usize>>,
     events: Sender<(u64, SessionEvent)>,
 }
 
@@ -68,18 +76,22 @@ impl fmt::Debug for ExportHost {
 impl ExportHost {
     /// An export (its number, its uuid) of a volume on these reactors; `events` are for the log.
     ///
+    /// # Errors
+    /// When a thread that it needs cannot be made.
+    ///
     /// # Panics
     /// Without reactors.
-    #[must_use]
     pub fn new(
         engine: Arc<Engine>,
         (export, uuid): (u64, [u8; 16]),
         served: Served,
         reactors: Vec<ReactorIndex>,
         events: Sender<(u64, SessionEvent)>,
-    ) -> ExportHost {
+    ) -> io::Result<ExportHost> {
         assert!(!reactors.is_empty(), "an export has a reactor");
-        ExportHost {
+        let pin = || Pinner::start(&engine, (export, uuid), events.clone());
+        let pinner = served.memory_stays.then(pin).transpose()?;
+        Ok(ExportHost {
             engine,
             export,
             uuid,
@@ -88,8 +100,10 @@ impl ExportHost {
             limiter: served.limiter,
             reactors,
             places: Mutex::default(),
+            pinner,
+            running: Mutex::default(),
             events,
-        }
+        })
     }
 
     /// Gives all rings the volume's new extents, after it grew.
@@ -200,6 +214,22 @@ impl ExportHost {
         self.volume.lock().expect("nothing panics under this lock")
     }
 
+    fn running(&self) -> MutexGuard<'_, BTreeMap<u32, usize>> {
+        self.running.lock().expect("nothing panics under this lock")
+    }
+
+    /// A queue of a front-end has ended: whether it has no other.
+    fn was_last(&self, front_end: u32) -> bool {
+        let mut running = self.running();
+        let Some(queues) = running.get_mut(&front_end) else {
+            return false;
+        };
+        *queues -= 1;
+        let was_last = *queues == 0;
+        running.retain(|_, queues| *queues > 0);
+        was_last
+    }
+
     fn places(&self) -> MutexGuard<'_, BTreeMap<QueueKey, ReactorIndex>> {
         self.places.lock().expect("nothing panics under this lock")
     }
@@ -208,6 +238,10 @@ impl ExportHost {
 impl Host for ExportHost {
     fn start_queue(&self, key: QueueKey, queue: Queue) {
         let places = self.places();
+        if let Some(pinner) = &self.pinner {
+            *self.running().entry(key.front_end).or_default() += 1;
+            pinner.want(key.front_end, Some(queue.memory()));
+        }
         let volume = self.volume();
         let place = (self.array, Arc::clone(&volume));
         let limiter = Arc::clone(&self.limiter);
@@ -227,7 +261,13 @@ impl Host for ExportHost {
         // For as long as it takes: the guest's memory is let go afterwards, and drives still read
         // and write there. Whoever must not wait for this waits with a bound of its own.
         let answer = self.let_leave(key, Leaving::Ends);
-        match answer.and_then(|answer| answer.recv().ok()) {
+        let stopped = answer.and_then(|answer| answer.recv().ok());
+        if let Some(pinner) = &self.pinner
+            && self.was_last(key.front_end)
+        {
+            pinner.want(key.front_end, None);
+        }
+        match stopped {
             Some(Stopped::Ended(base)) => base,
             Some(Stopped::Moved(_)) | None => 0,
         }
@@ -245,6 +285,11 @@ impl Host for ExportHost {
                 });
             };
             handle.call(set).ok();
+        }
+        if let Some(pinner) = &self.pinner
+            && self.running().contains_key(&front_end)
+        {
+            pinner.want(front_end, Some(Arc::clone(memory)));
         }
         if change == MemoryChange::Added {
             return;

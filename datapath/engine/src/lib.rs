@@ -12,6 +12,7 @@ mod error;
 mod exports;
 mod lines;
 mod load;
+mod pins;
 mod ports;
 mod shares;
 mod splits;

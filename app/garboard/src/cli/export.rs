@@ -11,7 +11,6 @@ use units::Size;
 use uuid::Uuid;
 
 use super::Yes;
-use crate::doctor::promises::PINNED_UNUSED;
 use crate::output::{Row, or_dash, word};
 use crate::session::{Question, Session};
 
@@ -101,7 +100,8 @@ pub(super) struct Vhost {
     /// Allow several front-ends, and other exports of the volume
     #[arg(long)]
     shared: bool,
-    /// Promise that nobody takes pages of guest memory away; it is kept, and has no effect yet
+    /// Promise that nobody takes pages of guest memory away (a balloon, memory that is unplugged,
+    /// migration after copying): drives move its bytes without looking its pages up
     #[arg(long)]
     pin_guest_memory: bool,
     /// Its uuid; the command can then be repeated
@@ -159,10 +159,6 @@ impl Export {
                 if let (false, Some(note)) = (asked, block_note(&export)) {
                     session.remark(&note);
                 }
-                if export.guest_memory == GuestMemory::Pinned {
-                    let warning = format!("--pin-guest-memory: {}", PINNED_UNUSED);
-                    session.warn(&[warning]);
-                }
                 let socket = export.socket.display();
                 let sentence = format!(
                     "export {} of volume {} at {socket}",
@@ -218,6 +214,16 @@ fn block_note(export: &ExportView) -> Option<String> {
     })
 }
 
+/// What was promised of guest memory, and what is made of it.
+fn memory_word(export: &ExportView) -> String {
+    let promised = word(&export.guest_memory);
+    match (export.guest_memory, export.pinned_bytes) {
+        (GuestMemory::Unpinned, _) => promised,
+        (GuestMemory::Pinned, 0) => format!("{promised} (nothing now)"),
+        (GuestMemory::Pinned, bytes) => format!("{promised} ({})", Size(bytes)),
+    }
+}
+
 pub(super) fn path(key: &str) -> String {
     format!("/v1/exports/{key}")
 }
@@ -242,7 +248,7 @@ impl Row for ExportView {
             ("connections", self.connections.to_string()),
             ("access", word(&self.access)),
             ("sharing", word(&self.sharing)),
-            ("guest memory", word(&self.guest_memory)),
+            ("guest memory", memory_word(self)),
             ("cause", or_dash(self.cause.as_ref())),
         ];
         if let Some(profile) = &self.profile {

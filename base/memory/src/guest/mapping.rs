@@ -11,8 +11,8 @@ use std::sync::Arc;
 use units::{bytes_u64, bytes_usize};
 
 use super::truncation::Watched;
-use crate::Segment;
 use crate::map::{Map, align_down, align_up, page_bytes};
+use crate::{Lasting, Segment};
 
 /// A part of a file that a front-end handed us, mapped for reading and writing and shared with it.
 #[derive(Debug)]
@@ -100,5 +100,11 @@ impl Mapping {
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.watched.is_broken()
+    }
+}
+
+impl Lasting for Mapping {
+    fn segment(&self) -> Segment {
+        Mapping::segment(self)
     }
 }

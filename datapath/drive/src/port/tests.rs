@@ -3,6 +3,7 @@
 mod commands;
 mod joined;
 mod paced;
+mod pinned;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -217,6 +217,7 @@ impl Port {
         }
         match u64::try_from(result) {
             Ok(moved) => self.progress(slot, bytes, moved),
+            Err(_) if self.rings.plain.gives_up_pins(-result) => self.ready.push_back(slot),
             Err(_) => self.failed(slot, verdict(-result)),
         }
     }

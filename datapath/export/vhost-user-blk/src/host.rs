@@ -105,6 +105,20 @@ pub enum SessionEvent {
         /// How many such events before this one were not told, to keep the log readable.
         untold: u64,
     },
+    /// Drives move bytes of the guest's memory without looking its pages up.
+    MemoryPinned {
+        /// Whose.
+        front_end: u32,
+        /// How many bytes.
+        bytes: u64,
+    },
+    /// The guest's memory was promised to stay, and is used as without that.
+    MemoryNotPinned {
+        /// Whose.
+        front_end: u32,
+        /// What for.
+        why: String,
+    },
     /// The thread of a front-end has panicked; its queues are stopped.
     Panicked,
     /// The socket cannot be served any more.
@@ -125,6 +139,8 @@ impl SessionEvent {
             SessionEvent::QueueStarted { .. } => "vhost_queue_started",
             SessionEvent::QueueNotStarted { .. } => "vhost_queue_not_started",
             SessionEvent::QueueBroken { .. } => "vhost_queue_broken",
+            SessionEvent::MemoryPinned { .. } => "vhost_memory_pinned",
+            SessionEvent::MemoryNotPinned { .. } => "vhost_memory_not_pinned",
             SessionEvent::Panicked => "vhost_panicked",
             SessionEvent::Failed { .. } => "vhost_failed",
         }
@@ -136,10 +152,12 @@ impl SessionEvent {
         match self {
             SessionEvent::Connected { .. }
             | SessionEvent::Disconnected { .. }
-            | SessionEvent::QueueStarted { .. } => false,
+            | SessionEvent::QueueStarted { .. }
+            | SessionEvent::MemoryPinned { .. } => false,
             SessionEvent::Refused { .. }
             | SessionEvent::QueueNotStarted { .. }
             | SessionEvent::QueueBroken { .. }
+            | SessionEvent::MemoryNotPinned { .. }
             | SessionEvent::Panicked
             | SessionEvent::Failed { .. } => true,
         }
@@ -162,6 +180,18 @@ impl fmt::Display for SessionEvent {
                     0 => Ok(()),
                     _ => write!(f, " ({untold} more were not told)"),
                 }
+            }
+            SessionEvent::MemoryPinned { front_end, bytes } => {
+                write!(
+                    f,
+                    "{bytes} bytes of memory of front-end {front_end} are pinned"
+                )
+            }
+            SessionEvent::MemoryNotPinned { front_end, why } => {
+                write!(
+                    f,
+                    "memory of front-end {front_end} is not pinned, and used without: {why}"
+                )
             }
             SessionEvent::Panicked => f.write_str("the thread of a front-end panicked"),
             SessionEvent::Failed { why } => write!(f, "the socket failed: {why}"),

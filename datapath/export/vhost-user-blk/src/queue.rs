@@ -5,6 +5,7 @@
 //! own queue only. What does not live here: what chains mean (`request.rs`), how rings work
 //! (crate `virtqueue`).
 
+mod retired;
 mod slot;
 
 use std::collections::VecDeque;
@@ -21,6 +22,7 @@ use crate::counters::{Answer, Counters};
 use crate::profile::{CacheMode, Shown};
 use crate::request::{self, Malformed, Parts, Work};
 use crate::system::Event;
+use retired::Retired;
 use slot::{Phase, Slot, worse};
 
 /// Segments of a request for which there is room from the start; larger requests make room once.
@@ -122,16 +124,6 @@ enum State {
     /// Finishes what was taken; takes nothing new.
     Quiescing,
     Broken(Broken),
-}
-
-/// Memory tables that requests taken before a change may still point into.
-#[derive(Debug, Default)]
-struct Retired {
-    tables: Vec<Arc<RegionTable>>,
-    /// Number of the table that is in use now.
-    current: u64,
-    /// Requests taken under an earlier table and not yet answered.
-    pending: usize,
 }
 
 /// One ring of one export on one reactor.
@@ -286,23 +278,6 @@ impl Queue {
     #[must_use]
     pub fn pending(&self) -> usize {
         self.pending
-    }
-
-    /// Replaces guest memory. Requests that were taken before keep the old table alive, until
-    /// [`Queue::has_let_go`]. The ring itself must lie in what both have in common.
-    pub fn set_memory(&mut self, memory: Arc<RegionTable>) {
-        let old = std::mem::replace(&mut self.memory, memory);
-        if self.pending > 0 {
-            self.retired.tables.push(old);
-        }
-        self.retired.current += 1;
-        self.retired.pending = self.pending;
-    }
-
-    /// Whether nothing points into earlier memory any more.
-    #[must_use]
-    pub fn has_let_go(&self) -> bool {
-        self.retired.tables.is_empty()
     }
 
     /// Replaces the call, and calls once: the guest may have missed one in between.

@@ -1,0 +1,114 @@
+//! Guest memory that is promised to stay, through the real program: pinned while the guest is
+//! there, made use of, and let go.
+
+mod common;
+
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use common::Engine;
+use serde_json::Value;
+use units::{Clock, MonotonicClock};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn export(engine: &Engine, name: &str) -> Value {
+    let list = engine.json(&["export", "list"]);
+    let mut exports = list.as_array().expect("a list").iter();
+    let found = exports.find(|export| export["name"] == name);
+    found.expect("it was made").clone()
+}
+
+fn pinned_bytes(engine: &Engine, name: &str) -> u64 {
+    export(engine, name)["pinned_bytes"]
+        .as_u64()
+        .expect("a number")
+}
+
+/// Transfers of pinned memory that all reactors have made.
+fn pinned_transfers(engine: &Engine) -> f64 {
+    let metrics = engine.metrics();
+    let lines = metrics.lines();
+    let values = lines.filter(|line| line.starts_with("garboard_reactor_pinned_transfers_total{"));
+    values
+        .map(|line| line.rsplit(' ').next().expect("a value"))
+        .map(|value| value.parse::<f64>().expect("a number"))
+        .sum()
+}
+
+/// Asks until it is so, for a minute at the most.
+fn eventually(what: &str, so: impl Fn() -> bool) {
+    let begun = MonotonicClock.now();
+    while !so() {
+        assert!(MonotonicClock.now().since(begun) < LIMIT, "never: {what}");
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+}
+
+/// A guest that compares what it reads, for some seconds.
+fn load(engine: &Engine, name: &str, seconds: &str) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_garboard"))
+        .arg("--socket")
+        .arg(engine.folder().join("api.sock"))
+        .args(["bench", name, "--yes", "--verify", "--seconds", seconds])
+        .args(["--workloads", "random_mixed", "--jobs", "2", "--depth", "4"])
+        .args(["--output", "json"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it runs")
+}
+
+#[test]
+fn memory_that_is_promised_to_stay_is_pinned_while_its_guest_is_there_and_no_other() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = Engine::start(folder.path());
+    let file = |number: u32| {
+        let path = folder.path().join(format!("drive{number}"));
+        format!("file:{},size=64MiB,create", path.display())
+    };
+    engine.fill(&[file(0), file(1), file(2)]);
+    engine.json(&[
+        "export",
+        "vhost",
+        "v",
+        "--name",
+        "stays",
+        "--pin-guest-memory",
+    ]);
+    engine.json(&["volume", "create", "w", "--array", "a", "--size", "16MiB"]);
+    engine.json(&["export", "vhost", "w", "--name", "plain"]);
+    assert_eq!(pinned_bytes(&engine, "stays"), 0, "nobody is there");
+
+    let mut guest = load(&engine, "plain", "0.5");
+    end(&mut guest);
+    assert!(pinned_transfers(&engine).abs() < 0.5, "nobody promised");
+
+    let mut guest = load(&engine, "stays", "5");
+    eventually("pinned", || pinned_bytes(&engine, "stays") > 0);
+    eventually("made use of", || pinned_transfers(&engine) > 100.0);
+    let told = finding(&engine).expect("a guest is there");
+    assert_eq!(told["severity"], "good", "{told}");
+    let (shown, _) = engine.says(&["export", "show", "stays"]);
+    assert!(shown.contains("pinned ("), "{shown}");
+    end(&mut guest);
+    eventually("let go", || pinned_bytes(&engine, "stays") == 0);
+    assert_eq!(finding(&engine), None, "nobody is there");
+    engine.json(&["array", "scrub", "a", "start", "--wait"]);
+    let log = std::fs::read_to_string(folder.path().join("engine.log")).expect("a log");
+    assert!(log.contains("vhost_memory_pinned"), "{log}");
+}
+
+/// A guest has seen no wrong byte.
+fn end(guest: &mut Child) {
+    let status = guest.wait().expect("it ends");
+    assert!(status.success(), "{status}");
+}
+
+/// What doctor says of the export's promise.
+fn finding(engine: &Engine) -> Option<Value> {
+    let report = engine.json(&["doctor"]);
+    let findings = report["findings"].as_array().expect("a list").clone();
+    let of_promise = |finding: &Value| finding["check"] == "pinned_guest_memory";
+    findings.into_iter().find(of_promise)
+}
