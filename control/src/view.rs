@@ -3,11 +3,14 @@
 //! Field names are stable. Numbers are in base units with the unit in the name. A field that does
 //! not apply is `null`, never left out. Numbers called `_total` only grow while the engine runs.
 
+mod status;
+
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+pub use self::status::{Count, EngineStatus, ReactorView, StatusView};
 use crate::request::{DriveSpec, HedgedReads, Level, VolumeLimit, WriteHole};
 
 /// Requests and bytes since the engine started.
@@ -90,6 +93,9 @@ pub struct DriveView {
     pub signature: Option<String>,
     /// Why it is failed or missing.
     pub cause: Option<String>,
+    /// The NUMA node that it, or the device below its file, hangs on, where that is known.
+    #[serde(default)]
+    pub node: Option<u16>,
     /// What it did.
     pub counters: IoCounters,
 }
@@ -272,6 +278,13 @@ pub struct ArrayView {
     /// Blocks that nobody can tell any more, when there are some.
     #[serde(default)]
     pub lost: Option<LostView>,
+    /// The NUMA node that it belongs to: of two thirds of its drives at least; `null`: there is
+    /// none, or nobody knows.
+    #[serde(default)]
+    pub node: Option<u16>,
+    /// The reactors that own its stripes now; none when it is stopped.
+    #[serde(default)]
+    pub reactors: Vec<u16>,
     /// Orders the configurations of this array.
     pub update: u64,
     /// How many volumes it has.
@@ -530,71 +543,4 @@ pub struct JobView {
     pub time_left_s: Option<u64>,
     /// Why it failed; for a scrub that is done, what it found.
     pub cause: Option<String>,
-}
-
-/// A reactor.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReactorView {
-    /// Its number.
-    pub reactor: u16,
-    /// Its CPU.
-    pub core: u16,
-    /// `polling` or `parked`.
-    pub state: String,
-    /// Turns with work.
-    pub busy_time_us_total: u64,
-    /// Turns without, and sleep.
-    pub idle_time_us_total: u64,
-    /// Guest requests completed.
-    pub requests_total: u64,
-}
-
-/// How the engine itself is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EngineStatus {
-    /// The reactors.
-    pub reactors: Vec<ReactorView>,
-    /// The budget for the transfer buffers of all arrays; 0 without one.
-    pub memory_bytes: u64,
-    /// What these take, at most; they take it as they are used.
-    #[serde(default)]
-    pub buffer_bytes: u64,
-    /// `always`, `adaptive` or `never`.
-    pub poll: String,
-    /// The parity kernels in use.
-    pub parity_backend: String,
-    /// What was found on this host that costs speed or safety, in sentences.
-    pub warnings: Vec<String>,
-}
-
-/// How many of a kind, and how many of them need attention.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Count {
-    /// All.
-    pub total: u32,
-    /// Those that are not as they should be.
-    pub attention: u32,
-}
-
-/// Everything at a glance.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StatusView {
-    /// Of the engine that answers.
-    pub version: String,
-    /// Its process.
-    pub process: u32,
-    /// Since it serves.
-    pub uptime_s: u64,
-    /// Drives; failed and missing need attention.
-    pub drives: Count,
-    /// Arrays; degraded and failed need attention, and those that nobody stopped and do not run.
-    pub arrays: Count,
-    /// Volumes.
-    pub volumes: Count,
-    /// Exports; held and missing need attention.
-    pub exports: Count,
-    /// Jobs that run.
-    pub jobs_running: u32,
-    /// The engine itself.
-    pub engine: EngineStatus,
 }

@@ -231,6 +231,7 @@ mod tests {
             reactors: vec![ReactorView {
                 reactor: 0,
                 core: 3,
+                node: None,
                 state: "polling".into(),
                 busy_time_us_total: busy_us,
                 idle_time_us_total: 4_000_000 - busy_us,

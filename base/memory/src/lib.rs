@@ -9,6 +9,7 @@
 pub mod faults;
 pub mod guest;
 mod map;
+mod near;
 pub mod pool;
 mod segment;
 mod signals;
@@ -17,6 +18,7 @@ mod stream;
 pub mod words;
 
 pub use guest::{BadAddress, Mapping, Region, RegionTable};
+pub use near::{near, prefer};
 pub use pool::{Backing, Buffer, Pages, Pool};
 pub use segment::{Lasting, Segment, SegmentList, Walk, prefetch};
 pub use slots::SegmentSlots;

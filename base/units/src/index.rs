@@ -40,6 +40,10 @@ index!(
     ReactorIndex, u16, "reactor "
 );
 index!(
+    /// A NUMA node of this machine, as the kernel numbers them.
+    NodeIndex, u16, "node "
+);
+index!(
     /// A drive that this engine has opened. Not stable over restarts.
     DriveIndex, u16, "drive "
 );

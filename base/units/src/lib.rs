@@ -11,7 +11,8 @@ mod size;
 
 pub use clock::{Clock, FalseClock, Instant, MonotonicClock};
 pub use index::{
-    ArrayIndex, DriveIndex, GroupIndex, MemberIndex, ReactorIndex, Role, StripeIndex, Update,
+    ArrayIndex, DriveIndex, GroupIndex, MemberIndex, NodeIndex, ReactorIndex, Role, StripeIndex,
+    Update,
 };
 pub use set::{MemberSet, RoleSet, RoleSetIter};
 pub use size::{BlockSize, ParseSizeError, Size};

@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use array::Command;
-use engine::{MoveError, ReactorLoad};
+use engine::{MoveError, ReactorLoad, Spread};
 use units::{ArrayIndex, ReactorIndex};
 use vhost_user_blk::QueueKey;
 
-use self::policy::{Asked, leaves, table};
+use self::policy::{Asked, Polled, leaves, returns, table};
 use crate::Host;
 
 /// How long a ring may take to leave: its guest waits meanwhile.
@@ -132,6 +132,7 @@ impl Host {
         if self.engine.reactors() < 2 {
             return;
         }
+        self.place_arrays();
         let loads = self.engine.loads();
         let since = {
             let mut balance = self.balance.lock().expect("nothing panics under this lock");
@@ -147,6 +148,15 @@ impl Host {
         self.move_a_ring(&since);
         for array in since.arrays.keys() {
             self.distribute(*array, &since);
+        }
+    }
+
+    /// Members may be other drives by now.
+    fn place_arrays(&self) {
+        let state = self.state();
+        for entry in state.arrays.values() {
+            let node = state.node_of(entry.uuid);
+            self.engine.set_node(entry.index, node);
         }
     }
 
@@ -166,12 +176,16 @@ impl Host {
         else {
             return;
         };
-        let owned = (0..since.busy.len()).map(|at| now.share(ReactorIndex::from_at(at)));
+        let reactors = || (0..since.busy.len()).map(ReactorIndex::from_at);
+        let owned = reactors().map(|reactor| now.share(reactor));
+        let close = self.engine.near(array);
+        let near = reactors().map(|reactor| close.contains(&reactor));
         let shares = Asked {
             busy: &since.busy,
             requests,
             owning: &since.owning(array),
             owned: &owned.collect::<Vec<_>>(),
+            near: &near.collect::<Vec<_>>(),
         }
         .shares();
         let Some(shares) = shares else {
@@ -197,14 +211,20 @@ impl Host {
             let state = self.state();
             let mut rings = Vec::new();
             let mut hosts = Vec::new();
-            for &(export, key, reactor, requests) in &since.rings {
+            for &(export, key, at, requests) in &since.rings {
                 let found = state.exports.values().find(|entry| entry.id == export);
                 // A queue that somebody has placed stays there.
                 let Some(entry) = found.filter(|entry| !entry.placed.contains(&key.index)) else {
                     continue;
                 };
-                let places = entry.host.reactors().iter().map(|place| place.at());
-                rings.push((reactor, requests, places.collect()));
+                let array = state.array_by_uuid(entry.array);
+                let (near, far) = self.places_of(entry.host.spread(), array.map(|of| of.index));
+                rings.push(Polled {
+                    at,
+                    requests,
+                    near,
+                    far,
+                });
                 hosts.push((
                     entry.create.name.clone(),
                     key,
@@ -213,7 +233,11 @@ impl Host {
             }
             (rings, hosts)
         };
-        let Some((position, to)) = leaves(&since.busy, &rings) else {
+        let (moves, why) = match leaves(&since.busy, &rings) {
+            Some(moves) => (Some(moves), "its reactor had too much to do"),
+            None => (returns(&since.busy, &rings), "it is nearer to its drives"),
+        };
+        let Some((position, to)) = moves else {
             return;
         };
         let (export, key, host) = &hosts[position];
@@ -224,9 +248,26 @@ impl Host {
                 export,
                 queue = key.index,
                 reactor = to.0,
-                "its reactor had too much to do"
+                "{why}"
             ),
             Err(MoveError::NoRing | MoveError::Late) => {}
+        }
+    }
+
+    /// Where rings that serve an array are best, and where else they may be.
+    fn places_of(&self, spread: &Spread, array: Option<ArrayIndex>) -> (Vec<usize>, Vec<usize>) {
+        let at = |reactors: &[ReactorIndex]| -> Vec<usize> {
+            reactors.iter().map(|reactor| reactor.at()).collect()
+        };
+        let all = 0..self.engine.reactors();
+        match (spread, array) {
+            (Spread::Named(named), _) => (at(named), Vec::new()),
+            (Spread::Anywhere, None) => (all.collect(), Vec::new()),
+            (Spread::Anywhere, Some(array)) => {
+                let near = at(&self.engine.near(array));
+                let far = all.filter(|at| !near.contains(at)).collect();
+                (near, far)
+            }
         }
     }
 }

@@ -198,7 +198,10 @@ impl Host {
             return None;
         }
         let made = begun_of(config);
-        let made = made.and_then(|whose| lasting.create(&whose, self.engine.begun_space(room)));
+        let made = made.and_then(|whose| {
+            let space = self.engine.begun_space(room);
+            lasting.create(&whose, space, self.engine.nodes())
+        });
         let made = made.inspect(|begun| {
             let up = drive::since_boot().unwrap_or_default();
             begun.note_clock(up.saturating_sub(Duration::from_nanos(MonotonicClock.now().0)));

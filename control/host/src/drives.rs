@@ -66,6 +66,7 @@ impl Host {
             uuid,
             spec: spec.kept(),
             index,
+            node: opened.info().node,
             blank: opened.info().reads_zero_when_new,
             drive: opened,
             role: DriveRole::Free,

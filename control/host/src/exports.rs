@@ -6,7 +6,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use control::request::{ExportCreate, QueueMove};
 use control::view::{Access, ExportProfile, ExportView, GuestMemory, Sharing};
 use control::{Answer, ErrorKind};
-use engine::{ExportHost, MoveError, Served};
+use engine::{ExportHost, MoveError, Served, Spread};
 use units::{BlockSize, ReactorIndex};
 use uuid::Uuid;
 use vhost_user_blk::{
@@ -36,8 +36,14 @@ impl Host {
         let object = format!("export {}", create.name);
         let located = self.locate_volume(volume)?;
         self.refuse_second_export(&object, create, &located)?;
-        let reactors = self.reactors_of(&object, &create.cores)?;
-        let profile = self.profile_of(&object, create, &located, reactors.len())?;
+        let (spread, reactors) = if create.cores.is_empty() {
+            (Spread::Anywhere, self.engine.reactors())
+        } else {
+            let named = self.reactors_of(&object, &create.cores)?;
+            let count = named.len();
+            (Spread::Named(named), count)
+        };
+        let profile = self.profile_of(&object, create, &located, reactors)?;
         let shown = session_profile(&object, &profile, create.access, &located)?;
         let map = Arc::new(map_of(&located)?);
         let shift = located.superblock.geometry.block_size().shift();
@@ -59,7 +65,7 @@ impl Host {
             Arc::clone(&self.engine),
             (id, create.uuid.into_bytes()),
             served,
-            reactors,
+            spread,
             self.session_events.clone(),
         );
         let host = Arc::new(
@@ -148,13 +154,8 @@ impl Host {
         Ok(())
     }
 
-    /// The reactors on these CPUs; all of them for none.
+    /// The reactors on these CPUs.
     fn reactors_of(&self, object: &str, cores: &[u16]) -> Answer<Vec<ReactorIndex>> {
-        if cores.is_empty() {
-            return Ok((0..self.engine.reactors())
-                .map(ReactorIndex::from_at)
-                .collect());
-        }
         let reactor = |core: &u16| {
             self.engine.reactor_on(usize::from(*core)).ok_or_else(|| {
                 let text = format!("no reactor runs on CPU {core}");

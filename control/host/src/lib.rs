@@ -31,6 +31,7 @@ pub use drives::spec_of as drive_spec;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
@@ -50,8 +51,9 @@ use control::view::{
 };
 use control::{Answer, ErrorKind};
 use engine::{Engine, EngineSettings, StartError};
+use nodes::Nodes;
 use reactor::Polling;
-use units::{ArrayIndex, Clock, Instant, MonotonicClock, Size};
+use units::{ArrayIndex, Clock, Instant, MonotonicClock, NodeIndex, Size};
 use uuid::Uuid;
 use vhost_user_blk::SessionEvent;
 
@@ -87,6 +89,8 @@ struct Tuning {
     /// How long a command waits for drives before it says so.
     patience: Duration,
     lasting: Option<Lasting>,
+    /// By reactor: its node; as the machine says when there are none here.
+    nodes: Vec<Option<NodeIndex>>,
 }
 
 /// How long a shutdown waits for an array that waits for its members.
@@ -98,6 +102,7 @@ impl Default for Tuning {
             room: Room::default(),
             patience: Duration::from_secs(30),
             lasting: None,
+            nodes: Vec::new(),
         }
     }
 }
@@ -141,6 +146,11 @@ impl Host {
                 .map(|&core| usize::from(core))
                 .collect()
         };
+        let nodes = if tuning.nodes.is_empty() {
+            nodes_of(&cores)
+        } else {
+            tuning.nodes
+        };
         let cores: Vec<Option<usize>> = cores.into_iter().map(Some).collect();
         let polling = match settings.poll {
             Poll::Always => Polling::Always,
@@ -149,6 +159,7 @@ impl Host {
         };
         let engine = Engine::start(&EngineSettings {
             cores: cores.clone(),
+            nodes,
             polling,
             room: tuning.room,
             memory_bytes: settings.memory_bytes,
@@ -234,6 +245,31 @@ impl Host {
             tracing::info!(event = kind, export = name, "{event}");
         }
     }
+}
+
+/// The nodes of these CPUs. Where there are several, the log has them, and whether memory can be
+/// had of one.
+fn nodes_of(cores: &[usize]) -> Vec<Option<NodeIndex>> {
+    let machine = Nodes::read(Path::new("/"));
+    let node = |core: &usize| machine.of_cpu(units::bytes_u64(*core));
+    let nodes: Vec<Option<NodeIndex>> = cores.iter().map(node).collect();
+    if machine.count() < 2 {
+        return nodes;
+    }
+    let numbers: Vec<Option<u16>> = nodes.iter().map(|node| node.map(|node| node.0)).collect();
+    tracing::info!(
+        event = "nodes",
+        reactors = ?numbers,
+        "arrays, their rings and their buffers go to the reactors on the node of their drives"
+    );
+    let first = nodes.iter().flatten().next().copied();
+    let tried = first.map(|node| memory::near(first, || memory::prefer(node)).flatten());
+    if let Some(Err(error)) = tried {
+        tracing::warn!(event = "nodes_refused", %error,
+            "memory of reactors lies on whichever node the kernel likes: allow set_mempolicy in the \
+             filter of this process's system calls");
+    }
+    nodes
 }
 
 /// Hands everything that comes to `tell`, on a thread of its own that ends with its senders.
@@ -422,6 +458,7 @@ impl control::Engine for Host {
                 .core
                 .and_then(|core| u16::try_from(core).ok())
                 .unwrap_or(0),
+            node: self.engine.nodes()[report.reactor.at()].map(|node| node.0),
             state: if report.times.parked {
                 "parked"
             } else {

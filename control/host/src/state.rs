@@ -11,7 +11,7 @@ use control::scrub::ScrubFindingView;
 use control::view::{ExportProfile, JobView};
 use drive::Drive;
 use engine::ExportHost;
-use units::{ArrayIndex, DriveIndex, Instant, MemberIndex};
+use units::{ArrayIndex, DriveIndex, Instant, MemberIndex, NodeIndex};
 use uuid::Uuid;
 use vhost_user_blk::SessionHandle;
 use volume::Limiter;
@@ -33,6 +33,8 @@ pub(crate) struct DriveEntry {
     /// let everybody wait who looks at drives.
     pub(crate) signature: Option<String>,
     pub(crate) role: DriveRole,
+    /// The NUMA node that it hangs on, where that is known.
+    pub(crate) node: Option<NodeIndex>,
     /// It reads as zeroes: it did when it was opened, and was part of nothing since.
     pub(crate) blank: bool,
 }
@@ -240,6 +242,17 @@ impl State {
                 drive.drive.clear_faults();
             }
         }
+    }
+
+    /// The node that an array belongs to: of most of its members that are here.
+    pub(crate) fn node_of(&self, array: Uuid) -> Option<NodeIndex> {
+        let is_member = |role: &DriveRole| match role {
+            DriveRole::Member { array: of, .. } => *of == array,
+            DriveRole::Free | DriveRole::Copy { .. } | DriveRole::LeftOut { .. } => false,
+        };
+        let drives = self.drives.values();
+        let members = drives.filter(|drive| is_member(&drive.role));
+        nodes::of_members(members.filter_map(|drive| drive.node))
     }
 
     /// The drive that fills a member's place.

@@ -78,6 +78,7 @@ pub(crate) fn drive(state: &State, entry: &DriveEntry, reports: &[ReactorReport]
         .to_owned(),
         signature,
         cause,
+        node: entry.node.map(|node| node.0),
         counters: drive_counters(entry, reports),
     }
 }
@@ -184,6 +185,11 @@ pub(crate) fn array(
         unwritten_regions: config.features.has_unwritten(),
         hold: running.and_then(|running| hold(state, entry, running)),
         lost: crate::losses::view(entry, config),
+        node: state.node_of(entry.uuid).map(|node| node.0),
+        reactors: running.map_or_else(Vec::new, |running| {
+            let owners = running.map.owners.reactors().into_iter();
+            owners.map(|reactor| reactor.0).collect()
+        }),
         update: config.update.0,
         volumes: u32::try_from(config.volumes.len()).expect("limits.rs"),
         jobs: running_jobs.map(|job| job.view.id).collect(),

@@ -183,6 +183,8 @@ impl FakeEngine {
             hold_timeout_ms: Some(60_000),
             hold: None,
             lost: None,
+            node: Some(0),
+            reactors: vec![0],
             scrub_rate_bytes_per_second: None,
             scrub_every_s: None,
             hedged_reads: create.options.hedged_reads,

@@ -253,6 +253,7 @@ impl FakeEngine {
             write_cache: "none".into(),
             signature: content.signature.clone().or(of_array),
             cause: None,
+            node: Some(0),
             counters: IoCounters {
                 reads_total: 7,
                 read_bytes_total: 7 * 4096,

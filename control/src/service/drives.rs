@@ -309,6 +309,7 @@ fn missing(known: DriveKnown, cause: Option<String>) -> DriveView {
         write_cache: "none".into(),
         signature: None,
         cause: Some(cause.unwrap_or_else(|| "it is not open".into())),
+        node: None,
         counters: IoCounters::default(),
     }
 }

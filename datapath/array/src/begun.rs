@@ -131,6 +131,13 @@ impl BegunSpace {
         ALIGNMENT + shard * share
     }
 
+    /// What one shard uses of the file.
+    #[must_use]
+    pub fn share(&self, shard: usize) -> Range<u64> {
+        let shard = bytes_u64(shard);
+        self.table(shard)..self.table(shard + 1)
+    }
+
     /// Where its buffers are, small ones first.
     fn buffers(&self, shard: u64) -> Range<u64> {
         self.table(shard) + self.table_bytes()..self.table(shard + 1)

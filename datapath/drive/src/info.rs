@@ -5,6 +5,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use units::NodeIndex;
+
 /// What a drive is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DriveKind {
@@ -83,6 +85,8 @@ pub struct DriveInfo {
     /// What is the same for as long as the drive was not away and kept its power: its content is
     /// what was written last, flushed or not. 0 where nothing shows that.
     pub appearance: u64,
+    /// The NUMA node that it, or the device below its file, hangs on, where that is known.
+    pub node: Option<NodeIndex>,
     /// How long the machine had been up when it was locked, if that is known: what others had asked
     /// of it had ended.
     pub locked: Option<std::time::Duration>,

@@ -47,6 +47,7 @@ pub(crate) fn plain_info(kind: DriveKind, size_bytes: u64) -> DriveInfo {
         memory_align: 1,
         memory_boundary: 1,
         appearance: 0,
+        node: None,
         locked: None,
         model: None,
         serial: None,
@@ -302,6 +303,7 @@ fn file_info(
         joined_bytes_max: limits::JOINED_BYTES_MAX,
         memory_align,
         appearance: file_appearance(file, &facts),
+        node: nodes::of_device(&sysfs::folder(facts.dev())),
         ..plain_info(DriveKind::File, size_bytes)
     })
 }
@@ -459,6 +461,7 @@ pub(crate) fn block_info(path: &Path, file: &File, folder: &Path) -> Result<Driv
         joined_bytes_max: facts.request_bytes.min(limits::JOINED_BYTES_MAX),
         memory_align,
         appearance: sysfs::appearance(folder, &[device]),
+        node: nodes::of_device(folder),
         model: facts.model,
         serial: facts.serial,
         wwid: facts.wwid,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,12 +21,13 @@ use memory::SegmentList;
 use queues::{Wake, mesh};
 use reactor::{EventFd, Handle, Polling, Settings};
 use units::limits::INBOX_MESSAGES;
-use units::{ArrayIndex, Clock, DriveIndex, MonotonicClock, ReactorIndex};
+use units::{ArrayIndex, Clock, DriveIndex, MonotonicClock, NodeIndex, ReactorIndex};
 use vhost_user_blk::{Counters, QueueKey};
 
 use crate::budget::Budget;
 use crate::core::{Core, ReactorTimes};
 use crate::error::{ChangeError, StartError, ZeroError};
+use crate::near::Places;
 use crate::pins::Pinned;
 use crate::stop::Stop;
 use crate::undecided::LateChange;
@@ -48,6 +50,8 @@ const ZERO_BLOCKS: u32 = 1 << 17;
 pub struct EngineSettings {
     /// One reactor each; pinned to the core, if one is named.
     pub cores: Vec<Option<usize>>,
+    /// By reactor: the node of its core, where that is known.
+    pub nodes: Vec<Option<NodeIndex>>,
     /// When reactors sleep.
     pub polling: Polling,
     /// Room of each shard; `foreign_works` is set here.
@@ -86,6 +90,8 @@ pub struct ArrayStart {
     pub room: Room,
     /// Where the next engine finds what this one has begun ([`Engine::begun_space`]).
     pub begun: Option<Arc<Begun>>,
+    /// The node of its drives, if it belongs to one.
+    pub node: Option<NodeIndex>,
 }
 
 /// One reactor, for status and metrics.
@@ -110,6 +116,7 @@ pub struct Engine {
     handles: Vec<Handle<Core>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     cores: Vec<Option<usize>>,
+    pub(crate) places: Places,
     pub(crate) room: Room,
     pub(crate) budget: Mutex<Budget>,
     events: Mutex<Option<Receiver<(ArrayIndex, Event)>>>,
@@ -155,7 +162,6 @@ impl Engine {
         let mut handles = Vec::with_capacity(count);
         let mut threads = Vec::with_capacity(count);
         for (position, (post, wake)) in posts.into_iter().zip(&wakes).enumerate() {
-            let port = Port::new(PortOptions::default()).map_err(StartError::Port)?;
             let (events_out, inside) = (sender.clone(), Arc::clone(wake));
             let settings = Settings {
                 index: ReactorIndex::from_at(position),
@@ -163,10 +169,14 @@ impl Engine {
                 polling: settings.polling,
                 spin: SPIN,
             };
-            let build = move || Ok(Core::new(port, post, inside, events_out));
+            // Made there, so that the kernel's part of it is memory of its node as well.
+            let build = move || {
+                let port = Port::new(PortOptions::default()).map_err(io::Error::other)?;
+                Ok(Core::new(port, post, inside, events_out))
+            };
             let waker = Arc::clone(wake) as Arc<dyn Wake>;
-            let (handle, thread) =
-                reactor::start(settings, MonotonicClock, waker, build).map_err(StartError::Io)?;
+            let started = reactor::start(settings, MonotonicClock, waker, build);
+            let (handle, thread) = started.map_err(StartError::of_reactor)?;
             handles.push(handle);
             threads.push(thread);
         }
@@ -175,6 +185,7 @@ impl Engine {
             handles,
             threads: Mutex::new(threads),
             cores: settings.cores.clone(),
+            places: Places::new(count, &settings.nodes),
             room: Room {
                 foreign_works,
                 ..settings.room
@@ -314,12 +325,12 @@ impl Engine {
             created,
             room,
             begun,
+            node,
         } = start;
         let reactors: Vec<ReactorIndex> =
             (0..self.handles.len()).map(ReactorIndex::from_at).collect();
-        let owner = |bucket: usize| reactors[bucket % reactors.len()];
-        let owners = Owners::new(owner);
-        let home = reactors[array.at() % reactors.len()];
+        let (near, home) = self.places.put(array, node);
+        let owners = Owners::new(|bucket: usize| near[bucket % near.len()]);
         let identity = MapIdentity {
             array,
             geometry,
@@ -332,12 +343,14 @@ impl Engine {
             &places,
             (&regions, suspects),
         ));
-        let shared = Shared::new(&map, &regions, (log, reactors.len()), begun);
+        let shared = || Shared::new(&map, &regions, (log, reactors.len()), begun);
+        let shared = memory::near(node, shared).map_err(StartError::Io)?;
         let mut shards = Vec::with_capacity(reactors.len());
         for &reactor in &reactors {
             let (map, shared) = (Arc::clone(&map), Arc::clone(&shared));
-            let shard = Shard::new(reactor, map, shared, room).map_err(StartError::Shard)?;
-            shards.push(Box::new(shard));
+            let shard = || Shard::new(reactor, map, shared, room).map(Box::new);
+            let shard = memory::near(self.places.of(reactor), shard).map_err(StartError::Io)?;
+            shards.push(shard.map_err(StartError::Shard)?);
         }
         let window_bytes = WINDOW_BYTES;
         let settings = CoordinatorSettings {
@@ -366,10 +379,6 @@ impl Engine {
                 Err(StartError::Refused(refusal))
             }
         }
-    }
-
-    pub(crate) fn home(&self, array: ArrayIndex) -> ReactorIndex {
-        ReactorIndex::from_at(array.at() % self.handles.len())
     }
 
     pub(crate) fn command(

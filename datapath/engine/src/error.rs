@@ -91,6 +91,16 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
+impl StartError {
+    /// Why a reactor has not begun: its port, or whatever came before.
+    pub(crate) fn of_reactor(error: io::Error) -> StartError {
+        match error.downcast::<PortError>() {
+            Ok(port) => StartError::Port(port),
+            Err(error) => StartError::Io(error),
+        }
+    }
+}
+
 impl From<reactor::Stopped> for StartError {
     fn from(_: reactor::Stopped) -> StartError {
         StartError::Stopped

@@ -42,6 +42,15 @@ pub struct Served {
     pub memory_stays: bool,
 }
 
+/// Where rings of an export may be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// Anywhere. They begin near the array's drives.
+    Anywhere,
+    /// On the reactors that somebody has named, in this order.
+    Named(Vec<ReactorIndex>),
+}
+
 /// The rings of one export, spread over the reactors that it may use.
 pub struct ExportHost {
     engine: Arc<Engine>,
@@ -53,8 +62,7 @@ pub struct ExportHost {
     /// Held while a ring with it comes to a reactor: none comes with earlier extents.
     volume: Mutex<Arc<VolumeMap>>,
     limiter: Arc<Limiter>,
-    /// Reactors in the order in which rings take them.
-    reactors: Vec<ReactorIndex>,
+    spread: Spread,
     /// Rings that were moved by command. Held during every change of rings: one that is on its way
     /// from reactor to reactor is on neither, and would miss its end or new memory.
     places: Mutex<BTreeMap<QueueKey, ReactorIndex>>,
@@ -74,21 +82,25 @@ impl fmt::Debug for ExportHost {
 }
 
 impl ExportHost {
-    /// An export (its number, its uuid) of a volume on these reactors; `events` are for the log.
+    /// An export (its number, its uuid) of a volume, with rings as `spread` says; `events` are for
+    /// the log.
     ///
     /// # Errors
     /// When a thread that it needs cannot be made.
     ///
     /// # Panics
-    /// Without reactors.
+    /// When somebody has named no reactor.
     pub fn new(
         engine: Arc<Engine>,
         (export, uuid): (u64, [u8; 16]),
         served: Served,
-        reactors: Vec<ReactorIndex>,
+        spread: Spread,
         events: Sender<(u64, SessionEvent)>,
     ) -> io::Result<ExportHost> {
-        assert!(!reactors.is_empty(), "an export has a reactor");
+        assert!(
+            spread != Spread::Named(Vec::new()),
+            "an export has a reactor"
+        );
         let pin = || Pinner::start(&engine, (export, uuid), events.clone());
         let pinner = served.memory_stays.then(pin).transpose()?;
         Ok(ExportHost {
@@ -98,7 +110,7 @@ impl ExportHost {
             array: served.array,
             volume: Mutex::new(served.map),
             limiter: served.limiter,
-            reactors,
+            spread,
             places: Mutex::default(),
             pinner,
             running: Mutex::default(),
@@ -122,10 +134,18 @@ impl ExportHost {
         }
     }
 
-    /// The reactors that may serve it.
+    /// Where its rings may be.
     #[must_use]
-    pub fn reactors(&self) -> &[ReactorIndex] {
-        &self.reactors
+    pub fn spread(&self) -> &Spread {
+        &self.spread
+    }
+
+    /// The reactors on which its rings begin, in the order in which they take them.
+    fn first(&self) -> Vec<ReactorIndex> {
+        match &self.spread {
+            Spread::Anywhere => self.engine.near(self.array),
+            Spread::Named(reactors) => reactors.clone(),
+        }
     }
 
     /// Moves a ring to another reactor while the guest runs: it takes nothing new until what was
@@ -247,9 +267,10 @@ impl Host for ExportHost {
         let limiter = Arc::clone(&self.limiter);
         let ring = Ring::new(((self.export, self.uuid), key), queue, place, limiter);
         // Guests of one queue each do not all come to the same.
-        let reactors = units::bytes_u64(self.reactors.len());
-        let first = (u64::from(key.index) + self.export.saturating_sub(1)) % reactors;
-        let first = self.reactors[units::bytes_usize(first)];
+        let reactors = self.first();
+        let first = u64::from(key.index) + self.export.saturating_sub(1);
+        let first = first % units::bytes_u64(reactors.len());
+        let first = reactors[units::bytes_usize(first)];
         let handle = self
             .engine
             .handle(places.get(&key).copied().unwrap_or(first));
@@ -319,6 +340,11 @@ impl Host for ExportHost {
 
     fn begin_thread(&self) {
         Duty::Export(self.uuid).begin();
+        // It makes rings and what they remember, for reactors that are mostly of one node.
+        let first = self.first().first().copied();
+        if let Some(node) = first.and_then(|reactor| self.engine.nodes()[reactor.at()]) {
+            memory::prefer(node).ok();
+        }
     }
 
     fn event(&self, event: &SessionEvent) {

@@ -225,6 +225,7 @@ impl Row for DriveView {
             ("atomic", size(self.atomic_bytes)),
             ("access", self.access.clone()),
             ("write cache", self.write_cache.clone()),
+            ("node", or_dash(self.node)),
             ("pool", or_dash(self.pool.as_ref())),
             ("signature", or_dash(self.signature.as_ref())),
             ("errors", self.counters.errors_total.to_string()),

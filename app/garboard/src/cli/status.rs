@@ -77,9 +77,14 @@ impl Row for StatusView {
             ("parity", self.engine.parity_backend.clone()),
         ];
         for reactor in &self.engine.reactors {
+            let node = reactor.node.map(|node| format!(" of node {node}"));
             let text = format!(
-                "{} on core {}, {}, {} requests",
-                reactor.reactor, reactor.core, reactor.state, reactor.requests_total
+                "{} on core {}{}, {}, {} requests",
+                reactor.reactor,
+                reactor.core,
+                node.unwrap_or_default(),
+                reactor.state,
+                reactor.requests_total
             );
             details.push(("reactor", text));
         }

@@ -410,22 +410,35 @@ fn hardware(tree: &Tree, array: &ArrayView, members: &[&DriveView]) -> Vec<Findi
                 .fix("spread the members of a group over controllers"),
         );
     }
-    let mut nodes: Vec<u64> = whole.iter().filter_map(Device::node).collect();
+    findings.extend(nodes(array, &whole));
+    findings
+}
+
+/// Members on several NUMA nodes, and where the array is then.
+fn nodes(array: &ArrayView, members: &[Device]) -> Option<Finding> {
+    let mut nodes: Vec<u64> = members.iter().filter_map(Device::node).collect();
     nodes.sort_unstable();
     nodes.dedup();
-    if nodes.len() > 1 {
-        let found = format!(
-            "its members hang on NUMA nodes {}",
-            super::tree::as_list(&nodes)
-        );
-        findings.push(
-            Finding::good(&subject(array), "numa", found)
-                .at(Severity::Warning)
-                .costs("parts of every stripe cross the link between the sockets")
-                .fix("make arrays of drives of one node"),
-        );
+    if nodes.len() < 2 {
+        return None;
     }
-    findings
+    let list = super::tree::as_list(&nodes);
+    let found = match array.node {
+        Some(node) => format!(
+            "its members hang on NUMA nodes {list}, most on node {node}: reactors there serve it, if \
+             there are any"
+        ),
+        None => format!(
+            "its members hang on NUMA nodes {list}, on none of them two thirds: reactors of all \
+             nodes serve it"
+        ),
+    };
+    Some(
+        Finding::good(&subject(array), "numa", found)
+            .at(Severity::Warning)
+            .costs("parts of every stripe cross the link between the sockets")
+            .fix("make arrays of drives of one node"),
+    )
 }
 
 /// What several devices have in common, and the drives on them.

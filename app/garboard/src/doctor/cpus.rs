@@ -1,9 +1,10 @@
 //! Cores: how many there are, who else uses them, how fast they go.
 
 use control::view::StatusView;
+use nodes::list;
 
 use super::host::field;
-use super::tree::{Tree, as_list, list};
+use super::tree::{Tree, as_list};
 use super::{Finding, Severity, bad};
 
 const CPUS: &str = "/sys/devices/system/cpu";
@@ -23,7 +24,7 @@ pub(super) fn findings(tree: &Tree, status: Option<&StatusView>) -> Vec<Finding>
     ];
     findings.extend(quota(tree));
     findings.extend(virtual_machine(tree));
-    findings.extend(nodes_of_reactors(tree, status));
+    findings.push(nodes_of_reactors(tree, status));
     findings
 }
 
@@ -259,43 +260,28 @@ fn steal(text: &str) -> Option<u64> {
 }
 
 /// Reactors on several NUMA nodes.
-fn nodes_of_reactors(tree: &Tree, status: Option<&StatusView>) -> Option<Finding> {
-    let nodes = super::host::nodes(tree);
-    if nodes.len() < 2 {
-        return Some(Finding::good("host", "numa", "one node"));
-    }
+fn nodes_of_reactors(tree: &Tree, status: Option<&StatusView>) -> Finding {
+    let nodes = tree.nodes().count();
     let used = reactor_nodes(tree, status);
-    if used.len() < 2 {
-        return Some(Finding::good(
-            "host",
-            "numa",
-            format!("{} nodes", nodes.len()),
-        ));
-    }
-    Some(
-        bad(
-            Severity::Notice,
-            "numa",
-            format!("reactors run on nodes {}", as_list(&used)),
-        )
-        .costs("messages and buffers between them cross the socket's link")
-        .fix("one engine's --cores on the node of its drives"),
-    )
-}
-
-/// The NUMA node of a CPU.
-pub(super) fn node_of_cpu(tree: &Tree, cpu: u64) -> Option<u64> {
-    super::host::nodes(tree).into_iter().find(|node| {
-        let cpus = tree.text(&format!("/sys/devices/system/node/node{node}/cpulist"));
-        cpus.is_some_and(|text| list(&text).contains(&cpu))
-    })
+    let found = match (nodes, used.len()) {
+        (0 | 1, _) => "one node".to_owned(),
+        (_, 0 | 1) => format!("{nodes} nodes"),
+        (_, _) => format!(
+            "reactors run on nodes {}; an array, its queues and its buffers stay with those of the \
+             node of its drives",
+            as_list(&used)
+        ),
+    };
+    Finding::good("host", "numa", found)
 }
 
 /// The NUMA nodes that reactors run on.
 pub(super) fn reactor_nodes(tree: &Tree, status: Option<&StatusView>) -> Vec<u64> {
+    let machine = tree.nodes();
     let mut nodes: Vec<u64> = reactors(status)
         .into_iter()
-        .filter_map(|cpu| node_of_cpu(tree, cpu))
+        .filter_map(|cpu| machine.of_cpu(cpu))
+        .map(|node| node.0.into())
         .collect();
     nodes.sort_unstable();
     nodes.dedup();

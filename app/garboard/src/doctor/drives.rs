@@ -1,6 +1,6 @@
 //! Block devices: how the kernel drives them, and how they are attached.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use control::request::DriveSpec;
 use control::view::DriveView;
@@ -116,41 +116,19 @@ impl Device {
 
     /// The PCI function that it hangs on.
     pub(super) fn controller(&self) -> Option<PathBuf> {
-        pci_above(&self.folder).or_else(|| {
-            // A namespace that may have several paths lies below its subsystem, not below PCI.
-            let subsystem = self.folder.parent()?;
-            let paths = tree::names(subsystem).into_iter();
-            let mut paths = paths.filter(|name| name.starts_with("nvme"));
-            paths.find_map(|name| pci_above(&subsystem.join(name).canonicalize().ok()?))
-        })
+        nodes::controller(&self.folder)
     }
 
     /// The NUMA node that it is attached to, if it has one.
     pub(super) fn node(&self) -> Option<u64> {
-        tree::text(&self.controller()?.join("numa_node"))?
-            .parse()
-            .ok()
+        nodes::of_device(&self.folder).map(|node| node.0.into())
     }
-}
-
-/// The nearest folder at or above `path` that is a PCI function: `0000:65:00.0`.
-fn pci_above(path: &Path) -> Option<PathBuf> {
-    let is_function = |name: &str| {
-        let bytes = name.as_bytes();
-        bytes.len() == 12 && bytes[4] == b':' && bytes[7] == b':' && bytes[10] == b'.'
-    };
-    path.ancestors()
-        .find(|folder| {
-            let name = folder.file_name().and_then(|name| name.to_str());
-            name.is_some_and(is_function)
-        })
-        .map(Path::to_owned)
 }
 
 pub(super) fn findings(tree: &Tree, devices: &[Device], known: Option<&Known>) -> Vec<Finding> {
     let cpus = tree
         .text("/sys/devices/system/cpu/online")
-        .map_or(1, |online| tree::list(&online).len());
+        .map_or(1, |online| nodes::list(&online).len());
     let mut findings = Vec::new();
     for device in devices {
         findings.extend(scheduler(device));
@@ -352,7 +330,7 @@ fn link(device: &Device) -> Option<Finding> {
 fn reactor_node(tree: &Tree, device: &Device, known: Option<&Known>) -> Option<Finding> {
     let node = device.node()?;
     let nodes = cpus::reactor_nodes(tree, known.map(|known| &known.status));
-    if nodes.is_empty() || nodes.contains(&node) || super::host::nodes(tree).len() < 2 {
+    if nodes.is_empty() || nodes.contains(&node) || tree.nodes().count() < 2 {
         return None;
     }
     let found = format!(
@@ -388,7 +366,10 @@ fn nodes(devices: &[Device], known: Option<&Known>) -> Option<Finding> {
         Finding::good("host", "drive_nodes", found)
             .at(Severity::Notice)
             .costs("an array over drives of several NUMA nodes moves its bytes between sockets")
-            .fix("make each array of drives of one node, and serve it with that node's --cores"),
+            .fix(
+                "make each array of drives of one node, and serve with --cores on all these nodes: \
+                 arrays stay with the reactors of theirs",
+            ),
     )
 }
 

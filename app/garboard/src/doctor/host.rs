@@ -1,6 +1,6 @@
 //! The host without its CPUs and drives: kernel, `io_uring`, memory, limits, IOMMU.
 
-use super::tree::{Tree, list};
+use super::tree::Tree;
 use super::{Finding, RingAnswer, Severity, bad};
 
 /// The oldest kernel that the engine runs on.
@@ -240,10 +240,4 @@ fn swap(tree: &Tree) -> Vec<Finding> {
         .costs("a reactor that touches a page swapped out stands still, and all its queues do")
         .fix("MemorySwapMax=0 in the engine's service, or swapoff"),
     ]
-}
-
-/// NUMA nodes that are online.
-pub(super) fn nodes(tree: &Tree) -> Vec<u64> {
-    let online = tree.text("/sys/devices/system/node/online");
-    online.map(|text| list(&text)).unwrap_or_default()
 }

@@ -1,6 +1,8 @@
 //! What the kernel does beside its work: moving and merging pages, ticking.
 
-use super::tree::{Tree, as_list, list};
+use nodes::list;
+
+use super::tree::{Tree, as_list};
 use super::{Finding, Severity, bad};
 
 pub(super) fn findings(tree: &Tree) -> Vec<Finding> {
@@ -12,7 +14,7 @@ pub(super) fn findings(tree: &Tree) -> Vec<Finding> {
 
 fn numa_balancing(tree: &Tree) -> Option<Finding> {
     let mode = tree.number("/proc/sys/kernel/numa_balancing")?;
-    if super::host::nodes(tree).len() < 2 {
+    if tree.nodes().count() < 2 {
         return None;
     }
     if mode == 0 {

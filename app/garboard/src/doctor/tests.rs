@@ -150,6 +150,7 @@ fn reactor(core: u16) -> ReactorView {
     ReactorView {
         reactor: core,
         core,
+        node: None,
         state: "parked".into(),
         busy_time_us_total: 0,
         idle_time_us_total: 0,
@@ -177,6 +178,7 @@ fn drive(number: u32, spec: DriveSpec) -> DriveView {
         write_cache: "none".into(),
         signature: None,
         cause: None,
+        node: None,
         counters: IoCounters::default(),
     }
 }
@@ -215,6 +217,8 @@ fn engine(cores: &[u16], drives: Vec<DriveView>) -> Known {
         hold_timeout_ms: None,
         hold: None,
         lost: None,
+        node: None,
+        reactors: Vec::new(),
         scrub_every_s: None,
         hedged_reads: HedgedReads::Auto,
         unwritten_regions: false,
@@ -391,9 +395,26 @@ fn two_sockets_with_drives_on_the_wrong_one() {
     // Reactors on both nodes, and an array over both.
     host.nvme_has(0, "../../../numa_node", "0\n");
     let both = engine(&[2, 4], (0..4).map(block).collect());
-    assert_eq!(host.complaints(Some(&both)), ["numa", "numa"]);
+    assert_eq!(host.complaints(Some(&both)), ["numa"]);
     let array = host.examine(Some(&both)).remove(0);
     assert_eq!(array.subject, "array a");
+    assert!(array.found.contains("on none of them two thirds"));
+    let mut placed = both.clone();
+    placed.arrays[0].node = Some(1);
+    let array = host.examine(Some(&placed)).remove(0);
+    assert!(
+        array
+            .found
+            .contains("most on node 1: reactors there serve it")
+    );
+    let mut good = host.examine(Some(&placed)).into_iter();
+    let reactors = good.find(|finding| (&*finding.subject, finding.check) == ("host", "numa"));
+    assert!(
+        reactors
+            .expect("said")
+            .found
+            .contains("on nodes 0-1; an array")
+    );
     // Without an engine the drives' nodes are named.
     let nodes = host.finds("drive_nodes", None);
     assert_eq!(
@@ -853,10 +874,10 @@ fn an_empty_tree_is_no_reason_to_stop() {
 
 #[test]
 fn lists_of_cpus_are_read_and_written() {
-    assert_eq!(tree::list("0-3,8, 10-11\n"), [0, 1, 2, 3, 8, 10, 11]);
-    assert_eq!(tree::list(""), [0; 0]);
-    assert_eq!(tree::list("x,5-2,7"), [7]);
+    assert_eq!(nodes::list("0-3,8, 10-11\n"), [0, 1, 2, 3, 8, 10, 11]);
+    assert_eq!(nodes::list(""), [0; 0]);
+    assert_eq!(nodes::list("x,5-2,7"), [7]);
     assert_eq!(tree::as_list(&[0, 1, 2, 3, 8, 10, 11]), "0-3,8,10-11");
     assert_eq!(tree::as_list(&[]), "");
-    assert!(tree::list("0-18446744073709551615").len() <= 1 << 16);
+    assert!(nodes::list("0-18446744073709551615").len() <= 1 << 16);
 }

@@ -6,6 +6,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use nodes::Nodes;
+
 /// The root of what is read.
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {
@@ -24,6 +26,11 @@ impl Tree {
     /// Whether this is the host itself.
     pub(crate) fn is_host(&self) -> bool {
         self.root == Path::new("/")
+    }
+
+    /// Its NUMA nodes.
+    pub(super) fn nodes(&self) -> Nodes {
+        Nodes::read(&self.root)
     }
 
     /// What its processor and its kernel are called.
@@ -120,23 +127,6 @@ pub(super) fn names(path: &Path) -> Vec<String> {
 fn number_in(name: &str) -> u64 {
     let digits: String = name.chars().filter(char::is_ascii_digit).collect();
     digits.parse().unwrap_or(0)
-}
-
-/// CPUs or nodes of a list of the kernel's: `0-3,8`.
-pub(super) fn list(text: &str) -> Vec<u64> {
-    let mut numbers = Vec::new();
-    for part in text
-        .split(',')
-        .map(str::trim)
-        .filter(|part| !part.is_empty())
-    {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        if let (Ok(first), Ok(last)) = (first.parse::<u64>(), last.parse::<u64>()) {
-            // No machine has more; a wrong file must not fill memory.
-            numbers.extend((first..=last).take(1 << 16));
-        }
-    }
-    numbers
 }
 
 /// CPUs as the kernel and our options write them: `0-3,8`.

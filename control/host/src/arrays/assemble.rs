@@ -210,6 +210,7 @@ impl Host {
             created: assembly.superblock.created.seconds,
             begun: self.begin_begun(name, &next, &geometry, &room),
             room,
+            node: self.state().node_of(assembly.array()),
         };
         let started = self.engine.start_array(start);
         let is_late = matches!(started, Err(StartError::Late));

@@ -132,6 +132,7 @@ impl Host {
             created: superblock.created.seconds,
             room,
             begun,
+            node: self.state().node_of(create.uuid),
         };
         let started = self.engine.start_array(start);
         if matches!(started, Err(StartError::Late)) {

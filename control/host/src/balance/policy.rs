@@ -3,7 +3,10 @@
 //!
 //! A write on the reactor on which it arrives costs no message and wakes nobody. So the stripes of
 //! an array belong to the reactors whose rings ask for it, and to others as well only while these
-//! have more to do than they can.
+//! have more to do than they can. Rings begin and stay near the array's drives, so whoever asks is
+//! near them, unless somebody has placed a ring elsewhere: then that reactor owns all the same, for
+//! two messages and a wake-up between nodes cost each write more than the bytes that drives move
+//! there (docs/design/015-numa.md). Only who helps is a matter of choice.
 
 use std::sync::Arc;
 
@@ -35,6 +38,21 @@ pub(super) struct Asked<'a> {
     pub(super) owning: &'a [f64],
     /// Buckets that it owns.
     pub(super) owned: &'a [usize],
+    /// Whether it is near the array's drives; all are where nobody is nearer.
+    pub(super) near: &'a [bool],
+}
+
+/// A ring, and where it may be.
+#[derive(Clone, Debug)]
+pub(super) struct Polled {
+    /// Where it is.
+    pub(super) at: usize,
+    /// Requests that have come lately.
+    pub(super) requests: f64,
+    /// Reactors where it is well placed: near the array's drives, or named by somebody.
+    pub(super) near: Vec<usize>,
+    /// Others, for when these have too much to do.
+    pub(super) far: Vec<usize>,
 }
 
 impl Asked<'_> {
@@ -57,14 +75,18 @@ impl Asked<'_> {
         if alone + helped / asking.len() as f64 > ENOUGH {
             owners.extend((0..count).filter(|&at| helps(at)));
         }
-        let busiest = self.busiest(&owners)?;
-        let idlest = (0..count)
-            .filter(|at| !owners.contains(at))
-            .min_by(|&one, &other| self.busy[one].total_cmp(&self.busy[other]));
-        if self.busy[busiest] > TOO_BUSY
-            && let Some(idlest) = idlest.filter(|&at| self.busy[at] < CAN_HELP)
+        // One that helps from afar gives way to one that is near and has time by now.
+        let far = owners.iter().position(|&at| helps(at) && !self.near[at]);
+        if let Some(far) = far
+            && let Some(helper) = self.helper(&owners).filter(|&at| self.near[at])
         {
-            owners.push(idlest);
+            owners[far] = helper;
+        }
+        let busiest = self.busiest(&owners)?;
+        if self.busy[busiest] > TOO_BUSY
+            && let Some(helper) = self.helper(&owners)
+        {
+            owners.push(helper);
         }
         let same = (0..count).all(|at| owners.contains(&at) == (self.owned[at] > 0));
         if same {
@@ -76,6 +98,16 @@ impl Asked<'_> {
             shares[owner] = BUCKETS / owners.len() + more;
         }
         Some(shares)
+    }
+
+    /// Who can help best: the idlest of those that are near, or, if none of these can, of all.
+    fn helper(&self, owners: &[usize]) -> Option<usize> {
+        let can = |at: &usize| !owners.contains(at) && self.busy[*at] < CAN_HELP;
+        let order = |one: &usize, other: &usize| {
+            let nearer = self.near[*other].cmp(&self.near[*one]);
+            nearer.then(self.busy[*one].total_cmp(&self.busy[*other]))
+        };
+        (0..self.busy.len()).filter(can).min_by(order)
     }
 
     fn busiest(&self, owners: &[usize]) -> Option<usize> {
@@ -102,9 +134,8 @@ impl Asked<'_> {
     }
 }
 
-/// The ring that should leave the busiest reactor, and for where. `rings` are its rings: requests
-/// that have come lately, and where else each may go.
-pub(super) fn leaves(busy: &[f64], rings: &[(usize, f64, Vec<usize>)]) -> Option<(usize, usize)> {
+/// The ring that should leave the busiest reactor, and for where.
+pub(super) fn leaves(busy: &[f64], rings: &[Polled]) -> Option<(usize, usize)> {
     let busiest = (0..busy.len()).max_by(|&one, &other| busy[one].total_cmp(&busy[other]))?;
     if busy[busiest] <= TOO_BUSY {
         return None;
@@ -113,28 +144,51 @@ pub(super) fn leaves(busy: &[f64], rings: &[(usize, f64, Vec<usize>)]) -> Option
         rings
             .iter()
             .enumerate()
-            .filter(|(_, ring)| ring.0 == busiest)
+            .filter(|(_, ring)| ring.at == busiest)
     };
-    let total: f64 = here().map(|(_, ring)| ring.1).sum();
-    let active = here().filter(|(_, ring)| ring.1 >= total * ASKS && ring.1 >= 1.0);
+    let total: f64 = here().map(|(_, ring)| ring.requests).sum();
+    let active = here().filter(|(_, ring)| ring.requests >= total * ASKS && ring.requests >= 1.0);
     if active.clone().count() < 2 {
         return None;
     }
     // The largest that does not make the other one as busy as this one is now.
     let mut best: Option<(f64, (usize, usize))> = None;
-    for (position, (_, requests, places)) in active {
-        let takes = busy[busiest] * requests / total;
-        let idlest = places
-            .iter()
-            .filter(|&&at| at != busiest && busy[at] < CAN_HELP)
-            .min_by(|&&one, &&other| busy[one].total_cmp(&busy[other]));
-        let Some(&to) = idlest else { continue };
-        let fits = takes <= (busy[busiest] - busy[to]) * 0.75;
-        if fits && best.is_none_or(|(most, _)| takes > most) {
+    for (position, ring) in active {
+        let takes = busy[busiest] * ring.requests / total;
+        let fits = |to: &usize| takes <= (busy[busiest] - busy[*to]) * 0.75;
+        let to = |places: &[usize]| idlest(busy, places, busiest).filter(fits);
+        let Some(to) = to(&ring.near).or_else(|| to(&ring.far)) else {
+            continue;
+        };
+        if best.is_none_or(|(most, _)| takes > most) {
             best = Some((takes, (position, to)));
         }
     }
     best.map(|(_, found)| found)
+}
+
+/// A ring that is far from its array's drives, because those who are near had too much to do or
+/// because the drives are others by now, and where near them it can go: one that it leaves with
+/// time to spare, so that it does not have to leave again.
+pub(super) fn returns(busy: &[f64], rings: &[Polled]) -> Option<(usize, usize)> {
+    let goes = |(position, ring): (usize, &Polled)| {
+        if ring.near.contains(&ring.at) {
+            return None;
+        }
+        let here = rings.iter().filter(|other| other.at == ring.at);
+        let total: f64 = here.map(|other| other.requests).sum();
+        let takes = busy[ring.at] * ring.requests / total.max(1.0);
+        let to = idlest(busy, &ring.near, ring.at)?;
+        (busy[to] + takes <= ENOUGH).then_some((position, to))
+    };
+    rings.iter().enumerate().find_map(goes)
+}
+
+/// The idlest of these reactors that can help, and is another one.
+fn idlest(busy: &[f64], places: &[usize], but: usize) -> Option<usize> {
+    let can = |at: &&usize| **at != but && busy[**at] < CAN_HELP;
+    let idler = |one: &&usize, other: &&usize| busy[**one].total_cmp(&busy[**other]);
+    places.iter().filter(can).min_by(idler).copied()
 }
 
 /// Owners with these shares, of which as many as possible stay who they are.
@@ -181,8 +235,55 @@ mod tests {
             requests: &requests,
             owning: &owning,
             owned: &owned,
+            near: &[true; 4],
         }
         .shares()
+    }
+
+    /// Of an array whose drives are near the last two reactors.
+    fn far_shares(busy: [f64; 4], requests: [f64; 4], owned: [usize; 4]) -> Option<Vec<usize>> {
+        // Whoever owns something does half of what it does for it.
+        let owning: Vec<f64> = (0..4)
+            .map(|at| busy[at] * owned[at] as f64 / ALL as f64)
+            .collect();
+        Asked {
+            busy: &busy,
+            requests: &requests,
+            owning: &owning,
+            owned: &owned,
+            near: &[false, false, true, true],
+        }
+        .shares()
+    }
+
+    #[test]
+    fn who_is_near_the_drives_helps_first_and_who_is_far_only_when_nobody_near_can() {
+        let third = [0.0, 0.0, 900.0, 0.0];
+        let alone = [0, 0, ALL, 0];
+        // Idler ones are far.
+        let near = Some(vec![0, 0, ALL / 2, ALL / 2]);
+        assert_eq!(far_shares([0.1, 0.0, 0.95, 0.4], third, alone), near);
+        let far = Some(vec![0, ALL / 2, ALL / 2, 0]);
+        assert_eq!(far_shares([0.1, 0.0, 0.95, 0.6], third, alone), far);
+        // And gives way once somebody near can.
+        let helped = [0, ALL / 2, ALL / 2, 0];
+        assert_eq!(far_shares([0.0, 0.6, 0.7, 0.6], third, helped), None);
+        assert_eq!(far_shares([0.0, 0.6, 0.7, 0.4], third, helped), near);
+        // Both are needed: it stays.
+        let both = [0, ALL / 3, ALL / 3, ALL / 3];
+        assert_eq!(far_shares([0.0, 0.6, 0.75, 0.7], third, both), None);
+    }
+
+    #[test]
+    fn whoever_asks_from_afar_owns_for_somebody_has_placed_it() {
+        let first = [900.0, 0.0, 0.0, 0.0];
+        let owned = [0, 0, ALL / 2, ALL / 2];
+        let idle = [0.3, 0.0, 0.1, 0.1];
+        assert_eq!(far_shares(idle, first, owned), Some(vec![ALL, 0, 0, 0]));
+        // Those near the drives help it before its neighbour does.
+        let busy = [0.95, 0.0, 0.1, 0.2];
+        let helped = Some(vec![ALL / 2, 0, ALL / 2, 0]);
+        assert_eq!(far_shares(busy, first, [ALL, 0, 0, 0]), helped);
     }
 
     #[test]
@@ -256,13 +357,74 @@ mod tests {
         );
     }
 
+    /// A ring that is as well on any of these.
+    fn polled(at: usize, requests: f64, near: &[usize]) -> Polled {
+        Polled {
+            at,
+            requests,
+            near: near.to_vec(),
+            far: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_ring_goes_far_from_its_drives_only_when_nobody_near_has_time() {
+        let ring = |at, requests| Polled {
+            at,
+            requests,
+            near: vec![0, 1],
+            far: vec![2, 3],
+        };
+        let rings = [ring(0, 500.0), ring(0, 400.0)];
+        let to = |busy: [f64; 4]| leaves(&busy, &rings).map(|(_, to)| to);
+        assert_eq!(to([0.95, 0.2, 0.0, 0.1]), Some(1), "near, though busier");
+        assert_eq!(
+            to([0.95, 0.6, 0.2, 0.1]),
+            Some(3),
+            "the idlest of the others"
+        );
+        assert_eq!(
+            to([0.95, 0.4, 0.0, 0.1]),
+            Some(2),
+            "near it would be too much"
+        );
+        assert_eq!(to([0.95, 0.6, 0.6, 0.6]), None);
+    }
+
+    #[test]
+    fn a_ring_that_is_far_returns_when_somebody_near_has_time_to_spare() {
+        let ring = |at, requests| Polled {
+            at,
+            requests,
+            near: vec![0, 1],
+            far: vec![2, 3],
+        };
+        let rings = [ring(0, 500.0), ring(2, 300.0), ring(2, 100.0)];
+        // It brings three quarters of 0.4 along.
+        assert_eq!(returns(&[0.5, 0.4, 0.4, 0.0], &rings), Some((1, 1)));
+        assert_eq!(
+            returns(&[0.5, 0.45, 0.4, 0.0], &rings),
+            Some((2, 1)),
+            "the smaller"
+        );
+        assert_eq!(returns(&[0.5, 0.5, 0.4, 0.0], &rings), None);
+        assert_eq!(
+            returns(&[0.0; 4], &[ring(3, 0.0)]),
+            Some((0, 0)),
+            "without requests"
+        );
+        assert_eq!(returns(&[0.0; 4], &[ring(1, 9.0)]), None, "it is near");
+        // What may leave at 0.85 has not the time to spare that brings it back.
+        let left = [ring(0, 500.0), ring(2, 400.0)];
+        assert_eq!(returns(&[0.48, 0.6, 0.4, 0.0], &left), None);
+    }
+
     #[test]
     fn a_ring_leaves_a_reactor_that_has_too_much_to_do_for_one_that_has_not() {
-        let anywhere = || vec![0, 1, 2];
         let rings = |on_first: [f64; 3]| {
-            let ring = |requests| (0, requests, anywhere());
+            let ring = |requests| polled(0, requests, &[0, 1, 2]);
             let mut rings: Vec<_> = on_first.into_iter().map(ring).collect();
-            rings.push((1, 5000.0, anywhere()));
+            rings.push(polled(1, 5000.0, &[0, 1, 2]));
             rings
         };
         let busy = [0.95, 0.3, 0.1];
@@ -288,7 +450,7 @@ mod tests {
         );
         let pinned: Vec<_> = rings([500.0, 300.0, 200.0])
             .into_iter()
-            .map(|(reactor, requests, _)| (reactor, requests, vec![0, 1]))
+            .map(|ring| polled(ring.at, ring.requests, &[0, 1]))
             .collect();
         assert_eq!(leaves(&busy, &pinned), Some((0, 1)), "where it may go");
         assert_eq!(leaves(&[0.0; 3], &[]), None);

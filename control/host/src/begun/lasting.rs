@@ -3,12 +3,14 @@
 
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use array::{Begun, BegunOf, BegunSpace, BegunWrites};
 use rustix::fs::{FallocateFlags, OFlags};
+use units::NodeIndex;
 use uuid::Uuid;
 
 /// The most of what the file system has free that one array takes, as its n-th part.
@@ -52,8 +54,14 @@ impl Lasting {
         self.folder.join(format!("{array}.{suffix}"))
     }
 
-    /// A new file for this life, all of whose memory is there.
-    pub(super) fn create(&self, whose: &BegunOf, space: BegunSpace) -> io::Result<Arc<Begun>> {
+    /// A new file for this life, all of whose memory is there: what a shard uses on the node of its
+    /// reactor, which `nodes` tells.
+    pub(super) fn create(
+        &self,
+        whose: &BegunOf,
+        space: BegunSpace,
+        nodes: &[Option<NodeIndex>],
+    ) -> io::Result<Arc<Begun>> {
         self.claim()?;
         let life = whose.life.to_string();
         for suffix in ["of", "ns", &life] {
@@ -65,7 +73,7 @@ impl Lasting {
             std::os::unix::fs::symlink(mounts, self.path(whose.array, "ns"))?;
         }
         let path = self.path(whose.array, &life);
-        let made = make(&path, space, whose);
+        let made = make(&path, (space, nodes), whose);
         if made.is_err() {
             let _ = std::fs::remove_file(&path);
         }
@@ -262,7 +270,11 @@ fn is_of_user(found: &Metadata) -> bool {
     found.uid() == rustix::process::geteuid().as_raw()
 }
 
-fn make(path: &Path, space: BegunSpace, whose: &BegunOf) -> io::Result<Arc<Begun>> {
+fn make(
+    path: &Path,
+    (space, nodes): (BegunSpace, &[Option<NodeIndex>]),
+    whose: &BegunOf,
+) -> io::Result<Arc<Begun>> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(true).mode(0o600);
     let file = options.open(path)?;
@@ -277,8 +289,16 @@ fn make(path: &Path, space: BegunSpace, whose: &BegunOf) -> io::Result<Arc<Begun
         );
         return Err(io::Error::new(io::ErrorKind::StorageFull, text));
     }
-    // A store to a page that is not there would be a signal when nothing is left.
-    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, wanted)?;
+    // A store to a page that is not there would be a signal when nothing is left. A page stays
+    // where it is first made: here, and not where its reactor stores to it.
+    let fill = |part: Range<u64>| {
+        let (start, length) = (part.start, part.end - part.start);
+        rustix::fs::fallocate(&file, FallocateFlags::empty(), start, length)
+    };
+    for (shard, node) in nodes.iter().enumerate() {
+        memory::near(*node, || fill(space.share(shard)))??;
+    }
+    fill(0..wanted)?;
     // For as long as this engine lives.
     file.lock()?;
     Begun::create(file, space, whose)

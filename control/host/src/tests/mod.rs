@@ -29,6 +29,7 @@ mod logs;
 mod losses;
 mod memberships;
 mod modes;
+mod nodes;
 mod numbers;
 mod places;
 mod restless;

@@ -1,5 +1,7 @@
 //! How arrays look in a table.
 
+use std::fmt;
+
 use control::view::{ArrayView, FoundArray, HeldMember, HoldView, LostRun, LostView, PaceView};
 
 use crate::cli::drive::place;
@@ -72,10 +74,9 @@ impl Row for ArrayView {
             ("hold", or_dash(self.hold.as_ref().map(held))),
             ("lost blocks", or_dash(self.lost.as_ref().map(lost))),
             ("update", self.update.to_string()),
-            (
-                "jobs",
-                or_dash((!self.jobs.is_empty()).then(|| format!("{:?}", self.jobs))),
-            ),
+            ("node", or_dash(self.node)),
+            ("reactors", or_dash(numbers(&self.reactors))),
+            ("jobs", or_dash(numbers(&self.jobs))),
         ];
         for place in &self.members {
             let drive = or_dash(place.drive.as_ref());
@@ -96,6 +97,11 @@ impl Row for ArrayView {
         );
         details
     }
+}
+
+/// `[1, 2]`; nothing of none.
+fn numbers<N: fmt::Debug>(numbers: &[N]) -> Option<String> {
+    (!numbers.is_empty()).then(|| format!("{numbers:?}"))
 }
 
 /// How much nobody can tell any more, and where that is.

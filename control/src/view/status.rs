@@ -1,0 +1,73 @@
+//! How the engine itself is, and how many there are of everything.
+
+use serde::{Deserialize, Serialize};
+
+/// A reactor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReactorView {
+    /// Its number.
+    pub reactor: u16,
+    /// Its CPU.
+    pub core: u16,
+    /// The NUMA node of its CPU, where that is known.
+    #[serde(default)]
+    pub node: Option<u16>,
+    /// `polling` or `parked`.
+    pub state: String,
+    /// Turns with work.
+    pub busy_time_us_total: u64,
+    /// Turns without, and sleep.
+    pub idle_time_us_total: u64,
+    /// Guest requests completed.
+    pub requests_total: u64,
+}
+
+/// How the engine itself is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineStatus {
+    /// The reactors.
+    pub reactors: Vec<ReactorView>,
+    /// The budget for the transfer buffers of all arrays; 0 without one.
+    pub memory_bytes: u64,
+    /// What these take, at most; they take it as they are used.
+    #[serde(default)]
+    pub buffer_bytes: u64,
+    /// `always`, `adaptive` or `never`.
+    pub poll: String,
+    /// The parity kernels in use.
+    pub parity_backend: String,
+    /// What was found on this host that costs speed or safety, in sentences.
+    pub warnings: Vec<String>,
+}
+
+/// How many of a kind, and how many of them need attention.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Count {
+    /// All.
+    pub total: u32,
+    /// Those that are not as they should be.
+    pub attention: u32,
+}
+
+/// Everything at a glance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatusView {
+    /// Of the engine that answers.
+    pub version: String,
+    /// Its process.
+    pub process: u32,
+    /// Since it serves.
+    pub uptime_s: u64,
+    /// Drives; failed and missing need attention.
+    pub drives: Count,
+    /// Arrays; degraded and failed need attention, and those that nobody stopped and do not run.
+    pub arrays: Count,
+    /// Volumes.
+    pub volumes: Count,
+    /// Exports; held and missing need attention.
+    pub exports: Count,
+    /// Jobs that run.
+    pub jobs_running: u32,
+    /// The engine itself.
+    pub engine: EngineStatus,
+}
