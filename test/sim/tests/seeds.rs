@@ -1,17 +1,27 @@
 //! A slice of the simulator's seeds; `cargo run -p sim --release -- --seeds N` runs as many as
 //! wanted.
 
+use std::ops::ControlFlow;
+
+use sim::jobs;
+
 /// So many that the test ends in well under a minute on two cores.
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 240;
 
 #[test]
 fn histories_of_many_seeds_keep_every_promise() {
-    for seed in 0..SEEDS {
-        let well = std::panic::catch_unwind(|| sim::history::run(seed));
-        assert!(
-            well.is_ok(),
-            "again: cargo run -p sim --release -- --seed {seed} --seeds 1"
-        );
+    sim::keep_freed_memory();
+    let work = |seed| std::panic::catch_unwind(|| sim::history::run(seed)).is_ok();
+    let mut broken = None;
+    jobs::in_order(jobs::usual(), 0..SEEDS, work, |seed, well| {
+        if well {
+            return ControlFlow::Continue(());
+        }
+        broken = Some(seed);
+        ControlFlow::Break(())
+    });
+    if let Some(seed) = broken {
+        panic!("again: cargo run -p sim --release -- --seed {seed} --seeds 1");
     }
 }
 
