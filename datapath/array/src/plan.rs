@@ -17,6 +17,8 @@ pub use write::{Method, WritePlan, plan_write};
 
 use units::RoleSet;
 
+use crate::planted::{self, Fault};
+
 /// What is known about a stripe when it is planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StripeState {
@@ -25,7 +27,8 @@ pub struct StripeState {
     /// Not read; covers `lost`. The rest are media errors, and are cured by writing.
     pub unreadable: RoleSet,
     /// Whether the parity is known to agree with the data. When not (never initialized, or an
-    /// unclean stop), no plan computes new parity from old parity unless nothing else is left.
+    /// unclean stop), no plan computes new parity from old parity unless nothing else is left, and
+    /// what it says of a chunk is believed only where the chunk's member is lost.
     pub parity_trusted: bool,
 }
 
@@ -46,6 +49,19 @@ impl StripeState {
             unreadable: lost.union(media_errors),
             parity_trusted,
         }
+    }
+
+    /// The data roles that nobody can tell although enough can be read: their members are there and
+    /// cannot read them, and the parity is not trusted. What a stop tore is a write to some other
+    /// chunk; these may have been durable for years, and must not become what the parity happens to
+    /// say.
+    #[inline]
+    #[must_use]
+    pub fn untold(&self, k: usize) -> RoleSet {
+        if self.parity_trusted || k == 1 || planted::is(Fault::DoubtfulDecodeBelieved) {
+            return RoleSet::EMPTY;
+        }
+        RoleSet::range(0, k).both(self.unreadable.without(self.lost))
     }
 
     /// The roles of a stripe of k + M that can be read.

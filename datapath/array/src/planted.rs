@@ -193,6 +193,8 @@ pub enum Fault {
     AbandonedMemoryReused,
     /// A slow member is read around where parity or copies may be wrong.
     DetourOverUntrusted,
+    /// What a member cannot read is made of parity that may be torn from it.
+    DoubtfulDecodeBelieved,
     /// A member that does not answer is excluded although stripes wait for their resync.
     LateWhileTorn,
     /// Memory of a read that was given up is used again before the drive has answered.
@@ -436,6 +438,7 @@ impl Fault {
         Fault::AbandonedBeforeExclusion,
         Fault::AbandonedMemoryReused,
         Fault::DetourOverUntrusted,
+        Fault::DoubtfulDecodeBelieved,
         Fault::LateWhileTorn,
         Fault::GivenUpMemoryReused,
         Fault::GivenUpReadCopied,

@@ -94,6 +94,9 @@ fn check_write(code: &Code, state: &StripeState, written: RoleSet, plan: &WriteP
         "{}",
         context()
     );
+    // Untrusted parity makes up nothing for a member that is there.
+    let made_up = plan.decode.without(state.lost);
+    assert!(!plan.doubtful || made_up.is_empty(), "{}", context());
 }
 
 #[test]
@@ -153,10 +156,30 @@ fn possible(code: &Code, state: &StripeState, written: RoleSet) -> bool {
         kept_only[role.at()] = Chunk::default();
     }
     code.encode(&mut kept_only);
+    // What untrusted parity says of a chunk whose member is there may go on being said, if all of
+    // it is changed by what is written; it may not be believed.
+    let kept_untold = state.untold(code.k).without(written);
+    let goes_on = readable.covers(written.union(parity));
     state.lost.len() <= code.m
+        && (kept_untold.is_empty() || goes_on)
         && parity
             .iter()
             .all(|role| spans(&sources, kept_only[role.at()]))
+}
+
+#[test]
+fn untold_is_what_members_that_are_there_cannot_read_beside_untrusted_parity() {
+    for code in codes() {
+        for state in states(&code) {
+            let media = code.data().both(state.unreadable).without(state.lost);
+            let expected = if state.parity_trusted || code.k == 1 {
+                RoleSet::EMPTY
+            } else {
+                media
+            };
+            assert_eq!(state.untold(code.k), expected, "{state:?}");
+        }
+    }
 }
 
 #[test]
@@ -249,6 +272,18 @@ fn the_method_of_a_degraded_write_is_that_of_the_design() {
         (
             plan(1, &[0], &[0], &[], false),
             Ok((ReconstructWrite, false)),
+        ),
+        // A bad block beside untrusted parity.
+        (plan(1, &[0], &[], &[1], false), Ok((ReadModifyWrite, true))),
+        (
+            plan(1, &[0], &[], &[0], false),
+            Ok((ReconstructWrite, false)),
+        ),
+        (plan(1, &[0], &[], &[1, 4], false), Err(Beyond)),
+        (plan(2, &[0], &[0], &[1], false), Err(Beyond)),
+        (
+            plan(2, &[0], &[2], &[1], false),
+            Ok((ReadModifyWrite, true)),
         ),
     ] {
         assert_eq!(found, expected);

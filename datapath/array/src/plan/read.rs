@@ -12,7 +12,8 @@ pub struct ReadPlan {
     /// The roles to compute from those read.
     pub decode: RoleSet,
     /// Whether the decoded bytes depend on parity that is not trusted: the best there is, and
-    /// wrong where an unclean stop tore the stripe.
+    /// wrong where an unclean stop tore the stripe. Never believed of what is
+    /// [untold](StripeState::untold).
     pub doubtful: bool,
 }
 

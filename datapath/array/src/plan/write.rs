@@ -33,7 +33,7 @@ pub struct WritePlan {
     /// wholly new; a data role that is written but lost lives on in the parity.
     pub write: RoleSet,
     /// Whether new parity depends on old parity that is not trusted: the best there is, and wrong
-    /// where an unclean stop tore the stripe.
+    /// where an unclean stop tore the stripe. What is decoded then is of lost members only.
     pub doubtful: bool,
 }
 
@@ -105,9 +105,11 @@ pub fn plan_write(
     if reconstruct_possible {
         return Ok(WritePlan::new(Method::ReconstructWrite, kept, write));
     }
-    if let Some(sources) = sources(k, kept.both(readable), readable) {
+    let decode = kept.without(readable);
+    let told = !decode.meets(state.untold(k));
+    if let Some(sources) = sources(k, kept.both(readable), readable).filter(|_| told) {
         return Ok(WritePlan {
-            decode: kept.without(readable),
+            decode,
             doubtful: doubtful(k, sources, state),
             ..WritePlan::new(Method::ReconstructFirst, sources, write)
         });

@@ -12,6 +12,7 @@ mod merging;
 mod paces;
 mod resting;
 mod slow;
+mod suspects;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,6 +117,8 @@ pub(in crate::shard) struct Bench {
     cookie: u64,
     /// What the guest promises of its memory.
     pub(in crate::shard) stability: Stability,
+    /// Of its blocks, which part it asks for.
+    pub(in crate::shard) part: Part,
     /// Lengths of the pieces that its memory is in, over and over; empty: one piece.
     pub(in crate::shard) pieces: Vec<usize>,
 }
@@ -222,6 +225,7 @@ impl Bench {
             lists: SegmentSlots::new(128, 64),
             cookie: 0,
             stability: Stability::MayChange,
+            part: Part::WHOLE,
             pieces: Vec::new(),
         }
     }
@@ -234,7 +238,12 @@ impl Bench {
         let memory = self
             .pool
             .segment(self.memory.as_ref().expect("there is one"));
-        let bytes = usize::try_from(blocks).expect("few") * 512;
+        let whole = usize::try_from(blocks).expect("few") * 512;
+        let bytes = if self.part.is_whole() {
+            whole
+        } else {
+            usize::from(self.part.bytes)
+        };
         let slot = bytes_usize(self.cookie);
         let whole = [bytes];
         let pieces = if self.pieces.is_empty() {
@@ -258,7 +267,7 @@ impl Bench {
             operation,
             start,
             blocks,
-            part: Part::WHOLE,
+            part: self.part,
             segments: if carries { list } else { SegmentList::EMPTY },
             stability: self.stability,
             cookie: Cookie(self.cookie),

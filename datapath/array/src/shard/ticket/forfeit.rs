@@ -1,5 +1,6 @@
 //! Rows that a rebuild or a resync cannot make right, because more of their chunks cannot be read
-//! than there is parity.
+//! than there is parity; or, in a resync, because some cannot and the parity is what it is to make
+//! right.
 //!
 //! ```text
 //! a cell fails → its half, and so on → one row: its lost blocks go onto the list (`shard/losses`)
@@ -59,7 +60,7 @@ impl Shard {
         }
         if !self.is_given_up_for_good(slot) {
             if pass == Pass::Resync
-                && let Some(member) = self.who_is_out(slot)
+                && let Some(member) = self.who_has_it(slot)
             {
                 let first = first_of(self.asked_rows(slot, 0), self.geometry());
                 io.event(Event::NotGivenUp { first, member });
@@ -75,11 +76,16 @@ impl Shard {
         !decided
     }
 
-    /// A member that is out and holds a chunk of the stripe. It may be back soon, with what it had:
-    /// what was in use at an unclean stop is resynced just after the start that did without it.
-    fn who_is_out(&self, slot: u32) -> Option<MemberIndex> {
+    /// A member that is out and holds a chunk of the stripe that would make it whole. It may be back
+    /// soon, with what it had: what was in use at an unclean stop is resynced just after the start
+    /// that did without it. Where enough can be read, no member that is out tells more.
+    fn who_has_it(&self, slot: u32) -> Option<MemberIndex> {
         let stripe = self.tickets[slot].order.stripe;
-        let members = self.stripe_state(slot).lost.iter();
+        let state = self.stripe_state(slot);
+        if !state.unreadable.exceeds(self.geometry().parity()) {
+            return None;
+        }
+        let members = state.lost.iter();
         let mut members = members.map(|role| self.map.member(stripe, role));
         let out = members.find(|(_, entry)| entry.state == MapState::Lost);
         out.map(|(member, _)| member)
@@ -134,15 +140,26 @@ impl Shard {
 
     fn reconsider_row(&mut self, slot: u32, pass: Pass) {
         let (state, data) = (self.stripe_state(slot), self.geometry().data_roles());
-        let is_lost = state.unreadable.exceeds(self.geometry().parity());
+        let is_beyond = state.unreadable.exceeds(self.geometry().parity());
+        let untold = if pass == Pass::Resync {
+            state.untold(self.geometry().data())
+        } else {
+            RoleSet::EMPTY
+        };
+        // Else what lost members held is what the others say of it.
+        let lost = if is_beyond || untold.is_empty() {
+            data.both(state.unreadable)
+        } else {
+            untold
+        };
         let ticket = &mut self.tickets[slot];
         let written = &mut ticket.bands[0].asked.written;
         *written = if ticket.logged {
             // The next engine may write its zeroes: there is nothing to go back to, and parity is
             // computed with them from here on.
-            written.union(data.both(state.unreadable))
-        } else if is_lost {
-            data.both(state.unreadable)
+            written.union(lost)
+        } else if is_beyond || !untold.is_empty() {
+            lost
         } else {
             ticket.order.kind = Kind::Repair(pass);
             data
@@ -166,6 +183,11 @@ impl Shard {
         let mut write = asked.written.union(parity).without(absent);
         if planted::is(Fault::ForfeitKeepsParity) {
             write = write.without(parity);
+        }
+        if kept.meets(state.unreadable) {
+            // Of lost members: they go on holding what the others say.
+            let planned = self.plan_write_band(asked, state)?;
+            return Ok(PlannedBand { write, ..planned });
         }
         let method = if kept.is_empty() {
             Method::Full

@@ -138,7 +138,11 @@ impl Shard {
     }
 
     #[inline]
-    fn plan_write_band(&self, asked: Band, state: &StripeState) -> Result<PlannedBand, Beyond> {
+    pub(super) fn plan_write_band(
+        &self,
+        asked: Band,
+        state: &StripeState,
+    ) -> Result<PlannedBand, Beyond> {
         let (k, m) = (self.geometry().data(), self.geometry().parity());
         let plan = plan_write(k, m, asked.written, state)?;
         let old = plan.read.both(asked.written);
@@ -180,6 +184,9 @@ impl Shard {
             (Method::Full, RoleSet::one(copy), RoleSet::EMPTY)
         } else {
             let plan = plan_read(k, m, self.geometry().data_roles(), state)?;
+            if plan.decode.meets(state.untold(k)) {
+                return Err(Beyond);
+            }
             (Method::ReconstructFirst, plan.read, plan.decode)
         };
         Ok(PlannedBand {
@@ -232,6 +239,11 @@ impl Shard {
         if !plan.decode.is_empty() && self.map.is_torn(stripe) {
             return Err(Beyond);
         }
+        // One that is only slow is judged elsewhere (`late`).
+        let untold = state.untold(k).both(self.tickets[slot].media);
+        if plan.decode.meets(untold) {
+            return Err(Beyond);
+        }
         let write =
             if damaged.is_some() && !self.map.read_only && !planted::is(Fault::MediaErrorStays) {
                 plan.decode.both(wanted).without(state.lost)
@@ -270,6 +282,9 @@ impl Shard {
                 asked,
                 ..Default::default()
             });
+        }
+        if pass == Pass::Resync && !state.untold(k).is_empty() {
+            return Err(Beyond);
         }
         let plan = plan_repair(k, m, targets, state)?;
         // A resync compares before it writes: most parity is right, and drives wear.

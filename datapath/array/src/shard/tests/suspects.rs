@@ -1,0 +1,243 @@
+//! Bad blocks where a stop may have torn parity from data, and the resync has not been there yet.
+
+use std::sync::Arc;
+
+use block::{Operation, Status};
+use units::{Role, StripeIndex};
+
+use super::{Bench, STRIPE_BLOCKS, member_of};
+use crate::command::Command;
+use crate::io::{Event, MemberRequest};
+use crate::map::ArrayMap;
+use crate::regions::Suspects;
+
+/// The stripe that is looked at, its first block, and where its chunks have a bad block.
+const STRIPE: u64 = 9;
+const START: u64 = STRIPE * STRIPE_BLOCKS;
+const CHUNK: u64 = STRIPE_BLOCKS / 2;
+const LANE: u64 = 3;
+/// Its block of data role 0, and of data role 1.
+const BAD: u64 = START + LANE;
+const BESIDE: u64 = BAD + CHUNK;
+
+/// Nothing was resynced.
+fn doubt(map: &mut ArrayMap) {
+    map.trusted_until = StripeIndex(0);
+    map.suspects = Arc::new(Suspects::all(map.suspects.space()));
+}
+
+/// A shard of an array whose regions are all suspect.
+fn suspect() -> Bench {
+    let mut bench = Bench::new();
+    bench.install(doubt);
+    bench
+}
+
+/// Drives with blocks that cannot be read until they are written.
+struct Drives {
+    /// Which drive, and the byte.
+    bad: Vec<(usize, u64)>,
+    /// What they were asked in the lane: which role, and what.
+    asked: Vec<(u8, Operation)>,
+}
+
+impl Drives {
+    /// The blocks of these roles are bad.
+    fn with_bad(bench: &Bench, roles: &[u8]) -> Drives {
+        Drives {
+            bad: roles.iter().map(|role| place(bench, *role)).collect(),
+            asked: Vec::new(),
+        }
+    }
+
+    /// They answer everything, and what comes of it.
+    fn answer(&mut self, bench: &mut Bench) {
+        bench.poll();
+        let mut count = 0;
+        while !bench.outside.asked.is_empty() {
+            count += 1;
+            assert!(count < 10_000, "it asks again and again");
+            let request = bench.outside.asked.remove(0);
+            bench.outside.room += 1;
+            let status = self.carry_out(bench, &request);
+            let cookie = request.cookie;
+            bench.shard.drive_done(cookie, status, &mut bench.outside);
+            bench.poll();
+        }
+    }
+
+    fn carry_out(&mut self, bench: &Bench, request: &MemberRequest) -> Status {
+        let covers = |&(drive, offset): &(usize, u64)| {
+            let range = request.offset..request.offset + request.length;
+            request.drive.at() == drive && range.contains(&offset)
+        };
+        let asked = (0..3).filter(|role| covers(&place(bench, *role)));
+        self.asked
+            .extend(asked.map(|role| (role, request.operation)));
+        if request.operation == Operation::Read {
+            let is_bad = self.bad.iter().any(covers);
+            return if is_bad { Status::Media } else { Status::Ok };
+        }
+        self.bad.retain(|block| !covers(block));
+        Status::Ok
+    }
+
+    /// What becomes of a request, and which roles it writes in the lane.
+    fn outcome(&mut self, bench: &mut Bench, asked: (Operation, u64, u32)) -> (Status, Vec<u8>) {
+        self.asked.clear();
+        let (operation, start, blocks) = asked;
+        let cookie = bench.ask(operation, start, blocks);
+        self.answer(bench);
+        let verdict = bench.verdict(cookie).expect("it is answered");
+        assert_eq!(bench.shard.tickets.in_use(), 0);
+        (verdict, self.written())
+    }
+
+    /// Which roles were written in the lane.
+    fn written(&self) -> Vec<u8> {
+        let asked = self.asked.iter();
+        let written = asked.filter(|(_, operation)| *operation != Operation::Read);
+        let mut roles: Vec<u8> = written.map(|(role, _)| *role).collect();
+        roles.sort_unstable();
+        roles
+    }
+}
+
+/// The drive and the byte of the block of a role.
+fn place(bench: &Bench, role: u8) -> (usize, u64) {
+    let map = &bench.shard.map;
+    let (_, member) = map.member(StripeIndex(STRIPE), Role(role));
+    let block = map.geometry.member_block(StripeIndex(STRIPE)) + LANE;
+    let drive = member_of(bench, STRIPE, role);
+    (drive, member.data_offset + block * 512)
+}
+
+const fn read(start: u64) -> (Operation, u64, u32) {
+    (Operation::Read, start, 1)
+}
+
+const fn write(start: u64) -> (Operation, u64, u32) {
+    (Operation::Write, start, 1)
+}
+
+#[test]
+fn a_bad_block_where_parity_may_be_torn_fails_and_is_not_written() {
+    let mut bench = suspect();
+    let mut drives = Drives::with_bad(&bench, &[0]);
+    let fails = (Status::Media, vec![]);
+    let well = (Status::Ok, vec![]);
+    assert_eq!(drives.outcome(&mut bench, read(BAD)), fails);
+    for start in [BAD - 1, BAD + 1, BESIDE] {
+        assert_eq!(drives.outcome(&mut bench, read(start)), well);
+    }
+    // Of a long read no less fails, and the drive is asked for parts of it.
+    let long = (Operation::Read, START, 8);
+    assert_eq!(drives.outcome(&mut bench, long), fails);
+}
+
+#[test]
+fn a_bad_block_where_parity_agrees_is_reconstructed_and_written() {
+    let mut bench = Bench::new();
+    let mut drives = Drives::with_bad(&bench, &[0]);
+    let told = (Status::Ok, vec![0]);
+    assert_eq!(drives.outcome(&mut bench, read(BAD)), told);
+}
+
+#[test]
+fn a_block_is_not_rewritten_when_its_parity_is_doubted_meanwhile() {
+    let mut bench = Bench::new();
+    let mut drives = Drives::with_bad(&bench, &[0]);
+    let cookie = bench.ask(Operation::Read, BAD, 1);
+    bench.poll();
+    bench.answer(place(&bench, 0).0, Operation::Read, Status::Media);
+    bench.poll();
+    bench.outside.room = 0;
+    for asked in std::mem::take(&mut bench.outside.asked) {
+        let Bench { shard, outside, .. } = &mut bench;
+        shard.drive_done(asked.cookie, Status::Ok, outside);
+    }
+    assert_eq!(bench.verdict(cookie), Some(Status::Ok), "it was told");
+    bench.install(doubt);
+    bench.outside.room = super::AMPLE;
+    drives.answer(&mut bench);
+    assert_eq!(drives.written(), []);
+    assert_eq!(bench.shard.tickets.in_use(), 0);
+}
+
+#[test]
+fn a_write_beside_a_bad_block_leaves_what_untrusted_parity_says_of_that_as_it_is() {
+    let mut bench = suspect();
+    let mut drives = Drives::with_bad(&bench, &[0]);
+    let written = (Status::Ok, vec![1, 2]);
+    assert_eq!(drives.outcome(&mut bench, write(BESIDE)), written);
+    let old = [1, 2].map(|role| (role, Operation::Read));
+    assert!(old.iter().all(|old| drives.asked.contains(old)));
+    assert_eq!(drives.bad.len(), 1);
+}
+
+#[test]
+fn a_write_that_needs_a_bad_block_fails_where_parity_may_be_torn() {
+    let mut bench = suspect();
+    let mut drives = Drives::with_bad(&bench, &[0, 2]);
+    let fails = (Status::Media, vec![]);
+    assert_eq!(drives.outcome(&mut bench, write(BESIDE)), fails);
+    // The rest of a block is not known, or is no part of new parity.
+    let mut drives = Drives::with_bad(&bench, &[0]);
+    bench.part = block::Part {
+        offset: 128,
+        bytes: 128,
+    };
+    for start in [BAD, BESIDE] {
+        assert_eq!(drives.outcome(&mut bench, write(start)), fails);
+    }
+}
+
+#[test]
+fn a_write_of_all_of_a_bad_block_needs_nothing_of_it() {
+    for (asked, roles) in [
+        (write(BAD), vec![0, 2]),
+        ((Operation::Write, START, 16), vec![0, 1, 2]),
+        ((Operation::WriteZeroes, START, 16), vec![0, 1, 2]),
+    ] {
+        let mut bench = suspect();
+        let mut drives = Drives::with_bad(&bench, &[0]);
+        let written = (Status::Ok, roles);
+        assert_eq!(drives.outcome(&mut bench, asked), written);
+        let well = (Status::Ok, vec![]);
+        assert_eq!(drives.outcome(&mut bench, read(BAD)), well);
+    }
+}
+
+#[test]
+fn a_resync_gives_a_bad_block_up_and_a_write_of_all_of_it_heals_it() {
+    let mut bench = Bench::home(|_, _| {});
+    let mut drives = Drives::with_bad(&bench, &[0]);
+    bench.shard.command(2, Command::Resync);
+    drives.answer(&mut bench);
+    assert!(bench.shard.map.is_optimal());
+    let lost = |event: &Event| match event {
+        Event::BlocksLost { first, total, .. } => Some((*first, *total)),
+        _ => None,
+    };
+    let lost: Vec<(u64, u64)> = bench.outside.events.iter().filter_map(lost).collect();
+    assert_eq!(lost, [(BAD, 1)]);
+    assert_eq!(drives.written(), [0, 2], "zeroes, and parity of them");
+    let (fails, well) = ((Status::Media, vec![]), (Status::Ok, vec![]));
+    assert_eq!(drives.outcome(&mut bench, read(BAD)), fails);
+    assert_eq!(drives.outcome(&mut bench, read(BESIDE)), well);
+    let (verdict, _) = drives.outcome(&mut bench, write(BAD));
+    assert_eq!(verdict, Status::Ok);
+    assert_eq!(drives.outcome(&mut bench, read(BAD)), well);
+    assert!(bench.shard.map.lost_blocks.is_empty());
+}
+
+#[test]
+fn a_resync_makes_parity_that_cannot_be_read_of_the_data() {
+    let mut bench = Bench::home(|_, _| {});
+    let mut drives = Drives::with_bad(&bench, &[2]);
+    bench.shard.command(2, Command::Resync);
+    drives.answer(&mut bench);
+    assert!(bench.shard.map.is_optimal());
+    assert!(bench.shard.map.lost_blocks.is_empty());
+    assert_eq!(drives.written(), [2]);
+}
