@@ -178,10 +178,7 @@ pub(crate) fn array(
             .then_some(options.scrub_rate_bytes_per_second),
         scrub_every_s: (options.scrub_every_seconds > 0)
             .then_some(options.scrub_every_seconds.into()),
-        hedged_reads: match options.hedged_reads {
-            array::format::HedgedReads::Auto => HedgedReads::Auto,
-            array::format::HedgedReads::Always => HedgedReads::Always,
-        },
+        hedged_reads: hedged_reads(options.hedged_reads),
         unwritten_regions: config.features.has_unwritten(),
         hold: running.and_then(|running| hold(state, entry, running)),
         lost: crate::losses::view(entry, config),
@@ -196,6 +193,13 @@ pub(crate) fn array(
         cause: cause(state, entry),
         torn_without: torn_without(entry, running).to_vec(),
         warnings: warnings(state, entry, config, running),
+    }
+}
+
+fn hedged_reads(option: array::format::HedgedReads) -> HedgedReads {
+    match option {
+        array::format::HedgedReads::Auto => HedgedReads::Auto,
+        array::format::HedgedReads::Always => HedgedReads::Always,
     }
 }
 
