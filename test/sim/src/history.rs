@@ -4,6 +4,7 @@
 mod begun;
 mod copies;
 mod distributing;
+mod doubted;
 mod drives;
 mod end;
 mod faults;
@@ -92,6 +93,7 @@ enum Given {
     Copy,
     Options,
     Owners,
+    Resync,
     Stop,
     Other,
 }
@@ -128,6 +130,8 @@ struct History {
     /// A stripe may be torn until the resync has ended: no member may be lost.
     torn: bool,
     forced: bool,
+    /// Guests know of bad blocks where parity is not trusted.
+    doubts: bool,
     /// The last stop has left a record in the drives' caches only.
     record_in_doubt: bool,
     /// The life ends now, and the power with it.
@@ -225,6 +229,7 @@ pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
         started: false,
         torn: false,
         forced: false,
+        doubts: false,
         record_in_doubt: false,
         power_is_due: false,
         dies_at_once: false,
@@ -317,6 +322,7 @@ impl History {
         world = self.lose(world);
         world = self.fill_twice(world);
         world = self.heal_before_the_fill(world);
+        world = self.doubt(world);
         self.give_up_beside_one_that_hangs(world)
     }
 
@@ -449,6 +455,7 @@ impl History {
         self.advance_change(world);
         if world.shards[world.home].map().trusted_until.0 >= self.geometry.stripes() {
             self.torn = false;
+            self.doubts_end(world);
         }
     }
 
@@ -555,7 +562,7 @@ impl History {
                 let space = self.superblock(MemberIndex(0), Uuid::nil()).extents();
                 self.client.follow(&config, &space);
             }
-            Given::Stop | Given::Other => {
+            Given::Stop | Given::Other | Given::Resync => {
                 assert!(self.may_fail() || result.is_ok(), "{result:?}");
             }
             Given::Options => {

@@ -115,6 +115,12 @@ impl Client {
         Some((self.ask(volume, Operation::Write, start, 1), block))
     }
 
+    /// Whether guests write parts of blocks of the array.
+    #[must_use]
+    pub fn writes_parts(&self) -> bool {
+        self.atom < self.block
+    }
+
     /// A write of something new to the same place.
     pub fn write_again(&mut self, asked: &Asked) -> Asked {
         let blocks = u64::from(asked.blocks);

@@ -50,7 +50,7 @@ impl History {
             let waits = waits || world.is_in_trouble();
             history.started && history.given.is_none() && !waits && world.is_quiet()
         });
-        if parity == 0 || !self.is_sound(world) || self.torn {
+        if parity == 0 || !self.is_sound(world) || self.is_in_doubt(world) {
             return;
         }
         let position = self.random.position(self.geometry.members());
@@ -175,6 +175,7 @@ impl History {
                 self.turn(world, 40);
             }
         }
+        self.write_doubted(world);
         let map = world.shards[world.home].map();
         assert!(map.is_optimal(), "{:?}", map.members);
     }
@@ -219,12 +220,19 @@ impl History {
     }
 
     pub(super) fn check_parity(&self, world: &World) {
+        let bad = self.torn_now(world);
+        assert!(bad.is_empty(), "parity of stripes {bad:?} is wrong");
+    }
+
+    /// The stripes whose parity does not agree. Every member is there.
+    pub(super) fn torn_now(&self, world: &World) -> Vec<StripeIndex> {
         let map = world.shards[world.home].map();
         let drive = |member: &array::MapMember| member.drive.expect("optimal").at();
         let drive = |member| Some(&world.outside.drives[drive(member)]);
         let members: Vec<Option<&SimDrive>> = map.members.iter().map(drive).collect();
-        let bad = disks::torn_stripes(&self.oracle(), &self.layout, &written(world), &members);
-        assert!(bad.is_empty(), "parity of stripes {bad:?} is wrong");
+        let torn = disks::torn_stripes(&self.oracle(), &self.layout, &written(world), &members);
+        let torn = torn.into_iter().map(bytes_u64);
+        torn.map(StripeIndex).collect()
     }
 }
 

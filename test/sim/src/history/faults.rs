@@ -91,7 +91,15 @@ impl History {
                 world.outside.mail_is_slow[to] ^= true;
             }
             2 if self.given.is_none() && self.rot.is_empty() && self.random.happens(200) => {
-                self.give(world, Given::Other, Command::Resync);
+                // What is bad then is lost.
+                if world
+                    .outside
+                    .drives
+                    .iter()
+                    .all(|drive| drive.bad.is_empty())
+                {
+                    self.give(world, Given::Resync, Command::Resync);
+                }
             }
             2 => {
                 for drive in &mut world.outside.drives {
@@ -301,6 +309,7 @@ impl History {
                 self.give(world, Given::Fail, Command::Fail { member });
                 return;
             }
+            2..=4 if self.is_in_doubt(world) => return,
             2..=4 => return self.damage(world, position, drive),
             5 => Failure::Writes,
             6 => Failure::WritesBelow(below),

@@ -66,6 +66,8 @@ pub struct Outcome {
     pub refused_starts: u64,
     /// Resyncs that gave nothing up because a member might come back, and then it did.
     pub not_given_up: u64,
+    /// Data blocks that could not be read where parity was not trusted, and those given up.
+    pub doubted: (u64, u64),
     /// Changes of options, and those that ended with a stop right after a stronger mode counted;
     /// and blocks that a stop may have changed because nothing was logged.
     pub modes: u64,
@@ -148,6 +150,8 @@ impl Outcome {
         self.left_out += outcome.left_out;
         self.refused_starts += outcome.refused_starts;
         self.not_given_up += outcome.not_given_up;
+        self.doubted.0 += outcome.doubted.0;
+        self.doubted.1 += outcome.doubted.1;
         self.modes += outcome.modes;
         self.strengthened += outcome.strengthened;
         self.left_open += outcome.left_open;
@@ -206,6 +210,7 @@ impl fmt::Display for Outcome {
             left_out,
             refused_starts,
             not_given_up,
+            doubted,
             modes,
             strengthened,
             left_open,
@@ -253,12 +258,21 @@ impl fmt::Display for Outcome {
          blocks left open), {copies} copies told apart, {successors} took places, \
          {} blocks lost ({} still on the list before {} were written; \
          {held_lists} lists held, {healed} written before \
-         the fill, {not_given_up} members awaited, {passed_over} blocks took no \
+         the fill, {not_given_up} members awaited, {} bad where parity was not trusted \
+         and {} of these given up, {passed_over} blocks took no \
          zeroes, {left_out} left out of the log, {refused_starts} starts refused), \
          {zeroed} regions zeroed ({zeroed_in_pass} under a pass, {first_without} times while a \
          reactor did not know who was out, {copies_refused} times without one that took no copy of \
          the map), {unwritten} pieces of unwritten ones, events {trace:016x}",
-            hedged.0, hedged.1, distributed.1, distributed.0, lost.0, lost.1, lost.2
+            hedged.0,
+            hedged.1,
+            distributed.1,
+            distributed.0,
+            lost.0,
+            lost.1,
+            lost.2,
+            doubted.0,
+            doubted.1
         )
     }
 }

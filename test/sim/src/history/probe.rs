@@ -99,7 +99,7 @@ impl History {
     }
 
     /// Whether the parity of the lane of a block of the array agrees with its data.
-    fn parity_is_right(&self, world: &World, block: u64) -> bool {
+    pub(super) fn parity_is_right(&self, world: &World, block: u64) -> bool {
         let map = world.shards[world.home].map();
         let (stripe, start) = self.geometry.locate(block);
         let lane = u64::from(start % self.geometry.chunk_blocks());

@@ -375,6 +375,7 @@ impl History {
         };
         self.give_up_half_written(&mut config, lost);
         let mut world = self.world(config, places, (regions, suspects), drives);
+        self.note_doubted(&world);
         self.write_half_written(&mut world);
         world
     }
@@ -494,7 +495,7 @@ impl History {
     }
 
     /// Writes that nobody flushes: of each some members may have kept their part, others not.
-    fn write_into_caches(&mut self, world: &mut World) {
+    pub(super) fn write_into_caches(&mut self, world: &mut World) {
         let stripe_blocks = u64::from(self.geometry.stripe_blocks());
         let writes = 4 + self.random.below(40);
         for _ in 0..writes {
