@@ -1,6 +1,7 @@
-//! Bad blocks of members that are in sync, where a power failure may have torn parity and the resync
-//! has not been there: nobody may make them of such parity. They fail until they are written, and
-//! the resync gives them up; nothing else ever fails, and nobody is shown anything else.
+//! Bad blocks of members that are in sync, where a power failure may have torn parity and the
+//! resync has not been there: nobody may make them of such parity. They fail until they are
+//! written, and the resync gives them up; nothing else ever fails, and nobody is shown anything
+//! else.
 
 use std::collections::BTreeSet;
 

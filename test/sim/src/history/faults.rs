@@ -92,12 +92,8 @@ impl History {
             }
             2 if self.given.is_none() && self.rot.is_empty() && self.random.happens(200) => {
                 // What is bad then is lost.
-                if world
-                    .outside
-                    .drives
-                    .iter()
-                    .all(|drive| drive.bad.is_empty())
-                {
+                let mut drives = world.outside.drives.iter();
+                if drives.all(|drive| drive.bad.is_empty()) {
                     self.give(world, Given::Resync, Command::Resync);
                 }
             }

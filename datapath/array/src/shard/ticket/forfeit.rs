@@ -77,8 +77,8 @@ impl Shard {
     }
 
     /// A member that is out and holds a chunk of the stripe that would make it whole. It may be
-    /// back soon, with what it had: what was in use at an unclean stop is resynced just after the start
-    /// that did without it. Where enough can be read, no member that is out tells more.
+    /// back soon, with what it had: what was in use at an unclean stop is resynced just after the
+    /// start that did without it. Where enough can be read, no member that is out tells more.
     fn who_has_it(&self, slot: u32) -> Option<MemberIndex> {
         let stripe = self.tickets[slot].order.stripe;
         let state = self.stripe_state(slot);
