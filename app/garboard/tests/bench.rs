@@ -397,11 +397,14 @@ fn what_the_engine_spends_is_told_per_request_and_byte() {
         (20.0, 0.0, 1.25, 1.0),
     ]) {
         let cost = &point["cost"];
-        // The array's own records come on top, and few requests that end outside the window.
+        // The array's own records come on top, and few requests that end outside the window. Both
+        // weigh much where a slow machine makes but a few requests.
+        let requests_made = number(&point["requests"]).max(1.0);
         let near = |name: &str, value: f64| {
             let found = number(&cost[name]);
+            let records = 20.0 / requests_made;
             assert!(
-                (found - value).abs() <= 0.1 * value + 0.05,
+                (found - value).abs() <= 0.1 * value + 0.05 + records,
                 "{name}: {point}"
             );
         };

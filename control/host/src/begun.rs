@@ -236,17 +236,6 @@ impl Host {
     /// What the last engine had begun when it was killed, if that can be known. From here on no
     /// other start believes what it says of parity: this one is about to write and to flush, and
     /// may be killed, or give up, after a flush that has failed.
-    /// See [`control::view::ArrayView::torn_without`]. Nothing is torn where an engine that was
-    /// killed has left what it had begun.
-    pub(crate) fn torn_without(&self, name: &str, assembly: &Assembly) -> Vec<u16> {
-        let object = format!("array {name}");
-        let find = |lasting| matches!(find_begun(lasting, &object, assembly), Ok(Some(_)));
-        if !assembly.would_tear() || self.lasting.as_ref().is_some_and(find) {
-            return Vec::new();
-        }
-        assembly.away().map(|member| member.0).collect()
-    }
-
     pub(crate) fn take_begun(
         &self,
         object: &str,
@@ -281,6 +270,20 @@ impl Host {
                  there it starts as after a power failure"
             ))
         })
+    }
+
+    /// See [`control::view::ArrayView::torn_without`]. Nothing is torn where an engine that was
+    /// killed has left what it had begun, and nothing speaks against that.
+    pub(crate) fn torn_without(&self, assembly: &Assembly) -> Vec<u16> {
+        let object = format!("array {}", assembly.config.name);
+        let find = |lasting| find_begun(lasting, &object, assembly).ok().flatten();
+        let vouches =
+            |begun: BegunFile| assembly.is_resynced() && self.doubt_of(&begun, assembly).is_none();
+        let vouched = || self.lasting.as_ref().and_then(find).is_some_and(vouches);
+        if !assembly.would_tear() || vouched() {
+            return Vec::new();
+        }
+        assembly.away().map(|member| member.0).collect()
     }
 
     /// Why the regions that were in use must be resynced, as far as it is known by now.

@@ -261,9 +261,12 @@ impl Host {
                     "it is {member} of array {name}, and what it holds in {torn} stripes that \
                      wait for a resync cannot be told without it"
                 );
-                let next = "wait until `garboard job list` shows no resync; --force takes it out \
-                            now, and what it held there may read as something else";
-                (ErrorKind::Busy, text, next.to_owned())
+                let next = format!(
+                    "wait until that is done (`garboard job list`; `garboard array resync {name} \
+                     start` if it was stopped); --force takes it out now, and what it held there \
+                     may read as something else"
+                );
+                (ErrorKind::Busy, text, next)
             }
             (false, false) => {
                 let text = format!("it is {member} of array {name}");

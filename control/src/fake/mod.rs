@@ -49,8 +49,8 @@ struct Host {
     /// What the last engine was told of arrays.
     recalled: BTreeMap<Uuid, Membership>,
     calls: Vec<String>,
-    /// No array was stopped cleanly.
-    crashed: bool,
+    /// No array was stopped cleanly; these places were in sync, and may be missed.
+    crashed: Vec<u16>,
 }
 
 /// A host with pretended drives; clones are the same host.
@@ -123,9 +123,9 @@ impl FakeHost {
         self.lock().late_next.insert(call);
     }
 
-    /// As if the power had failed: arrays that lack members may be torn.
-    pub fn crash(&self) {
-        self.lock().crashed = true;
+    /// As if the power had failed: arrays that lack one of these places may be torn.
+    pub fn crash(&self, places: &[u16]) {
+        self.lock().crashed = places.to_vec();
     }
 
     /// The changing calls so far, and forgets them.
@@ -273,9 +273,11 @@ impl FakeEngine {
             .iter()
             .filter(|place| place.state != MemberState::Online)
             .count();
-        if !serving && self.host.lock().crashed {
-            let away = view.members.iter();
-            let away = away.filter(|place| place.state != MemberState::Online);
+        if !serving {
+            let crashed = self.host.lock().crashed.clone();
+            let away = view.members.iter().filter(|place| {
+                place.state == MemberState::Missing && crashed.contains(&place.member)
+            });
             view.torn_without = away.map(|place| place.member).collect();
         }
         view.state = match (serving, lost) {

@@ -17,7 +17,6 @@ mod volumes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -45,8 +44,8 @@ pub struct Control {
     tending: Mutex<tending::Tending>,
     returns: Mutex<returns::Returns>,
     spare_grace: Duration,
-    /// Arrays that waited for members have been started without.
-    grace_is_over: AtomicBool,
+    /// Arrays that wait for members that may only be late.
+    waiting: Mutex<restore::Waiting>,
     begun: Instant,
 }
 
@@ -82,7 +81,7 @@ impl Control {
             tending: Mutex::default(),
             returns: Mutex::default(),
             spare_grace: SPARE_GRACE,
-            grace_is_over: AtomicBool::new(false),
+            waiting: Mutex::default(),
             begun: MonotonicClock.now(),
         }
     }

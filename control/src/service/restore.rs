@@ -2,10 +2,12 @@
 //!
 //! What is missing is reported and not fatal; whatever can serve, serves.
 
-use std::sync::atomic::Ordering;
+use std::collections::BTreeSet;
+use std::sync::{MutexGuard, PoisonError};
 
+use units::Instant;
 use units::limits::START_GRACE;
-use units::{Clock, Instant, MonotonicClock};
+use uuid::Uuid;
 
 use super::Control;
 use crate::request::DriveKnown;
@@ -21,6 +23,44 @@ pub(super) enum Start {
     /// Those that lack no drive: drives come back one after another, and one that comes after the
     /// start has to be rebuilt.
     Complete,
+    /// Those that waited for members, and no other.
+    Waited,
+}
+
+/// Arrays that were passed over because a start without members that may only be late could show
+/// wrong bytes.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    arrays: BTreeSet<Uuid>,
+    /// Nobody is waited for any more.
+    is_over: bool,
+}
+
+impl Waiting {
+    /// Whether a stopped array is to be started now, and notes it if it is to wait.
+    fn starts(&mut self, array: &ArrayView, start: Start) -> bool {
+        let lacks = array
+            .members
+            .iter()
+            .any(|m| m.state == MemberState::Missing);
+        let waited = self.arrays.contains(&array.uuid);
+        let may_be_torn = !array.torn_without.is_empty();
+        let is_due = match start {
+            Start::Degraded => true,
+            // Whoever it waited for is here. Others that it lacks were out before.
+            Start::Complete => !lacks || (waited && !may_be_torn),
+            Start::Waited => waited,
+        };
+        if is_due && may_be_torn && !self.is_over {
+            if self.arrays.insert(array.uuid) {
+                tracing::warn!(event = "array_waits", object = %format_args!("array {}", array.name),
+                    members = ?array.torn_without, seconds = START_GRACE.as_secs(),
+                    "for members that were in sync when it went down");
+            }
+            return false;
+        }
+        is_due
+    }
 }
 
 impl Control {
@@ -77,23 +117,10 @@ impl Control {
             if array.state != ArrayState::Stopped || state.stopped.contains(&array.uuid) {
                 continue;
             }
-            let lacks = array
-                .members
-                .iter()
-                .any(|m| m.state == MemberState::Missing);
-            if lacks && start == Start::Complete {
+            if !self.waiting().starts(&array, start) {
                 continue;
             }
             let object = format!("array {}", array.name);
-            if !array.torn_without.is_empty() && self.may_still_come(MonotonicClock.now()) {
-                tracing::warn!(
-                    event = "array_waits",
-                    object,
-                    seconds = START_GRACE.as_secs(),
-                    "for members that were in sync when it was not stopped cleanly"
-                );
-                continue;
-            }
             match self.engine.start_array(&array.name, false) {
                 Ok(array) => tracing::info!(event = "array_started", object, state = ?array.state),
                 Err(error) => tracing::error!(event = "array_not_started", object, %error),
@@ -101,30 +128,31 @@ impl Control {
         }
     }
 
-    /// Whether the engine runs for so short a time that drives may only be late.
-    fn may_still_come(&self, now: Instant) -> bool {
-        let is_over = self.grace_is_over.load(Ordering::Relaxed);
-        !is_over && now.since(self.begun) < START_GRACE
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the arrays that waited in vain for members.
+    /// Starts the arrays that waited in vain for members, once the engine runs for long enough.
+    /// Nothing else ends that time: this looks for their drives first.
     ///
     /// # Errors
     /// None: what does not start is told.
     pub fn tend_starts(&self, now: Instant) -> Answer<()> {
-        let is_over = !self.may_still_come(now);
-        if !is_over || self.grace_is_over.load(Ordering::Relaxed) {
+        if now.since(self.begun) < START_GRACE || self.waiting().is_over {
             return Ok(());
         }
         let _changing = self.change();
-        if self.tending().ended || self.grace_is_over.swap(true, Ordering::Relaxed) {
+        if self.tending().ended {
             return Ok(());
         }
-        let stopped = self.wanted.state().stopped;
-        let waits =
-            |array: &ArrayView| !array.torn_without.is_empty() && !stopped.contains(&array.uuid);
-        if self.engine.arrays().iter().any(waits) {
-            self.bring_back(Start::Degraded);
+        let waited = {
+            let mut waiting = self.waiting();
+            waiting.is_over = true;
+            !waiting.arrays.is_empty()
+        };
+        if waited {
+            self.bring_back(Start::Waited);
+            self.waiting().arrays.clear();
         }
         Ok(())
     }

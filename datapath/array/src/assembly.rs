@@ -135,8 +135,15 @@ impl Assembly {
     pub fn would_tear(&self) -> bool {
         let geometry = &self.superblock.geometry;
         let has_parity = geometry.data() > 1 && geometry.parity() > 0;
-        let logs = self.config.options.write_hole == WriteHole::Strict;
+        // What was written before it was strict, nobody has logged.
+        let logs = self.config.options.write_hole == WriteHole::Strict && self.is_resynced();
         has_parity && !self.config.clean && !logs && self.away().next().is_some()
+    }
+
+    /// Whether no resync was under way.
+    #[must_use]
+    pub fn is_resynced(&self) -> bool {
+        self.config.resynced_until.0 >= self.superblock.geometry.stripes()
     }
 
     /// Members in sync that are not here.

@@ -12,6 +12,7 @@ mod sibling;
 
 pub(crate) use answer::{Answered, Asked, judge};
 pub(crate) use command::{COMMAND_BYTES, Command, ENTRY_BYTES, IDENTIFY_BYTES};
+pub(crate) use kernel::is_kernel_since;
 pub(crate) use namespace::Namespace;
 pub(crate) use open::{Generic, await_commands, open_generic};
 pub(crate) use sibling::Sibling;

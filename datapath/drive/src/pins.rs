@@ -7,7 +7,9 @@
 //! the file, as a balloon does): whoever pins memory promises that this does not happen.
 //!
 //! Pages are looked up once, here, by a thread that may wait; rings take over what was found
-//! (`IORING_REGISTER_CLONE_BUFFERS`, Linux 6.12; with an offset, which sets need, 6.13).
+//! (`IORING_REGISTER_CLONE_BUFFERS`, with an offset since Linux 6.13). Not before Linux 6.16: until
+//! then the kernel takes the place in a large page from the address, which is wrong where file and
+//! address are not aligned alike ("io_uring/rsrc: don't rely on user vaddr alignment").
 //! What does not live here: which requests make use of it (`uring`).
 #![allow(unsafe_code, reason = "an island: memory is registered with io_uring")]
 
@@ -21,12 +23,16 @@ use io_uring::types::CloneBuffersFlags;
 use memory::{Lasting, Segment};
 use units::bytes_u64;
 
+use crate::nvme::is_kernel_since;
+
 /// Bytes of one registered buffer; the kernel takes no more.
 const BUFFER_BYTES: usize = 1 << 30;
 /// Registered buffers of a ring; the kernel takes no more.
 const BUFFERS_MAX: usize = 1 << 14;
 /// Bytes that are made present at once: the address space is locked meanwhile.
 const POPULATE_BYTES: usize = 64 << 20;
+
+const TOO_OLD: &str = "this kernel cannot share pinned memory between rings: Linux 6.16 can";
 
 /// Memory whose pages the kernel holds on to until this, and every [`Pins`] with it, is gone.
 pub struct Pin {
@@ -49,8 +55,12 @@ impl Pin {
     /// # Errors
     /// `OutOfMemory` when there are not so many pages or the process may not lock them
     /// (`RLIMIT_MEMLOCK`); `Unsupported` when its kind of memory cannot be held, or the kernel is
-    /// older than Linux 6.13; else what the kernel says.
-    pub fn new(memory: Arc<dyn Lasting>) -> io::Result<Pin> {
+    /// older than Linux 6.16; `Interrupted` when it is not wanted any more, which is asked every
+    /// 64 MiB; else what the kernel says.
+    pub fn new(memory: Arc<dyn Lasting>, wanted: &dyn Fn() -> bool) -> io::Result<Pin> {
+        if !is_kernel_since((6, 16)) {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, TOO_OLD));
+        }
         let whole = memory.segment();
         let buffers = whole.len().div_ceil(BUFFER_BYTES);
         if buffers > BUFFERS_MAX {
@@ -60,7 +70,7 @@ impl Pin {
         ring.submitter().register_buffers_sparse(count(buffers))?;
         for at in 0..buffers {
             let piece = piece(whole, at);
-            populate(piece);
+            populate(piece, wanted)?;
             let vector = libc::iovec {
                 iov_base: piece.address().cast(),
                 iov_len: piece.len(),
@@ -123,7 +133,7 @@ impl Pins {
     /// These pins, to be handed to every port ([`crate::Port::set_pins`]).
     ///
     /// # Errors
-    /// `Unsupported` when the kernel is older than Linux 6.13, or there are more than 16,384
+    /// `Unsupported` when there are more than 16,384
     /// buffers of 1 GiB in all; else what the kernel says.
     pub fn new(pins: Vec<Arc<Pin>>) -> io::Result<Pins> {
         if pins.is_empty() {
@@ -223,9 +233,12 @@ fn count(number: usize) -> u32 {
 
 /// Touches all pages for writing, a little at a time. What cannot be had the kernel says when the
 /// memory is registered.
-fn populate(piece: Segment) {
+fn populate(piece: Segment, wanted: &dyn Fn() -> bool) -> io::Result<()> {
     let mut offset = 0;
     while offset < piece.len() {
+        if !wanted() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
         let length = (piece.len() - offset).min(POPULATE_BYTES);
         let part = piece.part(offset, length);
         let odd = part.address().addr() % 4096;
@@ -234,6 +247,7 @@ fn populate(piece: Segment) {
         unsafe { libc::madvise(start.cast(), length + odd, libc::MADV_POPULATE_WRITE) };
         offset += length;
     }
+    Ok(())
 }
 
 fn too_many(buffers: usize) -> io::Error {
@@ -249,10 +263,7 @@ fn explained(error: io::Error) -> io::Error {
             "not enough memory, or more than this process may lock: raise its limit (ulimit -l, \
              LimitMEMLOCK= of a systemd unit) or give it CAP_IPC_LOCK",
         ),
-        Some(libc::EINVAL) => (
-            io::ErrorKind::Unsupported,
-            "this kernel cannot share pinned memory between rings: Linux 6.13 can",
-        ),
+        Some(libc::EINVAL) => (io::ErrorKind::Unsupported, TOO_OLD),
         Some(libc::EOPNOTSUPP | libc::EFAULT) => (
             io::ErrorKind::Unsupported,
             "memory of this kind cannot be pinned: use a memfd, /dev/shm or huge pages",

@@ -4,7 +4,8 @@
 //! promise has a thread for it; guests are served meanwhile, as without it. What does not live
 //! here: what a pin is (`drive`), and which transfers make use of it.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
@@ -16,14 +17,20 @@ use reactor::Duty;
 use vhost_user_blk::SessionEvent;
 
 use crate::control::Engine;
+use crate::core::Core;
 
 /// Whose memory: the export's number, and the front-end's.
 type Owner = (u64, u32);
+
+/// What a front-end has: its number, and its memory, if it has any.
+type Wanted = (u32, Option<Arc<RegionTable>>);
 
 /// All memory that is pinned now.
 #[derive(Debug, Default)]
 pub(crate) struct Pinned {
     owners: BTreeMap<Owner, Vec<Held>>,
+    /// What reactors have, or are about to have.
+    set: Arc<Pins>,
 }
 
 #[derive(Clone, Debug)]
@@ -44,7 +51,12 @@ impl Engine {
 
     /// Has just this memory pinned for a front-end; what it had before and is in `table` stays.
     /// Returns how many bytes that is.
-    fn pin(&self, owner: Owner, table: Option<&RegionTable>) -> io::Result<u64> {
+    fn pin(
+        &self,
+        owner: Owner,
+        table: Option<&RegionTable>,
+        wanted: &dyn Fn() -> bool,
+    ) -> io::Result<u64> {
         let mut held = Vec::new();
         let before = self.pinned().owners.get(&owner).cloned();
         for region in table.map_or(&[][..], RegionTable::regions) {
@@ -57,7 +69,7 @@ impl Engine {
                 Some(held) => held.clone(),
                 // Not under the lock: it takes long, and others are asked for meanwhile.
                 None => Held {
-                    pin: Arc::new(Pin::new(Arc::clone(&mapping) as Arc<dyn Lasting>)?),
+                    pin: Arc::new(Pin::new(Arc::clone(&mapping) as Arc<dyn Lasting>, wanted)?),
                     mapping,
                 },
             });
@@ -65,36 +77,57 @@ impl Engine {
         self.set_pins(owner, held)
     }
 
-    /// Gives all reactors the pins of all, with these of one front-end.
+    /// Gives all reactors the pins of all, with these of one front-end, and waits until they have
+    /// them: what goes is let go of here, which takes long, and on no reactor.
     fn set_pins(&self, owner: Owner, held: Vec<Held>) -> io::Result<u64> {
         let bytes = held.iter().map(|held| held.pin.bytes()).sum();
+        let (taken, taking) = channel::<()>();
         let mut pinned = self.pinned();
         let before = match held.is_empty() {
             true => pinned.owners.remove(&owner),
             false => pinned.owners.insert(owner, held),
         };
-        let all = pinned.owners.values().flatten();
-        let pins = match Pins::new(all.map(|held| Arc::clone(&held.pin)).collect()) {
-            Ok(pins) => Arc::new(pins),
-            Err(error) => {
-                pinned.owners.remove(&owner);
-                pinned.owners.extend(before.map(|before| (owner, before)));
-                return Err(error);
-            }
-        };
+        let made = pinned.make_set();
+        let failed = made.as_ref().err().map(ToString::to_string);
+        let set = made.or_else(|_| {
+            // Rather nothing of it than memory of somebody who is gone.
+            pinned.owners.remove(&owner);
+            pinned.make_set()
+        });
+        let set = Arc::new(set.unwrap_or_default());
+        let old = std::mem::replace(&mut pinned.set, Arc::clone(&set));
         // Under the lock, so that every reactor gets the newest set last.
         for handle in self.handles() {
-            let pins = Arc::clone(&pins);
-            handle.run(move |core| core.set_pins(pins)).ok();
+            let (set, taken) = (Arc::clone(&set), taken.clone());
+            let take = move |core: &mut Core| {
+                core.set_pins(set);
+                drop(taken);
+            };
+            handle.run(take).ok();
         }
-        Ok(bytes)
+        drop(pinned);
+        drop(taken);
+        // Ends when the last of them has it, or is gone.
+        taking.recv().ok();
+        drop((before, old));
+        match failed {
+            None => Ok(bytes),
+            Some(why) => Err(io::Error::other(why)),
+        }
+    }
+}
+
+impl Pinned {
+    fn make_set(&self) -> io::Result<Pins> {
+        let all = self.owners.values().flatten();
+        Pins::new(all.map(|held| Arc::clone(&held.pin)).collect())
     }
 }
 
 /// Sees to the pins of one export's front-ends; lets go of all of them when dropped.
 #[derive(Debug)]
 pub(crate) struct Pinner {
-    wanted: Sender<(u32, Option<Arc<RegionTable>>)>,
+    wanted: Sender<Wanted>,
 }
 
 impl Pinner {
@@ -136,33 +169,53 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn run(&self, asked: &Receiver<(u32, Option<Arc<RegionTable>>)>) {
-        let mut front_ends = BTreeMap::new();
-        while let Ok(first) = asked.recv() {
-            // Only the last word on each: tables come in quick succession when a guest starts.
-            let mut wanted = BTreeMap::from([first]);
-            wanted.extend(asked.try_iter());
-            for (front_end, table) in wanted {
-                self.see_to(front_end, table.as_deref());
-                front_ends.insert(front_end, table.is_some());
+    fn run(&self, asked: &Receiver<Wanted>) {
+        let mut front_ends = BTreeSet::new();
+        let mut wanted = BTreeMap::new();
+        loop {
+            if wanted.is_empty() {
+                let Ok(first) = asked.recv() else {
+                    break;
+                };
+                wanted.extend([first]);
             }
-            front_ends.retain(|_, has_memory| *has_memory);
+            // Only the last word on each: tables come in quick succession when a guest starts.
+            wanted.extend(asked.try_iter());
+            // Those that are gone first: that is done in a moment.
+            let gone = wanted.iter().find(|(_, table)| table.is_none());
+            let next = gone.or(wanted.first_key_value());
+            let front_end = *next.expect("not empty").0;
+            let table = wanted.remove(&front_end).expect("found");
+            let has_memory = table.is_some();
+            let later = RefCell::new(wanted);
+            self.see_to(front_end, table, &|| {
+                let mut later = later.borrow_mut();
+                later.extend(asked.try_iter());
+                !later.contains_key(&front_end)
+            });
+            wanted = later.into_inner();
+            if has_memory {
+                front_ends.insert(front_end);
+            } else {
+                front_ends.remove(&front_end);
+            }
         }
-        for front_end in front_ends.into_keys() {
-            self.see_to(front_end, None);
+        for front_end in front_ends {
+            self.see_to(front_end, None, &|| true);
         }
     }
 
-    fn see_to(&self, front_end: u32, table: Option<&RegionTable>) {
+    fn see_to(&self, front_end: u32, table: Option<Arc<RegionTable>>, wanted: &dyn Fn() -> bool) {
         let Some(engine) = self.engine.upgrade() else {
             return;
         };
-        let event = match engine.pin((self.export, front_end), table) {
+        let event = match engine.pin((self.export, front_end), table.as_deref(), wanted) {
             Ok(0) => return,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return,
             Ok(bytes) => SessionEvent::MemoryPinned { front_end, bytes },
             Err(why) => {
                 // Better none of it than memory that is not there any more.
-                engine.pin((self.export, front_end), None).ok();
+                engine.pin((self.export, front_end), None, wanted).ok();
                 let why = why.to_string();
                 SessionEvent::MemoryNotPinned { front_end, why }
             }

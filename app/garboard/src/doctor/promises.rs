@@ -30,6 +30,6 @@ fn pinned_memory(export: &ExportView) -> Option<Finding> {
         finding
             .at(Severity::Notice)
             .costs("the kernel looks up the pages of every read and write")
-            .fix("the engine's log says why (vhost_memory_not_pinned); it needs Linux 6.13"),
+            .fix("the engine's log says why (vhost_memory_not_pinned); it needs Linux 6.16"),
     )
 }

@@ -84,6 +84,8 @@ impl Host {
 
     /// Notes an assembled array and whose its drives are. It does not serve yet.
     fn register(&self, assembly: Assembly) -> Answer<String> {
+        // Before the lock: it asks for the drives.
+        let torn_without = self.torn_without(&assembly);
         let mut state = self.state();
         let mut name = assembly.config.name.clone();
         if state.arrays.contains_key(&name) {
@@ -110,7 +112,6 @@ impl Host {
             };
         }
         let notices = note_left_out(&mut state, &assembly, &name);
-        let torn_without = self.torn_without(&name, &assembly);
         let entry = ArrayEntry {
             index,
             uuid,

@@ -56,8 +56,11 @@ impl Host {
             "array {name} waits for a resync of {torn} stripes, and what the member holds there \
              cannot be told without it"
         );
-        let next = "wait until `garboard job list` shows no resync; `garboard drive remove DRIVE \
-                    --force` takes it out now, and what it held there may read as something else";
+        let next = format!(
+            "wait until that is done (`garboard job list`; `garboard array resync {name} start` if \
+             it was stopped); `garboard drive remove DRIVE --force` takes it out now, and what it \
+             held there may read as something else"
+        );
         Err(error(ErrorKind::Unsafe, object, text).next(next))
     }
 

@@ -290,7 +290,7 @@ fn regions_are_unwritten_where_that_is_asked_for_and_something_is_redundant() {
 fn an_array_that_may_be_torn_waits_for_a_late_member_whatever_else_is_done() {
     let mut bed = Bed::full();
     let late = bed.host.unplug("file:/1");
-    bed.host.crash();
+    bed.host.crash(&[1]);
     bed.kill_and_start();
     let state = |bed: &Bed| bed.control().array("a").expect("found").state;
     assert_eq!(state(&bed), ArrayState::Stopped);
@@ -310,7 +310,7 @@ fn an_array_that_may_be_torn_starts_without_a_member_in_the_end_or_when_somebody
     for by_command in [false, true] {
         let mut bed = Bed::full();
         let _ = bed.host.unplug("file:/1");
-        bed.host.crash();
+        bed.host.crash(&[1]);
         bed.kill_and_start();
         assert_eq!(state(&bed), ArrayState::Stopped);
         if by_command {
@@ -329,10 +329,49 @@ fn an_array_that_was_stopped_does_not_start_when_the_grace_is_over() {
     let mut bed = Bed::full();
     bed.control().stop_array("a").expect("stopped");
     let _ = bed.host.unplug("file:/1");
-    bed.host.crash();
+    bed.host.crash(&[1]);
     bed.kill_and_start();
     let late = bed.control().begun + START_GRACE;
     bed.control().tend_starts(late).expect("looked");
     let array = bed.control().array("a").expect("found");
     assert_eq!(array.state, ArrayState::Stopped);
+}
+
+#[test]
+fn an_array_starts_when_whom_it_waited_for_is_here_although_others_were_out_before() {
+    let mut bed = Bed::full();
+    let state = |bed: &Bed| bed.control().array("a").expect("found").state;
+    let _ = bed.host.unplug("file:/0");
+    bed.kill_and_start();
+    assert_eq!(state(&bed), ArrayState::Degraded);
+    let late = bed.host.unplug("file:/1");
+    bed.host.crash(&[1]);
+    bed.kill_and_start();
+    assert_eq!(state(&bed), ArrayState::Stopped);
+    bed.host.replug("file:/1", late);
+    look(&bed, 5);
+    assert_eq!(state(&bed), ArrayState::Degraded);
+}
+
+#[test]
+fn the_end_of_the_waiting_starts_no_array_that_did_not_wait() {
+    let mut bed = Bed::full();
+    bed.control = None;
+    let _ = bed.host.unplug("file:/0");
+    let late = bed.host.unplug("file:/1");
+    let more = bed.host.unplug("file:/2");
+    bed.start();
+    let state = |bed: &Bed| bed.control().array("a").expect("found").state;
+    assert_eq!(state(&bed), ArrayState::Stopped, "too few");
+    bed.host.replug("file:/1", late);
+    look(&bed, 5);
+    assert_eq!(
+        state(&bed),
+        ArrayState::Stopped,
+        "others may be on their way"
+    );
+    let end = bed.control().begun + START_GRACE;
+    bed.control().tend_starts(end).expect("looked");
+    assert_eq!(state(&bed), ArrayState::Stopped);
+    bed.host.replug("file:/2", more);
 }

@@ -17,6 +17,12 @@ pub(crate) fn deceives() -> Option<String> {
     (!told).then(|| release.to_owned())
 }
 
+/// Whether this kernel is at least of this version.
+pub(crate) fn is_kernel_since(version: (u32, u32)) -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    numbers(release.trim()).is_some_and(|(major, minor, _)| (major, minor) >= version)
+}
+
 fn tells_unsent(release: &str, version: &str) -> bool {
     let Some((major, minor, mut patch)) = numbers(release) else {
         return false;

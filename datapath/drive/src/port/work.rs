@@ -217,8 +217,14 @@ impl Port {
         }
         match u64::try_from(result) {
             Ok(moved) => self.progress(slot, bytes, moved),
-            Err(_) if self.rings.plain.gives_up_pins(-result) => self.ready.push_back(slot),
-            Err(_) => self.failed(slot, verdict(-result)),
+            Err(_) => {
+                let may_be_pinned = self.tasks.get(slot).method == Method::Direct;
+                if may_be_pinned && self.rings.plain.gives_up_pins(-result) {
+                    self.ready.push_back(slot);
+                } else {
+                    self.failed(slot, verdict(-result));
+                }
+            }
         }
     }
 

@@ -42,7 +42,8 @@ impl<S: squeue::EntryMarker, C: cqueue::EntryMarker> Ring<S, C> {
             return false;
         }
         // Entries that name its buffers may be queued: they find them still.
-        self.set_pins(Arc::default());
+        let next = self.pinned.next.take();
+        self.set_pins(next.unwrap_or_default());
         true
     }
 
@@ -52,10 +53,13 @@ impl<S: squeue::EntryMarker, C: cqueue::EntryMarker> Ring<S, C> {
             return;
         }
         let next = self.pinned.next.take();
-        if self.pinned.known.take().is_some() {
+        let before = self.pinned.known.take();
+        if before.is_some() {
             // Should they stay, the next cannot be taken over, and none are used.
             let _ = self.uring.submitter().unregister_buffers();
         }
+        // Not before the kernel has let go here: who drops the last of it waits for all pages.
+        drop(before);
         if let Some(pins) = next
             && let Some(source) = pins.source()
             && self.take_over(source).is_ok()

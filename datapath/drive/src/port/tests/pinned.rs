@@ -9,7 +9,7 @@ const MIB: usize = 1 << 20;
 
 fn pinned(memory: &Arc<Mapping>) -> Arc<Pin> {
     let memory = Arc::clone(memory) as Arc<dyn Lasting>;
-    Arc::new(Pin::new(memory).expect("this kernel pins"))
+    Arc::new(Pin::new(memory, &|| true).expect("this kernel pins"))
 }
 
 fn set(pins: &[&Arc<Pin>]) -> Arc<Pins> {
