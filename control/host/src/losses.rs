@@ -86,7 +86,7 @@ impl Host {
                 first,
                 blocks,
                 total,
-                "more members could not read them than there is parity: reads of them fail until \
+                "members could not read them and the others cannot tell: reads of them fail until \
                  they are written; `garboard array show` says where they are; write them again, or \
                  restore what they belong to from a backup"
             );

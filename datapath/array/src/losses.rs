@@ -1,5 +1,6 @@
 //! The list of lost blocks: those of an array that nobody can tell any more, because more copies of
-//! them could not be read than there is parity. A read of one fails until it is written.
+//! them could not be read than there is parity, or because their members cannot read them and the
+//! parity may be torn from what they held. A read of one fails until it is written.
 //!
 //! The list is durable (`format`), every shard has it with its map, and it is bounded. How blocks
 //! come onto it and leave it is in `shard/losses.rs`; why in that order, in

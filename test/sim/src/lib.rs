@@ -8,9 +8,11 @@
 //! Promise of the faults. At most as many members of a group are out, or damaged, at a time as it
 //! has parity. A stop (death or power loss) while no member is out or about to be may tear
 //! stripes; then no member is lost until the resync has ended, but for one at the very moment of a
-//! kill, when the engine had memory that outlives it (`history/begun.rs`), or in `strict` mode. A
-//! stop while a member is out finds everything logged, or no write under way and, when the power
-//! fails, everything flushed; or nothing was logged because the mode says so, and then blocks of
+//! kill, when the engine had memory that outlives it (`history/begun.rs`), or in `strict` mode.
+//! Blocks of members that stay may be bad then, where parity is not trusted: exactly these may fail
+//! until they are written, and nothing may be made of them (`history/doubted.rs`). A stop while
+//! a member is out finds everything logged, or no write under way and, when the power fails,
+//! everything flushed; or nothing was logged because the mode says so, and then blocks of
 //! members that are out may be lost, as `history/modes.rs` says. Modes change at any moment. In a
 //! spell more members fail than the array survives, or have no space left, and work again later as
 //! they were: nothing may come of it but a pause, and errors only when it lasts longer than the

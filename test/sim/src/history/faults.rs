@@ -91,11 +91,7 @@ impl History {
                 world.outside.mail_is_slow[to] ^= true;
             }
             2 if self.given.is_none() && self.rot.is_empty() && self.random.happens(200) => {
-                // What is bad then is lost.
-                let mut drives = world.outside.drives.iter();
-                if drives.all(|drive| drive.bad.is_empty()) {
-                    self.give(world, Given::Resync, Command::Resync);
-                }
+                self.resync_all(world);
             }
             2 => {
                 for drive in &mut world.outside.drives {
@@ -111,6 +107,18 @@ impl History {
             4 if self.given.is_none() && self.random.happens(500) => self.order_scrub(world),
             4..=6 => self.replace_one(world),
             _ => self.hurt(world),
+        }
+    }
+
+    /// All parity is called untrusted. What is bad then would be lost.
+    fn resync_all(&mut self, world: &mut World) {
+        if world
+            .outside
+            .drives
+            .iter()
+            .all(|drive| drive.bad.is_empty())
+        {
+            self.give(world, Given::Resync, Command::Resync);
         }
     }
 

@@ -216,10 +216,10 @@ fn a_resync_gives_a_bad_block_up_and_a_write_of_all_of_it_heals_it() {
     drives.answer(&mut bench);
     assert!(bench.shard.map.is_optimal());
     let lost = |event: &Event| {
-        let Event::BlocksLost { first, total, .. } = event else {
-            return None;
-        };
-        Some((*first, *total))
+        if let Event::BlocksLost { first, total, .. } = event {
+            return Some((*first, *total));
+        }
+        None
     };
     let lost: Vec<(u64, u64)> = bench.outside.events.iter().filter_map(lost).collect();
     assert_eq!(lost, [(BAD, 1)]);

@@ -76,7 +76,7 @@ impl Shard {
         !decided
     }
 
-    /// A member that is out and holds a chunk of the stripe that would make it whole. It may be
+    /// A member that is out and holds a chunk of a row of which too much cannot be read. It may be
     /// back soon, with what it had: what was in use at an unclean stop is resynced just after the
     /// start that did without it. Where enough can be read, no member that is out tells more.
     fn who_has_it(&self, slot: u32) -> Option<MemberIndex> {
