@@ -64,10 +64,9 @@ impl ReadErrors {
         let record = &mut self.records[position];
         let hour = hour_of(now);
         if incarnation != Some(record.incarnation) {
-            // It is another drive, or out.
+            // It is another drive, or out: nothing is known, since no hour.
             *record = Record {
                 incarnation: incarnation.unwrap_or(u32::MAX),
-                hour,
                 ..Record::default()
             };
         }

@@ -69,8 +69,6 @@ impl Shard {
             return false;
         }
         let lanes = cell_lanes(self.geometry());
-        let first = ticket.order.cell * lanes;
-        let lanes = lanes.min(self.geometry().chunk_blocks() - first);
         let data = u32::try_from(self.geometry().data()).expect("few");
         let lacks = lanes * data - self.blocks_to_write(slot);
         if self.blocks_before(slot, lacks) < lacks {
