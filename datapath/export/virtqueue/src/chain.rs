@@ -320,3 +320,14 @@ fn bad_address(descriptor: Descriptor) -> RingError {
         length: descriptor.length,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chain_has_its_room_before_the_first_request() {
+        let chain = Chain::with_capacity(7);
+        assert!(chain.readable.capacity() >= 7 && chain.writable.capacity() >= 7);
+    }
+}

@@ -376,6 +376,27 @@ fn a_call_that_a_dead_engine_owed_is_made() {
 }
 
 #[test]
+fn what_a_dead_engine_has_taken_of_a_packed_ring_nobody_takes_again() {
+    let mut guest = Guest::new(Options::new(Layout::Packed, 4));
+    let parts = testing::parts(&guest.view.memory, 0, &[2], &[]);
+    let token = guest.driver.submit(&parts).expect("there is room");
+    guest.waits.insert(token, (0, parts.clone()));
+    let mut engine = Engine::start(&guest).expect("a good region");
+    assert_eq!(engine.pop(&guest), Some(0));
+    let mut engine = Engine::start(&guest).expect("a good region");
+    assert_eq!(engine.pop(&guest), Some(0), "again");
+    // The other three begin a chain that has its end in the first.
+    let (next, available) = (1, 1 << 7);
+    for index in 1..4 {
+        guest
+            .driver
+            .raw_descriptor(index, parts[0], next | available, 1);
+    }
+    let popped = engine.vring.pop(&guest.view, &mut engine.chain);
+    assert_eq!(popped, Err(RingError::Overrun));
+}
+
+#[test]
 fn regions_of_queues_lie_apart() {
     for layout in [crate::Layout::Split, crate::Layout::Packed] {
         for size in [1u16, 2, 128, 1000, 1024] {
