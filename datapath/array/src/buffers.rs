@@ -227,7 +227,10 @@ impl Buffers {
 
 #[cfg(test)]
 mod tests {
-    use units::Role;
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::FileExt;
+
+    use units::{Role, bytes_u64, bytes_usize};
 
     use super::*;
 
@@ -254,5 +257,36 @@ mod tests {
         buffers.release(&mut ticket);
         buffers.release(&mut wide);
         assert_eq!(buffers.in_use(), 0);
+    }
+
+    #[test]
+    fn what_a_ticket_holds_lies_in_the_file_where_it_is_said_to_be() {
+        let sizes = [SMALL_BUFFER_BYTES, LARGE_BUFFER_BYTES].map(bytes_u64);
+        let [small, large] = sizes.map(|size| size * bytes_u64(BUFFERS_MIN));
+        let begin = [4096, 4096 + small];
+        let length = bytes_usize(begin[1] + large);
+        let file = memory::words::unnamed_file(length).expect("memory");
+        let place = Some((file.as_fd(), begin));
+        let mut buffers = Buffers::new(BUFFERS_MIN, BUFFERS_MIN, place).expect("memory");
+        let roles = RoleSet::one(Role(0)).with(Role(3));
+        let mut tag = 0;
+        for bytes in [SMALL_BUFFER_BYTES, LARGE_BUFFER_BYTES] {
+            let mut ticket = TicketBuffers::default();
+            assert!(buffers.acquire(&mut ticket, bytes, roles, roles));
+            for (side, role) in [
+                (Side::Old, 0),
+                (Side::Old, 3),
+                (Side::New, 0),
+                (Side::New, 3),
+            ] {
+                tag += 1;
+                buffers.segment(&ticket, side, Role(role)).fill(tag);
+                let mut there = vec![0; bytes];
+                let offset = buffers.offset(&ticket, side, Role(role));
+                file.read_exact_at(&mut there, offset).expect("memory");
+                assert!(there.iter().all(|byte| *byte == tag), "{side:?} {role}");
+            }
+            buffers.release(&mut ticket);
+        }
     }
 }

@@ -2,10 +2,11 @@
 
 use std::os::unix::fs::FileExt;
 
-use units::{BlockSize, MemberIndex, Role};
+use units::{BlockSize, DriveIndex, MemberIndex, Role};
 
 use super::*;
-use crate::format::ArrayConfig;
+use crate::assembly::{Assembly, Found, Verdict, assemble};
+use crate::format::{ArrayConfig, DriveIdentity};
 use crate::geometry::{Geometry, GeometryParameters, Level};
 use crate::log::Redo;
 
@@ -582,4 +583,32 @@ fn a_borrowed_entry_of_more_than_a_cell_is_not_believed() {
         let writes = BegunWrites::read(read, length, &whose(), (&config(), &geometry));
         assert_eq!(writes.is_ok(), good, "{lanes}");
     }
+}
+
+#[test]
+fn a_start_that_somebody_forces_does_not_trust_parity_and_another_may() {
+    let setting = Setting::started();
+    setting.begun.note_appearances([1, 2, 3, 4].into_iter());
+    setting.begun.trust(true);
+    let superblock = |member| crate::format::tests::superblock(member, 4, 256 << 20);
+    let found = (0..4).map(|member| Found {
+        drive: DriveIndex(member),
+        drive_bytes: 256 << 20,
+        identity: DriveIdentity::new(&format!("serial-{member}")),
+        superblocks: vec![Ok(superblock(member)); 4],
+        configs: vec![Ok((MemberIndex(member), crate::format::tests::config(4)))],
+    });
+    let found: Vec<Found> = found.collect();
+    let mut assembly = assemble(&found).arrays.remove(0);
+    assert!(matches!(assembly.verdict, Verdict::Startable { .. }));
+    let doubt = |assembly: &Assembly, here: u64| {
+        let writes = setting.read().expect("it is good");
+        writes.doubt(assembly, None, |member| bytes_u64(member.at()) + here)
+    };
+    assert_eq!(doubt(&assembly, 1), None);
+    assert_eq!(doubt(&assembly, 2), Some(Doubt::Away(MemberIndex(0))));
+    assembly.verdict = Verdict::NeedsForce {
+        explanation: String::new(),
+    };
+    assert_eq!(doubt(&assembly, 1), Some(Doubt::Forced));
 }

@@ -1,11 +1,12 @@
 //! The log's promises: a piece is read as it was written, a write is done again only when all its
 //! pieces are there that could be, in order, and nothing that is out of date.
 
-use units::{MemberIndex, Role, RoleSet, StripeIndex, Update};
+use units::{BlockSize, MemberIndex, Role, RoleSet, StripeIndex, Update};
 
 use super::*;
 use crate::format::tests::{config, superblock};
 use crate::format::{LOG_HEADER_BYTES, LogPiece, Missed};
+use crate::geometry::{Geometry, GeometryParameters, Level};
 
 const MIB: u64 = 1 << 20;
 const ARRAY: Uuid = Uuid::from_u128(0xA7);
@@ -275,6 +276,36 @@ fn a_slot_that_cannot_be_read_matters_where_a_chunk_is_missing() {
     assert_eq!(unused.doubtful(), []);
     unused.miss(own);
     assert_eq!(unused.doubtful().len(), 2);
+}
+
+#[test]
+fn what_a_slot_hides_undoes_nothing_in_other_cells_of_its_stripe() {
+    let mut superblock = superblock(0, 6, 256 * MIB);
+    superblock.geometry = Geometry::new(GeometryParameters {
+        level: Level::L6,
+        members: 6,
+        parity: None,
+        group_size: None,
+        chunk_bytes: 128 << 10,
+        block: BlockSize::B4096,
+        member_data_blocks: superblock.layout.data.length / 4096,
+    })
+    .expect("two cells in a chunk");
+    let mut config = config(6);
+    config.log_from = 5;
+    let regions = RegionMap::new(superblock.regions(), superblock.array);
+    let [parity, other] = [4, 2].map(|role| superblock.geometry.member(StripeIndex(3), Role(role)));
+    for (lane, parts) in [(2, 0), (15, 0), (16, 2), (31, 2)] {
+        let mut replay = Replay::new(&config, &superblock, &regions, |member| member != other);
+        take(&mut replay, piece(3, 0, (5, 1)), 0xA0);
+        take(&mut replay, piece(3, 4, (5, 1)), 0xA4);
+        // A later one, of which a slot that cannot be read hides the parity.
+        let mut later = piece(3, 0, (5, 2));
+        later.runs[0].0 = lane;
+        take(&mut replay, later, 0xB0);
+        replay.miss(parity);
+        assert_eq!(replay.redo().len(), parts, "lane {lane}");
+    }
 }
 
 #[test]
