@@ -413,6 +413,20 @@ mod tests {
     }
 
     #[test]
+    fn a_look_waits_for_requests_a_little_and_then_the_pass_goes_on() {
+        let wish = Wish {
+            target: None,
+            floor: 5_000_000,
+        };
+        let mut governor = Governor::new();
+        while governor.decide(Heard::P99(100), wish) > 0 {}
+        for window in 0..WINDOWS_IN_VAIN {
+            assert_eq!(governor.decide(Heard::Few, wish), 0, "window {window}");
+        }
+        assert!(governor.decide(Heard::Few, wish) > 0);
+    }
+
+    #[test]
     fn bursts_do_not_stop_a_pass() {
         let wish = Wish {
             target: None,

@@ -6,7 +6,7 @@ use block::{Operation, Status};
 use units::{MemberIndex, RoleSet, StripeIndex};
 
 use super::{Bench, CLEAR_AFTER};
-use crate::command::Command;
+use crate::command::{Command, Copying};
 use crate::io::{Event, MemberFailure, Message, PassEvent};
 use crate::losses::{LossChange, Rows};
 use crate::regions::RegionState;
@@ -266,4 +266,87 @@ fn a_hold_in_a_record_that_fails_on_another_member_too_ends_at_its_time() {
     );
     let holds = bench.outside.events.iter().filter(|event| holds(event));
     assert_eq!(holds.count(), 1, "once");
+}
+
+#[test]
+fn a_pass_that_has_stopped_is_tried_again_when_a_member_is_out_and_for_no_other_record() {
+    let mut bench = clean();
+    bench.shard.decider().pass_stopped = true;
+    bench.command(Command::Options(crate::format::ArrayOptions::default()));
+    assert!(bench.is_done());
+    assert!(bench.shard.decider().pass_stopped, "all is as it was");
+    bench.command(Command::Fail {
+        member: MemberIndex(1),
+    });
+    assert!(!bench.shard.decider().pass_stopped);
+}
+
+#[test]
+fn records_are_renewed_after_writes_and_neither_without_nor_after_the_end() {
+    let mut bench = clean();
+    bench.write_stripe(0);
+    idle(&mut bench);
+    let due = |bench: &Bench| bench.shard.renewal_deadline();
+    assert!(due(&bench).is_some(), "it was written to");
+    bench.shard.decider().metadata_failed = true;
+    assert_eq!(due(&bench), None, "none can be written");
+    bench.shard.decider().metadata_failed = false;
+    bench.shard.decider().stops = true;
+    assert_eq!(due(&bench), None, "its last one says that it is clean");
+    bench.shard.decider().stops = false;
+    for _ in 0..2 {
+        bench.pass(Duration::from_secs(3600));
+        bench.answer_all();
+    }
+    assert_eq!(due(&bench), None, "nothing was written since");
+}
+
+#[test]
+fn a_member_works_again_whenever_it_answers_a_look_in_time() {
+    let mut bench = clean();
+    fails(&mut bench, Status::NoSpace);
+    bench.poll();
+    assert!(bench.shard.map.held[1], "it is waited for");
+    while bench.is_asked(Operation::Read).is_empty() {
+        bench.pass(Duration::from_millis(100));
+    }
+    bench.pass(Duration::from_millis(100));
+    bench.answer(1, Operation::Read, Status::Ok);
+    bench.poll();
+    let works = |event: &Event| matches!(event, Event::MemberWorks { .. });
+    assert!(bench.outside.events.iter().any(works));
+    assert!(!bench.shard.map.held[1]);
+}
+
+/// What a copy of member 1 is told at this step.
+fn copying(bench: &mut Bench, step: Copying) -> Result<(), String> {
+    bench.outside.events.clear();
+    let member = MemberIndex(1);
+    bench.command(Command::Copying { member, step });
+    let answer = bench.outside.events.iter().find_map(|event| {
+        let Event::CommandDone { result, .. } = event else {
+            return None;
+        };
+        Some(result.clone())
+    });
+    answer.expect("answered").map_err(|why| format!("{why:?}"))
+}
+
+#[test]
+fn a_copy_counts_from_its_begin_to_its_end_and_there_is_one() {
+    let mut bench = clean();
+    let is_refused = |answer: Result<(), String>, why: &str| {
+        let text = answer.expect_err(why);
+        assert!(text.contains(why), "{text}");
+    };
+    is_refused(copying(&mut bench, Copying::GoesOn), "counts for nothing");
+    assert_eq!(copying(&mut bench, Copying::Begins), Ok(()));
+    is_refused(copying(&mut bench, Copying::Begins), "is being copied");
+    assert_eq!(copying(&mut bench, Copying::GoesOn), Ok(()));
+    assert_eq!(copying(&mut bench, Copying::Ends), Ok(()));
+    is_refused(copying(&mut bench, Copying::GoesOn), "counts for nothing");
+    bench.command(Command::Fail {
+        member: MemberIndex(1),
+    });
+    is_refused(copying(&mut bench, Copying::Begins), "not in sync");
 }

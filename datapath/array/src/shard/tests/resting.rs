@@ -100,3 +100,14 @@ fn no_rest_is_longer_than_until_something_is_due_or_a_millisecond() {
     bench.outside.now = due;
     assert!(!bench.rests());
 }
+
+#[test]
+fn nobody_turns_round_and_round_for_what_finds_no_room() {
+    let mut bench = resting();
+    bench.outside.room = 0;
+    let cookie = bench.ask(Operation::Read, 0, 1);
+    bench.poll();
+    bench.outside.room = AMPLE;
+    bench.answer_all();
+    assert_eq!(bench.verdict(cookie), Some(Status::Ok));
+}
