@@ -96,7 +96,8 @@ impl Host {
                 array = name,
                 first,
                 "blocks are lost and the list of lost blocks is full: the pass stops here; write those \
-                 that `garboard array show` lists, then `garboard array rebuild NAME start`"
+                 that `garboard array show` lists, then `garboard array rebuild NAME start`, or \
+                 `resync` if it was that"
             );
         } else if let Event::NotGivenUp { first, member } = event {
             tracing::error!(

@@ -37,6 +37,8 @@ fn suspect() -> Bench {
 struct Drives {
     /// Which drive, and the byte.
     bad: Vec<(usize, u64)>,
+    /// They take no writes there either.
+    refuse: bool,
     /// What they were asked in the lane: which role, and what.
     asked: Vec<(u8, Operation)>,
 }
@@ -46,6 +48,7 @@ impl Drives {
     fn with_bad(bench: &Bench, roles: &[u8]) -> Drives {
         Drives {
             bad: roles.iter().map(|role| place(bench, *role)).collect(),
+            refuse: false,
             asked: Vec::new(),
         }
     }
@@ -77,6 +80,9 @@ impl Drives {
         if request.operation == Operation::Read {
             let is_bad = self.bad.iter().any(covers);
             return if is_bad { Status::Media } else { Status::Ok };
+        }
+        if self.refuse && self.bad.iter().any(covers) {
+            return Status::Media;
         }
         self.bad.retain(|block| !covers(block));
         Status::Ok
@@ -231,6 +237,23 @@ fn a_resync_gives_a_bad_block_up_and_a_write_of_all_of_it_heals_it() {
     assert_eq!(verdict, Status::Ok);
     assert_eq!(drives.outcome(&mut bench, read(BAD)), well);
     assert!(bench.shard.map.lost_blocks.is_empty());
+}
+
+#[test]
+fn a_resync_does_not_leave_a_member_out_because_a_bad_block_takes_no_zeroes() {
+    let mut bench = Bench::home(|_, _| {});
+    let mut drives = Drives::with_bad(&bench, &[0]);
+    drives.refuse = true;
+    bench.shard.command(2, Command::Resync);
+    drives.answer(&mut bench);
+    assert!(bench.shard.map.is_optimal(), "nobody is out");
+    assert_eq!(
+        bench.shard.map.lost_blocks.first_in(BAD..BAD + 1),
+        Some(BAD)
+    );
+    let (fails, well) = ((Status::Media, vec![]), (Status::Ok, vec![]));
+    assert_eq!(drives.outcome(&mut bench, read(BAD)), fails);
+    assert_eq!(drives.outcome(&mut bench, read(BESIDE)), well);
 }
 
 #[test]

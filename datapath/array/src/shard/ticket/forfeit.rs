@@ -205,7 +205,9 @@ impl Shard {
 
     /// Whether a bad block does not take the zeroes that stand for what was lost there. Where as
     /// much is lost besides as there is parity, its row protects nothing by it, and no member is
-    /// left out or waited for because of one bad block. Asked of a write that failed.
+    /// left out or waited for because of one bad block. Nor in a resync after an unclean stop,
+    /// where what the member holds in all other rows could not be told without it. Asked of a
+    /// write that failed.
     pub(in crate::shard) fn is_lost_all_the_same(&self, done: &DriveIo) -> bool {
         let IoOwner::Ticket { ticket: slot, role } = done.owner else {
             return false;
@@ -219,6 +221,9 @@ impl Shard {
         let others = state.unreadable.without(RoleSet::one(role));
         let member = &self.map.members[done.member.at()];
         let same = member.incarnation == done.incarnation;
-        same && member.state == MapState::InSync && others.len() >= self.geometry().parity()
+        let resyncs = ticket.order.kind == Kind::Forfeit(Pass::Resync);
+        let untold = resyncs && state.untold(self.geometry().data()).has(role);
+        let needless = untold || others.len() >= self.geometry().parity();
+        same && member.state == MapState::InSync && needless
     }
 }
