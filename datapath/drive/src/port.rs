@@ -363,6 +363,7 @@ impl Port {
                     buffer: None,
                     next: None,
                     tries: 0,
+                    pinned: false,
                     begun: self.now,
                 });
                 self.queue(slot);

@@ -403,6 +403,7 @@ impl Ring {
 
     fn push_transfer(&mut self, entry: squeue::Entry, buffer: Option<u16>, key: u64) -> bool {
         let pushed = self.push(entry, key);
+        self.pinned.used = buffer.is_some();
         self.counters.pinned += u64::from(pushed && buffer.is_some());
         pushed
     }

@@ -89,9 +89,10 @@ impl Engine {
         };
         let made = pinned.make_set();
         let failed = made.as_ref().err().map(ToString::to_string);
+        let mut refused = None;
         let set = made.or_else(|_| {
             // Rather nothing of it than memory of somebody who is gone.
-            pinned.owners.remove(&owner);
+            refused = pinned.owners.remove(&owner);
             pinned.make_set()
         });
         let set = Arc::new(set.unwrap_or_default());
@@ -109,7 +110,7 @@ impl Engine {
         drop(taken);
         // Ends when the last of them has it, or is gone.
         taking.recv().ok();
-        drop((before, old));
+        drop((before, refused, old));
         match failed {
             None => Ok(bytes),
             Some(why) => Err(io::Error::other(why)),
@@ -211,7 +212,7 @@ impl Keeper {
         };
         let event = match engine.pin((self.export, front_end), table.as_deref(), wanted) {
             Ok(0) => return,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return,
+            Err(_) if !wanted() => return,
             Ok(bytes) => SessionEvent::MemoryPinned { front_end, bytes },
             Err(why) => {
                 // Better none of it than memory that is not there any more.

@@ -50,6 +50,8 @@ pub(super) struct Task {
     pub(super) next: Option<u32>,
     /// Answers without progress.
     pub(super) tries: u16,
+    /// Its operation names pinned memory.
+    pub(super) pinned: bool,
     pub(super) begun: Instant,
 }
 

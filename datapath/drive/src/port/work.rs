@@ -96,7 +96,10 @@ impl Port {
         match self.hand_over(slot) {
             Some(bytes) => {
                 self.in_kernel += 1;
-                self.tasks.get(slot).stage = Stage::InKernel { bytes };
+                let pinned = self.rings.plain.used_pin();
+                let task = self.tasks.get(slot);
+                task.stage = Stage::InKernel { bytes };
+                task.pinned = task.method == Method::Direct && pinned;
             }
             None => self.ready.push_back(slot),
         }
@@ -218,8 +221,8 @@ impl Port {
         match u64::try_from(result) {
             Ok(moved) => self.progress(slot, bytes, moved),
             Err(_) => {
-                let may_be_pinned = self.tasks.get(slot).method == Method::Direct;
-                if may_be_pinned && self.rings.plain.gives_up_pins(-result) {
+                // Also when the pins are out of use by now: without, it may go well.
+                if self.tasks.get(slot).pinned && self.rings.plain.gives_up_pins(-result) {
                     self.ready.push_back(slot);
                 } else {
                     self.failed(slot, verdict(-result));

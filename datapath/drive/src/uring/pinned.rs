@@ -18,6 +18,8 @@ pub(super) struct Pinned {
     next: Option<Arc<Pins>>,
     /// Whether the kernel takes lists of segments in a registered buffer (Linux 6.15).
     takes_lists: Option<bool>,
+    /// Whether the last transfer that was queued names a buffer.
+    pub(super) used: bool,
 }
 
 impl<S: squeue::EntryMarker, C: cqueue::EntryMarker> Ring<S, C> {
@@ -29,7 +31,14 @@ impl<S: squeue::EntryMarker, C: cqueue::EntryMarker> Ring<S, C> {
         self.change_pins();
     }
 
-    /// Whether a transfer may have failed because of the pins; they are out of use then.
+    /// Whether the last transfer that was queued names pinned memory.
+    #[inline]
+    pub(crate) fn used_pin(&self) -> bool {
+        self.pinned.used
+    }
+
+    /// Whether a transfer of pinned memory may have failed because of that; the pins are out of use
+    /// then.
     #[cold]
     pub(crate) fn gives_up_pins(&mut self, errno: i32) -> bool {
         let may = [
@@ -38,12 +47,14 @@ impl<S: squeue::EntryMarker, C: cqueue::EntryMarker> Ring<S, C> {
             libc::EOVERFLOW,
             libc::EOPNOTSUPP,
         ];
-        if self.pinned.known.is_none() || !may.contains(&errno) {
+        if !may.contains(&errno) {
             return false;
         }
-        // Entries that name its buffers may be queued: they find them still.
-        let next = self.pinned.next.take();
-        self.set_pins(next.unwrap_or_default());
+        if self.pinned.known.is_some() {
+            // Entries that name its buffers may be queued: they find them still.
+            let next = self.pinned.next.take();
+            self.set_pins(next.unwrap_or_default());
+        }
         true
     }
 

@@ -142,3 +142,40 @@ fn a_port_that_goes_leaves_nothing_pinned() {
     drop(bench);
     assert_eq!(Arc::strong_count(&memory), 1);
 }
+
+#[test]
+fn all_transfers_that_a_kernel_refuses_for_their_pins_are_made_without() {
+    for folder in folders() {
+        let mut bench = with_drive(folder.path());
+        let memory = Arc::new(Mapping::new(MIB).unwrap());
+        bench.port.set_pins(set(&[&pinned(&memory)]));
+        bench.port.rings.plain.forget_buffers();
+        let pieces: Vec<Segment> = (0..8).map(|at| memory.segment(at * 8192, 4096)).collect();
+        fill(&pieces, 6);
+        let wanted = bytes_of(&pieces);
+        for operation in [Operation::Write, Operation::Read] {
+            for (at, piece) in pieces.iter().enumerate() {
+                let request = bench.request(operation, units::bytes_u64(at) * 8192, &[*piece]);
+                bench.port.submit(request).unwrap();
+            }
+            let answers = bench.drain();
+            assert!(answers.values().all(|status| status.is_ok()), "{answers:?}");
+            if operation == Operation::Write {
+                assert_eq!(bench.port.port_counters().pinned, 8, "all were tried so");
+                pieces.iter().for_each(|piece| piece.fill(0));
+            }
+        }
+        assert!(bytes_of(&pieces) == wanted);
+    }
+}
+
+#[test]
+fn a_drives_own_error_of_memory_that_is_not_pinned_costs_no_pins() {
+    let folder = disk();
+    let mut bench = with_drive(folder.path());
+    let memory = Arc::new(Mapping::new(MIB).unwrap());
+    bench.port.set_pins(set(&[&pinned(&memory)]));
+    let nowhere = mapping::nowhere(4096);
+    assert_eq!(bench.write(0, &[nowhere]), Status::Invalid);
+    assert_eq!(there_and_back(&mut bench, &[memory.segment(0, 4096)], 3), 2);
+}
