@@ -51,7 +51,8 @@ impl Waiting {
             Start::Complete => !lacks || (waited && !may_be_torn),
             Start::Waited => waited,
         };
-        if is_due && may_be_torn && !self.is_over {
+        // Also what would not be started yet: the end of the waiting is for it, too.
+        if may_be_torn && !self.is_over {
             if self.arrays.insert(array.uuid) {
                 tracing::warn!(event = "array_waits", object = %format_args!("array {}", array.name),
                     members = ?array.torn_without, seconds = START_GRACE.as_secs(),
@@ -152,7 +153,13 @@ impl Control {
         };
         if waited {
             self.bring_back(Start::Waited);
-            self.waiting().arrays.clear();
+            // One that did not start goes on counting: it may when its members are here.
+            let arrays = self.engine.arrays();
+            let stopped = |uuid: &Uuid| {
+                let mut arrays = arrays.iter();
+                arrays.any(|array| array.uuid == *uuid && array.state == ArrayState::Stopped)
+            };
+            self.waiting().arrays.retain(stopped);
         }
         Ok(())
     }

@@ -356,22 +356,58 @@ fn an_array_starts_when_whom_it_waited_for_is_here_although_others_were_out_befo
 #[test]
 fn the_end_of_the_waiting_starts_no_array_that_did_not_wait() {
     let mut bed = Bed::full();
-    bed.control = None;
-    let _ = bed.host.unplug("file:/0");
-    let late = bed.host.unplug("file:/1");
-    let more = bed.host.unplug("file:/2");
-    bed.start();
-    let state = |bed: &Bed| bed.control().array("a").expect("found").state;
-    assert_eq!(state(&bed), ArrayState::Stopped, "too few");
-    bed.host.replug("file:/1", late);
+    let added = bed.control().add_drive(drive("file:/5"));
+    added.expect("added");
+    let mut mirror = array("b", &["d4", "d5"]);
+    mirror.level = Level::Raid1;
+    bed.control().create_array(mirror).expect("created");
+    let _ = bed.host.unplug("file:/1");
+    let _ = bed.host.unplug("file:/4");
+    let late = bed.host.unplug("file:/5");
+    bed.host.crash(&[1]);
+    bed.kill_and_start();
+    bed.host.replug("file:/5", late);
     look(&bed, 5);
-    assert_eq!(
-        state(&bed),
-        ArrayState::Stopped,
-        "others may be on their way"
-    );
+    let states = |bed: &Bed| ["a", "b"].map(|name| bed.control().array(name).expect("found").state);
+    let stopped = ArrayState::Stopped;
+    assert_eq!(states(&bed), [stopped; 2], "others of the second may come");
+    let end = bed.control().begun + START_GRACE;
+    bed.control().tend_starts(end).expect("looked");
+    assert_eq!(states(&bed), [ArrayState::Degraded, stopped]);
+}
+
+#[test]
+fn an_array_that_was_whole_too_late_starts_at_the_end_without_whom_it_waits_for() {
+    let mut bed = Bed::full();
+    let state = |bed: &Bed| bed.control().array("a").expect("found").state;
+    let drives = ["file:/0", "file:/1", "file:/2", "file:/3"];
+    let away = drives.map(|spec| (spec, bed.host.unplug(spec)));
+    bed.host.crash(&[0]);
+    bed.kill_and_start();
+    for (spec, content) in away.into_iter().skip(1) {
+        bed.host.replug(spec, content);
+    }
+    look(&bed, 5);
+    assert_eq!(state(&bed), ArrayState::Stopped);
+    let end = bed.control().begun + START_GRACE;
+    bed.control().tend_starts(end).expect("looked");
+    assert_eq!(state(&bed), ArrayState::Degraded);
+}
+
+#[test]
+fn an_array_that_could_not_start_at_the_end_starts_when_whom_it_waited_for_is_here() {
+    let mut bed = Bed::full();
+    let state = |bed: &Bed| bed.control().array("a").expect("found").state;
+    let _ = bed.host.unplug("file:/0");
+    bed.kill_and_start();
+    let late = bed.host.unplug("file:/1");
+    bed.host.crash(&[1]);
+    bed.kill_and_start();
+    bed.host.fail_next("start_array");
     let end = bed.control().begun + START_GRACE;
     bed.control().tend_starts(end).expect("looked");
     assert_eq!(state(&bed), ArrayState::Stopped);
-    bed.host.replug("file:/2", more);
+    bed.host.replug("file:/1", late);
+    look(&bed, 5);
+    assert_eq!(state(&bed), ArrayState::Degraded);
 }
