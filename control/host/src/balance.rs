@@ -19,7 +19,7 @@ use crate::Host;
 
 /// How long a ring may take to leave: its guest waits meanwhile.
 const RING_PATIENCE: Duration = Duration::from_millis(100);
-/// Looks for which an array is left alone that has refused.
+/// Looks for which an array, or a ring, is left alone that has refused.
 const LOOKS_AFTER_REFUSAL: u32 = 10;
 
 /// What was seen at the last look.
@@ -33,6 +33,8 @@ pub(crate) struct Balance {
     asked: BTreeMap<ArrayIndex, Vec<f64>>,
     /// Looks that an array is still left alone.
     refused: BTreeMap<ArrayIndex, u32>,
+    /// Looks that a ring is still left alone: what was taken from it was not answered in time.
+    stuck: BTreeMap<(u64, QueueKey), u32>,
 }
 
 /// What has happened since the last look.
@@ -136,10 +138,12 @@ impl Host {
         let loads = self.engine.loads();
         let since = {
             let mut balance = self.balance.lock().expect("nothing panics under this lock");
-            balance.refused.retain(|_, looks| {
+            let still = |looks: &mut u32| {
                 *looks -= 1;
                 *looks > 0
-            });
+            };
+            balance.refused.retain(|_, looks| still(looks));
+            balance.stuck.retain(|_, looks| still(looks));
             balance.look(&loads)
         };
         let Some(since) = since else {
@@ -207,11 +211,18 @@ impl Host {
 
     /// At most one in a look: what it changes is seen at the next.
     fn move_a_ring(&self, since: &Since) {
+        let stuck = {
+            let balance = self.balance.lock().expect("nothing panics under this lock");
+            balance.stuck.clone()
+        };
         let (rings, hosts) = {
             let state = self.state();
             let mut rings = Vec::new();
             let mut hosts = Vec::new();
             for &(export, key, at, requests) in &since.rings {
+                if stuck.contains_key(&(export, key)) {
+                    continue;
+                }
                 let found = state.exports.values().find(|entry| entry.id == export);
                 // A queue that somebody has placed stays there.
                 let Some(entry) = found.filter(|entry| !entry.placed.contains(&key.index)) else {
@@ -227,7 +238,7 @@ impl Host {
                 });
                 hosts.push((
                     entry.create.name.clone(),
-                    key,
+                    (export, key),
                     std::sync::Arc::clone(&entry.host),
                 ));
             }
@@ -240,9 +251,10 @@ impl Host {
         let Some((position, to)) = moves else {
             return;
         };
-        let (export, key, host) = &hosts[position];
+        let (export, ring, host) = &hosts[position];
+        let key = ring.1;
         let to = ReactorIndex::from_at(to);
-        match host.move_ring(QueueKey { ..*key }, to, RING_PATIENCE) {
+        match host.move_ring(key, to, RING_PATIENCE) {
             Ok(()) => tracing::info!(
                 event = "queue_moved",
                 export,
@@ -250,7 +262,11 @@ impl Host {
                 reactor = to.0,
                 "{why}"
             ),
-            Err(MoveError::NoRing | MoveError::Late) => {}
+            // The guest has waited for that in vain: not again right now.
+            Err(MoveError::NoRing | MoveError::Late) => {
+                let mut balance = self.balance.lock().expect("nothing panics under this lock");
+                balance.stuck.insert(*ring, LOOKS_AFTER_REFUSAL);
+            }
         }
     }
 

@@ -254,7 +254,8 @@ fn nodes_of(cores: &[usize]) -> Vec<Option<NodeIndex>> {
     let node = |core: &usize| machine.of_cpu(units::bytes_u64(*core));
     let nodes: Vec<Option<NodeIndex>> = cores.iter().map(node).collect();
     if machine.count() < 2 {
-        return nodes;
+        // Nothing is nearer than anything else, and no memory is asked for by its node.
+        return vec![None; cores.len()];
     }
     let numbers: Vec<Option<u16>> = nodes.iter().map(|node| node.map(|node| node.0)).collect();
     tracing::info!(

@@ -344,7 +344,7 @@ impl Engine {
             (&regions, suspects),
         ));
         let shared = || Shared::new(&map, &regions, (log, reactors.len()), begun);
-        let shared = memory::near(node, shared).map_err(StartError::Io)?;
+        let shared = memory::near(self.places.of(home), shared).map_err(StartError::Io)?;
         let mut shards = Vec::with_capacity(reactors.len());
         for &reactor in &reactors {
             let (map, shared) = (Arc::clone(&map), Arc::clone(&shared));
