@@ -55,16 +55,21 @@ fn is_untrusted(bench: &Bench) -> bool {
     warnings.iter().any(|text| text.starts_with("parity of "))
 }
 
-#[test]
-fn a_member_is_not_given_away_while_parity_waits_for_its_resync() {
+/// An array that is here again, and whose resync takes a while.
+fn resyncing() -> Bench {
     let bench = went_down(Level::Raid5, WriteHole::Auto);
     open(&bench, &ALL);
-    // The resync takes a while.
     for name in ALL {
         bench.inject(name, Fault::Delay(Duration::from_millis(300)));
     }
     bench.host.start_array("tank", false).expect("complete");
     assert!(is_untrusted(&bench));
+    bench
+}
+
+#[test]
+fn a_member_is_not_given_away_while_parity_waits_for_its_resync() {
+    let bench = resyncing();
     let refused = bench.host.fail_member("tank", 0).expect_err("a loss");
     assert_eq!(refused.kind, ErrorKind::Unsafe);
     assert!(refused.message.contains("waits for a resync"), "{refused}");
@@ -78,13 +83,7 @@ fn a_member_is_not_given_away_while_parity_waits_for_its_resync() {
 
 #[test]
 fn by_force_a_member_leaves_an_array_that_waits_for_its_resync() {
-    let bench = went_down(Level::Raid5, WriteHole::Auto);
-    open(&bench, &ALL);
-    for name in ALL {
-        bench.inject(name, Fault::Delay(Duration::from_millis(300)));
-    }
-    bench.host.start_array("tank", false).expect("complete");
-    assert!(is_untrusted(&bench));
+    let bench = resyncing();
     bench.host.remove_drive("one", true).expect("he knows");
 }
 
