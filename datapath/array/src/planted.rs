@@ -223,6 +223,8 @@ pub enum Fault {
     GivenUpWriteForgotten,
     /// A write that was logged and then given up is not carried out in its place later.
     GivenUpLogForgotten,
+    /// A resync changes parity that the log names, and the log does not say so.
+    ResyncNotLogged,
     /// A write that joined another of its stripe is not copied with it.
     JoinedNotCopied,
     /// A small write changes parity and is not copied.
@@ -453,6 +455,7 @@ impl Fault {
         Fault::HeldWriteNotRepeated,
         Fault::GivenUpWriteForgotten,
         Fault::GivenUpLogForgotten,
+        Fault::ResyncNotLogged,
         Fault::JoinedNotCopied,
         Fault::SmallWriteNotCopied,
         Fault::StripeNotCopied,

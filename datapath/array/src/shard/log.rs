@@ -20,7 +20,7 @@ use super::{DriveIo, IoOwner, Order, Shard};
 use crate::format::{LOG_HEADER_BYTES, LOG_RUNS, LogPiece, WriteHole};
 use crate::io::{Io, Message};
 use crate::log::{LogSpace, cell_hash};
-use crate::map::MapState;
+use crate::map::{MapState, Pass};
 use crate::planted::{self, Fault};
 
 /// Headers of pieces on their way: as many as the widest ticket has.
@@ -223,7 +223,10 @@ impl Shard {
             return false;
         }
         let named = self.log.cells[usize::from(cell_hash(stripe, cell))] > 0;
-        if named && !planted::is(Fault::NamedCellNotLogged) {
+        let resyncs = matches!(self.tickets[slot].order.kind, Kind::Repair(_));
+        let forgets = planted::is(Fault::NamedCellNotLogged)
+            || (resyncs && planted::is(Fault::ResyncNotLogged));
+        if named && !forgets {
             return true;
         }
         self.mode_logs(slot)
@@ -234,18 +237,23 @@ impl Shard {
     pub(super) fn can_log(&self, slot: u32) -> bool {
         let geometry = self.geometry();
         let gated = match self.tickets[slot].order.kind {
-            Kind::Write(_) | Kind::Clear | Kind::Forfeit(_) => {
+            Kind::Write(_) | Kind::Clear | Kind::Forfeit(_) | Kind::Repair(Pass::Resync) => {
                 geometry.parity() > 0 && geometry.data() > 1
             }
-            Kind::Read { .. } | Kind::Repair(_) => false,
+            Kind::Read { .. } | Kind::Repair(Pass::Rebuild | Pass::Scrub) => false,
         };
         gated && !self.log.slots.is_empty()
     }
 
-    /// Whether the array's mode wants such writes to the ticket's stripe logged.
+    /// Whether the array's mode wants such writes to the ticket's stripe logged. A resync is logged
+    /// only where the log names its cell: what was written beside a bad block before it came has
+    /// left parity that may be torn there, which a replay would bring back.
     #[inline]
     pub(super) fn mode_logs(&self, slot: u32) -> bool {
-        let stripe = self.tickets[slot].order.stripe;
+        let TicketOrder { stripe, kind, .. } = self.tickets[slot].order;
+        if matches!(kind, Kind::Repair(_)) {
+            return false;
+        }
         match self.map.write_hole {
             WriteHole::Off => false,
             WriteHole::Strict => true,

@@ -7,8 +7,9 @@ use units::{Role, StripeIndex};
 
 use super::{Bench, STRIPE_BLOCKS, member_of};
 use crate::command::Command;
+use crate::format::WriteHole;
 use crate::io::{Event, MemberRequest};
-use crate::map::ArrayMap;
+use crate::map::{ArrayMap, Pass, Window};
 use crate::regions::Suspects;
 
 /// The stripe that is looked at, its first block, and where its chunks have a bad block.
@@ -39,8 +40,12 @@ struct Drives {
     bad: Vec<(usize, u64)>,
     /// They take no writes there either.
     refuse: bool,
+    /// Parity reads as something that agrees with no data.
+    torn: bool,
     /// What they were asked in the lane: which role, and what.
     asked: Vec<(u8, Operation)>,
+    /// What they have written: drive and byte.
+    written: Vec<(usize, u64)>,
 }
 
 impl Drives {
@@ -49,7 +54,9 @@ impl Drives {
         Drives {
             bad: roles.iter().map(|role| place(bench, *role)).collect(),
             refuse: false,
+            torn: false,
             asked: Vec::new(),
+            written: Vec::new(),
         }
     }
 
@@ -79,12 +86,19 @@ impl Drives {
             .extend(asked.map(|role| (role, request.operation)));
         if request.operation == Operation::Read {
             let is_bad = self.bad.iter().any(covers);
+            if self.torn && covers(&place(bench, 2)) {
+                let segments = request.segments.as_slice().iter();
+                segments.for_each(|segment| segment.fill(0x99));
+            }
             return if is_bad { Status::Media } else { Status::Ok };
         }
         if self.refuse && self.bad.iter().any(covers) {
             return Status::Media;
         }
         self.bad.retain(|block| !covers(block));
+        if request.operation == Operation::Write {
+            self.written.push((request.drive.at(), request.offset));
+        }
         Status::Ok
     }
 
@@ -265,4 +279,46 @@ fn a_resync_makes_parity_that_cannot_be_read_of_the_data() {
     assert!(bench.shard.map.is_optimal());
     assert!(bench.shard.map.lost_blocks.is_empty());
     assert_eq!(drives.written(), [2]);
+}
+
+/// The log holds parity that was changed beside a bad block and may be torn: were it replayed after
+/// the resync, it would be so again, and trusted.
+#[test]
+fn a_resync_is_logged_where_the_log_names_its_cell_and_nowhere_else() {
+    for writes_before in [true, false] {
+        let mut bench = Bench::new();
+        bench.install(|map| {
+            doubt(map);
+            map.write_hole = WriteHole::Strict;
+        });
+        let mut drives = Drives::with_bad(&bench, &[0]);
+        if writes_before {
+            let write = bench.ask(Operation::Write, BESIDE - 1, 3);
+            drives.answer(&mut bench);
+            assert_eq!(bench.verdict(write), Some(Status::Ok));
+        }
+        drives.bad.clear();
+        drives.written.clear();
+        // What is there does not agree: parity reads as what was read before.
+        bench.fill(0x55);
+        bench.install(|map| {
+            map.window = Some(Window {
+                pass: Pass::Resync,
+                start: StripeIndex(STRIPE),
+                end: StripeIndex(STRIPE + 1),
+                fills: units::MemberSet::EMPTY,
+                opened: map.serial,
+            });
+        });
+        drives.torn = true;
+        drives.answer(&mut bench);
+        let (parity, byte) = place(&bench, 2);
+        let chunk = byte - LANE * 512;
+        let in_place = drives.written.iter().position(|it| *it == (parity, chunk));
+        let in_place = in_place.expect("it is made right");
+        let logged = drives.written[..in_place]
+            .iter()
+            .any(|(drive, _)| *drive == parity);
+        assert_eq!(logged, writes_before, "written: {:?}", drives.written);
+    }
 }
