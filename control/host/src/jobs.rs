@@ -279,6 +279,20 @@ impl Host {
             | Event::LostListFull { .. }
             | Event::NotGivenUp { .. }
             | Event::BlocksHealed { .. } => Host::log_losses(&name, event),
+            Event::WriteRefused { member, first } => {
+                let state = self.state();
+                let drive = uuid.and_then(|uuid| state.drive_of(uuid, *member));
+                tracing::error!(
+                    event = "write_refused",
+                    array = name,
+                    member = member.0,
+                    drive = drive.map_or("-", |drive| &drive.name),
+                    first,
+                    "takes other writes, but not this one, and the array cannot do without it: just \
+                     this write failed; bring the missing members back or put drives in their \
+                     places, then replace this one"
+                );
+            }
             Event::Scrubbed(finding) => self.note_finding(array, finding),
             Event::MetadataFailed => {
                 tracing::error!(
@@ -353,6 +367,7 @@ impl Host {
             | Event::Resumes { .. }
             | Event::Pass { .. }
             | Event::Scrubbed(_)
+            | Event::WriteRefused { .. }
             | Event::BlocksLost { .. }
             | Event::LostListFull { .. }
             | Event::NotGivenUp { .. }
@@ -423,6 +438,7 @@ impl Host {
             | Event::MetadataFailed
             | Event::MemberReturned { .. }
             | Event::Scrubbed(_)
+            | Event::WriteRefused { .. }
             | Event::BlocksLost { .. }
             | Event::LostListFull { .. }
             | Event::NotGivenUp { .. }

@@ -478,6 +478,9 @@ pub fn initial_map(
             drive: place.as_ref().map(|place| place.drive),
             incarnation: 0,
             data_offset: place.as_ref().map_or(0, |place| place.layout.data.offset),
+            trial_offset: place
+                .as_ref()
+                .map_or(0, |place| place.layout.bad_ranges.offset),
             state,
         }
     };

@@ -370,6 +370,13 @@ pub enum Event {
         /// How many are lost now.
         total: u64,
     },
+    /// A write failed because the drive of a member that is needed refuses it, and is there.
+    WriteRefused {
+        /// Which member.
+        member: MemberIndex,
+        /// The first block of the array in its row that this is about.
+        first: u64,
+    },
     /// Nobody can tell what blocks held, and the list of lost blocks has no room for them.
     LostListFull {
         /// The first block of the array.

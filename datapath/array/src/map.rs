@@ -24,6 +24,8 @@ pub struct MapMember {
     pub incarnation: u32,
     /// First byte of the data area on the drive.
     pub data_offset: u64,
+    /// Where a write shows whether the drive takes any: nobody reads what is there.
+    pub trial_offset: u64,
     /// What it may be used for.
     pub state: MapState,
 }

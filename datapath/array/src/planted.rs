@@ -225,6 +225,8 @@ pub enum Fault {
     GivenUpLogForgotten,
     /// A resync changes parity that the log names, and the log does not say so.
     ResyncNotLogged,
+    /// What a drive goes on holding where it refuses a write is not what its row says.
+    RefusalNotFollowed,
     /// A write that joined another of its stripe is not copied with it.
     JoinedNotCopied,
     /// A small write changes parity and is not copied.
@@ -456,6 +458,7 @@ impl Fault {
         Fault::GivenUpWriteForgotten,
         Fault::GivenUpLogForgotten,
         Fault::ResyncNotLogged,
+        Fault::RefusalNotFollowed,
         Fault::JoinedNotCopied,
         Fault::SmallWriteNotCopied,
         Fault::StripeNotCopied,

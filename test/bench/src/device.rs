@@ -120,6 +120,7 @@ pub(crate) fn array(reactors: usize) -> (Arc<ArrayMap>, Arc<Shared>) {
         drive: Some(DriveIndex(drive)),
         incarnation: 0,
         data_offset: layout.data.offset,
+        trial_offset: layout.bad_ranges.offset,
         state: MapState::InSync,
     };
     let owner = |bucket: usize| ReactorIndex::from_at(bucket % reactors);

@@ -2,6 +2,7 @@
 
 mod asks;
 mod ends;
+mod lost;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -111,6 +112,10 @@ pub struct Client {
     pub discarded: BTreeSet<u64>,
     /// Blocks beside which some are lost, and not given up yet: writes may fail.
     pub unsure: Vec<Range<u64>>,
+    /// Drives have refused some writes and taken others since all was well.
+    pub is_refused: bool,
+    /// The stripes in which such drives were needed: writes may fail there.
+    pub refused: Vec<Range<u64>>,
     /// Blocks of the array that nobody can tell and that belong to no volume yet.
     open: BTreeSet<u64>,
     /// Blocks of the array that guests were writing from memory which they leave alone, when an
@@ -164,6 +169,8 @@ impl Client {
             lost: BTreeSet::new(),
             discarded: BTreeSet::new(),
             unsure: Vec::new(),
+            is_refused: false,
+            refused: Vec::new(),
             open: BTreeSet::new(),
             half_written: BTreeSet::new(),
             half_lost: BTreeSet::new(),
@@ -529,34 +536,6 @@ impl Client {
                     verdict.unwrap_or_else(|wrong| panic!("{what}: {wrong}"));
                 } else {
                     disk.model.abandon_read(&read);
-                }
-            }
-        }
-    }
-
-    /// Whether a request may fail because of what is lost.
-    fn may_meet_lost(&self, operation: Operation, pieces: &[Piece]) -> bool {
-        let meets = |piece: &Piece| {
-            let range = piece.array_block..piece.array_block + u64::from(piece.blocks);
-            let is_lost = |set: &BTreeSet<u64>| set.range(range.clone()).next().is_some();
-            let beside = |unsure: &Range<u64>| unsure.start < range.end && range.start < unsure.end;
-            let writes = operation.changes() && self.unsure.iter().any(beside);
-            writes || is_lost(&self.lost) || is_lost(&self.discarded)
-        };
-        operation != Operation::Flush && pieces.iter().any(meets)
-    }
-
-    /// What was written is not lost.
-    fn forget_lost(&mut self, operation: Operation, pieces: &[Piece]) {
-        for piece in pieces.iter().filter(|_| operation.changes()) {
-            for block in piece.array_block..piece.array_block + u64::from(piece.blocks) {
-                let was_lost = self.lost.remove(&block);
-                if operation == Operation::Discard {
-                    if was_lost {
-                        self.discarded.insert(block);
-                    }
-                } else {
-                    self.discarded.remove(&block);
                 }
             }
         }

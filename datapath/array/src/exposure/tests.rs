@@ -34,6 +34,7 @@ pub(crate) fn whole() -> ArrayMap {
         drive: Some(DriveIndex(drive)),
         incarnation: 0,
         data_offset: layout.data.offset,
+        trial_offset: layout.bad_ranges.offset,
         state: MapState::InSync,
     };
     ArrayMap {

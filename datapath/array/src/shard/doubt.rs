@@ -12,12 +12,14 @@
 //! that is open, a later flush of the same drive that goes well is not handed on: a drive may tell
 //! of what it lost only once. A write of zeroes over a bad block that is given up is made again as
 //! well; refused twice by a drive that is there it is passed over (`ticket/forfeit.rs`), and by one
-//! that is not it waits.
+//! that is not it waits. Any other write to a member that the array cannot do without is made again
+//! for a second. What its drive refuses for so long, and is there, fails for good
+//! (`ticket/refused.rs`).
 
 use std::time::Duration;
 
 use block::{Operation, Status};
-use units::{MemberIndex, bytes_u64};
+use units::{Instant, MemberIndex, bytes_u64};
 
 use super::hold::Parked;
 use super::{DriveIo, IoOwner, Order, Shard};
@@ -27,6 +29,19 @@ use crate::planted::{self, Fault};
 
 /// Between two looks of a flush that waits for what another shard doubts.
 const OVERTAKEN: Duration = Duration::from_millis(10);
+/// A drive that is there must have refused a write for so long; and between two attempts.
+const REFUSED: Duration = Duration::from_secs(1);
+const REFUSED_PAUSE: Duration = Duration::from_millis(100);
+
+/// A write that a drive refuses, by member and place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RefusedSince {
+    member: MemberIndex,
+    offset: u64,
+    length: u64,
+    since: Instant,
+    last: Instant,
+}
 
 /// A member request of which it is not known what its error means.
 #[derive(Debug)]
@@ -43,6 +58,28 @@ enum Step {
     Pinged,
     /// The drive is there: the request is to be made again.
     Again,
+    /// The same, at that time.
+    Later(Instant),
+    /// It is refused for long: whether the drive takes other writes is to be asked, and is asked.
+    Trial,
+    Tried,
+}
+
+impl RefusedSince {
+    fn new(done: &DriveIo, since: Instant) -> RefusedSince {
+        RefusedSince {
+            member: done.member,
+            offset: done.offset,
+            length: done.length,
+            since,
+            last: since,
+        }
+    }
+
+    fn is_of(&self, done: &DriveIo) -> bool {
+        let place = (self.member, self.offset, self.length);
+        place == (done.member, done.offset, done.length)
+    }
 }
 
 impl Shard {
@@ -62,8 +99,10 @@ impl Shard {
             (Some(Operation::Read), IoOwner::Ticket { ticket, .. }) => {
                 self.tickets[ticket].is_second_try()
             }
-            // Nothing is lost by that, if the drive is there.
-            (Some(Operation::Write), IoOwner::Ticket { .. }) => self.is_lost_all_the_same(done),
+            (Some(Operation::Write | Operation::WriteZeroes | Operation::Discard), _) => {
+                // Nothing is lost by that, if the drive is there.
+                self.is_lost_all_the_same(done) || self.may_be_refused(done)
+            }
             (_, _) => false,
         }
     }
@@ -133,12 +172,17 @@ impl Shard {
         let mut begun = Vec::new();
         for Doubted { parked, step } in std::mem::take(&mut self.hold.doubted) {
             let member = parked.done.member;
-            let gone = self.map.settled(member, parked.done.incarnation);
-            if gone && step != Step::Pinged {
+            // Nothing is written to an array that takes no writes.
+            let writes = parked.done.operation.is_some_and(Operation::changes);
+            let ends = writes && self.map.read_only;
+            let gone = ends || self.map.settled(member, parked.done.incarnation);
+            if gone && step != Step::Pinged && step != Step::Tried {
                 moved += 1;
                 self.believe(parked, Status::Gone, io);
                 continue;
             }
+            let is_due = matches!(step, Step::Later(at) if io.now() >= at);
+            let step = if is_due { Step::Again } else { step };
             let step = match step {
                 Step::Again if self.can_issue(1, io) => {
                     moved += 1;
@@ -153,7 +197,19 @@ impl Shard {
                     self.ping(member, IoOwner::Doubt, io);
                     Step::Pinged
                 }
-                Step::New | Step::Pinged | Step::Again => step,
+                Step::Trial if self.hold.pinged.contains(&member) => Step::Trial,
+                Step::Trial if self.can_issue(1, io) => {
+                    moved += 1;
+                    self.hold.pinged.push(member);
+                    self.try_writing(member, io);
+                    Step::Tried
+                }
+                Step::New
+                | Step::Pinged
+                | Step::Again
+                | Step::Later(_)
+                | Step::Trial
+                | Step::Tried => step,
             };
             self.hold.doubted.push(Doubted { parked, step });
         }
@@ -170,21 +226,33 @@ impl Shard {
     /// A ping has said whether a member is there.
     fn doubt_answered(&mut self, done: DriveIo, status: Status, io: &mut impl Io) {
         self.hold.pinged.retain(|&member| member != done.member);
+        if done.operation == Some(Operation::Write) {
+            self.trial_answered(done, status, io);
+            return;
+        }
         for Doubted { parked, step } in std::mem::take(&mut self.hold.doubted) {
             let was_asked = step == Step::Pinged || !status.is_ok();
             if parked.done.member != done.member || !was_asked {
                 self.hold.doubted.push(Doubted { parked, step });
                 continue;
             }
+            let refuses = parked.status == Status::Media && self.may_be_refused(&parked.done);
             // What was refused once may be a drive that was away for a moment.
             let again = match parked.done.operation {
                 Some(Operation::Read) => true,
-                Some(Operation::Write) => parked.status == Status::Media,
+                Some(Operation::Write) => parked.status == Status::Media && !refuses,
                 _ => false,
             };
             let waits = parked.status == Status::Gone;
             if !status.is_ok() {
                 self.believe(parked, Status::Gone, io);
+            } else if refuses {
+                let step = if self.is_refused_for_long(&parked.done, io.now()) {
+                    Step::Trial
+                } else {
+                    Step::Later(io.now() + REFUSED_PAUSE)
+                };
+                self.hold.doubted.push(Doubted { parked, step });
             } else if waits || (again && !parked.done.sure) {
                 let step = Step::Again;
                 self.hold.doubted.push(Doubted { parked, step });
@@ -195,10 +263,78 @@ impl Shard {
         }
     }
 
-    /// Whether it is not known yet what some error means. For simulators.
+    // ---- writes that drives refuse which are there ---------------------------------------
+
+    /// Asks a drive to write where nobody reads: one that takes nothing at all is waited for.
+    fn try_writing(&mut self, member: MemberIndex, io: &mut impl Io) {
+        let zeroes = self.hold.zeroes();
+        let order = Order {
+            owner: IoOwner::Doubt,
+            member,
+            operation: Operation::Write,
+            offset: self.map.members[member.at()].trial_offset,
+            length: bytes_u64(zeroes.len()),
+        };
+        self.issue(order, |list| list.push(zeroes), io);
+    }
+
+    fn trial_answered(&mut self, done: DriveIo, status: Status, io: &mut impl Io) {
+        for Doubted { parked, step } in std::mem::take(&mut self.hold.doubted) {
+            if parked.done.member != done.member || step != Step::Tried {
+                self.hold.doubted.push(Doubted { parked, step });
+            } else if status == Status::Gone {
+                self.believe(parked, status, io);
+            } else if status.is_ok() && self.may_be_refused(&parked.done) {
+                self.take_refusal(parked, io);
+            } else {
+                self.park_or_deliver(parked, io);
+            }
+        }
+    }
+
+    /// Whether a drive has refused this write for long. Remembers it, if it has not.
+    fn is_refused_for_long(&mut self, done: &DriveIo, now: Instant) -> bool {
+        let refused = &mut self.hold.refused;
+        refused.retain(|it| now.since(it.last) < 8 * REFUSED);
+        match refused.iter_mut().find(|it| it.is_of(done)) {
+            Some(it) => {
+                it.last = now;
+                now.since(it.since) >= REFUSED
+            }
+            None => {
+                refused.push(RefusedSince::new(done, now));
+                false
+            }
+        }
+    }
+
+    /// A part of a request counts as refused since the whole was.
+    pub(super) fn refuse_since(&mut self, part: &DriveIo, since: Instant) {
+        self.hold.refused.push(RefusedSince::new(part, since));
+    }
+
+    /// Since when a write was refused that is refused for good now.
+    pub(super) fn forget_refused(&mut self, done: &DriveIo) -> Option<Instant> {
+        let mut refused = self.hold.refused.extract_if(.., |it| it.is_of(done));
+        refused.next().map(|it| it.since)
+    }
+
+    /// When a write is made again that was refused.
+    pub(super) fn refusal_deadline(&self) -> Option<Instant> {
+        let later = |doubted: &Doubted| match doubted.step {
+            Step::Later(at) => Some(at),
+            Step::New | Step::Pinged | Step::Again | Step::Trial | Step::Tried => None,
+        };
+        self.hold.doubted.iter().filter_map(later).min()
+    }
+
+    /// Whether it is not known yet what the error of a read or a flush means. For simulators.
     #[must_use]
     pub fn is_in_doubt(&self) -> bool {
-        !self.hold.doubted.is_empty() || !self.hold.overtaken.is_empty()
+        let writes = |operation: Option<Operation>| operation.is_some_and(Operation::changes);
+        let mut doubted = self.hold.doubted.iter();
+        let doubts = doubted.any(|it| !writes(it.parked.done.operation));
+        doubts || !self.hold.overtaken.is_empty()
     }
 
     // ---- pings ---------------------------------------------------------------------------

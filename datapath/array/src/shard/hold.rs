@@ -10,6 +10,8 @@
 //! write is not forgotten then: it keeps its lanes and its copy, and is carried out when the member
 //! works again, so that no stripe is left torn.
 
+mod give_up;
+
 use std::time::Duration;
 
 use block::{Operation, Status};
@@ -17,7 +19,7 @@ use memory::{Backing, Buffer, Pages, Pool, Segment, SegmentSlots};
 use units::{Instant, MemberIndex, RoleSet};
 
 use super::begun::Gone;
-use super::doubt::Doubted;
+use super::doubt::{Doubted, RefusedSince};
 use super::{DriveIo, IoOwner, Shard};
 use crate::coordinator::Coordinator;
 use crate::format::SUPERBLOCK_BYTES;
@@ -55,6 +57,8 @@ pub(super) struct Hold {
     /// because of them.
     pub(super) doubted: Vec<Doubted>,
     pub(super) pinged: Vec<MemberIndex>,
+    /// Writes that drives refuse which are there, and since when.
+    pub(super) refused: Vec<RefusedSince>,
     /// Flushes that went well, while it is open what others of the same drive have lost; and when
     /// they are looked at again.
     pub(super) overtaken: Vec<DriveIo>,
@@ -68,9 +72,9 @@ pub(super) struct Hold {
     /// The next attempt, and the pause after it.
     next: Option<Instant>,
     pause: Duration,
-    /// Where pings go.
+    /// Where pings go; and zeroes.
     pool: Pool,
-    buffer: Option<Buffer>,
+    buffers: [Option<Buffer>; 2],
     /// By ticket: what is kept of it.
     pub(super) lists: SegmentSlots,
 }
@@ -79,12 +83,13 @@ impl Hold {
     /// # Errors
     /// When the host refuses the memory.
     pub(super) fn new(tickets: usize) -> std::io::Result<Hold> {
-        let mut pool = Pool::new(1, SUPERBLOCK_BYTES, Backing::Anonymous(Pages::Plain))?;
-        let buffer = pool.acquire();
+        let mut pool = Pool::new(2, SUPERBLOCK_BYTES, Backing::Anonymous(Pages::Plain))?;
+        let buffers = [pool.acquire(), pool.acquire()];
         Ok(Hold {
             parked: Vec::new(),
             doubted: Vec::new(),
             pinged: Vec::new(),
+            refused: Vec::new(),
             overtaken: Vec::new(),
             overtaken_at: None,
             tickets: Vec::new(),
@@ -93,14 +98,23 @@ impl Hold {
             next: None,
             pause: PAUSE_MIN,
             pool,
-            buffer,
+            buffers,
             lists: SegmentSlots::new(tickets, 1),
         })
     }
 
     /// Where a ping goes; what it finds does not matter.
     pub(super) fn memory(&self) -> Segment {
-        let buffer = self.buffer.as_ref().expect("there is one");
+        self.segment(0)
+    }
+
+    /// What a trial writes.
+    pub(super) fn zeroes(&self) -> Segment {
+        self.segment(1)
+    }
+
+    fn segment(&self, which: usize) -> Segment {
+        let buffer = self.buffers[which].as_ref().expect("there is one");
         self.pool.segment(buffer)
     }
 
@@ -127,7 +141,7 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        if let Some(buffer) = self.buffer.take() {
+        for buffer in self.buffers.iter_mut().filter_map(Option::take) {
             self.pool.release(buffer);
         }
     }
@@ -250,7 +264,7 @@ impl Shard {
         }
     }
 
-    fn park(&mut self, parked: Parked) {
+    pub(super) fn park(&mut self, parked: Parked) {
         self.counters.held += 1;
         let (done, status) = (parked.done, parked.status);
         self.hold.parked.push(parked);
@@ -361,7 +375,11 @@ impl Shard {
     pub(super) fn hold_deadline(&self) -> Option<Instant> {
         let waits = !self.hold.parked.is_empty() || self.map.is_holding();
         let next = self.hold.next.filter(|_| waits);
-        next.into_iter().chain(self.hold.overtaken_at).min()
+        let again = self.refusal_deadline();
+        next.into_iter()
+            .chain(self.hold.overtaken_at)
+            .chain(again)
+            .min()
     }
 
     /// The map is another one: what failed on a member that is out now has failed, and what
@@ -425,139 +443,6 @@ impl Shard {
             moved += 1;
         }
         moved
-    }
-
-    // ---- giving up -----------------------------------------------------------------------
-
-    /// Answers what has waited for long. What has begun to write is carried out all the same.
-    fn give_up(&mut self, io: &mut impl Io) -> usize {
-        let mut moved = 0;
-        let (left, stays): (Vec<Parked>, Vec<Parked>) = std::mem::take(&mut self.hold.parked)
-            .into_iter()
-            .partition(|parked| match parked.done.owner {
-                IoOwner::Direct { .. }
-                | IoOwner::Flush { .. }
-                | IoOwner::LogFlush
-                | IoOwner::Clear => true,
-                IoOwner::Ticket { .. } => {
-                    let forgotten = planted::is(Fault::GivenUpWriteForgotten);
-                    forgotten || parked.done.operation == Some(Operation::Read)
-                }
-                IoOwner::Nobody
-                | IoOwner::Abandoned { .. }
-                | IoOwner::Bounced { .. }
-                | IoOwner::GivenUp { .. }
-                | IoOwner::Log { .. }
-                | IoOwner::Metadata
-                | IoOwner::Region
-                | IoOwner::Zeroing
-                | IoOwner::Probe
-                | IoOwner::Trial
-                | IoOwner::Doubt
-                | IoOwner::RollCall { .. } => false,
-            });
-        self.hold.parked = stays;
-        for Parked { done, status, .. } in left {
-            self.deliver(done, status, io);
-            moved += 1;
-        }
-        for slot in self.tickets.used() {
-            // One that ends takes those with it whose work it does.
-            if self.tickets.is_busy(slot) {
-                moved += usize::from(self.give_up_ticket(slot, io));
-            }
-        }
-        self.age_works();
-        moved
-    }
-
-    /// Whether the ticket was answered.
-    fn give_up_ticket(&mut self, slot: u32, io: &mut impl Io) -> bool {
-        let parked = self
-            .hold
-            .parked
-            .iter()
-            .any(|parked| match parked.done.owner {
-                IoOwner::Ticket { ticket, .. } | IoOwner::Log { ticket } => ticket == slot,
-                IoOwner::Nobody
-                | IoOwner::Abandoned { .. }
-                | IoOwner::Bounced { .. }
-                | IoOwner::GivenUp { .. }
-                | IoOwner::Direct { .. }
-                | IoOwner::Flush { .. }
-                | IoOwner::LogFlush
-                | IoOwner::Metadata
-                | IoOwner::Region
-                | IoOwner::Clear
-                | IoOwner::Zeroing
-                | IoOwner::Probe
-                | IoOwner::Trial
-                | IoOwner::Doubt
-                | IoOwner::RollCall { .. } => false,
-            });
-        let ticket = &mut self.tickets[slot];
-        ticket.attempts = ticket.attempts.saturating_add(1);
-        // A follower shares the fate of the one that does its work.
-        if ticket.follows() || ticket.given_up || !(parked || ticket.attempts > OLD) {
-            return false;
-        }
-        let logged = ticket.logged;
-        if self.losses.has(slot) {
-            // The record that it waits for may be written at any time: no other ticket works on its
-            // lanes before the home has answered. What it has logged is carried out, and what
-            // follows.
-            if logged && !self.keep(slot) {
-                return false;
-            }
-            self.answer_given_up(slot, io);
-            return true;
-        }
-        let (at_drives, at_barrier) = (ticket.is_at_drives(), ticket.is_at_barrier());
-        if at_barrier || (at_drives && (!parked || self.lends_memory(slot))) {
-            return false;
-        }
-        if logged && !self.keep(slot) {
-            return false;
-        }
-        self.answer_given_up(slot, io);
-        if logged {
-            return true;
-        }
-        if self.leave_queues(slot) || !self.lanes.is_granted(slot) {
-            self.end_ticket(slot);
-        }
-        true
-    }
-
-    /// Takes a ticket out of the queue in which it waits; whether it was in one. One that goes on
-    /// at the next poll, or when a drive answers, ends there.
-    fn leave_queues(&mut self, slot: u32) -> bool {
-        let mut waited = self.log.leave(slot) | self.leave_delayed(slot);
-        for list in [&mut self.region_waiters, &mut self.hold.tickets] {
-            let before = list.len();
-            list.retain(|&other| other != slot);
-            waited |= list.len() < before;
-        }
-        let [small, large] = &mut self.buffer_waiters;
-        for list in [small, large, &mut self.room_waiters] {
-            let before = list.len();
-            list.retain(|&other| other != slot);
-            waited |= list.len() < before;
-        }
-        waited
-    }
-
-    /// Answers requests that found no room for long, and pieces that found no ticket.
-    fn age_works(&mut self) {
-        let Shard {
-            waiting_requests,
-            requests,
-            waiting_works,
-            works,
-            ..
-        } = self;
-        waiting_requests.each(|slot| requests[slot].age());
-        waiting_works.each(|slot| works[slot].age(OLD));
     }
 
     /// Whether some failure of a member is not dealt with. For simulators.

@@ -7,6 +7,7 @@
 //! whatever the state of its members, or that slot would undo it after a stop.
 
 mod retire;
+mod slots;
 
 use std::collections::VecDeque;
 
@@ -25,6 +26,8 @@ use crate::planted::{self, Fault};
 
 /// Headers of pieces on their way: as many as the widest ticket has.
 const HEADERS: usize = units::limits::GROUP_MEMBERS_MAX;
+/// With fewer slots none is kept for tickets that need two.
+const RESERVE: usize = 8;
 /// Values of `cell_hash`.
 const CELLS: usize = 1 << 10;
 
@@ -116,73 +119,6 @@ impl Log {
             free_headers: (0..u32::try_from(HEADERS).expect("few")).collect(),
             scratch: vec![0; units::limits::LARGE_BUFFER_BYTES],
         })
-    }
-
-    /// Half of the slots, by number the latest, may be needed after a stop; those of the other
-    /// half tell that they are not the latest, however the writes to these are torn.
-    fn window(&self) -> usize {
-        self.slots.len() / 2
-    }
-
-    /// The slot that was taken when the present one would leave the window.
-    fn oldest(&self) -> usize {
-        (self.next + self.slots.len() - self.window()) % self.slots.len()
-    }
-
-    fn take(&mut self, cell: u16, life: u64) -> Option<u32> {
-        if self.slots[self.oldest()].state != Use::Free {
-            return None;
-        }
-        let taken = self.next;
-        let slot = &mut self.slots[taken];
-        assert_eq!(slot.state, Use::Free, "older than what is looked at");
-        if let Some(old) = slot.cell.replace(cell) {
-            self.cells[usize::from(old)] -= 1;
-        }
-        self.cells[usize::from(cell)] += 1;
-        (slot.state, slot.durable) = (Use::Busy, false);
-        slot.life = life;
-        self.next = (self.next + 1) % self.slots.len();
-        self.sequence += 1;
-        Some(u32::try_from(taken).expect("few slots"))
-    }
-
-    fn end(&mut self, slot: u32) {
-        let state = &mut self.slots[crate::slots::at(slot)].state;
-        assert_eq!(*state, Use::Busy, "a slot ends once");
-        if planted::is(Fault::LogSlotUsedAgainEarly) {
-            *state = Use::Free;
-            return;
-        }
-        *state = Use::Ended;
-        self.ended += 1;
-    }
-
-    /// Pieces of lives before `from` are dead.
-    pub(super) fn forget(&mut self, from: u64) {
-        for slot in &mut self.slots {
-            if slot.life < from
-                && slot.state != Use::Busy
-                && let Some(cell) = slot.cell.take()
-            {
-                self.cells[usize::from(cell)] -= 1;
-            }
-        }
-    }
-
-    /// Whether some slot names a cell: its pieces count after a stop.
-    pub(super) fn names(&self) -> bool {
-        self.slots.iter().any(|slot| slot.cell.is_some())
-    }
-
-    /// Whether the pieces in a slot are durable.
-    pub(super) fn is_durable(&self, slot: u32) -> bool {
-        self.slots[crate::slots::at(slot)].durable
-    }
-
-    fn is_drained(&self, life: u64) -> bool {
-        let older = |slot: &Slot| slot.state == Use::Busy && slot.life < life;
-        !self.slots.iter().any(older)
     }
 
     fn is_short(&self) -> bool {
@@ -289,14 +225,15 @@ impl Shard {
         }
         self.assert_region_dirty(slot);
         self.assert_copied(slot);
-        let waits = !first_in_line && !self.log.waiters.is_empty();
+        let own = self.tickets[slot].refused_log_slot();
+        let waits = !first_in_line && own.is_none() && !self.log.waiters.is_empty();
         let TicketOrder { stripe, cell, .. } = self.tickets[slot].order;
         let short = self.log.free_headers.len() < roles.len();
         let life = self.map.log_life;
         let taken = if waits || short {
             None
         } else {
-            self.log.take(cell_hash(stripe, cell), life)
+            self.log.take(cell_hash(stripe, cell), (life, own))
         };
         let Some(place) = taken else {
             if first_in_line {
@@ -428,6 +365,7 @@ impl Shard {
             self.begin_log_flush();
             moved += 1 + self.advance_log_flush(io);
         }
+        moved += self.log_refused(io);
         while let Some(slot) = self.log.waiters.pop_front() {
             if self.is_stale(slot) {
                 self.replan(slot);
@@ -450,6 +388,26 @@ impl Shard {
             self.counters.messages += 1;
             io.reply(from, Message::LogDrained);
             moved += 1;
+        }
+        moved
+    }
+
+    /// Those go first that others may wait for: they have a slot already.
+    fn log_refused(&mut self, io: &mut impl Io) -> usize {
+        let waiters = self.log.waiters.iter().copied();
+        let has_one = |slot: &u32| self.tickets[*slot].refused_log_slot().is_some();
+        let first: Vec<u32> = waiters.filter(has_one).collect();
+        let mut moved = 0;
+        for slot in first {
+            self.log.waiters.retain(|&other| other != slot);
+            if self.is_stale(slot) {
+                self.replan(slot);
+                moved += 1;
+            } else if !self.try_log(slot, false, io) {
+                self.log.waiters.push_back(slot);
+            } else {
+                moved += usize::from(self.log.waiters.back() != Some(&slot));
+            }
         }
         moved
     }

@@ -121,12 +121,19 @@ impl Shard {
     /// Whether all that a ticket asks for is on the list.
     pub(super) fn is_given_up_for_good(&self, slot: u32) -> bool {
         let rows = self.asked_rows(slot, 0);
-        let listed = LossChange::GivenUp.is_made(&self.map.lost_blocks, rows, self.geometry());
-        listed || planted::is(Fault::ForfeitNotRecorded)
+        self.is_listed(rows) || planted::is(Fault::ForfeitNotRecorded)
+    }
+
+    pub(super) fn is_listed(&self, rows: Rows) -> bool {
+        LossChange::GivenUp.is_made(&self.map.lost_blocks, rows, self.geometry())
     }
 
     /// The change of the list that a ticket waits for; `None` once it is made.
     fn wanted(&self, slot: u32) -> Option<(LossChange, Rows)> {
+        if self.tickets[slot].refusals.is_some() {
+            let rows = self.refused_rows(slot)?;
+            return Some((LossChange::GivenUp, rows));
+        }
         let change = match self.tickets[slot].order.kind {
             Kind::Forfeit(_) => LossChange::GivenUp,
             Kind::Write(_) | Kind::Clear => LossChange::Healed,
@@ -191,6 +198,10 @@ impl Shard {
     }
 
     fn list_is_changed(&mut self, slot: u32, ok: bool, io: &mut impl Io) {
+        if self.tickets[slot].refusals.is_some() {
+            self.refused_is_listed(slot, ok, io);
+            return;
+        }
         let is_written = match self.tickets[slot].order.kind {
             Kind::Write(_) | Kind::Clear => true,
             Kind::Read { .. } | Kind::Repair(_) | Kind::Forfeit(_) => false,

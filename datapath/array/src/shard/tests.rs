@@ -10,6 +10,7 @@ mod logging;
 mod maps;
 mod merging;
 mod paces;
+mod refusing;
 mod resting;
 mod slow;
 mod suspects;

@@ -17,6 +17,7 @@ mod join;
 mod late;
 mod logged;
 mod planning;
+mod refused;
 mod rows;
 mod scrub;
 mod state;
@@ -30,6 +31,7 @@ use memory::SegmentList;
 use units::{MemberIndex, Role, RoleSet, StripeIndex, bytes_usize};
 
 pub(super) use self::borrow::is_aligned;
+pub(in crate::shard) use self::refused::Refusals;
 use self::rows::Asked;
 pub(super) use self::scrub::Looking;
 use super::Shard;
@@ -114,6 +116,9 @@ enum Step {
     Logging,
     WriteRoom,
     Writing,
+    /// What a drive holds that has refused a block is to be read, and is read.
+    AskRoom,
+    Asking,
     Barrier,
 }
 
@@ -158,6 +163,8 @@ pub(super) struct Ticket {
     pub(super) gone: RoleSet,
     pub(super) gone_serial: u64,
     pending: u32,
+    /// Blocks that a member has refused.
+    pub(super) refusals: Option<Box<Refusals>>,
     answered: bool,
     /// It was answered because the hold was given up; and looks since it began.
     pub(super) given_up: bool,
@@ -187,64 +194,6 @@ pub(super) struct Ticket {
     pub(super) copy_due: bool,
     /// Its data goes to the drives from where the guest has it.
     pub(super) borrows: bool,
-}
-
-impl Default for Ticket {
-    fn default() -> Ticket {
-        Ticket {
-            order: TicketOrder {
-                kind: Kind::Clear,
-                work: 0,
-                stripe: StripeIndex(0),
-                cell: 0,
-                start: 0,
-                part: Part::WHOLE,
-                offset: 0,
-                segments: SegmentList::EMPTY,
-                stability: Stability::MayChange,
-                late: None,
-            },
-            lanes: 0..0,
-            claimed: 0,
-            asked: None,
-            bands: Default::default(),
-            band_count: 0,
-            apart: None,
-            joined: None,
-            leader: None,
-            delayed: None,
-            promoted: false,
-            step: Step::Claiming,
-            region: None,
-            serial: 0,
-            barrier: 0,
-            media: RoleSet::EMPTY,
-            errors: RoleSet::EMPTY,
-            late: RoleSet::EMPTY,
-            second_try: false,
-            gone: RoleSet::EMPTY,
-            gone_serial: 0,
-            pending: 0,
-            answered: false,
-            given_up: false,
-            attempts: 0,
-            logged: false,
-            computed: false,
-            keeps: false,
-            kept: None,
-            failures: Vec::new(),
-            looking: Looking::default(),
-            log_slot: None,
-            log_failed: false,
-            log_headers: Vec::new(),
-            buffers: TicketBuffers::default(),
-            grave: None,
-            avoids: false,
-            is_begun: false,
-            copy_due: false,
-            borrows: false,
-        }
-    }
 }
 
 impl Ticket {
@@ -358,6 +307,10 @@ impl Shard {
     fn start_ticket(&mut self, slot: u32, io: &mut impl Io) {
         if self.tickets[slot].is_over() {
             self.end_ticket(slot);
+            return;
+        }
+        if self.tickets[slot].refusals.is_some() {
+            self.go_on_refused(slot, io);
             return;
         }
         if self.goes_on_as_logged(slot, io) {
@@ -503,6 +456,12 @@ impl Shard {
         if step == Step::LogRoom {
             return self.try_log(slot, false, io);
         }
+        if self.tickets[slot].refusals.is_some() {
+            if step == Step::AskRoom {
+                return self.ask_refused(slot, io);
+            }
+            self.leave_refused(slot);
+        }
         if step == Step::WriteRoom && !self.is_region_ready(slot) {
             self.want_region(slot, io);
             self.region_waiters.push(slot);
@@ -547,6 +506,10 @@ impl Shard {
     fn reads_done(&mut self, slot: u32, io: &mut impl Io) {
         if self.is_scrub(slot) {
             self.scrub_reads_done(slot, io);
+            return;
+        }
+        if self.tickets[slot].refusals.is_some() {
+            self.refused_is_read(slot, io);
             return;
         }
         let ticket = &mut self.tickets[slot];

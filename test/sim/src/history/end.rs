@@ -176,6 +176,8 @@ impl History {
             }
         }
         self.write_doubted(world);
+        self.client.refused.clear();
+        self.client.is_refused = false;
         let map = world.shards[world.home].map();
         assert!(map.is_optimal(), "{:?}", map.members);
     }

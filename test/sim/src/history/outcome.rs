@@ -48,6 +48,8 @@ pub struct Outcome {
     pub spells: u64,
     /// Holds that were given up.
     pub given_up: u64,
+    /// Blocks that drives refused which the array could not do without.
+    pub blocks_refused: u64,
     /// Copies of members that were told apart.
     pub copies: u64,
     /// Copies of members that took their places.
@@ -140,6 +142,7 @@ impl Outcome {
         self.refused += outcome.refused;
         self.spells += outcome.spells;
         self.given_up += outcome.given_up;
+        self.blocks_refused += outcome.blocks_refused;
         self.copies += outcome.copies;
         self.successors += outcome.successors;
         self.lost.0 += outcome.lost.0;
@@ -202,6 +205,7 @@ impl fmt::Display for Outcome {
             refused,
             spells,
             given_up,
+            blocks_refused,
             copies,
             successors,
             lost,
@@ -248,7 +252,8 @@ impl fmt::Display for Outcome {
          {} reads hedged ({} not for the budget), \
          {returned} members returned that lacked {permille} \
          in 1000 of their regions ({refused} might not), \
-         {spells} spells ({given_up} given up, {failed_windows} windows of rebuilds failed, \
+         {spells} spells ({given_up} given up, {blocks_refused} blocks refused, \
+         {failed_windows} windows of rebuilds failed, \
          {refilled} filled again before a stop), \
          {joined} writes joined, {promoted} promoted, {delayed} delayed, \
          {borrowed} borrowed ({half_written} blocks half written and lost), \

@@ -86,6 +86,7 @@ impl History {
             is_long,
         });
         self.is_spelled = true;
+        self.client.is_refused |= kind == Kind::Refusing;
         self.outcome.spells += 1;
         let all = self.random.happens(400);
         let each = 1 + self.random.below(4);
@@ -167,6 +168,7 @@ impl History {
             self.end_spell(world);
         }
         self.note_slow_mail(world);
+        self.note_refusals(world);
         for event in &world.outside.events {
             if let Event::HoldTimedOut { .. } = event {
                 self.client.lenient = u64::MAX;
@@ -177,6 +179,32 @@ impl History {
         let given_up = |shard: &Shard| shard.map().given_up;
         if self.client.lenient == u64::MAX && !world.shards.iter().any(given_up) {
             self.client.lenient = self.client.begun;
+        }
+    }
+
+    /// A drive that refuses some writes and takes others costs just these, where the array cannot
+    /// do without it.
+    fn note_refusals(&mut self, world: &World) {
+        let blocks = u64::from(self.geometry.stripe_blocks());
+        for event in &world.outside.events {
+            let Event::WriteRefused { member, first } = *event else {
+                continue;
+            };
+            assert!(
+                self.client.is_refused,
+                "{member} refuses nothing: {event:?}"
+            );
+            let start = first / blocks * blocks;
+            self.client.refused.push(start..start + blocks);
+            self.outcome.blocks_refused += 1;
+        }
+        if self.client.refused.is_empty() {
+            return;
+        }
+        for shard in &world.shards {
+            let lost = shard.map().lost_blocks.runs();
+            let lost = lost.flat_map(|(first, count)| first..first + count);
+            self.client.give_up_written(lost);
         }
     }
 

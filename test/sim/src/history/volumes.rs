@@ -119,7 +119,7 @@ impl History {
     }
 
     pub(super) fn collect_zeroing(&mut self, world: &mut World) {
-        let may_fail = self.client.doomed || self.outcome.given_up > 0;
+        let may_fail = self.client.doomed || self.outcome.given_up > 0 || self.client.is_refused;
         let Some(change) = &mut self.change else {
             return;
         };

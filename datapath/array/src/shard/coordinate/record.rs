@@ -225,6 +225,7 @@ impl Shard {
                     .expect("replaced by a drive");
                 member.drive = Some(place.drive);
                 member.data_offset = place.layout.data.offset;
+                member.trial_offset = place.layout.bad_ranges.offset;
                 member.incarnation += 1;
                 map.hopeless[position] = false;
                 decider.hold.is_replaced(MemberIndex::from_at(position));

@@ -34,14 +34,20 @@ fn suspect() -> Bench {
     bench
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    /// They take no writes of bad blocks either.
+    Refusing,
+    /// Parity reads as something that agrees with no data.
+    Torn,
+}
+
 /// Drives with blocks that cannot be read until they are written.
 struct Drives {
     /// Which drive, and the byte.
     bad: Vec<(usize, u64)>,
-    /// They take no writes there either.
-    refuse: bool,
-    /// Parity reads as something that agrees with no data.
-    torn: bool,
+    kind: Kind,
     /// What they were asked in the lane: which role, and what.
     asked: Vec<(u8, Operation)>,
     /// What they have written: drive and byte.
@@ -53,8 +59,7 @@ impl Drives {
     fn with_bad(bench: &Bench, roles: &[u8]) -> Drives {
         Drives {
             bad: roles.iter().map(|role| place(bench, *role)).collect(),
-            refuse: false,
-            torn: false,
+            kind: Kind::Plain,
             asked: Vec::new(),
             written: Vec::new(),
         }
@@ -86,13 +91,13 @@ impl Drives {
             .extend(asked.map(|role| (role, request.operation)));
         if request.operation == Operation::Read {
             let is_bad = self.bad.iter().any(covers);
-            if self.torn && covers(&place(bench, 2)) {
+            if self.kind == Kind::Torn && covers(&place(bench, 2)) {
                 let segments = request.segments.as_slice().iter();
                 segments.for_each(|segment| segment.fill(0x99));
             }
             return if is_bad { Status::Media } else { Status::Ok };
         }
-        if self.refuse && self.bad.iter().any(covers) {
+        if self.kind == Kind::Refusing && self.bad.iter().any(covers) {
             return Status::Media;
         }
         self.bad.retain(|block| !covers(block));
@@ -257,7 +262,7 @@ fn a_resync_gives_a_bad_block_up_and_a_write_of_all_of_it_heals_it() {
 fn a_resync_does_not_leave_a_member_out_because_a_bad_block_takes_no_zeroes() {
     let mut bench = Bench::home(|_, _| {});
     let mut drives = Drives::with_bad(&bench, &[0]);
-    drives.refuse = true;
+    drives.kind = Kind::Refusing;
     bench.shard.command(2, Command::Resync);
     drives.answer(&mut bench);
     assert!(bench.shard.map.is_optimal(), "nobody is out");
@@ -310,7 +315,7 @@ fn a_resync_is_logged_where_the_log_names_its_cell_and_nowhere_else() {
                 opened: map.serial,
             });
         });
-        drives.torn = true;
+        drives.kind = Kind::Torn;
         drives.answer(&mut bench);
         let (parity, byte) = place(&bench, 2);
         let chunk = byte - LANE * 512;

@@ -13,6 +13,11 @@ impl Shard {
     /// and known to every shard.
     #[inline(never)]
     pub(super) fn writes_done(&mut self, slot: u32, io: &mut impl Io) {
+        let refusals = &self.tickets[slot].refusals;
+        if refusals.as_ref().is_some_and(|it| it.is_met()) {
+            self.follow_refusals(slot, io);
+            return;
+        }
         let ticket = &mut self.tickets[slot];
         ticket.step = Step::Barrier;
         if planted::is(Fault::AnswerBeforeExclusion) || planted::is(Fault::HeldWriteAnswered) {
@@ -80,6 +85,10 @@ impl Shard {
     fn conclude(&mut self, slot: u32, status: Status, io: &mut impl Io) {
         if planted::is_watched() {
             self.assert_region_dirty(slot);
+        }
+        if self.tickets[slot].refusals.is_some() {
+            self.conclude_refused(slot, io);
+            return;
         }
         if status.is_ok() && self.losses.any && self.heals(slot) {
             if planted::is(Fault::HealedAfterTheAnswer) {
@@ -154,6 +163,7 @@ impl Shard {
             self.shared.carry_out();
         }
         self.end_joined(slot);
+        self.forget_refusals(slot);
         self.end_log(slot);
         self.release_buffers(slot);
         self.forget_kept(slot);

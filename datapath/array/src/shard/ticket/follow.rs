@@ -56,6 +56,8 @@ impl Step {
             | Step::Planning
             | Step::Buffers
             | Step::Writing
+            | Step::AskRoom
+            | Step::Asking
             | Step::Barrier => false,
         }
     }

@@ -1,14 +1,18 @@
 //! What is asked of a ticket, and how it moves from step to step.
 
-use units::RoleSet;
+use block::{Part, Stability};
+use memory::SegmentList;
+use units::{RoleSet, StripeIndex};
 
-use super::{Kind, Step, Ticket};
+use super::{Kind, Looking, Step, Ticket, TicketOrder};
+use crate::buffers::TicketBuffers;
 use crate::planted::{self, Fault};
 
 impl Ticket {
     /// Whether its writes are under way, or await what decides on them.
     pub(in crate::shard) fn is_writing(&self) -> bool {
-        matches!(self.step, Step::Writing | Step::Barrier)
+        // Between its writes, where a drive has refused a block, the row is torn.
+        matches!(self.step, Step::Writing | Step::Barrier) || self.refusals.is_some()
     }
 
     /// Whether it was planned by a map of this serial or a later one, or has not begun to write.
@@ -55,7 +59,18 @@ impl Ticket {
 
     /// Whether what it asked of drives is not answered.
     pub(in crate::shard) fn is_at_drives(&self) -> bool {
-        let asks = matches!(self.step, Step::Reading | Step::Logging | Step::Writing);
+        let asks = match self.step {
+            Step::Reading | Step::Logging | Step::Writing | Step::Asking => true,
+            Step::Claiming
+            | Step::Ready
+            | Step::Planning
+            | Step::Buffers
+            | Step::ReadRoom
+            | Step::LogRoom
+            | Step::WriteRoom
+            | Step::AskRoom
+            | Step::Barrier => false,
+        };
         asks && self.pending > 0
     }
 
@@ -75,6 +90,11 @@ impl Ticket {
         self.second_try = true;
     }
 
+    /// A slot of the log that it keeps while it takes another.
+    pub(in crate::shard) fn refused_log_slot(&self) -> Option<u32> {
+        self.refusals.as_ref()?.log_slot()
+    }
+
     /// It may write in place.
     pub(in crate::shard) fn go_write(&mut self) {
         self.step = Step::WriteRoom;
@@ -82,5 +102,64 @@ impl Ticket {
 
     pub(in crate::shard) fn set_write(&mut self, band: usize, write: RoleSet) {
         self.bands[band].write = write;
+    }
+}
+
+impl Default for Ticket {
+    fn default() -> Ticket {
+        Ticket {
+            order: TicketOrder {
+                kind: Kind::Clear,
+                work: 0,
+                stripe: StripeIndex(0),
+                cell: 0,
+                start: 0,
+                part: Part::WHOLE,
+                offset: 0,
+                segments: SegmentList::EMPTY,
+                stability: Stability::MayChange,
+                late: None,
+            },
+            lanes: 0..0,
+            claimed: 0,
+            asked: None,
+            bands: Default::default(),
+            band_count: 0,
+            apart: None,
+            joined: None,
+            leader: None,
+            delayed: None,
+            promoted: false,
+            step: Step::Claiming,
+            region: None,
+            serial: 0,
+            barrier: 0,
+            media: RoleSet::EMPTY,
+            errors: RoleSet::EMPTY,
+            late: RoleSet::EMPTY,
+            second_try: false,
+            gone: RoleSet::EMPTY,
+            gone_serial: 0,
+            pending: 0,
+            refusals: None,
+            answered: false,
+            given_up: false,
+            attempts: 0,
+            logged: false,
+            computed: false,
+            keeps: false,
+            kept: None,
+            failures: Vec::new(),
+            looking: Looking::default(),
+            log_slot: None,
+            log_failed: false,
+            log_headers: Vec::new(),
+            buffers: TicketBuffers::default(),
+            grave: None,
+            avoids: false,
+            is_begun: false,
+            copy_due: false,
+            borrows: false,
+        }
     }
 }

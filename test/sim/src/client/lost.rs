@@ -1,0 +1,66 @@
+//! What guests know of blocks that nobody can tell, or that drives refuse.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use block::Operation;
+use volume::Piece;
+
+use super::Client;
+
+impl Client {
+    /// Whether a request may fail because of what is lost.
+    pub(super) fn may_meet_lost(&self, operation: Operation, pieces: &[Piece]) -> bool {
+        let meets = |piece: &Piece| {
+            let range = piece.array_block..piece.array_block + u64::from(piece.blocks);
+            let is_lost = |set: &BTreeSet<u64>| set.range(range.clone()).next().is_some();
+            let beside = |unsure: &Range<u64>| unsure.start < range.end && range.start < unsure.end;
+            let mut beside_some = self.unsure.iter().chain(&self.refused);
+            let writes = operation.changes() && beside_some.any(beside);
+            writes || is_lost(&self.lost) || is_lost(&self.discarded)
+        };
+        operation != Operation::Flush && pieces.iter().any(meets)
+    }
+
+    /// Blocks are given up because the parity that they were written with was refused: only what
+    /// is being written, or may fail anyway.
+    ///
+    /// # Panics
+    /// When others are given up.
+    pub fn give_up_written(&mut self, blocks: impl Iterator<Item = u64>) {
+        for block in blocks {
+            if self.lost.contains(&block) || self.discarded.contains(&block) {
+                continue;
+            }
+            let holds = |piece: &Piece| {
+                let range = piece.array_block..piece.array_block + u64::from(piece.blocks);
+                range.contains(&block)
+            };
+            let mut writes = self.pending.values();
+            let is_written = writes.any(|pending| {
+                pending.asked.operation.changes() && pending.pieces.iter().any(holds)
+            });
+            assert!(
+                is_written,
+                "block {block} is given up, and nobody writes it"
+            );
+            self.lost.insert(block);
+        }
+    }
+
+    /// What was written is not lost.
+    pub(super) fn forget_lost(&mut self, operation: Operation, pieces: &[Piece]) {
+        for piece in pieces.iter().filter(|_| operation.changes()) {
+            for block in piece.array_block..piece.array_block + u64::from(piece.blocks) {
+                let was_lost = self.lost.remove(&block);
+                if operation == Operation::Discard {
+                    if was_lost {
+                        self.discarded.insert(block);
+                    }
+                } else {
+                    self.discarded.remove(&block);
+                }
+            }
+        }
+    }
+}
