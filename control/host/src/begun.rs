@@ -31,7 +31,7 @@ pub(crate) use self::lasting::Lasting;
 use crate::Host;
 use crate::arrays::assemble::is_enough;
 use crate::error::of_io;
-use crate::losses::{is_bad, redo_part, with_half_written};
+use crate::losses::{is_bad, redo_all, with_half_written};
 use crate::state::Notice;
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -133,19 +133,20 @@ fn redo_parts(
     mut parts: Vec<Redo>,
     doubt: &mut Option<Doubt>,
 ) -> Answer<Vec<Redo>> {
-    for part in &mut parts {
-        if let Some(drive) = &drives[part.member.at()] {
-            let written = redo_part(object, drive, (&assembly.superblock, lost), part);
+    let refused = match redo_all(object, drives, (&assembly.superblock, lost), &parts) {
+        Ok(true) => None,
+        Ok(false) => parts.first().map(|part| part.member),
+        Err((member, source)) => {
             let what = "writing what the last engine had begun";
-            match written {
-                Ok(true) => {}
-                Ok(false) => *doubt = doubt.or(Doubt::refused(part.member)),
-                Err(source) => {
-                    *doubt = doubt.or(Doubt::refused(part.member));
-                    judge(object, assembly, (&drive.0, what), &source)?;
-                }
-            }
+            let name = drives[member.at()].as_ref().map_or("", |(name, _)| name);
+            judge(object, assembly, (name, what), &source)?;
+            Some(member)
         }
+    };
+    if let Some(member) = refused {
+        *doubt = doubt.or(Doubt::refused(member));
+    }
+    for part in &mut parts {
         part.bytes = Vec::new();
     }
     Ok(parts)

@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use array::format::{ArrayConfig, ExtentSpace, SUPERBLOCK_BYTES, Superblock, VolumeRecord};
-use array::{Event, LostBlocks, Redo};
+use array::{Event, LostBlocks, Redo, RefusedRedo, agree_with};
 use control::view::{LostRun, LostView};
 use control::{Answer, ErrorKind};
-use units::{bytes_u64, bytes_usize};
+use units::{MemberIndex, bytes_u64, bytes_usize};
 
 use crate::Host;
 use crate::error::error;
@@ -166,30 +166,130 @@ pub(crate) fn is_bad(drive: &drive::Drive, offset: u64, length: usize) -> bool {
     is_there() && !can_read(offset, length) && is_there()
 }
 
-/// Writes a part of what is to be done again at a start. A bad block of which nobody can tell what
-/// it held may take no writes either: that loses nothing, and is no reason not to start. One that
-/// can be read is no such block: what it holds would be used, and is old. Gives whether nothing was
-/// left out.
-pub(crate) fn redo_part(
+/// What becomes of what is done again at a start: whether nothing was left out, or which member did
+/// not take it.
+pub(crate) type RedoResult = Result<bool, (MemberIndex, std::io::Error)>;
+
+/// Writes what is to be done again at a start, on the members that are here.
+///
+/// A bad block of which nobody can tell what it held may take no writes either: that loses nothing,
+/// and is no reason not to start. One that can be read is no such block: what it holds would be
+/// used. So parity is changed to that, as it is while the array runs.
+pub(crate) fn redo_all(
+    object: &str,
+    drives: &[Option<(String, Arc<drive::Drive>)>],
+    (superblock, lost): (&Superblock, &LostBlocks),
+    parts: &[Redo],
+) -> RedoResult {
+    let mut refused = Refused::default();
+    for part in parts {
+        let Some(drive) = &drives[part.member.at()] else {
+            continue;
+        };
+        if let Err(source) = redo_part(object, drive, (superblock, lost), part, &mut refused) {
+            // The others are written all the same: a resync may have to do with that.
+            refused.fatal.get_or_insert((part.member, source));
+        }
+    }
+    if let Some(fatal) = refused.fatal {
+        return Err(fatal);
+    }
+    let Some((member, source)) = refused.first else {
+        return Ok(!refused.left_out);
+    };
+    let refused = refused.parts;
+    let is_here = |member: MemberIndex| drives[member.at()].is_some();
+    let agrees = agree_with(&superblock.geometry, parts, &refused, is_here);
+    let Some(agrees) = agrees.map_err(|source| (member, source))? else {
+        return Err((member, source));
+    };
+    for part in agrees {
+        if let Some((_, drive)) = &drives[part.member.at()] {
+            let written = drive.write(superblock.layout.data.offset + part.offset, &part.bytes);
+            written.map_err(|source| (part.member, source))?;
+        }
+    }
+    for block in &refused {
+        let drive = drives[block.member.at()].as_ref();
+        tracing::error!(
+            event = "redo_refused",
+            object,
+            drive = drive.map_or("-", |(name, _)| name),
+            offset = block.offset,
+            bytes = block.bytes.len(),
+            "it does not take what was being written when the last engine ended, and can be read: \
+             it keeps what it holds there, and parity agrees; replace it"
+        );
+    }
+    Ok(false)
+}
+
+/// What did not go well of what was done again.
+#[derive(Default)]
+struct Refused {
+    /// Bad blocks were left out that hold nothing anybody could use.
+    left_out: bool,
+    /// Blocks that can be read and do not take what is written, and the first error.
+    parts: Vec<RefusedRedo>,
+    first: Option<(MemberIndex, std::io::Error)>,
+    /// Why the start cannot go on.
+    fatal: Option<(MemberIndex, std::io::Error)>,
+}
+
+/// Whether a drive takes writes at all, where nobody reads.
+fn takes_others(drive: &drive::Drive, superblock: &Superblock) -> bool {
+    let trial = superblock.layout.bad_ranges.offset;
+    drive.write(trial, &[0; SUPERBLOCK_BYTES]).is_ok()
+}
+
+fn is_full(source: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    let kinds = [FileTooLarge, QuotaExceeded, ReadOnlyFilesystem, StorageFull];
+    kinds.contains(&source.kind())
+}
+
+/// Writes a part of what is to be done again.
+fn redo_part(
     object: &str,
     (name, drive): &(String, Arc<drive::Drive>),
     (superblock, lost): (&Superblock, &LostBlocks),
     part: &Redo,
-) -> std::io::Result<bool> {
+    refused: &mut Refused,
+) -> std::io::Result<()> {
     let data = superblock.layout.data.offset;
-    let written = drive.write(data + part.offset, &part.bytes);
-    if written.is_ok() || lost.is_empty() {
-        return written.map(|()| true);
+    let Err(source) = drive.write(data + part.offset, &part.bytes) else {
+        return Ok(());
+    };
+    if is_full(&source) {
+        return Err(source);
     }
-    let mut is_whole = true;
     let shift = superblock.geometry.block_size().shift();
     let first = part.offset >> shift;
     let blocks = part.bytes.chunks_exact(bytes_usize(1 << shift));
     for (block, bytes) in (first..).zip(blocks) {
-        let Err(source) = drive.write(data + (block << shift), bytes) else {
+        let offset = data + (block << shift);
+        let Err(source) = drive.write(offset, bytes) else {
             continue;
         };
-        let is_bad = || is_bad(drive, data + (block << shift), bytes.len());
+        let mut holds = vec![0; bytes.len()];
+        if drive.read(offset, &mut holds).is_ok() {
+            // It may have been away for a moment, or has it already.
+            if holds == bytes || drive.write(offset, bytes).is_ok() {
+                continue;
+            }
+            if !takes_others(drive, superblock) {
+                return Err(source);
+            }
+            refused.first.get_or_insert((part.member, source));
+            refused.parts.push(RefusedRedo {
+                member: part.member,
+                offset: block << shift,
+                bytes: bytes.to_vec(),
+                holds,
+            });
+            continue;
+        }
+        let is_bad = || is_bad(drive, offset, bytes.len());
         if !lost.may_be_left_out(&superblock.geometry, (part.member, block), is_bad) {
             return Err(source);
         }
@@ -197,7 +297,7 @@ pub(crate) fn redo_part(
         tracing::warn!(event = "lost_block_not_written", object, drive = name, error = %source,
             member_block = block, bytes = written,
             "a bad block takes no writes; what it held is lost already");
-        is_whole = false;
+        refused.left_out = true;
     }
-    Ok(is_whole)
+    Ok(())
 }

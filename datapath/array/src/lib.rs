@@ -39,7 +39,7 @@ pub use io::{
     Event, Io, MemberFailure, MemberRequest, Message, PassEvent, Times, Trouble, WorkMessage,
 };
 pub use laggards::MemberPace;
-pub use log::{LogSpace, Redo, Replay};
+pub use log::{LogSpace, Redo, RefusedRedo, Replay, agree_with};
 pub use losses::{LossChange, LostBlocks, LostWord, Rows};
 pub use map::{ArrayMap, MapMember, MapState, Pass, Window};
 pub use owners::Owners;

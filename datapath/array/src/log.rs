@@ -7,6 +7,7 @@
 //! pieces are all there is done again, and of any other nothing was begun. The rules and their
 //! proof are in docs/on-disk.md, section 9, the choice in docs/design/001-log-of-pieces.md.
 
+mod refused;
 #[cfg(test)]
 mod tests;
 
@@ -16,6 +17,7 @@ use units::limits::LARGE_BUFFER_BYTES;
 use units::{MemberIndex, Role, StripeIndex, bytes_u64, bytes_usize};
 use uuid::Uuid;
 
+pub use self::refused::{RefusedRedo, agree_with};
 use crate::format::{ArrayConfig, LOG_HEADER_BYTES, LogPiece, MemberState, Superblock};
 use crate::geometry::Geometry;
 use crate::planted::{self, Fault};

@@ -14,7 +14,7 @@ use units::MemberIndex;
 
 use crate::begun::BegunFile;
 use crate::error::{error, of_io};
-use crate::losses::redo_part;
+use crate::losses::redo_all;
 use crate::records::MISSED_MAX;
 use crate::state::Notice;
 use crate::{Host, logs, records};
@@ -200,15 +200,13 @@ impl Host {
         if !redo.is_empty() && !planted::is(Fault::ReplayedUnflushed) {
             flush()?;
         }
-        for part in &redo {
-            if let Some(drive) = &drives[part.member.at()] {
-                let known = (superblock, &config.lost);
-                let written = redo_part(object, drive, known, part);
-                let what = "writing what its log holds";
-                if !written.map_err(|source| io(&drive.0, what, source))? {
-                    *doubt = doubt.or(Doubt::refused(part.member));
-                }
-            }
+        let written = redo_all(object, &drives, (superblock, &config.lost), &redo);
+        let written = written.map_err(|(member, source)| {
+            let name = drives[member.at()].as_ref().map_or("-", |(name, _)| name);
+            io(name, "writing what its log holds", source)
+        })?;
+        if let (false, Some(part)) = (written, redo.first()) {
+            *doubt = doubt.or(Doubt::refused(part.member));
         }
         if redo.is_empty() {
             return Ok((redo, ignored));

@@ -26,6 +26,10 @@ fn logged() -> Bench {
     for sector in (0..1024).step_by(8) {
         guest.fill(sector, 0x11);
     }
+    // The log has room for less than that: some of each chunk is the last.
+    for sector in (0..1024).step_by(128) {
+        guest.fill(sector, 0x11);
+    }
     bench
 }
 
@@ -128,4 +132,104 @@ fn what_a_killed_engine_has_logged_is_durable_before_any_of_it_is_in_its_place()
     let started = next.host.start_array("tank", false);
     assert_eq!(started.expect("two").state, ArrayState::Degraded);
     assert!(changed() >= 4096, "the last writes");
+}
+
+/// What the next start does again, of what these drives have in their logs.
+fn redone(bench: &Bench) -> Vec<array::Redo> {
+    let drives = ["one", "two"].map(|name| Arc::clone(&bench.host.state().drives[name].drive));
+    let superblock = bench.superblock("one");
+    let found = records::read(DriveIndex(0), &drives[0]).expect("a file");
+    let configs = found.configs.into_iter().flatten();
+    let (_, config) = configs
+        .max_by_key(|(_, config)| config.update)
+        .expect("some");
+    let regions = RegionMap::new(superblock.regions(), superblock.array);
+    let mut replay = Replay::new(&config, &superblock, &regions, |member| member.0 < 2);
+    let named = drives.map(|drive| Some(("a drive".to_owned(), drive)));
+    for (at, log) in logs::read_all(&named, &superblock, &replay)
+        .into_iter()
+        .enumerate()
+    {
+        log.take(MemberIndex::from_at(at), &mut replay)
+            .expect("a file");
+    }
+    replay.redo()
+}
+
+/// A degraded array whose engine was killed, and a block of "one" that is in the log and holds
+/// something older: its place in the file, and the drive beside it. "one" has data or parity there.
+fn half_written(parity: bool) -> (Bench, u64, Arc<drive::Drive>) {
+    let bench = logged();
+    let superblock = bench.superblock("one");
+    let (geometry, data) = (superblock.geometry, superblock.layout.data);
+    let folder = Arc::clone(&bench.folder);
+    drop(bench);
+    let next = Bench::on(Arc::clone(&folder));
+    for name in ["one", "two"] {
+        next.reopen(name, "").expect("a file");
+    }
+    let shift = geometry.block_size().shift();
+    let suits = |part: &array::Redo| {
+        let stripe = geometry.stripe_at(part.member, part.offset >> shift);
+        let role = |member| {
+            geometry
+                .role(stripe, MemberIndex(member))
+                .expect("one group")
+        };
+        part.member.0 == 0 && (role(0).0 == 2) == parity && role(2).0 < 2
+    };
+    let part = redone(&next).into_iter().rfind(suits).expect("some block");
+    let offset = data.offset + part.offset;
+    let mut file = std::fs::File::options();
+    let file = file
+        .write(true)
+        .open(folder.path().join("one"))
+        .expect("a file");
+    let length = 1 << shift;
+    file.write_all_at(&vec![0xEE; units::bytes_usize(length)], offset)
+        .expect("room");
+    let two = Arc::clone(&next.host.state().drives["two"].drive);
+    next.inject("one", drive::Fault::Unwritable { offset, length });
+    (next, offset, two)
+}
+
+#[test]
+fn what_a_needed_drive_does_not_take_at_a_start_stays_and_parity_goes_with_it() {
+    let (next, offset, two) = half_written(false);
+    next.host.assemble();
+    next.host.start_array("tank", false).expect("it is there");
+    let one = Arc::clone(&next.host.state().drives["one"].drive);
+    let read = |drive: &drive::Drive| {
+        let mut bytes = vec![0; 512];
+        drive.read(offset, &mut bytes).expect("it can be read");
+        bytes[..4].to_vec()
+    };
+    assert_eq!(read(&one), [0xEE; 4], "it keeps what it holds");
+    // What the member held that is out is what both say.
+    assert_eq!(read(&two), [0xEE ^ 0x11; 4]);
+}
+
+#[test]
+fn parity_that_is_not_taken_at_a_start_keeps_the_array_from_starting() {
+    let (next, ..) = half_written(true);
+    next.host.assemble();
+    let refused = next.host.start_array("tank", false);
+    refused.expect_err("what the member held that is out would be another");
+}
+
+#[test]
+fn a_drive_that_takes_nothing_at_a_start_is_not_believed() {
+    let (next, ..) = half_written(false);
+    let superblock = next.superblock("one");
+    next.inject(
+        "one",
+        drive::Fault::Unwritable {
+            offset: superblock.layout.bad_ranges.offset,
+            length: superblock.layout.bad_ranges.length,
+        },
+    );
+    next.host.assemble();
+    next.host
+        .start_array("tank", false)
+        .expect_err("it takes nothing");
 }

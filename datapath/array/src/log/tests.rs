@@ -352,3 +352,67 @@ fn of_what_is_written_several_times_only_the_last_is() {
     assert_eq!(redo.len(), 2, "once on each member");
     assert!(redo.iter().all(|part| part.bytes == [0x22; 4096]));
 }
+
+#[test]
+fn parity_goes_with_what_a_drive_holds_that_refuses() {
+    let geometry = superblock(0, 6, 256 * MIB).geometry;
+    let (stripe, size) = (StripeIndex(5), 4096);
+    assert_eq!((geometry.data(), geometry.parity()), (4, 2));
+    let offset = geometry.member_block(stripe) * bytes_u64(size);
+    let content = |role: u8, byte: u8| vec![byte ^ (role * 17); size];
+    let parity_of = |data: &[Vec<u8>]| {
+        let backing = memory::Backing::Anonymous(memory::Pages::Plain);
+        let mut pool = memory::Pool::new(6, size, backing).expect("memory");
+        let buffers = [(); 6].map(|()| pool.acquire().expect("six"));
+        let parts = [0, 1, 2, 3, 4, 5].map(|at: usize| pool.segment(&buffers[at]));
+        for (part, data) in parts.iter().zip(data) {
+            part.copy_from_slice(data);
+        }
+        let code = parity::Code::new(4, 2).expect("a code");
+        code.generate(&parts[..4], &parts[4..]);
+        let parity = [4, 5].map(|at: usize| {
+            let mut bytes = vec![0; size];
+            parts[at].copy_to_slice(&mut bytes);
+            bytes
+        });
+        buffers.into_iter().for_each(|buffer| pool.release(buffer));
+        parity
+    };
+    let mut data = [0, 1, 2, 3].map(|role| content(role, 0x40));
+    let parity = parity_of(&data);
+    let member = |role: u8| geometry.member(stripe, Role(role));
+    let redo = |role: u8, bytes: &Vec<u8>| Redo {
+        member: member(role),
+        offset,
+        bytes: bytes.clone(),
+    };
+    let parts = [redo(1, &data[1]), redo(4, &parity[0]), redo(5, &parity[1])];
+    let refused = |role: u8| RefusedRedo {
+        member: member(role),
+        offset,
+        bytes: data[1].clone(),
+        holds: content(9, 3),
+    };
+    let (one, all) = ([refused(1)], |_| true);
+    let agrees = agree_with(&geometry, &parts, &one, all).expect("memory");
+    let [refused_parity, beyond] = [refused(4), refused(1)];
+    let nothing = agree_with(&geometry, &parts, &[refused_parity], all);
+    assert_eq!(nothing.expect("memory"), None, "parity is what it is");
+    let without = agree_with(&geometry, &parts[..2], &[beyond], all);
+    assert_eq!(
+        without.expect("memory"),
+        None,
+        "one parity is not done again"
+    );
+    let out = |other| other != member(5);
+    let without = agree_with(&geometry, &parts[..2], &one, out).expect("memory");
+    data[1] = content(9, 3);
+    let expected = parity_of(&data);
+    let sorted = |mut parts: Vec<Redo>| {
+        parts.sort_by_key(|part| part.member);
+        parts
+    };
+    let right = vec![redo(4, &expected[0]), redo(5, &expected[1])];
+    assert_eq!(agrees.map(sorted), Some(sorted(right)));
+    assert_eq!(without, Some(vec![redo(4, &expected[0])]));
+}
