@@ -27,7 +27,7 @@ use crate::planted::{self, Fault};
 /// Headers of pieces on their way: as many as the widest ticket has.
 const HEADERS: usize = units::limits::GROUP_MEMBERS_MAX;
 /// With fewer slots none is kept for tickets that need two.
-const RESERVE: usize = 8;
+const RESERVE: usize = 6;
 /// Values of `cell_hash`.
 const CELLS: usize = 1 << 10;
 
