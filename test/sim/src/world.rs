@@ -1,6 +1,7 @@
 //! One array with its shards, drives and messages, and the chance that orders them.
 
 mod room;
+mod watch;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use units::{
 use uuid::Uuid;
 
 pub use self::room::{HEDGING, room};
+use self::watch::Watch;
 use crate::disks;
 use crate::drive::SimDrive;
 use crate::random::Random;
@@ -68,6 +70,8 @@ pub struct Outside {
     pub events: Vec<Event>,
     /// A hash of all that shards did and met, in its order: the same for the same seed.
     pub trace: u64,
+    /// What drives are asked in the present event.
+    watch: Watch,
 }
 
 /// Room for more than anybody asks.
@@ -143,6 +147,7 @@ impl Io for Ports<'_> {
                 self.outside.note(11, u64::from_le_bytes(first));
             }
         }
+        self.outside.watch.note(&request);
         self.outside.drives[request.drive.at()].submit((self.me, now), request);
     }
     fn times(&self, drive: DriveIndex) -> Option<Times<'_>> {
@@ -379,6 +384,7 @@ impl World {
             completions: Vec::new(),
             events: Vec::new(),
             trace: 0,
+            watch: Watch::default(),
         };
         World {
             shards,
@@ -425,12 +431,11 @@ impl World {
 
     /// Hands a request to a reactor; whether it took it.
     pub fn submit(&mut self, reactor: ReactorIndex, request: Request) -> bool {
-        let mut ports = Ports::of(&mut self.outside, reactor);
         // As if of several volumes.
         let line = u16::try_from(request.cookie.0 % 3).expect("small");
-        self.shards[reactor.at()]
-            .submit_in(line, request, &mut ports)
-            .is_ok()
+        self.act(reactor.at(), |shard, ports| {
+            shard.submit_in(line, request, ports).is_ok()
+        })
     }
 
     /// One event, by chance.
@@ -460,26 +465,35 @@ impl World {
             // As in turns of a reactor that others keep busy.
             return;
         }
+        self.act(me, |shard, ports| {
+            let before = shard.deadline();
+            let moved = shard.poll(ports);
+            if moved > 0 {
+                return;
+            }
+            let due = shard.deadline().filter(|&at| at <= ports.now());
+            if let Some(due) = due {
+                assert_ne!(
+                    before,
+                    Some(due),
+                    "a reactor turns and turns, and does nothing"
+                );
+                return;
+            }
+            let known = ports.outside.trace;
+            let moved = shard.poll_all(ports);
+            let is_quiet = moved == 0 && ports.outside.trace == known;
+            assert!(is_quiet, "a reactor sleeps over {moved} steps");
+        });
+    }
+
+    /// A shard does something; what it asks of drives meanwhile is looked at.
+    fn act<T>(&mut self, me: usize, what: impl FnOnce(&mut Shard, &mut Ports<'_>) -> T) -> T {
+        let before = Arc::clone(self.shards[me].map());
         let mut ports = Ports::of(&mut self.outside, ReactorIndex::from_at(me));
-        let shard = &mut self.shards[me];
-        let before = shard.deadline();
-        let moved = shard.poll(&mut ports);
-        if moved > 0 {
-            return;
-        }
-        let due = shard.deadline().filter(|&at| at <= ports.now());
-        if let Some(due) = due {
-            assert_ne!(
-                before,
-                Some(due),
-                "a reactor turns and turns, and does nothing"
-            );
-            return;
-        }
-        let known = ports.outside.trace;
-        let moved = shard.poll_all(&mut ports);
-        let is_quiet = moved == 0 && ports.outside.trace == known;
-        assert!(is_quiet, "a reactor sleeps over {moved} steps");
+        let done = what(&mut self.shards[me], &mut ports);
+        self.outside.watch.judge(&before, self.shards[me].map());
+        done
     }
 
     fn deliver_mail(&mut self) {
@@ -497,8 +511,9 @@ impl World {
         if !is_request {
             self.outside.credits[to][from] += 1;
         }
-        let mut ports = Ports::of(&mut self.outside, ReactorIndex::from_at(to));
-        self.shards[to].message(ReactorIndex::from_at(from), message, &mut ports);
+        self.act(to, |shard, ports| {
+            shard.message(ReactorIndex::from_at(from), message, ports);
+        });
     }
 
     fn finish_drive(&mut self) {
@@ -519,8 +534,9 @@ impl World {
         else {
             return;
         };
-        let mut ports = Ports::of(&mut self.outside, reactor);
-        self.shards[reactor.at()].drive_done(request.cookie, status, &mut ports);
+        self.act(reactor.at(), |shard, ports| {
+            shard.drive_done(request.cookie, status, ports);
+        });
     }
 
     /// Runs until `done` says so.
