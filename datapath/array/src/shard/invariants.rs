@@ -9,10 +9,14 @@ use crate::format::WriteHole;
 use crate::planted;
 
 impl Shard {
-    /// The ticket is about to write on members: it holds its lanes, has what it is to write, its
-    /// region is dirty on the drives, and what must be in the log first is durable there.
+    /// The ticket is about to write on members: by the map that counts now, it holds its lanes, has
+    /// what it is to write, its region is dirty on the drives, and what must be in the log first is
+    /// durable there.
     #[inline]
     pub(super) fn assert_may_write(&self, slot: u32) {
+        if self.is_stale(slot) && !planted::is_forgiven() {
+            breaks("its plan is of another map", slot);
+        }
         if !self.holds_its_lanes(slot) && !planted::is_forgiven() {
             breaks("it does not hold its lanes", slot);
         }

@@ -9,7 +9,7 @@ use super::ticket::Ticket;
 use super::{IoOwner, Shard};
 use crate::buffers::Buffers;
 use crate::io::{Io, MemberRequest};
-use crate::map::MapMember;
+use crate::map::{MapMember, MapState};
 use crate::planted::{self, Fault};
 use crate::slots::Slots;
 
@@ -104,10 +104,15 @@ impl Issuer<'_> {
         self.ios.acquire().expect("can_issue")
     }
 
+    /// The drive of a member that counts: one that is out holds nothing that may be used, and is
+    /// asked again only as a new member.
     #[inline]
     fn drive_of(&self, member: MemberIndex) -> DriveIndex {
-        let drive = self.members[member.at()].drive;
-        drive.expect("a member without a drive is not asked")
+        let entry = &self.members[member.at()];
+        match entry.drive {
+            Some(drive) if entry.state != MapState::Lost || planted::is_forgiven() => drive,
+            Some(_) | None => asks_one_that_is_out(member),
+        }
     }
 
     #[inline(always)]
@@ -148,6 +153,13 @@ impl Issuer<'_> {
             cookie: Cookie(u64::from(slot)),
         });
     }
+}
+
+/// Apart, because what a message shows would else be put together for every request.
+#[cold]
+#[inline(never)]
+fn asks_one_that_is_out(member: MemberIndex) -> ! {
+    panic!("{member} is asked, and is out or has no drive")
 }
 
 /// What the answer to a read counts that comes when its member is out: what the drive was asked

@@ -48,7 +48,9 @@ const SMALL: [Fault; 21] = [
     Fault::DirtyRegionsNotMissed,
 ];
 /// Faults that break what the array asserts.
-const ASSERTED: [Fault; 13] = [
+const ASSERTED: [Fault; 15] = [
+    Fault::ReadAnExcludedMember,
+    Fault::PlanOfAnOldMap,
     Fault::HandedOverUndrained,
     Fault::HandedOverUnfenced,
     Fault::JoinsOverOthers,
