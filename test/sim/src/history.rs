@@ -11,6 +11,7 @@ mod faults;
 mod first;
 mod healed;
 mod hedged;
+mod killed;
 mod late_help;
 mod leaving;
 mod lending;
@@ -24,12 +25,14 @@ mod probe;
 mod records;
 mod refilled;
 mod returns;
+mod rewritten;
 mod scrub;
 mod spells;
 mod stale;
 mod starting;
 mod stop;
 mod successors;
+mod vain;
 mod volumes;
 
 use std::fs::File;
@@ -311,19 +314,6 @@ impl History {
         }
         self.count_unwritten(&world);
         self.last_lives(world);
-    }
-
-    /// Each leaves the array in order.
-    fn hard_times(&mut self, mut world: World) -> World {
-        world = self.get_help_late(world);
-        world = self.write_in_a_start(world);
-        world = self.lose_other_copies(world);
-        world = self.strengthen_at_last(world);
-        world = self.lose(world);
-        world = self.fill_twice(world);
-        world = self.heal_before_the_fill(world);
-        world = self.doubt(world);
-        self.give_up_beside_one_that_hangs(world)
     }
 
     // ---- lives ---------------------------------------------------------------------------

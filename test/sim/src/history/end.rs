@@ -4,6 +4,22 @@
 use super::*;
 
 impl History {
+    /// Each leaves the array in order.
+    pub(super) fn hard_times(&mut self, mut world: World) -> World {
+        world = self.get_help_late(world);
+        world = self.write_in_a_start(world);
+        world = self.lose_other_copies(world);
+        world = self.strengthen_at_last(world);
+        world = self.lose(world);
+        world = self.fill_twice(world);
+        world = self.heal_before_the_fill(world);
+        world = self.doubt(world);
+        world = self.be_killed_in_writes(world);
+        world = self.hang_over_rewrites(world);
+        world = self.log_in_vain(world);
+        self.give_up_beside_one_that_hangs(world)
+    }
+
     /// More is lost than the array survives: everything is still answered.
     pub(super) fn doom(&mut self, mut world: World) {
         self.run_until(&mut world, |history, _| history.started);

@@ -62,7 +62,7 @@ impl History {
     }
 
     /// Each is one request, where a volume has room for it.
-    fn write_whole_stripes(&mut self, world: &mut World) {
+    pub(super) fn write_whole_stripes(&mut self, world: &mut World) {
         let stripe = u64::from(self.geometry.stripe_blocks());
         for volume in self.client.stable_volumes() {
             for _ in 0..3 {

@@ -115,6 +115,10 @@ pub struct Outcome {
     pub borrowed: u64,
     /// See `borrowed`.
     pub half_written: u64,
+    /// Repairs of bad blocks that a drive carried out after it was left out.
+    pub rewritten_late: u64,
+    /// Writes that were logged when all members went away for long.
+    pub logged_in_vain: u64,
 }
 
 impl Outcome {
@@ -178,6 +182,8 @@ impl Outcome {
         self.distributed.0 += outcome.distributed.0;
         self.distributed.1 += outcome.distributed.1;
         self.half_written += outcome.half_written;
+        self.rewritten_late += outcome.rewritten_late;
+        self.logged_in_vain += outcome.logged_in_vain;
     }
 }
 
@@ -236,6 +242,8 @@ impl fmt::Display for Outcome {
             torn_records,
             borrowed,
             half_written,
+            rewritten_late,
+            logged_in_vain,
             distributed,
         } = self;
         let permille = missed.0 * 1000 / missed.1.max(1);
@@ -248,6 +256,8 @@ impl fmt::Display for Outcome {
          ({unflushed} without a member whose flush failed), {abandoned} holds abandoned, \
          {probed} torn blocks written ({read_torn} times read from a slow member), \
          {rotten} rotten blocks scrubbed ({stale} of writes that were lost), \
+         {rewritten_late} repairs by drives that were left out, \
+         {logged_in_vain} writes logged in vain, \
          {late} members late, {lagged} lagged ({left_behind} left behind), \
          {} reads hedged ({} not for the budget), \
          {returned} members returned that lacked {permille} \

@@ -49,14 +49,19 @@ impl History {
             return self.die_starting_over(world);
         }
         if is_plain && self.random.happens(500) && self.may_lose_caches(&mut world) {
-            return match self.random.below(8) {
-                0 => self.die_while_writing(world),
-                1..=3 => self.die_unflushed(world),
-                4 | 5 => self.die_before_exclusion(world),
-                _ => self.die_with_full_caches(world),
-            };
+            return self.die_trusted(world);
         }
         self.stop_at_any_moment(world)
+    }
+
+    /// The process is killed when all parity is trusted, and the next engine would not resync.
+    pub(super) fn die_trusted(&mut self, world: World) -> Vec<SimDrive> {
+        match self.random.below(8) {
+            0..=2 => self.die_while_writing(world),
+            3 | 4 => self.die_unflushed(world),
+            5 => self.die_before_exclusion(world),
+            _ => self.die_with_full_caches(world),
+        }
     }
 
     fn stop_at_any_moment(&mut self, mut world: World) -> Vec<SimDrive> {
@@ -149,7 +154,7 @@ impl History {
     }
 
     /// Whether nothing but what is not flushed speaks against the file of this engine.
-    fn may_lose_caches(&mut self, world: &mut World) -> bool {
+    pub(super) fn may_lose_caches(&mut self, world: &mut World) -> bool {
         let told = self.is_told && self.started && self.become_sound(world);
         told && self.is_sound(world) && !self.torn
     }
@@ -278,6 +283,10 @@ impl History {
             End::Killed(Some(Outage::Away))
         };
         self.end_by(world, end)
+    }
+
+    pub(super) fn end_killed(&mut self, world: World) -> Vec<SimDrive> {
+        self.end_by(world, End::Killed(None))
     }
 
     fn end_by(&mut self, world: World, end: End) -> Vec<SimDrive> {
@@ -415,7 +424,7 @@ impl History {
     /// The drive of a member that the array may lose at the same moment: a strict array together
     /// with the power, and any array when the process is killed, if the next one can know what it
     /// had begun.
-    fn victim(&mut self, world: &World, power: bool) -> Option<DriveIndex> {
+    pub(super) fn victim(&mut self, world: &World, power: bool) -> Option<DriveIndex> {
         let map = world.shards[world.home].map();
         let resynced = map.trusted_until.0 >= self.geometry.stripes();
         let logged = self.modes.is_strict() && self.geometry.data() > 1;
