@@ -283,6 +283,12 @@ pub enum Fault {
     FlushUnderWayForgotten,
     /// A member whose flush failed in a start stays one, and parity is made of what it has left.
     UnflushedBelieved,
+    /// A drive is used although what a dead engine has asked of it has not landed. This one and the
+    /// next are the simulator's: production leaves it to the kernel's locks
+    /// (`datapath/drive/src/open.rs`).
+    DeadWritesNotAwaited,
+    /// A member comes back although such requests of its drive have not landed.
+    LockedDriveReturns,
     /// A new volume is not zeroed.
     NewVolumeNotZeroed,
     /// What a deleted volume held counts as zeroes.
@@ -487,6 +493,8 @@ impl Fault {
         Fault::DrivesNotCompared,
         Fault::FlushUnderWayForgotten,
         Fault::UnflushedBelieved,
+        Fault::DeadWritesNotAwaited,
+        Fault::LockedDriveReturns,
         Fault::NewVolumeNotZeroed,
         Fault::DeletedVolumeCountsAsZeroes,
         Fault::ForfeitKeepsParity,

@@ -50,7 +50,8 @@ impl Medium for SimDrive {
         SimDrive::flush(self);
     }
     fn is_gone(&self) -> bool {
-        self.gone
+        let believed = [Fault::DeadWritesNotAwaited, Fault::LockedDriveReturns];
+        self.gone || (self.is_locked() && !believed.into_iter().any(planted::is))
     }
     fn try_put(&mut self, offset: u64, bytes: &[u8]) -> bool {
         SimDrive::try_put(self, offset, bytes)

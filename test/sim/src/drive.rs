@@ -1,5 +1,6 @@
 //! A simulated drive: what is durable, what its cache holds, what is under way, and how it fails.
 
+mod dead;
 mod reads;
 mod taken;
 
@@ -7,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
 
+use array::planted::{self, Fault};
 use array::{MemberRequest, Times};
 use block::{Histogram, Operation, Status};
 use units::{BlockSize, Instant, ReactorIndex, bytes_u64, bytes_usize};
@@ -48,6 +50,10 @@ pub struct SimDrive {
     block: u64,
     store: Store,
     taken: Vec<Taken>,
+    /// What it is still to carry out for an engine that is dead.
+    dead: Vec<Taken>,
+    /// How much of that it has carried out while another engine was at work.
+    pub landed: u64,
     /// The drive answers nothing but `Gone`.
     pub gone: bool,
     /// It is not there, and everything is answered so; it comes back as it was.
@@ -226,6 +232,9 @@ impl SimDrive {
 
     /// Nothing is wrong with it any more. What it lost stays lost.
     pub fn heal(&mut self) {
+        if !planted::is(Fault::LockedDriveReturns) {
+            self.let_go();
+        }
         self.gone = false;
         self.end_spell();
         self.hung = false;
@@ -516,21 +525,6 @@ impl SimDrive {
         }
     }
 
-    /// The process dies: what was taken still lands, by chance in part, in any order. Flushes do
-    /// nothing: one that fails now loses what nobody will ever be told of.
-    pub fn process_dies(&mut self, random: &mut Random) {
-        self.store.process_dies();
-        self.times.clear();
-        let mut taken = std::mem::take(&mut self.taken);
-        while !taken.is_empty() {
-            let Taken { request, bytes, .. } = taken.swap_remove(random.position(taken.len()));
-            let bytes = bytes.expect("taken before");
-            if request.operation.changes() && random.happens(700) {
-                self.carry_out(&request, &bytes, 0);
-            }
-        }
-    }
-
     /// Whether a flush is under way.
     #[must_use]
     pub fn is_flushing(&self) -> bool {
@@ -551,7 +545,8 @@ impl SimDrive {
         let zeroes = vec![0; size];
         let kept = 1000 * random.below(3) / 2;
         self.store.power_fails(|| random.happens(kept));
-        for Taken { request, bytes, .. } in std::mem::take(&mut self.taken) {
+        let taken = std::mem::take(&mut self.taken).into_iter();
+        for Taken { request, bytes, .. } in taken.chain(std::mem::take(&mut self.dead)) {
             let bytes = bytes.expect("taken before");
             if self.gone || !request.operation.changes() {
                 continue;

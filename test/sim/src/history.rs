@@ -2,6 +2,7 @@
 //! everything at its end. See the crate's head for what is promised.
 
 mod begun;
+mod busy;
 mod copies;
 mod distributing;
 mod doubted;

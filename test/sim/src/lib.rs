@@ -16,12 +16,14 @@
 //! members that are out may be lost, as `history/modes.rs` says. Modes change at any moment. In a
 //! spell more members fail than the array survives, or have no space left, and work again later as
 //! they were: nothing may come of it but a pause, and errors only when it lasts longer than the
-//! array waits. What a flush failed to make durable is not lost for the next engine, which cannot
-//! know of the failure when the last one was killed before it had recorded it. Some guests
-//! change the memory that they write from while the write is under way. At the end of some
-//! seeds bits flip or writes are lost, in blocks that nobody reads or writes before a scrub has
-//! been there (`history/scrub.rs`, `history/stale.rs`). At the end of others more fails than the
-//! array survives: then nothing is judged but that everything is answered and nothing panics.
+//! array waits. What a killed engine has asked of a drive may be carried out while the next one is
+//! at work, if that one does without the drive (`history/busy.rs`). What a flush failed to make
+//! durable is not lost for the next engine, which cannot know of the failure when the last one was
+//! killed before it had recorded it. Some guests change the memory that they write from while the
+//! write is under way. At the end of some seeds bits flip or writes are lost, in blocks that nobody
+//! reads or writes before a scrub has been there (`history/scrub.rs`, `history/stale.rs`). At the
+//! end of others more fails than the array survives: then nothing is judged but that everything is
+//! answered and nothing panics.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::struct_excessive_bools,

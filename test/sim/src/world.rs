@@ -1,5 +1,6 @@
 //! One array with its shards, drives and messages, and the chance that orders them.
 
+mod places;
 mod room;
 mod watch;
 
@@ -20,6 +21,7 @@ use units::{
 };
 use uuid::Uuid;
 
+pub use self::places::{place, place_of};
 pub use self::room::{HEDGING, room};
 use self::watch::Watch;
 use crate::disks;
@@ -36,6 +38,8 @@ const HOME: usize = 0;
 const HOLD_NANOSECONDS: u64 = 3_000_000;
 /// Of a thousand times, a drive that drags answers so often when another would.
 const DRAGS: u64 = 400;
+/// Of a thousand answers, before so many a drive carries out what a dead engine has asked.
+const LANDS: u64 = 10;
 /// Idle regions are clean after so long: often in a history, and not at once.
 const CLEAR_AFTER: Duration = Duration::from_millis(20);
 /// Often in a history in which time goes fast.
@@ -72,6 +76,8 @@ pub struct Outside {
     pub trace: u64,
     /// What drives are asked in the present event.
     watch: Watch,
+    /// Some drives are still busy with what a dead engine has asked.
+    any_locked: bool,
 }
 
 /// Room for more than anybody asks.
@@ -258,26 +264,6 @@ pub fn new_config(geometry: &Geometry, resynced: bool) -> ArrayConfig {
     }
 }
 
-/// Where things are on drive `drive`.
-#[must_use]
-pub fn place(layout: &Layout, drive: usize) -> MemberPlace {
-    MemberPlace {
-        drive: DriveIndex::from_at(drive),
-        layout: *layout,
-        appearance: units::bytes_u64(drive) + 1,
-    }
-}
-
-/// As `place`, of a drive that may have been away.
-#[must_use]
-pub fn place_of(layout: &Layout, drives: &[SimDrive], drive: usize) -> MemberPlace {
-    let place = place(layout, drive);
-    MemberPlace {
-        appearance: place.appearance | drives[drive].outages << 32,
-        ..place
-    }
-}
-
 impl World {
     /// Starts `config` on `reactors` reactors.
     #[must_use]
@@ -371,6 +357,7 @@ impl World {
         shards[HOME].set_coordinator(Coordinator::new(settings).expect("memory"));
         let mail = |_| (0..reactors).map(|_| VecDeque::new()).collect();
         let outside = Outside {
+            any_locked: drives.iter().any(SimDrive::is_locked),
             drives,
             now: Instant(0),
             step_nanoseconds: 100_000,
@@ -519,6 +506,9 @@ impl World {
     fn finish_drive(&mut self) {
         let count = self.outside.drives.len();
         let first = self.random.position(count);
+        if self.outside.any_locked && self.random.happens(LANDS) {
+            self.land_one();
+        }
         let busy = |drive: &usize| {
             let drive = &self.outside.drives[*drive];
             drive.pending() > 0 && !drive.hung
@@ -537,6 +527,12 @@ impl World {
         self.act(reactor.at(), |shard, ports| {
             shard.drive_done(request.cookie, status, ports);
         });
+    }
+
+    /// A drive carries out something that a dead engine has asked.
+    fn land_one(&mut self) {
+        let landed = self.outside.drives.iter_mut().any(SimDrive::land_one);
+        self.outside.any_locked = landed;
     }
 
     /// Runs until `done` says so.

@@ -115,6 +115,16 @@ impl Client {
         Some((self.ask(volume, Operation::Write, start, 1), block))
     }
 
+    /// The block of the array that is the first of a request.
+    ///
+    /// # Panics
+    /// When its volume is not there any more.
+    #[must_use]
+    pub fn first_block(&self, asked: &Asked) -> u64 {
+        let map = &self.disks[&asked.volume].map;
+        map.locate(asked.start, 1).expect("inside").0
+    }
+
     /// Whether guests write parts of blocks of the array.
     #[must_use]
     pub fn writes_parts(&self) -> bool {

@@ -23,6 +23,10 @@ pub(super) struct NextStart {
     pub(super) is_unflushed: bool,
     /// When it has locked the drives.
     pub(super) locked: Option<Duration>,
+    /// Drives that it does without, because they are busy with what this one has asked.
+    pub(super) busy: Vec<DriveIndex>,
+    /// One that is busy when an engine looks first, and has let go when the last one does.
+    pub(super) lets_go: Option<usize>,
 }
 
 impl History {
@@ -204,7 +208,7 @@ impl History {
     }
 
     /// An engine that is killed before its first record, while a drive is not there for once.
-    fn attempt_without(&mut self, drives: &mut [SimDrive], away: usize) {
+    pub(super) fn attempt_without(&mut self, drives: &mut [SimDrive], away: usize) {
         if std::mem::replace(&mut drives[away].gone, true) {
             return;
         }

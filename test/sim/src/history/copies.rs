@@ -101,7 +101,7 @@ impl History {
     fn kill(&mut self, world: World) -> Vec<SimDrive> {
         let mut drives = world.die();
         for drive in &mut drives {
-            drive.process_dies(&mut self.random);
+            drive.process_dies(false, &mut self.random);
         }
         let _ = self.client.stop(false);
         self.leave_begun(false);

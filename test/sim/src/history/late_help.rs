@@ -111,6 +111,9 @@ impl History {
         self.torn = true;
         self.outcome.crashes += 1;
         let power = self.random.happens(500);
+        for &drive in absent {
+            self.may_stay_busy(Some(DriveIndex::from_at(drive)), power);
+        }
         let mut drives = self.end_all(world, power);
         let _ = self.client.stop(power);
         self.again.clear();

@@ -19,7 +19,7 @@ impl History {
             let still = history.given.is_none() && history.change.is_none();
             still && history.client.pending() == 0 && world.is_quiet()
         });
-        self.write_whole_stripes(&mut world);
+        let _ = self.write_whole_stripes(&mut world);
         let data = self.layout.data.offset;
         for _ in 0..400 {
             let mut drives = world.outside.drives.iter();
@@ -62,7 +62,8 @@ impl History {
     }
 
     /// Each is one request, where a volume has room for it.
-    pub(super) fn write_whole_stripes(&mut self, world: &mut World) {
+    pub(super) fn write_whole_stripes(&mut self, world: &mut World) -> Vec<Asked> {
+        let mut all = Vec::new();
         let stripe = u64::from(self.geometry.stripe_blocks());
         for volume in self.client.stable_volumes() {
             for _ in 0..3 {
@@ -70,10 +71,12 @@ impl History {
                 if stripes > 0 {
                     let start = self.random.below(stripes) * stripe;
                     let write = self.client.ask(volume, Operation::Write, start, stripe);
+                    all.push(write.clone());
                     let _ = self.client.submit(write, world);
                 }
             }
         }
         self.client.advance(world);
+        all
     }
 }

@@ -115,6 +115,10 @@ pub struct Outcome {
     pub borrowed: u64,
     /// See `borrowed`.
     pub half_written: u64,
+    /// Starts without a drive that had not let go, which it had at the next.
+    pub outwaited: u64,
+    /// Requests of dead engines that landed while the next one was at work.
+    pub landed: u64,
     /// Repairs of bad blocks that a drive carried out after it was left out.
     pub rewritten_late: u64,
     /// Writes that were logged when all members went away for long.
@@ -182,6 +186,8 @@ impl Outcome {
         self.distributed.0 += outcome.distributed.0;
         self.distributed.1 += outcome.distributed.1;
         self.half_written += outcome.half_written;
+        self.outwaited += outcome.outwaited;
+        self.landed += outcome.landed;
         self.rewritten_late += outcome.rewritten_late;
         self.logged_in_vain += outcome.logged_in_vain;
     }
@@ -242,6 +248,8 @@ impl fmt::Display for Outcome {
             torn_records,
             borrowed,
             half_written,
+            outwaited,
+            landed,
             rewritten_late,
             logged_in_vain,
             distributed,
@@ -256,6 +264,8 @@ impl fmt::Display for Outcome {
          ({unflushed} without a member whose flush failed), {abandoned} holds abandoned, \
          {probed} torn blocks written ({read_torn} times read from a slow member), \
          {rotten} rotten blocks scrubbed ({stale} of writes that were lost), \
+         {landed} writes of dead engines in the life of the next ({outwaited} starts in vain \
+         without such a drive), \
          {rewritten_late} repairs by drives that were left out, \
          {logged_in_vain} writes logged in vain, \
          {late} members late, {lagged} lagged ({left_behind} left behind), \

@@ -1,6 +1,7 @@
 //! Members that come back with what they had when they left.
 
 use array::assembly::may_return;
+use array::planted::{self, Fault};
 
 #[allow(clippy::wildcard_imports, reason = "one type in several files")]
 use super::*;
@@ -199,7 +200,10 @@ impl History {
         let index = (0..world.outside.drives.len()).find(is_it);
         // A drive is opened anew only when what it was asked before has landed, and asked again
         // only when every reactor knows that it was out.
-        let landed = |index: &usize| world.outside.drives[*index].pending() == 0;
+        let landed = |index: &usize| {
+            let drive = &world.outside.drives[*index];
+            drive.pending() == 0 && (!drive.is_locked() || planted::is(Fault::LockedDriveReturns))
+        };
         let Some(index) = index
             .filter(landed)
             .filter(|_| self.has_left(world, position))

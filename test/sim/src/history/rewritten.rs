@@ -19,7 +19,7 @@ impl History {
     pub(super) fn hang_over_rewrites(&mut self, mut world: World) -> World {
         let may = self.geometry.parity() > 0 && self.geometry.data() > 1 && !self.forced;
         let may = may && !self.client.disks.is_empty() && !self.torn;
-        if !may || !self.random.happens(200) || !self.become_sound(&mut world) {
+        if !may || !self.random.happens(130) || !self.become_sound(&mut world) {
             return world;
         }
         self.run_until(&mut world, |history, world| {

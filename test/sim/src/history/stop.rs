@@ -118,9 +118,9 @@ impl History {
             }
             _ => {}
         }
-        let victim = self
-            .victim(&world, power)
-            .filter(|_| !self.record_in_doubt && may_tear && !in_a_spell);
+        let may_lose = may_tear && !in_a_spell && !self.record_in_doubt;
+        let victim = self.victim(&world, power).filter(|_| may_lose);
+        self.may_stay_busy(victim, power);
         self.torn |= is_protected && may_tear;
         let mut drives = if logs && power && self.random.happens(300) {
             self.forget_logged(world)
@@ -297,7 +297,10 @@ impl History {
         self.next_start.locked = Some(Duration::from_nanos(world.outside.now.0) + took);
         let mut drives = world.die();
         self.next_start.is_forgetful = end == End::Killed(Some(Outage::Later));
-        for drive in &mut drives {
+        let landed = drives.iter_mut().map(|one| std::mem::take(&mut one.landed));
+        self.outcome.landed += landed.sum::<u64>();
+        let busy = self.stay_busy(end == End::Killed(None), &drives);
+        for (index, drive) in drives.iter_mut().enumerate() {
             drive.hung = false;
             let away = end == End::Killed(Some(Outage::Away)) && self.random.happens(500);
             drive.outages += u64::from(away);
@@ -305,7 +308,7 @@ impl History {
                 drive.power_fails(&mut self.random);
             } else {
                 let flushes = drive.is_flushing();
-                drive.process_dies(&mut self.random);
+                drive.process_dies(busy[index], &mut self.random);
                 if flushes && end == End::Killed(Some(Outage::Flush)) {
                     drive.loses_cache(&mut self.random);
                 }
@@ -319,6 +322,7 @@ impl History {
     pub(super) fn restart(&mut self, mut drives: Vec<SimDrive>) -> World {
         self.spell = None;
         (self.is_spelled, self.abandons) = (false, false);
+        self.await_busy(&mut drives);
         for drive in &mut drives {
             drive.end_spell();
             if !self.forced && self.random.happens(300) {
@@ -433,8 +437,15 @@ impl History {
         if !self.rot.is_empty() || !may || !self.is_sound(world) {
             return None;
         }
-        let member = self.random.position(self.geometry.members());
-        map.members[member].drive
+        let members = self.geometry.members();
+        let first = self.random.position(members);
+        let writes = |member: &usize| {
+            let drive = map.members[*member].drive.expect("it is sound");
+            world.outside.drives[drive.at()].is_writing_from(self.layout.data.offset)
+        };
+        let writing = (first..members).chain(0..first).find(writes);
+        let member = writing.filter(|_| self.random.happens(500));
+        map.members[member.unwrap_or(first)].drive
     }
 
     /// Goes on until metadata is being written, and some steps more.

@@ -14,7 +14,7 @@ const STEPS: usize = 2000;
 impl History {
     /// From an array in order to one that is so again.
     pub(super) fn log_in_vain(&mut self, mut world: World) -> World {
-        if !self.stops_passes(&mut world, 200) {
+        if !self.stops_passes(&mut world, 150) {
             return world;
         }
         let outs = self.fail_some(&mut world);
