@@ -69,7 +69,7 @@ use crate::world::{HEDGING, Setup, World, mix, new_config, place};
 /// Level, members, parity, group, chunk bytes.
 type Shape = (Level, usize, Option<usize>, Option<usize>, u64);
 
-const SHAPES: [Shape; 14] = [
+const SHAPES: [Shape; 15] = [
     (Level::L0, 3, None, None, 4096),
     (Level::L1, 2, None, None, 4096),
     (Level::L1, 3, None, None, 8192),
@@ -83,6 +83,7 @@ const SHAPES: [Shape; 14] = [
     (Level::Nm, 5, Some(2), None, 16 << 10),
     (Level::L50, 6, None, Some(3), 4096),
     (Level::L60, 8, None, Some(4), 4096),
+    (Level::L70, 10, None, Some(5), 4096),
     (Level::L5, 3, None, None, 128 << 10),
 ];
 
