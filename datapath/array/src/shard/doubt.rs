@@ -33,16 +33,6 @@ const OVERTAKEN: Duration = Duration::from_millis(10);
 const REFUSED: Duration = Duration::from_secs(1);
 const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 
-/// A write that a drive refuses, by member and place.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RefusedSince {
-    member: MemberIndex,
-    offset: u64,
-    length: u64,
-    since: Instant,
-    last: Instant,
-}
-
 /// A member request of which it is not known what its error means.
 #[derive(Debug)]
 pub(super) struct Doubted {
@@ -63,23 +53,6 @@ enum Step {
     /// It is refused for long: whether the drive takes other writes is to be asked, and is asked.
     Trial,
     Tried,
-}
-
-impl RefusedSince {
-    fn new(done: &DriveIo, since: Instant) -> RefusedSince {
-        RefusedSince {
-            member: done.member,
-            offset: done.offset,
-            length: done.length,
-            since,
-            last: since,
-        }
-    }
-
-    fn is_of(&self, done: &DriveIo) -> bool {
-        let place = (self.member, self.offset, self.length);
-        place == (done.member, done.offset, done.length)
-    }
 }
 
 impl Shard {
@@ -237,6 +210,7 @@ impl Shard {
                 continue;
             }
             let refuses = parked.status == Status::Media && self.may_be_refused(&parked.done);
+            let now = io.now();
             // What was refused once may be a drive that was away for a moment.
             let again = match parked.done.operation {
                 Some(Operation::Read) => true,
@@ -247,10 +221,15 @@ impl Shard {
             if !status.is_ok() {
                 self.believe(parked, Status::Gone, io);
             } else if refuses {
-                let step = if self.is_refused_for_long(&parked.done, io.now()) {
+                let mut parked = parked;
+                let since = &mut parked.done.refused_since;
+                if *since == Instant(0) {
+                    *since = now;
+                }
+                let step = if now.since(*since) >= REFUSED {
                     Step::Trial
                 } else {
-                    Step::Later(io.now() + REFUSED_PAUSE)
+                    Step::Later(now + REFUSED_PAUSE)
                 };
                 self.hold.doubted.push(Doubted { parked, step });
             } else if waits || (again && !parked.done.sure) {
@@ -290,33 +269,6 @@ impl Shard {
                 self.park_or_deliver(parked, io);
             }
         }
-    }
-
-    /// Whether a drive has refused this write for long. Remembers it, if it has not.
-    fn is_refused_for_long(&mut self, done: &DriveIo, now: Instant) -> bool {
-        let refused = &mut self.hold.refused;
-        refused.retain(|it| now.since(it.last) < 8 * REFUSED);
-        match refused.iter_mut().find(|it| it.is_of(done)) {
-            Some(it) => {
-                it.last = now;
-                now.since(it.since) >= REFUSED
-            }
-            None => {
-                refused.push(RefusedSince::new(done, now));
-                false
-            }
-        }
-    }
-
-    /// A part of a request counts as refused since the whole was.
-    pub(super) fn refuse_since(&mut self, part: &DriveIo, since: Instant) {
-        self.hold.refused.push(RefusedSince::new(part, since));
-    }
-
-    /// Since when a write was refused that is refused for good now.
-    pub(super) fn forget_refused(&mut self, done: &DriveIo) -> Option<Instant> {
-        let mut refused = self.hold.refused.extract_if(.., |it| it.is_of(done));
-        refused.next().map(|it| it.since)
     }
 
     /// When a write is made again that was refused.

@@ -19,7 +19,8 @@ use memory::{Backing, Buffer, Pages, Pool, Segment, SegmentSlots};
 use units::{Instant, MemberIndex, RoleSet};
 
 use super::begun::Gone;
-use super::doubt::{Doubted, RefusedSince};
+use super::doubt::Doubted;
+use super::ticket::Page;
 use super::{DriveIo, IoOwner, Shard};
 use crate::coordinator::Coordinator;
 use crate::format::SUPERBLOCK_BYTES;
@@ -57,8 +58,8 @@ pub(super) struct Hold {
     /// because of them.
     pub(super) doubted: Vec<Doubted>,
     pub(super) pinged: Vec<MemberIndex>,
-    /// Writes that drives refuse which are there, and since when.
-    pub(super) refused: Vec<RefusedSince>,
+    /// Memory that a drive may still write to which was asked what it holds, and is out.
+    pub(super) buried: Vec<Page>,
     /// Flushes that went well, while it is open what others of the same drive have lost; and when
     /// they are looked at again.
     pub(super) overtaken: Vec<DriveIo>,
@@ -89,7 +90,7 @@ impl Hold {
             parked: Vec::new(),
             doubted: Vec::new(),
             pinged: Vec::new(),
-            refused: Vec::new(),
+            buried: Vec::new(),
             overtaken: Vec::new(),
             overtaken_at: None,
             tickets: Vec::new(),

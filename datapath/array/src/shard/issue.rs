@@ -2,7 +2,7 @@
 
 use block::{Cookie, Operation, Status};
 use memory::{Segment, SegmentList, SegmentSlots};
-use units::{DriveIndex, MemberIndex};
+use units::{DriveIndex, Instant, MemberIndex};
 
 use super::flushes::Flushes;
 use super::ticket::Ticket;
@@ -40,6 +40,8 @@ pub(super) struct DriveIo {
     pub(super) offset: u64,
     pub(super) length: u64,
     pub(super) segments: SegmentList,
+    /// Since when its drive refuses it, and is there; 0 when it does not.
+    pub(super) refused_since: Instant,
     /// It failed before; and the drive was there when it was made again.
     pub(super) again: bool,
     pub(super) sure: bool,
@@ -65,6 +67,7 @@ impl Default for DriveIo {
             offset: 0,
             length: 0,
             segments: SegmentList::EMPTY,
+            refused_since: Instant(0),
             again: false,
             sure: false,
             listed: false,
@@ -134,6 +137,7 @@ impl Issuer<'_> {
             offset: order.offset,
             length: order.length,
             segments,
+            refused_since: Instant(0),
             again: false,
             sure: false,
             listed,
@@ -264,6 +268,7 @@ impl Shard {
         });
         issuer.send((slot, done.drive), &order, (segments, true), io);
         (self.ios[slot].again, self.ios[slot].sure) = (true, sure);
+        self.ios[slot].refused_since = done.refused_since;
         self.ios[slot].outlived = done.outlived || self.outlives(done);
     }
 

@@ -26,8 +26,6 @@ use crate::planted::{self, Fault};
 
 /// Headers of pieces on their way: as many as the widest ticket has.
 const HEADERS: usize = units::limits::GROUP_MEMBERS_MAX;
-/// With fewer slots none is kept for tickets that need two.
-const RESERVE: usize = 6;
 /// Values of `cell_hash`.
 const CELLS: usize = 1 << 10;
 
@@ -225,15 +223,14 @@ impl Shard {
         }
         self.assert_region_dirty(slot);
         self.assert_copied(slot);
-        let own = self.tickets[slot].refused_log_slot();
-        let waits = !first_in_line && own.is_none() && !self.log.waiters.is_empty();
+        let waits = !first_in_line && !self.log.waiters.is_empty();
         let TicketOrder { stripe, cell, .. } = self.tickets[slot].order;
         let short = self.log.free_headers.len() < roles.len();
         let life = self.map.log_life;
         let taken = if waits || short {
             None
         } else {
-            self.log.take(cell_hash(stripe, cell), (life, own))
+            self.log.take(cell_hash(stripe, cell), life)
         };
         let Some(place) = taken else {
             if first_in_line {
@@ -365,7 +362,6 @@ impl Shard {
             self.begin_log_flush();
             moved += 1 + self.advance_log_flush(io);
         }
-        moved += self.log_refused(io);
         while let Some(slot) = self.log.waiters.pop_front() {
             if self.is_stale(slot) {
                 self.replan(slot);
@@ -388,26 +384,6 @@ impl Shard {
             self.counters.messages += 1;
             io.reply(from, Message::LogDrained);
             moved += 1;
-        }
-        moved
-    }
-
-    /// Those go first that others may wait for: they have a slot already.
-    fn log_refused(&mut self, io: &mut impl Io) -> usize {
-        let waiters = self.log.waiters.iter().copied();
-        let has_one = |slot: &u32| self.tickets[*slot].refused_log_slot().is_some();
-        let first: Vec<u32> = waiters.filter(has_one).collect();
-        let mut moved = 0;
-        for slot in first {
-            self.log.waiters.retain(|&other| other != slot);
-            if self.is_stale(slot) {
-                self.replan(slot);
-                moved += 1;
-            } else if !self.try_log(slot, false, io) {
-                self.log.waiters.push_back(slot);
-            } else {
-                moved += usize::from(self.log.waiters.back() != Some(&slot));
-            }
         }
         moved
     }

@@ -31,7 +31,7 @@ use memory::SegmentList;
 use units::{MemberIndex, Role, RoleSet, StripeIndex, bytes_usize};
 
 pub(super) use self::borrow::is_aligned;
-pub(in crate::shard) use self::refused::Refusals;
+pub(in crate::shard) use self::refused::{Page, Refusals};
 use self::rows::Asked;
 pub(super) use self::scrub::Looking;
 use super::Shard;
@@ -545,7 +545,9 @@ impl Shard {
     /// Back to the plan, at the next poll; the lanes stay claimed. A read that was answered and
     /// lacks only its rewrite goes on for that.
     pub(super) fn replan(&mut self, slot: u32) {
-        self.end_log(slot);
+        if !self.keeps_its_log(slot) {
+            self.end_log(slot);
+        }
         if !self.tickets[slot].computed {
             self.release_buffers(slot);
         }

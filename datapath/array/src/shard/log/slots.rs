@@ -1,6 +1,6 @@
 //! The slots of a shard's part of the log, taken in turn.
 
-use super::{Log, RESERVE, Slot, Use};
+use super::{Log, Slot, Use};
 use crate::planted::{self, Fault};
 
 impl Log {
@@ -15,24 +15,8 @@ impl Log {
         (self.next + self.slots.len() - self.window()) % self.slots.len()
     }
 
-    /// Whether the next slot may be taken, by a ticket that has one of its own already or by any
-    /// other. The last is left to who is in the way of all others and needs one more to be gone
-    /// (`ticket/refused.rs`).
-    fn has_room(&self, own: Option<u32>) -> bool {
-        let oldest = self.oldest();
-        let after = (oldest + 1) % self.slots.len();
-        let is_own = own.is_some_and(|own| crate::slots::at(own) == after);
-        let is_left = self.slots[after].state == Use::Free || is_own;
-        self.slots[oldest].state == Use::Free && (is_left || !self.has_reserve())
-    }
-
-    /// Whether there are slots enough that the last can be left to one that needs two.
-    pub(in crate::shard) fn has_reserve(&self) -> bool {
-        self.slots.len() >= RESERVE
-    }
-
-    pub(super) fn take(&mut self, cell: u16, (life, own): (u64, Option<u32>)) -> Option<u32> {
-        if !self.has_room(own) {
+    pub(super) fn take(&mut self, cell: u16, life: u64) -> Option<u32> {
+        if self.slots[self.oldest()].state != Use::Free {
             return None;
         }
         let taken = self.next;

@@ -11,20 +11,26 @@
 //! ```
 //! Parity that is refused cannot be changed to anything. Where the old content of all that was
 //! written is known, it is written back. Where it is not, but all that only this parity tells was
-//! to be written anyway, that is given up (`shard/losses`). Else the member is waited for.
+//! to be written anyway, that is given up (`shard/losses`). Else the member is waited for, and so
+//! it is when several members refuse, or zeroes are refused that no buffer holds.
 //!
 //! The ticket keeps its lanes and its buffers until all is written, over changes of the map, and
-//! when the hold is given up: the row is torn meanwhile. What is logged again names the refused
-//! block as well, with what it holds, so that no replay brings back what it did not take.
+//! when the hold is given up: the row is torn meanwhile. What was logged stays in the log until
+//! then. A replay writes it again: a drive that takes it then has what was asked, and of one that
+//! does not the start makes parity agree (`log/refused.rs`).
+
+mod page;
 
 use block::{Operation, Status};
-use memory::{Backing, Buffer, Pages, Pool, Segment};
-use units::{Instant, Role, RoleSet, bytes_u64, bytes_usize};
+use memory::Segment;
+use units::limits::ARRAY_LOST_WORDS_MAX;
+use units::{Role, RoleSet, bytes_u64, bytes_usize};
 
+pub(in crate::shard) use self::page::Page;
 use super::super::hold::Parked;
 use super::super::losses::first_of;
 use super::super::{DriveIo, IoOwner, Order, Shard};
-use super::{Kind, Payload, PlannedBand, Step};
+use super::{Kind, PlannedBand, Step};
 use crate::buffers::Side;
 use crate::io::{Event, Io};
 use crate::losses::Rows;
@@ -58,36 +64,22 @@ pub(in crate::shard) struct Refusals {
     phase: Phase,
     /// By band: what it writes, the blocks that are refused included.
     writes: [RoleSet; 3],
-    /// The slot of the log that names what was refused, until what goes with it is written.
-    log_slot: Option<u32>,
     block_bytes: usize,
-    /// Where what it holds is read.
-    pool: Pool,
-    buffer: Option<Buffer>,
-}
-
-impl Drop for Refusals {
-    fn drop(&mut self) {
-        if let Some(buffer) = self.buffer.take() {
-            self.pool.release(buffer);
-        }
-    }
+    /// Where what it holds is read, and whether a drive may still write there.
+    memory: Page,
+    is_lent: bool,
 }
 
 impl Refusals {
     fn new(block_bytes: u64) -> Option<Box<Refusals>> {
-        let backing = Backing::Anonymous(Pages::Plain);
         let block_bytes = bytes_usize(block_bytes);
-        let mut pool = Pool::new(1, block_bytes.next_multiple_of(4096), backing).ok()?;
-        let buffer = pool.acquire();
         Some(Box::new(Refusals {
             blocks: Vec::new(),
             phase: Phase::Met,
             writes: [RoleSet::EMPTY; 3],
-            log_slot: None,
             block_bytes,
-            pool,
-            buffer,
+            memory: Page::new(block_bytes)?,
+            is_lent: false,
         }))
     }
 
@@ -96,14 +88,8 @@ impl Refusals {
         self.phase == Phase::Met
     }
 
-    /// The slot of the log that names what was refused.
-    pub(in crate::shard) fn log_slot(&self) -> Option<u32> {
-        self.log_slot
-    }
-
     fn memory(&self) -> Segment {
-        let buffer = self.buffer.as_ref().expect("there is one");
-        self.pool.segment(buffer).part(0, self.block_bytes)
+        self.memory.whole().part(0, self.block_bytes)
     }
 
     fn roles(&self) -> RoleSet {
@@ -121,6 +107,8 @@ enum Way {
     Undo,
     /// What can only be had by this parity is given up.
     GiveUp,
+    /// Nothing else was written: the row is as it was.
+    Nothing,
 }
 
 impl Shard {
@@ -158,15 +146,13 @@ impl Shard {
         match ticket.order.kind {
             // The row says what was to be written in any case.
             Kind::Read { .. } | Kind::Repair(Pass::Scrub) => true,
-            Kind::Write(_) | Kind::Clear => {
-                // It takes two slots of the log.
-                let room = self.log.has_reserve() || !self.can_log(slot);
-                let first = room && ticket.refusals.as_ref().is_none_or(|it| it.is_met());
+            Kind::Write(_) => {
+                let first = ticket.refusals.as_ref().is_none_or(|it| it.is_met());
                 let writes = |band: &&PlannedBand| band.write.has(role);
                 let mut bands = ticket.bands().iter().filter(writes);
                 first && bands.all(|band| self.way(slot, band, role).is_some())
             }
-            Kind::Repair(Pass::Rebuild | Pass::Resync) | Kind::Forfeit(_) => false,
+            Kind::Clear | Kind::Repair(Pass::Rebuild | Pass::Resync) | Kind::Forfeit(_) => false,
         }
     }
 
@@ -186,9 +172,8 @@ impl Shard {
         if data.has(role) || data.len() == 1 {
             return Some(Way::Follow);
         }
-        if self.tickets[slot].order.kind == Kind::Clear {
-            // It is done as a write of zeroes first.
-            return Some(Way::Undo);
+        if band.write == RoleSet::one(role) {
+            return Some(Way::Nothing);
         }
         let lost = self.stripe_state(slot).lost;
         let written = band.asked.written;
@@ -197,13 +182,14 @@ impl Shard {
         }
         let is_told_by_it = lost.len() == parity.len();
         let is_new = written.covers(lost.both(data));
-        (is_told_by_it && is_new).then_some(Way::GiveUp)
+        let is_whole = self.tickets[slot].order.part.is_whole();
+        let room = self.map.lost_blocks.words().len() < ARRAY_LOST_WORDS_MAX;
+        (is_told_by_it && is_new && is_whole && room).then_some(Way::GiveUp)
     }
 
     /// A drive that is there has refused a write for long.
     pub(in crate::shard) fn take_refusal(&mut self, parked: Parked, io: &mut impl Io) {
         let done = parked.done;
-        let since = self.forget_refused(&done).unwrap_or(io.now());
         let IoOwner::Ticket { ticket: slot, role } = done.owner else {
             if let IoOwner::Direct { request, first, .. } = done.owner {
                 let first = self.requests[request].start() + u64::from(first);
@@ -219,8 +205,8 @@ impl Shard {
             return;
         }
         let block_bytes = self.geometry().block_size().bytes();
-        if kind != Kind::Clear && done.length > block_bytes {
-            self.take_apart(&parked, slot, since);
+        if done.length > block_bytes {
+            self.take_apart(&parked, slot);
             return;
         }
         if self.tickets[slot].refusals.is_none() {
@@ -251,7 +237,7 @@ impl Shard {
     }
 
     /// Asks for each block of a request by itself: it may be one that is refused.
-    fn take_apart(&mut self, parked: &Parked, slot: u32, since: Instant) {
+    fn take_apart(&mut self, parked: &Parked, slot: u32) {
         let bytes = self.geometry().block_size().bytes();
         let whole = parked.segments.clone();
         let mut blocks = 0;
@@ -273,7 +259,6 @@ impl Shard {
                 length: bytes,
                 ..parked.done
             };
-            self.refuse_since(&done, since);
             let status = parked.status;
             self.make_again(Parked {
                 done,
@@ -290,25 +275,17 @@ impl Shard {
     /// All else is written.
     #[cold]
     pub(super) fn follow_refusals(&mut self, slot: u32, io: &mut impl Io) {
-        if self.tickets[slot].order.kind == Kind::Clear {
-            self.shared.tear();
-            let ticket = &mut self.tickets[slot];
-            ticket.refusals = None;
-            ticket.order.kind = Kind::Write(Payload::Zeroes);
-            self.replan(slot);
-            return;
-        }
-        let ticket = &self.tickets[slot];
+        let ticket = &mut self.tickets[slot];
+        // From here on nothing of it is the guest's any more.
+        ticket.keeps = true;
         let refusals = ticket.refusals.as_ref().expect("looked at");
-        let blocks = &refusals.blocks;
-        let twice = |block: &Refused| blocks.iter().filter(|it| it.lane == block.lane).count() > 1;
-        let sound = ticket.failures.is_empty() && !self.map.read_only;
-        if !sound || blocks.iter().any(twice) {
-            self.await_refused(slot);
+        let one = refusals.roles().len() == 1;
+        if !one || !ticket.failures.is_empty() || self.map.read_only {
+            self.await_refused(slot, io);
             return;
         }
         let writes = std::array::from_fn(|band| {
-            let band = ticket.bands().get(band);
+            let band = self.tickets[slot].bands().get(band);
             band.map_or(RoleSet::EMPTY, |band| band.write)
         });
         let ticket = &mut self.tickets[slot];
@@ -319,7 +296,7 @@ impl Shard {
     }
 
     /// Its member is waited for, as for any that fails.
-    fn await_refused(&mut self, slot: u32) {
+    fn await_refused(&mut self, slot: u32, io: &mut impl Io) {
         let refusals = self.tickets[slot].refusals.take();
         let mut refusals = refusals.expect("some are there");
         let blocks = std::mem::take(&mut refusals.blocks);
@@ -327,7 +304,7 @@ impl Shard {
         ticket.step = Step::Writing;
         ticket.pending = u32::try_from(blocks.len()).expect("few");
         for block in blocks {
-            self.park(block.parked);
+            self.park_or_deliver(block.parked, io);
         }
     }
 
@@ -357,7 +334,7 @@ impl Shard {
         if ok {
             self.go_on_refused(slot, io);
         } else {
-            self.await_refused(slot);
+            self.await_refused(slot, io);
         }
     }
 
@@ -374,6 +351,7 @@ impl Shard {
         }
         let (serial, barrier) = (self.map.serial, self.map.barrier);
         let ticket = &mut self.tickets[slot];
+        ticket.computed = true;
         (ticket.serial, ticket.barrier) = (serial, barrier);
         let refusals = ticket.refusals.as_mut().expect("some are there");
         let bands = ticket.bands[..ticket.band_count].iter_mut();
@@ -389,7 +367,6 @@ impl Shard {
                 // From here on its buffers are neither what was begun nor what is there.
                 self.shared.tear();
                 self.forget_begun(slot);
-                self.tickets[slot].computed = true;
                 self.ask_next(slot, 0, io);
             }
             Phase::Asking(at) => self.ask_next(slot, at, io),
@@ -413,6 +390,10 @@ impl Shard {
                 }
                 continue;
             }
+            if !self.has_memory(slot) {
+                at += 1;
+                continue;
+            }
             let ticket = &mut self.tickets[slot];
             ticket.refusals.as_mut().expect("some").phase = Phase::Asking(at);
             ticket.forget_errors();
@@ -424,6 +405,20 @@ impl Shard {
         let refusals = self.tickets[slot].refusals.as_mut();
         refusals.expect("some").phase = Phase::Writing;
         self.write_refused(slot, io);
+    }
+
+    /// Whether there is memory to read to. What a drive may still write to stays until the end.
+    fn has_memory(&mut self, slot: u32) -> bool {
+        let refusals = self.tickets[slot].refusals.as_mut().expect("some");
+        if refusals.is_lent {
+            let Some(page) = Page::new(refusals.block_bytes) else {
+                return false;
+            };
+            refusals.is_lent = false;
+            let lent = std::mem::replace(&mut refusals.memory, page);
+            self.hold.buried.push(lent);
+        }
+        true
     }
 
     /// Reads what the block holds; whether there was room.
@@ -450,12 +445,20 @@ impl Shard {
         ticket.step = Step::Asking;
         ticket.errors = RoleSet::EMPTY;
         ticket.pending = 1;
+        ticket.refusals.as_mut().expect("some").is_lent = true;
         self.issue(order, |list| list.push(memory), io);
         true
     }
 
-    /// It is read, or cannot be: then it counts as zeroes, and so does its row.
+    /// It is read, or cannot be: then the row says what was to be written, and nobody else does.
     pub(super) fn refused_is_read(&mut self, slot: u32, io: &mut impl Io) {
+        let refusals = self.tickets[slot].refusals.as_mut().expect("some");
+        let Phase::Asking(at) = refusals.phase else {
+            unreachable!("it asks");
+        };
+        let asked = refusals.blocks[at].parked.done;
+        // Of one that is out it was given up, and may come yet.
+        refusals.is_lent = self.map.is_out(asked.member, asked.incarnation);
         if !self.tickets[slot].gone.is_empty() {
             if self.is_decided_since(slot) {
                 self.wake_ticket(slot);
@@ -467,15 +470,9 @@ impl Shard {
         let ticket = &mut self.tickets[slot];
         let is_read = std::mem::take(&mut ticket.errors).is_empty();
         let refusals = ticket.refusals.as_ref().expect("some are there");
-        let Phase::Asking(at) = refusals.phase else {
-            unreachable!("it asks");
-        };
         let (block, memory) = (&refusals.blocks[at], refusals.memory());
-        if !is_read {
-            memory.fill(0);
-        }
         let (role, lane) = (block.role, block.lane);
-        if !planted::is(Fault::RefusalNotFollowed) {
+        if is_read && !refusals.is_lent && !planted::is(Fault::RefusalNotFollowed) {
             self.change_row(slot, lane, role, memory);
         }
         self.ask_next(slot, at + 1, io);
@@ -516,28 +513,38 @@ impl Shard {
         }
     }
 
-    /// Writes what goes with the blocks that are refused, logged first as ever.
+    /// Writes what goes with the blocks that are refused. What the log holds of the ticket is what
+    /// was to be written, and protects this as well.
     fn write_refused(&mut self, slot: u32, io: &mut impl Io) {
-        let refusals = self.tickets[slot].refusals.as_ref().expect("some");
+        let ticket = &mut self.tickets[slot];
+        let refusals = ticket.refusals.as_ref().expect("some");
         let roles = refusals.roles();
         if refusals.writes.iter().all(|writes| roles.covers(*writes)) {
             self.writes_done(slot, io);
-            return;
+        } else if ticket.log_slot.is_some() {
+            ticket.step = Step::WriteRoom;
+            self.seek_room(slot, io);
+        } else {
+            self.begin_writing(slot, io);
         }
-        let ticket = &mut self.tickets[slot];
-        let refusals = ticket.refusals.as_mut().expect("some");
-        if refusals.log_slot.is_none() {
-            // Its pieces count until the new ones are durable.
-            refusals.log_slot = ticket.log_slot.take();
-        }
-        self.begin_writing(slot, io);
+    }
+
+    /// Whether a ticket is planned anew and keeps what the log holds of it.
+    pub(super) fn keeps_its_log(&self, slot: u32) -> bool {
+        let ticket = &self.tickets[slot];
+        let refuses = ticket.refusals.is_some();
+        refuses
+            && ticket
+                .log_slot
+                .is_some_and(|place| self.log.is_durable(place))
     }
 
     /// The ticket ends.
     pub(in crate::shard) fn forget_refusals(&mut self, slot: u32) {
-        let refusals = self.tickets[slot].refusals.take();
-        if let Some(place) = refusals.and_then(|refusals| refusals.log_slot) {
-            self.log.end(place);
+        if let Some(refusals) = self.tickets[slot].refusals.take()
+            && refusals.is_lent
+        {
+            self.hold.buried.push(refusals.memory);
         }
     }
 

@@ -90,11 +90,6 @@ impl Ticket {
         self.second_try = true;
     }
 
-    /// A slot of the log that it keeps while it takes another.
-    pub(in crate::shard) fn refused_log_slot(&self) -> Option<u32> {
-        self.refusals.as_ref()?.log_slot()
-    }
-
     /// It may write in place.
     pub(in crate::shard) fn go_write(&mut self) {
         self.step = Step::WriteRoom;
