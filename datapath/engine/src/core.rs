@@ -17,20 +17,21 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use array::{Event, Message, Refusal, Shard};
-use block::{Completion, Cookie, Request};
+use block::{Completion, Cookie};
 use drive::{Pins, Port};
 use queues::{Park, Post};
 use reactor::{Duty, EventFd};
 use units::limits::ARRAYS_MAX;
-use units::{ArrayIndex, Clock, Instant, MonotonicClock, bytes_usize};
+use units::{ArrayIndex, Clock, Instant, MonotonicClock};
 use vhost_user_blk::{Queue, QueueKey};
 use volume::{Gate, Limiter, VolumeMap};
 
 use self::asked::{ControlRequest, WaitingControl};
 use self::attention::Attention;
 use self::times::{Spent, Times};
-use crate::lines::{Lines, SLOT_MASK, Wait, price_in};
+use crate::lines::{Lines, Wait};
 use crate::ports::{Envelope, INBOX_PIECES, MemberCookie, Ports};
+use crate::road::{self, Advance, Asker};
 use crate::shares::Shares;
 use crate::splits::Splits;
 
@@ -40,10 +41,6 @@ const KICK_TOKENS: u64 = 1;
 
 /// Between two looks of whoever waits until drives do not read a guest's memory any more.
 const BORROWERS_LOOK: Duration = Duration::from_millis(10);
-
-/// Who asked an array: the high word of its cookies.
-const SPLIT_BIT: u64 = 1 << 63;
-const CONTROL_BIT: u64 = 1 << 62;
 
 /// A ring on this reactor.
 #[derive(Debug)]
@@ -173,8 +170,8 @@ impl Core {
             first_awake: 0,
             next_sleeper: 0,
             watched_all: false,
-            lines: Lines::new(),
-            splits: Splits::new(),
+            lines: Lines::default(),
+            splits: Splits::default(),
             waiting_splits: Vec::new(),
             controls: BTreeMap::new(),
             waiting_controls: VecDeque::new(),
@@ -353,22 +350,23 @@ impl Core {
         let now = self.port.now().max(self.times.turn_began);
         let mut answers = std::mem::take(&mut self.answers);
         for Completion { cookie, status } in answers.drain(..) {
-            if cookie.0 & SPLIT_BIT != 0 {
-                let slot = bytes_usize(cookie.0 & !SPLIT_BIT);
-                self.splits.piece_done(slot, status);
-                self.waiting_splits.push(slot);
-            } else if cookie.0 & CONTROL_BIT != 0 {
-                let control = self.controls.remove(&(cookie.0 & !CONTROL_BIT));
-                control.expect("asked once").answer.send(status).ok();
-            } else {
-                let place = bytes_usize(cookie.0 >> 32);
-                let slot = u32::try_from(cookie.0 & SLOT_MASK).expect("masked");
-                let ring = self.rings[place]
-                    .as_mut()
-                    .expect("a ring ends when it is drained");
-                ring.duty.begin();
-                self.lines.answered(ring.line, price_in(cookie));
-                ring.queue.complete(slot, status, now);
+            match Asker::of(cookie) {
+                Asker::Split(slot) => {
+                    self.splits.piece_done(slot, status);
+                    self.waiting_splits.push(slot);
+                }
+                Asker::Control(id) => {
+                    let control = self.controls.remove(&id);
+                    control.expect("asked once").answer.send(status).ok();
+                }
+                Asker::Ring { place, slot, price } => {
+                    let ring = self.rings[place]
+                        .as_mut()
+                        .expect("a ring ends when it is drained");
+                    ring.duty.begin();
+                    self.lines.answered(ring.line, price);
+                    ring.queue.complete(slot, status, now);
+                }
             }
         }
         self.answers = answers;
@@ -391,24 +389,13 @@ impl Core {
 
     /// Whether the split is done or its next piece is on its way.
     fn advance_split(&mut self, slot: usize) -> bool {
-        let split = self.splits.get(slot);
-        let place = bytes_usize(u64::from(split.queue));
+        let place = self.splits.ring_of(slot);
         let ring = self.rings[place]
             .as_ref()
             .expect("a ring ends when it is drained");
         ring.duty.begin();
         let (array, volume) = (ring.array, Arc::clone(&ring.volume));
         let number = ring.limiter.number();
-        let Some(piece) = self.splits.next_piece(slot, &volume) else {
-            let ended = self.splits.end(slot);
-            let cookie = Cookie(u64::from(ended.queue) << 32 | ended.request.cookie.0);
-            self.answers.push(Completion {
-                cookie,
-                status: ended.status,
-            });
-            return true;
-        };
-        let piece_of = u64::try_from(slot).expect("few splits");
         let now = self.times.turn_began;
         let Core {
             shards,
@@ -417,6 +404,7 @@ impl Core {
             post,
             answers,
             events,
+            splits,
             ..
         } = self;
         let shard = shards[array.at()]
@@ -431,15 +419,12 @@ impl Core {
             completions: answers,
             events,
         };
-        let piece = Request {
-            cookie: Cookie(SPLIT_BIT | piece_of),
-            ..piece
-        };
-        let sent = shard.submit_in(number, piece, &mut ports).is_ok();
-        if !sent {
-            self.splits.hand_back(slot);
+        match road::advance(splits, slot, (&volume, number), shard, &mut ports) {
+            Advance::Ended(completion) => answers.push(completion),
+            Advance::Sent => {}
+            Advance::Waits => return false,
         }
-        sent
+        true
     }
 
     fn tell_events(&mut self) {

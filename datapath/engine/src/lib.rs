@@ -15,6 +15,7 @@ mod load;
 mod near;
 mod pins;
 mod ports;
+pub mod road;
 mod shares;
 mod splits;
 mod stop;

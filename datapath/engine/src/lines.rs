@@ -41,7 +41,7 @@ pub(crate) fn price_in(cookie: Cookie) -> u64 {
 
 /// What a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wait {
+pub enum Wait {
     /// The next turn.
     ForTurn,
     /// Answers to requests of this reactor and array.
@@ -71,24 +71,27 @@ struct Window {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Lines {
+pub struct Lines {
     lines: Vec<Option<Line>>,
     arrays: Vec<Window>,
     /// Lines that had to wait in this turn.
     waited: i64,
 }
 
-impl Lines {
-    pub(crate) fn new() -> Lines {
+impl Default for Lines {
+    /// None.
+    fn default() -> Lines {
         Lines {
             lines: Vec::new(),
             arrays: vec![Window::default(); ARRAYS_MAX],
             waited: 0,
         }
     }
+}
 
+impl Lines {
     /// A ring of the volume with this limiter comes here. Its line.
-    pub(crate) fn join(&mut self, array: ArrayIndex, limiter: &Arc<Limiter>) -> usize {
+    pub fn join(&mut self, array: ArrayIndex, limiter: &Arc<Limiter>) -> usize {
         let is_its = |line: &Line| Arc::ptr_eq(&line.limiter, limiter) && line.array == array;
         let known = |line: &Option<Line>| line.as_ref().is_some_and(is_its);
         if let Some(line) = self.lines.iter().position(known) {
@@ -112,7 +115,7 @@ impl Lines {
     }
 
     /// A ring goes. All that it handed over is answered.
-    pub(crate) fn leave(&mut self, line: usize) {
+    pub fn leave(&mut self, line: usize) {
         let entry = self.line(line);
         entry.rings -= 1;
         if entry.rings == 0 {
@@ -123,7 +126,7 @@ impl Lines {
 
     /// All lines get what they may hand over in this turn: those that had to wait share it.
     #[inline]
-    pub(crate) fn begin_turn(&mut self) {
+    pub fn begin_turn(&mut self) {
         let most = if self.waited > 1 {
             (TURN / self.waited).max(TURN_MIN)
         } else {
@@ -138,7 +141,7 @@ impl Lines {
 
     /// Whether the line's next request may be handed over now.
     #[inline]
-    pub(crate) fn admits(&mut self, line: usize) -> Result<(), Wait> {
+    pub fn admits(&mut self, line: usize) -> Result<(), Wait> {
         let line = self.lines[line].as_mut().expect("a ring is in a line");
         if line.credit <= 0 {
             self.waited += i64::from(!line.waited);
@@ -154,7 +157,7 @@ impl Lines {
 
     /// A request of this price was handed over.
     #[inline]
-    pub(crate) fn taken(&mut self, line: usize, price: u64) {
+    pub fn taken(&mut self, line: usize, price: u64) {
         let line = self.lines[line].as_mut().expect("a ring is in a line");
         let window = &mut self.arrays[line.array.at()];
         window.lines += u64::from(line.under_way == 0);
@@ -165,7 +168,7 @@ impl Lines {
 
     /// And is answered.
     #[inline]
-    pub(crate) fn answered(&mut self, line: usize, price: u64) {
+    pub fn answered(&mut self, line: usize, price: u64) {
         let line = self.lines[line].as_mut().expect("a ring is in a line");
         let window = &mut self.arrays[line.array.at()];
         line.under_way -= price;

@@ -29,7 +29,7 @@ pub(crate) struct Split {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Splits {
+pub struct Splits {
     slots: Vec<Option<Split>>,
     free: usize,
     /// An array that waits for its members leaves the others theirs.
@@ -39,8 +39,9 @@ pub(crate) struct Splits {
     shifts: Vec<(u32, u32)>,
 }
 
-impl Splits {
-    pub(crate) fn new() -> Splits {
+impl Default for Splits {
+    /// None.
+    fn default() -> Splits {
         Splits {
             slots: vec![None; SPLITS],
             free: SPLITS,
@@ -49,9 +50,11 @@ impl Splits {
             shifts: vec![(0, 0); SPLITS],
         }
     }
+}
 
+impl Splits {
     /// An array comes, or goes; one that goes has nothing under way.
-    pub(crate) fn set(&mut self, array: ArrayIndex, present: bool) {
+    pub fn set(&mut self, array: ArrayIndex, present: bool) {
         self.share.set(array, present);
     }
 
@@ -81,6 +84,15 @@ impl Splits {
         });
         self.shifts[slot] = shifts;
         Some(slot)
+    }
+
+    /// The ring that asked.
+    ///
+    /// # Panics
+    /// When nothing is under way there.
+    #[must_use]
+    pub fn ring_of(&self, slot: usize) -> usize {
+        bytes_usize(u64::from(self.get(slot).queue))
     }
 
     pub(crate) fn get(&self, slot: usize) -> Split {
@@ -151,7 +163,10 @@ impl Splits {
     }
 
     /// The piece under way is done.
-    pub(crate) fn piece_done(&mut self, slot: usize, status: Status) {
+    ///
+    /// # Panics
+    /// When none is.
+    pub fn piece_done(&mut self, slot: usize, status: Status) {
         self.take_back(slot);
         let split = self.slots[slot].as_mut().expect("a split under way");
         split.done += split.piece;
@@ -213,7 +228,7 @@ mod tests {
     /// byte and bytes.
     fn pieces(operation: Operation, start: u64, blocks: u32) -> Vec<(u64, u64)> {
         let (map, _) = map();
-        let mut splits = Splits::new();
+        let mut splits = Splits::default();
         let request = Request {
             operation,
             start,
@@ -263,7 +278,7 @@ mod tests {
 
     #[test]
     fn an_array_that_waits_leaves_others_some_slots() {
-        let mut splits = Splits::new();
+        let mut splits = Splits::default();
         let request = Request {
             operation: Operation::Read,
             start: 0,

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use array::{ArrayMap, Refusal, Shard};
-use block::{Cookie, Full, Request, Status};
+use block::{Full, Request, Status};
 use drive::Port;
 use reactor::Duty;
 use units::{ArrayIndex, Clock, MonotonicClock, ReactorIndex};
 
 use super::times::ReactorTimes;
-use super::{CONTROL_BIT, Core, Ring};
+use super::{Core, Ring};
 use crate::load::{ReactorLoad, RingLoad};
 use crate::ports::Ports;
+use crate::road::Asker;
 
 /// Work of the control path on an array.
 #[derive(Debug)]
@@ -153,7 +154,7 @@ impl Core {
         self.next_id += 1;
         let id = self.next_id;
         let request = Request {
-            cookie: Cookie(CONTROL_BIT | id),
+            cookie: Asker::control(id),
             ..request
         };
         let Core {

@@ -4,134 +4,16 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use array::Shard;
-use array::planted::{self, Fault};
-use block::{Completion, Cookie, Full, Operation, Request, Stability};
+use block::Stability;
 use units::Instant;
 use vhost_user_blk::{Queue, QueueKey};
-use volume::{Gate, Haste, VolumeMap};
+use volume::{Haste, VolumeMap};
 
 use super::attention::Attention;
 use super::{Core, Leaving, Ring, Stopped};
-use crate::lines::{Lines, PRICE_SHIFT, Wait, price_of};
+use crate::lines::Wait;
 use crate::ports::Ports;
-use crate::splits::Splits;
-
-/// From one ring into the array of its volume.
-struct Road<'c> {
-    place: usize,
-    /// The volume's number.
-    number: u16,
-    /// log2 of the bytes of the ring's blocks, and of the array's.
-    shifts: (u32, u32),
-    volume: &'c VolumeMap,
-    shard: &'c mut Shard,
-    ports: Ports<'c>,
-    splits: &'c mut Splits,
-    waiting_splits: &'c mut Vec<usize>,
-}
-
-impl Road<'_> {
-    #[inline]
-    fn submit(&mut self, request: Request) -> Result<(), Full<Request>> {
-        let high = u64::try_from(self.place).expect("few rings") << 32;
-        let cookie = Cookie(high | request.cookie.0);
-        let stability = self.volume.stability();
-        let request = Request {
-            stability,
-            ..request
-        };
-        if request.operation == Operation::Write && request.start == planted::POISON_SECTOR {
-            assert!(!planted::is(Fault::PoisonedRequest), "a planted panic");
-            if planted::is(Fault::PoisonedStack) {
-                assert_eq!(planted::fill_the_stack(0), 0);
-            }
-        }
-        // Whether the guest's blocks are smaller than the array's, and by how much.
-        let finer = self.shifts.1 - self.shifts.0;
-        let inside = (1 << finer) - 1;
-        let whole = (request.start | u64::from(request.blocks)) & inside == 0;
-        let asked = request.blocks >> finer;
-        let (start, blocks) = match self.volume.locate(request.start >> finer, asked) {
-            _ if request.operation == Operation::Flush => (0, 0),
-            _ if !whole => (0, 0),
-            Ok(found) => found,
-            Err(status) => {
-                self.ports.completions.push(Completion { cookie, status });
-                return Ok(());
-            }
-        };
-        if blocks < asked || !whole {
-            let queue = u32::try_from(self.place).expect("few rings");
-            let whose = (self.ports.array, queue);
-            let Some(split) = self.splits.begin(whose, request, self.shifts) else {
-                return Err(Full(request));
-            };
-            self.waiting_splits.push(split);
-            return Ok(());
-        }
-        let moved = Request {
-            cookie,
-            start,
-            blocks,
-            ..request
-        };
-        self.shard
-            .submit_in(self.number, moved, &mut self.ports)
-            .map_err(|_| Full(request))
-    }
-}
-
-/// Where requests of one ring meet the limits of their volume and wait for its turn.
-struct Entrance<'c> {
-    /// If there are limits.
-    gate: Option<&'c mut Gate>,
-    haste: Haste,
-    now: Instant,
-    lines: &'c mut Lines,
-    line: usize,
-    /// What the request that was turned away waits for.
-    waits: Option<Wait>,
-}
-
-impl Entrance<'_> {
-    #[inline(always)]
-    fn submit(
-        &mut self,
-        request: Request,
-        bytes: u64,
-        road: &mut Road<'_>,
-    ) -> Result<(), Full<Request>> {
-        if request.operation == Operation::Flush {
-            return road.submit(request);
-        }
-        // The limits first: who has drawn a time and may go is not asked to wait for it any more.
-        if let Some(gate) = &mut self.gate
-            && !gate.admits(bytes, self.now, self.haste)
-        {
-            return Err(Full(request));
-        }
-        if let Err(wait) = self.lines.admits(self.line) {
-            self.waits = Some(wait);
-            return Err(Full(request));
-        }
-        let price = price_of(bytes);
-        let cookie = Cookie(request.cookie.0 | price << PRICE_SHIFT);
-        road.submit(Request { cookie, ..request })?;
-        self.lines.taken(self.line, price);
-        if let Some(gate) = &mut self.gate {
-            gate.passed();
-        }
-        Ok(())
-    }
-}
-
-/// Bytes that go through memory. A discard is one request, however much it covers.
-fn bytes_of(request: &Request, shift: u32) -> u64 {
-    match request.operation {
-        Operation::Read | Operation::Write => u64::from(request.blocks) << shift,
-        Operation::Flush | Operation::Discard | Operation::WriteZeroes => 0,
-    }
-}
+use crate::road::{Entrance, Road, bytes_of};
 
 impl Ring {
     /// Whoever stops a ring, or takes memory away, waits for what was taken from it.
@@ -231,6 +113,7 @@ impl Core {
             number: limiter.number(),
             shifts: (shift, shard.map().geometry.block_size().shift()),
             volume,
+            array,
             shard,
             ports: Ports {
                 array,

@@ -48,7 +48,7 @@ fn what_a_request_costs_comes_back_in_its_cookie() {
 
 #[test]
 fn a_volume_alone_gets_each_turn_and_all_that_may_be_under_way() {
-    let mut lines = Lines::new();
+    let mut lines = Lines::default();
     let line = lines.join(A, &volume());
     for _ in 0..20 {
         lines.begin_turn();
@@ -60,7 +60,7 @@ fn a_volume_alone_gets_each_turn_and_all_that_may_be_under_way() {
 
 #[test]
 fn a_small_request_comes_in_beside_a_volume_that_has_all_under_way_that_may_be() {
-    let mut lines = Lines::new();
+    let mut lines = Lines::default();
     let (heavy, light) = (lines.join(A, &volume()), lines.join(A, &volume()));
     fill_up(&mut lines, heavy, LARGE);
     for _ in 0..100 {
@@ -75,7 +75,7 @@ fn a_small_request_comes_in_beside_a_volume_that_has_all_under_way_that_may_be()
 #[test]
 fn in_one_turn_no_more_is_handed_over_than_a_turn_and_a_request_of_each() {
     for busy in [1, 2, 3, 10] {
-        let mut lines = Lines::new();
+        let mut lines = Lines::default();
         let all: Vec<usize> = (0..busy).map(|_| lines.join(A, &volume())).collect();
         for turn in 0..200 {
             lines.begin_turn();
@@ -100,7 +100,7 @@ fn in_one_turn_no_more_is_handed_over_than_a_turn_and_a_request_of_each() {
 
 #[test]
 fn volumes_that_always_have_work_get_the_same_bytes_whatever_their_requests_cost() {
-    let mut lines = Lines::new();
+    let mut lines = Lines::default();
     let all: Vec<(usize, u64)> = [LARGE, SMALL, 4098, 18]
         .map(|price| (lines.join(A, &volume()), price))
         .to_vec();
@@ -127,7 +127,7 @@ fn volumes_that_always_have_work_get_the_same_bytes_whatever_their_requests_cost
 
 #[test]
 fn a_volume_that_comes_later_gets_half_of_what_may_be_under_way() {
-    let mut lines = Lines::new();
+    let mut lines = Lines::default();
     let (first, later) = (lines.join(A, &volume()), lines.join(A, &volume()));
     let mut under_way = [fill_up(&mut lines, first, LARGE), 0];
     // Both always have more; those under way are answered in the order in which they came.
@@ -152,7 +152,7 @@ fn a_volume_that_comes_later_gets_half_of_what_may_be_under_way() {
 
 #[test]
 fn an_array_that_answers_nothing_takes_nothing_from_another() {
-    let mut lines = Lines::new();
+    let mut lines = Lines::default();
     let stuck = lines.join(A, &volume());
     let other = lines.join(ArrayIndex(9), &volume());
     fill_up(&mut lines, stuck, LARGE);
@@ -161,7 +161,7 @@ fn an_array_that_answers_nothing_takes_nothing_from_another() {
 
 #[test]
 fn rings_of_one_volume_share_its_line_and_the_last_that_goes_ends_it() {
-    let mut lines = Lines::new();
+    let mut lines = Lines::default();
     let (one, other) = (volume(), volume());
     let line = lines.join(A, &one);
     assert_eq!(lines.join(A, &one), line);
@@ -183,7 +183,7 @@ fn rings_of_one_volume_share_its_line_and_the_last_that_goes_ends_it() {
 
 #[test]
 fn who_owed_and_is_idle_for_a_while_owes_and_saves_nothing() {
-    let mut lines = Lines::new();
+    let mut lines = Lines::default();
     let line = lines.join(A, &volume());
     lines.begin_turn();
     lines.taken(line, 4098);
