@@ -11,4 +11,4 @@ mod layout;
 mod volume;
 
 pub use layout::{Layout, MemberFile};
-pub use volume::{Flush, Mismatch, Read, Volume, Write};
+pub use volume::{Flush, Kept, Mismatch, Read, Volume, Write};

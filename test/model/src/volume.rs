@@ -63,6 +63,15 @@ pub struct Flush {
     begun: u64,
 }
 
+/// What goes on over the end of an engine.
+#[derive(Clone, Debug, Default)]
+pub struct Kept<'t> {
+    /// Writes whose guest waits for their answers.
+    pub writes: Vec<&'t Write>,
+    /// Reads.
+    pub reads: Vec<&'t Read>,
+}
+
 /// A read returned what it must not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
@@ -167,6 +176,20 @@ impl Volume {
                     version.settled.get_or_insert(now);
                     version.superseded.get_or_insert(now);
                 }
+            }
+        }
+    }
+
+    /// The write is acknowledged, and durable by that: what it supersedes is gone for ever.
+    pub fn finish_durable_write(&mut self, write: Write) {
+        let Write { begun, atoms } = write;
+        self.finish_write(Write {
+            begun,
+            atoms: atoms.clone(),
+        });
+        for atom in atoms {
+            for version in &mut self.atoms[atom] {
+                version.erased |= version.begun != begun && version.is_over(begun);
             }
         }
     }
@@ -288,11 +311,21 @@ impl Volume {
 
     /// The engine dies: everything on its way is undecided. Drop the tokens.
     pub fn stop(&mut self) {
+        self.stop_but(&Kept::default());
+    }
+
+    /// As a stop, but some requests go on: their guest outlives the engine, and has them carried
+    /// out, and answered, by the next one. Drop the tokens of the others.
+    pub fn stop_but(&mut self, kept: &Kept<'_>) {
         let now = self.tick();
-        self.reads.clear();
+        let reads: BTreeSet<u64> = kept.reads.iter().map(|read| read.begun).collect();
+        let writes: BTreeSet<u64> = kept.writes.iter().map(|write| write.begun).collect();
+        self.reads.retain(|begun| reads.contains(begun));
         for atom in &self.changing {
             for version in &mut self.atoms[*atom] {
-                version.settled.get_or_insert(now);
+                if !writes.contains(&version.begun) {
+                    version.settled.get_or_insert(now);
+                }
             }
         }
     }

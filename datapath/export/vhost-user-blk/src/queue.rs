@@ -16,6 +16,7 @@ use block::{Full, Operation, Request, Status};
 use memory::guest::{Mapping, RegionTable};
 use memory::{Segment, SegmentList, SegmentSlots};
 use units::{BlockSize, Instant};
+use virtqueue::planted::{self, Fault};
 use virtqueue::{Chain, RingError, Vring};
 
 use crate::counters::{Answer, Counters};
@@ -195,6 +196,11 @@ impl Queue {
             self.break_down(Broken::MemoryGone);
             return 0;
         }
+        if planted::is(Fault::AnsweredBeforeStatus) {
+            let answered = |slot: &&Slot| slot.phase == Phase::Free && !slot.status.is_empty();
+            let answered = self.slots.iter().filter(answered);
+            answered.for_each(Slot::write_status);
+        }
         let mut done = 0;
         if !self.submit_flushes(submit, &mut done) {
             return done;
@@ -362,7 +368,8 @@ impl Queue {
     /// Whether everything that was taken is answered and shown.
     #[must_use]
     pub fn is_drained(&self) -> bool {
-        self.pending == 0 && self.unpublished == 0
+        let is_drained = self.pending == 0 && self.unpublished == 0;
+        is_drained || planted::is(Fault::LeavesUndrained)
     }
 
     /// Ends the queue. Returns where the ring goes on, for `GET_VRING_BASE`.
@@ -460,7 +467,8 @@ impl Queue {
         slot.bytes = 0;
         (slot.submitted, slot.outstanding) = (0, 0);
         slot.verdict = Status::Ok;
-        slot.through = self.shown.cache_for(self.features) == CacheMode::WriteThrough;
+        slot.through = self.shown.cache_for(self.features) == CacheMode::WriteThrough
+            && !planted::is(Fault::ThroughWithoutFlush);
         slot.status = envelope.status;
         slot.writable = envelope.writable;
         slot.begun = now;
@@ -511,8 +519,9 @@ impl Queue {
             self.retired.pending -= 1;
         }
         if !matches!(self.state, State::Broken(_)) {
-            slot.status
-                .copy_from_slice(&[request::status_byte(slot.verdict)]);
+            if !planted::is(Fault::AnsweredBeforeStatus) {
+                slot.write_status();
+            }
             // A chain's bytes are bounded far below 4 GiB by the ring.
             let written = u32::try_from(slot.writable).unwrap_or(u32::MAX);
             self.vring.push(slot.head, written);

@@ -16,6 +16,7 @@ mod chain;
 mod error;
 mod inflight;
 mod packed;
+pub mod planted;
 mod shared;
 mod split;
 #[cfg(test)]

@@ -7,6 +7,7 @@ use units::limits::QUEUE_SIZE_MAX;
 
 use crate::chain::{Chain, Descriptor, Gather, Head, INDIRECT, NEXT, Scratch, WRITE};
 use crate::inflight::PackedRecord;
+use crate::planted;
 use crate::shared::Cells;
 use crate::split::crosses;
 use crate::{Area, Features, GuestMemory, RingError, RingMemory};
@@ -120,7 +121,7 @@ struct Answer {
 }
 
 /// A chain that an engine before us took and did not answer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Recovered {
     pub(crate) entry: u16,
     pub(crate) chain: Vec<Descriptor>,
@@ -206,6 +207,7 @@ impl Packed {
             self.free = self.size - taken;
             self.recovered = recovered;
             self.recovered.reverse();
+            planted::spoil(&mut self.recovered);
         }
         self.record = Some(record);
         Ok(u16::try_from(self.recovered.len()).expect("at most one per descriptor"))

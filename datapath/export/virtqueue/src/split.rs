@@ -6,6 +6,7 @@ use units::limits::QUEUE_SIZE_MAX;
 
 use crate::chain::{Chain, Descriptor, Gather, Head, INDIRECT, NEXT, Scratch};
 use crate::inflight::SplitRecord;
+use crate::planted;
 use crate::shared::{Cells, Pairs};
 use crate::{Area, Features, GuestMemory, Layout, RingError, RingMemory};
 
@@ -114,6 +115,7 @@ impl Split {
         self.next_avail = self.next_used.wrapping_add(count);
         self.seen_avail = self.next_avail;
         heads.reverse();
+        planted::spoil(&mut heads);
         self.recovered = heads;
         Ok(count)
     }

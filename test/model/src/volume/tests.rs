@@ -135,3 +135,38 @@ fn a_flush_covers_only_writes_acknowledged_before_it_began() {
     volume.power_loss();
     assert_eq!(allowed(&volume), [2]);
 }
+
+#[test]
+fn a_write_that_goes_on_over_a_stop_is_undecided_until_it_is_answered() {
+    let mut volume = volume();
+    write(&mut volume, 0, &[1]);
+    let kept = volume.begin_write(0, &[2]);
+    let read = volume.begin_read(0);
+    volume.stop_but(&Kept {
+        writes: vec![&kept],
+        reads: vec![&read],
+    });
+    // Acknowledged, but the one that goes on may land after it.
+    write(&mut volume, 0, &[3]);
+    assert_eq!(allowed(&volume), [2, 3]);
+    volume.finish_read(read, &[1]).unwrap();
+    volume.finish_write(kept);
+    assert_eq!(allowed(&volume), [2, 3]);
+    write(&mut volume, 0, &[4]);
+    assert_eq!(allowed(&volume), [4]);
+}
+
+#[test]
+fn a_durable_write_outlives_a_power_loss_without_a_flush() {
+    let mut volume = volume();
+    write(&mut volume, 0, &[1]);
+    write(&mut volume, 1, &[1]);
+    let durable = volume.begin_write(0, &[2]);
+    volume.finish_durable_write(durable);
+    let later = volume.begin_write(0, &[3]);
+    drop(later);
+    volume.power_loss();
+    assert_eq!(allowed(&volume), [2, 3]);
+    let read = volume.begin_read(1);
+    assert!(volume.finish_read(read, &[0]).is_ok(), "others are not");
+}

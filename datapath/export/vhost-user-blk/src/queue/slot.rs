@@ -5,7 +5,7 @@ use memory::{Segment, SegmentList};
 use units::Instant;
 use virtqueue::Head;
 
-use crate::request::{Blocks, Work};
+use crate::request::{self, Blocks, Work};
 
 /// What a slot waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +68,13 @@ impl Slot {
             Work::Move(..) | Work::Flush => 1,
             Work::Ranges(_) => self.ranges.len(),
         }
+    }
+
+    /// Tells the guest the verdict.
+    #[inline(always)]
+    pub(super) fn write_status(&self) {
+        self.status
+            .copy_from_slice(&[request::status_byte(self.verdict)]);
     }
 
     /// The operation that the guest asked the volume for.
