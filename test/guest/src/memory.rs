@@ -108,6 +108,14 @@ impl Memory {
         address
     }
 
+    /// As of a guest that begins anew: all that was given out is zeroes, and is given out again.
+    pub fn reset(&self) {
+        let next = self.next.swap(Memory::START, Ordering::Relaxed);
+        self.segment
+            .part(0, bytes_usize(next - Memory::START))
+            .fill(0);
+    }
+
     /// Where `length` bytes at a guest address are, if they are all in memory.
     #[must_use]
     pub fn find(&self, address: u64, length: u64) -> Option<Segment> {

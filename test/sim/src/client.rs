@@ -3,6 +3,8 @@
 mod asks;
 mod ends;
 mod lost;
+mod ringing;
+mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -10,12 +12,13 @@ use std::rc::Rc;
 
 use array::format::{ArrayConfig, ExtentSpace};
 use block::{Cookie, Operation, Part, Request, Stability, Status};
-use memory::{Backing, Buffer, Pages, Pool, SegmentSlots};
+use memory::{Backing, Buffer, Pages, Pool, Segment, SegmentSlots};
 use units::{BlockSize, ReactorIndex, bytes_u64, bytes_usize};
 use uuid::Uuid;
 use volume::{Piece, VolumeMap};
 
 use crate::random::Random;
+use crate::rings::Rings;
 use crate::world::World;
 
 /// Guests with the smallest blocks have so many in one of the array.
@@ -65,7 +68,9 @@ struct Pending {
     /// It meets what was lost when it was begun.
     may_fail: bool,
     token: Token,
-    buffer: Buffer,
+    /// Where its data is, and what of ours that is; nothing of ours for what is in a ring.
+    memory: Segment,
+    buffer: Option<Buffer>,
     reactor: ReactorIndex,
     pieces: Vec<Piece>,
     submitted: usize,
@@ -143,6 +148,8 @@ pub struct Client {
     chunk_blocks: u64,
     /// A stream of writes that goes on.
     stream: Option<Stream>,
+    /// Guests that have rings.
+    rings: Option<Rings>,
     /// Bytes of the blocks that guests address: those of the array, or smaller ones.
     atom: usize,
     /// Bytes of a block of the array.
@@ -184,6 +191,7 @@ impl Client {
             written: Vec::new(),
             chunk_blocks,
             stream: None,
+            rings: None,
             atom: if parts { block / PARTS } else { block },
             block,
         }
@@ -309,18 +317,7 @@ impl Client {
             segment.fill(0xEE);
         }
         let token = self.begin(&asked);
-        let pieces: Vec<Piece> = if asked.operation == Operation::Flush {
-            vec![Piece {
-                block_in_request: 0,
-                array_block: 0,
-                blocks: 0,
-            }]
-        } else {
-            let split = self.disks[&asked.volume]
-                .map
-                .split(asked.start, asked.blocks);
-            split.expect("inside").collect()
-        };
+        let pieces = self.pieces_of(&asked);
         assert!(pieces.len() <= PIECES);
         self.begun += 1;
         let may_fail = self.may_meet_lost(asked.operation, &pieces);
@@ -341,7 +338,8 @@ impl Client {
                 changes,
                 may_fail,
                 token,
-                buffer,
+                memory: segment,
+                buffer: Some(buffer),
                 reactor: ReactorIndex::from_at(reactor),
                 pieces,
                 submitted: 0,
@@ -350,6 +348,19 @@ impl Client {
             },
         );
         true
+    }
+
+    fn pieces_of(&self, asked: &Asked) -> Vec<Piece> {
+        if asked.operation == Operation::Flush {
+            return vec![Piece {
+                block_in_request: 0,
+                array_block: 0,
+                blocks: 0,
+            }];
+        }
+        let map = &self.disks[&asked.volume].map;
+        let split = map.split(asked.start, asked.blocks);
+        split.expect("inside").collect()
     }
 
     /// Whether the request would touch what nobody shall touch.
@@ -394,7 +405,6 @@ impl Client {
         let Client {
             pending,
             lists,
-            pool,
             disks,
             ..
         } = self;
@@ -411,8 +421,8 @@ impl Client {
                 } else {
                     usize::from(part.bytes)
                 };
-                let segment = pool
-                    .segment(&pending.buffer)
+                let segment = pending
+                    .memory
                     .part(piece.byte_offset(bytes_u64(block)), bytes);
                 let cut = bytes_usize(world.random.below(bytes_u64(bytes)));
                 // What is odd is always copied.
@@ -468,75 +478,6 @@ impl Client {
             pending.status = pending.status.and(completion.status);
             if pending.answered == pending.pieces.len() {
                 self.finish(slot);
-            }
-        }
-    }
-
-    fn finish(&mut self, slot: usize) {
-        self.answered += 1;
-        let pending = self.pending.remove(&slot).expect("looked at");
-        let Pending {
-            asked,
-            token,
-            buffer,
-            pieces,
-            status,
-            number,
-            may_fail,
-            ..
-        } = pending;
-        let (operation, start, blocks) = (asked.operation, asked.start, asked.blocks);
-        for piece in 0..pieces.len() {
-            self.lists.take_back(slot * PIECES + piece);
-        }
-        let memory = self.pool.segment(&buffer).part(0, asked.length);
-        let is_read = operation == Operation::Read;
-        let mut found = vec![0; if is_read { asked.length } else { 0 }];
-        memory.part(0, found.len()).copy_to_slice(&mut found);
-        // It is the guest's again, who has other things there.
-        memory.fill(0xDD);
-        self.pool.release(buffer);
-        let Part { offset, bytes } = asked.part;
-        let what = format!(
-            "{operation:?} {start}+{blocks} ({offset}+{bytes}) of {}",
-            asked.volume
-        );
-        let well = status.is_ok();
-        let may_fail = may_fail || self.may_meet_lost(operation, &pieces);
-        let may_fail = may_fail || self.doomed || number <= self.lenient;
-        assert!(may_fail || well, "{what}: {status:?}");
-        if well && asked.part.is_whole() {
-            self.forget_lost(operation, &pieces);
-        }
-        if well && operation == Operation::Write && blocks <= READ_BACK_BLOCKS {
-            let read = self.ask(asked.volume, Operation::Read, start, blocks.into());
-            self.written.push(read);
-        }
-        match token {
-            Token::Flush(flushes) => {
-                self.flushed += 1;
-                for (uuid, flush) in flushes {
-                    if let (Some(disk), true) = (self.disks.get_mut(&uuid), well) {
-                        disk.model.finish_flush(flush);
-                    }
-                }
-            }
-            Token::Write(write) => {
-                let disk = self.disks.get_mut(&asked.volume).expect("in use");
-                match (well, operation) {
-                    (true, Operation::Discard) => disk.model.abandon_write(write),
-                    (true, _) => disk.model.finish_write(write),
-                    (false, _) => disk.model.fail_write(write),
-                }
-            }
-            Token::Read(read) => {
-                let disk = self.disks.get_mut(&asked.volume).expect("in use");
-                if well && !self.doomed {
-                    let verdict = disk.model.finish_read(read, &found);
-                    verdict.unwrap_or_else(|wrong| panic!("{what}: {wrong}"));
-                } else {
-                    disk.model.abandon_read(&read);
-                }
             }
         }
     }

@@ -1,6 +1,7 @@
 //! One seed's history: an array is made, lives several lives with faults, and must have kept
 //! everything at its end. See the crate's head for what is promised.
 
+mod asking;
 mod begun;
 mod busy;
 mod copies;
@@ -27,6 +28,7 @@ mod records;
 mod refilled;
 mod returns;
 mod rewritten;
+mod rings;
 mod scrub;
 mod spells;
 mod stale;
@@ -64,6 +66,7 @@ use crate::client::{Asked, Client, IN_FLIGHT, VOLUME_BYTES_MAX};
 use crate::disks;
 use crate::drive::{Failing, Failure, SimDrive};
 use crate::random::Random;
+use crate::rings::Rings;
 use crate::world::{HEDGING, Setup, World, mix, new_config, place};
 
 /// Level, members, parity, group, chunk bytes.
@@ -257,16 +260,15 @@ pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
         outcome: Outcome::default(),
     };
     history.client.restless = history.random.happens(250);
+    history.client.give_rings(Rings::drawn(seed, block));
     history.live();
-    history.outcome.trace = mix(history.outcome.trace, history.random.next());
-    history.outcome.answered = history.client.answered;
-    history.outcome.changed = history.client.changed;
-    history.outcome
+    history.sum_up()
 }
 
 impl History {
     fn live(&mut self) {
-        let mut world = self.create();
+        let world = self.create();
+        let mut world = self.outlive_engines(world);
         let lives = self.random.below(4);
         let doom = self.random.happens(100);
         for _ in 0..lives {
@@ -327,6 +329,7 @@ impl History {
         (regions, suspects): (RegionMap, Suspects),
         drives: Vec<SimDrive>,
     ) -> World {
+        self.client.let_engine_go();
         let windows = 1 + self.random.below(20);
         let reactors = 1 + self.random.position(3);
         let begun = self.begun_file(&config, reactors);
@@ -358,16 +361,6 @@ impl History {
         world
     }
 
-    /// A request at random; of a stream, some that come at once.
-    fn ask(&mut self, world: &mut World, stripe_blocks: u64) {
-        while let Some(asked) = self.client.draw(&mut self.random, stripe_blocks) {
-            let _ = self.client.submit(asked, world);
-            if !self.client.streams() || self.random.happens(300) {
-                break;
-            }
-        }
-    }
-
     fn rounds(&mut self, world: &mut World, rounds: u64) {
         let stripe_blocks = u64::from(self.geometry.stripe_blocks());
         let readers = self.random.happens(300);
@@ -383,7 +376,7 @@ impl History {
             if self.started {
                 self.read_back(world);
                 if let Some(asked) = self.again.pop() {
-                    if !self.client.submit(asked.clone(), world) {
+                    if !self.client.offer(asked.clone(), world) {
                         self.again.push(asked);
                     }
                 } else {
@@ -413,16 +406,6 @@ impl History {
         }
     }
 
-    /// Reads on every reactor what was just written: one that acts on an old map may read it from
-    /// a member that has missed the write.
-    fn read_back(&mut self, world: &mut World) {
-        for asked in self.client.take_written() {
-            for reactor in 0..world.shards.len() {
-                let _ = self.client.submit_on(asked.clone(), world, reactor);
-            }
-        }
-    }
-
     /// Some events, and what follows from them.
     fn turn(&mut self, world: &mut World, steps: u64) {
         let map = world.shards[world.home].map();
@@ -438,10 +421,14 @@ impl History {
             if self.client.restless && self.random.happens(200) {
                 self.client.change_memory(&mut self.random);
             }
+            if self.started {
+                self.client.turn_rings(world);
+            }
         }
         self.outcome.trace = mix(self.outcome.trace, world.outside.trace);
         self.follow_spell(world);
         self.collect_zeroing(world);
+        self.client.judge_rings();
         self.client.collect(world);
         self.take_events(world);
         self.advance_change(world);

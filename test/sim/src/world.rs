@@ -1,5 +1,6 @@
 //! One array with its shards, drives and messages, and the chance that orders them.
 
+mod door;
 mod places;
 mod room;
 mod watch;

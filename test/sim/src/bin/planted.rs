@@ -11,9 +11,10 @@ use std::cell::RefCell;
 use std::ops::{ControlFlow, Range};
 use std::process::ExitCode;
 
-use array::planted::{Fault, assert_all, switch_on};
+use array::planted::{self, Fault, assert_all};
 use sim::exhaustive::{self, Bounds};
 use sim::jobs;
+use virtqueue::planted as rings;
 
 thread_local! {
     /// What the last panic of this thread said, and where.
@@ -72,6 +73,41 @@ const ARRAY: &str = "datapath/array/src/";
 /// Characters of a message that are shown.
 const SHOWN: usize = 110;
 
+/// Where a fault is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Planted {
+    Array(Fault),
+    Ring(rings::Fault),
+}
+
+impl Planted {
+    fn all() -> impl Iterator<Item = Planted> {
+        let array = Fault::ALL.iter().copied().map(Planted::Array);
+        array.chain(rings::Fault::ALL.iter().copied().map(Planted::Ring))
+    }
+
+    fn name(self) -> String {
+        match self {
+            Planted::Array(fault) => format!("{fault:?}"),
+            Planted::Ring(fault) => format!("{fault:?}"),
+        }
+    }
+
+    fn is_of(self, faults: &[Fault]) -> bool {
+        matches!(self, Planted::Array(fault) if faults.contains(&fault))
+    }
+
+    /// Switches it on, and every other one off.
+    fn switch_on(self) {
+        let (array, ring) = match self {
+            Planted::Array(fault) => (Some(fault), None),
+            Planted::Ring(fault) => (None, Some(fault)),
+        };
+        planted::switch_on(array);
+        rings::switch_on(ring);
+    }
+}
+
 fn main() -> ExitCode {
     sim::keep_freed_memory();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -96,12 +132,12 @@ fn main() -> ExitCode {
             name => names.push(name),
         }
     }
-    let is_asked = |fault: &Fault| match names.is_empty() {
-        true if asserted => ASSERTED.contains(fault),
-        true => !small || SMALL.contains(fault),
-        false => names.contains(&&*format!("{fault:?}")),
+    let is_asked = |fault: &Planted| match names.is_empty() {
+        true if asserted => fault.is_of(&ASSERTED),
+        true => !small || fault.is_of(&SMALL),
+        false => names.contains(&&*fault.name()),
     };
-    let faults: Vec<Fault> = Fault::ALL.iter().copied().filter(is_asked).collect();
+    let faults: Vec<Planted> = Planted::all().filter(is_asked).collect();
     if faults.len() < names.len() {
         return usage();
     }
@@ -117,8 +153,9 @@ fn main() -> ExitCode {
     } else if asserted {
         search(&faults, seeds, true)
     } else {
-        let is_left = |fault: &Fault| ASSERTED_ONLY.contains(fault);
-        let (left, seen): (Vec<Fault>, Vec<Fault>) = faults.iter().partition(|one| is_left(one));
+        let is_left = |fault: &Planted| fault.is_of(&ASSERTED_ONLY);
+        let (left, seen): (Vec<Planted>, Vec<Planted>) =
+            faults.iter().partition(|one| is_left(one));
         let missed = search(&seen, seeds.clone(), false);
         assert_all();
         missed + search(&left, seeds, true)
@@ -133,14 +170,14 @@ fn main() -> ExitCode {
 
 /// Runs histories with each of the faults; how many were not caught, or by the end of a history
 /// where an assertion of the array must see it.
-fn search(faults: &[Fault], seeds: Range<u64>, asserted: bool) -> usize {
+fn search(faults: &[Planted], seeds: Range<u64>, asserted: bool) -> usize {
     let mut missed = 0;
     println!("{:<28} {:>5} {:>5}  caught by", "fault", "seeds", "seed");
     for fault in faults {
-        switch_on(Some(*fault));
+        fault.switch_on();
         let fails = |seed| std::panic::catch_unwind(|| sim::history::run(seed)).is_err();
         let caught = first(seeds.clone(), fails);
-        let name = format!("{fault:?}");
+        let name = fault.name();
         if let Some((seed, said)) = caught {
             println!("{name:<28} {:>5} {seed:>5}  {said}", seed - seeds.start + 1);
             if asserted && !said.contains(ARRAY) {
@@ -157,14 +194,14 @@ fn search(faults: &[Fault], seeds: Range<u64>, asserted: bool) -> usize {
 }
 
 /// Runs the small models with each of the faults; how many were not caught.
-fn exhaust(faults: &[Fault]) -> usize {
+fn exhaust(faults: &[Planted]) -> usize {
     let mut missed = 0;
     for fault in faults {
-        switch_on(Some(*fault));
+        fault.switch_on();
         let scenarios: Vec<&str> = exhaustive::names().collect();
         let scenario = |number: u64| scenarios[units::bytes_usize(number)];
         let fails = |number| exhaustive::run(scenario(number), Bounds::SLICE).is_err();
-        let name = format!("{fault:?}");
+        let name = fault.name();
         if let Some((number, said)) = first(0..units::bytes_u64(scenarios.len()), fails) {
             let scenario = scenario(number);
             println!("{name:<28} {scenario:<30}  {said}");
@@ -208,8 +245,8 @@ fn usage() -> ExitCode {
     println!(
         "usage: planted [--seed S] [--seeds N] [--exhaustive | --asserted] [FAULT…], FAULT one of"
     );
-    for fault in Fault::ALL {
-        println!("  {fault:?}");
+    for fault in Planted::all() {
+        println!("  {}", fault.name());
     }
     ExitCode::from(2)
 }

@@ -17,7 +17,7 @@ impl Asked {
 impl Client {
     /// Something at random.
     pub fn draw(&mut self, random: &mut Random, stripe_blocks: u64) -> Option<Asked> {
-        if self.pending.len() >= IN_FLIGHT - KEPT {
+        if self.pending.len() >= IN_FLIGHT - KEPT + self.ring_room() {
             return None;
         }
         if let Some(asked) = self.stream_on(random) {
@@ -244,8 +244,8 @@ impl Client {
         let pending = self.pending.get_mut(&slot).expect("looked at");
         pending.changes -= 1;
         let range = first * self.atom..(first + count) * self.atom;
-        let memory = self.pool.segment(&pending.buffer);
-        memory
+        pending
+            .memory
             .part(range.start, range.len())
             .copy_from_slice(&bytes);
         let asked = &mut pending.asked;

@@ -3,7 +3,7 @@
 use block::{Operation, Stability};
 use uuid::Uuid;
 
-use super::{Asked, Client, PIECES};
+use super::{Asked, Client, PIECES, Pending};
 
 impl Client {
     /// Volumes whose guests leave alone what they write.
@@ -27,23 +27,37 @@ impl Client {
                 disk.model.stop();
             }
         }
+        if let Some(rings) = &mut self.rings {
+            rings.power_off();
+        }
+        self.leave()
+    }
+
+    /// Nothing is under way any more.
+    pub(super) fn leave(&mut self) -> Vec<Asked> {
         self.written.clear();
         let mut left = Vec::new();
         for (slot, pending) in std::mem::take(&mut self.pending) {
-            for piece in 0..pending.submitted {
-                self.lists.take_back(slot * PIECES + piece);
-            }
-            let writes = pending.asked.operation == Operation::Write;
-            if writes && self.is_stable(pending.asked.volume) {
-                for piece in &pending.pieces {
-                    let end = piece.array_block + u64::from(piece.blocks);
-                    self.half_written.extend(piece.array_block..end);
+            self.note_half_written(&pending);
+            if let Some(buffer) = pending.buffer {
+                for piece in 0..pending.submitted {
+                    self.lists.take_back(slot * PIECES + piece);
                 }
+                self.pool.release(buffer);
             }
-            self.pool.release(pending.buffer);
             left.push(pending.asked);
         }
         left
+    }
+
+    pub(super) fn note_half_written(&mut self, pending: &Pending) {
+        let writes = pending.asked.operation == Operation::Write;
+        if writes && self.is_stable(pending.asked.volume) {
+            for piece in &pending.pieces {
+                let end = piece.array_block + u64::from(piece.blocks);
+                self.half_written.extend(piece.array_block..end);
+            }
+        }
     }
 
     /// A clean stop makes everything durable: the model is told as of a flush.

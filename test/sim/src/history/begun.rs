@@ -346,7 +346,7 @@ impl History {
                 asked.filter(|asked| asked.changes())
             });
             if let Some(asked) = asked {
-                let _ = self.client.submit(asked, world);
+                let _ = self.client.offer(asked, world);
             }
             let steps = self.random.below(8);
             self.turn(world, steps);

@@ -2,11 +2,15 @@
 
 use std::fmt;
 
+use crate::rings::RingCounts;
+
 /// What came of a seed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
     /// Requests answered.
     pub answered: u64,
+    /// What rings have counted.
+    pub rings: RingCounts,
     /// Crashes survived.
     pub crashes: u64,
     /// Blocks of torn stripes written before the resync reached them.
@@ -190,6 +194,7 @@ impl Outcome {
         self.landed += outcome.landed;
         self.rewritten_late += outcome.rewritten_late;
         self.logged_in_vain += outcome.logged_in_vain;
+        self.rings.add(&outcome.rings);
     }
 }
 
@@ -253,6 +258,7 @@ impl fmt::Display for Outcome {
             rewritten_late,
             logged_in_vain,
             distributed,
+            rings,
         } = self;
         let permille = missed.0 * 1000 / missed.1.max(1);
         write!(
@@ -288,7 +294,7 @@ impl fmt::Display for Outcome {
          zeroes, {left_out} left out of the log, {refused_starts} starts refused), \
          {zeroed} regions zeroed ({zeroed_in_pass} under a pass, {first_without} times while a \
          reactor did not know who was out, {copies_refused} times without one that took no copy of \
-         the map), {unwritten} pieces of unwritten ones, events {trace:016x}",
+         the map), {unwritten} pieces of unwritten ones, {rings}, events {trace:016x}",
             hedged.0,
             hedged.1,
             distributed.1,

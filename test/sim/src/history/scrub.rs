@@ -104,7 +104,8 @@ impl History {
         if self.client.doomed {
             return;
         }
-        let same = |rot: &&Rot| rot.stripe == finding.stripe && rot.lane == finding.block.into();
+        let same =
+            |rot: &&Rot| rot.stripe == finding.stripe && rot.lane == u64::from(finding.block);
         let Some(rot) = self.rot.iter().find(same) else {
             assert_eq!(finding.cause, ScrubCause::Unreadable, "{finding:?}");
             return;

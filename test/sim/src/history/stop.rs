@@ -132,9 +132,7 @@ impl History {
             self.outcome.logged += u64::from(power);
             self.outcome.begun += u64::from(!power);
         }
-        let left = self.client.stop(power);
-        let goes_on = !at_once && self.random.happens(700);
-        self.again = if goes_on { left } else { Vec::new() };
+        self.leave_guests((power, at_once));
         drives
     }
 
@@ -396,6 +394,9 @@ impl History {
     /// What was half written on members that are not here is lost in the first record. Nothing else
     /// is.
     fn give_up_half_written(&mut self, config: &mut ArrayConfig, lost: Vec<Range<u64>>) {
+        if !lost.is_empty() {
+            self.client.may_all_fail();
+        }
         for block in lost.into_iter().flatten() {
             let was_written = self.client.half_written.contains(&block);
             assert!(was_written, "nobody was writing block {block}");
@@ -507,7 +508,7 @@ impl History {
                 self.client.draw(&mut self.random, stripe_blocks)
             };
             if let Some(asked) = asked {
-                let _ = self.client.submit(asked, world);
+                let _ = self.client.offer(asked, world);
             }
             let steps = self.random.below(6);
             self.turn(world, steps);
@@ -521,7 +522,7 @@ impl History {
         for _ in 0..writes {
             let asked = self.client.draw(&mut self.random, stripe_blocks);
             if let Some(asked) = asked.filter(Asked::changes) {
-                let _ = self.client.submit(asked, world);
+                let _ = self.client.offer(asked, world);
             }
             let steps = self.random.below(40);
             self.turn(world, steps);

@@ -2,6 +2,7 @@
 
 #[allow(clippy::wildcard_imports, reason = "one type in several files")]
 use super::*;
+use crate::rings::is_of_a_ring;
 
 impl History {
     pub(super) fn change_volumes(&mut self, world: &mut World) {
@@ -124,7 +125,7 @@ impl History {
             return;
         };
         world.outside.completions.retain(|(_, completion)| {
-            if completion.cookie.0 < bytes_u64(IN_FLIGHT) {
+            if completion.cookie.0 < bytes_u64(IN_FLIGHT) || is_of_a_ring(completion) {
                 return true;
             }
             let well = completion.status.is_ok();

@@ -1,0 +1,28 @@
+//! How rings reach the shards of a world.
+
+use array::{Io, Shard};
+use block::Completion;
+use units::ReactorIndex;
+
+use super::{Ports, World};
+
+impl World {
+    /// The shard of a reactor, and what it meets.
+    pub fn door(&mut self, reactor: ReactorIndex) -> (&mut Shard, impl Io) {
+        let shard = &mut self.shards[reactor.at()];
+        (shard, Ports::of(&mut self.outside, reactor))
+    }
+
+    /// Takes the answers on a reactor that are for whoever asked with such a cookie.
+    pub fn take_answers(
+        &mut self,
+        reactor: ReactorIndex,
+        mine: impl Fn(&Completion) -> bool,
+    ) -> Vec<Completion> {
+        let taken =
+            |(at, completion): &mut (ReactorIndex, Completion)| *at == reactor && mine(completion);
+        let completions = &mut self.outside.completions;
+        let taken = completions.extract_if(.., taken);
+        taken.map(|(_, completion)| completion).collect()
+    }
+}
