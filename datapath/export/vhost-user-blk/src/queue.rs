@@ -212,7 +212,7 @@ impl Queue {
         }
         // At most one ring's worth, so that one queue does not keep its reactor for itself.
         for _ in 0..self.slots.len() {
-            if self.state != State::Running {
+            if self.state != State::Running && !self.owes_recovered() {
                 break;
             }
             match self.vring.pop(&*self.memory, &mut self.chain) {
@@ -321,7 +321,7 @@ impl Queue {
     /// will come.
     #[must_use = "no kick comes for work that is there already"]
     pub fn enable_kicks(&mut self) -> bool {
-        let owes = self.held.is_some() || !self.flushes.is_empty();
+        let owes = self.held.is_some() || !self.flushes.is_empty() || self.owes_recovered();
         (self.state == State::Running && self.vring.enable_kicks()) || owes
     }
 
@@ -369,7 +369,7 @@ impl Queue {
     #[must_use]
     pub fn is_drained(&self) -> bool {
         let is_drained = self.pending == 0 && self.unpublished == 0;
-        is_drained || planted::is(Fault::LeavesUndrained)
+        is_drained && !self.owes_recovered() || planted::is(Fault::LeavesUndrained)
     }
 
     /// Ends the queue. Returns where the ring goes on, for `GET_VRING_BASE`.
@@ -395,6 +395,13 @@ impl Queue {
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// Whether a queue that takes nothing new is still to take what an engine before had taken: it
+    /// is not new, and where the ring goes on lies behind it.
+    fn owes_recovered(&self) -> bool {
+        let owes = self.state == State::Quiescing && self.vring.owes_recovered();
+        owes && !planted::is(Fault::StopsBeforeRecovered)
     }
 
     /// Submits the flushes that write-through added. Whether all found room.

@@ -357,6 +357,10 @@ impl Packed {
         !self.recovered.is_empty() || self.next_avail.is_available(flags)
     }
 
+    pub(crate) fn owes_recovered(&self) -> bool {
+        !self.recovered.is_empty()
+    }
+
     pub(crate) fn base(&self) -> u32 {
         u32::from(self.next_avail.bits()) | u32::from(self.published.bits()) << 16
     }

@@ -20,6 +20,8 @@ pub enum Fault {
     ThroughWithoutFlush,
     /// A ring leaves its reactor although requests are under way.
     LeavesUndrained,
+    /// A ring stops before it has taken again what an engine before had taken.
+    StopsBeforeRecovered,
 }
 
 impl Fault {
@@ -31,6 +33,7 @@ impl Fault {
         Fault::AnsweredBeforeStatus,
         Fault::ThroughWithoutFlush,
         Fault::LeavesUndrained,
+        Fault::StopsBeforeRecovered,
     ];
 }
 

@@ -320,6 +320,10 @@ impl Split {
         !self.recovered.is_empty() || self.avail.load(INDEX, Ordering::Acquire) != self.next_avail
     }
 
+    pub(crate) fn owes_recovered(&self) -> bool {
+        !self.recovered.is_empty()
+    }
+
     pub(crate) fn base(&self) -> u32 {
         u32::from(self.next_avail)
     }

@@ -214,6 +214,15 @@ impl Vring {
             }
     }
 
+    /// Whether `pop` is still to give requests that an engine before us took.
+    #[must_use]
+    pub fn owes_recovered(&self) -> bool {
+        match &self.ring {
+            Ring::Split(split) => split.owes_recovered(),
+            Ring::Packed(packed) => packed.owes_recovered(),
+        }
+    }
+
     /// How many requests were taken and not yet pushed.
     #[must_use]
     pub fn in_flight(&self) -> u16 {
