@@ -10,7 +10,7 @@ use crate::workspace::must;
 
 /// A slice of the faults: those that a few seeds catch, one of each kind. Each change of the
 /// simulator draws other histories, so one that needs a hundred seeds by the mean gets many more.
-const PLANTED: [&str; 20] = [
+const PLANTED: [&str; 22] = [
     "--seeds",
     "1500",
     "AnswerBeforeExclusion",
@@ -31,6 +31,8 @@ const PLANTED: [&str; 20] = [
     "AnsweredBeforeStatus",
     "ThroughWithoutFlush",
     "LeavesUndrained",
+    "StopsBeforeRecovered",
+    "MemoryLetGo",
 ];
 /// And some for the small models.
 const PLANTED_SMALL: [&str; 7] = [

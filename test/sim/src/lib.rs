@@ -24,10 +24,11 @@
 //! reads or writes before a scrub has been there (`history/scrub.rs`, `history/stale.rs`). Guests of
 //! some seeds have rings in memory of their own (`rings.rs`), which the export's real queue serves:
 //! both layouts, every cache mode, chains cut anywhere, some that make no sense or break their ring.
-//! Rings move, are stopped, go on and are reset. When the process is killed these guests live on,
-//! and the next engine finds their rings and in-flight regions: each request is answered once, as if
-//! nothing had been. At the end of others more fails than the array survives: then nothing is
-//! judged but that everything is answered and nothing panics.
+//! Rings move, are stopped, go on and are reset. Memory is taken away while requests lie there, or
+//! cut off. When the process is killed these guests live on, and the next engine finds their rings
+//! and in-flight regions: each request is answered once, as if nothing had been. At the end of
+//! others more fails than the array survives: then nothing is judged but that everything is
+//! answered and nothing panics.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::struct_excessive_bools,

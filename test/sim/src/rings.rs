@@ -8,6 +8,7 @@
 //! is that requests are taken in order, and answered once, with a status and in full.
 
 mod chain;
+mod change;
 mod machine;
 mod ring;
 mod served;
@@ -22,6 +23,7 @@ use units::BlockSize;
 use uuid::Uuid;
 use volume::VolumeMap;
 
+use self::change::Change;
 use self::machine::{DATA_BYTES, Machine, SLOTS, SlotPlace};
 pub(crate) use self::ring::Answered;
 use self::ring::{Ring, Wish};
@@ -41,6 +43,9 @@ const BREAKING: u64 = 12;
 /// Of a thousand events of a ring with requests under way, so many move, stop or reset it, or
 /// switch its cache mode.
 const DISTURBED: u64 = 8;
+
+/// Slots that are kept free: a bank, and two more.
+const KEPT: usize = SLOTS / 2 + 2;
 
 /// What came of rings.
 #[derive(Clone, Copy, Debug, Default)]
@@ -63,6 +68,10 @@ pub struct RingCounts {
     pub odd: u64,
     /// Writes that were durable when they were answered.
     pub durable: u64,
+    /// Banks of memory that were taken away while requests lay there.
+    pub banks: u64,
+    /// Machines of which all memory was cut off.
+    pub truncated: u64,
 }
 
 impl RingCounts {
@@ -77,6 +86,8 @@ impl RingCounts {
         self.broken += other.broken;
         self.odd += other.odd;
         self.durable += other.durable;
+        self.banks += other.banks;
+        self.truncated += other.truncated;
     }
 }
 
@@ -85,7 +96,8 @@ impl fmt::Display for RingCounts {
         write!(
             f,
             "{} requests from rings ({} again, after {} kills; {} durable at once, {} senseless), \
-             {} rings moved, {} stopped, {} reset, {} broken",
+             {} rings moved, {} stopped, {} reset, {} broken, {} banks of memory taken away, {} \
+             machines cut off",
             self.answered,
             self.again,
             self.outlived,
@@ -94,7 +106,9 @@ impl fmt::Display for RingCounts {
             self.moved,
             self.stopped,
             self.reset,
-            self.broken
+            self.broken,
+            self.banks,
+            self.truncated
         )
     }
 }
@@ -125,6 +139,7 @@ pub(crate) struct Rings {
     /// Of the array.
     block: BlockSize,
     answers: Vec<Answered>,
+    change: Change,
     pub(crate) counts: RingCounts,
 }
 
@@ -145,6 +160,7 @@ impl Rings {
             reactors: Vec::new(),
             block,
             answers: Vec::new(),
+            change: Change::None,
             counts: RingCounts::default(),
         })
     }
@@ -152,20 +168,22 @@ impl Rings {
     /// Puts a request into a ring of its volume, if one has room, for the caller's `key`. Where its
     /// data is.
     pub(crate) fn submit(&mut self, asks: Asks<'_>, key: usize) -> Option<Segment> {
-        if bytes_max() < asks.place.1 || self.free.is_empty() {
+        let is_short = self.free.len() < KEPT || self.is_truncated();
+        if bytes_max() < asks.place.1 || is_short {
             return None;
         }
         let place = self.ring_for(asks.volume)?;
         let ring = self.rings.get_mut(&place).expect("just found");
         let wish = Wish::new(asks, ring.shown.profile.block, key)?;
-        let before = (self.free.len() > 2).then(|| self.random.below(1000));
-        match before {
-            Some(0..BREAKING) => {
-                let slot = self.free.pop().expect("looked at");
-                ring.ask_to_break(slot, &mut self.random);
+        match self.random.below(1000) {
+            0..BREAKING => {
+                let slot = take_slot(&mut self.free, self.change);
+                if !ring.ask_to_break(slot, &mut self.random) {
+                    self.free.push(slot);
+                }
             }
-            Some(BREAKING..ODD) => {
-                let slot = self.free.pop().expect("looked at");
+            BREAKING..ODD => {
+                let slot = take_slot(&mut self.free, self.change);
                 let taken = ring.ask(Wish::odd(&mut self.random), slot, &mut self.random);
                 self.counts.odd += u64::from(taken);
                 if !taken {
@@ -174,7 +192,7 @@ impl Rings {
             }
             _ => {}
         }
-        let slot = self.free.pop().expect("looked at");
+        let slot = take_slot(&mut self.free, self.change);
         if !ring.ask(wish, slot, &mut self.random) {
             self.free.push(slot);
             return None;
@@ -220,12 +238,17 @@ impl Rings {
         if self.random.happens(500) {
             self.deliver(world, at, &map);
         }
+        self.change_memory();
         let nth = self.random.position(self.rings.len());
         let Some(&place) = self.rings.keys().nth(nth) else {
             return;
         };
         let volume = map(self.rings[&place].volume).expect("only these are left");
         self.serve(world, place, volume);
+        if self.is_truncated() {
+            self.end_truncated(place);
+            return;
+        }
         self.reap(place);
         if self.rings[&place].waits() && self.random.happens(DISTURBED) {
             self.disturb(place, world.shards.len());
@@ -235,7 +258,9 @@ impl Rings {
 
     /// Whether there is anything to do for rings.
     fn is_busy(&self) -> bool {
-        self.free.len() < SLOTS || self.rings.values().any(|ring| ring.leaving.is_some())
+        self.free.len() < SLOTS
+            || self.is_truncated()
+            || self.rings.values().any(|ring| ring.leaving.is_some())
     }
 
     /// The guest looks for answers.
@@ -261,6 +286,10 @@ impl Rings {
     /// The engine has died; guests live on and wait.
     pub(crate) fn outlive(&mut self) {
         self.reactors.clear();
+        if !self.is_truncated() {
+            // The front-end offers the next engine all memory.
+            self.change = Change::None;
+        }
         for ring in self.rings.values_mut() {
             ring.lose_engine();
         }
@@ -270,11 +299,19 @@ impl Rings {
 
     /// All guests have gone.
     pub(crate) fn power_off(&mut self) {
+        self.change = Change::None;
         self.rings.clear();
         self.reactors.clear();
         self.answers.clear();
         (self.machine, self.free) = Machine::start();
     }
+}
+
+/// A slot that no request uses, where guests put something now.
+fn take_slot(free: &mut Vec<SlotPlace>, change: Change) -> SlotPlace {
+    let fine = |slot: &SlotPlace| Some(slot.bank()) != change.avoided();
+    let last = free.iter().rposition(fine);
+    free.remove(last.expect("more are free than a bank has"))
 }
 
 /// Of one request.

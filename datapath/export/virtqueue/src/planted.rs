@@ -22,6 +22,8 @@ pub enum Fault {
     LeavesUndrained,
     /// A ring stops before it has taken again what an engine before had taken.
     StopsBeforeRecovered,
+    /// Guest memory is let go although requests are under way there.
+    MemoryLetGo,
 }
 
 impl Fault {
@@ -34,6 +36,7 @@ impl Fault {
         Fault::ThroughWithoutFlush,
         Fault::LeavesUndrained,
         Fault::StopsBeforeRecovered,
+        Fault::MemoryLetGo,
     ];
 }
 

@@ -104,6 +104,9 @@ impl Client {
 
     /// What may happen to rings between two events of the world.
     pub fn turn_rings(&mut self, world: &mut World) {
+        if self.rings.as_mut().is_some_and(Rings::truncates) {
+            self.truncate_rings();
+        }
         let Client { rings, disks, .. } = self;
         let Some(rings) = rings else {
             return;
@@ -135,6 +138,37 @@ impl Client {
         }
     }
 
+    /// A front-end cuts all memory off in which guests have rings, and what they write is zeroes
+    /// from now on; unless one of them has promised that it is not.
+    fn truncate_rings(&mut self) {
+        let mut writes: Vec<&mut Pending> = self
+            .pending
+            .range_mut(FIRST_KEY..)
+            .map(|(_, pending)| pending)
+            .filter(|pending| pending.asked.operation == Operation::Write)
+            .collect();
+        let promised = |pending: &&mut Pending| {
+            let disk = self.disks.get(&pending.asked.volume);
+            disk.is_some_and(|disk| disk.map.stability() == Stability::Stable)
+        };
+        if writes.iter().any(promised) {
+            return;
+        }
+        for pending in &mut writes {
+            let Pending { asked, token, .. } = &**pending;
+            let first = bytes_usize(asked.start) * self.block + usize::from(asked.part.offset);
+            let disk = self.disks.get_mut(&asked.volume).expect("in use");
+            if let Token::Write(write) = token {
+                disk.model
+                    .change_write(write, first, &vec![0; asked.length]);
+            }
+            pending.changes = 0;
+        }
+        if let Some(rings) = &mut self.rings {
+            rings.truncate();
+        }
+    }
+
     /// Nobody waits for the answer.
     fn forsake(&mut self, pending: Pending) {
         let disk = self.disks.get_mut(&pending.asked.volume).expect("in use");
@@ -148,7 +182,11 @@ impl Client {
     /// Whether requests are under way in rings.
     #[must_use]
     pub fn has_rings_in_use(&self) -> bool {
-        self.pending.range(FIRST_KEY..).next().is_some()
+        let are_there = self
+            .rings
+            .as_ref()
+            .is_some_and(|rings| !rings.is_truncated());
+        are_there && self.pending.range(FIRST_KEY..).next().is_some()
     }
 
     /// The engine has died, and guests with rings live on. Gives what others had under way.

@@ -37,8 +37,8 @@ impl History {
                 self.outcome.logged += u64::from(power);
                 self.outcome.begun += u64::from(!power);
             }
-            self.again = if power {
-                self.client.stop(true)
+            self.again = if power || !self.client.has_rings_in_use() {
+                self.client.stop(power)
             } else {
                 self.client.outlive()
             };

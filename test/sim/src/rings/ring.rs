@@ -104,6 +104,28 @@ pub(super) struct Sent {
     durable: bool,
 }
 
+impl Sent {
+    /// Whether an engine has it that has taken all up to this one.
+    pub(super) fn is_taken(&self, last: Option<u64>) -> bool {
+        // What asks nothing of the volume is taken unseen.
+        let is_seen = matches!(self.meaning, Meaning::Asked(_));
+        is_seen && last.is_some_and(|last| self.order <= last)
+    }
+
+    /// Nobody waits for it any more.
+    fn forsaken(&self) -> Option<Answered> {
+        let Meaning::Asked(key) = self.meaning else {
+            return None;
+        };
+        Some(Answered {
+            key,
+            status: None,
+            durable: false,
+            found: Vec::new(),
+        })
+    }
+}
+
 /// What is done with a ring besides serving it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leaving {
@@ -242,11 +264,11 @@ impl Ring {
         true
     }
 
-    /// Makes a chain available that breaks the ring.
-    pub(super) fn ask_to_break(&mut self, slot: SlotPlace, random: &mut Random) {
+    /// Makes a chain available that breaks the ring, if that has room.
+    pub(super) fn ask_to_break(&mut self, slot: SlotPlace, random: &mut Random) -> bool {
         let parts = chain::breaking(slot, random);
         let Some(token) = self.driver.submit(&parts) else {
-            return;
+            return false;
         };
         let sent = Sent {
             slot,
@@ -259,6 +281,7 @@ impl Ring {
             durable: false,
         };
         self.send(token, sent);
+        true
     }
 
     fn send(&mut self, token: Token, sent: Sent) {
@@ -354,18 +377,25 @@ impl Ring {
         let sent = std::mem::take(&mut self.sent);
         let dropped = sent.into_values().map(|sent| {
             self.release(&sent);
-            let answered = match sent.meaning {
-                Meaning::Asked(key) => Some(Answered {
-                    key,
-                    status: None,
-                    durable: false,
-                    found: Vec::new(),
-                }),
-                Meaning::Odd(_) | Meaning::Breaking => None,
-            };
-            (sent.slot, answered)
+            (sent.slot, sent.forsaken())
         });
         dropped.collect()
+    }
+
+    /// Its guest is gone.
+    pub(super) fn forsaken(self) -> Vec<Answered> {
+        self.sent.values().filter_map(Sent::forsaken).collect()
+    }
+
+    /// Requests of which the memory lies in a bank.
+    pub(super) fn in_bank(&self, bank: usize) -> impl Iterator<Item = &Sent> {
+        let lies = move |sent: &&Sent| sent.slot.bank() == bank;
+        self.sent.values().filter(lies)
+    }
+
+    /// Whether the guest could see the status of a request.
+    pub(super) fn is_answered(&self, sent: &Sent) -> bool {
+        self.machine.memory.read(sent.status, 1)[0] != UNANSWERED
     }
 
     /// Where an engine finds the parts of the ring.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use block::{Completion, Full, Operation, Request, Status};
 use engine::road::{self, Advance, Asker, Entrance, Lines, Road, Splits, bytes_of};
 use guest::Token;
+use memory::RegionTable;
 use units::{ArrayIndex, ReactorIndex};
 use uuid::Uuid;
 use vhost_user_blk::{Event, Events, Notice, Queue, QueueSetup, feature};
@@ -21,6 +22,9 @@ pub(super) const FIRST_PLACE: usize = 2;
 const ARRAY: ArrayIndex = ArrayIndex(0);
 /// Of a thousand requests, so many are handed back, as if others had filled the array.
 const REFUSED: u64 = 80;
+/// Of a thousand rings that outlived an engine, so many are stopped before the next has taken
+/// anything.
+const HASTY: u64 = 150;
 
 /// Whether it is a ring that asked with this cookie.
 pub(crate) fn is_of_a_ring(completion: &Completion) -> bool {
@@ -36,7 +40,7 @@ pub(crate) fn is_of_a_ring(completion: &Completion) -> bool {
 pub(super) struct Reactor {
     splits: Splits,
     waiting: Vec<usize>,
-    lines: Lines,
+    pub(super) lines: Lines,
 }
 
 impl Reactor {
@@ -54,32 +58,40 @@ impl Reactor {
 /// A ring that is on a reactor.
 #[derive(Debug)]
 pub(super) struct Running {
-    queue: Queue,
-    reactor: usize,
-    line: usize,
+    pub(super) queue: Queue,
+    pub(super) reactor: usize,
+    pub(super) line: usize,
     /// The number of the last request that was taken.
-    taken: u64,
+    pub(super) taken: Option<u64>,
 }
 
 impl Rings {
     /// The reactor of a ring takes from it, or shows answers there, or begins to serve it.
     pub(super) fn serve(&mut self, world: &mut World, place: usize, volume: &VolumeMap) {
+        let is_truncated = self.is_truncated();
         let Rings {
             random,
             rings,
             reactors,
             block,
             counts,
+            change,
             ..
         } = self;
         let ring = rings.get_mut(&place).expect("it is there");
         let sectors = volume.blocks() * (block.bytes() / 512);
         ring.shown.set_sectors(sectors);
         if ring.running.is_none() {
-            if random.happens(300) && ring.leaving.is_none() {
+            if random.happens(300) && ring.leaving.is_none() && !is_truncated {
                 let at = random.position(reactors.len());
-                let (running, again) = start(ring, at, &mut reactors[at].lines);
+                let memory = ring.machine().table(change.unknown());
+                let there = (at, &mut reactors[at].lines);
+                let (mut running, again) = start(ring, memory, there);
                 counts.again += u64::from(again);
+                if again > 0 && random.happens(HASTY) {
+                    running.queue.quiesce();
+                    ring.leaving = Some(Leaving::Stops);
+                }
                 ring.running = Some(running);
             }
             return;
@@ -99,6 +111,7 @@ impl Rings {
         }
         if let Some(why) = running.queue.broken()
             && ring.leaving != Some(Leaving::Resets)
+            && !is_truncated
         {
             assert!(ring.is_abused(), "a ring broke: {why}; {:?}", ring.sent);
             counts.broken += 1;
@@ -233,7 +246,11 @@ impl Rings {
 }
 
 /// A ring comes to a reactor; and how many requests an engine before had taken from it.
-fn start(ring: &Ring, reactor: usize, lines: &mut Lines) -> (Running, u16) {
+fn start(
+    ring: &Ring,
+    memory: Arc<RegionTable>,
+    (reactor, lines): (usize, &mut Lines),
+) -> (Running, u16) {
     let options = ring.driver.options();
     let features = Features {
         event_idx: options.event_idx,
@@ -249,7 +266,7 @@ fn start(ring: &Ring, reactor: usize, lines: &mut Lines) -> (Running, u16) {
         vring,
         size: options.size,
         kept: vec![Arc::clone(&machine.mapping)],
-        memory: Arc::clone(&machine.table),
+        memory,
         events: Events::default(),
         shown: Arc::clone(&ring.shown),
         features: ring.features,
@@ -260,7 +277,7 @@ fn start(ring: &Ring, reactor: usize, lines: &mut Lines) -> (Running, u16) {
         queue,
         reactor,
         line: lines.join(ARRAY, &ring.limiter),
-        taken: 0,
+        taken: None,
     };
     (running, again)
 }
@@ -322,9 +339,9 @@ fn poll(
         let one = one.unwrap_or_else(|| panic!("nobody has asked for {request:?}"));
         // Flushes that the queue adds come when their writes are done.
         if request.operation != Operation::Flush || one.operation == Operation::Flush {
-            let in_order = one.order >= *taken;
-            assert!(in_order, "{one:?} is taken after number {taken}");
-            *taken = one.order;
+            let in_order = taken.is_none_or(|last| one.order >= last);
+            assert!(in_order, "{one:?} is taken after number {taken:?}");
+            *taken = Some(one.order);
         }
         entrance.submit(request, bytes_of(&request, own), &mut road)
     });
