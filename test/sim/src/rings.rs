@@ -33,7 +33,7 @@ use crate::random::Random;
 use crate::world::World;
 
 /// Of a thousand histories, so many have guests with rings.
-const OFTEN: u64 = 350;
+const OFTEN: u64 = 250;
 /// Rings of one volume.
 const RINGS: usize = 2;
 /// Of a thousand requests, before so many a guest asks for something that makes no sense, or breaks

@@ -4,7 +4,7 @@
 use super::*;
 
 /// Engines at most, and what guests ask of each.
-const ENGINES: u64 = 6;
+const ENGINES: u64 = 5;
 const ASKED: u64 = 50;
 /// Turns until there is a volume.
 const TURNS: u64 = 2000;
