@@ -321,6 +321,7 @@ fn shard(geometry: Geometry, layout: &Layout) -> io::Result<Shard> {
         drive: u16::try_from(number).ok().map(DriveIndex),
         incarnation: 0,
         data_offset: layout.data.offset,
+        trial_offset: layout.bad_ranges.offset,
         state: MapState::InSync,
     };
     let map = ArrayMap {
