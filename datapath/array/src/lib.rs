@@ -52,5 +52,8 @@ pub use scrub::{
     ScrubCause, ScrubCourse, ScrubFinding, ScrubOrder, ScrubOutcome, ScrubRecord, ScrubState,
     ScrubStatus, ScrubTally, WallClock, WindowTally,
 };
-pub use shard::{Hedging, HoldStatus, Patience, Room, Shard, ShardCounters, ShardError, Shared};
+pub use shard::{
+    Hedging, HoldStatus, Patience, Room, Shard, ShardCounters, ShardError, Shared,
+    fail_refused_alone,
+};
 pub use throttle::Yield;

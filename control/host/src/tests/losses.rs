@@ -296,35 +296,3 @@ fn what_a_member_that_is_out_may_bring_back_is_not_given_up() {
         assert!(next.array("tank").lost.is_some());
     });
 }
-
-#[test]
-fn a_block_that_a_degraded_array_cannot_write_costs_that_write_and_nothing_else() {
-    super::on_both_kinds(|| {
-        let (bench, mut guest) = served();
-        fill(&mut guest);
-        let superblock = bench.superblock("one");
-        let out = superblock.geometry.member(StripeIndex(0), Role(1));
-        let failed = bench.host.fail_member("tank", out.0);
-        failed.expect("one may fail");
-        let (offset, length) = (superblock.layout.data.offset, BLOCK);
-        let bad = holder(&superblock, 0);
-        let before = guest.read(0);
-        let beside = guest.read(CHUNK_SECTORS);
-        bench.inject(bad, Fault::Unwritable { offset, length });
-        guest.begin_fill(0, 0x77);
-        assert_ne!(answer_of(&mut guest), 0, "it is told");
-        assert_eq!(
-            bench.array("tank").hold.map(|_| ()),
-            None,
-            "nobody is waited for"
-        );
-        assert_eq!(guest.read(0), before, "what the drive holds");
-        assert_eq!(guest.read(CHUNK_SECTORS), beside, "what only parity tells");
-        guest.fill(8, 0x78);
-        assert!(guest.read(8).iter().all(|byte| *byte == 0x78));
-        bench.host.state().drives[bad].drive.clear_faults();
-        guest.fill(0, 0x79);
-        assert!(guest.read(0).iter().all(|byte| *byte == 0x79));
-        assert_eq!(guest.read(CHUNK_SECTORS), beside);
-    });
-}

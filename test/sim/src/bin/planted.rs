@@ -49,10 +49,9 @@ const SMALL: [Fault; 21] = [
     Fault::DirtyRegionsNotMissed,
 ];
 /// Faults that break what the array asserts.
-const ASSERTED: [Fault; 15] = [
+const ASSERTED: [Fault; 14] = [
     Fault::ReadAnExcludedMember,
     Fault::PlanOfAnOldMap,
-    Fault::HandedOverUndrained,
     Fault::HandedOverUnfenced,
     Fault::JoinsOverOthers,
     Fault::WriteBeforeDirty,

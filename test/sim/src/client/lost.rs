@@ -29,7 +29,9 @@ impl Client {
     /// When others are given up.
     pub fn give_up_written(&mut self, blocks: impl Iterator<Item = u64>) {
         for block in blocks {
-            if self.lost.contains(&block) || self.discarded.contains(&block) {
+            // What no volume covers stays on the list from before.
+            let covered = self.place_of(block).is_some();
+            if !covered || self.lost.contains(&block) || self.discarded.contains(&block) {
                 continue;
             }
             let holds = |piece: &Piece| {

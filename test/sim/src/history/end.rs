@@ -191,9 +191,9 @@ impl History {
                 self.turn(world, 40);
             }
         }
-        self.write_doubted(world);
         self.client.refused.clear();
         self.client.is_refused = false;
+        self.write_doubted(world);
         let map = world.shards[world.home].map();
         assert!(map.is_optimal(), "{:?}", map.members);
     }

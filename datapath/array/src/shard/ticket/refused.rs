@@ -21,6 +21,8 @@
 
 mod page;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use block::{Operation, Status};
 use memory::Segment;
 use units::limits::ARRAY_LOST_WORDS_MAX;
@@ -36,6 +38,15 @@ use crate::io::{Event, Io};
 use crate::losses::Rows;
 use crate::map::{MapState, Pass};
 use crate::planted::{self, Fault};
+
+/// Whether writes of tickets fail alone. Only in tests as yet: what is left to mend first is at the
+/// head of docs/design/017-refused-blocks.md. Elsewhere their members are waited for.
+static FAILS_ALONE: AtomicBool = AtomicBool::new(cfg!(test));
+
+/// For simulators: writes that a needed drive refuses fail alone, in all arrays of this process.
+pub fn fail_refused_alone() {
+    FAILS_ALONE.store(true, Ordering::Relaxed);
+}
 
 #[derive(Debug)]
 struct Refused {
@@ -146,13 +157,16 @@ impl Shard {
         match ticket.order.kind {
             // The row says what was to be written in any case.
             Kind::Read { .. } | Kind::Repair(Pass::Scrub) => true,
-            Kind::Write(_) => {
+            Kind::Write(_) if FAILS_ALONE.load(Ordering::Relaxed) => {
                 let first = ticket.refusals.as_ref().is_none_or(|it| it.is_met());
                 let writes = |band: &&PlannedBand| band.write.has(role);
                 let mut bands = ticket.bands().iter().filter(writes);
                 first && bands.all(|band| self.way(slot, band, role).is_some())
             }
-            Kind::Clear | Kind::Repair(Pass::Rebuild | Pass::Resync) | Kind::Forfeit(_) => false,
+            Kind::Write(_)
+            | Kind::Clear
+            | Kind::Repair(Pass::Rebuild | Pass::Resync)
+            | Kind::Forfeit(_) => false,
         }
     }
 
