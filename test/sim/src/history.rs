@@ -259,6 +259,7 @@ pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
         boot: 0,
         outcome: Outcome::default(),
     };
+    array::fail_refused_alone();
     history.client.restless = history.random.happens(250);
     history.client.give_rings(Rings::drawn(seed, block));
     history.live();

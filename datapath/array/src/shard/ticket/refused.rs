@@ -19,15 +19,15 @@
 //! then. A replay writes it again: a drive that takes it then has what was asked, and of one that
 //! does not the start makes parity agree (`log/refused.rs`).
 
+mod alone;
 mod page;
-
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use block::{Operation, Status};
 use memory::Segment;
 use units::limits::ARRAY_LOST_WORDS_MAX;
 use units::{Role, RoleSet, bytes_u64, bytes_usize};
 
+pub use self::alone::fail_refused_alone;
 pub(in crate::shard) use self::page::Page;
 use super::super::hold::Parked;
 use super::super::losses::first_of;
@@ -38,15 +38,6 @@ use crate::io::{Event, Io};
 use crate::losses::Rows;
 use crate::map::{MapState, Pass};
 use crate::planted::{self, Fault};
-
-/// Whether writes of tickets fail alone. Only in tests as yet: what is left to mend first is at the
-/// head of docs/design/017-refused-blocks.md. Elsewhere their members are waited for.
-static FAILS_ALONE: AtomicBool = AtomicBool::new(cfg!(test));
-
-/// For simulators: writes that a needed drive refuses fail alone, in all arrays of this process.
-pub fn fail_refused_alone() {
-    FAILS_ALONE.store(true, Ordering::Relaxed);
-}
 
 #[derive(Debug)]
 struct Refused {
@@ -157,7 +148,7 @@ impl Shard {
         match ticket.order.kind {
             // The row says what was to be written in any case.
             Kind::Read { .. } | Kind::Repair(Pass::Scrub) => true,
-            Kind::Write(_) if FAILS_ALONE.load(Ordering::Relaxed) => {
+            Kind::Write(_) if alone::fails_alone() => {
                 let first = ticket.refusals.as_ref().is_none_or(|it| it.is_met());
                 let writes = |band: &&PlannedBand| band.write.has(role);
                 let mut bands = ticket.bands().iter().filter(writes);
