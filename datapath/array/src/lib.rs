@@ -52,8 +52,5 @@ pub use scrub::{
     ScrubCause, ScrubCourse, ScrubFinding, ScrubOrder, ScrubOutcome, ScrubRecord, ScrubState,
     ScrubStatus, ScrubTally, WallClock, WindowTally,
 };
-pub use shard::{
-    Hedging, HoldStatus, Patience, Room, Shard, ShardCounters, ShardError, Shared,
-    fail_refused_alone,
-};
+pub use shard::{Hedging, HoldStatus, Patience, Room, Shard, ShardCounters, ShardError, Shared};
 pub use throttle::Yield;

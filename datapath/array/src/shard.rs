@@ -69,7 +69,6 @@ pub use self::room::Room;
 pub use self::shared::Shared;
 use self::throttle::Throttle;
 use self::ticket::Ticket;
-pub use self::ticket::fail_refused_alone;
 use self::work::Work;
 use crate::begun::Table;
 use crate::buffers::Buffers;

@@ -117,6 +117,8 @@ pub struct Client {
     pub discarded: BTreeSet<u64>,
     /// Blocks beside which some are lost, and not given up yet: writes may fail.
     pub unsure: Vec<Range<u64>>,
+    /// Writes that needed drives refuse fail alone; else their members are waited for.
+    pub fails_alone: bool,
     /// Drives have refused some writes and taken others since all was well.
     pub is_refused: bool,
     /// The stripes in which such drives were needed: writes may fail there.
@@ -176,6 +178,7 @@ impl Client {
             lost: BTreeSet::new(),
             discarded: BTreeSet::new(),
             unsure: Vec::new(),
+            fails_alone: false,
             is_refused: false,
             refused: Vec::new(),
             open: BTreeSet::new(),

@@ -259,7 +259,7 @@ pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
         boot: 0,
         outcome: Outcome::default(),
     };
-    array::fail_refused_alone();
+    history.client.fails_alone = history.random.happens(500);
     history.client.restless = history.random.happens(250);
     history.client.give_rings(Rings::drawn(seed, block));
     history.live();
@@ -353,6 +353,9 @@ impl History {
         if self.random.happens(300) {
             let to = self.random.position(world.shards.len());
             world.outside.mail_is_slow[to] = true;
+        }
+        if self.client.fails_alone {
+            world.shards.iter_mut().for_each(Shard::fail_refused_alone);
         }
         self.started = false;
         self.swapped = None;

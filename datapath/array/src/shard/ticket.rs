@@ -31,7 +31,6 @@ use memory::SegmentList;
 use units::{MemberIndex, Role, RoleSet, StripeIndex, bytes_usize};
 
 pub(super) use self::borrow::is_aligned;
-pub use self::refused::fail_refused_alone;
 pub(in crate::shard) use self::refused::{Page, Refusals};
 use self::rows::Asked;
 pub(super) use self::scrub::Looking;

@@ -74,8 +74,10 @@ impl History {
             self.damage(world, position, position_drive(world, position));
             vec![position]
         } else {
+            // One that lags may be left out just then, which is as many as may be.
+            let nobody_leaves = self.out(world, position) == 0;
             self.damage_all(world);
-            if parity > 1 && self.random.happens(500) {
+            if parity > 1 && nobody_leaves && self.random.happens(500) {
                 let drive = position_drive(world, position);
                 world.outside.drives[drive].hurt = true;
                 if self.random.happens(500) {

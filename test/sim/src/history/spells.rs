@@ -198,7 +198,7 @@ impl History {
             self.client.refused.push(start..start + blocks);
             self.outcome.blocks_refused += 1;
         }
-        if self.client.refused.is_empty() {
+        if !self.client.is_refused {
             return;
         }
         for shard in &world.shards {

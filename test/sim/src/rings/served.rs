@@ -146,11 +146,13 @@ impl Rings {
             let volume = map(self.rings[&place].volume).expect("it is in use");
             let (shard, mut ports) = world.door(reactor);
             let number = number(place);
-            match road::advance(splits, slot, (volume, number), shard, &mut ports) {
+            let advance = road::advance(splits, slot, (volume, number), shard, &mut ports);
+            drop(ports);
+            world.shut(reactor);
+            match advance {
                 Advance::Sent => {}
                 Advance::Waits => self.reactors[at].waiting.push(slot),
                 Advance::Ended(Completion { cookie, status }) => {
-                    drop(ports);
                     self.answered(world, at, (Asker::of(cookie), status));
                 }
             }
@@ -345,6 +347,8 @@ fn poll(
         }
         entrance.submit(request, bytes_of(&request, own), &mut road)
     });
+    drop(road);
+    world.shut(ReactorIndex::from_at(*reactor));
 }
 
 /// What the array knows a ring's volume by.

@@ -4,13 +4,21 @@ use array::{Io, Shard};
 use block::Completion;
 use units::ReactorIndex;
 
+use std::sync::Arc;
+
 use super::{Ports, World};
 
 impl World {
-    /// The shard of a reactor, and what it meets.
+    /// The shard of a reactor, and what it meets. Whoever is done says so (`shut`).
     pub fn door(&mut self, reactor: ReactorIndex) -> (&mut Shard, impl Io) {
         let shard = &mut self.shards[reactor.at()];
         (shard, Ports::of(&mut self.outside, reactor))
+    }
+
+    /// What was asked through the door is looked at, by the map of that shard.
+    pub fn shut(&mut self, reactor: ReactorIndex) {
+        let map = Arc::clone(self.shards[reactor.at()].map());
+        self.outside.watch.judge(&map, &map);
     }
 
     /// Takes the answers on a reactor that are for whoever asked with such a cookie.

@@ -19,7 +19,6 @@
 //! then. A replay writes it again: a drive that takes it then has what was asked, and of one that
 //! does not the start makes parity agree (`log/refused.rs`).
 
-mod alone;
 mod page;
 
 use block::{Operation, Status};
@@ -27,9 +26,8 @@ use memory::Segment;
 use units::limits::ARRAY_LOST_WORDS_MAX;
 use units::{Role, RoleSet, bytes_u64, bytes_usize};
 
-pub use self::alone::fail_refused_alone;
 pub(in crate::shard) use self::page::Page;
-use super::super::hold::Parked;
+use super::super::hold::{OfRefused, Parked};
 use super::super::losses::first_of;
 use super::super::{DriveIo, IoOwner, Order, Shard};
 use super::{Kind, PlannedBand, Step};
@@ -148,7 +146,7 @@ impl Shard {
         match ticket.order.kind {
             // The row says what was to be written in any case.
             Kind::Read { .. } | Kind::Repair(Pass::Scrub) => true,
-            Kind::Write(_) if alone::fails_alone() => {
+            Kind::Write(_) if self.hold.refused == OfRefused::FailAlone => {
                 let first = ticket.refusals.as_ref().is_none_or(|it| it.is_met());
                 let writes = |band: &&PlannedBand| band.write.has(role);
                 let mut bands = ticket.bands().iter().filter(writes);
