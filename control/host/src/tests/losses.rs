@@ -296,3 +296,40 @@ fn what_a_member_that_is_out_may_bring_back_is_not_given_up() {
         assert!(next.array("tank").lost.is_some());
     });
 }
+
+#[test]
+fn a_block_that_a_drive_refuses_fails_alone_where_nothing_is_protected() {
+    let bench = Bench::new();
+    for name in ["one", "two"] {
+        bench.file(name);
+    }
+    bench.create("tank", Level::Raid0, &["one", "two"]);
+    let volume = volume_of("v", "tank", 8 * MIB);
+    bench.host.create_volume(&volume).expect("room");
+    let mut guest = connect(&bench);
+    guest.fill(0, 0x11);
+    let superblock = bench.superblock("one");
+    let (offset, length) = (superblock.layout.data.offset, BLOCK);
+    let bad = holder(&superblock, 0);
+    bench.inject(bad, Fault::Unwritable { offset, length });
+    guest.begin_fill(0, 0x22);
+    assert_eq!(answer_of(&mut guest), 1, "it is told");
+    let array = bench.array("tank");
+    assert!(array.hold.is_none(), "nobody is waited for");
+    guest.fill(8, 0x33);
+    assert!(guest.read(8).iter().all(|byte| *byte == 0x33));
+    assert!(guest.read(0).iter().all(|byte| *byte == 0x11), "as it was");
+    // One that takes no writes at all is waited for.
+    bench.inject(
+        bad,
+        Fault::Unwritable {
+            offset: superblock.layout.bad_ranges.offset,
+            length: superblock.layout.bad_ranges.length,
+        },
+    );
+    guest.begin_fill(0, 0x44);
+    wait_until("it is waited for", || bench.array("tank").hold.is_some());
+    bench.host.state().drives[bad].drive.clear_faults();
+    assert_eq!(answer_of(&mut guest), 0);
+    assert!(guest.read(0).iter().all(|byte| *byte == 0x44));
+}

@@ -169,6 +169,10 @@ impl Layout {
             }
             free_from = end;
         }
+        if self.bad_ranges.length < 4 * KIB {
+            // What nobody reads is written there as a trial.
+            return Err("bad ranges area");
+        }
         let config = self.config.map(|area| area.length);
         if config[0] != config[1] || config[0] < bytes_u64(CONFIG_FIXED_BYTES) {
             return Err("config areas");

@@ -211,6 +211,7 @@ fn a_superblock_that_contradicts_itself_is_refused() {
     assert_eq!(invalid(8, &[0]), "format 0");
     assert_eq!(invalid(88, &[1]), "block size");
     assert_eq!(invalid(104, &[1]), "member size");
+    assert_eq!(invalid(184, &[0; 8]), "bad ranges area");
     assert_eq!(invalid(118, &[1]), "areas overlap or leave the member");
     assert_eq!(invalid(113, &[16]), "areas overlap or leave the member");
     assert_eq!(

@@ -50,7 +50,12 @@ pub fn agree_with(
     let shift = geometry.block_size().shift();
     let size = bytes_usize(geometry.block_size().bytes());
     let mut changed: BTreeMap<(MemberIndex, u64), Vec<u8>> = BTreeMap::new();
-    for block in refused {
+    for (at, block) in refused.iter().enumerate() {
+        let place = |it: &RefusedRedo| (it.member, it.offset);
+        if refused[..at].iter().any(|it| place(it) == place(block)) {
+            // Of two that were to be written there, which one parity says is not told.
+            return Ok(None);
+        }
         let stripe = geometry.stripe_at(block.member, block.offset >> shift);
         let Some(role) = geometry.role(stripe, block.member) else {
             return Ok(None);
@@ -67,7 +72,6 @@ pub fn agree_with(
         };
         for other in others {
             let member = geometry.member(stripe, other);
-            let is_refused = |it: &&RefusedRedo| (it.member, it.offset) == (member, block.offset);
             if !is_here(member) {
                 continue;
             }
@@ -75,7 +79,7 @@ pub fn agree_with(
             let Some(before) = known.or_else(|| last(redo, member, block.offset, size)) else {
                 return Ok(None);
             };
-            if refused.iter().any(|it| is_refused(&it)) {
+            if refused.iter().any(|it| place(it) == (member, block.offset)) {
                 return Ok(None);
             }
             let now = if copies {
