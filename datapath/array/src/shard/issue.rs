@@ -92,8 +92,9 @@ impl Issuer<'_> {
     /// Submits one member request, with one piece of memory or without bytes.
     #[inline(always)]
     pub(super) fn issue(&mut self, order: &Order, memory: Option<Segment>, io: &mut impl Io) {
-        let slot = self.slot();
+        // First: should it panic, no slot is taken that nothing was lent to.
         let drive = self.drive_of(order.member);
+        let slot = self.slot();
         let at = crate::slots::at(slot);
         let segments = match memory {
             Some(memory) => self.lists.lend_one(at, memory),
@@ -276,8 +277,8 @@ impl Shard {
     #[inline(always)]
     pub(super) fn issue_whole(&mut self, order: &Order, segments: SegmentList, io: &mut impl Io) {
         let mut issuer = self.issuer().0;
-        let slot = issuer.slot();
         let drive = issuer.drive_of(order.member);
+        let slot = issuer.slot();
         issuer.send((slot, drive), order, (segments, false), io);
     }
 
