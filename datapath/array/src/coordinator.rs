@@ -202,6 +202,8 @@ pub struct Coordinator {
     pub(crate) copied: Option<MemberIndex>,
     /// Blocks that shards want to give up, or have healed.
     pub(crate) losses: Vec<LossAsked>,
+    /// What was not given up last, and when that was told: a write that waits for it asks again.
+    pub(crate) not_given_up: Option<(u64, Instant)>,
     seed: u64,
     records: Pool,
     buffers: Vec<Buffer>,
@@ -273,6 +275,7 @@ impl Coordinator {
             laggards: None,
             copied: None,
             losses: Vec::with_capacity(REACTORS_MAX),
+            not_given_up: None,
             seed,
             records,
             buffers,

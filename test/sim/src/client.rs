@@ -117,10 +117,10 @@ pub struct Client {
     pub discarded: BTreeSet<u64>,
     /// Blocks beside which some are lost, and not given up yet: writes may fail.
     pub unsure: Vec<Range<u64>>,
-    /// Writes that needed drives refuse fail alone; else their members are waited for.
-    pub fails_alone: bool,
     /// Drives have refused some writes and taken others since all was well.
     pub is_refused: bool,
+    /// What was being written then when an engine ended: it may have been given up just before.
+    cut_off: Vec<Range<u64>>,
     /// The stripes in which such drives were needed: writes may fail there.
     pub refused: Vec<Range<u64>>,
     /// Blocks of the array that nobody can tell and that belong to no volume yet.
@@ -178,8 +178,8 @@ impl Client {
             lost: BTreeSet::new(),
             discarded: BTreeSet::new(),
             unsure: Vec::new(),
-            fails_alone: false,
             is_refused: false,
+            cut_off: Vec::new(),
             refused: Vec::new(),
             open: BTreeSet::new(),
             half_written: BTreeSet::new(),

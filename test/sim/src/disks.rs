@@ -9,7 +9,7 @@ use array::format::{
     RegionBlock, SUPERBLOCK_BYTES, Sectors, Superblock,
 };
 use array::planted::{self, Fault};
-use array::{Geometry, MemberPlace, Redo, RegionMap, Replay, Suspects};
+use array::{Geometry, MemberPlace, Redo, RefusedRedo, RegionMap, Replay, Suspects, agree_with};
 use block::Status;
 use units::{BlockSize, DriveIndex, MemberIndex, StripeIndex, Update, bytes_u64, bytes_usize};
 use uuid::Uuid;
@@ -37,6 +37,10 @@ pub trait Medium {
     fn is_bad(&self, _offset: u64) -> bool {
         false
     }
+    /// Whether the drive is there and can read this block.
+    fn can_read(&self, offset: u64) -> bool {
+        !self.is_gone() && !self.is_bad(offset)
+    }
 }
 
 impl Medium for SimDrive {
@@ -56,16 +60,22 @@ impl Medium for SimDrive {
     fn try_put(&mut self, offset: u64, bytes: &[u8]) -> bool {
         SimDrive::try_put(self, offset, bytes)
     }
+    fn can_read(&self, offset: u64) -> bool {
+        let is_there = self.away.is_none() && !self.is_gone();
+        is_there && !self.bad.contains(&(offset / self.block_bytes()))
+    }
     fn is_bad(&self, offset: u64) -> bool {
         self.away.is_none() && self.bad.contains(&(offset / self.block_bytes()))
     }
 }
 
 /// What became of parts that drives did not take.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Untaken {
     /// Blocks that were left out.
     pub left_out: u64,
+    /// Blocks that hold something else, to which parity goes.
+    pub followed: Vec<RefusedRedo>,
     /// Whether nothing may start for now, and because of a block in a row with lost ones.
     pub refused: bool,
     /// See `refused`.
@@ -276,6 +286,26 @@ pub fn erase(drive: &mut impl Medium, superblock: &Superblock) {
 }
 
 /// Writes a part of what is to be done again, as the control path does.
+/// What a drive that has not taken a block keeps there, if that can be followed.
+fn keeps(
+    drive: &mut impl Medium,
+    assembly: &Assembly,
+    (member, block): (MemberIndex, u64),
+    bytes: &[u8],
+) -> Option<RefusedRedo> {
+    let superblock = &assembly.superblock;
+    let block_bytes = superblock.geometry.block_size().bytes();
+    let offset = superblock.layout.data.offset + block * block_bytes;
+    let trial = superblock.layout.bad_ranges.offset;
+    let tried = drive.can_read(offset) && drive.try_put(trial, &[0; SUPERBLOCK_BYTES]);
+    tried.then(|| RefusedRedo {
+        member,
+        offset: block * block_bytes,
+        bytes: bytes.to_vec(),
+        holds: drive.get(offset, block_bytes),
+    })
+}
+
 fn redo_part(drive: &mut impl Medium, assembly: &Assembly, part: &Redo, untaken: &mut Untaken) {
     let (superblock, lost) = (&assembly.superblock, &assembly.config.lost);
     let (geometry, data) = (&superblock.geometry, superblock.layout.data.offset);
@@ -287,7 +317,12 @@ fn redo_part(drive: &mut impl Medium, assembly: &Assembly, part: &Redo, untaken:
     let blocks = part.bytes.chunks_exact(bytes_usize(block_bytes));
     for (block, bytes) in (first..).zip(blocks) {
         let offset = data + block * block_bytes;
-        if drive.try_put(offset, bytes) {
+        let has = drive.can_read(offset) && drive.get(offset, block_bytes) == bytes;
+        if has || drive.try_put(offset, bytes) {
+            continue;
+        }
+        if let Some(kept) = keeps(drive, assembly, (part.member, block), bytes) {
+            untaken.followed.push(kept);
             continue;
         }
         let is_bad = || drive.is_bad(offset);
@@ -299,6 +334,39 @@ fn redo_part(drive: &mut impl Medium, assembly: &Assembly, part: &Redo, untaken:
         untaken.in_lost_row = lost.row_has(geometry, part.member, block);
         return;
     }
+}
+
+/// Writes what is to be done again on the members that are here, as the control path does; not more
+/// than `most` parts of it.
+pub fn redo_all(
+    drives: &mut [impl Medium],
+    assembly: &Assembly,
+    redo: &[Redo],
+    most: usize,
+) -> Untaken {
+    let mut untaken = Untaken::default();
+    for part in redo.iter().take(most) {
+        if let Some(drive) = assembly.members[part.member.at()] {
+            redo_part(&mut drives[drive.at()], assembly, part, &mut untaken);
+        }
+        if untaken.refused {
+            return untaken;
+        }
+    }
+    if untaken.followed.is_empty() || most < redo.len() {
+        return untaken;
+    }
+    let is_here = |member: MemberIndex| assembly.members[member.at()].is_some();
+    let geometry = &assembly.superblock.geometry;
+    let agrees = agree_with(geometry, redo, &untaken.followed, is_here);
+    let data = assembly.superblock.layout.data.offset;
+    let parts = agrees.expect("memory");
+    untaken.refused = parts.is_none();
+    for part in parts.into_iter().flatten() {
+        let drive = assembly.members[part.member.at()].expect("it is here");
+        untaken.refused |= !drives[drive.at()].try_put(data + part.offset, &part.bytes);
+    }
+    untaken
 }
 
 /// Does again what the log says, as the control path does; not more than `most` parts of it.
@@ -313,9 +381,8 @@ pub fn replay(
     most: usize,
 ) -> (Vec<Redo>, Untaken) {
     let (superblock, config) = (&assembly.superblock, &assembly.config);
-    let mut untaken = Untaken::default();
     if config.clean {
-        return (Vec::new(), untaken);
+        return (Vec::new(), Untaken::default());
     }
     let space = superblock.log();
     let is_here = |member: MemberIndex| assembly.members[member.at()].is_some();
@@ -339,14 +406,7 @@ pub fn replay(
             drives[drive.at()].flush();
         }
     }
-    for part in redo.iter().take(most) {
-        if let Some(drive) = assembly.members[part.member.at()] {
-            redo_part(&mut drives[drive.at()], assembly, part, &mut untaken);
-        }
-        if untaken.refused {
-            break;
-        }
-    }
+    let untaken = redo_all(drives, assembly, &redo, most);
     (redo, untaken)
 }
 

@@ -76,6 +76,8 @@ pub struct SimDrive {
     pub bad: BTreeSet<u64>,
     /// Blocks that take no writes.
     pub unwritable: BTreeSet<u64>,
+    /// Or take them, and say that they do not.
+    pub takes_refused: bool,
     /// What such blocks were to hold, as far as they cannot be read either. When they can again,
     /// somebody has written that there: a block that then held what it did before would be
     /// believed (docs/design/006-lost-blocks.md, *Left open*).
@@ -247,6 +249,7 @@ impl SimDrive {
     /// Every block can be read and written again.
     pub fn mend(&mut self) {
         self.unwritable.clear();
+        self.takes_refused = false;
         for (block, content) in std::mem::take(&mut self.refused) {
             if self.bad.contains(&block) {
                 self.store.write_through(block, &content);
@@ -473,7 +476,8 @@ impl SimDrive {
         }
         let blocks = request.offset / self.block..(request.offset + request.length) / self.block;
         let content = (request.operation == Operation::Write).then_some(bytes);
-        if request.operation.changes() && self.refuses_blocks(blocks.clone(), content) {
+        let refuses = request.operation.changes() && self.refuses_blocks(blocks.clone(), content);
+        if refuses && !self.takes_refused {
             return Status::Media;
         }
         match request.operation {
@@ -506,7 +510,7 @@ impl SimDrive {
             }
             Operation::Flush => self.store.flush(began),
         }
-        Status::Ok
+        if refuses { Status::Media } else { Status::Ok }
     }
 
     fn keep(&mut self, block: u64, content: &[u8]) {

@@ -26,6 +26,7 @@ mod outcome;
 mod probe;
 mod records;
 mod refilled;
+mod refused;
 mod returns;
 mod rewritten;
 mod rings;
@@ -259,7 +260,6 @@ pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
         boot: 0,
         outcome: Outcome::default(),
     };
-    history.client.fails_alone = history.random.happens(500);
     history.client.restless = history.random.happens(250);
     history.client.give_rings(Rings::drawn(seed, block));
     history.live();
@@ -353,9 +353,6 @@ impl History {
         if self.random.happens(300) {
             let to = self.random.position(world.shards.len());
             world.outside.mail_is_slow[to] = true;
-        }
-        if self.client.fails_alone {
-            world.shards.iter_mut().for_each(Shard::fail_refused_alone);
         }
         self.started = false;
         self.swapped = None;

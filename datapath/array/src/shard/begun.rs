@@ -62,7 +62,7 @@ impl Shard {
             Kind::Write(_) | Kind::Clear | Kind::Forfeit(_) => self.geometry().parity() > 0,
             Kind::Read { .. } | Kind::Repair(_) => false,
         };
-        if !changes || ticket.is_begun {
+        if !changes || ticket.is_begun || self.is_mended_beside_the_log(slot) {
             return;
         }
         let roles = ticket.write_roles();

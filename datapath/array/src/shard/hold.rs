@@ -50,16 +50,6 @@ impl Parked {
     }
 }
 
-/// What becomes of writes of tickets that a needed drive refuses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OfRefused {
-    /// They wait for their member, as for any that fails.
-    Wait,
-    /// They fail alone. Only in tests and simulators as yet: what is left to mend first is at the
-    /// head of docs/design/017-refused-blocks.md.
-    FailAlone,
-}
-
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Hold {
@@ -68,7 +58,6 @@ pub(super) struct Hold {
     /// because of them.
     pub(super) doubted: Vec<Doubted>,
     pub(super) pinged: Vec<MemberIndex>,
-    pub(super) refused: OfRefused,
     /// Memory that a drive may still write to which was asked what it holds, and is out.
     pub(super) buried: Vec<Page>,
     /// Flushes that went well, while it is open what others of the same drive have lost; and when
@@ -101,11 +90,6 @@ impl Hold {
             parked: Vec::new(),
             doubted: Vec::new(),
             pinged: Vec::new(),
-            refused: if cfg!(test) {
-                OfRefused::FailAlone
-            } else {
-                OfRefused::Wait
-            },
             buried: Vec::new(),
             overtaken: Vec::new(),
             overtaken_at: None,
@@ -187,11 +171,6 @@ pub(super) fn may_pass(operation: Option<Operation>, status: Status) -> bool {
 }
 
 impl Shard {
-    /// Writes that a needed drive refuses fail alone from now on. For simulators.
-    pub fn fail_refused_alone(&mut self) {
-        self.hold.refused = OfRefused::FailAlone;
-    }
-
     // ---- telling the home ----------------------------------------------------------------
 
     /// Notes that a member failed; its home is told at the next poll.

@@ -13,14 +13,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use block::{Operation, Status};
-use units::{MemberIndex, ReactorIndex, Role, RoleSet, StripeIndex};
+use units::{Instant, MemberIndex, ReactorIndex, Role, RoleSet, StripeIndex};
 
 use super::coordinate::commit_of;
 use super::ticket::Kind;
 use super::{DriveIo, IoOwner, Shard};
-use crate::command::Command;
 use crate::coordinator::CommitPhase;
 use crate::format::{ArrayConfig, MemberState, Missed};
 use crate::geometry::Geometry;
@@ -28,6 +28,9 @@ use crate::io::{Event, Io, Message};
 use crate::losses::{LossChange, LostBlocks, Rows};
 use crate::planted::{self, Fault};
 use crate::regions::RegionStates;
+
+/// The same block is not told of more often.
+const TOLD_AGAIN: Duration = Duration::from_secs(60);
 
 /// A change of the list that a shard has asked for.
 #[derive(Clone, Copy, Debug)]
@@ -75,11 +78,6 @@ impl Losses {
     pub(super) fn has(&self, slot: u32) -> bool {
         self.asked == Some(slot) || self.waiters.contains(&slot)
     }
-}
-
-/// Whether a command brings back the drive that a member had.
-fn brings_back(command: &Command, member: MemberIndex) -> bool {
-    matches!(command, Command::Return { member: back, .. } if *back == member)
 }
 
 /// The first block of the array among rows.
@@ -327,7 +325,7 @@ impl Shard {
             if ends || refused.is_some() {
                 next.lost = before;
                 if let Some(event) = refused.filter(|_| !ends) {
-                    io.event(event);
+                    self.tell_not_given_up(first_of(rows, &geometry), event, io);
                 }
                 self.answer_losses(one.from, false, io);
                 continue;
@@ -345,6 +343,15 @@ impl Shard {
         1
     }
 
+    fn tell_not_given_up(&mut self, first: u64, event: Event, io: &mut impl Io) {
+        let (now, told) = (io.now(), &mut self.decider().not_given_up);
+        let same = |(block, at): (u64, Instant)| block == first && now.since(at) < TOLD_AGAIN;
+        if !told.is_some_and(same) {
+            *told = Some((first, now));
+            io.event(event);
+        }
+    }
+
     /// Why blocks are not given up, if there is a reason.
     fn refuses_loss(&mut self, next: &ArrayConfig, rows: Rows) -> Option<Event> {
         let first = first_of(rows, self.geometry());
@@ -355,8 +362,7 @@ impl Shard {
         (!has_room).then_some(Event::LostListFull { first })
     }
 
-    /// A member of the stripe's group that is out and may come back with what it had there. One
-    /// that is about to waits for the window to end in which blocks would be given up.
+    /// A member of the stripe's group that is out and may come back with what it had there.
     fn who_may_return(&mut self, stripe: StripeIndex) -> Option<MemberIndex> {
         let group = self.geometry().group_members();
         let first = self.geometry().group(stripe).at() * group;
@@ -367,9 +373,7 @@ impl Shard {
                 let missed = decider.keeper.missed(missed.base);
                 missed.is_some_and(|missed| !missed.has(stripe))
             };
-            let is_out = matches!(state, MemberState::Excluded { missed, .. } if has(missed));
-            let mut commands = decider.commands.iter().map(|(_, command)| command);
-            is_out || commands.any(|command| brings_back(command, member))
+            matches!(state, MemberState::Excluded { missed, .. } if has(missed))
         };
         let mut members = (first..first + group).map(MemberIndex::from_at);
         members.find(|&member| may_return(member))

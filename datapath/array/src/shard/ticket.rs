@@ -460,6 +460,9 @@ impl Shard {
             if step == Step::AskRoom {
                 return self.ask_refused(slot, io);
             }
+            if step == Step::WriteRoom && self.refused_is_logged(slot, io) {
+                return true;
+            }
             self.leave_refused(slot);
         }
         if step == Step::WriteRoom && !self.is_region_ready(slot) {

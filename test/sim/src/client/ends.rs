@@ -39,6 +39,13 @@ impl Client {
         let mut left = Vec::new();
         for (slot, pending) in std::mem::take(&mut self.pending) {
             self.note_half_written(&pending);
+            if self.is_refused && pending.asked.operation.changes() {
+                self.cut_off.extend(
+                    pending.pieces.iter().map(|piece| {
+                        piece.array_block..piece.array_block + u64::from(piece.blocks)
+                    }),
+                );
+            }
             if let Some(buffer) = pending.buffer {
                 for piece in 0..pending.submitted {
                     self.lists.take_back(slot * PIECES + piece);

@@ -22,6 +22,13 @@ impl Client {
         operation != Operation::Flush && pieces.iter().any(meets)
     }
 
+    /// All drives take all writes.
+    pub fn forget_refused(&mut self) {
+        self.refused.clear();
+        self.cut_off.clear();
+        self.is_refused = false;
+    }
+
     /// Blocks are given up because the parity that they were written with was refused: only what
     /// is being written, or may fail anyway.
     ///
@@ -42,8 +49,9 @@ impl Client {
             let is_written = writes.any(|pending| {
                 pending.asked.operation.changes() && pending.pieces.iter().any(holds)
             });
+            let is_cut_off = self.cut_off.iter().any(|range| range.contains(&block));
             assert!(
-                is_written,
+                is_written || is_cut_off,
                 "block {block} is given up, and nobody writes it"
             );
             self.lost.insert(block);

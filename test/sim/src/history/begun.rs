@@ -160,14 +160,21 @@ impl History {
                 drive.end_spell();
                 drive.unwritable.clear();
             }
-            let untaken = attempt.untaken;
+            let untaken = &attempt.untaken;
             self.outcome.left_out += untaken.left_out;
             self.outcome.refused_starts += u64::from(untaken.in_lost_row);
             if !untaken.refused {
                 return attempt;
             }
         }
-        let attempt = self.attempt((drives, assembly, regions), all, refuses);
+        let mut attempt = self.attempt((drives, assembly, regions), all, refuses);
+        let refusing = drives.iter().any(|drive| !drive.unwritable.is_empty());
+        if refusing && attempt.untaken.refused {
+            self.outcome.refused_starts += 1;
+            drives.iter_mut().for_each(SimDrive::mend);
+            attempt = self.attempt((drives, assembly, regions), all, refuses);
+        }
+        self.outcome.followed_starts += u64::from(!attempt.untaken.followed.is_empty());
         assert!(!attempt.untaken.refused, "nothing is wrong with the drives");
         attempt
     }
@@ -241,7 +248,7 @@ impl History {
                 world::place_of(layout, drives, drive).appearance
             })
         });
-        let (mut redo, untaken) = disks::replay(drives, assembly, regions, most[0]);
+        let (mut redo, mut untaken) = disks::replay(drives, assembly, regions, most[0]);
         if !redo.is_empty() {
             self.withdraw_trust();
         }
@@ -254,7 +261,7 @@ impl History {
                 lost: Vec::new(),
             };
         }
-        if untaken.left_out > 0 {
+        if untaken.left_out > 0 || !untaken.followed.is_empty() {
             doubt = doubt.map(|doubt| doubt.or(Some(Doubt::Torn)));
         }
         let ToRedo { redo: begun, lost } = found.map_or_else(ToRedo::default, |(file, writes)| {
@@ -262,13 +269,23 @@ impl History {
         });
         let refusing = refuses.and_then(|at| begun.get(at % begun.len().max(1)));
         let refusing = refusing.map(|part| part.member);
-        for part in begun.iter().take(most[1]) {
-            if refusing == Some(part.member) {
-                doubt = doubt.map(|doubt| doubt.or(Doubt::refused(part.member)));
-            } else if let Some(drive) = assembly.members[part.member.at()] {
-                let offset = self.layout.data.offset + part.offset;
-                drives[drive.at()].put(offset, &part.bytes);
+        if let Some(member) = refusing {
+            doubt = doubt.map(|doubt| doubt.or(Doubt::refused(member)));
+            for part in begun.iter().take(most[1]) {
+                let drive = assembly.members[part.member.at()];
+                if let Some(drive) = drive.filter(|_| refusing != Some(part.member)) {
+                    let offset = self.layout.data.offset + part.offset;
+                    drives[drive.at()].put(offset, &part.bytes);
+                }
             }
+        } else {
+            let done = disks::redo_all(drives, assembly, &begun, most[1]);
+            if done.left_out > 0 || !done.followed.is_empty() {
+                doubt = doubt.map(|doubt| doubt.or(Some(Doubt::Torn)));
+            }
+            untaken.left_out += done.left_out;
+            untaken.followed.extend(done.followed);
+            untaken.refused |= done.refused;
         }
         let is_begun = !begun.is_empty();
         redo.extend(begun);

@@ -17,6 +17,7 @@ impl History {
         world = self.be_killed_in_writes(world);
         world = self.hang_over_rewrites(world);
         world = self.log_in_vain(world);
+        world = self.refuse_needed(world);
         self.give_up_beside_one_that_hangs(world)
     }
 
@@ -193,8 +194,7 @@ impl History {
                 self.turn(world, 40);
             }
         }
-        self.client.refused.clear();
-        self.client.is_refused = false;
+        self.client.forget_refused();
         self.write_doubted(world);
         let map = world.shards[world.home].map();
         assert!(map.is_optimal(), "{:?}", map.members);

@@ -347,7 +347,7 @@ impl History {
     }
 
     /// Writes what is lost, with a stop right after an answer now and then.
-    fn write_lost(&mut self, mut world: World) -> World {
+    pub(super) fn write_lost(&mut self, mut world: World) -> World {
         let lost: Vec<u64> = self.client.lost.iter().copied().collect();
         let discarded: Vec<u64> = self.client.discarded.iter().copied().collect();
         for block in lost.into_iter().chain(discarded) {

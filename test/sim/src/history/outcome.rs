@@ -70,6 +70,8 @@ pub struct Outcome {
     pub left_out: u64,
     /// See `passed_over`.
     pub refused_starts: u64,
+    /// Starts at which parity went to what a drive holds that has refused what was done again.
+    pub followed_starts: u64,
     /// Resyncs that gave nothing up because a member might come back, and then it did.
     pub not_given_up: u64,
     /// Data blocks that could not be read where parity was not trusted, and those given up.
@@ -164,6 +166,7 @@ impl Outcome {
         self.passed_over += outcome.passed_over;
         self.left_out += outcome.left_out;
         self.refused_starts += outcome.refused_starts;
+        self.followed_starts += outcome.followed_starts;
         self.not_given_up += outcome.not_given_up;
         self.doubted.0 += outcome.doubted.0;
         self.doubted.1 += outcome.doubted.1;
@@ -230,6 +233,7 @@ impl fmt::Display for Outcome {
             passed_over,
             left_out,
             refused_starts,
+            followed_starts,
             not_given_up,
             doubted,
             modes,
@@ -291,7 +295,8 @@ impl fmt::Display for Outcome {
          {held_lists} lists held, {healed} written before \
          the fill, {not_given_up} members awaited, {} bad where parity was not trusted \
          and {} of these given up, {passed_over} blocks took no \
-         zeroes, {left_out} left out of the log, {refused_starts} starts refused), \
+         zeroes, {left_out} left out of the log, {refused_starts} starts refused, \
+         {followed_starts} by what refused blocks hold), \
          {zeroed} regions zeroed ({zeroed_in_pass} under a pass, {first_without} times while a \
          reactor did not know who was out, {copies_refused} times without one that took no copy of \
          the map), {unwritten} pieces of unwritten ones, {rings}, events {trace:016x}",

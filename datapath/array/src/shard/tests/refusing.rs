@@ -1,6 +1,7 @@
 //! Blocks that a drive refuses to write, on a member that the array cannot do without.
 
 mod meanwhile;
+mod replays;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,6 +31,10 @@ struct Drives {
     read_only: Option<usize>,
     /// What is refused cannot be read either.
     unreadable: bool,
+    /// Blocks that cannot be read.
+    bad: Vec<(usize, u64)>,
+    /// So many bytes of what is refused are written all the same.
+    takes: usize,
     writes: Vec<(usize, u64)>,
 }
 
@@ -43,9 +48,10 @@ impl Drives {
         match request.operation {
             Operation::Flush => {}
             Operation::Read if refuses && self.unreadable => return Status::Media,
+            Operation::Read if self.is_bad(drive, blocks.clone()) => return Status::Media,
             Operation::Read => self.read(drive, blocks, request),
             Operation::Write | Operation::WriteZeroes | Operation::Discard => {
-                if refuses || self.read_only == Some(drive) {
+                if self.read_only == Some(drive) {
                     return Status::Media;
                 }
                 let bytes = if request.operation == Operation::Write {
@@ -56,12 +62,24 @@ impl Drives {
                 for (block, bytes) in blocks.zip(bytes.chunks(512)) {
                     let mut content = [0; 512];
                     content[..bytes.len()].copy_from_slice(bytes);
+                    if self.refuses.contains(&(drive, block)) {
+                        let old = self.content.get(&(drive, block)).copied();
+                        content[self.takes..]
+                            .copy_from_slice(&old.unwrap_or([0; 512])[self.takes..]);
+                    }
                     self.content.insert((drive, block), content);
                     self.writes.push((drive, block));
+                }
+                if refuses {
+                    return Status::Media;
                 }
             }
         }
         Status::Ok
+    }
+
+    fn is_bad(&self, drive: usize, mut blocks: std::ops::Range<u64>) -> bool {
+        blocks.any(|block| self.bad.contains(&(drive, block)))
     }
 
     fn read(&self, drive: usize, blocks: std::ops::Range<u64>, request: &MemberRequest) {

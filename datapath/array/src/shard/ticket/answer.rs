@@ -24,7 +24,7 @@ impl Shard {
             ticket.failures.clear();
         }
         let (well, known) = (ticket.failures.is_empty(), ticket.barrier <= self.effective);
-        if well {
+        if well && ticket.refusals.is_none() {
             // Else the next engine may have to write it again, until the members are out.
             self.release_buffers(slot);
         }
@@ -87,7 +87,7 @@ impl Shard {
             self.assert_region_dirty(slot);
         }
         if self.tickets[slot].refusals.is_some() {
-            self.conclude_refused(slot, io);
+            self.conclude_refused(slot, status, io);
             return;
         }
         if status.is_ok() && self.losses.any && self.heals(slot) {

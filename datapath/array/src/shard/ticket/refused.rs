@@ -6,8 +6,8 @@
 //!
 //! ```text
 //! the drive is there, and refuses for a second (`shard/doubt`) → all else of the ticket is written
-//! → what the drive holds is read → parity of that row is changed to it → logged and written → the
-//! ticket fails
+//! → what the drive holds is read → parity of that row is changed to it, and written → the log is
+//! told what the row holds now → the ticket fails
 //! ```
 //! Parity that is refused cannot be changed to anything. Where the old content of all that was
 //! written is known, it is written back. Where it is not, but all that only this parity tells was
@@ -19,23 +19,20 @@
 //! then. A replay writes it again: a drive that takes it then has what was asked, and of one that
 //! does not the start makes parity agree (`log/refused.rs`).
 
+mod mend;
 mod page;
 
 use block::{Operation, Status};
 use memory::Segment;
 use units::limits::ARRAY_LOST_WORDS_MAX;
-use units::{Role, RoleSet, bytes_u64, bytes_usize};
+use units::{Role, RoleSet, bytes_usize};
 
 pub(in crate::shard) use self::page::Page;
-use super::super::hold::{OfRefused, Parked};
-use super::super::losses::first_of;
-use super::super::{DriveIo, IoOwner, Order, Shard};
-use super::{Kind, PlannedBand, Step};
-use crate::buffers::Side;
+use super::super::hold::Parked;
+use super::super::{DriveIo, IoOwner, Shard};
+use super::{Kind, PlannedBand};
 use crate::io::{Event, Io};
-use crate::losses::Rows;
 use crate::map::{MapState, Pass};
-use crate::planted::{self, Fault};
 
 #[derive(Debug)]
 struct Refused {
@@ -43,18 +40,58 @@ struct Refused {
     role: Role,
     lane: u32,
     way: Way,
+    /// Where what it holds is read, if there is memory.
+    page: Option<Page>,
+    holds: Holds,
 }
 
+/// Whether it is known what a block holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holds {
+    Unknown,
+    /// It is asked, or was and is out: it may still write to the memory.
+    Asked,
+    Read,
+}
+
+impl Refused {
+    /// Whether there is memory to read to. What a drive may still write to stays until the end.
+    fn has_memory(&mut self, bytes: usize, buried: &mut Vec<Page>) -> bool {
+        if self.holds == Holds::Asked {
+            buried.extend(self.page.take());
+            self.holds = Holds::Unknown;
+        }
+        if self.page.is_none() {
+            self.page = Page::new(bytes);
+        }
+        self.page.is_some()
+    }
+
+    fn memory(&self, bytes: usize) -> Option<Segment> {
+        self.page.as_ref().map(|page| page.whole().part(0, bytes))
+    }
+
+    /// What the block holds, if it can be read.
+    fn held(&self, bytes: usize) -> Option<Segment> {
+        self.memory(bytes).filter(|_| self.holds == Holds::Read)
+    }
+}
+
+/// In this order. Nothing is changed before `Writing`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Other writes of the ticket are under way.
     Met,
-    /// What can only be had by refused parity is being given up.
-    Listing,
+    /// What was to be written is logged, if that has become necessary since it was begun.
+    Logging,
     /// What this one of the blocks holds is read.
     Asking(usize),
+    /// What can only be had by refused parity is being given up.
+    Listing,
     /// What goes with it is written.
     Writing,
+    /// What the row holds now is logged.
+    Telling,
 }
 
 /// See the module.
@@ -65,31 +102,24 @@ pub(in crate::shard) struct Refusals {
     /// By band: what it writes, the blocks that are refused included.
     writes: [RoleSet; 3],
     block_bytes: usize,
-    /// Where what it holds is read, and whether a drive may still write there.
-    memory: Page,
-    is_lent: bool,
+    /// What the log has of the ticket is what the row is to hold in the end.
+    is_told: bool,
 }
 
 impl Refusals {
-    fn new(block_bytes: u64) -> Option<Box<Refusals>> {
-        let block_bytes = bytes_usize(block_bytes);
-        Some(Box::new(Refusals {
+    fn new(block_bytes: u64) -> Box<Refusals> {
+        Box::new(Refusals {
             blocks: Vec::new(),
             phase: Phase::Met,
             writes: [RoleSet::EMPTY; 3],
-            block_bytes,
-            memory: Page::new(block_bytes)?,
-            is_lent: false,
-        }))
+            block_bytes: bytes_usize(block_bytes),
+            is_told: false,
+        })
     }
 
     /// Whether other writes of the ticket are under way still.
     pub(in crate::shard) fn is_met(&self) -> bool {
         self.phase == Phase::Met
-    }
-
-    fn memory(&self) -> Segment {
-        self.memory.whole().part(0, self.block_bytes)
     }
 
     fn roles(&self) -> RoleSet {
@@ -146,16 +176,13 @@ impl Shard {
         match ticket.order.kind {
             // The row says what was to be written in any case.
             Kind::Read { .. } | Kind::Repair(Pass::Scrub) => true,
-            Kind::Write(_) if self.hold.refused == OfRefused::FailAlone => {
+            Kind::Write(_) => {
                 let first = ticket.refusals.as_ref().is_none_or(|it| it.is_met());
                 let writes = |band: &&PlannedBand| band.write.has(role);
                 let mut bands = ticket.bands().iter().filter(writes);
                 first && bands.all(|band| self.way(slot, band, role).is_some())
             }
-            Kind::Write(_)
-            | Kind::Clear
-            | Kind::Repair(Pass::Rebuild | Pass::Resync)
-            | Kind::Forfeit(_) => false,
+            Kind::Clear | Kind::Repair(Pass::Rebuild | Pass::Resync) | Kind::Forfeit(_) => false,
         }
     }
 
@@ -171,7 +198,7 @@ impl Shard {
     }
 
     fn way(&self, slot: u32, band: &PlannedBand, role: Role) -> Option<Way> {
-        let (data, parity) = (self.geometry().data_roles(), self.geometry().parity_roles());
+        let data = self.geometry().data_roles();
         if data.has(role) || data.len() == 1 {
             return Some(Way::Follow);
         }
@@ -183,11 +210,16 @@ impl Shard {
         if !written.meets(lost) && band.old.covers(written) {
             return Some(Way::Undo);
         }
-        let is_told_by_it = lost.len() == parity.len();
         let is_new = written.covers(lost.both(data));
         let is_whole = self.tickets[slot].order.part.is_whole();
+        (is_new && is_whole && self.is_told_by_parity(slot)).then_some(Way::GiveUp)
+    }
+
+    /// Whether what is lost of the stripe is told by all parity that is left, and could be listed.
+    fn is_told_by_parity(&self, slot: u32) -> bool {
+        let lost = self.stripe_state(slot).lost;
         let room = self.map.lost_blocks.words().len() < ARRAY_LOST_WORDS_MAX;
-        (is_told_by_it && is_new && is_whole && room).then_some(Way::GiveUp)
+        lost.len() == self.geometry().parity() && room
     }
 
     /// A drive that is there has refused a write for long.
@@ -212,9 +244,6 @@ impl Shard {
             self.take_apart(&parked, slot);
             return;
         }
-        if self.tickets[slot].refusals.is_none() {
-            self.tickets[slot].refusals = Refusals::new(block_bytes);
-        }
         let chunk = self
             .geometry()
             .member_block(self.tickets[slot].order.stripe);
@@ -224,17 +253,20 @@ impl Shard {
         let bands = self.tickets[slot].bands().iter();
         let mut bands = bands.filter(|band| band.asked.lanes.contains(&lane));
         let way = bands.find_map(|band| self.way(slot, band, role));
-        let refusals = self.tickets[slot].refusals.as_mut();
-        let (Some(refusals), Some(way)) = (refusals, way) else {
-            // Without memory it waits as for any other member.
+        let Some(way) = way else {
+            // It waits as for any other member.
             self.park(parked);
             return;
         };
+        let refusals = &mut self.tickets[slot].refusals;
+        let refusals = refusals.get_or_insert_with(|| Refusals::new(block_bytes));
         refusals.blocks.push(Refused {
             parked,
             role,
             lane,
             way,
+            page: None,
+            holds: Holds::Unknown,
         });
         self.deliver(done, Status::Ok, io);
     }
@@ -271,324 +303,5 @@ impl Shard {
             blocks += 1;
         }
         self.tickets[slot].pending += blocks - 1;
-    }
-
-    // ---- what is done about it -------------------------------------------------------------
-
-    /// All else is written.
-    #[cold]
-    pub(super) fn follow_refusals(&mut self, slot: u32, io: &mut impl Io) {
-        let ticket = &mut self.tickets[slot];
-        // From here on nothing of it is the guest's any more.
-        ticket.keeps = true;
-        let refusals = ticket.refusals.as_ref().expect("looked at");
-        let one = refusals.roles().len() == 1;
-        if !one || !ticket.failures.is_empty() || self.map.read_only {
-            self.await_refused(slot, io);
-            return;
-        }
-        let writes = std::array::from_fn(|band| {
-            let band = self.tickets[slot].bands().get(band);
-            band.map_or(RoleSet::EMPTY, |band| band.write)
-        });
-        let ticket = &mut self.tickets[slot];
-        let refusals = ticket.refusals.as_mut().expect("looked at");
-        refusals.writes = writes;
-        refusals.phase = Phase::Listing;
-        self.go_on_refused(slot, io);
-    }
-
-    /// Its member is waited for, as for any that fails.
-    fn await_refused(&mut self, slot: u32, io: &mut impl Io) {
-        let refusals = self.tickets[slot].refusals.take();
-        let mut refusals = refusals.expect("some are there");
-        let blocks = std::mem::take(&mut refusals.blocks);
-        let ticket = &mut self.tickets[slot];
-        ticket.step = Step::Writing;
-        ticket.pending = u32::try_from(blocks.len()).expect("few");
-        for block in blocks {
-            self.park_or_deliver(block.parked, io);
-        }
-    }
-
-    /// What is to be given up that is not yet.
-    pub(in crate::shard) fn refused_rows(&self, slot: u32) -> Option<Rows> {
-        let ticket = &self.tickets[slot];
-        let refusals = ticket.refusals.as_ref()?;
-        let lists = refusals.phase == Phase::Listing;
-        let is_given_up = |block: &&Refused| lists && block.way == Way::GiveUp;
-        let rows = |block: &Refused| Rows {
-            stripe: ticket.order.stripe,
-            start: block.lane,
-            end: block.lane + 1,
-            roles: self.stripe_state(slot).lost,
-        };
-        let data = self.geometry().data_roles();
-        let rows = refusals.blocks.iter().filter(is_given_up).map(rows);
-        let mut rows = rows.map(|rows| Rows {
-            roles: rows.roles.both(data),
-            ..rows
-        });
-        rows.find(|rows| !self.is_listed(*rows))
-    }
-
-    /// The home has answered what the ticket gives up.
-    pub(in crate::shard) fn refused_is_listed(&mut self, slot: u32, ok: bool, io: &mut impl Io) {
-        if ok {
-            self.go_on_refused(slot, io);
-        } else {
-            self.await_refused(slot, io);
-        }
-    }
-
-    /// The ticket goes on where it is, by the map of now. Nothing of it is planned anew: what its
-    /// row holds is in its buffers only.
-    pub(super) fn go_on_refused(&mut self, slot: u32, io: &mut impl Io) {
-        let lost = self.stripe_state(slot).lost;
-        let enough = !lost.exceeds(self.geometry().parity());
-        if self.map.read_only || self.is_region_lost(slot) || !enough {
-            self.shared.tear();
-            self.answer_ticket(slot, Status::Media, io);
-            self.end_ticket(slot);
-            return;
-        }
-        let (serial, barrier) = (self.map.serial, self.map.barrier);
-        let ticket = &mut self.tickets[slot];
-        ticket.computed = true;
-        (ticket.serial, ticket.barrier) = (serial, barrier);
-        let refusals = ticket.refusals.as_mut().expect("some are there");
-        let bands = ticket.bands[..ticket.band_count].iter_mut();
-        for (band, writes) in bands.zip(&mut refusals.writes) {
-            *writes = writes.without(lost);
-            band.write = *writes;
-        }
-        let phase = refusals.phase;
-        match phase {
-            Phase::Met => unreachable!("its writes are over"),
-            Phase::Listing if self.refused_rows(slot).is_some() => self.await_list(slot),
-            Phase::Listing => {
-                // From here on its buffers are neither what was begun nor what is there.
-                self.shared.tear();
-                self.forget_begun(slot);
-                self.ask_next(slot, 0, io);
-            }
-            Phase::Asking(at) => self.ask_next(slot, at, io),
-            Phase::Writing => self.write_refused(slot, io),
-        }
-    }
-
-    /// Goes on with this one of the blocks.
-    fn ask_next(&mut self, slot: u32, mut at: usize, io: &mut impl Io) {
-        let lost = self.stripe_state(slot).lost;
-        loop {
-            let refusals = self.tickets[slot].refusals.as_ref().expect("some");
-            let Some(block) = refusals.blocks.get(at) else {
-                break;
-            };
-            let (role, lane, way) = (block.role, block.lane, block.way);
-            if way != Way::Follow || lost.has(role) {
-                at += 1;
-                if way == Way::Undo && !lost.has(role) {
-                    self.undo_row(slot, lane);
-                }
-                continue;
-            }
-            if !self.has_memory(slot) {
-                at += 1;
-                continue;
-            }
-            let ticket = &mut self.tickets[slot];
-            ticket.refusals.as_mut().expect("some").phase = Phase::Asking(at);
-            ticket.forget_errors();
-            ticket.gone = RoleSet::EMPTY;
-            ticket.step = Step::AskRoom;
-            self.seek_room(slot, io);
-            return;
-        }
-        let refusals = self.tickets[slot].refusals.as_mut();
-        refusals.expect("some").phase = Phase::Writing;
-        self.write_refused(slot, io);
-    }
-
-    /// Whether there is memory to read to. What a drive may still write to stays until the end.
-    fn has_memory(&mut self, slot: u32) -> bool {
-        let refusals = self.tickets[slot].refusals.as_mut().expect("some");
-        if refusals.is_lent {
-            let Some(page) = Page::new(refusals.block_bytes) else {
-                return false;
-            };
-            refusals.is_lent = false;
-            let lent = std::mem::replace(&mut refusals.memory, page);
-            self.hold.buried.push(lent);
-        }
-        true
-    }
-
-    /// Reads what the block holds; whether there was room.
-    pub(super) fn ask_refused(&mut self, slot: u32, io: &mut impl Io) -> bool {
-        if !self.can_issue(1, io) {
-            return false;
-        }
-        let ticket = &mut self.tickets[slot];
-        let refusals = ticket.refusals.as_ref().expect("some are there");
-        let Phase::Asking(at) = refusals.phase else {
-            unreachable!("it asks");
-        };
-        let (block, memory) = (&refusals.blocks[at], refusals.memory());
-        let order = Order {
-            owner: IoOwner::Ticket {
-                ticket: slot,
-                role: block.role,
-            },
-            member: block.parked.done.member,
-            operation: Operation::Read,
-            offset: block.parked.done.offset,
-            length: bytes_u64(memory.len()),
-        };
-        ticket.step = Step::Asking;
-        ticket.errors = RoleSet::EMPTY;
-        ticket.pending = 1;
-        ticket.refusals.as_mut().expect("some").is_lent = true;
-        self.issue(order, |list| list.push(memory), io);
-        true
-    }
-
-    /// It is read, or cannot be: then the row says what was to be written, and nobody else does.
-    pub(super) fn refused_is_read(&mut self, slot: u32, io: &mut impl Io) {
-        let refusals = self.tickets[slot].refusals.as_mut().expect("some");
-        let Phase::Asking(at) = refusals.phase else {
-            unreachable!("it asks");
-        };
-        let asked = refusals.blocks[at].parked.done;
-        // Of one that is out it was given up, and may come yet.
-        refusals.is_lent = self.map.is_out(asked.member, asked.incarnation);
-        if !self.tickets[slot].gone.is_empty() {
-            if self.is_decided_since(slot) {
-                self.wake_ticket(slot);
-            } else {
-                self.hold.push_ticket(slot);
-            }
-            return;
-        }
-        let ticket = &mut self.tickets[slot];
-        let is_read = std::mem::take(&mut ticket.errors).is_empty();
-        let refusals = ticket.refusals.as_ref().expect("some are there");
-        let (block, memory) = (&refusals.blocks[at], refusals.memory());
-        let (role, lane) = (block.role, block.lane);
-        if is_read && !refusals.is_lent && !planted::is(Fault::RefusalNotFollowed) {
-            self.change_row(slot, lane, role, memory);
-        }
-        self.ask_next(slot, at + 1, io);
-    }
-
-    /// A chunk of a row holds something else than was computed: parity goes with it.
-    fn change_row(&mut self, slot: u32, lane: u32, role: Role, content: Segment) {
-        let lanes = lane..lane + 1;
-        let data = self.geometry().data_roles();
-        if data.len() == 1 {
-            self.part(slot, Side::New, Role(0), &lanes)
-                .copy_from(content);
-            return;
-        }
-        let now = self.part(slot, Side::New, role, &lanes);
-        let bands = self.tickets[slot].bands().iter();
-        let mut bands = bands.filter(|band| band.asked.lanes.contains(&lane));
-        let band = bands.next().expect("it wrote the block");
-        for parity in band.write.both(self.geometry().parity_roles()) {
-            let target = self.part(slot, Side::New, parity, &lanes);
-            let row = [(parity.at() - data.len(), target)];
-            self.code.delta(role.at(), now, content, &row);
-        }
-        now.copy_from(content);
-    }
-
-    /// Everything in a row is as it was.
-    fn undo_row(&mut self, slot: u32, lane: u32) {
-        let lanes = lane..lane + 1;
-        let bands = self.tickets[slot].bands().iter();
-        let mut bands = bands.filter(|band| band.asked.lanes.contains(&lane));
-        let written = bands.next().expect("it wrote the block").asked.written;
-        for role in written {
-            let old = self.part(slot, Side::Old, role, &lanes);
-            if !planted::is(Fault::RefusalNotFollowed) {
-                self.change_row(slot, lane, role, old);
-            }
-        }
-    }
-
-    /// Writes what goes with the blocks that are refused. What the log holds of the ticket is what
-    /// was to be written, and protects this as well.
-    fn write_refused(&mut self, slot: u32, io: &mut impl Io) {
-        let ticket = &mut self.tickets[slot];
-        let refusals = ticket.refusals.as_ref().expect("some");
-        let roles = refusals.roles();
-        if refusals.writes.iter().all(|writes| roles.covers(*writes)) {
-            self.writes_done(slot, io);
-        } else if ticket.log_slot.is_some() {
-            ticket.step = Step::WriteRoom;
-            self.seek_room(slot, io);
-        } else {
-            self.begin_writing(slot, io);
-        }
-    }
-
-    /// Whether a ticket is planned anew and keeps what the log holds of it.
-    pub(super) fn keeps_its_log(&self, slot: u32) -> bool {
-        let ticket = &self.tickets[slot];
-        let refuses = ticket.refusals.is_some();
-        refuses
-            && ticket
-                .log_slot
-                .is_some_and(|place| self.log.is_durable(place))
-    }
-
-    /// The ticket ends.
-    pub(in crate::shard) fn forget_refusals(&mut self, slot: u32) {
-        if let Some(refusals) = self.tickets[slot].refusals.take()
-            && refusals.is_lent
-        {
-            self.hold.buried.push(refusals.memory);
-        }
-    }
-
-    /// What is refused is not asked for again.
-    #[cold]
-    pub(super) fn leave_refused(&mut self, slot: u32) {
-        let ticket = &mut self.tickets[slot];
-        let Some(refusals) = &ticket.refusals else {
-            return;
-        };
-        let roles = refusals.roles();
-        for band in &mut ticket.bands[..ticket.band_count] {
-            band.write = band.write.without(roles);
-        }
-    }
-
-    /// The ticket fails: all that it has left agrees.
-    #[cold]
-    pub(super) fn conclude_refused(&mut self, slot: u32, io: &mut impl Io) {
-        let (stripe, data) = (
-            self.tickets[slot].order.stripe,
-            self.geometry().data_roles(),
-        );
-        let refusals = self.tickets[slot].refusals.as_ref().expect("some");
-        for block in &refusals.blocks {
-            let member = block.parked.done.member;
-            let roles = if data.has(block.role) {
-                RoleSet::one(block.role)
-            } else {
-                data
-            };
-            let rows = Rows {
-                stripe,
-                start: block.lane,
-                end: block.lane + 1,
-                roles,
-            };
-            let first = first_of(rows, self.geometry());
-            io.event(Event::WriteRefused { member, first });
-        }
-        self.answer_ticket(slot, Status::Media, io);
-        self.end_ticket(slot);
     }
 }

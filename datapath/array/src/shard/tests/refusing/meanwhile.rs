@@ -9,11 +9,11 @@ use units::StripeIndex;
 use super::super::{Bench, LOOK, STRIPE_BLOCKS, member_of};
 use super::{BLOCK, CHUNK, Drives, LANE, NEW, START, STRIPE, before, degraded, place, row};
 use crate::format::WriteHole;
-use crate::io::MemberRequest;
+use crate::io::{MemberRequest, Message};
 use crate::map::MapState;
 
-/// As `degraded`, of a shard whose home is another one. What refuses: roles and lanes.
-fn alone(lost: u8, refused: &[(u8, u64)]) -> (Bench, Drives) {
+/// An array that is whole, with content, of a shard whose home is another one.
+fn whole() -> (Bench, Drives) {
     let mut bench = Bench::new();
     let mut drives = Drives::default();
     for block in START..START + STRIPE_BLOCKS {
@@ -21,6 +21,12 @@ fn alone(lost: u8, refused: &[(u8, u64)]) -> (Bench, Drives) {
         let written = drives.outcome(&mut bench, (Operation::Write, block, 1));
         assert_eq!(written, Some(Status::Ok));
     }
+    (bench, drives)
+}
+
+/// As `degraded`, of such a shard. What refuses: roles and lanes.
+fn alone(lost: u8, refused: &[(u8, u64)]) -> (Bench, Drives) {
+    let (mut bench, mut drives) = whole();
     let member = member_of(&bench, STRIPE, lost);
     bench.exclude(member);
     for &(role, lane) in refused {
@@ -246,8 +252,9 @@ fn a_block_that_cannot_be_read_either_is_what_was_written_for_whom_the_others_te
 #[test]
 fn what_the_log_has_of_it_stays_over_a_new_map_until_the_row_agrees() {
     let (mut bench, mut drives) = alone(0, &[(1, LANE)]);
+    let data = bench.shard.map.members[0].data_offset;
     let write = bench.ask(Operation::Write, row()[1], 1);
-    let (mut kept, mut written) = (None, 0);
+    let (mut kept, mut written, mut told) = (None, 0, 0);
     for _ in 0..15 {
         serve(&mut bench, &mut drives, |bench, request| {
             let Some(slot) = mended(bench) else {
@@ -257,19 +264,121 @@ fn what_the_log_has_of_it_stays_over_a_new_map_until_the_row_agrees() {
             if request.operation == Operation::Read && kept.is_none() {
                 kept = now;
                 bench.install(|map| map.log_life += 1);
-            } else if request.operation == Operation::Write {
-                assert_eq!(now, kept);
+            } else if request.operation == Operation::Write && request.offset >= data {
+                assert_eq!((now, told), (kept, 0));
                 written += 1;
+            } else if request.operation == Operation::Write {
+                assert_ne!(now, kept, "the log is told what is there");
+                told += 1;
             }
             Some(None)
         });
         bench.pass(Duration::from_millis(100));
     }
-    assert!(kept.is_some() && written == 1, "parity, and no log again");
+    assert!(kept.is_some(), "it is logged");
+    assert_eq!((written, told), (1, 2), "parity; then it and the block");
     assert_eq!(bench.verdict(write), Some(Status::Media));
     let [first, bad] = row();
     assert_eq!(drives.look(&mut bench, first), Some(before(first)));
     assert_eq!(drives.look(&mut bench, bad), Some(before(bad)));
+}
+
+#[test]
+fn what_was_begun_without_the_log_is_logged_before_its_row_is_changed() {
+    let (mut bench, mut drives) = whole();
+    bench.fill(NEW);
+    let [_, bad] = row();
+    let write = bench.ask(Operation::Write, bad, 1);
+    serve(&mut bench, &mut drives, |_, request| {
+        (request.operation == Operation::Read).then_some(None)
+    });
+    assert_eq!(bench.is_asked(Operation::Write).len(), 2, "in place");
+    let out = member_of(&bench, STRIPE, 0);
+    bench.exclude(out);
+    let spot = place(&bench, 1);
+    drives.refuses.push(spot);
+    let mut asked = 0;
+    for _ in 0..15 {
+        serve(&mut bench, &mut drives, |bench, request| {
+            let is_here = (request.drive.at(), request.offset / BLOCK) == spot;
+            if request.operation == Operation::Read && is_here {
+                let slot = mended(bench).expect("nobody else reads it");
+                assert!(bench.shard.tickets[slot].log_slot.is_some());
+                asked += 1;
+            }
+            Some(None)
+        });
+        bench.pass(Duration::from_millis(100));
+    }
+    assert_eq!((asked, bench.verdict(write)), (1, Some(Status::Media)));
+    let [first, bad] = row();
+    assert_eq!(drives.look(&mut bench, first), Some(before(first)));
+    assert_eq!(drives.look(&mut bench, bad), Some(before(bad)));
+}
+
+/// What refused parity told is to be given up, and whoever decides about that does not want it.
+#[test]
+fn a_row_that_is_not_given_up_is_waited_for_and_the_guests_memory_is_its_own() {
+    for (given_up, by_rows) in [(false, false), (true, false), (false, true), (true, true)] {
+        let (mut bench, mut drives) = alone(0, &[(2, LANE)]);
+        let [first, second] = row();
+        if by_rows {
+            let (drive, block) = place(&bench, 1);
+            drives.bad.push((drive, block - LANE + CHUNK - 1));
+        }
+        let blocks = STRIPE_BLOCKS - if by_rows { CHUNK / 2 } else { 0 };
+        let blocks = u32::try_from(blocks).expect("few");
+        let write = bench.ask(Operation::Write, START, blocks);
+        let parity = member_of(&bench, STRIPE, 2);
+        let mut refused = 0;
+        for step in 0..60 {
+            serve(&mut bench, &mut drives, |_, _| Some(None));
+            for message in std::mem::take(&mut bench.outside.messages) {
+                if matches!(message, Message::ChangeLosses { .. }) {
+                    refused += 1;
+                    if given_up && refused == 1 {
+                        bench.install(|map| {
+                            map.held[parity] = true;
+                            map.given_up = true;
+                        });
+                        (0..8).for_each(|_| bench.pass(Duration::from_millis(500)));
+                        assert_eq!(bench.verdict(write), Some(Status::Media));
+                        bench.fill(0x33);
+                    }
+                    bench.tell(Message::LossesChanged { ok: false });
+                }
+            }
+            if step == 5 {
+                bench.install(|map| map.held[parity] = true);
+            }
+            bench.pass(Duration::from_millis(100));
+        }
+        assert!((2..7).contains(&refused), "it is asked {refused} times");
+        let answer = given_up.then_some(Status::Media);
+        assert_eq!(bench.verdict(write), answer);
+        drives.refuses.clear();
+        for _ in 0..30 {
+            serve(&mut bench, &mut drives, |_, _| Some(None));
+            bench.pass(Duration::from_millis(100));
+        }
+        bench.install(|map| {
+            map.held.fill(false);
+            map.given_up = false;
+        });
+        drives.answer_for(&mut bench, 10);
+        assert_eq!(bench.shard.tickets.in_use(), 0);
+        for block in [first, second] {
+            assert_eq!(drives.look(&mut bench, block), Some(NEW));
+        }
+        let after = drives.look(&mut bench, START + CHUNK - 2);
+        let is_old = by_rows && given_up;
+        let right = if is_old {
+            before(START + CHUNK - 2)
+        } else {
+            NEW
+        };
+        assert_eq!(after, Some(right), "{given_up}, {by_rows}");
+    }
 }
 
 #[test]

@@ -1,0 +1,105 @@
+//! Some blocks of a member take no writes, or say so, when the array cannot do without it. What is
+//! written there fails, and nothing else, over stops in the middle of it and after it.
+
+#[allow(clippy::wildcard_imports, reason = "one type in several files")]
+use super::*;
+
+/// Blocks that take no writes, at most.
+const BLOCKS: u64 = 5;
+
+/// A lane of a stripe.
+type Spot = (StripeIndex, u64);
+
+impl History {
+    /// From an array in order to one that is so again.
+    pub(super) fn refuse_needed(&mut self, mut world: World) -> World {
+        if !self.stops_passes(&mut world, 200) {
+            return world;
+        }
+        let outs = self.fail_some(&mut world);
+        self.run_until(&mut world, |history, world| {
+            let present = world.shards.iter().all(Shard::is_by_present_members);
+            present && history.client.pending() == 0 && history.change.is_none()
+        });
+        self.calm(&mut world);
+        let (drive, spots) = self.refuse_some(&mut world, &outs);
+        for _ in 0..=self.random.below(3) {
+            self.write_at_spots(&mut world, &spots);
+            if self.random.happens(500) {
+                let steps = self.random.below(3000);
+                (0..steps).for_each(|_| world.step());
+                let power = self.random.happens(500);
+                world = self.stop_by(world, power);
+            }
+            self.run_until(&mut world, |history, _| history.client.pending() == 0);
+        }
+        if self.random.happens(700) {
+            world.outside.drives[drive].mend();
+        }
+        self.write_at_spots(&mut world, &spots);
+        self.run_until(&mut world, |history, _| history.client.pending() == 0);
+        let power = self.random.happens(500);
+        let mut world = self.stop_by(world, power);
+        self.read_everything(&mut world);
+        world.outside.drives[drive].mend();
+        self.refill(&mut world);
+        let mut world = self.write_lost(world);
+        self.settle(&mut world);
+        world
+    }
+
+    /// Blocks of a member of the group take no writes: its drive, and where they are.
+    fn refuse_some(&mut self, world: &mut World, outs: &[usize]) -> (usize, Vec<Spot>) {
+        let group = self.geometry.group_members();
+        let first = outs[0] / group * group;
+        let others = (first..first + group).filter(|other| !outs.contains(other));
+        let others: Vec<usize> = others.collect();
+        let needed = others[self.random.position(others.len())];
+        let drive = world.shards[world.home].map().members[needed].drive;
+        let drive = drive.expect("in sync").at();
+        let chunk = u64::from(self.geometry.chunk_blocks());
+        let mut spots = Vec::new();
+        for _ in 0..=self.random.below(BLOCKS) {
+            let Some((_, block)) = self.client.draw_block(&mut self.random) else {
+                break;
+            };
+            let (stripe, start) = self.geometry.locate(block);
+            let lane = u64::from(start) % chunk;
+            if self.geometry.group(stripe).at() * group == first {
+                let place = self.first_block() + self.geometry.member_block(stripe) + lane;
+                world.outside.drives[drive].unwritable.insert(place);
+                spots.push((stripe, lane));
+            }
+        }
+        world.outside.drives[drive].hurt = true;
+        world.outside.drives[drive].takes_refused = self.random.happens(300);
+        self.client.is_refused = true;
+        (drive, spots)
+    }
+
+    /// Writes around such blocks are begun.
+    fn write_at_spots(&mut self, world: &mut World, spots: &[Spot]) {
+        let chunk = u64::from(self.geometry.chunk_blocks());
+        for &(stripe, lane) in spots {
+            for _ in 0..self.random.below(4) {
+                let role = self.random.below(bytes_u64(self.geometry.data()));
+                let base = stripe.0 * u64::from(self.geometry.stripe_blocks());
+                let block = base + role * chunk + lane;
+                let before = self.random.below(2).min(block);
+                let (block, length) = if self.random.happens(150) {
+                    (base, u64::from(self.geometry.stripe_blocks()))
+                } else {
+                    (block - before, before + 1 + self.random.below(3))
+                };
+                let Some((volume, start)) = self.client.place_of(block) else {
+                    continue;
+                };
+                let length = length.min(self.client.blocks(volume) - start);
+                let asked = self.client.ask(volume, Operation::Write, start, length);
+                let _ = self.client.submit(asked, world);
+                let steps = self.random.below(40);
+                self.turn(world, steps);
+            }
+        }
+    }
+}
