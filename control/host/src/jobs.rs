@@ -279,19 +279,10 @@ impl Host {
             | Event::LostListFull { .. }
             | Event::NotGivenUp { .. }
             | Event::BlocksHealed { .. } => Host::log_losses(&name, event),
-            Event::WriteRefused { member, first } => {
+            Event::WriteRefused { member, .. } => {
                 let state = self.state();
                 let drive = uuid.and_then(|uuid| state.drive_of(uuid, *member));
-                tracing::error!(
-                    event = "write_refused",
-                    array = name,
-                    member = member.0,
-                    drive = drive.map_or("-", |drive| &drive.name),
-                    first,
-                    "takes other writes, but not this one, and the array cannot do without it: just \
-                     this write failed; bring the missing members back or put drives in their \
-                     places, then replace this one"
-                );
+                log_refused(&name, drive.map_or("-", |drive| &drive.name), event);
             }
             Event::Scrubbed(finding) => self.note_finding(array, finding),
             Event::MetadataFailed => {
@@ -517,4 +508,26 @@ pub(crate) fn per_second(bytes: u64, seconds: f64) -> u64 {
     } else {
         (bytes as f64 / seconds) as u64
     }
+}
+
+/// A write failed alone that a drive refused.
+fn log_refused(array: &str, drive: &str, event: &Event) {
+    let Event::WriteRefused {
+        member,
+        first,
+        rows,
+    } = event
+    else {
+        return;
+    };
+    tracing::error!(
+        event = "write_refused",
+        array,
+        member = member.0,
+        drive,
+        first,
+        rows,
+        "takes other writes, but not this one, and the array cannot do without it: just this write \
+         failed; bring the missing members back or put drives in their places, then replace this one"
+    );
 }

@@ -374,8 +374,10 @@ pub enum Event {
     WriteRefused {
         /// Which member.
         member: MemberIndex,
-        /// The first block of the array in its row that this is about.
+        /// The first block of the array that this is about, in the first of the rows.
         first: u64,
+        /// Of how many rows, one after another, a block is refused.
+        rows: u32,
     },
     /// Nobody can tell what blocks held, and the list of lost blocks has no room for them.
     LostListFull {

@@ -156,7 +156,10 @@ impl Shard {
             }
             let is_due = matches!(step, Step::Later(at) if io.now() >= at);
             let step = if is_due { Step::Again } else { step };
+            // Neighbours that are there together are one request to the kernel, and one error.
+            let waits = writes && step == Step::Again && self.writes_again(member);
             let step = match step {
+                Step::Again if waits => Step::Again,
                 Step::Again if self.can_issue(1, io) => {
                     moved += 1;
                     self.issue_again(&parked.done, true, &parked.segments, io);
@@ -194,6 +197,16 @@ impl Shard {
             }
         }
         moved
+    }
+
+    /// Whether a write to a member is under way that was made again.
+    fn writes_again(&self, member: MemberIndex) -> bool {
+        let is_one = |done: &DriveIo| {
+            let changes = done.operation.is_some_and(Operation::changes);
+            done.member == member && done.sure && changes
+        };
+        let mut under_way = self.ios.used().into_iter();
+        under_way.any(|slot| is_one(&self.ios[slot]))
     }
 
     /// A ping has said whether a member is there.

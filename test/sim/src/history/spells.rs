@@ -187,7 +187,7 @@ impl History {
     fn note_refusals(&mut self, world: &World) {
         let blocks = u64::from(self.geometry.stripe_blocks());
         for event in &world.outside.events {
-            let Event::WriteRefused { member, first } = *event else {
+            let Event::WriteRefused { member, first, .. } = *event else {
                 continue;
             };
             assert!(

@@ -328,7 +328,51 @@ fn it_is_told_of_and_a_write_elsewhere_goes_well_meanwhile() {
     let told = told.filter(|event| matches!(event, Event::WriteRefused { .. }));
     let member = MemberIndex::from_at(member_of(&bench, STRIPE, 1));
     let told: Vec<&Event> = told.collect();
-    assert_eq!(told, [&Event::WriteRefused { member, first: bad }]);
+    let (first, rows) = (bad, 1);
+    let refused = Event::WriteRefused {
+        member,
+        first,
+        rows,
+    };
+    assert_eq!(told, [&refused]);
+}
+
+/// A kernel makes one request of neighbours that come together, and one error.
+#[test]
+fn blocks_of_a_refused_write_are_tried_one_after_another() {
+    let (mut bench, mut drives) = degraded(0, 1);
+    bench.fill(NEW);
+    let [_, bad] = row();
+    let write = bench.ask(Operation::Write, bad - 1, 3);
+    let drive = member_of(&bench, STRIPE, 1);
+    let (mut most, mut tries) = (0, 0);
+    for _ in 0..2000 {
+        bench.outside.now = bench.outside.now + Duration::from_millis(2);
+        bench.turn();
+        let asked = std::mem::take(&mut bench.outside.asked);
+        let writes = |it: &&MemberRequest| it.drive.at() == drive && it.operation.changes();
+        let writes = asked.iter().filter(writes).count();
+        most = most.max(writes);
+        tries += writes;
+        for request in asked {
+            bench.outside.room += 1;
+            let status = drives.carry_out(&request);
+            let cookie = request.cookie;
+            bench.shard.drive_done(cookie, status, &mut bench.outside);
+        }
+    }
+    assert_eq!(bench.verdict(write), Some(Status::Media));
+    assert!(most == 1 && tries > 10, "{most} at once, {tries} in all");
+    let told = bench.outside.events.iter();
+    let mut rows = 0;
+    for event in told {
+        if let Event::WriteRefused { rows: more, .. } = event {
+            rows += more;
+        }
+    }
+    assert_eq!(rows, 1, "of three");
+    assert_eq!(drives.look(&mut bench, bad - 1), Some(NEW));
+    assert_eq!(drives.look(&mut bench, bad), Some(before(bad)));
 }
 
 #[test]

@@ -227,9 +227,12 @@ impl Shard {
         let done = parked.done;
         let IoOwner::Ticket { ticket: slot, role } = done.owner else {
             if let IoOwner::Direct { request, first, .. } = done.owner {
-                let first = self.requests[request].start() + u64::from(first);
-                let member = done.member;
-                io.event(Event::WriteRefused { member, first });
+                let blocks = done.length / self.geometry().block_size().bytes();
+                io.event(Event::WriteRefused {
+                    member: done.member,
+                    first: self.requests[request].start() + u64::from(first),
+                    rows: u32::try_from(blocks).expect("of one request"),
+                });
             }
             self.deliver(done, Status::Media, io);
             return;

@@ -432,21 +432,29 @@ impl Shard {
             self.geometry().data_roles(),
         );
         let refusals = self.tickets[slot].refusals.as_ref().expect("some");
-        for block in &refusals.blocks {
-            let member = block.parked.done.member;
-            let roles = if data.has(block.role) {
-                RoleSet::one(block.role)
+        let mut blocks: Vec<&Refused> = refusals.blocks.iter().collect();
+        blocks.sort_unstable_by_key(|block| block.lane);
+        for run in blocks.chunk_by(|one, next| one.lane + 1 == next.lane) {
+            let Refused {
+                role, lane, parked, ..
+            } = run[0];
+            let roles = if data.has(*role) {
+                RoleSet::one(*role)
             } else {
                 data
             };
+            let count = u32::try_from(run.len()).expect("lanes of a cell");
             let rows = Rows {
                 stripe,
-                start: block.lane,
-                end: block.lane + 1,
+                start: *lane,
+                end: lane + count,
                 roles,
             };
-            let first = first_of(rows, self.geometry());
-            io.event(Event::WriteRefused { member, first });
+            io.event(Event::WriteRefused {
+                member: parked.done.member,
+                first: first_of(rows, self.geometry()),
+                rows: count,
+            });
         }
         self.answer_ticket(slot, Status::Media, io);
         self.end_ticket(slot);
