@@ -7,8 +7,9 @@ use std::process::Command;
 use crate::Workspace;
 use crate::workspace::must;
 
-/// Level, members, the member that is failed before, if any, and options of the array.
-const RUNS: [&str; 10] = [
+/// Level, members, the member that is failed before, if any, or how many are lost with the power,
+/// and options of the array.
+const RUNS: [&str; 19] = [
     "1:2:",
     "1:2:0",
     "5:3:",
@@ -19,6 +20,15 @@ const RUNS: [&str; 10] = [
     "6:4:2:--unwritten-regions",
     "10:4:",
     "10:4:3",
+    "7:5:",
+    "7:5:1",
+    "50:6::--group-size=3",
+    "50:6:4:--group-size=3",
+    "60:8::--group-size=4",
+    "60:8:5:--group-size=4",
+    "5:3:lost=1:--write-hole=strict",
+    "6:5:lost=2:--write-hole=strict",
+    "7:7:lost=3:--write-hole=strict",
 ];
 /// Cut points of each run when nobody says.
 const CUTS: &str = "1000";
@@ -55,7 +65,9 @@ impl<'w> Asked<'w> {
                     let before = asked.runs.len();
                     asked.runs.extend(RUNS.iter().filter(of));
                     if asked.runs.len() == before {
-                        return Err(format!("{level}: there are the levels 1, 5, 6 and 10"));
+                        return Err(format!(
+                            "{level}: there are the levels 1, 5, 6, 7, 10, 50 and 60"
+                        ));
                     }
                 }
             }
@@ -105,11 +117,16 @@ mod tests {
             cuts: "7",
             seed: "1",
             planted: Some("X"),
-            runs: vec!["5:3:", "5:3:1", "5:3::--unwritten-regions"],
+            runs: vec![
+                "5:3:",
+                "5:3:1",
+                "5:3::--unwritten-regions",
+                "5:3:lost=1:--write-hole=strict",
+            ],
         };
         assert_eq!(asked, wanted);
         assert_eq!(Asked::parse(&[]).unwrap().runs, RUNS);
-        assert!(Asked::parse(&["7"]).is_err());
+        assert!(Asked::parse(&["8"]).is_err());
         assert!(Asked::parse(&["--cuts"]).is_err());
     }
 }

@@ -125,6 +125,14 @@ impl Device {
 
     /// Waits for an answer: its slot. Anything but success is an error.
     pub(crate) fn wait(&mut self) -> io::Result<usize> {
+        match self.wait_any() {
+            (slot, true) => Ok(slot),
+            (_, false) => Err(io::Error::other("a request ended with an error")),
+        }
+    }
+
+    /// Waits for an answer: its slot, and whether it says success.
+    pub(crate) fn wait_any(&mut self) -> (usize, bool) {
         let used = loop {
             if let Some(used) = self.driver.reap() {
                 break used;
@@ -134,10 +142,8 @@ impl Device {
         let found = self.slots.iter().position(|s| s.token == Some(used.token));
         let slot = found.expect("the driver knows what is in flight");
         self.slots[slot].token = None;
-        match self.memory.read(self.slots[slot].header + 16, 1)[0] {
-            0 => Ok(slot),
-            status => Err(io::Error::other(format!("a request ended with {status}"))),
-        }
+        let status = self.memory.read(self.slots[slot].header + 16, 1)[0];
+        (slot, status == 0)
     }
 
     /// What a read has brought.

@@ -10,6 +10,7 @@ mod engine;
 mod image;
 mod random;
 mod record;
+mod refused;
 mod replay;
 mod trace;
 
@@ -18,7 +19,8 @@ use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: power-loss record SOCKET MARKERS DIARY SEED REQUESTS
-       power-loss replay FOLDER PROGRAM MEMBERS MEMBER-BYTES FILLER FAILED|- CUTS SEED";
+       power-loss refused SOCKET SEED REQUESTS
+       power-loss replay FOLDER PROGRAM MEMBERS MEMBER-BYTES FILLER FAILED|lost=N|- CUTS SEED";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -41,6 +43,11 @@ fn run(words: &[&str]) -> Result<(), String> {
             let recorded = record::record(paths, seed(of)?, number(requests)?);
             recorded.map_err(|error| error.to_string())
         }
+        ["refused", socket, of, requests] => {
+            let found = refused::compare(Path::new(socket), seed(of)?, number(requests)?)?;
+            println!("{found}");
+            Ok(())
+        }
         [
             "replay",
             folder,
@@ -48,7 +55,7 @@ fn run(words: &[&str]) -> Result<(), String> {
             members,
             bytes,
             filler,
-            failed,
+            missing,
             cuts,
             of,
         ] => {
@@ -58,11 +65,7 @@ fn run(words: &[&str]) -> Result<(), String> {
                 members: number(members)?,
                 member_bytes: seed(bytes)?,
                 filler: filler.parse().map_err(|_| USAGE.to_owned())?,
-                failed: if *failed == "-" {
-                    None
-                } else {
-                    Some(number(failed)?)
-                },
+                missing: replay::Missing::parse(missing).ok_or(USAGE)?,
                 cuts: number(cuts)?,
                 seed: seed(of)?,
             };

@@ -38,10 +38,32 @@ pub(crate) struct Wanted {
     pub(crate) member_bytes: u64,
     /// The byte that members were full of before the recording began.
     pub(crate) filler: u8,
-    /// The member that was failed before the recording began.
-    pub(crate) failed: Option<usize>,
+    pub(crate) missing: Missing,
     pub(crate) cuts: usize,
     pub(crate) seed: u64,
+}
+
+/// Members that are not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    None,
+    /// This one was failed before the recording began.
+    Failed(usize),
+    /// So many, at each cut others, are lost with the power.
+    Lost(usize),
+}
+
+impl Missing {
+    /// As the command line says it.
+    pub(crate) fn parse(word: &str) -> Option<Missing> {
+        if word == "-" {
+            return Some(Missing::None);
+        }
+        match word.strip_prefix("lost=") {
+            Some(count) => count.parse().ok().map(Missing::Lost),
+            None => word.parse().ok().map(Missing::Failed),
+        }
+    }
 }
 
 /// What was found.
@@ -120,9 +142,9 @@ pub(crate) fn replay(wanted: &Wanted) -> Result<Tally, String> {
         bench.tally.with_losses += usize::from(risk > 0);
         bench.tally.lost_writes += risk;
         let mut random = Random::new(wanted.seed ^ units::bytes_u64(cut.number) << 20);
-        let judged = bench
-            .lose(&machine, (cut.loss, &mut random))
-            .and_then(|()| bench.judge(oracle.after_power_loss(), cut.number));
+        let judged = bench.lose(&machine, (cut.loss, &mut random));
+        let out = bench.draw_missing(&mut random);
+        let judged = judged.and_then(|()| bench.judge(oracle.after_power_loss(), cut.number, &out));
         judged.map_err(|error| format!("{cut:?}, seed {}: {error}", wanted.seed))?;
         bench.tally.cuts += 1;
     }
@@ -180,6 +202,25 @@ impl Bench<'_> {
         lost.map_err(|error| error.to_string())
     }
 
+    /// Members that are out at a cut. The files of those that are lost go.
+    fn draw_missing(&self, random: &mut Random) -> Vec<usize> {
+        let mut out = Vec::new();
+        match self.wanted.missing {
+            Missing::None => {}
+            Missing::Failed(member) => out.push(member),
+            Missing::Lost(count) => {
+                while out.len() < count {
+                    let member = random.below(self.paths.len());
+                    if !out.contains(&member) {
+                        let _ = std::fs::remove_file(&self.paths[member]);
+                        out.push(member);
+                    }
+                }
+            }
+        }
+        out
+    }
+
     fn state(&self) -> PathBuf {
         self.wanted.folder.join("state")
     }
@@ -190,7 +231,8 @@ impl Bench<'_> {
         let _ = std::fs::remove_dir_all(self.state());
         let engine = Engine::start(&self.wanted.program, &self.wanted.folder)?;
         let spec = |path: &PathBuf| format!("file:{}", path.display());
-        let specs: Vec<String> = self.paths.iter().map(spec).collect();
+        let here = self.paths.iter().filter(|path| path.exists());
+        let specs: Vec<String> = here.map(spec).collect();
         engine.post("/v1/import", &json!({ "array": "a", "specs": specs }))?;
         engine.post(
             "/v1/exports",
@@ -209,13 +251,13 @@ impl Bench<'_> {
     }
 
     /// Starts the engine on what is left, and looks at everything.
-    fn judge(&mut self, mut oracle: Volume, number: usize) -> Result<(), String> {
+    fn judge(&mut self, mut oracle: Volume, number: usize, out: &[usize]) -> Result<(), String> {
         let engine = self.import()?;
         let array = engine.get("/v1/arrays/a")?;
-        let wanted = if self.wanted.failed.is_some() {
-            "degraded"
-        } else {
+        let wanted = if out.is_empty() {
             "optimal"
+        } else {
+            "degraded"
         };
         if array["state"] != wanted {
             return Err(format!("the array is not {wanted}: {array}"));
@@ -234,67 +276,68 @@ impl Bench<'_> {
         let jobs = engine.get("/v1/jobs")?;
         let jobs = jobs.as_array().map_or(&[][..], Vec::as_slice);
         self.tally.resyncs += jobs.iter().filter(|job| job["kind"] == "resync").count();
-        if let Some(failed) = self.wanted.failed {
+        let rebuilds = !out.is_empty() && number.is_multiple_of(REBUILD_EVERY);
+        if rebuilds {
             // Every member's redundancy comes back from what the others and the log hold.
-            if number.is_multiple_of(REBUILD_EVERY) {
-                self.rebuild(&engine, failed)?;
-                self.tally.unclean += 1;
-                scrub(&engine)?;
-            }
-        } else {
+            out.iter()
+                .try_for_each(|&member| self.rebuild(&engine, member))?;
+            engine.wait("/v1/arrays/a", |array| array["state"] == "optimal")?;
+            self.tally.unclean += 1;
+        }
+        if rebuilds || out.is_empty() {
             scrub(&engine)?;
         }
         // What was read once stays.
         read(&mut oracle)?;
         engine.stop()?;
         if number.is_multiple_of(PARITY_EVERY) {
-            let rebuilt = number.is_multiple_of(REBUILD_EVERY);
-            self.check_parity(self.wanted.failed.filter(|_| !rebuilt))?;
+            self.check_parity(out, rebuilds)?;
         }
         Ok(())
     }
 
-    fn rebuild(&self, engine: &Engine, failed: usize) -> Result<(), String> {
-        let path = self.wanted.folder.join("spare.img");
+    fn spare(&self, member: usize) -> PathBuf {
+        self.wanted.folder.join(format!("spare{member}.img"))
+    }
+
+    fn rebuild(&self, engine: &Engine, member: usize) -> Result<(), String> {
+        let path = self.spare(member);
         let _ = std::fs::remove_file(&path);
         let bytes = self.wanted.member_bytes;
         let spec = format!("file:{},size={bytes},create", path.display());
-        engine.post("/v1/drives", &json!({ "spec": spec, "name": "spare" }))?;
-        let call = format!("/v1/arrays/a/members/{failed}/replace");
-        engine.post(&call, &json!({ "drive": "spare" }))?;
-        engine.wait("/v1/arrays/a", |array| array["state"] == "optimal")?;
+        let name = format!("spare{member}");
+        engine.post("/v1/drives", &json!({ "spec": spec, "name": name }))?;
+        let call = format!("/v1/arrays/a/members/{member}/replace");
+        engine.post(&call, &json!({ "drive": name }))?;
         engine.wait("/v1/status", |status| status["jobs_running"] == 0)?;
         Ok(())
     }
 
-    /// Checks all parity by the definitions; a member that is out is left out.
-    fn check_parity(&self, out: Option<usize>) -> Result<(), String> {
+    /// Checks all parity by the definitions; members that are out, and not rebuilt, are left out.
+    fn check_parity(&self, out: &[usize], rebuilt: bool) -> Result<(), String> {
         let mut members: Vec<Option<MemberFile>> = Vec::new();
         let (mut layout, mut regions) = (None, None);
         let mut paths = self.paths.clone();
-        if let (Some(failed), None) = (self.wanted.failed, out) {
-            paths[failed] = self.wanted.folder.join("spare.img");
+        for &member in out.iter().filter(|_| rebuilt) {
+            paths[member] = self.spare(member);
         }
-        for path in paths {
+        let is_out = |member: usize| !rebuilt && out.contains(&member);
+        let paths = paths.into_iter().enumerate();
+        for (_, path) in paths.filter(|(member, _)| !is_out(*member)) {
             let mut bytes = [0; SUPERBLOCK_BYTES];
             let file = File::open(&path).map_err(|error| error.to_string())?;
             file.read_exact_at(&mut bytes, FIRST_SUPERBLOCK)
                 .map_err(|error| error.to_string())?;
             let superblock = Superblock::decode(&bytes).map_err(|error| error.to_string())?;
-            if Some(superblock.member.at()) != out {
-                let empty = || RegionMap::new(superblock.regions(), superblock.array);
-                let regions = regions.get_or_insert_with(empty);
-                take_regions(regions, &file, &superblock).map_err(|error| error.to_string())?;
-            }
+            let empty = || RegionMap::new(superblock.regions(), superblock.array);
+            let regions = regions.get_or_insert_with(empty);
+            take_regions(regions, &file, &superblock).map_err(|error| error.to_string())?;
             let geometry = superblock.geometry;
             members.resize_with(geometry.members(), || None);
-            let place = superblock.member.at();
-            if Some(place) != out {
-                members[place] = Some(MemberFile {
-                    path,
-                    data_offset_bytes: superblock.layout.data.offset,
-                });
-            }
+            members[superblock.member.at()] = Some(MemberFile {
+                path,
+                data_offset_bytes: superblock.layout.data.offset,
+            });
             layout = Some(Layout {
                 data: geometry.data(),
                 parity: geometry.parity(),
