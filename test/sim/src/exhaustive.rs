@@ -23,6 +23,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use array::Command;
+use array::Geometry;
 use array::assembly::may_return;
 use array::format::{ArrayConfig, INCOMPAT_UNWRITTEN, WriteHole};
 use block::Operation;
@@ -97,9 +98,13 @@ impl fmt::Display for Count {
     }
 }
 
-/// The names of all scenarios.
-pub fn names() -> impl Iterator<Item = &'static str> {
-    SCENARIOS.iter().map(|scenario| scenario.name)
+/// The names of all scenarios that are run when none is named.
+pub fn names(bounds: Bounds) -> impl Iterator<Item = &'static str> {
+    let is_run = move |scenario: &&Scenario| !scenario.is_long || bounds.depth > 1;
+    SCENARIOS
+        .iter()
+        .filter(is_run)
+        .map(|scenario| scenario.name)
 }
 
 /// Runs the scenario of this name.
@@ -323,15 +328,27 @@ impl Lister<'_> {
         let gone: Vec<usize> = (0..left.disks.len())
             .filter(|at| left.disks[*at].gone)
             .collect();
-        for lost in sets(self.scenario.members, lost_max) {
+        let known: Vec<u64> = left.disks.iter().map(Disk::content).collect();
+        let knowledge = left.model.fingerprint(mix);
+        let geometry = self.scenario.geometry();
+        for lost in losses(&geometry, &vec![lost_max; geometry.groups()]) {
             for back in sets(gone.len(), gone.len()) {
                 let back: Vec<usize> = back.iter().map(|at| gone[*at]).collect();
-                let mut left = left.clone();
-                back.iter().for_each(|at| left.disks[*at].gone = false);
-                lost.iter().for_each(|at| left.disks[*at].gone = true);
+                let is_gone =
+                    |at: usize| lost.contains(&at) || gone.contains(&at) && !back.contains(&at);
+                let state = known
+                    .iter()
+                    .enumerate()
+                    .fold(knowledge, |sum, (at, content)| {
+                        mix(mix(sum, *content), u64::from(is_gone(at)))
+                    });
                 self.count.stops += 1;
-                if !self.is_new(&left) {
+                if !self.is_new(state) {
                     continue;
+                }
+                let mut left = left.clone();
+                for (at, disk) in left.disks.iter_mut().enumerate() {
+                    disk.gone = is_gone(at);
                 }
                 let (moment, what) = (self.count.moments, if power { "power" } else { "process" });
                 let said = format!(
@@ -345,9 +362,7 @@ impl Lister<'_> {
     }
 
     /// Whether nothing like this was recovered from after so few stops.
-    fn is_new(&mut self, left: &Left) -> bool {
-        let disks = left.disks.iter().fold(0, |sum, disk| mix(sum, disk.hash()));
-        let state = mix(disks, left.model.fingerprint(mix));
+    fn is_new(&mut self, state: u64) -> bool {
         let before = self.seen.get(&state).copied().unwrap_or(usize::MAX);
         if before <= self.depth {
             return false;
@@ -455,6 +470,25 @@ fn sets(numbers: usize, most: usize) -> Vec<Vec<usize>> {
         (0..1_usize << numbers).map(|bits| (0..numbers).filter(move |at| bits >> at & 1 == 1));
     let all = all.map(Iterator::collect);
     all.filter(|set: &Vec<usize>| set.len() <= most).collect()
+}
+
+/// All sets of members that have at most so many of each group.
+fn losses(geometry: &Geometry, most: &[usize]) -> Vec<Vec<usize>> {
+    let size = geometry.group_members();
+    let mut all = vec![Vec::new()];
+    for (group, most) in most.iter().enumerate() {
+        let of_group = sets(size, *most);
+        let with = |set: &Vec<usize>| {
+            let begun = set.clone();
+            let more = of_group.iter().map(move |more| {
+                let more = more.iter().map(|at| group * size + at);
+                begun.iter().copied().chain(more).collect()
+            });
+            more.collect::<Vec<Vec<usize>>>()
+        };
+        all = all.iter().flat_map(with).collect();
+    }
+    all
 }
 
 fn layout(scenario: &Scenario) -> array::format::Layout {

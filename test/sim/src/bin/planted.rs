@@ -25,7 +25,7 @@ thread_local! {
 const SEEDS: u64 = 1000;
 /// Faults that the small models must catch; most others need several reactors, drives that return
 /// errors, or long histories.
-const SMALL: [Fault; 21] = [
+const SMALL: [Fault; 22] = [
     Fault::AnswerBeforeExclusion,
     Fault::ReadAnUnfilledMember,
     Fault::AcceptTheLowerUpdate,
@@ -47,6 +47,7 @@ const SMALL: [Fault; 21] = [
     Fault::TornLogReplayed,
     Fault::EpochOffByOne,
     Fault::DirtyRegionsNotMissed,
+    Fault::WrongRotationInOneGroup,
 ];
 /// Faults that break what the array asserts.
 const ASSERTED: [Fault; 14] = [
@@ -197,7 +198,7 @@ fn exhaust(faults: &[Planted]) -> usize {
     let mut missed = 0;
     for fault in faults {
         fault.switch_on();
-        let scenarios: Vec<&str> = exhaustive::names().collect();
+        let scenarios: Vec<&str> = exhaustive::names(Bounds::SLICE).collect();
         let scenario = |number: u64| scenarios[units::bytes_usize(number)];
         let fails = |number| exhaustive::run(scenario(number), Bounds::SLICE).is_err();
         let name = fault.name();

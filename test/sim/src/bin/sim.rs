@@ -224,12 +224,12 @@ fn exhaust(words: &[String]) -> ExitCode {
                 Some(Ok(number)) => jobs = number,
                 Some(Err(_)) | None => return usage_exhaustive(),
             },
-            name if names().any(|known| known == name) => wanted.push(name),
+            name if names(Bounds::FULL).any(|known| known == name) => wanted.push(name),
             _ => return usage_exhaustive(),
         }
     }
     if wanted.is_empty() {
-        wanted = names().collect();
+        wanted = names(bounds).collect();
     }
     let begun = Instant::now();
     let (mut all, mut fails) = (Count::default(), false);
@@ -263,7 +263,7 @@ fn exhaust(words: &[String]) -> ExitCode {
 }
 
 fn usage_exhaustive() -> ExitCode {
-    let known: Vec<&str> = names().collect();
+    let known: Vec<&str> = names(Bounds::FULL).collect();
     println!(
         "usage: sim --exhaustive [--full] [--jobs J] [SCENARIO…]: {}",
         known.join(", ")

@@ -154,8 +154,13 @@ impl Disk {
         write.put(&mut self.now);
     }
 
-    /// Two drives of one hash hold the same, in the cache and below.
+    /// Two drives of one hash hold the same, in the cache and below, and both are there or not.
     pub(super) fn hash(&self) -> u64 {
+        mix(self.content(), u64::from(self.gone))
+    }
+
+    /// The same for what they hold.
+    pub(super) fn content(&self) -> u64 {
         let of = |blocks: &BTreeMap<u64, Arc<Block>>| {
             let parts = blocks.iter();
             parts.fold(0, |sum, (at, block)| mix(mix(sum, *at), block.hash))
@@ -167,10 +172,7 @@ impl Disk {
         } else {
             of(&self.now)
         };
-        mix(
-            mix(mix(of(&self.durable), now), cache),
-            u64::from(self.gone),
-        )
+        mix(mix(of(&self.durable), now), cache)
     }
 }
 

@@ -10,7 +10,7 @@ use units::{StripeIndex, bytes_u64, bytes_usize};
 
 use super::disk::Disk;
 use super::machine::{Machine, Setup, Watch};
-use super::{Left, Lister, bring_back, layout, sets};
+use super::{Left, Lister, bring_back, layout, losses};
 use crate::disks::{self, Medium};
 
 /// A recovery that a stop may end; nobody stops the last one.
@@ -159,8 +159,12 @@ fn check(machine: &mut Machine, area: Area) {
     disks::blank_unwritten(&geometry, &written, &mut members);
     let bad = oracle.check_parity(&members);
     assert!(bad.is_empty(), "parity of stripes {bad:?} is wrong");
-    let spare = geometry.parity() - members.iter().filter(|member| member.is_none()).count();
-    for set in sets(members.len(), spare) {
+    let spare = |group: &[Option<Vec<u8>>]| {
+        geometry.parity() - group.iter().filter(|member| member.is_none()).count()
+    };
+    let groups = members.chunks(geometry.group_members());
+    let spare: Vec<usize> = groups.map(spare).collect();
+    for set in losses(&geometry, &spare) {
         let mut rest = members.clone();
         set.iter().for_each(|at| rest[*at] = None);
         let Some(user) = oracle.user_of(&rest) else {

@@ -41,22 +41,42 @@ pub(super) struct Scenario {
     pub(super) name: &'static str,
     level: Level,
     pub(super) members: usize,
+    /// Members of a group, where the level does not say it.
+    group_size: Option<usize>,
+    /// Parity chunks of a stripe, where the level does not say it.
+    parity: Option<usize>,
     /// Every write is logged.
     pub(super) strict: bool,
     /// Nothing was written as yet, and the drives hold garbage.
     pub(super) is_new: bool,
-    /// So many members may be lost together with the power.
+    /// So many members of each group may be lost together with the power.
     pub(super) lost: usize,
+    /// It takes too long for each commit.
+    pub(super) is_long: bool,
     pub(super) steps: &'static [Step],
 }
+
+/// What most are like.
+const PLAIN: Scenario = Scenario {
+    name: "",
+    level: Level::L5,
+    members: 3,
+    group_size: None,
+    parity: None,
+    strict: false,
+    is_new: false,
+    lost: 0,
+    is_long: false,
+    steps: &[],
+};
 
 impl Scenario {
     pub(super) fn geometry(&self) -> Geometry {
         Geometry::new(GeometryParameters {
             level: self.level,
             members: self.members,
-            parity: None,
-            group_size: None,
+            parity: self.parity,
+            group_size: self.group_size,
             chunk_bytes: CHUNK_BYTES,
             block: BlockSize::B512,
             member_data_blocks: ROWS * CHUNK_BYTES / 512,
@@ -69,23 +89,16 @@ use Step::{Fail, Flush, Idle, Return, Scrub, Stop, Vanish, Wait, Watch, Write, Z
 
 /// Chunks of level 5 on three members: stripe s has user blocks 16 s to 16 s + 15, eight for each
 /// of its two data chunks. Level 6 on four members likewise.
+/// Level 50 of two groups of three deals them over the groups: stripe 2 r is row r of members 0 to
+/// 2, stripe 2 r + 1 that of members 3 to 5; level 60 likewise.
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "one-small-write",
-        level: Level::L5,
-        members: 3,
-        strict: false,
-        is_new: false,
-        lost: 0,
         steps: &[Idle, Watch, Write(0, 1), Flush, Wait, Idle],
+        ..PLAIN
     },
     Scenario {
         name: "full-stripe-races-small-write",
-        level: Level::L5,
-        members: 3,
-        strict: false,
-        is_new: false,
-        lost: 0,
         steps: &[
             Idle,
             Watch,
@@ -95,23 +108,15 @@ pub(super) const SCENARIOS: &[Scenario] = &[
             Write(9, 2),
             Wait,
         ],
+        ..PLAIN
     },
     Scenario {
         name: "clean-after-a-write",
-        level: Level::L5,
-        members: 3,
-        strict: false,
-        is_new: false,
-        lost: 0,
         steps: &[Idle, Watch, Write(0, 1), Wait, Idle, Write(16, 1), Wait],
+        ..PLAIN
     },
     Scenario {
         name: "flushes-side-by-side",
-        level: Level::L5,
-        members: 3,
-        strict: false,
-        is_new: false,
-        lost: 0,
         steps: &[
             Idle,
             Watch,
@@ -124,50 +129,40 @@ pub(super) const SCENARIOS: &[Scenario] = &[
             Flush,
             Wait,
         ],
+        ..PLAIN
     },
     Scenario {
         name: "mirror",
         level: Level::L1,
         members: 2,
-        strict: false,
-        is_new: false,
-        lost: 0,
         steps: &[Idle, Watch, Write(0, 2), Write(1, 1), Wait, Flush, Wait],
+        ..PLAIN
     },
     Scenario {
         name: "strict-one-write",
-        level: Level::L5,
-        members: 3,
         strict: true,
-        is_new: false,
         lost: 1,
         steps: &[Idle, Watch, Write(1, 1), Wait],
+        ..PLAIN
     },
     Scenario {
         name: "strict-two-chunks",
-        level: Level::L5,
-        members: 3,
         strict: true,
-        is_new: false,
         lost: 1,
         steps: &[Idle, Watch, Write(7, 2), Wait, Write(0, 1), Wait],
+        ..PLAIN
     },
     Scenario {
         name: "strict-two-lost-of-level-6",
         level: Level::L6,
         members: 4,
         strict: true,
-        is_new: false,
         lost: 2,
         steps: &[Idle, Watch, Write(1, 1), Wait],
+        ..PLAIN
     },
     Scenario {
         name: "degraded-write",
-        level: Level::L5,
-        members: 3,
-        strict: false,
-        is_new: false,
-        lost: 0,
         steps: &[
             Vanish(0),
             Write(0, 48),
@@ -179,14 +174,10 @@ pub(super) const SCENARIOS: &[Scenario] = &[
             Flush,
             Wait,
         ],
+        ..PLAIN
     },
     Scenario {
         name: "stale-log",
-        level: Level::L5,
-        members: 3,
-        strict: false,
-        is_new: false,
-        lost: 0,
         steps: &[
             Vanish(0),
             Write(0, 48),
@@ -204,14 +195,12 @@ pub(super) const SCENARIOS: &[Scenario] = &[
             Write(9, 1),
             Wait,
         ],
+        ..PLAIN
     },
     Scenario {
         name: "log-of-level-6",
         level: Level::L6,
         members: 4,
-        strict: false,
-        is_new: false,
-        lost: 0,
         steps: &[
             Vanish(1),
             Write(0, 48),
@@ -223,15 +212,12 @@ pub(super) const SCENARIOS: &[Scenario] = &[
             Write(9, 1),
             Wait,
         ],
+        ..PLAIN
     },
     Scenario {
         name: "member-fails-under-write",
-        level: Level::L5,
-        members: 3,
-        strict: false,
-        is_new: false,
-        lost: 0,
         steps: &[Idle, Watch, Write(0, 1), Vanish(0), Write(17, 1), Wait],
+        ..PLAIN
     },
     // The region is dirty before, so that it is the write itself that fails. Of level 5 this is the
     // write hole that `auto` leaves: a member and the power go at the same time.
@@ -239,27 +225,18 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "mirror-leg-fails-in-write",
         level: Level::L1,
         members: 2,
-        strict: false,
-        is_new: false,
-        lost: 0,
         steps: &[Idle, Write(0, 1), Wait, Watch, Write(0, 1), Vanish(0), Wait],
+        ..PLAIN
     },
     Scenario {
         name: "mirror-leg-fails",
         level: Level::L1,
         members: 3,
-        strict: false,
-        is_new: false,
-        lost: 0,
         steps: &[Idle, Watch, Write(0, 1), Vanish(1), Write(9, 1), Wait],
+        ..PLAIN
     },
     Scenario {
         name: "excluded-and-back",
-        level: Level::L5,
-        members: 3,
-        strict: false,
-        is_new: false,
-        lost: 0,
         steps: &[
             Idle,
             Fail(1),
@@ -270,14 +247,10 @@ pub(super) const SCENARIOS: &[Scenario] = &[
             Write(17, 1),
             Wait,
         ],
+        ..PLAIN
     },
     Scenario {
         name: "twice-away",
-        level: Level::L5,
-        members: 3,
-        strict: false,
-        is_new: false,
-        lost: 0,
         steps: &[
             Idle,
             Fail(1),
@@ -292,14 +265,10 @@ pub(super) const SCENARIOS: &[Scenario] = &[
             Return(1),
             Idle,
         ],
+        ..PLAIN
     },
     Scenario {
         name: "log-of-a-life-before",
-        level: Level::L5,
-        members: 3,
-        strict: false,
-        is_new: false,
-        lost: 0,
         steps: &[
             Idle,
             Fail(1),
@@ -315,59 +284,43 @@ pub(super) const SCENARIOS: &[Scenario] = &[
             Flush,
             Wait,
         ],
+        ..PLAIN
     },
     Scenario {
         name: "scrub-races-write",
         level: Level::L6,
         members: 4,
-        strict: false,
-        is_new: false,
-        lost: 0,
         steps: &[Idle, Watch, Scrub, Write(0, 1), Wait, Zero(8, 8), Wait],
+        ..PLAIN
     },
     Scenario {
         name: "clean-stop",
-        level: Level::L5,
-        members: 3,
-        strict: false,
-        is_new: false,
-        lost: 0,
         steps: &[Idle, Write(0, 1), Wait, Watch, Stop],
+        ..PLAIN
     },
     Scenario {
         name: "first-write",
-        level: Level::L5,
-        members: 3,
-        strict: false,
         is_new: true,
-        lost: 0,
         steps: &[Watch, Write(1, 1), Wait, Flush, Wait, Idle],
+        ..PLAIN
     },
     Scenario {
         name: "first-writes-of-a-mirror",
         level: Level::L1,
         members: 2,
-        strict: false,
         is_new: true,
-        lost: 0,
         steps: &[Watch, Write(0, 1), Write(9, 1), Wait],
+        ..PLAIN
     },
     Scenario {
         name: "first-write-under-which-a-member-fails",
-        level: Level::L5,
-        members: 3,
-        strict: false,
         is_new: true,
-        lost: 0,
         steps: &[Idle, Watch, Write(1, 1), Vanish(1), Write(17, 1), Wait],
+        ..PLAIN
     },
     Scenario {
         name: "first-write-without-one-that-returns",
-        level: Level::L5,
-        members: 3,
-        strict: false,
         is_new: true,
-        lost: 0,
         steps: &[
             Idle,
             Fail(1),
@@ -378,5 +331,147 @@ pub(super) const SCENARIOS: &[Scenario] = &[
             Write(17, 1),
             Wait,
         ],
+        ..PLAIN
+    },
+    Scenario {
+        name: "level-7-one-small-write",
+        level: Level::L7,
+        members: 5,
+        steps: &[Idle, Watch, Write(1, 1), Wait, Flush, Wait],
+        ..PLAIN
+    },
+    Scenario {
+        name: "strict-three-lost-of-level-7",
+        level: Level::L7,
+        members: 5,
+        strict: true,
+        lost: 3,
+        steps: &[Idle, Watch, Write(1, 1), Wait],
+        ..PLAIN
+    },
+    Scenario {
+        name: "log-of-level-7-without-two",
+        level: Level::L7,
+        members: 5,
+        steps: &[
+            Vanish(1),
+            Vanish(2),
+            Write(0, 48),
+            Wait,
+            Idle,
+            Watch,
+            Write(1, 1),
+            Wait,
+            Write(9, 1),
+            Wait,
+        ],
+        ..PLAIN
+    },
+    Scenario {
+        name: "three-leave-level-7",
+        level: Level::L7,
+        members: 5,
+        is_long: true,
+        steps: &[
+            Idle,
+            Watch,
+            Write(0, 1),
+            Vanish(0),
+            Write(17, 1),
+            Wait,
+            Vanish(1),
+            Write(1, 1),
+            Wait,
+            Vanish(2),
+            Write(33, 1),
+            Wait,
+        ],
+        ..PLAIN
+    },
+    Scenario {
+        name: "three-parities-of-level-nm",
+        level: Level::Nm,
+        members: 5,
+        parity: Some(3),
+        is_long: true,
+        steps: &[Idle, Watch, Scrub, Write(7, 2), Wait, Zero(0, 8), Wait],
+        ..PLAIN
+    },
+    Scenario {
+        name: "writes-to-two-groups",
+        level: Level::L50,
+        members: 6,
+        group_size: Some(3),
+        steps: &[Idle, Watch, Write(15, 2), Wait, Flush, Wait, Idle],
+        ..PLAIN
+    },
+    Scenario {
+        name: "strict-one-lost-of-each-group",
+        level: Level::L50,
+        members: 6,
+        group_size: Some(3),
+        strict: true,
+        lost: 1,
+        steps: &[Idle, Watch, Write(1, 1), Wait, Write(17, 1), Wait],
+        ..PLAIN
+    },
+    Scenario {
+        name: "both-groups-lack-a-member",
+        level: Level::L50,
+        members: 6,
+        group_size: Some(3),
+        steps: &[
+            Vanish(0),
+            Vanish(4),
+            Write(0, 96),
+            Wait,
+            Idle,
+            Watch,
+            Write(15, 2),
+            Flush,
+            Wait,
+        ],
+        ..PLAIN
+    },
+    Scenario {
+        name: "a-member-of-each-group-fails-under-write",
+        level: Level::L50,
+        members: 6,
+        group_size: Some(3),
+        steps: &[
+            Idle,
+            Watch,
+            Write(0, 1),
+            Vanish(0),
+            Write(49, 1),
+            Vanish(4),
+            Wait,
+        ],
+        ..PLAIN
+    },
+    Scenario {
+        name: "excluded-from-one-group-and-back",
+        level: Level::L60,
+        members: 8,
+        group_size: Some(4),
+        is_long: true,
+        steps: &[Idle, Fail(5), Write(17, 1), Wait, Watch, Return(5), Idle],
+        ..PLAIN
+    },
+    Scenario {
+        name: "mirrors-in-pairs",
+        level: Level::L10,
+        members: 4,
+        steps: &[
+            Idle,
+            Watch,
+            Write(7, 2),
+            Vanish(2),
+            Write(1, 1),
+            Wait,
+            Flush,
+            Wait,
+        ],
+        ..PLAIN
     },
 ];
