@@ -8,8 +8,15 @@
 //! definitions in `model::Layout` must find the same bytes on the drives. Members that were out
 //! come back if they may, and all this holds again.
 //!
-//! Not enumerated: orders of answers beyond those few, several reactors, drives that return errors;
-//! those are the random histories' part.
+//! In some scenarios a drive errs, once, at each request that it carries out and in each way: a
+//! block cannot be read, a write fails and is there or is not, a flush fails, the drive is gone.
+//! Then stops come as before, and when the bounds say so, drives err while the next engine
+//! recovers. Reads may fail of such blocks alone as nobody can tell: where parity was not trusted,
+//! or more was missing than there is. Without a log a member and the power that go within one write
+//! are the write hole; there, a drive that is gone by its error is there again after the stop.
+//!
+//! Not enumerated: orders of answers beyond those few, several reactors, several errors; those are
+//! the random histories' part.
 
 mod disk;
 mod machine;
@@ -17,7 +24,7 @@ mod recovery;
 mod scenario;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -31,7 +38,7 @@ use units::{MemberIndex, bytes_u64, bytes_usize};
 use uuid::Uuid;
 
 use self::disk::{Disk, Write, mix};
-use self::machine::{Machine, Schedule, Setup, Unwatched, Watch};
+use self::machine::{Choice, Error, Machine, Schedule, Setup, Unwatched, Watch};
 use self::scenario::{CHUNK_BYTES, ROWS, SCENARIOS, Scenario, Step};
 use crate::disks;
 use crate::world::{new_config, place};
@@ -44,6 +51,8 @@ pub struct Bounds {
     /// The most parts of what was not flushed that are listed at one moment, at the first stop and
     /// at later ones. Where there are more: none, all, each write alone, and all but each write.
     pub parts_max: [u64; 2],
+    /// Drives err while the next engine recovers, too.
+    pub errs: bool,
 }
 
 impl Bounds {
@@ -51,11 +60,13 @@ impl Bounds {
     pub const SLICE: Bounds = Bounds {
         depth: 1,
         parts_max: [256, 0],
+        errs: false,
     };
     /// As far as it goes at all: a recovery is stopped, too.
     pub const FULL: Bounds = Bounds {
         depth: 2,
         parts_max: [4096, 16],
+        errs: true,
     };
 
     /// The word on the command line, with a space behind, if it needs one.
@@ -128,12 +139,13 @@ pub fn run(name: &str, bounds: Bounds) -> Result<Count, String> {
             schedule,
             bounds,
             depth: 0,
+            erred: false,
             seen: &mut seen,
             count: &mut count,
             last: 0,
             trail: Rc::clone(&trail),
         };
-        let played = catch_unwind(AssertUnwindSafe(|| lister.play()));
+        let played = catch_unwind(AssertUnwindSafe(|| lister.play_all()));
         if played.is_err() {
             let stops = trail.borrow().join("; then ");
             return Err(format!("{name}, {schedule:?}: {stops}"));
@@ -152,6 +164,8 @@ struct Lister<'a> {
     bounds: Bounds,
     /// Stops before this run.
     depth: usize,
+    /// A drive has erred before the first stop.
+    erred: bool,
     /// By the hash of what a stop left: after how many stops it was recovered from.
     seen: &'a mut BTreeMap<u64, usize>,
     count: &'a mut Count,
@@ -166,10 +180,41 @@ struct Lister<'a> {
 struct Left {
     disks: Vec<Disk>,
     model: model::Volume,
+    /// User blocks of which reads may fail.
+    doubtful: BTreeSet<u64>,
+    /// The drive that is gone because it erred.
+    gone: Option<usize>,
+}
+
+/// Each error of each request.
+fn choices(asked: &[Operation]) -> Vec<Choice> {
+    let of = |(request, operation): (usize, &Operation)| {
+        let errors = Error::of(*operation).iter();
+        errors.map(move |error| Choice {
+            request,
+            error: *error,
+        })
+    };
+    asked.iter().enumerate().flat_map(of).collect()
 }
 
 impl Lister<'_> {
-    fn play(&mut self) {
+    /// The scenario as it is, then with each error at each request.
+    fn play_all(&mut self) {
+        let asked = self.play(None);
+        if !self.scenario.errs {
+            return;
+        }
+        for choice in choices(&asked) {
+            self.erred = true;
+            self.trail.borrow_mut().push(format!("{choice:?}"));
+            self.play(Some(choice));
+            self.trail.borrow_mut().pop();
+        }
+    }
+
+    /// What drives were asked while somebody looked.
+    fn play(&mut self, choice: Option<Choice>) -> Vec<Operation> {
         let scenario = self.scenario;
         let mut machine = self.create();
         machine
@@ -191,7 +236,10 @@ impl Lister<'_> {
         machine.run(&mut Unwatched, Machine::is_answered);
         let mut is_watched = false;
         for step in scenario.steps {
-            is_watched |= matches!(step, Step::Watch);
+            if matches!(step, Step::Watch) {
+                is_watched = true;
+                machine.choose(choice);
+            }
             let nobody: &mut dyn Watch = &mut Unwatched;
             let watch = if is_watched { &mut *self } else { nobody };
             take(&mut machine, *step, watch, &mut number);
@@ -200,7 +248,9 @@ impl Lister<'_> {
         machine.run(self, Machine::is_answered);
         // All is answered, and a stop comes now.
         self.look(&machine);
+        let asked = machine.asked().to_vec();
         machine.die();
+        asked
     }
 
     fn create(&self) -> Machine {
@@ -248,24 +298,23 @@ impl Lister<'_> {
     }
 
     /// Every stop of this moment: of the power, and of the process alone.
-    fn list(&mut self, disks: &[Disk], taken: &[(usize, &Write)], model: &model::Volume) {
+    fn list(&mut self, now: &Left, taken: &[(usize, &Write)]) {
         self.count.moments += 1;
         for power in [true, false] {
-            let mut model = model.clone();
-            let mut base = disks.to_vec();
+            let mut left = now.clone();
             let mut units: Vec<(usize, Write)> = Vec::new();
             if power {
-                model.power_loss();
-                for (at, disk) in disks.iter().enumerate() {
-                    base[at] = disk.without_cache();
-                    units.extend(disk.cached().iter().map(|write| (at, write.clone())));
+                left.model.power_loss();
+                for (at, disk) in now.disks.iter().enumerate() {
+                    left.disks[at] = disk.without_cache();
+                    units.extend(disk.cached().map(|write| (at, write.clone())));
                 }
             } else {
-                model.stop();
+                left.model.stop();
+                left.disks.iter_mut().for_each(Disk::process_dies);
             }
-            let landing = taken.iter().filter(|(at, _)| !disks[*at].gone);
+            let landing = taken.iter().filter(|(at, _)| !now.disks[*at].gone);
             units.extend(landing.map(|(at, write)| (*at, (*write).clone())));
-            let left = Left { disks: base, model };
             let ways: Vec<usize> = units.iter().map(|(_, write)| write.ways()).collect();
             for parts in self.parts(&ways) {
                 self.stop(left.clone(), &units, (&parts, power));
@@ -334,6 +383,10 @@ impl Lister<'_> {
         for lost in losses(&geometry, &vec![lost_max; geometry.groups()]) {
             for back in sets(gone.len(), gone.len()) {
                 let back: Vec<usize> = back.iter().map(|at| gone[*at]).collect();
+                let waits = left.gone.is_some_and(|drive| !back.contains(&drive));
+                if waits && !self.scenario.strict {
+                    continue;
+                }
                 let is_gone =
                     |at: usize| lost.contains(&at) || gone.contains(&at) && !back.contains(&at);
                 let state = known
@@ -347,6 +400,7 @@ impl Lister<'_> {
                     continue;
                 }
                 let mut left = left.clone();
+                left.gone = None;
                 for (at, disk) in left.disks.iter_mut().enumerate() {
                     disk.gone = is_gone(at);
                 }
@@ -375,6 +429,9 @@ impl Lister<'_> {
 
 impl Watch for Lister<'_> {
     fn look(&mut self, machine: &Machine) {
+        if machine.awaits_error() {
+            return;
+        }
         let taken: Vec<(usize, &Write)> = machine.taken().collect();
         let disks = machine
             .disks()
@@ -387,7 +444,13 @@ impl Watch for Lister<'_> {
         if std::mem::replace(&mut self.last, moment) == moment {
             return;
         }
-        self.list(machine.disks(), &taken, &machine.model);
+        let now = Left {
+            disks: machine.disks().to_vec(),
+            model: machine.model.clone(),
+            doubtful: machine.doubtful().clone(),
+            gone: machine.gone_by_error(),
+        };
+        self.list(&now, &taken);
     }
 }
 
@@ -396,6 +459,9 @@ fn take(machine: &mut Machine, step: Step, watch: &mut dyn Watch, number: &mut u
     match step {
         Step::Write(first, blocks) => {
             machine.ask(Operation::Write, first, &content(number, blocks));
+        }
+        Step::Read(first, blocks) => {
+            machine.ask(Operation::Read, first, &vec![0; blocks * 512]);
         }
         Step::Zero(first, blocks) => {
             machine.ask(Operation::WriteZeroes, first, &vec![0; blocks * 512]);
@@ -443,7 +509,9 @@ fn bring_back(machine: &mut Machine, position: usize, watch: &mut dyn Watch) -> 
         uuid: own.member_uuid,
         identity: Default::default(),
     };
-    machine.finish(watch, command).expect("it is out");
+    let returned = machine.finish(watch, command);
+    // Its own error keeps it out.
+    assert!(returned.is_ok() || machine.has_erred(), "{returned:?}");
     true
 }
 

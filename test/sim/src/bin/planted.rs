@@ -23,10 +23,14 @@ thread_local! {
 
 /// Seeds that a fault gets, when the command line does not say.
 const SEEDS: u64 = 1000;
-/// Faults that the small models must catch; most others need several reactors, drives that return
+/// Faults that the small models must catch; most others need several reactors, several
 /// errors, or long histories.
-const SMALL: [Fault; 22] = [
+const SMALL: [Fault; 26] = [
     Fault::AnswerBeforeExclusion,
+    Fault::FailedWriteForgotten,
+    Fault::FailedFlushForgotten,
+    Fault::MediaErrorStays,
+    Fault::DoubtfulDecodeBelieved,
     Fault::ReadAnUnfilledMember,
     Fault::AcceptTheLowerUpdate,
     Fault::RecordOverTheLast,

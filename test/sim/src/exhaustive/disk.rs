@@ -13,6 +13,8 @@ const BLOCK: u64 = 512;
 #[derive(Debug)]
 struct Block {
     hash: u64,
+    /// It cannot be read.
+    is_bad: bool,
     bytes: [u8; 512],
 }
 
@@ -29,7 +31,11 @@ impl Write {
         let block = |bytes: &[u8]| {
             let bytes: [u8; 512] = bytes.try_into().expect("whole blocks");
             let hash = hash(&bytes);
-            Arc::new(Block { hash, bytes })
+            Arc::new(Block {
+                hash,
+                is_bad: false,
+                bytes,
+            })
         };
         Write {
             first: offset / BLOCK,
@@ -69,6 +75,12 @@ impl Write {
         blocks.fold(self.first, |sum, block| mix(sum, block.hash))
     }
 
+    /// Whether both write some block.
+    fn meets(&self, other: &Write) -> bool {
+        let end = |write: &Write| write.first + bytes_u64(write.blocks.len());
+        self.first < end(other) && other.first < end(self)
+    }
+
     fn put(&self, blocks: &mut BTreeMap<u64, Arc<Block>>) {
         for (at, block) in (self.first..).zip(&self.blocks) {
             if block.bytes == [0; 512] {
@@ -104,6 +116,8 @@ pub(super) struct Disk {
     now: BTreeMap<u64, Arc<Block>>,
     /// Since the last flush, in order.
     cached: Vec<Write>,
+    /// What flushes have failed to make durable: no later one does.
+    forsaken: Vec<Write>,
     /// How many were flushed before.
     flushed: usize,
     /// The drive answers nothing but that it is gone.
@@ -128,13 +142,57 @@ impl Disk {
         let count = began.saturating_sub(self.flushed);
         for write in self.cached.drain(..count) {
             write.put(&mut self.durable);
+            // What it is written over cannot come back.
+            self.forsaken.retain(|other| !other.meets(&write));
         }
         self.flushed += count;
     }
 
-    /// What the cache holds.
-    pub(super) fn cached(&self) -> &[Write] {
-        &self.cached
+    /// The same flush fails: what was written before can be read until the power fails, and it may
+    /// be lost then.
+    pub(super) fn flush_fails(&mut self, began: usize) {
+        let count = began.saturating_sub(self.flushed);
+        self.forsaken.extend(self.cached.drain(..count));
+        self.flushed += count;
+    }
+
+    /// The process ends: for the next one, what a flush failed to keep is as if never flushed.
+    pub(super) fn process_dies(&mut self) {
+        let mut cached = std::mem::take(&mut self.forsaken);
+        cached.append(&mut self.cached);
+        self.cached = cached;
+    }
+
+    /// What would be lost with the power, or not.
+    pub(super) fn cached(&self) -> impl Iterator<Item = &Write> {
+        self.forsaken.iter().chain(&self.cached)
+    }
+
+    /// From now on a block cannot be read, until it is written.
+    pub(super) fn spoil(&mut self, block: u64) {
+        for blocks in [&mut self.durable, &mut self.now] {
+            let known = blocks.get(&block);
+            let bytes = known.map_or([0; 512], |block| block.bytes);
+            let bad = Block {
+                hash: mix(hash(&bytes), 1),
+                is_bad: true,
+                bytes,
+            };
+            blocks.insert(block, Arc::new(bad));
+        }
+    }
+
+    /// Whether some block of a range cannot be read.
+    pub(super) fn is_unreadable(&self, offset: u64, length: u64) -> bool {
+        let first = offset / BLOCK;
+        let mut blocks = self.now.range(first..first + length / BLOCK);
+        blocks.any(|(_, block)| block.is_bad)
+    }
+
+    /// The blocks that cannot be read.
+    pub(super) fn bad(&self) -> Vec<u64> {
+        let bad = self.now.iter().filter(|(_, block)| block.is_bad);
+        bad.map(|(at, _)| *at).collect()
     }
 
     /// The same drive after a loss of its cache.
@@ -143,6 +201,7 @@ impl Disk {
             durable: self.durable.clone(),
             now: self.durable.clone(),
             cached: Vec::new(),
+            forsaken: Vec::new(),
             flushed: 0,
             gone: self.gone,
         }
@@ -165,9 +224,11 @@ impl Disk {
             let parts = blocks.iter();
             parts.fold(0, |sum, (at, block)| mix(mix(sum, *at), block.hash))
         };
-        let cache = self.cached.iter().flat_map(|write| &write.blocks);
-        let cache = cache.fold(0, |sum, block| mix(sum, block.hash));
-        let now = if self.cached.is_empty() {
+        let cache = self.cached().flat_map(|write| &write.blocks);
+        let cache = cache.fold(bytes_u64(self.forsaken.len()), |sum, block| {
+            mix(sum, block.hash)
+        });
+        let now = if self.cached().next().is_none() {
             0
         } else {
             of(&self.now)
@@ -198,5 +259,9 @@ impl Medium for Disk {
 
     fn is_gone(&self) -> bool {
         self.gone
+    }
+
+    fn is_bad(&self, offset: u64) -> bool {
+        self.is_unreadable(offset, BLOCK)
     }
 }

@@ -1,10 +1,12 @@
 //! One array on one reactor with a fixed order of events: what happens next is never drawn.
 
+mod errors;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use array::format::ArrayConfig;
+use array::format::{Area, ArrayConfig};
 use array::{
     Command, Coordinator, CoordinatorSettings, Event, Geometry, Hedging, Io, LogSpace, MapIdentity,
     MemberPlace, MemberRequest, Message, Owners, PassState, Patience, Refusal, RegionMap, Room,
@@ -14,6 +16,8 @@ use block::{Completion, Cookie, Full, Operation, Part, Request, Stability, Statu
 use memory::{Backing, Buffer, Pages, Pool, SegmentList, SegmentSlots};
 use units::{ArrayIndex, DriveIndex, Instant, ReactorIndex, bytes_usize};
 
+use self::errors::Errors;
+pub(super) use self::errors::{Choice, Error};
 use super::disk::{Disk, Write, mix};
 use crate::disks::Medium;
 
@@ -30,6 +34,8 @@ const RENEW_AFTER: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(5);
 /// So many pauses in which nothing happens are for ever.
 const PAUSES_MAX: usize = 2_000;
+/// After so many of them a drive is there again that the array waits for.
+const PAUSES_AWAY: usize = 100;
 /// Room for more than anybody asks.
 const AMPLE: usize = 1000;
 /// More polls than that without an answer of a drive are an endless loop.
@@ -67,6 +73,7 @@ enum Token {
 #[derive(Debug)]
 struct Pending {
     token: Token,
+    start: u64,
     slot: usize,
     buffer: Buffer,
     bytes: usize,
@@ -173,6 +180,9 @@ pub(super) struct Machine {
     /// Answers to commands.
     answers: BTreeMap<u64, Result<(), Refusal>>,
     tight_polls: usize,
+    errors: Errors,
+    /// Where data lies on every drive.
+    area: Area,
 }
 
 impl Machine {
@@ -187,6 +197,8 @@ impl Machine {
             log,
             model,
         } = setup;
+        let area = places.iter().flatten().next().expect("some member");
+        let area = area.layout.data;
         let owners = Owners::new(|_| ME);
         let identity = MapIdentity {
             array: ArrayIndex(0),
@@ -238,6 +250,8 @@ impl Machine {
             command: 0,
             answers: BTreeMap::new(),
             tight_polls: 0,
+            errors: Errors::default(),
+            area,
         }
     }
 
@@ -305,6 +319,7 @@ impl Machine {
         };
         let pending = Pending {
             token,
+            start,
             slot,
             buffer,
             bytes: content.len(),
@@ -378,6 +393,9 @@ impl Machine {
         let mut pauses = 0;
         while !done(self) {
             pauses = if self.step(watch) { 0 } else { pauses + 1 };
+            if pauses == PAUSES_AWAY && self.shard.map().is_holding() {
+                self.end_error();
+            }
             assert!(pauses < PAUSES_MAX, "it hangs: {:?}", self.shard);
         }
     }
@@ -435,7 +453,10 @@ impl Machine {
         }
     }
 
-    fn carry_out(&mut self, taken: Taken) -> Status {
+    fn carry_out(&mut self, mut taken: Taken) -> Status {
+        if let Some(status) = self.err(&mut taken) {
+            return status;
+        }
         let Taken {
             request,
             write,
@@ -446,6 +467,9 @@ impl Machine {
             return Status::Gone;
         }
         match request.operation {
+            Operation::Read if disk.is_unreadable(request.offset, request.length) => {
+                return Status::Media;
+            }
             Operation::Read => {
                 let content = disk.get(request.offset, request.length);
                 let mut done = 0;
@@ -470,13 +494,15 @@ impl Machine {
         }
         for completion in std::mem::take(&mut self.outside.completions) {
             let pending = self.pending.remove(&completion.cookie.0).expect("once");
-            assert_eq!(completion.status, Status::Ok, "{:?}", pending.token);
+            let well = completion.status.is_ok();
+            assert!(well || self.may_fail(&pending), "{:?}", pending.token);
             let mut found = vec![0; pending.bytes];
             let segment = self.pool.segment(&pending.buffer).part(0, pending.bytes);
             segment.copy_to_slice(&mut found);
             match pending.token {
                 Token::Write(write) => self.model.finish_write(write),
                 Token::Flush(flush) => self.model.finish_flush(flush),
+                Token::Read(read) if !well => self.model.abandon_read(&read),
                 Token::Read(read) => {
                     let judged = self.model.finish_read(read, &found);
                     judged.unwrap_or_else(|mismatch| panic!("{mismatch}"));

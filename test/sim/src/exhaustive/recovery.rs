@@ -1,16 +1,17 @@
 //! The engine after a stop, and what must be true of it.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use array::assembly::Verdict;
 use array::format::{Area, MemberState};
 use array::{Command, MapState};
 use block::Operation;
-use units::{StripeIndex, bytes_u64, bytes_usize};
+use units::{MemberIndex, StripeIndex, bytes_u64, bytes_usize};
 
 use super::disk::Disk;
-use super::machine::{Machine, Setup, Watch};
-use super::{Left, Lister, bring_back, layout, losses};
+use super::machine::{Choice, Error, Machine, Setup, Watch};
+use super::{Left, Lister, bring_back, choices, layout, losses};
 use crate::disks::{self, Medium};
 
 /// A recovery that a stop may end; nobody stops the last one.
@@ -23,13 +24,36 @@ impl Lister<'_> {
             schedule: self.schedule,
             bounds: self.bounds,
             depth,
+            erred: self.erred,
             seen: self.seen,
             count: self.count,
             last: 0,
             trail: Rc::clone(&self.trail),
         };
-        let machine = watch.restart(left);
-        watch.judge(machine);
+        if !watch.errs() {
+            let machine = watch.restart(left, None);
+            watch.judge(machine);
+            return;
+        }
+        let machine = watch.restart(left.clone(), None);
+        let asked = watch.judge(machine);
+        // With the error nobody stops it: there would be no end to it.
+        watch.bounds.depth = depth;
+        for choice in choices(&asked) {
+            // By others its drive would be out, and without a log this is the write hole.
+            if choice.error != Error::Unreadable && !self.scenario.strict {
+                continue;
+            }
+            watch.trail.borrow_mut().push(format!("{choice:?}"));
+            let machine = watch.restart(left.clone(), Some(choice));
+            watch.judge(machine);
+            watch.trail.borrow_mut().pop();
+        }
+    }
+
+    /// Whether a drive errs while this engine recovers; it is the only one that does.
+    fn errs(&self) -> bool {
+        self.scenario.errs && self.bounds.errs && self.depth == 1 && !self.erred
     }
 
     /// Whether a stop comes in this run.
@@ -37,8 +61,13 @@ impl Lister<'_> {
         self.depth < self.bounds.depth
     }
 
-    fn restart(&mut self, left: Left) -> Machine {
-        let Left { mut disks, model } = left;
+    fn restart(&mut self, left: Left, choice: Option<Choice>) -> Machine {
+        let Left {
+            mut disks,
+            model,
+            doubtful,
+            ..
+        } = left;
         let mut assembly = disks::find(&mut disks);
         match &assembly.verdict {
             Verdict::Startable { .. } | Verdict::NeedsForce { .. } => {}
@@ -48,10 +77,10 @@ impl Lister<'_> {
         }
         disks::catch_up(&mut disks, &assembly);
         assembly.behind.clear();
-        self.control_flushes(&mut disks, &model);
+        self.control_flushes(&mut disks, (&model, &doubtful));
         let mut regions = disks::regions(&disks, &assembly);
         let (redo, _) = disks::replay(&mut disks, &assembly, &regions, usize::MAX);
-        self.control_flushes(&mut disks, &model);
+        self.control_flushes(&mut disks, (&model, &doubtful));
         // No two starts of one history have the same number.
         let id = 1000 + u128::from(bytes_u64(self.depth));
         let mut config = assembly.start(id, true).expect("looked at").clone();
@@ -79,15 +108,54 @@ impl Lister<'_> {
             model,
         };
         let mut machine = Machine::new(setup, self.schedule);
+        machine.inherit(&doubtful);
+        if self.errs() {
+            machine.choose(choice);
+        }
         let started = self.watched(|watch| machine.finish(watch, Command::Start));
+        if started.is_err() && machine.has_erred() {
+            return self.start_again(machine);
+        }
         started.expect("all its drives are well");
         machine
     }
 
+    /// An error was more than this start could bear; another process tries once more.
+    fn start_again(&mut self, machine: Machine) -> Machine {
+        let mut left = Left {
+            disks: machine.disks().to_vec(),
+            model: machine.model.clone(),
+            doubtful: machine.doubtful().clone(),
+            gone: None,
+        };
+        let landing: Vec<_> = machine.taken().map(|(at, one)| (at, one.clone())).collect();
+        machine.die();
+        left.model.stop();
+        for (at, write) in landing {
+            left.disks[at].write(write);
+        }
+        for disk in &mut left.disks {
+            disk.process_dies();
+            disk.gone = false;
+        }
+        self.restart(left, None)
+    }
+
     /// What the control path has written is flushed; a stop may come before.
-    fn control_flushes(&mut self, disks: &mut [Disk], model: &model::Volume) {
-        if self.is_stopped() && disks.iter().any(|disk| !disk.cached().is_empty()) {
-            self.list(disks, &[], model);
+    fn control_flushes(
+        &mut self,
+        disks: &mut [Disk],
+        (model, doubtful): (&model::Volume, &BTreeSet<u64>),
+    ) {
+        let holds = |disk: &Disk| disk.cached().next().is_some();
+        if self.is_stopped() && disks.iter().any(holds) {
+            let now = Left {
+                disks: disks.to_vec(),
+                model: model.clone(),
+                doubtful: doubtful.clone(),
+                gone: None,
+            };
+            self.list(&now, &[]);
         }
         for disk in disks.iter_mut().filter(|disk| !disk.gone) {
             disk.flush(disk.begin_flush());
@@ -102,7 +170,8 @@ impl Lister<'_> {
         }
     }
 
-    fn judge(&mut self, mut machine: Machine) {
+    /// What drives were asked, as far as anybody counts.
+    fn judge(&mut self, mut machine: Machine) -> Vec<Operation> {
         self.read_everything(&mut machine);
         self.watched(|watch| machine.run(watch, Machine::is_quiet));
         self.read_everything(&mut machine);
@@ -121,15 +190,30 @@ impl Lister<'_> {
             self.read_everything(&mut machine);
             check(&mut machine, area);
         }
+        let asked = machine.asked().to_vec();
         machine.die();
+        asked
     }
 
     fn read_everything(&mut self, machine: &mut Machine) {
         let geometry = self.scenario.geometry();
-        let blocks = geometry.stripe_blocks();
+        let blocks = u64::from(geometry.stripe_blocks());
         for stripe in 0..geometry.stripes() {
-            let empty = vec![0; bytes_usize(u64::from(blocks)) * 512];
-            machine.ask(Operation::Read, stripe * u64::from(blocks), &empty);
+            let all = stripe * blocks..(stripe + 1) * blocks;
+            if machine.doubtful().range(all.clone()).next().is_none() {
+                machine.ask(
+                    Operation::Read,
+                    all.start,
+                    &vec![0; bytes_usize(blocks) * 512],
+                );
+                continue;
+            }
+            // What stands beside a block that fails is judged all the same.
+            self.watched(|watch| machine.run(watch, Machine::is_answered));
+            for block in all {
+                machine.ask(Operation::Read, block, &[0; 512]);
+                self.watched(|watch| machine.run(watch, Machine::is_answered));
+            }
         }
         self.watched(|watch| machine.run(watch, Machine::is_answered));
     }
@@ -137,6 +221,14 @@ impl Lister<'_> {
 
 /// The drives hold what was read, whoever of them is lost next.
 fn check(machine: &mut Machine, area: Area) {
+    for block in 0..machine.shard().map().geometry.blocks() {
+        if machine.shard().map().lost_blocks.has(block) {
+            let doubtful = machine.doubtful().contains(&block);
+            assert!(doubtful, "block {block} is given up, and could be told");
+            machine.model.forget(bytes_usize(block) * 512, 512);
+        }
+    }
+    check_rewritten(machine, area);
     let map = machine.shard().map();
     assert_eq!(map.trusted_until, StripeIndex(map.geometry.stripes()));
     let geometry = map.geometry;
@@ -173,5 +265,31 @@ fn check(machine: &mut Machine, area: Area) {
         let read = machine.model.begin_read(0);
         let judged = machine.model.finish_read(read, &user);
         judged.unwrap_or_else(|mismatch| panic!("without {set:?}: {mismatch}"));
+    }
+}
+
+/// What could not be read is written again: all that guests see was read.
+fn check_rewritten(machine: &Machine, area: Area) {
+    let map = machine.shard().map();
+    let written = machine.shard().written_regions().expect("the home");
+    let geometry = map.geometry;
+    for (position, member) in map.members.iter().enumerate() {
+        let Some(drive) = member.drive.filter(|_| member.state == MapState::InSync) else {
+            continue;
+        };
+        for block in machine.disks()[drive.at()].bad() {
+            let Some(block) = block.checked_sub(area.offset / 512) else {
+                continue;
+            };
+            let (member, chunk) = (MemberIndex::from_at(position), geometry.chunk_blocks());
+            let stripe = geometry.stripe_at(member, block);
+            let role = geometry.role(stripe, member).expect("its own").at();
+            let user = stripe.0 * bytes_u64(geometry.data()) + bytes_u64(role);
+            let user = user * u64::from(chunk) + block % u64::from(chunk);
+            // Nobody has read parity, and of copies perhaps another.
+            let is_read = role < geometry.data() && geometry.data() > 1 && written.has(stripe);
+            let is_lost = is_read && map.lost_blocks.has(user);
+            assert!(!is_read || is_lost, "block {user} is bad and was read");
+        }
     }
 }

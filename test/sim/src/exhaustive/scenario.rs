@@ -13,6 +13,8 @@ pub(super) const ROWS: u64 = 3;
 pub(super) enum Step {
     /// Writes so many blocks from the first on.
     Write(u64, usize),
+    /// Reads so many blocks from the first on.
+    Read(u64, usize),
     /// Writes zeroes.
     Zero(u64, usize),
     /// Flushes.
@@ -51,6 +53,9 @@ pub(super) struct Scenario {
     pub(super) is_new: bool,
     /// So many members of each group may be lost together with the power.
     pub(super) lost: usize,
+    /// At each request that a drive is asked, it errs once, in each way in which it may. A drive
+    /// that is gone by that is there again after a stop, or it is not, where every write is logged.
+    pub(super) errs: bool,
     /// It takes too long for each commit.
     pub(super) is_long: bool,
     pub(super) steps: &'static [Step],
@@ -66,6 +71,7 @@ const PLAIN: Scenario = Scenario {
     strict: false,
     is_new: false,
     lost: 0,
+    errs: false,
     is_long: false,
     steps: &[],
 };
@@ -85,7 +91,7 @@ impl Scenario {
     }
 }
 
-use Step::{Fail, Flush, Idle, Return, Scrub, Stop, Vanish, Wait, Watch, Write, Zero};
+use Step::{Fail, Flush, Idle, Read, Return, Scrub, Stop, Vanish, Wait, Watch, Write, Zero};
 
 /// Chunks of level 5 on three members: stripe s has user blocks 16 s to 16 s + 15, eight for each
 /// of its two data chunks. Level 6 on four members likewise.
@@ -472,6 +478,98 @@ pub(super) const SCENARIOS: &[Scenario] = &[
             Flush,
             Wait,
         ],
+        ..PLAIN
+    },
+    Scenario {
+        name: "drives-err-under-a-read",
+        errs: true,
+        steps: &[Idle, Watch, Read(0, 16), Wait],
+        ..PLAIN
+    },
+    Scenario {
+        name: "drives-err-under-a-small-write",
+        errs: true,
+        steps: &[Idle, Watch, Write(0, 1), Wait, Flush, Wait],
+        ..PLAIN
+    },
+    Scenario {
+        name: "drives-err-under-a-logged-write",
+        strict: true,
+        errs: true,
+        steps: &[Idle, Watch, Write(7, 2), Wait, Flush, Wait],
+        ..PLAIN
+    },
+    Scenario {
+        name: "drives-err-beside-one-that-is-out",
+        level: Level::L6,
+        members: 4,
+        errs: true,
+        is_long: true,
+        steps: &[
+            Vanish(1),
+            Write(0, 48),
+            Wait,
+            Idle,
+            Watch,
+            Write(1, 1),
+            Wait,
+        ],
+        ..PLAIN
+    },
+    Scenario {
+        name: "drives-of-level-7-err",
+        level: Level::L7,
+        members: 5,
+        strict: true,
+        errs: true,
+        is_long: true,
+        steps: &[Idle, Watch, Write(1, 1), Wait],
+        ..PLAIN
+    },
+    Scenario {
+        name: "drives-of-two-groups-err",
+        level: Level::L50,
+        members: 6,
+        group_size: Some(3),
+        strict: true,
+        errs: true,
+        is_long: true,
+        steps: &[Idle, Watch, Write(15, 2), Wait],
+        ..PLAIN
+    },
+    Scenario {
+        name: "drives-of-a-mirror-err",
+        level: Level::L1,
+        members: 2,
+        errs: true,
+        steps: &[
+            Idle,
+            Watch,
+            Write(0, 1),
+            Wait,
+            Read(0, 8),
+            Wait,
+            Flush,
+            Wait,
+        ],
+        ..PLAIN
+    },
+    Scenario {
+        name: "drives-err-under-a-return",
+        level: Level::L6,
+        members: 4,
+        errs: true,
+        is_long: true,
+        steps: &[Idle, Fail(1), Write(1, 1), Wait, Watch, Return(1), Idle],
+        ..PLAIN
+    },
+    Scenario {
+        name: "drives-err-under-a-first-write",
+        strict: true,
+        is_new: true,
+        errs: true,
+        is_long: true,
+        steps: &[Watch, Write(1, 1), Wait, Flush, Wait],
         ..PLAIN
     },
 ];
