@@ -30,7 +30,7 @@ use crate::planted::{self, Fault};
 use crate::regions::RegionStates;
 
 /// The same block is not told of more often.
-const TOLD_AGAIN: Duration = Duration::from_secs(60);
+const TOLD_AGAIN: Duration = Duration::from_secs(10);
 
 /// A change of the list that a shard has asked for.
 #[derive(Clone, Copy, Debug)]

@@ -2,6 +2,7 @@
 
 mod meanwhile;
 mod replays;
+mod worse;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -11,8 +11,9 @@
 //! ```
 //! Parity that is refused cannot be changed to anything. Where the old content of all that was
 //! written is known, it is written back. Where it is not, but all that only this parity tells was
-//! to be written anyway, that is given up (`shard/losses`). Else the member is waited for, and so
-//! it is when several members refuse, or zeroes are refused that no buffer holds.
+//! to be written anyway, that is given up (`shard/losses`). So is what hangs on a block that cannot
+//! be read either: one day it may be, and nobody knows what it says then. Else the member is waited
+//! for, and so it is when several members refuse, or zeroes are refused that no buffer holds.
 //!
 //! The ticket keeps its lanes and its buffers until all is written, over changes of the map, and
 //! when the hold is given up: the row is torn meanwhile. What was logged stays in the log until
@@ -39,7 +40,9 @@ struct Refused {
     parked: Parked,
     role: Role,
     lane: u32,
+    /// What is to be done, as far as it was known when it was refused; and what is.
     way: Way,
+    judged: Way,
     /// Where what it holds is read, if there is memory.
     page: Option<Page>,
     holds: Holds,
@@ -102,6 +105,8 @@ pub(in crate::shard) struct Refusals {
     /// By band: what it writes, the blocks that are refused included.
     writes: [RoleSet; 3],
     block_bytes: usize,
+    /// Serial of the map by which it began to write: until it ends its row is torn.
+    begun: u64,
     /// What the log has of the ticket is what the row is to hold in the end.
     is_told: bool,
 }
@@ -113,6 +118,7 @@ impl Refusals {
             phase: Phase::Met,
             writes: [RoleSet::EMPTY; 3],
             block_bytes: bytes_usize(block_bytes),
+            begun: u64::MAX,
             is_told: false,
         })
     }
@@ -120,6 +126,10 @@ impl Refusals {
     /// Whether other writes of the ticket are under way still.
     pub(in crate::shard) fn is_met(&self) -> bool {
         self.phase == Phase::Met
+    }
+
+    pub(in crate::shard) fn begun(&self) -> u64 {
+        self.begun
     }
 
     fn roles(&self) -> RoleSet {
@@ -135,7 +145,7 @@ enum Way {
     Follow,
     /// What was written is written back as it was.
     Undo,
-    /// What can only be had by this parity is given up.
+    /// What can only be had by this block is given up.
     GiveUp,
     /// Nothing else was written: the row is as it was.
     Nothing,
@@ -268,6 +278,7 @@ impl Shard {
             role,
             lane,
             way,
+            judged: way,
             page: None,
             holds: Holds::Unknown,
         });

@@ -17,7 +17,9 @@ impl Ticket {
 
     /// Whether it was planned by a map of this serial or a later one, or has not begun to write.
     pub(in crate::shard) fn is_planned_since(&self, serial: u64) -> bool {
-        !self.is_writing() || self.serial >= serial
+        let refusals = self.refusals.as_ref();
+        let begun = refusals.map_or(self.serial, |it| it.begun().min(self.serial));
+        !self.is_writing() || begun >= serial
     }
 
     /// Roles that it changes.

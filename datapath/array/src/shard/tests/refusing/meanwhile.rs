@@ -13,7 +13,7 @@ use crate::io::{MemberRequest, Message};
 use crate::map::MapState;
 
 /// An array that is whole, with content, of a shard whose home is another one.
-fn whole() -> (Bench, Drives) {
+pub(super) fn whole() -> (Bench, Drives) {
     let mut bench = Bench::new();
     let mut drives = Drives::default();
     for block in START..START + STRIPE_BLOCKS {
@@ -25,7 +25,7 @@ fn whole() -> (Bench, Drives) {
 }
 
 /// As `degraded`, of such a shard. What refuses: roles and lanes.
-fn alone(lost: u8, refused: &[(u8, u64)]) -> (Bench, Drives) {
+pub(super) fn alone(lost: u8, refused: &[(u8, u64)]) -> (Bench, Drives) {
     let (mut bench, mut drives) = whole();
     let member = member_of(&bench, STRIPE, lost);
     bench.exclude(member);
@@ -38,7 +38,7 @@ fn alone(lost: u8, refused: &[(u8, u64)]) -> (Bench, Drives) {
 }
 
 /// All is answered: as `each` says, or as the drives do. What it says nothing of hangs.
-fn serve(
+pub(super) fn serve(
     bench: &mut Bench,
     drives: &mut Drives,
     mut each: impl FnMut(&mut Bench, &MemberRequest) -> Option<Option<Status>>,
@@ -64,7 +64,7 @@ fn serve(
 }
 
 /// The ticket whose row is being mended, if there is one.
-fn mended(bench: &Bench) -> Option<u32> {
+pub(super) fn mended(bench: &Bench) -> Option<u32> {
     let tickets = &bench.shard.tickets;
     let is_mended = |slot: &u32| {
         let refusals = tickets[*slot].refusals.as_ref();

@@ -17,7 +17,10 @@ impl Shard {
     /// All else is written.
     #[cold]
     pub(in crate::shard::ticket) fn follow_refusals(&mut self, slot: u32, io: &mut impl Io) {
+        let map = &self.map;
         let ticket = &mut self.tickets[slot];
+        let failures = &mut ticket.failures;
+        failures.retain(|&(member, incarnation)| !map.is_out(member, incarnation));
         let refusals = ticket.refusals.as_ref().expect("looked at");
         let one = refusals.roles().len() == 1;
         if !one || !ticket.failures.is_empty() || self.map.read_only {
@@ -33,6 +36,7 @@ impl Shard {
         let ticket = &mut self.tickets[slot];
         let refusals = ticket.refusals.as_mut().expect("looked at");
         refusals.writes = writes;
+        refusals.begun = ticket.serial;
         refusals.phase = Phase::Logging;
         self.go_on_refused(slot, io);
     }
@@ -44,6 +48,7 @@ impl Shard {
         let blocks = std::mem::take(&mut refusals.blocks);
         let ticket = &mut self.tickets[slot];
         ticket.step = Step::Writing;
+        ticket.serial = ticket.serial.min(refusals.begun);
         ticket.pending = u32::try_from(blocks.len()).expect("few");
         // What it was to write after that is in the guest's memory only.
         ticket.keeps = ticket.kept.is_some();
@@ -62,12 +67,12 @@ impl Shard {
         let lists = refusals.phase == Phase::Listing;
         let (lost, data) = (self.stripe_state(slot).lost, self.geometry().data_roles());
         let is_given_up =
-            |block: &&Refused| lists && block.way == Way::GiveUp && !lost.has(block.role);
+            |block: &&Refused| lists && block.judged == Way::GiveUp && !lost.has(block.role);
         let rows = |block: &Refused| Rows {
             stripe: ticket.order.stripe,
             start: block.lane,
             end: block.lane + 1,
-            roles: lost.both(data),
+            roles: lost.with(block.role).both(data),
         };
         let mut rows = refusals.blocks.iter().filter(is_given_up).map(rows);
         rows.find(|rows| !self.is_listed(*rows))
@@ -87,7 +92,8 @@ impl Shard {
     pub(in crate::shard::ticket) fn go_on_refused(&mut self, slot: u32, io: &mut impl Io) {
         let lost = self.stripe_state(slot).lost;
         let enough = !lost.exceeds(self.geometry().parity());
-        if self.map.read_only || self.is_region_lost(slot) || !enough {
+        let torn = self.map.is_torn(self.tickets[slot].order.stripe);
+        if self.map.read_only || torn || self.is_region_lost(slot) || !enough {
             self.shared.tear();
             self.answer_ticket(slot, Status::Media, io);
             self.end_ticket(slot);
@@ -107,7 +113,14 @@ impl Shard {
         let is_unlogged = ticket.log_slot.is_none() && !ticket.write_roles().is_empty();
         match phase {
             Phase::Met => unreachable!("its writes are over"),
-            Phase::Logging if is_unlogged && self.must_log(slot) => self.log_refused(slot, io),
+            // Also when a member has failed, or the mode become another one, since it asked.
+            Phase::Logging | Phase::Asking(_) | Phase::Listing
+                if is_unlogged && self.must_log(slot) =>
+            {
+                let refusals = self.tickets[slot].refusals.as_mut();
+                refusals.expect("some are there").phase = Phase::Logging;
+                self.log_refused(slot, io);
+            }
             Phase::Logging => self.ask_next(slot, 0, io),
             Phase::Asking(at) => self.ask_next(slot, at, io),
             Phase::Listing if self.refused_rows(slot).is_some() => self.await_list(slot),
@@ -149,7 +162,6 @@ impl Shard {
         let refusals = ticket.refusals.as_mut().expect("some are there");
         let bytes = refusals.block_bytes;
         for (at, block) in refusals.blocks.iter_mut().enumerate().skip(at) {
-            // Without memory for that it is as one that cannot be read.
             if lost.has(block.role) || !block.has_memory(bytes, &mut self.hold.buried) {
                 continue;
             }
@@ -214,53 +226,66 @@ impl Shard {
         if !self.map.is_out(asked.member, asked.incarnation) {
             block.holds = if is_read { Holds::Read } else { Holds::Unknown };
         }
-        if ticket.gone.is_empty() {
-            self.ask_next(slot, at + 1, io);
-        } else if self.is_decided_since(slot) {
+        if self.is_decided_since(slot) {
             self.wake_ticket(slot);
-        } else {
+        } else if self.awaits_decision(slot) {
             self.hold.push_ticket(slot);
+        } else {
+            self.ask_next(slot, at + 1, io);
         }
     }
 
-    /// What the ticket does about each block of parity, now that it is known what they hold;
-    /// whether it can.
+    /// What the ticket does about each block, now that it is known what they hold; whether it can.
     fn judge_refused(&mut self, slot: u32) -> bool {
-        let data = self.geometry().data_roles();
-        let refusals = self.tickets[slot].refusals.as_ref().expect("some");
-        let (count, bytes) = (refusals.blocks.len(), refusals.block_bytes);
-        for at in 0..count {
-            let refusals = self.tickets[slot].refusals.as_ref().expect("some");
-            let block = &refusals.blocks[at];
-            let (role, lane, way) = (block.role, block.lane, block.way);
-            let is_parity = !data.has(role) && data.len() > 1;
-            let Some(held) = block.held(bytes).filter(|_| is_parity) else {
-                continue;
-            };
-            let now = self.part(slot, Side::New, role, &(lane..lane + 1));
-            let way = if held.equals(now) {
-                // It has taken what it says that it refused.
-                Way::Nothing
-            } else if way == Way::Undo && !self.was_held(slot, lane, role, held) {
-                // Neither one nor the other: nobody can tell what it told.
-                if !self.is_told_by_parity(slot) {
-                    return false;
-                }
-                Way::GiveUp
-            } else {
-                way
+        let count = self.tickets[slot]
+            .refusals
+            .as_ref()
+            .map(|it| it.blocks.len());
+        for at in 0..count.expect("some are there") {
+            let Some(judged) = self.judge_refusal(slot, at) else {
+                return false;
             };
             let refusals = self.tickets[slot].refusals.as_mut().expect("some");
-            refusals.blocks[at].way = way;
+            refusals.blocks[at].judged = judged;
         }
         true
     }
 
-    /// Whether a block of parity holds what its row said before it was written to.
-    fn was_held(&self, slot: u32, lane: u32, parity: Role, held: Segment) -> bool {
-        let Some(page) = Page::new(held.len()) else {
-            return false;
+    fn judge_refusal(&self, slot: u32, at: usize) -> Option<Way> {
+        let refusals = self.tickets[slot].refusals.as_ref()?;
+        let block = &refusals.blocks[at];
+        let (role, lane, way) = (block.role, block.lane, block.way);
+        let (lost, data) = (self.stripe_state(slot).lost, self.geometry().data_roles());
+        if lost.has(role) || data.len() == 1 {
+            // Nothing else hangs on it.
+            return Some(way);
+        }
+        // Without memory it is not known whether it can be read.
+        block.memory(refusals.block_bytes)?;
+        let give_up = || self.is_told_by_parity(slot).then_some(Way::GiveUp);
+        let Some(held) = block.held(refusals.block_bytes) else {
+            // Where more parity is left than is needed, the others go on telling what hangs on it.
+            let hangs = !lost.both(data).is_empty() && lost.len() == self.geometry().parity();
+            return if hangs { give_up() } else { Some(way) };
         };
+        let now = self.part(slot, Side::New, role, &(lane..lane + 1));
+        if data.has(role) {
+            Some(way)
+        } else if held.equals(now) {
+            // It has taken what it says that it refused.
+            Some(Way::Nothing)
+        } else if way == Way::Undo && !self.was_held(slot, lane, role, held)? {
+            // Neither one nor the other: nobody can tell what it told.
+            give_up()
+        } else {
+            Some(way)
+        }
+    }
+
+    /// Whether a block of parity holds what its row said before it was written to, if there is
+    /// memory to tell that.
+    fn was_held(&self, slot: u32, lane: u32, parity: Role, held: Segment) -> Option<bool> {
+        let page = Page::new(held.len())?;
         let lanes = lane..lane + 1;
         let before = page.whole().part(0, held.len());
         before.copy_from(self.part(slot, Side::New, parity, &lanes));
@@ -272,7 +297,7 @@ impl Shard {
             );
             self.code.delta(role.at(), now, old, &row);
         }
-        before.equals(held)
+        Some(before.equals(held))
     }
 
     fn band_at(&self, slot: u32, lane: u32) -> &PlannedBand {
@@ -291,7 +316,7 @@ impl Shard {
         refusals.phase = Phase::Writing;
         let bytes = refusals.block_bytes;
         let blocks = refusals.blocks.iter().filter(|it| !lost.has(it.role));
-        let changes = blocks.map(|it| (it.role, it.lane, it.way, it.held(bytes)));
+        let changes = blocks.map(|it| (it.role, it.lane, it.judged, it.held(bytes)));
         for (role, lane, way, held) in changes.collect::<Vec<_>>() {
             match (way, held) {
                 (Way::Follow, Some(held)) => self.change_row(slot, lane, role, held),
