@@ -1,5 +1,6 @@
 //! Arrays by name: stopped, destroyed, changed and listed, and what all of that shares.
 
+mod absent;
 pub(crate) mod assemble;
 mod awaited;
 pub(crate) mod copy;

@@ -180,6 +180,22 @@ impl Assembly {
     /// # Errors
     /// The verdict, when it does not allow this.
     pub fn start(&self, update_id: u128, force: bool) -> Result<ArrayConfig, &Verdict> {
+        let mut next = self.without_absent(update_id, force)?;
+        // What the log held was done again before this. A start leaves room for the lives that an
+        // engine begins, one after each rebuild.
+        if !planted::is(Fault::LogOutlivesAStart) {
+            next.log_from = ((self.config.log_from >> LIVES_SHIFT) + 1) << LIVES_SHIFT;
+        }
+        Ok(next)
+    }
+
+    /// The update that a start commits before it does again what the log has of a write of which a
+    /// member may know more that is not here ([`crate::Replay::guesses`]): as that of
+    /// [`Assembly::start`], but the log counts on, and so does what the last engine had begun.
+    ///
+    /// # Errors
+    /// The verdict, when it does not allow this.
+    pub fn without_absent(&self, update_id: u128, force: bool) -> Result<ArrayConfig, &Verdict> {
         let forced = match self.verdict {
             Verdict::Startable { .. } => false,
             Verdict::NeedsForce { .. } if force => true,
@@ -192,11 +208,6 @@ impl Assembly {
             next.forced_at = next.update;
         }
         next.clean = false;
-        // What the log held was done again before this. A start leaves room for the lives that an
-        // engine begins, one after each rebuild.
-        if !planted::is(Fault::LogOutlivesAStart) {
-            next.log_from = ((self.config.log_from >> LIVES_SHIFT) + 1) << LIVES_SHIFT;
-        }
         for (position, drive) in self.members.iter().enumerate() {
             if drive.is_none() {
                 self.leave_out(&mut next, MemberIndex::from_at(position));

@@ -125,9 +125,11 @@ type Pieces = BTreeMap<Role, (LogPiece, Vec<u8>)>;
 pub struct Replay {
     array: Uuid,
     from: u64,
-    /// By member: what it has of stripes below is relied on, and what it has of others unless it
-    /// has missed them.
-    relied_on: Vec<(StripeIndex, Option<Suspects>)>,
+    /// By member: what it has of stripes below counts, and what it has of others unless it has
+    /// missed them.
+    counted: Vec<(StripeIndex, Option<Suspects>)>,
+    /// By member: whether its drive is here.
+    here: Vec<bool>,
     geometry: Geometry,
     /// By life, number and writer; then by role.
     writes: BTreeMap<(u64, u64, u16), Pieces>,
@@ -146,24 +148,19 @@ impl Replay {
         regions: &RegionMap,
         is_here: impl Fn(MemberIndex) -> bool,
     ) -> Replay {
-        let nothing = (StripeIndex(0), None);
-        let relied_on =
-            config
-                .members
-                .iter()
-                .enumerate()
-                .map(|(position, record)| match record.state {
-                    _ if !is_here(MemberIndex::from_at(position)) => nothing.clone(),
-                    MemberState::InSync => (StripeIndex(u64::MAX), None),
-                    MemberState::Rebuilding { until, missed } => {
-                        (until, regions.missed(missed.base))
-                    }
-                    MemberState::Excluded { .. } | MemberState::Missing => nothing.clone(),
-                });
+        let counted = config.members.iter().map(|record| match record.state {
+            MemberState::InSync => (StripeIndex(u64::MAX), None),
+            MemberState::Rebuilding { until, missed } => (until, regions.missed(missed.base)),
+            MemberState::Excluded { .. } | MemberState::Missing => (StripeIndex(0), None),
+        });
+        let members = 0..config.members.len();
         Replay {
             array: config.array,
             from: config.log_from,
-            relied_on: relied_on.collect(),
+            counted: counted.collect(),
+            here: members
+                .map(|at| is_here(MemberIndex::from_at(at)))
+                .collect(),
             geometry: superblock.geometry,
             writes: BTreeMap::new(),
             newest: BTreeMap::new(),
@@ -254,9 +251,8 @@ impl Replay {
     /// its data, of which each block is as some write has left it.
     fn is_whole(&self, group: usize) -> bool {
         let members = self.geometry.group_members();
-        let group = &self.relied_on[group * members..(group + 1) * members];
-        let all = |(until, _): &(StripeIndex, Option<Suspects>)| until.0 == u64::MAX;
-        group.iter().all(all)
+        let mut group = group * members..(group + 1) * members;
+        group.all(|at| self.here[at] && self.counted[at].0.0 == u64::MAX)
     }
 
     /// Whether what is known of a write's group is of no use, and not needed either.
@@ -268,10 +264,34 @@ impl Replay {
     }
 
     /// What is to be done again, each place once. To be durable before the next update is
-    /// committed. Slots that cannot be read count as empty: see [`Replay::doubtful`].
+    /// committed, and not to begin before members of which it [`Replay::guesses`] are out. Slots
+    /// that cannot be read count as empty: see [`Replay::doubtful`].
     #[must_use]
-    pub fn redo(self) -> Vec<Redo> {
+    pub fn redo(&self) -> Vec<Redo> {
         let mut redo = Vec::new();
+        for (piece, payload) in self.begun().flat_map(BTreeMap::values) {
+            self.redo_piece(piece, payload, &mut redo);
+        }
+        last_of_each(redo)
+    }
+
+    /// Whether a piece of what is done again would be on a member that counts there and is not
+    /// here. Nobody can tell whether that member has it: if not, nothing of the write was begun,
+    /// and a start that finds the member would leave alone what this one has half done. So it is
+    /// to be out by a durable record before that.
+    #[must_use]
+    pub fn guesses(&self) -> bool {
+        self.begun().any(|pieces| {
+            let (first, _) = pieces.values().next().expect("made with one");
+            first.roles.iter().any(|role| {
+                let member = self.geometry.member(first.stripe, role);
+                !self.here[member.at()] && self.counts(member, first.stripe)
+            })
+        })
+    }
+
+    /// The writes that are done again, in their order.
+    fn begun(&self) -> impl Iterator<Item = &Pieces> {
         // By cell: the newest write that may have been begun, for all that is known.
         let mut hidden: BTreeMap<(StripeIndex, u32), (u64, u64, u16)> = BTreeMap::new();
         for (key, pieces) in &self.writes {
@@ -280,27 +300,18 @@ impl Replay {
                 hidden.insert(self.cell(first), *key);
             }
         }
-        for (key, pieces) in &self.writes {
+        let begun = self.writes.iter().filter(move |(key, pieces)| {
             let (first, _) = pieces.values().next().expect("made with one");
             let undoes = hidden
                 .get(&self.cell(first))
-                .is_some_and(|newer| key < newer);
-            if self.is_left_to_resync(first.stripe) || undoes {
-                continue;
-            }
+                .is_some_and(|newer| *key < newer);
             let newest = self.newest.get(&first.writer).copied().unwrap_or(0);
-            let old = first.sequence.saturating_add(first.window.into()) <= newest;
-            if old && !planted::is(Fault::OldPiecesReplayed) {
-                continue;
-            }
-            if self.missing(pieces).is_some() && !planted::is(Fault::TornLogReplayed) {
-                continue;
-            }
-            for (piece, payload) in pieces.values() {
-                self.redo_piece(piece, payload, &mut redo);
-            }
-        }
-        last_of_each(redo)
+            let old = first.sequence.saturating_add(first.window.into()) <= newest
+                && !planted::is(Fault::OldPiecesReplayed);
+            let torn = self.missing(pieces).is_some() && !planted::is(Fault::TornLogReplayed);
+            !self.is_left_to_resync(first.stripe) && !undoes && !old && !torn
+        });
+        begun.map(|(_, pieces)| pieces)
     }
 
     /// Whether the write was not begun: of the members on which the stripe relies, all have their
@@ -328,7 +339,12 @@ impl Replay {
     }
 
     fn relies_on(&self, member: MemberIndex, stripe: StripeIndex) -> bool {
-        let (until, missed) = &self.relied_on[member.at()];
+        self.here[member.at()] && self.counts(member, stripe)
+    }
+
+    /// Whether what a member has of a stripe is what it should be, by the record.
+    fn counts(&self, member: MemberIndex, stripe: StripeIndex) -> bool {
+        let (until, missed) = &self.counted[member.at()];
         stripe < *until || missed.as_ref().is_some_and(|missed| !missed.has(stripe))
     }
 

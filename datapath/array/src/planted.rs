@@ -128,6 +128,8 @@ pub enum Fault {
     /// among those that the simulator must catch, which meets it once in thousands of histories:
     /// `control/host/src/tests/logs.rs` sees it.
     ReplayedUnflushed,
+    /// What the log holds is done again before members are out that may know that it was not begun.
+    ReplayBeforeExclusion,
     /// Memory of what was to be written again is used for something else before a drive that is
     /// out has let go of it.
     RewriteReused,
@@ -417,6 +419,7 @@ impl Fault {
         Fault::LogFlushNeedsNoRoom,
         Fault::LogSlotUsedAgainEarly,
         Fault::NamedCellNotLogged,
+        Fault::ReplayBeforeExclusion,
         Fault::RewriteReused,
         Fault::RestsThroughMessages,
         Fault::HandedOverUndrained,

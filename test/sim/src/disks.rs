@@ -244,14 +244,18 @@ pub fn find(drives: &mut [impl Medium]) -> Assembly {
 /// # Panics
 /// When a record has no room, which was looked at when it was first written.
 pub fn catch_up(drives: &mut [impl Medium], assembly: &Assembly) {
+    for &member in &assembly.behind {
+        write_record(drives, assembly, member);
+    }
+}
+
+fn write_record(drives: &mut [impl Medium], assembly: &Assembly, member: MemberIndex) {
     let layout = &assembly.superblock.layout;
     let area = layout.config[ArrayConfig::slot(assembly.config.update).at()];
-    for &member in &assembly.behind {
-        let drive = assembly.members[member.at()].expect("it was found");
-        let mut bytes = vec![0; bytes_usize(area.length)];
-        let length = assembly.config.encode_into(member, &mut bytes);
-        drives[drive.at()].put(area.offset, &bytes[..length.expect("room")]);
-    }
+    let drive = assembly.members[member.at()].expect("it was found");
+    let mut bytes = vec![0; bytes_usize(area.length)];
+    let length = assembly.config.encode_into(member, &mut bytes);
+    drives[drive.at()].put(area.offset, &bytes[..length.expect("room")]);
 }
 
 /// The region map, from the members that are in sync.
@@ -369,20 +373,16 @@ pub fn redo_all(
     untaken
 }
 
-/// Does again what the log says, as the control path does; not more than `most` parts of it.
-/// Gives all of them, and what drives did not take.
-///
-/// # Panics
-/// When a part lies outside of its member.
-pub fn replay(
-    drives: &mut [impl Medium],
+/// What is to be done again by the log, and whether members may know better that are not here.
+#[must_use]
+pub fn read_log(
+    drives: &[impl Medium],
     assembly: &Assembly,
     regions: &RegionMap,
-    most: usize,
-) -> (Vec<Redo>, Untaken) {
+) -> (Vec<Redo>, bool) {
     let (superblock, config) = (&assembly.superblock, &assembly.config);
     if config.clean {
-        return (Vec::new(), Untaken::default());
+        return (Vec::new(), false);
     }
     let space = superblock.log();
     let is_here = |member: MemberIndex| assembly.members[member.at()].is_some();
@@ -399,15 +399,43 @@ pub fn replay(
             }
         }
     }
-    let redo = replay.redo();
-    if most > 0 && !redo.is_empty() && !planted::is(Fault::ReplayedUnflushed) {
-        // A process was killed, and the logs may be in caches only.
+    (replay.redo(), replay.guesses())
+}
+
+/// Makes durable what was found in the log, as the control path does: a process was killed, and it
+/// may be in caches only.
+pub fn flush_log(drives: &mut [impl Medium], assembly: &Assembly) {
+    if !planted::is(Fault::ReplayedUnflushed) {
         for drive in assembly.members.iter().flatten() {
             drives[drive.at()].flush();
         }
     }
-    let untaken = redo_all(drives, assembly, &redo, most);
-    (redo, untaken)
+}
+
+/// Writes that those are out who are not here, as the control path does before it does again what
+/// they may know better; on so many members at the most. It is the record that decides from then
+/// on, once it is flushed. Whether all members have it.
+///
+/// # Panics
+/// When the array may not start.
+pub fn exclude_absent(
+    drives: &mut [impl Medium],
+    assembly: &mut Assembly,
+    (regions, redo): (&RegionMap, &[Redo]),
+    (id, most): (u128, usize),
+) -> bool {
+    let next = assembly.without_absent(id, true);
+    let mut next = next.expect("startable");
+    assembly.note_replay(&mut next, &mut regions.clone(), redo);
+    assembly.config = next;
+    let members = (0..assembly.members.len()).map(MemberIndex::from_at);
+    let here: Vec<MemberIndex> = members
+        .filter(|member| assembly.members[member.at()].is_some())
+        .collect();
+    for member in here.iter().take(most) {
+        write_record(drives, assembly, *member);
+    }
+    here.len() <= most
 }
 
 /// By member: where it is.

@@ -2,6 +2,7 @@
 //! everything at its end. See the crate's head for what is promised.
 
 mod asking;
+mod attempts;
 mod begun;
 mod busy;
 mod copies;

@@ -14,6 +14,7 @@ use units::{ArrayIndex, DriveIndex, MemberIndex, StripeIndex};
 use uuid::Uuid;
 use volume::VolumeTable;
 
+use super::absent::Starting;
 use super::stopping;
 use crate::begun::{BegunFile, same_appearance};
 use crate::error::{error, late, not_found, of_start};
@@ -175,12 +176,20 @@ impl Host {
         force: bool,
     ) -> Answer<ArrayView> {
         let object = format!("array {name}");
-        let (mut assembly, mut next, begun) = self.first_update(name, assembly, force)?;
-        let geometry = assembly.superblock.geometry;
-        let mut regions = self.read_regions(&assembly);
-        let redone = self.redo(&object, &assembly, (&regions, begun.as_ref()), force)?;
+        let (mut starting, begun) = self.prepare(&object, assembly, force)?;
+        let found = starting.assembly.clone();
+        let geometry = found.superblock.geometry;
+        let mut regions = self.read_regions(&found);
+        let redone = self.redo(&object, &mut starting, (&regions, begun.as_ref()));
+        let redone = redone.inspect_err(|_| {
+            if starting.has_written(&found) {
+                self.reassemble(name, found.array());
+            }
+        })?;
+        let mut next = starting.first_update(name, &found)?;
+        let mut assembly = starting.assembly;
         leave_out_unflushed(&mut assembly, &mut next, &redone.unflushed);
-        assembly.note_replay(&mut next, &mut regions, &redone.redo);
+        found.note_replay(&mut next, &mut regions, &redone.redo);
         give_up_half_written(name, &mut next, redone.lost);
         self.erase_regions(&object, &assembly, &regions);
         note_untold(name, (&mut next, &assembly.superblock), &regions);
@@ -224,8 +233,8 @@ impl Host {
             return Err(of_start(object, &start));
         }
         self.note_running(name, next);
-        self.say_forced(name, &assembly, redone.ignored);
-        self.say_torn(name, &assembly, torn);
+        self.say_forced(name, &found, redone.ignored);
+        self.say_torn(name, &found, torn);
         if is_late {
             // It serves once its drives answer.
             return Err(late(object));
@@ -322,36 +331,25 @@ impl Host {
         }
     }
 
-    /// Mends what has to be mended on the members, and says what may start with which update; and
-    /// what the last engine had begun.
-    fn first_update(
+    /// Mends what has to be mended on the members, and says what may start; and what the last
+    /// engine had begun.
+    fn prepare(
         &self,
-        name: &str,
+        object: &str,
         assembly: Assembly,
         force: bool,
-    ) -> Answer<(Assembly, ArrayConfig, Option<BegunFile>)> {
-        let object = format!("array {name}");
+    ) -> Answer<(Starting, Option<BegunFile>)> {
         let startable = assembly.start(Uuid::new_v4().as_u128(), force);
-        startable.map_err(|verdict| of_verdict(&object, verdict))?;
+        startable.map_err(|verdict| of_verdict(object, verdict))?;
         // Before anything is written: a flush that fails from here on is not to be forgotten.
-        let begun = self.take_begun(&object, &assembly)?;
-        let (assembly, unwritable) = self.mend_records(&object, assembly)?;
-        let next = assembly.start(Uuid::new_v4().as_u128(), force);
-        let mut next = next.map_err(|verdict| of_verdict(&object, verdict))?;
-        for member in unwritable {
-            let name = assembly.config.name_of_update();
-            assembly.exclude(&mut next, (member, ExclusionCause::WriteError), name);
-        }
-        let dropped = VolumeTable::new(&mut next, &assembly.superblock).recover();
-        for volume in dropped {
-            tracing::warn!(
-                event = "volume_dropped",
-                array = name,
-                volume = volume.name,
-                "its creation or deletion was not finished"
-            );
-        }
-        Ok((assembly, next, begun))
+        let begun = self.take_begun(object, &assembly)?;
+        let (assembly, unwritable) = self.mend_records(object, assembly)?;
+        let starting = Starting {
+            assembly,
+            unwritable,
+            force,
+        };
+        Ok((starting, begun))
     }
 
     /// Brings members up to the record that decides, before the next update is written over
@@ -563,7 +561,7 @@ fn way_out(reason: &LeftOut, array: &str, drive: &str) -> String {
     }
 }
 
-fn of_verdict(object: &str, verdict: &Verdict) -> EngineError {
+pub(super) fn of_verdict(object: &str, verdict: &Verdict) -> EngineError {
     let kind = match verdict {
         Verdict::NeedsForce { .. } | Verdict::Refused { .. } => ErrorKind::Unsafe,
         Verdict::Failed { .. } | Verdict::Startable { .. } => ErrorKind::Degraded,

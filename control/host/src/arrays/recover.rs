@@ -1,6 +1,7 @@
 //! What an unclean stop has left: logged writes are done again, and the region map says where
 //! parity may be torn.
 
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -8,10 +9,11 @@ use array::assembly::Assembly;
 use array::format::MemberState;
 use array::planted::{self, Fault};
 use array::{Doubt, Redo, RegionMap, Replay};
-use control::{Answer, ErrorKind};
+use control::{Answer, EngineError, ErrorKind};
 use drive::Drive;
 use units::MemberIndex;
 
+use super::absent::Starting;
 use crate::begun::BegunFile;
 use crate::error::{error, of_io};
 use crate::losses::redo_all;
@@ -74,6 +76,20 @@ fn refuse_doubtful(
     ))
 }
 
+/// A drive does not do what a start needs.
+fn of_drive((object, name): (&str, &str), what: &str, source: &io::Error) -> EngineError {
+    of_io(format!("{object}, drive {name}"), what, source)
+        .next("take that drive out, or see what it needs, and start the array again")
+}
+
+fn flush_all(object: &str, drives: &[Option<(String, Arc<Drive>)>]) -> Answer<()> {
+    let flush = |(name, drive): &(String, Arc<Drive>)| {
+        let flushed = drive.flush();
+        flushed.map_err(|source| of_drive((object, name), "flushing it", &source))
+    };
+    drives.iter().flatten().try_for_each(flush)
+}
+
 impl Host {
     /// What is said of an array that was started without members whose content nobody can tell
     /// for sure where it was being written.
@@ -100,16 +116,15 @@ impl Host {
     }
 
     /// Does again what is known of the writes that were under way at an unclean stop.
-    pub(crate) fn redo(
+    pub(super) fn redo(
         &self,
         object: &str,
-        assembly: &Assembly,
+        starting: &mut Starting,
         (regions, begun): (&RegionMap, Option<&BegunFile>),
-        force: bool,
     ) -> Answer<Redone> {
-        let mut doubt = begun.and_then(|begun| self.doubt_of(begun, assembly));
-        let (mut redo, ignored) =
-            self.replay_log(object, assembly, (regions, force), &mut doubt)?;
+        let mut doubt = begun.and_then(|begun| self.doubt_of(begun, &starting.assembly));
+        let (mut redo, ignored) = self.replay_log(object, starting, regions, &mut doubt)?;
+        let assembly = &starting.assembly;
         let (mut unflushed, mut lost) = (Vec::new(), Vec::new());
         if let Some(begun) = begun {
             let done = self.redo_begun(object, assembly, begun, &mut doubt)?;
@@ -144,10 +159,11 @@ impl Host {
     fn replay_log(
         &self,
         object: &str,
-        assembly: &Assembly,
-        (regions, force): (&RegionMap, bool),
+        starting: &mut Starting,
+        regions: &RegionMap,
         doubt: &mut Option<Doubt>,
     ) -> Answer<(Vec<Redo>, Option<String>)> {
+        let assembly = &starting.assembly;
         let (superblock, config) = (&assembly.superblock, &assembly.config);
         let geometry = &superblock.geometry;
         // Copies of one chunk are never logged.
@@ -157,17 +173,13 @@ impl Host {
         let is_here = |member: MemberIndex| assembly.members[member.at()].is_some();
         let mut replay = Replay::new(config, superblock, regions, is_here);
         let drives = self.member_drives(assembly);
-        let io = |name: &str, what: &str, source| {
-            of_io(format!("{object}, drive {name}"), what, &source)
-                .next("take that drive out, or see what it needs, and start the array again")
-        };
         let logs = logs::read_all(&drives, superblock, &replay);
         for (position, (drive, log)) in drives.iter().zip(logs).enumerate() {
             if let Some((name, _)) = drive {
                 let member = MemberIndex::from_at(position);
                 let slots = log
                     .take(member, &mut replay)
-                    .map_err(|source| io(name, "reading its log", source))?;
+                    .map_err(|source| of_drive((object, name), "reading its log", &source))?;
                 if slots > 0 {
                     *doubt = doubt.or(Some(Doubt::LogUnread(member)));
                     tracing::warn!(
@@ -180,7 +192,19 @@ impl Host {
                 }
             }
         }
-        let ignored = refuse_doubtful(object, &replay, &drives, force)?;
+        let ignored = refuse_doubtful(object, &replay, &drives, starting.force)?;
+        let redo = self.write_log(object, starting, (regions, &replay), doubt)?;
+        Ok((redo, ignored))
+    }
+
+    /// Writes what the log holds to its places, and makes it durable. Gives what was written.
+    fn write_log(
+        &self,
+        object: &str,
+        starting: &mut Starting,
+        (regions, replay): (&RegionMap, &Replay),
+        doubt: &mut Option<Doubt>,
+    ) -> Answer<Vec<Redo>> {
         let redo = replay.redo();
         tracing::info!(
             event = "log_read",
@@ -188,31 +212,32 @@ impl Host {
             writes = redo.len(),
             "the log is read"
         );
-        let flush = || {
-            let flush = |(name, drive): &(String, Arc<Drive>)| {
-                let flushed = drive.flush();
-                flushed.map_err(|source| io(name, "flushing it", source))
-            };
-            drives.iter().flatten().try_for_each(flush)
-        };
+        if redo.is_empty() {
+            return Ok(redo);
+        }
         // What was found may be in the drives' caches only, as a killed engine left it. Were it
         // lost when some of it is in its place, the next start would not know that it was begun.
-        if !redo.is_empty() && !planted::is(Fault::ReplayedUnflushed) {
-            flush()?;
+        if !planted::is(Fault::ReplayedUnflushed) {
+            flush_all(object, &self.member_drives(&starting.assembly))?;
         }
-        let written = redo_all(object, &drives, (superblock, &config.lost), &redo);
+        // The next start may find members that are not here now, which know that some of it was
+        // not begun. They count for nothing then.
+        if replay.guesses() && !planted::is(Fault::ReplayBeforeExclusion) {
+            self.exclude_absent(object, starting, (regions, &redo), doubt)?;
+        }
+        let assembly = &starting.assembly;
+        let drives = self.member_drives(assembly);
+        let lost = &assembly.config.lost;
+        let written = redo_all(object, &drives, (&assembly.superblock, lost), &redo);
         let written = written.map_err(|(member, source)| {
             let name = drives[member.at()].as_ref().map_or("-", |(name, _)| name);
-            io(name, "writing what its log holds", source)
+            of_drive((object, name), "writing what its log holds", &source)
         })?;
         if let (false, Some(part)) = (written, redo.first()) {
             *doubt = doubt.or(Doubt::refused(part.member));
         }
-        if redo.is_empty() {
-            return Ok((redo, ignored));
-        }
-        flush()?;
-        Ok((redo, ignored))
+        flush_all(object, &drives)?;
+        Ok(redo)
     }
 
     /// The region map as the members in sync have it. What cannot be read counts as dirty.

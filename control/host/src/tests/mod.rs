@@ -6,6 +6,7 @@
     reason = "tables of cases, with a change in each"
 )]
 
+mod absent;
 mod assembly;
 mod bad_arrays;
 mod bad_drives;

@@ -170,6 +170,39 @@ fn a_majority_starts_degraded_and_excludes_the_absent() {
 }
 
 #[test]
+fn the_record_before_the_log_leaves_out_the_absent_and_keeps_the_log() {
+    let mut running = later(&config(6), 3);
+    running.clean = false;
+    running.log_from = 5 << LIVES_SHIFT;
+    let found = raid6(6, &running);
+    let assembly = one(&found[1..]);
+    let next = assembly.without_absent(0x77, false).expect("startable");
+    assert_eq!((next.update, next.log_from), (Update(5), running.log_from));
+    assert_eq!(next.in_sync().count(), 5);
+    // All that it was written to, or some; and the member that was away has the record before it,
+    // or the one before that, or one of that number that others never had.
+    let mut lower = running.next(0x11);
+    lower.log_from = running.log_from;
+    let higher = running.next(0x99);
+    for own in [running.clone(), later(&config(6), 2), lower, higher] {
+        // Where it was cut off, another of that number may be the one that counts.
+        let some = [1..6, 1..2, 4..6].into_iter();
+        for reached in some.take(if own.update < next.update { 3 } else { 1 }) {
+            let mut found = found.clone();
+            set(&mut found[0], &own);
+            found[reached].iter_mut().for_each(|one| set(one, &next));
+            for here in [&found[..], &found[1..]] {
+                let assembly = one(here);
+                assert_eq!(assembly.config, next, "{}", own.update);
+                assert_eq!(assembly.verdict, DIRTY);
+                assert_eq!(assembly.members[0], None);
+                assert_eq!(assembly.members.iter().flatten().count(), 5);
+            }
+        }
+    }
+}
+
+#[test]
 fn fewer_than_k_members_fail_and_no_force_helps() {
     let assembly = one(&raid6(6, &config(6))[..3]);
     assert!(matches!(assembly.verdict, Verdict::Failed { .. }));

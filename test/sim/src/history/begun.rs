@@ -6,8 +6,9 @@ use std::os::unix::fs::FileExt;
 
 use array::assembly::Assembly;
 use array::planted::{self, Fault};
-use array::{Begun, BegunOf, BegunSpace, BegunWrites, BlockMask, Doubt, Redo, ToRedo};
+use array::{Begun, BegunOf, BegunSpace, BegunWrites, BlockMask, Redo, ToRedo};
 
+use super::attempts::Attempt;
 #[allow(clippy::wildcard_imports, reason = "one type in several files")]
 use super::*;
 use crate::world;
@@ -27,6 +28,11 @@ pub(super) struct NextStart {
     pub(super) busy: Vec<DriveIndex>,
     /// One that is busy when an engine looks first, and has let go when the last one does.
     pub(super) lets_go: Option<usize>,
+    /// Nothing is arranged for it in which each member has its part.
+    pub(super) is_ordinary: bool,
+    /// Whether it may do without members, even for good: all that was under way is on the log, or
+    /// told of.
+    pub(super) may_lack: bool,
 }
 
 impl History {
@@ -61,36 +67,19 @@ impl History {
     pub(super) fn recover(
         &mut self,
         drives: &mut [SimDrive],
-        assembly: &Assembly,
-        regions: &RegionMap,
+        (assembly, regions): (&mut Assembly, &mut RegionMap),
     ) -> Recovered {
         let is_unflushed = std::mem::take(&mut self.next_start.is_unflushed);
+        if !is_unflushed {
+            self.attempt_often(drives, (assembly, regions));
+        }
         let is_whole = is_whole(assembly);
         let may_lack = is_whole && self.geometry.parity() > 0;
-        if may_lack && !is_unflushed && self.modes.is_strict() && self.random.happens(600) {
-            // What is logged on some members only has begun for those that find no other.
-            for away in 0..drives.len() {
-                self.attempt_without(drives, away);
-            }
-        }
-        for _ in 0..2 {
-            if is_unflushed || !self.random.happens(300) {
-                continue;
-            }
-            if may_lack && self.random.happens(500) {
-                let away = self.random.position(drives.len());
-                self.attempt_without(drives, away);
-            } else {
-                let most = [self.random.position(20), self.random.position(20)];
-                let _ = self.attempt((drives, assembly, regions), most, None);
-            }
-        }
         let is_refused = std::mem::take(&mut self.next_start.is_refused);
         let refuses = is_refused || (!is_unflushed && self.random.happens(150));
         let refuses = is_whole && refuses;
         let refuses = refuses.then(|| self.random.position(64));
-        let last = (&mut *drives, assembly, regions);
-        let attempt = self.last_attempt(last, refuses);
+        let (found, attempt) = self.last_attempt((&mut *drives, assembly, regions), refuses);
         let Attempt {
             redo, agrees, lost, ..
         } = attempt;
@@ -101,16 +90,18 @@ impl History {
         let well = |drive: &SimDrive| drive.is_well() && drive.forgets.is_empty();
         let may_fail = agrees && attempt.begun && may_lack && !self.forced && self.rot.is_empty();
         let fails = is_unflushed || self.random.happens(600);
-        if may_fail && fails && drives.iter().all(well) {
-            assert!(lost.is_empty(), "all members are here");
-            return self.fail_the_flush(drives, assembly, redo);
-        }
-        Recovered {
+        let mut recovered = Recovered {
             redo,
             agrees,
             unflushed: None,
             lost,
+            found,
+        };
+        if may_fail && fails && drives.iter().all(well) {
+            assert!(recovered.lost.is_empty(), "all members are here");
+            self.fail_the_flush(drives, assembly, &mut recovered);
         }
+        recovered
     }
 
     /// The flush that follows fails on a member, which may have lost what the dead engine had
@@ -119,33 +110,29 @@ impl History {
         &mut self,
         drives: &mut [SimDrive],
         assembly: &Assembly,
-        redo: Vec<Redo>,
-    ) -> Recovered {
+        recovered: &mut Recovered,
+    ) {
         let member = MemberIndex::from_at(self.random.position(self.geometry.members()));
         let drive = assembly.members[member.at()].expect("all are here");
         let drive = &mut drives[drive.at()];
         drive.loses_cache(&mut self.random);
         self.outcome.unflushed += 1;
-        let believed = planted::is(Fault::UnflushedBelieved);
-        if !believed {
-            (drive.gone, drive.hurt) = (true, true);
+        if planted::is(Fault::UnflushedBelieved) {
+            recovered.agrees = false;
+            return;
         }
-        Recovered {
-            redo,
-            agrees: !believed,
-            unflushed: (!believed).then_some(member),
-            lost: Vec::new(),
-        }
+        (drive.gone, drive.hurt) = (true, true);
+        recovered.unflushed = Some(member);
     }
 
     /// The attempt that starts. Drives may take no writes at first, or bad blocks none: then
-    /// nothing starts for now, but for blocks of which nobody can tell what they held.
+    /// nothing starts for now, but for blocks of which nobody can tell what they held. Gives what
+    /// was found by it, too.
     fn last_attempt(
         &mut self,
-        (drives, assembly, regions): (&mut [SimDrive], &Assembly, &RegionMap),
+        (drives, assembly, regions): (&mut [SimDrive], &mut Assembly, &RegionMap),
         refuses: Option<usize>,
-    ) -> Attempt {
-        let all = [usize::MAX; 2];
+    ) -> (Assembly, Attempt) {
         if !assembly.config.lost.is_empty() && self.random.happens(700) {
             let all_refuse = self.random.happens(300);
             for drive in drives.iter_mut() {
@@ -155,7 +142,9 @@ impl History {
                     drive.unwritable = drive.bad.clone();
                 }
             }
-            let attempt = self.attempt((drives, assembly, regions), all, refuses);
+            let found = assembly.clone();
+            let reach = self.reach_all();
+            let attempt = self.attempt((drives, assembly, regions), reach, refuses);
             for drive in drives.iter_mut() {
                 drive.end_spell();
                 drive.unwritable.clear();
@@ -164,36 +153,23 @@ impl History {
             self.outcome.left_out += untaken.left_out;
             self.outcome.refused_starts += u64::from(untaken.in_lost_row);
             if !untaken.refused {
-                return attempt;
+                return (found, attempt);
             }
         }
-        let mut attempt = self.attempt((drives, assembly, regions), all, refuses);
+        let mut found = assembly.clone();
+        let reach = self.reach_all();
+        let mut attempt = self.attempt((drives, assembly, regions), reach, refuses);
         let refusing = drives.iter().any(|drive| !drive.unwritable.is_empty());
         if refusing && attempt.untaken.refused {
             self.outcome.refused_starts += 1;
             drives.iter_mut().for_each(SimDrive::mend);
-            attempt = self.attempt((drives, assembly, regions), all, refuses);
+            found = assembly.clone();
+            let reach = self.reach_all();
+            attempt = self.attempt((drives, assembly, regions), reach, refuses);
         }
         self.outcome.followed_starts += u64::from(!attempt.untaken.followed.is_empty());
         assert!(!attempt.untaken.refused, "nothing is wrong with the drives");
-        attempt
-    }
-
-    /// An engine flushes a drive at its start, or has it flushed by a record that it mends, and
-    /// that fails: the drive keeps of its cache what it likes, and the start is given up, or is
-    /// killed. The drive was not away, and works again.
-    pub(super) fn fail_a_flush_of_a_start(&mut self, drives: &mut [SimDrive]) {
-        let assembly = disks::find(drives);
-        let members = assembly.members.iter().flatten();
-        let members: Vec<DriveIndex> = members.copied().collect();
-        let fails = members[self.random.position(members.len())].at();
-        if matches!(assembly.verdict, Verdict::Startable { .. }) {
-            let writes = [0, self.random.position(20), usize::MAX];
-            let most = [0, 1].map(|_| writes[self.random.position(3)]);
-            let regions = disks::regions(drives, &assembly);
-            let _ = self.attempt((drives, &assembly, &regions), most, None);
-        }
-        drives[fails].loses_cache(&mut self.random);
+        (found, attempt)
     }
 
     /// What is not resynced must agree as it is.
@@ -214,92 +190,8 @@ impl History {
         assert!(torn.is_empty(), "stripes {torn:?} are trusted and torn");
     }
 
-    /// An engine that is killed before its first record, while a drive is not there for once.
-    pub(super) fn attempt_without(&mut self, drives: &mut [SimDrive], away: usize) {
-        if std::mem::replace(&mut drives[away].gone, true) {
-            return;
-        }
-        let assembly = disks::find(drives);
-        if matches!(assembly.verdict, Verdict::Startable { .. }) {
-            let regions = disks::regions(drives, &assembly);
-            let log = [self.random.position(20), usize::MAX][self.random.position(2)];
-            let most = [log, self.random.position(20)];
-            let _ = self.attempt((drives, &assembly, &regions), most, None);
-        }
-        drives[away].gone = false;
-    }
-
-    /// Writes at most so many parts of what the log holds, and of what was begun; the drive of one
-    /// of these may take nothing of the latter.
-    fn attempt(
-        &self,
-        (drives, assembly, regions): (&mut [SimDrive], &Assembly, &RegionMap),
-        most: [usize; 2],
-        refuses: Option<usize>,
-    ) -> Attempt {
-        let found = self.find_begun(assembly);
-        if !planted::is(Fault::TrustOutlivesAStart) {
-            self.withdraw_trust();
-        }
-        let layout = &self.layout;
-        let mut doubt = found.as_ref().map(|(_, writes)| {
-            writes.doubt(assembly, self.next_start.locked, |member| {
-                let drive = assembly.members[member.at()].expect("it is here").at();
-                world::place_of(layout, drives, drive).appearance
-            })
-        });
-        let (mut redo, mut untaken) = disks::replay(drives, assembly, regions, most[0]);
-        if !redo.is_empty() {
-            self.withdraw_trust();
-        }
-        if untaken.refused || most[0] < redo.len() {
-            return Attempt {
-                redo,
-                begun: false,
-                agrees: false,
-                untaken,
-                lost: Vec::new(),
-            };
-        }
-        if untaken.left_out > 0 || !untaken.followed.is_empty() {
-            doubt = doubt.map(|doubt| doubt.or(Some(Doubt::Torn)));
-        }
-        let ToRedo { redo: begun, lost } = found.map_or_else(ToRedo::default, |(file, writes)| {
-            self.to_redo(file, &writes, (drives, assembly))
-        });
-        let refusing = refuses.and_then(|at| begun.get(at % begun.len().max(1)));
-        let refusing = refusing.map(|part| part.member);
-        if let Some(member) = refusing {
-            doubt = doubt.map(|doubt| doubt.or(Doubt::refused(member)));
-            for part in begun.iter().take(most[1]) {
-                let drive = assembly.members[part.member.at()];
-                if let Some(drive) = drive.filter(|_| refusing != Some(part.member)) {
-                    let offset = self.layout.data.offset + part.offset;
-                    drives[drive.at()].put(offset, &part.bytes);
-                }
-            }
-        } else {
-            let done = disks::redo_all(drives, assembly, &begun, most[1]);
-            if done.left_out > 0 || !done.followed.is_empty() {
-                doubt = doubt.map(|doubt| doubt.or(Some(Doubt::Torn)));
-            }
-            untaken.left_out += done.left_out;
-            untaken.followed.extend(done.followed);
-            untaken.refused |= done.refused;
-        }
-        let is_begun = !begun.is_empty();
-        redo.extend(begun);
-        Attempt {
-            redo,
-            begun: is_begun,
-            agrees: doubt == Some(None),
-            untaken,
-            lost,
-        }
-    }
-
     /// All that was begun.
-    fn to_redo(
+    pub(super) fn to_redo(
         &self,
         file: &File,
         writes: &BegunWrites,
@@ -331,7 +223,7 @@ impl History {
     }
 
     /// A start is about to write: no other one believes what any file says of parity.
-    fn withdraw_trust(&self) {
+    pub(super) fn withdraw_trust(&self) {
         for file in &self.begun {
             let write = |offset, bytes: &[u8]| file.write_all_at(bytes, offset);
             BegunWrites::withdraw(write).expect("memory");
@@ -339,7 +231,7 @@ impl History {
     }
 
     /// The file of the last engine, if it counts. Files of other lives are there too, and must not.
-    fn find_begun(&self, assembly: &Assembly) -> Option<(&File, BegunWrites)> {
+    pub(super) fn find_begun(&self, assembly: &Assembly) -> Option<(&File, BegunWrites)> {
         if assembly.config.clean || planted::is(Fault::BegunNotRedone) {
             return None;
         }
@@ -410,21 +302,12 @@ pub(super) struct Recovered {
     pub(super) unflushed: Option<MemberIndex>,
     /// Blocks of the array that nobody can tell.
     pub(super) lost: Vec<Range<u64>>,
-}
-
-/// What an attempt to start has come to.
-#[derive(Debug)]
-struct Attempt {
-    redo: Vec<Redo>,
-    /// Some of it had begun.
-    begun: bool,
-    agrees: bool,
-    untaken: disks::Untaken,
-    lost: Vec<Range<u64>>,
+    /// The array as it was found.
+    pub(super) found: Assembly,
 }
 
 /// Whether every member is here and holds everything.
-fn is_whole(assembly: &Assembly) -> bool {
+pub(super) fn is_whole(assembly: &Assembly) -> bool {
     let members = assembly.config.members.iter().zip(&assembly.members);
     let mut members =
         members.map(|(record, drive)| record.state == MemberState::InSync && drive.is_some());

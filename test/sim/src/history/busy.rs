@@ -53,7 +53,7 @@ impl History {
             let others = |at: usize| at == drive || drives[at].is_well();
             if (0..drives.len()).all(others) {
                 self.outcome.outwaited += 1;
-                self.attempt_without(drives, drive);
+                let _ = self.attempt_without(drives, drive);
             }
         }
         drives[drive].let_go();

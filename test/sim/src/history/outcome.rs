@@ -123,6 +123,8 @@ pub struct Outcome {
     pub half_written: u64,
     /// Starts without a drive that had not let go, which it had at the next.
     pub outwaited: u64,
+    /// Starts that called a member out before they did again what the log holds, and were killed.
+    pub excluded_early: u64,
     /// Requests of dead engines that landed while the next one was at work.
     pub landed: u64,
     /// Repairs of bad blocks that a drive carried out after it was left out.
@@ -194,6 +196,7 @@ impl Outcome {
         self.distributed.1 += outcome.distributed.1;
         self.half_written += outcome.half_written;
         self.outwaited += outcome.outwaited;
+        self.excluded_early += outcome.excluded_early;
         self.landed += outcome.landed;
         self.rewritten_late += outcome.rewritten_late;
         self.logged_in_vain += outcome.logged_in_vain;
@@ -258,6 +261,7 @@ impl fmt::Display for Outcome {
             borrowed,
             half_written,
             outwaited,
+            excluded_early,
             landed,
             rewritten_late,
             logged_in_vain,
@@ -275,7 +279,7 @@ impl fmt::Display for Outcome {
          {probed} torn blocks written ({read_torn} times read from a slow member), \
          {rotten} rotten blocks scrubbed ({stale} of writes that were lost), \
          {landed} writes of dead engines in the life of the next ({outwaited} starts in vain \
-         without such a drive), \
+         without such a drive), {excluded_early} starts killed that had left a member out, \
          {rewritten_late} repairs by drives that were left out, \
          {logged_in_vain} writes logged in vain, \
          {late} members late, {lagged} lagged ({left_behind} left behind), \

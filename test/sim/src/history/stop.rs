@@ -40,6 +40,7 @@ impl History {
     /// The process is killed or the power fails.
     pub(super) fn crash(&mut self, mut world: World) -> Vec<SimDrive> {
         self.outcome.crashes += 1;
+        self.next_start.is_ordinary = true;
         self.count_unwritten(&world);
         let is_plain = !self.is_spelled && !self.record_in_doubt && !self.power_is_due;
         if is_plain && self.random.happens(150) && self.abandon_a_hold(&mut world) {
@@ -289,6 +290,9 @@ impl History {
 
     fn end_by(&mut self, world: World, end: End) -> Vec<SimDrive> {
         self.leave_open(&world, end != End::Killed(None));
+        let is_ordinary = std::mem::take(&mut self.next_start.is_ordinary);
+        let may_lack = is_ordinary && self.may_lack_next(&world, end == End::Killed(None));
+        self.next_start.may_lack = may_lack;
         self.outcome.trace = mix(self.outcome.trace, world.outside.trace);
         let slow = end == End::Killed(Some(Outage::Flush)) || self.random.happens(200);
         let took = Duration::from_secs(if slow { 2 } else { 0 });
@@ -339,17 +343,7 @@ impl History {
             assembly = disks::find(&mut drives);
         }
         disks::catch_up(&mut drives, &assembly);
-        match &assembly.verdict {
-            Verdict::Startable { .. } => {}
-            Verdict::NeedsForce { .. } => self.forced = true,
-            Verdict::Failed { explanation } | Verdict::Refused { explanation } => {
-                let drives: Vec<String> = drives
-                    .iter()
-                    .map(|drive| format!("gone {}, failing {:?}", drive.gone, drive.failing))
-                    .collect();
-                panic!("{explanation}; {:?}; {drives:#?}", assembly.config)
-            }
-        }
+        self.judge_verdict(&drives, &assembly);
         self.modes.found(assembly.config.options);
         let mut regions = disks::regions(&drives, &assembly);
         let Recovered {
@@ -357,7 +351,8 @@ impl History {
             agrees,
             unflushed,
             lost,
-        } = self.recover(&mut drives, &assembly, &regions);
+            found,
+        } = self.recover(&mut drives, (&mut assembly, &mut regions));
         let id = u128::from(self.random.next()) << 64 | u128::from(self.random.next());
         let mut config = assembly.start(id, true).expect("startable").clone();
         if let Some(member) = unflushed {
@@ -368,7 +363,7 @@ impl History {
             );
             assembly.exclude(&mut config, (member, cause), name);
         }
-        assembly.note_replay(&mut config, &mut regions, &redo);
+        found.note_replay(&mut config, &mut regions, &redo);
         recover_volumes(&mut config, &assembly, &regions);
         let mut places = disks::places(&assembly);
         for place in places.iter_mut().flatten() {

@@ -1,0 +1,151 @@
+//! Members that are not here when the log is done again: they are out before that.
+
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+
+use array::format::{ArrayConfig, ExclusionCause, MemberState};
+use control::request::Level;
+use control::view::{self, ArrayState};
+use control::{Engine, ErrorKind};
+use units::{DriveIndex, bytes_usize};
+
+use super::guests::Guest;
+use super::{Bench, MIB, export_of, volume_of, wait_until};
+use crate::records;
+
+const ALL: [&str; 7] = ["one", "two", "three", "four", "five", "six", "seven"];
+const SECTORS: std::ops::Range<u64> = 0..4096;
+
+/// An array of files that was killed when its last member was out and its guest had written for a
+/// while. All others are here again, but for the first.
+fn killed(level: Level, members: usize) -> Bench {
+    let bench = Bench::new();
+    let members = &ALL[..members];
+    members.iter().for_each(|name| bench.file(name));
+    bench.create("tank", level, members);
+    wait_until("the first resync", || bench.host.jobs().is_empty());
+    let volume = volume_of("v", "tank", 8 * MIB);
+    bench.host.create_volume(&volume).expect("room");
+    let last = u16::try_from(members.len() - 1).expect("few");
+    bench.host.fail_member("tank", last).expect("one may fail");
+    let export = export_of(&bench, "e", "v");
+    bench.host.export_named(&export).expect("a socket");
+    let mut guest = Guest::connect(&bench.path("e.sock"));
+    for sector in SECTORS.step_by(64) {
+        guest.fill(sector, 0x11);
+    }
+    let folder = Arc::clone(&bench.folder);
+    drop(bench);
+    let next = Bench::on(folder);
+    for name in &members[1..members.len() - 1] {
+        next.reopen(name, "").expect("a file");
+    }
+    next.host.assemble();
+    next
+}
+
+/// The newest record on a drive.
+fn record(bench: &Bench, drive: &str) -> ArrayConfig {
+    let drive = Arc::clone(&bench.host.state().drives[drive].drive);
+    let found = records::read(DriveIndex(0), &drive).expect("a file");
+    found.config().expect("a record").clone()
+}
+
+/// Why a member is out.
+fn cause(config: &ArrayConfig, member: usize) -> Option<ExclusionCause> {
+    match config.members[member].state {
+        MemberState::Excluded { cause, .. } => Some(cause),
+        MemberState::InSync | MemberState::Rebuilding { .. } | MemberState::Missing => None,
+    }
+}
+
+#[test]
+fn who_is_not_here_is_out_before_the_log_is_done_again() {
+    let bench = killed(Level::Raid6, 5);
+    let before = record(&bench, "two");
+    assert_eq!(cause(&before, 0), None);
+    // Others have taken what is done again when this one does not, which holds something else.
+    let layout = bench.superblock("two").layout;
+    let mut file = std::fs::File::options();
+    let file = file.read(true).write(true).open(bench.path("two"));
+    let file = file.expect("a file");
+    let mut held = vec![0; bytes_usize(layout.data.length)];
+    file.read_exact_at(&mut held, layout.data.offset)
+        .expect("room");
+    file.write_all_at(&vec![0xEE; held.len()], layout.data.offset)
+        .expect("room");
+    for area in [layout.data, layout.bad_ranges] {
+        let (offset, length) = (area.offset, area.length);
+        bench.inject("two", drive::Fault::Unwritable { offset, length });
+    }
+    let refused = bench.host.start_array("tank", false);
+    let refused = refused.expect_err("it takes nothing");
+    assert!(refused.to_string().contains("its log holds"), "{refused}");
+    for name in ["two", "three", "four"] {
+        let config = record(&bench, name);
+        assert_eq!(cause(&config, 0), Some(ExclusionCause::Absent), "{name}");
+        assert_eq!(config.update.0, before.update.0 + 1, "{name}");
+        assert_eq!(config.log_from, before.log_from, "the log counts on");
+    }
+
+    // It is here again, and of no account before it has what was done without it.
+    bench.host.state().drives["two"].drive.clear_faults();
+    file.write_all_at(&held, layout.data.offset).expect("room");
+    bench.reopen("one", "").expect("a file");
+    bench.host.assemble();
+    let started = bench.host.start_array("tank", false);
+    assert_eq!(started.expect("enough").state, ArrayState::Degraded);
+    wait_until("it is in sync", || {
+        let one = &bench.array("tank").members[0];
+        one.state == view::MemberState::Online && one.drive.as_deref() == Some("one")
+    });
+    let export = export_of(&bench, "e", "v");
+    bench.host.export_named(&export).expect("a socket");
+    let mut guest = Guest::connect(&bench.path("e.sock"));
+    for sector in SECTORS.step_by(64) {
+        assert_eq!(guest.read(sector), [0x11; 4096], "{sector}");
+    }
+}
+
+/// A drive takes no records.
+fn refuse_records(bench: &Bench, drive: &str) {
+    for area in bench.superblock(drive).layout.config {
+        let (offset, length) = (area.offset, area.length);
+        bench.inject(drive, drive::Fault::Unwritable { offset, length });
+    }
+}
+
+#[test]
+fn who_does_not_take_that_record_is_out_by_the_next_one() {
+    let bench = killed(Level::Raid7, 7);
+    let before = record(&bench, "three");
+    refuse_records(&bench, "two");
+    let started = bench.host.start_array("tank", false);
+    assert_eq!(started.expect("enough").state, ArrayState::Degraded);
+    let after = record(&bench, "three");
+    assert_eq!(cause(&after, 0), Some(ExclusionCause::Absent));
+    assert_eq!(cause(&after, 1), Some(ExclusionCause::WriteError));
+    let MemberState::Excluded { since, missed, .. } = after.members[1].state else {
+        unreachable!()
+    };
+    assert_eq!(since.0, before.update.0 + 2);
+    assert_eq!(missed.held, before.name_of_update(), "what it has");
+    assert_eq!(cause(&record(&bench, "two"), 0), None);
+}
+
+#[test]
+fn nothing_is_done_again_where_too_few_take_that_record() {
+    let bench = killed(Level::Raid6, 5);
+    refuse_records(&bench, "two");
+    let refused = bench.host.start_array("tank", false);
+    let refused = refused.expect_err("three are out of five");
+    assert_eq!(refused.kind, ErrorKind::Degraded);
+    assert!(refused.message.contains("takes no records"), "{refused}");
+    // Once it does, the record that the others have is as good as any.
+    bench.host.state().drives["two"].drive.clear_faults();
+    let started = bench.host.start_array("tank", false);
+    assert_eq!(started.expect("enough").state, ArrayState::Degraded);
+    let config = record(&bench, "two");
+    assert_eq!(cause(&config, 0), Some(ExclusionCause::Absent));
+    assert_eq!(cause(&config, 1), None);
+}

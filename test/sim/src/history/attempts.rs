@@ -1,0 +1,302 @@
+//! Starts that are killed before their first record, or come to something.
+
+use std::ops::Range;
+
+use array::assembly::Assembly;
+use array::planted::{self, Fault};
+use array::{Doubt, Redo, ToRedo};
+
+use super::begun::is_whole;
+#[allow(clippy::wildcard_imports, reason = "one type in several files")]
+use super::*;
+use crate::world;
+
+/// How far an attempt gets.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reach {
+    /// The id of a record of it.
+    id: u128,
+    /// So many members get this record.
+    records: usize,
+    /// So many parts of what the log holds are written, and so many of what was begun.
+    most: [usize; 2],
+}
+
+impl History {
+    /// Whether the next start may do without members, as long as the others are enough: what was
+    /// under way is on the log, or will be written again.
+    pub(super) fn may_lack_next(&self, world: &World, is_killed: bool) -> bool {
+        let map = world.shards[world.home].map();
+        let resynced = map.trusted_until.0 >= self.geometry.stripes();
+        let logged = self.modes.is_strict() && self.geometry.data() > 1;
+        let told = is_killed && self.is_told && self.started;
+        let plain = !self.forced && !self.doubts && !self.is_spelled && !self.record_in_doubt;
+        let sound = self.is_sound(world) || self.is_soundly_degraded(world);
+        (logged || told) && resynced && plain && sound && self.rot.is_empty()
+    }
+
+    /// The array may start, be it by force.
+    pub(super) fn judge_verdict(&mut self, drives: &[SimDrive], assembly: &Assembly) {
+        match &assembly.verdict {
+            Verdict::Startable { .. } => {}
+            Verdict::NeedsForce { .. } => self.forced = true,
+            Verdict::Failed { explanation } | Verdict::Refused { explanation } => {
+                let drives: Vec<String> = drives
+                    .iter()
+                    .map(|drive| format!("gone {}, failing {:?}", drive.gone, drive.failing))
+                    .collect();
+                panic!("{explanation}; {:?}; {drives:#?}", assembly.config)
+            }
+        }
+    }
+
+    /// Engines that are killed before their first record, and what is found after the last of them.
+    pub(super) fn attempt_often(
+        &mut self,
+        drives: &mut [SimDrive],
+        (assembly, regions): (&mut Assembly, &mut RegionMap),
+    ) {
+        let may_lack = |history: &History, assembly: &Assembly| {
+            let may = is_whole(assembly) || history.next_start.may_lack;
+            may && history.geometry.parity() > 0
+        };
+        let may = may_lack(self, assembly);
+        // What is logged on some members only has begun for those that find no other.
+        let often = match (self.modes.is_strict(), is_whole(assembly)) {
+            (true, _) => 600,
+            (false, true) => 0,
+            (false, false) => 500,
+        };
+        if may && self.random.happens(often) {
+            self.attempt_without_each(drives);
+            self.find_again(drives, (assembly, regions));
+        }
+        for _ in 0..2 {
+            if !self.random.happens(300) {
+                continue;
+            }
+            if may_lack(self, assembly) && self.random.happens(500) {
+                let away = self.random.position(drives.len());
+                self.attempt_without(drives, away);
+            } else {
+                let most = [self.random.position(20), self.random.position(20)];
+                let reach = self.reach(most);
+                self.attempt_if((drives, assembly, regions), reach);
+            }
+            self.find_again(drives, (assembly, regions));
+        }
+    }
+
+    /// The array as it is after what the last attempt has left.
+    fn find_again(
+        &mut self,
+        drives: &mut [SimDrive],
+        (assembly, regions): (&mut Assembly, &mut RegionMap),
+    ) {
+        *assembly = disks::find(drives);
+        disks::catch_up(drives, assembly);
+        self.judge_verdict(drives, assembly);
+        *regions = disks::regions(drives, assembly);
+    }
+
+    /// Each drive is not there for once, until a member is out because of that, as a rule.
+    fn attempt_without_each(&mut self, drives: &mut [SimDrive]) {
+        let first = self.random.position(drives.len());
+        for away in (first..drives.len()).chain(0..first) {
+            if self.attempt_without(drives, away) && self.random.happens(700) {
+                break;
+            }
+        }
+    }
+
+    /// An engine that is killed before its first record, while a drive is not there for once.
+    /// Whether a member is out now.
+    pub(super) fn attempt_without(&mut self, drives: &mut [SimDrive], away: usize) -> bool {
+        if std::mem::replace(&mut drives[away].gone, true) {
+            return false;
+        }
+        let mut is_out = false;
+        let is_any = (0..drives.len()).any(|at| disks::read(at, &drives[at]).is_some());
+        let assembly = is_any.then(|| disks::find(drives));
+        let starts = |assembly: &Assembly| matches!(assembly.verdict, Verdict::Startable { .. });
+        if let Some(mut assembly) = assembly.filter(starts) {
+            disks::catch_up(drives, &assembly);
+            let regions = disks::regions(drives, &assembly);
+            let log = [self.random.position(20), usize::MAX][self.random.position(2)];
+            let most = [log, self.random.position(20)];
+            let reach = self.reach(most);
+            is_out = self.attempt_if((drives, &mut assembly, &regions), reach);
+        }
+        drives[away].gone = false;
+        self.outcome.excluded_early += u64::from(is_out);
+        is_out
+    }
+
+    /// An attempt that is killed, unless it would cost a member where none may be lost. Whether
+    /// members are out because of it.
+    fn attempt_if(
+        &mut self,
+        (drives, assembly, regions): (&mut [SimDrive], &mut Assembly, &RegionMap),
+        reach: Reach,
+    ) -> bool {
+        let (_, guesses) = disks::read_log(drives, assembly, regions);
+        if guesses && !self.next_start.may_lack {
+            return false;
+        }
+        let before = assembly.config.update;
+        let _ = self.attempt((drives, assembly, regions), reach, None);
+        assembly.config.update != before
+    }
+
+    /// So far, and a record that it commits before may reach some members only.
+    fn reach(&mut self, most: [usize; 2]) -> Reach {
+        let members = self.geometry.members();
+        let records = if self.random.happens(200) {
+            self.random.position(members)
+        } else {
+            members
+        };
+        Reach {
+            records,
+            most,
+            ..self.reach_all()
+        }
+    }
+
+    pub(super) fn reach_all(&mut self) -> Reach {
+        Reach {
+            id: u128::from(self.random.next()) << 64 | u128::from(self.random.next()),
+            records: usize::MAX,
+            most: [usize::MAX; 2],
+        }
+    }
+
+    /// An engine flushes a drive at its start, or has it flushed by a record that it mends, and
+    /// that fails: the drive keeps of its cache what it likes, and the start is given up, or is
+    /// killed. The drive was not away, and works again.
+    pub(super) fn fail_a_flush_of_a_start(&mut self, drives: &mut [SimDrive]) {
+        let mut assembly = disks::find(drives);
+        let members = assembly.members.iter().flatten();
+        let members: Vec<DriveIndex> = members.copied().collect();
+        let fails = members[self.random.position(members.len())].at();
+        if matches!(assembly.verdict, Verdict::Startable { .. }) {
+            let writes = [0, self.random.position(20), usize::MAX];
+            let most = [0, 1].map(|_| writes[self.random.position(3)]);
+            disks::catch_up(drives, &assembly);
+            let regions = disks::regions(drives, &assembly);
+            let reach = self.reach(most);
+            self.attempt_if((drives, &mut assembly, &regions), reach);
+        }
+        drives[fails].loses_cache(&mut self.random);
+    }
+
+    /// Writes at most so many parts of what the log holds, and of what was begun; the drive of one
+    /// of these may take nothing of the latter.
+    pub(super) fn attempt(
+        &self,
+        (drives, assembly, regions): (&mut [SimDrive], &mut Assembly, &RegionMap),
+        Reach { id, records, most }: Reach,
+        refuses: Option<usize>,
+    ) -> Attempt {
+        let found = self.find_begun(assembly);
+        if !planted::is(Fault::TrustOutlivesAStart) {
+            self.withdraw_trust();
+        }
+        let layout = &self.layout;
+        let mut doubt = found.as_ref().map(|(_, writes)| {
+            writes.doubt(assembly, self.next_start.locked, |member| {
+                let drive = assembly.members[member.at()].expect("it is here").at();
+                world::place_of(layout, drives, drive).appearance
+            })
+        });
+        let (mut redo, guesses) = disks::read_log(drives, assembly, regions);
+        if !redo.is_empty() {
+            self.withdraw_trust();
+            disks::flush_log(drives, assembly);
+        }
+        let excludes = guesses && !planted::is(Fault::ReplayBeforeExclusion);
+        if excludes {
+            hurt_absent(drives, assembly);
+            let noted = (regions, &redo[..]);
+            if !disks::exclude_absent(drives, assembly, noted, (id, records)) {
+                return Attempt::ended(redo, disks::Untaken::default());
+            }
+        }
+        let assembly = &*assembly;
+        let mut untaken = disks::redo_all(drives, assembly, &redo, most[0]);
+        if untaken.refused || most[0] < redo.len() {
+            return Attempt::ended(redo, untaken);
+        }
+        if untaken.left_out > 0 || !untaken.followed.is_empty() {
+            doubt = doubt.map(|doubt| doubt.or(Some(Doubt::Torn)));
+        }
+        let ToRedo { redo: begun, lost } = found.map_or_else(ToRedo::default, |(file, writes)| {
+            self.to_redo(file, &writes, (drives, assembly))
+        });
+        let refusing = refuses.and_then(|at| begun.get(at % begun.len().max(1)));
+        let refusing = refusing.map(|part| part.member);
+        if let Some(member) = refusing {
+            doubt = doubt.map(|doubt| doubt.or(Doubt::refused(member)));
+            for part in begun.iter().take(most[1]) {
+                let drive = assembly.members[part.member.at()];
+                if let Some(drive) = drive.filter(|_| refusing != Some(part.member)) {
+                    let offset = self.layout.data.offset + part.offset;
+                    drives[drive.at()].put(offset, &part.bytes);
+                }
+            }
+        } else {
+            let done = disks::redo_all(drives, assembly, &begun, most[1]);
+            if done.left_out > 0 || !done.followed.is_empty() {
+                doubt = doubt.map(|doubt| doubt.or(Some(Doubt::Torn)));
+            }
+            untaken.left_out += done.left_out;
+            untaken.followed.extend(done.followed);
+            untaken.refused |= done.refused;
+        }
+        let is_begun = !begun.is_empty();
+        redo.extend(begun);
+        Attempt {
+            redo,
+            begun: is_begun,
+            agrees: doubt == Some(None),
+            untaken,
+            lost,
+        }
+    }
+}
+
+/// What an attempt to start has come to.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    pub(super) redo: Vec<Redo>,
+    /// Some of it had begun.
+    pub(super) begun: bool,
+    pub(super) agrees: bool,
+    pub(super) untaken: disks::Untaken,
+    pub(super) lost: Vec<Range<u64>>,
+}
+
+impl Attempt {
+    /// One that got no further.
+    fn ended(redo: Vec<Redo>, untaken: disks::Untaken) -> Attempt {
+        Attempt {
+            redo,
+            begun: false,
+            agrees: false,
+            untaken,
+            lost: Vec::new(),
+        }
+    }
+}
+
+/// Members that are not here may be out by now.
+fn hurt_absent(drives: &mut [SimDrive], assembly: &Assembly) {
+    for drive in drives {
+        let owner = disks::owner(drive);
+        drive.hurt |= owner.is_some_and(|own| {
+            let position = own.member.at();
+            let is_member = assembly.config.members[position].uuid == own.member_uuid;
+            is_member && assembly.members[position].is_none()
+        });
+    }
+}
