@@ -7,6 +7,9 @@ use std::process::ExitCode;
 use garboard::Console;
 
 fn main() -> ExitCode {
+    // Any file may be on a file system of small files, or the process under a limit. The kernel
+    // refuses this for no signal that it knows.
+    memory::faults::survive_large_files().expect("SIGXFSZ is a signal");
     // Not locked: the progress bar and the log write to stderr as well.
     let (mut out, mut error) = (io::stdout(), io::stderr());
     let mut input = io::stdin().lock();

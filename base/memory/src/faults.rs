@@ -34,6 +34,16 @@ pub fn tell_faults(tell: fn(i32)) -> io::Result<()> {
     Ok(())
 }
 
+/// From now on a write beyond what a file may have (`RLIMIT_FSIZE`) fails with `EFBIG`, as one
+/// beyond what its file system has does, and does not end the process (`SIGXFSZ`) with all that it
+/// serves.
+///
+/// # Errors
+/// What the kernel says when it refuses that.
+pub fn survive_large_files() -> io::Result<()> {
+    signals::ignore(libc::SIGXFSZ)
+}
+
 /// The handler. Only touches statics that are set before it is installed.
 extern "C" fn on_fault(signal: c_int, information: *mut siginfo_t, _context: *mut c_void) {
     let is_fault = signals::is_fault(information);

@@ -11,12 +11,23 @@ pub(crate) type Handler = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
 
 /// Lets `handler` have `signal` from now on.
 pub(crate) fn install(signal: c_int, handler: Handler) -> io::Result<()> {
-    // SAFETY: all zeroes is a `sigaction` without handler, flags and mask.
-    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    let mut action = blank();
     action.sa_sigaction = handler as usize;
     // On the alternate stack, where the standard library's own handler expects to be called.
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
     set_action(signal, &action)
+}
+
+/// From now on `signal` does nothing, here and in programs that this one becomes or starts.
+pub(crate) fn ignore(signal: c_int) -> io::Result<()> {
+    let mut action = blank();
+    action.sa_sigaction = libc::SIG_IGN;
+    set_action(signal, &action)
+}
+
+fn blank() -> libc::sigaction {
+    // SAFETY: all zeroes is a `sigaction` without handler, flags and mask.
+    unsafe { std::mem::zeroed() }
 }
 
 fn set_action(signal: c_int, action: &libc::sigaction) -> io::Result<()> {
@@ -30,8 +41,7 @@ fn set_action(signal: c_int, action: &libc::sigaction) -> io::Result<()> {
 
 /// Who has `signal` now.
 pub(crate) fn current_action(signal: c_int) -> libc::sigaction {
-    // SAFETY: all zeroes is a `sigaction`.
-    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    let mut action = blank();
     // SAFETY: only writes the current action to `action`.
     let result = unsafe { libc::sigaction(signal, ptr::null(), &raw mut action) };
     assert_eq!(result, 0, "asking for the action of a signal that exists");

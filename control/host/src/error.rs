@@ -4,6 +4,7 @@ use array::Refusal;
 use control::{EngineError, ErrorKind};
 use drive::{OpenError, OpenErrorKind};
 use engine::{ChangeError, StartError};
+use rustix::process::{Resource, getrlimit};
 use vhost_user_blk::{BindError, BindErrorKind};
 use volume::VolumeError;
 
@@ -68,7 +69,12 @@ pub(crate) fn of_open(name: &str, open: &OpenError) -> EngineError {
 }
 
 pub(crate) fn of_io(object: String, doing: &str, source: &std::io::Error) -> EngineError {
-    use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    if source.kind() == FileTooLarge {
+        let (limit, next) = file_limit();
+        let text = format!("{doing} failed: its file may not be that large: {limit}");
+        return error(ErrorKind::Full, object, text).next(next);
+    }
     if matches!(source.kind(), StorageFull | QuotaExceeded) {
         let text = format!("{doing} failed: the file system that it lies on is full");
         return error(ErrorKind::Full, object, text)
@@ -80,6 +86,21 @@ pub(crate) fn of_io(object: String, doing: &str, source: &std::io::Error) -> Eng
         format!("{doing} failed: {source}"),
     )
     .next("the kernel's log may say more; replace the drive if it happens again")
+}
+
+/// Why the kernel refuses to write a file so far from its beginning, and what to do about it.
+pub(crate) fn file_limit() -> (String, String) {
+    let Some(bytes) = getrlimit(Resource::Fsize).current else {
+        let next = "replace the drive by one on a file system of larger files";
+        return ("no file of its file system is".to_owned(), next.to_owned());
+    };
+    let limit = format!("the engine may not write beyond byte {bytes} of a file (RLIMIT_FSIZE)");
+    let next = format!(
+        "`prlimit --pid {} --fsize=unlimited` lifts that now, and LimitFSIZE=infinity of its unit \
+         for good",
+        std::process::id()
+    );
+    (limit, next)
 }
 
 pub(crate) fn of_refusal(object: String, refusal: &Refusal) -> EngineError {
@@ -173,6 +194,19 @@ mod tests {
     use std::io;
 
     use super::*;
+
+    #[test]
+    fn a_file_that_may_not_grow_is_no_fault_of_its_drive_nor_of_its_file_system() {
+        let told = of_io(
+            "drive d0".to_owned(),
+            "writing to it",
+            &io::ErrorKind::FileTooLarge.into(),
+        );
+        assert_eq!(told.kind, ErrorKind::Full);
+        let text = told.to_string();
+        assert!(text.contains("may not be that large"), "{text}");
+        assert!(!text.contains("make room"), "{text}");
+    }
 
     #[test]
     fn a_full_file_system_is_no_fault_of_its_drive() {

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use crate::Host;
 use crate::error::{error, not_found, of_change};
 use crate::state::{JobEntry, State};
-use crate::views::{failure, microseconds};
+use crate::views::{held_because, microseconds};
 
 /// Finished jobs that are kept for whoever waits for them.
 const FINISHED_MAX: usize = 100;
@@ -296,13 +296,16 @@ impl Host {
         }
     }
 
+    /// What the drive of a member of an array is called.
+    fn drive_name_of(&self, array: Option<Uuid>, member: MemberIndex) -> String {
+        let state = self.state();
+        let drive = array.and_then(|array| state.drive_of(array, member));
+        drive.map_or_else(|| "-".to_owned(), |drive| drive.name.clone())
+    }
+
     /// Writes into the log which members take longer than their peers, and what becomes of them.
     fn log_pace(&self, (name, uuid): (&str, Option<Uuid>), event: &Event) {
-        let drive_of = |member: MemberIndex| {
-            let state = self.state();
-            let drive = uuid.and_then(|uuid| state.drive_of(uuid, member));
-            drive.map_or_else(|| "-".to_owned(), |drive| drive.name.clone())
-        };
+        let drive_of = |member| self.drive_name_of(uuid, member);
         let p99 = |pace: &MemberPace| pace.p99.into_iter().flatten().max().map(microseconds);
         match event {
             Event::MemberLags { member, pace } => {
@@ -370,10 +373,11 @@ impl Host {
 
     /// Writes into the log what members are waited for, and how that ends.
     fn log_hold(&self, (name, uuid): (&str, Option<Uuid>), event: &Event) {
-        let drive_of = |member: MemberIndex| {
+        let drive_of = |member| self.drive_name_of(uuid, member);
+        let because = |member: MemberIndex, status| {
             let state = self.state();
             let drive = uuid.and_then(|uuid| state.drive_of(uuid, member));
-            drive.map_or_else(|| "-".to_owned(), |drive| drive.name.clone())
+            held_because(drive, status)
         };
         match event {
             Event::BeyondRedundancy { member, status } => {
@@ -382,7 +386,7 @@ impl Host {
                     array = name,
                     member = member.0,
                     drive = drive_of(*member),
-                    cause = failure(*status),
+                    cause = because(*member, *status),
                     "may have lost what it was to keep: what needs it fails until the array is started anew"
                 );
             }
@@ -392,7 +396,7 @@ impl Host {
                     array = name,
                     member = member.0,
                     drive = drive_of(*member),
-                    cause = failure(*status),
+                    cause = because(*member, *status),
                     "requests that need it wait"
                 );
             }

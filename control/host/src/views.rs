@@ -19,6 +19,7 @@ use vhost_user_blk::{Counters, QueueKey, SessionStatus};
 mod warnings;
 
 use crate::arrays::assemble::what_helps;
+use crate::error::file_limit;
 use crate::found;
 use crate::state::{ArrayEntry, DriveEntry, DriveRole, ExportEntry, Serving, State};
 use warnings::{torn_without, warnings};
@@ -279,23 +280,10 @@ fn hold(state: &State, entry: &ArrayEntry, running: &engine::ArrayState) -> Opti
     let now = MonotonicClock.now();
     let member = |&(member, status): &(MemberIndex, Status)| {
         let drive = state.drive_of(entry.uuid, member);
-        let path = drive.and_then(|drive| {
-            let info = drive.drive.info();
-            let is_file = info.kind == DriveKind::File;
-            info.path.as_deref().filter(|_| is_file)
-        });
         HeldMember {
             member: member.0,
             drive: drive.map(|drive| drive.name.clone()),
-            cause: match (status, path) {
-                (Status::NoSpace, Some(path)) => {
-                    format!(
-                        "the file system of {} is full: make room there",
-                        path.display()
-                    )
-                }
-                (status, _) => failure(status).to_owned(),
-            },
+            cause: held_because(drive, status),
         }
     };
     Some(HoldView {
@@ -306,8 +294,28 @@ fn hold(state: &State, entry: &ArrayEntry, running: &engine::ArrayState) -> Opti
     })
 }
 
+/// What is the matter with the drive of a member that is waited for, and what to do.
+pub(crate) fn held_because(drive: Option<&DriveEntry>, status: Status) -> String {
+    let file = drive.filter(|drive| drive.drive.info().kind == DriveKind::File);
+    let path = file.and_then(|drive| Some((drive, drive.drive.info().path.as_deref()?)));
+    match (status, path) {
+        (Status::NoSpace, Some((drive, path))) if drive.drive.is_file_limited() => {
+            let (limit, next) = file_limit();
+            format!(
+                "its file {} may not be as large as it must: {limit}: {next}",
+                path.display()
+            )
+        }
+        (Status::NoSpace, Some((_, path))) => format!(
+            "the file system of {} is full: make room there",
+            path.display()
+        ),
+        (status, _) => failure(status).to_owned(),
+    }
+}
+
 /// What a drive said when it failed, for people.
-pub(crate) fn failure(status: Status) -> &'static str {
+fn failure(status: Status) -> &'static str {
     match status {
         Status::Gone => "it is gone",
         Status::NoSpace => "the file system that it lies on is full",

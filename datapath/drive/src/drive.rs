@@ -14,6 +14,7 @@ use std::time::Duration;
 use block::{Operation, Status};
 use units::{Clock, Instant, MonotonicClock, Size};
 
+use crate::errno::{Verdict, verdict};
 use crate::error::{OpenError, OpenErrorKind};
 use crate::fault::{Access, Fault, FaultBook};
 use crate::info::{DriveInfo, DriveKind};
@@ -39,6 +40,8 @@ pub struct Drive {
     backing: Backing,
     /// Whether it is flushed. Once it is, it stays so.
     volatile_cache: AtomicBool,
+    /// The last change that found no room would have made its file too large.
+    file_limited: AtomicBool,
     /// Of a drive that pretends to be as slow as a model.
     pacer: Option<Pacer>,
     faults: FaultBook,
@@ -112,6 +115,7 @@ impl Drive {
         let faults = FaultBook::default();
         Ok(Arc::new(Drive {
             volatile_cache: AtomicBool::new(info.volatile_cache),
+            file_limited: AtomicBool::new(false),
             info,
             backing,
             pacer,
@@ -136,6 +140,7 @@ impl Drive {
         let (file, info) = open::open_to_look(path, size)?;
         Ok(Arc::new(Drive {
             volatile_cache: AtomicBool::new(info.volatile_cache),
+            file_limited: AtomicBool::new(false),
             info,
             backing: Backing::Kernel(file),
             pacer: None,
@@ -155,6 +160,7 @@ impl Drive {
     pub(crate) fn of_commands(info: DriveInfo, generic: Generic) -> Arc<Drive> {
         Arc::new(Drive {
             volatile_cache: AtomicBool::new(info.volatile_cache),
+            file_limited: AtomicBool::new(false),
             info,
             backing: Backing::Generic(generic),
             pacer: None,
@@ -346,6 +352,23 @@ impl Drive {
         };
         let ended = || ioctl::block_sizes(file).is_ok_and(|sizes| sizes.size == 0);
         self.is_device() && (self.is_taken_away() || ended())
+    }
+
+    /// Whether the last change that was answered [`Status::NoSpace`] would have gone beyond what
+    /// its file may have: the largest file of its file system, or of this process (`RLIMIT_FSIZE`).
+    /// Else there was no room for it.
+    #[must_use]
+    pub fn is_file_limited(&self) -> bool {
+        self.file_limited.load(Ordering::Relaxed)
+    }
+
+    /// Remembers which kind of no space this is, if it is one.
+    #[cold]
+    pub(crate) fn note_no_space(&self, errno: i32) {
+        if verdict(errno) == Verdict::Final(Status::NoSpace) {
+            let limited = errno == libc::EFBIG;
+            self.file_limited.store(limited, Ordering::Relaxed);
+        }
     }
 
     /// Orders a fault, for tests and demonstrations. It holds until [`Drive::clear_faults`].

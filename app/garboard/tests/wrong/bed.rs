@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -130,15 +130,35 @@ impl Bed {
         assert_eq!(self.decided(), before, "{arguments:?}");
     }
 
+    /// Lets the engine write no file beyond so many bytes, or all again. Reads go on.
+    pub(crate) fn limit_files(&self, bytes: Option<u64>) {
+        let limit = Rlimit {
+            current: bytes,
+            maximum: None,
+        };
+        let engine = Pid::from_raw(self.engine().id());
+        prlimit(engine, Resource::Fsize, limit).expect("it is ours");
+    }
+
+    /// What the engines here have logged.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.path("engine.log")).expect("a log")
+    }
+
     /// Waits until the array is optimal.
     pub(crate) fn await_optimal(&self) {
+        self.await_state("optimal");
+    }
+
+    /// Waits until the array is as wanted.
+    pub(crate) fn await_state(&self, wanted: &str) {
         for _ in 0..2_000 {
-            if self.state().0 == "optimal" {
+            if self.state().0 == wanted {
                 return;
             }
             std::thread::park_timeout(std::time::Duration::from_millis(10));
         }
-        panic!("never optimal: {}", self.array());
+        panic!("never {wanted}: {}", self.array());
     }
 
     /// Waits until all regions are clean, because nobody writes.
@@ -174,7 +194,7 @@ impl Bed {
 
     /// What the engine said last of the region map: dirty regions, and all.
     pub(crate) fn regions_read(&self) -> (u64, u64) {
-        let log = std::fs::read_to_string(self.path("engine.log")).expect("a log");
+        let log = self.log();
         let line = log
             .lines()
             .rfind(|line| line.contains("regions_read"))

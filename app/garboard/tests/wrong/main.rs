@@ -11,4 +11,5 @@ mod damage;
 mod guest;
 mod halves;
 mod image;
+mod limits;
 mod members;

@@ -225,6 +225,7 @@ impl Port {
                 if self.tasks.get(slot).pinned && self.rings.plain.gives_up_pins(-result) {
                     self.ready.push_back(slot);
                 } else {
+                    self.seat(place).drive.note_no_space(-result);
                     self.failed(slot, verdict(-result));
                 }
             }
