@@ -8,7 +8,8 @@
 //! Promise of the faults. At most as many members of a group are out, or damaged, at a time as it
 //! has parity. A stop (death or power loss) while no member is out or about to be may tear
 //! stripes; then no member is lost until the resync has ended, but for one at the very moment of a
-//! kill, when the engine had memory that outlives it (`history/begun.rs`), or in `strict` mode.
+//! kill, when the engine had memory that outlives it (`history/begun.rs`), or in `strict` mode;
+//! and those without which a start did again what the log holds (`history/attempts.rs`).
 //! Blocks of members that stay may be bad then, where parity is not trusted: exactly these may fail
 //! until they are written, and nothing may be made of them (`history/doubted.rs`). A stop while
 //! a member is out finds everything logged, or no write under way and, when the power fails,
