@@ -81,6 +81,40 @@ fn a_drive_of_which_nothing_is_hoped_any_more_ends_the_write() {
 }
 
 #[test]
+fn nothing_is_given_up_because_of_a_drive_that_is_away() {
+    let (mut bench, mut drives) = alone(0, &[(1, super::LANE)]);
+    let drive = member_of(&bench, STRIPE, 1);
+    let write = bench.ask(Operation::Write, row()[1], 1);
+    let mut asked = 0;
+    for step in 0..2 * TENTHS {
+        serve(&mut bench, &mut drives, |bench, request| {
+            let is_asked = asks(bench, drive, request);
+            asked += u32::from(is_asked);
+            if is_asked && asked == 1 {
+                bench.install(|map| (map.held[drive], map.given_up) = (true, true));
+            }
+            let away = asked > 0 && step < TENTHS && request.drive.at() == drive;
+            Some(away.then_some(Status::Gone))
+        });
+        if step == TENTHS + 30 {
+            bench.install(|map| {
+                (map.held[drive], map.given_up) = (false, false);
+                map.released[drive] += 1;
+            });
+        }
+        bench.pass(Duration::from_millis(100));
+    }
+    assert!(asked > 1, "it is asked again");
+    assert_eq!(bench.verdict(write), Some(Status::Media));
+    assert_eq!(bench.shard.tickets.in_use(), 0);
+    let lists = |it: &Message| matches!(it, Message::ChangeLosses { .. });
+    assert!(!bench.outside.messages.iter().any(lists));
+    let [first, second] = row();
+    assert_eq!(drives.look(&mut bench, first), Some(before(first)));
+    assert_eq!(drives.look(&mut bench, second), Some(before(second)));
+}
+
+#[test]
 fn what_hangs_on_a_block_that_can_be_read_again_later_is_right_or_given_up() {
     for refusing in [1, 2] {
         for takes in [0, 512] {

@@ -223,15 +223,19 @@ impl Shard {
         let asked = block.parked.done;
         let is_read = std::mem::take(&mut ticket.errors).is_empty() && ticket.gone.is_empty();
         // Of one that is out it was given up, and may come yet.
-        if !self.map.is_out(asked.member, asked.incarnation) {
+        let is_out = self.map.is_out(asked.member, asked.incarnation);
+        if !is_out {
             block.holds = if is_read { Holds::Read } else { Holds::Unknown };
         }
         if self.is_decided_since(slot) {
             self.wake_ticket(slot);
         } else if self.awaits_decision(slot) {
             self.hold.push_ticket(slot);
-        } else {
+        } else if self.tickets[slot].gone.is_empty() || is_out {
             self.ask_next(slot, at + 1, io);
+        } else {
+            // What a drive holds that is away is no reason to give anything up.
+            self.await_refused(slot, io);
         }
     }
 
