@@ -229,6 +229,12 @@ pub enum Fault {
     ResyncNotLogged,
     /// What a drive goes on holding where it refuses a write is not what its row says.
     RefusalNotFollowed,
+    /// The log goes on saying what was refused, beside what is written to the row later.
+    RefusalNotTold,
+    /// The next engine is told of a mended row and of what the log has of it, which differ.
+    RefusalBegunBesideTheLog,
+    /// What hangs on a refused block that cannot be read is not given up.
+    UnreadableRefusalStays,
     /// A write that joined another of its stripe is not copied with it.
     JoinedNotCopied,
     /// A small write changes parity and is not copied.
@@ -468,6 +474,9 @@ impl Fault {
         Fault::GivenUpLogForgotten,
         Fault::ResyncNotLogged,
         Fault::RefusalNotFollowed,
+        Fault::RefusalNotTold,
+        Fault::RefusalBegunBesideTheLog,
+        Fault::UnreadableRefusalStays,
         Fault::JoinedNotCopied,
         Fault::SmallWriteNotCopied,
         Fault::StripeNotCopied,

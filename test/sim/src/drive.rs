@@ -258,6 +258,12 @@ impl SimDrive {
         self.bad.clear();
     }
 
+    /// The same, and each block holds what it held before.
+    pub fn mend_as_before(&mut self) {
+        self.refused.clear();
+        self.mend();
+    }
+
     /// How many bad blocks have refused what they should hold.
     #[must_use]
     pub fn refused(&self) -> usize {

@@ -1,5 +1,7 @@
 //! Some blocks of a member take no writes, or say so, when the array cannot do without it. What is
-//! written there fails, and nothing else, over stops in the middle of it and after it.
+//! written there fails, and nothing else, over stops in the middle of it and after it. Some cannot
+//! be read either, until all is well again: what hangs on them may be lost, and is never something
+//! else.
 
 #[allow(clippy::wildcard_imports, reason = "one type in several files")]
 use super::*;
@@ -25,8 +27,16 @@ impl History {
         let (drive, spots) = self.refuse_some(&mut world, &outs);
         for _ in 0..=self.random.below(3) {
             self.write_at_spots(&mut world, &spots);
-            if self.random.happens(500) {
+            if self.random.happens(600) {
                 let steps = self.random.below(3000);
+                let mends = self.random.happens(700);
+                for _ in 0..steps {
+                    world.step();
+                    if mends && world.shards.iter().any(Shard::is_mending) {
+                        break;
+                    }
+                }
+                let steps = self.random.below(40);
                 (0..steps).for_each(|_| world.step());
                 let power = self.random.happens(500);
                 world = self.stop_by(world, power);
@@ -34,18 +44,26 @@ impl History {
             self.run_until(&mut world, |history, _| history.client.pending() == 0);
         }
         if self.random.happens(700) {
-            world.outside.drives[drive].mend();
+            self.mend_refusing(&mut world.outside.drives[drive]);
         }
         self.write_at_spots(&mut world, &spots);
         self.run_until(&mut world, |history, _| history.client.pending() == 0);
         let power = self.random.happens(500);
         let mut world = self.stop_by(world, power);
         self.read_everything(&mut world);
-        world.outside.drives[drive].mend();
+        self.mend_refusing(&mut world.outside.drives[drive]);
         self.refill(&mut world);
         let mut world = self.write_lost(world);
         self.settle(&mut world);
         world
+    }
+
+    fn mend_refusing(&mut self, drive: &mut SimDrive) {
+        if self.random.happens(500) {
+            drive.mend_as_before();
+        } else {
+            drive.mend();
+        }
     }
 
     /// Blocks of a member of the group take no writes: its drive, and where they are.
@@ -69,6 +87,12 @@ impl History {
                 let place = self.first_block() + self.geometry.member_block(stripe) + lane;
                 world.outside.drives[drive].unwritable.insert(place);
                 spots.push((stripe, lane));
+                if self.random.happens(250) {
+                    world.outside.drives[drive].bad.insert(place);
+                    let holders = outs.iter().copied().chain([needed]);
+                    let lost = self.blocks_of(stripe, lane, holders);
+                    self.client.lost.extend(lost);
+                }
             }
         }
         world.outside.drives[drive].hurt = true;

@@ -6,7 +6,7 @@ use units::{Role, RoleSet, bytes_u64};
 
 use super::super::super::losses::first_of;
 use super::super::super::{IoOwner, Order, Shard};
-use super::super::{PlannedBand, Step};
+use super::super::{PlannedBand, Step, Ticket};
 use super::{Holds, Page, Phase, Refused, Way};
 use crate::buffers::Side;
 use crate::io::{Event, Io};
@@ -14,6 +14,14 @@ use crate::losses::Rows;
 use crate::planted::{self, Fault};
 
 impl Shard {
+    /// Whether a row is being mended of which a drive has refused a block. For simulators.
+    #[must_use]
+    pub fn is_mending(&self) -> bool {
+        let mends = |ticket: &Ticket| ticket.refusals.as_ref().is_some_and(|it| !it.is_met());
+        let mut used = self.tickets.used().into_iter();
+        used.any(|slot| mends(&self.tickets[slot]))
+    }
+
     /// All else is written.
     #[cold]
     pub(in crate::shard::ticket) fn follow_refusals(&mut self, slot: u32, io: &mut impl Io) {
@@ -270,6 +278,7 @@ impl Shard {
         let Some(held) = block.held(refusals.block_bytes) else {
             // Where more parity is left than is needed, the others go on telling what hangs on it.
             let hangs = !lost.both(data).is_empty() && lost.len() == self.geometry().parity();
+            let hangs = hangs && !planted::is(Fault::UnreadableRefusalStays);
             return if hangs { give_up() } else { Some(way) };
         };
         let now = self.part(slot, Side::New, role, &(lane..lane + 1));
@@ -399,7 +408,9 @@ impl Shard {
     pub(in crate::shard) fn is_mended_beside_the_log(&self, slot: u32) -> bool {
         let ticket = &self.tickets[slot];
         let refusals = ticket.refusals.as_ref();
-        ticket.log_slot.is_some() && refusals.is_some_and(|it| !it.is_met() && !it.is_told)
+        let is_mended = refusals.is_some_and(|it| !it.is_met() && !it.is_told);
+        let planted = planted::is(Fault::RefusalBegunBesideTheLog);
+        ticket.log_slot.is_some() && is_mended && !planted
     }
 
     /// What a drive may still write to stays until the end.
@@ -445,6 +456,7 @@ impl Shard {
         let ticket = &mut self.tickets[slot];
         let refusals = ticket.refusals.as_mut().expect("some");
         let is_told = std::mem::replace(&mut refusals.is_told, true);
+        let is_told = is_told || planted::is(Fault::RefusalNotTold);
         if status.is_ok() && !is_told && ticket.log_slot.is_some() {
             refusals.phase = Phase::Telling;
             self.end_log(slot);
