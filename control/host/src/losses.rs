@@ -242,7 +242,7 @@ fn takes_others(drive: &drive::Drive, superblock: &Superblock) -> bool {
     drive.write(trial, &[0; SUPERBLOCK_BYTES]).is_ok()
 }
 
-fn is_full(source: &std::io::Error) -> bool {
+pub(crate) fn is_full(source: &std::io::Error) -> bool {
     use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     let kinds = [FileTooLarge, QuotaExceeded, ReadOnlyFilesystem, StorageFull];
     kinds.contains(&source.kind())

@@ -180,7 +180,7 @@ impl Assembly {
     /// # Errors
     /// The verdict, when it does not allow this.
     pub fn start(&self, update_id: u128, force: bool) -> Result<ArrayConfig, &Verdict> {
-        let mut next = self.without_absent(update_id, force)?;
+        let mut next = self.without(|_| true, update_id, force)?;
         // What the log held was done again before this. A start leaves room for the lives that an
         // engine begins, one after each rebuild.
         if !planted::is(Fault::LogOutlivesAStart) {
@@ -189,13 +189,19 @@ impl Assembly {
         Ok(next)
     }
 
-    /// The update that a start commits before it does again what the log has of a write of which a
-    /// member may know more that is not here ([`crate::Replay::guesses`]): as that of
-    /// [`Assembly::start`], but the log counts on, and so does what the last engine had begun.
+    /// The update that a start commits before it does again what the log has of a write of which
+    /// members may know more that are not here ([`crate::Replay::guesses`]): as that of
+    /// [`Assembly::start`], but the log counts on, and so does what the last engine had begun, and
+    /// of those that are not here just these are out.
     ///
     /// # Errors
     /// The verdict, when it does not allow this.
-    pub fn without_absent(&self, update_id: u128, force: bool) -> Result<ArrayConfig, &Verdict> {
+    pub fn without(
+        &self,
+        who: impl Fn(MemberIndex) -> bool,
+        update_id: u128,
+        force: bool,
+    ) -> Result<ArrayConfig, &Verdict> {
         let forced = match self.verdict {
             Verdict::Startable { .. } => false,
             Verdict::NeedsForce { .. } if force => true,
@@ -209,8 +215,9 @@ impl Assembly {
         }
         next.clean = false;
         for (position, drive) in self.members.iter().enumerate() {
-            if drive.is_none() {
-                self.leave_out(&mut next, MemberIndex::from_at(position));
+            let member = MemberIndex::from_at(position);
+            if drive.is_none() && who(member) {
+                self.leave_out(&mut next, member);
             }
         }
         Ok(next)

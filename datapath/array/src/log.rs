@@ -275,19 +275,24 @@ impl Replay {
         last_of_each(redo)
     }
 
-    /// Whether a piece of what is done again would be on a member that counts there and is not
-    /// here. Nobody can tell whether that member has it: if not, nothing of the write was begun,
+    /// The members that count where a piece of what is done again would be on them, and are not
+    /// here. Nobody can tell whether such a member has it: if not, nothing of the write was begun,
     /// and a start that finds the member would leave alone what this one has half done. So it is
     /// to be out by a durable record before that.
     #[must_use]
-    pub fn guesses(&self) -> bool {
-        self.begun().any(|pieces| {
+    pub fn guesses(&self) -> Vec<MemberIndex> {
+        let mut members = Vec::new();
+        for pieces in self.begun() {
             let (first, _) = pieces.values().next().expect("made with one");
-            first.roles.iter().any(|role| {
+            for role in first.roles {
                 let member = self.geometry.member(first.stripe, role);
-                !self.here[member.at()] && self.counts(member, first.stripe)
-            })
-        })
+                let is_away = !self.here[member.at()] && self.counts(member, first.stripe);
+                if is_away && !members.contains(&member) {
+                    members.push(member);
+                }
+            }
+        }
+        members
     }
 
     /// The writes that are done again, in their order.

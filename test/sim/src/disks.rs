@@ -373,16 +373,16 @@ pub fn redo_all(
     untaken
 }
 
-/// What is to be done again by the log, and whether members may know better that are not here.
+/// What is to be done again by the log, and which members may know better that are not here.
 #[must_use]
 pub fn read_log(
     drives: &[impl Medium],
     assembly: &Assembly,
     regions: &RegionMap,
-) -> (Vec<Redo>, bool) {
+) -> (Vec<Redo>, Vec<MemberIndex>) {
     let (superblock, config) = (&assembly.superblock, &assembly.config);
     if config.clean {
-        return (Vec::new(), false);
+        return (Vec::new(), Vec::new());
     }
     let space = superblock.log();
     let is_here = |member: MemberIndex| assembly.members[member.at()].is_some();
@@ -421,10 +421,10 @@ pub fn flush_log(drives: &mut [impl Medium], assembly: &Assembly) {
 pub fn exclude_absent(
     drives: &mut [impl Medium],
     assembly: &mut Assembly,
-    (regions, redo): (&RegionMap, &[Redo]),
+    (regions, redo, who): (&RegionMap, &[Redo], &[MemberIndex]),
     (id, most): (u128, usize),
 ) -> bool {
-    let next = assembly.without_absent(id, true);
+    let next = assembly.without(|member| who.contains(&member), id, true);
     let mut next = next.expect("startable");
     assembly.note_replay(&mut next, &mut regions.clone(), redo);
     assembly.config = next;

@@ -2,7 +2,7 @@
 //! was not begun, and are out by a durable record before any of it is written.
 
 use array::assembly::{Assembly, Verdict};
-use array::format::{ArrayConfig, ExclusionCause, MemberState};
+use array::format::{ArrayConfig, ExclusionCause, MemberState, SUPERBLOCK_BYTES};
 use array::{Doubt, Redo, RegionMap};
 use control::{Answer, ErrorKind};
 use units::MemberIndex;
@@ -10,7 +10,8 @@ use uuid::Uuid;
 use volume::VolumeTable;
 
 use super::assemble::{is_enough, of_verdict};
-use crate::error::error;
+use crate::error::{error, of_io};
+use crate::losses::is_full;
 use crate::{Host, records};
 
 /// A start under way.
@@ -26,7 +27,11 @@ pub(super) struct Starting {
 impl Starting {
     /// The update that the engine commits first.
     pub(super) fn first_update(&self, name: &str, found: &Assembly) -> Answer<ArrayConfig> {
-        let mut next = self.next(&format!("array {name}"), found, Assembly::start)?;
+        let start = |assembly: &Assembly, id, force| {
+            let next = assembly.start(id, force);
+            next.map_err(Clone::clone)
+        };
+        let mut next = self.next(&format!("array {name}"), found, start)?;
         let dropped = VolumeTable::new(&mut next, &found.superblock).recover();
         for volume in dropped {
             tracing::warn!(
@@ -45,10 +50,10 @@ impl Starting {
         &self,
         object: &str,
         found: &Assembly,
-        make: impl Fn(&Assembly, u128, bool) -> Result<ArrayConfig, &Verdict>,
+        make: impl Fn(&Assembly, u128, bool) -> Result<ArrayConfig, Verdict>,
     ) -> Answer<ArrayConfig> {
         let next = make(&self.assembly, Uuid::new_v4().as_u128(), self.force);
-        let mut next = next.map_err(|verdict| of_verdict(object, verdict))?;
+        let mut next = next.map_err(|verdict| of_verdict(object, &verdict))?;
         for &member in &self.unwritable {
             let counts = match self.assembly.config.members[member.at()].state {
                 MemberState::InSync | MemberState::Rebuilding { .. } => true,
@@ -71,19 +76,27 @@ impl Starting {
 impl Host {
     /// Commits that those are out who are not here. They miss what is about to be done again.
     ///
-    /// A member that does not take that is out by the update after it, if the others are enough.
+    /// A member that does not take that is out by the update after it, if the others are enough. If
+    /// they are not, those that have it forget it: nothing is done by it, and an array that lacks
+    /// this member could not start by it when the other one is back.
     pub(super) fn exclude_absent(
         &self,
         object: &str,
         starting: &mut Starting,
-        (regions, redo): (&RegionMap, &[Redo]),
+        (regions, redo, who): (&RegionMap, &[Redo], &[MemberIndex]),
         doubt: &mut Option<Doubt>,
     ) -> Answer<()> {
         let found = starting.assembly.clone();
         loop {
-            let mut next = starting.next(object, &found, Assembly::without_absent)?;
+            let without = |assembly: &Assembly, id, force| {
+                let next = assembly.without(|member| who.contains(&member), id, force);
+                next.map_err(Clone::clone)
+            };
+            let mut next = starting.next(object, &found, without)?;
             found.note_replay(&mut next, &mut regions.clone(), redo);
-            let refused = self.write_to_all(object, &starting.assembly, &next);
+            let before = starting.assembly.clone();
+            let written = self.write_to_all(object, &before, &next);
+            let refused = written.inspect_err(|_| self.forget_record(object, &before, &next))?;
             starting.assembly.config = next;
             if refused.is_empty() {
                 tracing::warn!(
@@ -100,6 +113,7 @@ impl Host {
                 starting.unwritable.push(member);
             }
             if !is_enough(&starting.assembly) {
+                self.forget_record(object, &before, &starting.assembly.config);
                 let causes: Vec<String> = refused.into_iter().map(|(_, cause)| cause).collect();
                 let failed = error(ErrorKind::Degraded, object, causes.join(", and "));
                 return Err(failed.next(
@@ -109,25 +123,47 @@ impl Host {
         }
     }
 
-    /// Writes a record to all who are here. Gives those that do not take it, and why.
+    /// A record is one of nobody again, as it was before it was written.
+    fn forget_record(&self, object: &str, assembly: &Assembly, record: &ArrayConfig) {
+        let slot = ArrayConfig::slot(record.update).at();
+        let offset = assembly.superblock.layout.config[slot].offset;
+        for (name, drive) in self.member_drives(assembly).into_iter().flatten() {
+            let erased = drive.write(offset, &[0; SUPERBLOCK_BYTES]);
+            if let Err(source) = erased.and_then(|()| drive.flush()) {
+                tracing::warn!(event = "record_not_taken_back", object, drive = name,
+                    error = %source, "a record stays there that counts for nothing else");
+            }
+        }
+    }
+
+    /// Writes a record to all who are here. Gives those that do not take it, and why. A drive that
+    /// has no room is no reason to leave it out.
     fn write_to_all(
         &self,
         object: &str,
         assembly: &Assembly,
         next: &ArrayConfig,
-    ) -> Vec<(MemberIndex, String)> {
+    ) -> Answer<Vec<(MemberIndex, String)>> {
         let mut refused = Vec::new();
         for (position, drive) in self.member_drives(assembly).into_iter().enumerate() {
             let Some((name, drive)) = drive else { continue };
             let member = MemberIndex::from_at(position);
             let written = records::write_config(&drive, &assembly.superblock, member, next);
             if let Err(source) = written {
+                if is_full(&source) {
+                    let failed = of_io(
+                        format!("{object}, drive {name}"),
+                        "writing that members are out which are not here",
+                        &source,
+                    );
+                    return Err(failed.next("make room, and start the array again"));
+                }
                 tracing::warn!(event = "member_unwritable", object, member = member.0, drive = name,
                     error = %source, "it takes no records; it is left out");
                 let cause = format!("{member}, drive {name}, takes no records: {source}");
                 refused.push((member, cause));
             }
         }
-        refused
+        Ok(refused)
     }
 }

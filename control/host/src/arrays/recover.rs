@@ -222,8 +222,9 @@ impl Host {
         }
         // The next start may find members that are not here now, which know that some of it was
         // not begun. They count for nothing then.
-        if replay.guesses() && !planted::is(Fault::ReplayBeforeExclusion) {
-            self.exclude_absent(object, starting, (regions, &redo), doubt)?;
+        let guesses = replay.guesses();
+        if !guesses.is_empty() && !planted::is(Fault::ReplayBeforeExclusion) {
+            self.exclude_absent(object, starting, (regions, &redo, &guesses), doubt)?;
         }
         let assembly = &starting.assembly;
         let drives = self.member_drives(assembly);

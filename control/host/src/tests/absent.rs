@@ -159,3 +159,43 @@ fn nothing_is_done_again_where_too_few_take_that_record() {
     assert_eq!(cause(&config, 0), Some(ExclusionCause::Absent));
     assert_eq!(cause(&config, 1), None);
 }
+
+/// The array could not start without it, when the one that is not here now is back.
+#[test]
+fn who_cannot_be_done_without_and_takes_no_record_leaves_all_as_they_were() {
+    let bench = killed(Level::Raid6, 5);
+    let before = record(&bench, "three");
+    let _ = take_nothing(&bench, "two");
+    let length = 1 << 30;
+    bench.inject("two", drive::Fault::Unwritable { offset: 0, length });
+    let refused = bench.host.start_array("tank", false);
+    let refused = refused.expect_err("the others are not enough");
+    assert!(
+        refused.to_string().contains("takes no records"),
+        "{refused}"
+    );
+    for name in ["two", "three", "four"] {
+        assert_eq!(record(&bench, name).update, before.update, "{name}");
+    }
+    let folder = Arc::clone(&bench.folder);
+    drop(bench);
+    let next = Bench::on(folder);
+    for name in ["one", "three", "four"] {
+        next.reopen(name, "").expect("a file");
+    }
+    next.host.assemble();
+    let started = next.host.start_array("tank", false);
+    assert_eq!(started.expect("enough").state, ArrayState::Degraded);
+}
+
+#[test]
+fn a_drive_without_room_is_not_left_out() {
+    let bench = killed(Level::Raid7, 7);
+    let before = record(&bench, "three");
+    bench.inject("two", drive::Fault::NoSpace);
+    let refused = bench.host.start_array("tank", false);
+    let refused = refused.expect_err("it has no room");
+    assert_eq!(refused.kind, ErrorKind::Full, "{refused}");
+    let after = record(&bench, "three");
+    assert_eq!((after.update, cause(&after, 1)), (before.update, None));
+}

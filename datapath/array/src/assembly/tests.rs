@@ -176,7 +176,8 @@ fn the_record_before_the_log_leaves_out_the_absent_and_keeps_the_log() {
     running.log_from = 5 << LIVES_SHIFT;
     let found = raid6(6, &running);
     let assembly = one(&found[1..]);
-    let next = assembly.without_absent(0x77, false).expect("startable");
+    let next = assembly.without(|_| true, 0x77, false);
+    let next = next.expect("startable");
     assert_eq!((next.update, next.log_from), (Update(5), running.log_from));
     assert_eq!(next.in_sync().count(), 5);
     // All that it was written to, or some; and the member that was away has the record before it,

@@ -84,8 +84,8 @@ impl Lister<'_> {
         // No two starts of one history have the same numbers.
         let id = 1000 + 2 * u128::from(bytes_u64(self.depth));
         let found = assembly.clone();
-        if guesses && !planted::is(Fault::ReplayBeforeExclusion) {
-            let noted = (&regions, &redo[..]);
+        if !guesses.is_empty() && !planted::is(Fault::ReplayBeforeExclusion) {
+            let noted = (&regions, &redo[..], &guesses[..]);
             disks::exclude_absent(&mut disks, &mut assembly, noted, (id, usize::MAX));
             self.control_flushes(&mut disks, (&model, &doubtful));
         }

@@ -140,7 +140,7 @@ impl History {
         reach: Reach,
     ) -> bool {
         let (_, guesses) = disks::read_log(drives, assembly, regions);
-        if guesses && !self.next_start.may_lack {
+        if !guesses.is_empty() && !self.next_start.may_lack {
             return false;
         }
         let before = assembly.config.update;
@@ -214,10 +214,10 @@ impl History {
             self.withdraw_trust();
             disks::flush_log(drives, assembly);
         }
-        let excludes = guesses && !planted::is(Fault::ReplayBeforeExclusion);
+        let excludes = !guesses.is_empty() && !planted::is(Fault::ReplayBeforeExclusion);
         if excludes {
             hurt_absent(drives, assembly);
-            let noted = (regions, &redo[..]);
+            let noted = (regions, &redo[..], &guesses[..]);
             if !disks::exclude_absent(drives, assembly, noted, (id, records)) {
                 return Attempt::ended(redo, disks::Untaken::default());
             }
