@@ -10,7 +10,7 @@ use crate::workspace::must;
 
 /// A slice of the faults: those that a few seeds catch, one of each kind. Each change of the
 /// simulator draws other histories, so one that needs a hundred seeds by the mean gets many more.
-const PLANTED: [&str; 22] = [
+const PLANTED: [&str; 24] = [
     "--seeds",
     "1500",
     "AnswerBeforeExclusion",
@@ -33,6 +33,8 @@ const PLANTED: [&str; 22] = [
     "LeavesUndrained",
     "StopsBeforeRecovered",
     "MemoryLetGo",
+    "ReplayBeforeExclusion",
+    "ExclusionBeforeBegun",
 ];
 /// And some for the small models.
 const PLANTED_SMALL: [&str; 7] = [

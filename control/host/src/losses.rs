@@ -139,11 +139,11 @@ pub(crate) fn with_half_written(
 }
 
 /// The record of a start says so, and the log.
-pub(crate) fn give_up_half_written(name: &str, next: &mut ArrayConfig, lost: Vec<Range<u64>>) {
+pub(crate) fn give_up_half_written(name: &str, next: &mut ArrayConfig, lost: &[Range<u64>]) {
     if lost.is_empty() {
         return;
     }
-    lost.into_iter().for_each(|range| next.lost.add(range));
+    lost.iter().for_each(|range| next.lost.add(range.clone()));
     tracing::error!(
         event = "blocks_half_written",
         array = name,

@@ -128,16 +128,16 @@ impl Assembly {
         self.config.array
     }
 
-    /// Whether a start without the members that are not here may show wrong bytes: it was not
-    /// stopped cleanly, nothing was logged since they were in sync, and what they held beside what
-    /// was being written can be computed only by parity that may not agree.
+    /// Whether a start without [those](Assembly::done_without) it does without may show wrong
+    /// bytes: it was not stopped cleanly, nothing was logged since they were in sync, and what they
+    /// held beside what was being written can be computed only by parity that may not agree.
     #[must_use]
     pub fn would_tear(&self) -> bool {
         let geometry = &self.superblock.geometry;
         let has_parity = geometry.data() > 1 && geometry.parity() > 0;
         // What was written before it was strict, nobody has logged.
         let logs = self.config.options.write_hole == WriteHole::Strict && self.is_resynced();
-        has_parity && !self.config.clean && !logs && self.away().next().is_some()
+        has_parity && !self.config.clean && !logs && self.done_without().next().is_some()
     }
 
     /// Whether no resync was under way.
@@ -150,6 +150,12 @@ impl Assembly {
     pub fn away(&self) -> impl Iterator<Item = MemberIndex> {
         let in_sync = self.config.in_sync();
         in_sync.filter(|member| self.members[member.at()].is_none())
+    }
+
+    /// Members that were in sync at the last stop, and that the next start does without: those that
+    /// are not here, and those that a start has left out which has come to nothing.
+    pub fn done_without(&self) -> impl Iterator<Item = MemberIndex> {
+        self.away().chain(self.config.left_by_unfinished())
     }
 
     /// Takes into account that somebody saw the array reach this update, of this id. Members that
@@ -181,6 +187,7 @@ impl Assembly {
     /// The verdict, when it does not allow this.
     pub fn start(&self, update_id: u128, force: bool) -> Result<ArrayConfig, &Verdict> {
         let mut next = self.without(|_| true, update_id, force)?;
+        next.unfinished_since = Update(0);
         // What the log held was done again before this. A start leaves room for the lives that an
         // engine begins, one after each rebuild.
         if !planted::is(Fault::LogOutlivesAStart) {
@@ -214,6 +221,9 @@ impl Assembly {
             next.forced_at = next.update;
         }
         next.clean = false;
+        if next.unfinished_since == Update(0) {
+            next.unfinished_since = next.update;
+        }
         for (position, drive) in self.members.iter().enumerate() {
             let member = MemberIndex::from_at(position);
             if drive.is_none() && who(member) {

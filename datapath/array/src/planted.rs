@@ -130,6 +130,9 @@ pub enum Fault {
     ReplayedUnflushed,
     /// What the log holds is done again before members are out that may know that it was not begun.
     ReplayBeforeExclusion,
+    /// These members are out before what the last engine had begun is written again, which only
+    /// memory tells.
+    ExclusionBeforeBegun,
     /// Memory of what was to be written again is used for something else before a drive that is
     /// out has let go of it.
     RewriteReused,
@@ -426,6 +429,7 @@ impl Fault {
         Fault::LogSlotUsedAgainEarly,
         Fault::NamedCellNotLogged,
         Fault::ReplayBeforeExclusion,
+        Fault::ExclusionBeforeBegun,
         Fault::RewriteReused,
         Fault::RestsThroughMessages,
         Fault::HandedOverUndrained,

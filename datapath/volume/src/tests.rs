@@ -65,6 +65,7 @@ fn config(unzeroed: Vec<ExtentRun>) -> ArrayConfig {
         update_id: 1,
         ancestors: Vec::new(),
         forced_at: Update(0),
+        unfinished_since: Update(0),
         features: Features::default(),
         clean: false,
         resynced_until: StripeIndex(0),

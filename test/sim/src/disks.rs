@@ -2,6 +2,7 @@
 //! is made, and read again after a stop.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use array::assembly::{Assembly, Found, areas_to_erase, assemble};
 use array::format::{
@@ -413,8 +414,8 @@ pub fn flush_log(drives: &mut [impl Medium], assembly: &Assembly) {
 }
 
 /// Writes that those are out who are not here, as the control path does before it does again what
-/// they may know better; on so many members at the most. It is the record that decides from then
-/// on, once it is flushed. Whether all members have it.
+/// they may know better, and which blocks nobody can tell; on so many members at the most. It is
+/// the record that decides from then on, once it is flushed. Whether all members have it.
 ///
 /// # Panics
 /// When the array may not start.
@@ -422,11 +423,15 @@ pub fn exclude_absent(
     drives: &mut [impl Medium],
     assembly: &mut Assembly,
     (regions, redo, who): (&RegionMap, &[Redo], &[MemberIndex]),
+    lost: &[Range<u64>],
     (id, most): (u128, usize),
 ) -> bool {
     let next = assembly.without(|member| who.contains(&member), id, true);
     let mut next = next.expect("startable");
     assembly.note_replay(&mut next, &mut regions.clone(), redo);
+    for blocks in lost {
+        next.lost.add(blocks.clone());
+    }
     assembly.config = next;
     let members = (0..assembly.members.len()).map(MemberIndex::from_at);
     let here: Vec<MemberIndex> = members

@@ -28,6 +28,7 @@ mod probe;
 mod records;
 mod refilled;
 mod refused;
+mod reset;
 mod returns;
 mod rewritten;
 mod rings;

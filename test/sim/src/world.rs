@@ -252,6 +252,7 @@ pub fn new_config(geometry: &Geometry, resynced: bool) -> ArrayConfig {
         update_id: 1,
         ancestors: Vec::new(),
         forced_at: Update(0),
+        unfinished_since: Update(0),
         features: Features::default(),
         clean: true,
         log_from: 0,

@@ -1,6 +1,8 @@
 //! Members that are not here when what the log holds is done again: they may know that some of it
 //! was not begun, and are out by a durable record before any of it is written.
 
+use std::ops::Range;
+
 use array::assembly::{Assembly, Verdict};
 use array::format::{ArrayConfig, ExclusionCause, MemberState, SUPERBLOCK_BYTES};
 use array::{Doubt, Redo, RegionMap};
@@ -11,7 +13,7 @@ use volume::VolumeTable;
 
 use super::assemble::{is_enough, of_verdict};
 use crate::error::{error, of_io};
-use crate::losses::is_full;
+use crate::losses::{give_up_half_written, is_full};
 use crate::{Host, records};
 
 /// A start under way.
@@ -74,7 +76,8 @@ impl Starting {
 }
 
 impl Host {
-    /// Commits that those are out who are not here. They miss what is about to be done again.
+    /// Commits that those are out who are not here, and which blocks nobody can tell because of
+    /// that. They miss what is about to be done again.
     ///
     /// A member that does not take that is out by the update after it, if the others are enough. If
     /// they are not, those that have it forget it: nothing is done by it, and an array that lacks
@@ -83,7 +86,7 @@ impl Host {
         &self,
         object: &str,
         starting: &mut Starting,
-        (regions, redo, who): (&RegionMap, &[Redo], &[MemberIndex]),
+        (regions, redo, who, lost): (&RegionMap, &[Redo], &[MemberIndex], &[Range<u64>]),
         doubt: &mut Option<Doubt>,
     ) -> Answer<()> {
         let found = starting.assembly.clone();
@@ -94,6 +97,7 @@ impl Host {
             };
             let mut next = starting.next(object, &found, without)?;
             found.note_replay(&mut next, &mut regions.clone(), redo);
+            give_up_half_written(&found.config.name, &mut next, lost);
             let before = starting.assembly.clone();
             let written = self.write_to_all(object, &before, &next);
             let refused = written.inspect_err(|_| self.forget_record(object, &before, &next))?;

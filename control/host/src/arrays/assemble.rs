@@ -190,7 +190,7 @@ impl Host {
         let mut assembly = starting.assembly;
         leave_out_unflushed(&mut assembly, &mut next, &redone.unflushed);
         found.note_replay(&mut next, &mut regions, &redone.redo);
-        give_up_half_written(name, &mut next, redone.lost);
+        give_up_half_written(name, &mut next, &redone.lost);
         self.erase_regions(&object, &assembly, &regions);
         note_untold(name, (&mut next, &assembly.superblock), &regions);
         let suspects = if redone.agrees {

@@ -362,6 +362,7 @@ fn first_config(
         update_id: Uuid::new_v4().as_u128(),
         ancestors: Vec::new(),
         forced_at: Update(0),
+        unfinished_since: Update(0),
         features: Features {
             // Nothing is written, whatever lies on the drives: that is what the region map says.
             incompat: if is_unwritten { INCOMPAT_UNWRITTEN } else { 0 },

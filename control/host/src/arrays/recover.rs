@@ -8,7 +8,7 @@ use std::sync::Arc;
 use array::assembly::Assembly;
 use array::format::MemberState;
 use array::planted::{self, Fault};
-use array::{Doubt, Redo, RegionMap, Replay};
+use array::{Doubt, Redo, RegionMap, Replay, ToRedo};
 use control::{Answer, EngineError, ErrorKind};
 use drive::Drive;
 use units::MemberIndex;
@@ -97,7 +97,8 @@ impl Host {
         if stripes == 0 || !assembly.would_tear() {
             return;
         }
-        let away: Vec<String> = assembly.away().map(|member| member.to_string()).collect();
+        let away = assembly.done_without();
+        let away: Vec<String> = away.map(|member| member.to_string()).collect();
         let away = away.join(", ");
         tracing::warn!(
             event = "started_torn",
@@ -123,7 +124,8 @@ impl Host {
         (regions, begun): (&RegionMap, Option<&BegunFile>),
     ) -> Answer<Redone> {
         let mut doubt = begun.and_then(|begun| self.doubt_of(begun, &starting.assembly));
-        let (mut redo, ignored) = self.replay_log(object, starting, regions, &mut doubt)?;
+        let known = (regions, begun);
+        let (mut redo, ignored) = self.replay_log(object, starting, known, &mut doubt)?;
         let assembly = &starting.assembly;
         let (mut unflushed, mut lost) = (Vec::new(), Vec::new());
         if let Some(begun) = begun {
@@ -160,7 +162,7 @@ impl Host {
         &self,
         object: &str,
         starting: &mut Starting,
-        regions: &RegionMap,
+        (regions, begun): (&RegionMap, Option<&BegunFile>),
         doubt: &mut Option<Doubt>,
     ) -> Answer<(Vec<Redo>, Option<String>)> {
         let assembly = &starting.assembly;
@@ -193,7 +195,7 @@ impl Host {
             }
         }
         let ignored = refuse_doubtful(object, &replay, &drives, starting.force)?;
-        let redo = self.write_log(object, starting, (regions, &replay), doubt)?;
+        let redo = self.write_log(object, starting, (regions, begun, &replay), doubt)?;
         Ok((redo, ignored))
     }
 
@@ -202,7 +204,7 @@ impl Host {
         &self,
         object: &str,
         starting: &mut Starting,
-        (regions, replay): (&RegionMap, &Replay),
+        (regions, begun, replay): (&RegionMap, Option<&BegunFile>, &Replay),
         doubt: &mut Option<Doubt>,
     ) -> Answer<Vec<Redo>> {
         let redo = replay.redo();
@@ -224,7 +226,9 @@ impl Host {
         // not begun. They count for nothing then.
         let guesses = replay.guesses();
         if !guesses.is_empty() && !planted::is(Fault::ReplayBeforeExclusion) {
-            self.exclude_absent(object, starting, (regions, &redo, &guesses), doubt)?;
+            let first = self.redo_first(object, &starting.assembly, begun, doubt)?;
+            let noted = (regions, &redo[..], &guesses[..], &first.lost[..]);
+            self.exclude_absent(object, starting, noted, doubt)?;
         }
         let assembly = &starting.assembly;
         let drives = self.member_drives(assembly);
@@ -239,6 +243,24 @@ impl Host {
         }
         flush_all(object, &drives)?;
         Ok(redo)
+    }
+
+    /// Writes what the last engine had begun before members are out by a record of this start. A
+    /// start that is killed after it, and a power failure after that, would leave nobody who knows
+    /// of these rows, and what those members held in them could not be told from torn ones.
+    fn redo_first(
+        &self,
+        object: &str,
+        assembly: &Assembly,
+        begun: Option<&BegunFile>,
+        doubt: &mut Option<Doubt>,
+    ) -> Answer<ToRedo> {
+        let Some(begun) = begun.filter(|_| !planted::is(Fault::ExclusionBeforeBegun)) else {
+            return Ok(ToRedo::default());
+        };
+        let done = self.redo_begun(object, assembly, begun, doubt)?;
+        flush_all(object, &self.member_drives(assembly))?;
+        Ok(done)
     }
 
     /// The region map as the members in sync have it. What cannot be read counts as dirty.

@@ -86,11 +86,16 @@ pub(super) fn file(folder: &TempDir) -> File {
 /// As if a ticket had begun to write the first block of role 0, and the parity of its row, in the
 /// first stripe.
 pub(super) fn begin(file: &File) {
+    begin_of(file, 0b101);
+}
+
+/// As `begin`, of these two roles.
+pub(super) fn begin_of(file: &File, roles: u64) {
     let words = [
         (1 << 8) | 1,
         0,
         1,
-        0b101,
+        roles,
         (((BUFFERS >> 12) + 1) << 32) | (BUFFERS >> 12),
     ];
     file.write_all_at(&[0xD0; BLOCK], BUFFERS).expect("room");

@@ -251,6 +251,27 @@ fn half_of_a_mirror_starts_by_itself_only_with_the_lowest_member() {
 }
 
 #[test]
+fn who_was_left_out_by_starts_that_came_to_nothing_is_remembered_until_one_does_not() {
+    let mut assembly = one(&mirror(&config(2))[..1]);
+    let first = assembly.without(|_| true, 1, false).expect("one of two");
+    let out = |config: &ArrayConfig| config.left_by_unfinished().collect::<Vec<_>>();
+    assert_eq!(first.unfinished_since, Update(2));
+    assert_eq!(out(&first), [MemberIndex(1)]);
+    assembly.config = first;
+    let second = assembly.without(|_| true, 2, false).expect("one of two");
+    assert_eq!(second.unfinished_since, Update(2), "still");
+    assert_eq!(out(&second), [MemberIndex(1)]);
+    assembly.config = second;
+    let started = assembly.start(3, false).expect("one of two");
+    assert_eq!(started.unfinished_since, Update(0));
+    assert_eq!(out(&started), []);
+    // Who was out before is none of them.
+    assembly.config = started;
+    let third = assembly.without(|_| true, 4, false).expect("one of two");
+    assert_eq!(out(&third), []);
+}
+
+#[test]
 fn a_minority_of_a_wide_mirror_needs_force() {
     let found: Vec<Found> = (0..5)
         .map(|m| {

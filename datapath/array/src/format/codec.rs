@@ -12,8 +12,8 @@ use super::config::{
 };
 use super::extent::{decode_runs, encode_runs, runs_bytes};
 use super::head::{
-    COMPAT_HEDGED, COMPAT_MISSED, Features, FormatError, HEAD_BYTES, Head, RawFeatures,
-    check_features, open, seal,
+    COMPAT_HEDGED, COMPAT_MISSED, COMPAT_UNFINISHED, Features, FormatError, HEAD_BYTES, Head,
+    RawFeatures, check_features, open, seal,
 };
 use super::lost::{LOST_RECORD_BYTES, decode_lost, encode_lost};
 use super::missed::Missed;
@@ -51,7 +51,7 @@ struct RawConfig {
     flags: U32,
     write_hole: u8,
     hedged_reads: u8,
-    reserved: [u8; 2],
+    reserved_after_reads: [u8; 2],
     hold_timeout_seconds: U32,
     latency_target_us: U32,
     rebuild_floor: U64,
@@ -64,7 +64,8 @@ struct RawConfig {
     lost: U32,
     ancestors: [RawAncestor; ANCESTORS_MAX],
     log_from: U64,
-    reserved_after_log: [u8; 32],
+    unfinished_since: U64,
+    reserved: [u8; 24],
     scrub: RawScrub,
 }
 
@@ -202,6 +203,7 @@ impl ArrayConfig {
         features.compat &= !COMPAT_SCRUB;
         let has_missed = features.take_missed();
         let hedged = features.take_hedged();
+        let unfinished = features.take_unfinished();
         let tables = Tables::cut(&raw, record, has_lost)?;
         let ancestors = raw
             .ancestors
@@ -217,6 +219,10 @@ impl ArrayConfig {
                 .map(|ancestor| (Update(ancestor.update.get()), ancestor.id.get()))
                 .collect(),
             forced_at: Update(raw.forced_at.get()),
+            unfinished_since: Update(match unfinished {
+                true => raw.unfinished_since.get(),
+                false => 0,
+            }),
             features,
             clean: raw.flags.get() & FLAG_CLEAN != 0,
             resynced_until: StripeIndex(raw.resynced_until.get()),
@@ -334,8 +340,12 @@ impl From<&ArrayConfig> for RawConfig {
             HedgedReads::Auto => 0,
             HedgedReads::Always => COMPAT_HEDGED,
         };
+        let unfinished = match config.unfinished_since {
+            Update(0) => 0,
+            Update(_) => COMPAT_UNFINISHED,
+        };
         let features = Features {
-            compat: COMPAT_SCRUB | COMPAT_MISSED | hedged,
+            compat: COMPAT_SCRUB | COMPAT_MISSED | hedged | unfinished,
             ..config.features.with_lost(&config.lost)
         };
         RawConfig {
@@ -353,7 +363,7 @@ impl From<&ArrayConfig> for RawConfig {
                 HedgedReads::Auto => 0,
                 HedgedReads::Always => 1,
             },
-            reserved: [0; 2],
+            reserved_after_reads: [0; 2],
             hold_timeout_seconds: options.hold_timeout_seconds.into(),
             latency_target_us: options.latency_target_us.into(),
             rebuild_floor: options.rebuild_floor_bytes_per_second.into(),
@@ -366,7 +376,8 @@ impl From<&ArrayConfig> for RawConfig {
             lost: count(config.lost.words().len()),
             ancestors,
             log_from: config.log_from.into(),
-            reserved_after_log: [0; 32],
+            unfinished_since: config.unfinished_since.0.into(),
+            reserved: [0; 24],
             scrub: RawScrub::new(config),
         }
     }

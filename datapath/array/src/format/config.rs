@@ -235,6 +235,9 @@ pub struct ArrayConfig {
     pub ancestors: Vec<(Update, u128)>,
     /// The last update that began with a forced start; 0 when none did.
     pub forced_at: Update,
+    /// The first update of a start that left members out and has not come to the update it starts
+    /// with; 0 when there is none. See [`crate::assembly::Assembly::without`].
+    pub unfinished_since: Update,
     /// Features in use.
     pub features: Features,
     /// Stopped cleanly: nothing is in flight.
@@ -326,6 +329,18 @@ impl ArrayConfig {
         self.members.iter().enumerate().filter(in_sync).map(index)
     }
 
+    /// Members that are out because a start did without them which has not come to its first
+    /// update: nobody has said yet what that costs.
+    pub fn left_by_unfinished(&self) -> impl Iterator<Item = MemberIndex> + '_ {
+        let first = self.unfinished_since;
+        let left = move |(_, member): &(usize, &MemberRecord)| match member.state {
+            MemberState::Excluded { since, .. } => first != Update(0) && since >= first,
+            MemberState::InSync | MemberState::Rebuilding { .. } | MemberState::Missing => false,
+        };
+        let index = |(position, _)| MemberIndex::from_at(position);
+        self.members.iter().enumerate().filter(left).map(index)
+    }
+
     /// Refuses a record whose parts contradict each other. Every decoded record has passed.
     ///
     /// # Errors
@@ -359,7 +374,8 @@ impl ArrayConfig {
         if self.update.0 >> 56 != 0 {
             return invalid("an update that no engine reaches");
         }
-        if !newest_first || self.forced_at > self.update {
+        let known = self.forced_at.max(self.unfinished_since);
+        if !newest_first || known > self.update {
             return invalid("history");
         }
         if !self.members.iter().all(|member| self.can_miss(member)) {

@@ -109,7 +109,18 @@ pub(super) const COMPAT_MISSED: u64 = 2;
 /// Compat: the record says which reads can be given up.
 pub(super) const COMPAT_HEDGED: u64 = 4;
 
+/// Compat: the record says since when members were left out by starts that came to nothing.
+pub(super) const COMPAT_UNFINISHED: u64 = 8;
+
 impl Features {
+    /// Whether the record says which members starts left out that came to nothing; the bit belongs
+    /// to the bytes only.
+    pub(super) fn take_unfinished(&mut self) -> bool {
+        let is_unfinished = self.compat & COMPAT_UNFINISHED != 0;
+        self.compat &= !COMPAT_UNFINISHED;
+        is_unfinished
+    }
+
     /// Whether the record says which reads can be given up; the bit belongs to the byte only.
     pub(super) fn take_hedged(&mut self) -> bool {
         let is_hedged = self.compat & COMPAT_HEDGED != 0;

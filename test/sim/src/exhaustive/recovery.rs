@@ -86,7 +86,7 @@ impl Lister<'_> {
         let found = assembly.clone();
         if !guesses.is_empty() && !planted::is(Fault::ReplayBeforeExclusion) {
             let noted = (&regions, &redo[..], &guesses[..]);
-            disks::exclude_absent(&mut disks, &mut assembly, noted, (id, usize::MAX));
+            disks::exclude_absent(&mut disks, &mut assembly, noted, &[], (id, usize::MAX));
             self.control_flushes(&mut disks, (&model, &doubtful));
         }
         disks::redo_all(&mut disks, &assembly, &redo, usize::MAX);

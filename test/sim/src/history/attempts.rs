@@ -1,10 +1,11 @@
 //! Starts that are killed before their first record, or come to something.
 
+use std::fs::File;
 use std::ops::Range;
 
 use array::assembly::Assembly;
 use array::planted::{self, Fault};
-use array::{Doubt, Redo, ToRedo};
+use array::{BegunWrites, Doubt, Redo, ToRedo};
 
 use super::begun::is_whole;
 #[allow(clippy::wildcard_imports, reason = "one type in several files")]
@@ -18,8 +19,9 @@ pub(super) struct Reach {
     id: u128,
     /// So many members get this record.
     records: usize,
-    /// So many parts of what the log holds are written, and so many of what was begun.
-    most: [usize; 2],
+    /// So many parts are written of what was begun, before members are out; of what the log holds;
+    /// and of what was begun.
+    most: [usize; 3],
 }
 
 impl History {
@@ -64,6 +66,7 @@ impl History {
         // What is logged on some members only has begun for those that find no other.
         let often = match (self.modes.is_strict(), is_whole(assembly)) {
             (true, _) => 600,
+            (false, false) if self.next_start.is_reset => 900,
             (false, true) => 0,
             (false, false) => 500,
         };
@@ -79,7 +82,7 @@ impl History {
                 let away = self.random.position(drives.len());
                 self.attempt_without(drives, away);
             } else {
-                let most = [self.random.position(20), self.random.position(20)];
+                let most = [(); 3].map(|()| self.random.position(20));
                 let reach = self.reach(most);
                 self.attempt_if((drives, assembly, regions), reach);
             }
@@ -96,7 +99,34 @@ impl History {
         *assembly = disks::find(drives);
         disks::catch_up(drives, assembly);
         self.judge_verdict(drives, assembly);
+        self.find_half_written(assembly);
         *regions = disks::regions(drives, assembly);
+    }
+
+    /// What a start that was killed has given up already.
+    fn find_half_written(&mut self, assembly: &Assembly) {
+        let (lost, client) = (&assembly.config.lost, &self.client);
+        let half = client.half_written.iter().copied();
+        let given_up = half.filter(|block| lost.has(*block) && !client.lost.contains(block));
+        for block in given_up.collect::<Vec<_>>() {
+            self.lose_half_written(block);
+        }
+    }
+
+    /// The power fails after starts were killed that have reached something: what memory told is
+    /// gone.
+    pub(super) fn power_fails_between(
+        &mut self,
+        drives: &mut [SimDrive],
+        (assembly, regions): (&mut Assembly, &mut RegionMap),
+    ) {
+        for drive in drives.iter_mut() {
+            drive.power_fails(&mut self.random);
+        }
+        self.boot += 1;
+        self.next_start.may_lack &= self.modes.is_strict() && self.geometry.data() > 1;
+        self.outcome.reset += 1;
+        self.find_again(drives, (assembly, regions));
     }
 
     /// Each drive is not there for once, until a member is out because of that, as a rule.
@@ -122,8 +152,10 @@ impl History {
         if let Some(mut assembly) = assembly.filter(starts) {
             disks::catch_up(drives, &assembly);
             let regions = disks::regions(drives, &assembly);
+            let first =
+                [self.random.position(20), usize::MAX][usize::from(self.random.happens(800))];
             let log = [self.random.position(20), usize::MAX][self.random.position(2)];
-            let most = [log, self.random.position(20)];
+            let most = [first, log, self.random.position(20)];
             let reach = self.reach(most);
             is_out = self.attempt_if((drives, &mut assembly, &regions), reach);
         }
@@ -149,7 +181,7 @@ impl History {
     }
 
     /// So far, and a record that it commits before may reach some members only.
-    fn reach(&mut self, most: [usize; 2]) -> Reach {
+    fn reach(&mut self, most: [usize; 3]) -> Reach {
         let members = self.geometry.members();
         let records = if self.random.happens(200) {
             self.random.position(members)
@@ -167,7 +199,7 @@ impl History {
         Reach {
             id: u128::from(self.random.next()) << 64 | u128::from(self.random.next()),
             records: usize::MAX,
-            most: [usize::MAX; 2],
+            most: [usize::MAX; 3],
         }
     }
 
@@ -181,7 +213,7 @@ impl History {
         let fails = members[self.random.position(members.len())].at();
         if matches!(assembly.verdict, Verdict::Startable { .. }) {
             let writes = [0, self.random.position(20), usize::MAX];
-            let most = [0, 1].map(|_| writes[self.random.position(3)]);
+            let most = [(); 3].map(|()| writes[self.random.position(3)]);
             disks::catch_up(drives, &assembly);
             let regions = disks::regions(drives, &assembly);
             let reach = self.reach(most);
@@ -190,14 +222,39 @@ impl History {
         drives[fails].loses_cache(&mut self.random);
     }
 
+    /// Writes what was begun, and then that those are out who may know better. What drives did not
+    /// take when it ends before that is done.
+    fn leave_out(
+        &self,
+        drives: &mut [SimDrive],
+        assembly: &mut Assembly,
+        noted: (&RegionMap, &[Redo], &[MemberIndex]),
+        (found, Reach { id, records, most }): (Option<&(&File, BegunWrites)>, Reach),
+    ) -> Option<disks::Untaken> {
+        let mut first = ToRedo::default();
+        let found = found.filter(|_| !planted::is(Fault::ExclusionBeforeBegun));
+        if let Some((file, writes)) = found {
+            first = self.to_redo(file, writes, (drives, assembly));
+            let done = disks::redo_all(drives, assembly, &first.redo, most[0]);
+            if done.refused || most[0] < first.redo.len() {
+                return Some(done);
+            }
+            disks::flush_log(drives, assembly);
+        }
+        hurt_absent(drives, assembly);
+        let is_done = disks::exclude_absent(drives, assembly, noted, &first.lost, (id, records));
+        (!is_done).then(disks::Untaken::default)
+    }
+
     /// Writes at most so many parts of what the log holds, and of what was begun; the drive of one
     /// of these may take nothing of the latter.
     pub(super) fn attempt(
         &self,
         (drives, assembly, regions): (&mut [SimDrive], &mut Assembly, &RegionMap),
-        Reach { id, records, most }: Reach,
+        reach: Reach,
         refuses: Option<usize>,
     ) -> Attempt {
+        let most = reach.most;
         let found = self.find_begun(assembly);
         if !planted::is(Fault::TrustOutlivesAStart) {
             self.withdraw_trust();
@@ -214,17 +271,16 @@ impl History {
             self.withdraw_trust();
             disks::flush_log(drives, assembly);
         }
-        let excludes = !guesses.is_empty() && !planted::is(Fault::ReplayBeforeExclusion);
-        if excludes {
-            hurt_absent(drives, assembly);
+        if !guesses.is_empty() && !planted::is(Fault::ReplayBeforeExclusion) {
             let noted = (regions, &redo[..], &guesses[..]);
-            if !disks::exclude_absent(drives, assembly, noted, (id, records)) {
-                return Attempt::ended(redo, disks::Untaken::default());
+            let done = self.leave_out(drives, assembly, noted, (found.as_ref(), reach));
+            if let Some(untaken) = done {
+                return Attempt::ended(redo, untaken);
             }
         }
         let assembly = &*assembly;
-        let mut untaken = disks::redo_all(drives, assembly, &redo, most[0]);
-        if untaken.refused || most[0] < redo.len() {
+        let mut untaken = disks::redo_all(drives, assembly, &redo, most[1]);
+        if untaken.refused || most[1] < redo.len() {
             return Attempt::ended(redo, untaken);
         }
         if untaken.left_out > 0 || !untaken.followed.is_empty() {
@@ -237,7 +293,7 @@ impl History {
         let refusing = refusing.map(|part| part.member);
         if let Some(member) = refusing {
             doubt = doubt.map(|doubt| doubt.or(Doubt::refused(member)));
-            for part in begun.iter().take(most[1]) {
+            for part in begun.iter().take(most[2]) {
                 let drive = assembly.members[part.member.at()];
                 if let Some(drive) = drive.filter(|_| refusing != Some(part.member)) {
                     let offset = self.layout.data.offset + part.offset;
@@ -245,7 +301,7 @@ impl History {
                 }
             }
         } else {
-            let done = disks::redo_all(drives, assembly, &begun, most[1]);
+            let done = disks::redo_all(drives, assembly, &begun, most[2]);
             if done.left_out > 0 || !done.followed.is_empty() {
                 doubt = doubt.map(|doubt| doubt.or(Some(Doubt::Torn)));
             }

@@ -18,6 +18,8 @@ use crate::world;
 pub(super) struct NextStart {
     /// A drive loses its cache meanwhile.
     pub(super) is_forgetful: bool,
+    /// The power fails after some were killed.
+    pub(super) is_reset: bool,
     /// One takes nothing again.
     pub(super) is_refused: bool,
     /// The flush of one fails.
@@ -72,6 +74,9 @@ impl History {
         let is_unflushed = std::mem::take(&mut self.next_start.is_unflushed);
         if !is_unflushed {
             self.attempt_often(drives, (assembly, regions));
+        }
+        if std::mem::take(&mut self.next_start.is_reset) {
+            self.power_fails_between(drives, (assembly, regions));
         }
         let is_whole = is_whole(assembly);
         let may_lack = is_whole && self.geometry.parity() > 0;

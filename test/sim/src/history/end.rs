@@ -18,6 +18,7 @@ impl History {
         world = self.hang_over_rewrites(world);
         world = self.log_in_vain(world);
         world = self.refuse_needed(world);
+        world = self.lose_memory_between_starts(world);
         self.give_up_beside_one_that_hangs(world)
     }
 

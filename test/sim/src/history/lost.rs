@@ -116,10 +116,15 @@ impl History {
 
     /// Fails as many members of a group as there is parity; their places.
     pub(super) fn fail_some(&mut self, world: &mut World) -> Vec<usize> {
+        self.fail_of_a_group(world, self.geometry.parity())
+    }
+
+    /// As `fail_some`, so many.
+    pub(super) fn fail_of_a_group(&mut self, world: &mut World, count: usize) -> Vec<usize> {
         let group = self.geometry.group_members();
         let first = self.random.position(self.geometry.groups()) * group;
         let mut places: Vec<usize> = (first..first + group).collect();
-        while places.len() > self.geometry.parity() {
+        while places.len() > count {
             let at = self.random.position(places.len());
             places.remove(at);
         }

@@ -126,7 +126,7 @@ impl History {
         self.give(world, Given::Options, Command::Options(options));
     }
 
-    fn give_mode(&mut self, world: &mut World, mode: WriteHole) {
+    pub(super) fn give_mode(&mut self, world: &mut World, mode: WriteHole) {
         let mut options = Self::options(world);
         options.write_hole = mode;
         self.give_options(world, options);

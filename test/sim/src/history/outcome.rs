@@ -125,6 +125,8 @@ pub struct Outcome {
     pub outwaited: u64,
     /// Starts that called a member out before they did again what the log holds, and were killed.
     pub excluded_early: u64,
+    /// Power failures between starts that came to nothing and one that did not.
+    pub reset: u64,
     /// Requests of dead engines that landed while the next one was at work.
     pub landed: u64,
     /// Repairs of bad blocks that a drive carried out after it was left out.
@@ -197,6 +199,7 @@ impl Outcome {
         self.half_written += outcome.half_written;
         self.outwaited += outcome.outwaited;
         self.excluded_early += outcome.excluded_early;
+        self.reset += outcome.reset;
         self.landed += outcome.landed;
         self.rewritten_late += outcome.rewritten_late;
         self.logged_in_vain += outcome.logged_in_vain;
@@ -262,6 +265,7 @@ impl fmt::Display for Outcome {
             half_written,
             outwaited,
             excluded_early,
+            reset,
             landed,
             rewritten_late,
             logged_in_vain,
@@ -280,6 +284,7 @@ impl fmt::Display for Outcome {
          {rotten} rotten blocks scrubbed ({stale} of writes that were lost), \
          {landed} writes of dead engines in the life of the next ({outwaited} starts in vain \
          without such a drive), {excluded_early} starts killed that had left a member out, \
+         {reset} power failures after such as came to nothing, \
          {rewritten_late} repairs by drives that were left out, \
          {logged_in_vain} writes logged in vain, \
          {late} members late, {lagged} lagged ({left_behind} left behind), \

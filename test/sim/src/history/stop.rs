@@ -34,6 +34,8 @@ enum Outage {
     Later,
     /// Flushes that are under way fail.
     Flush,
+    /// The power fails while the next engines are starting.
+    Reboot,
 }
 
 impl History {
@@ -125,6 +127,8 @@ impl History {
         self.torn |= is_protected && may_tear;
         let mut drives = if logs && power && self.random.happens(300) {
             self.forget_logged(world)
+        } else if logs && power && self.random.happens(400) {
+            self.end_before_reset(world)
         } else {
             self.end_all(world, power)
         };
@@ -135,6 +139,12 @@ impl History {
         }
         self.leave_guests((power, at_once));
         drives
+    }
+
+    /// The process is killed, and the power fails when others have been killed as well that began
+    /// with what it left.
+    pub(super) fn end_before_reset(&mut self, world: World) -> Vec<SimDrive> {
+        self.end_by(world, End::Killed(Some(Outage::Reboot)))
     }
 
     /// What is being logged may be gone after a start that has begun with it.
@@ -278,6 +288,8 @@ impl History {
             End::Power
         } else if self.random.happens(400) {
             End::Killed(Some(Outage::Later))
+        } else if self.random.happens(500) {
+            End::Killed(Some(Outage::Reboot))
         } else {
             End::Killed(Some(Outage::Away))
         };
@@ -291,8 +303,10 @@ impl History {
     fn end_by(&mut self, world: World, end: End) -> Vec<SimDrive> {
         self.leave_open(&world, end != End::Killed(None));
         let is_ordinary = std::mem::take(&mut self.next_start.is_ordinary);
-        let may_lack = is_ordinary && self.may_lack_next(&world, end == End::Killed(None));
-        self.next_start.may_lack = may_lack;
+        let is_reset = end == End::Killed(Some(Outage::Reboot));
+        let is_killed = is_reset || end == End::Killed(None);
+        let may_lack = is_ordinary && self.may_lack_next(&world, is_killed);
+        (self.next_start.may_lack, self.next_start.is_reset) = (may_lack, is_reset);
         self.outcome.trace = mix(self.outcome.trace, world.outside.trace);
         let slow = end == End::Killed(Some(Outage::Flush)) || self.random.happens(200);
         let took = Duration::from_secs(if slow { 2 } else { 0 });
@@ -389,18 +403,20 @@ impl History {
     /// What was half written on members that are not here is lost in the first record. Nothing else
     /// is.
     fn give_up_half_written(&mut self, config: &mut ArrayConfig, lost: Vec<Range<u64>>) {
-        if !lost.is_empty() {
-            self.client.may_all_fail();
-        }
         for block in lost.into_iter().flatten() {
-            let was_written = self.client.half_written.contains(&block);
-            assert!(was_written, "nobody was writing block {block}");
             config.lost.add(block..block + 1);
-            self.client.lost.insert(block);
-            self.client.half_lost.insert(block);
-            self.outcome.half_written += 1;
+            self.lose_half_written(block);
         }
         assert!(config.lost.fits(), "few writes are under way");
+    }
+
+    pub(super) fn lose_half_written(&mut self, block: u64) {
+        let was_written = self.client.half_written.contains(&block);
+        assert!(was_written, "nobody was writing block {block}");
+        self.client.may_all_fail();
+        self.client.lost.insert(block);
+        self.client.half_lost.insert(block);
+        self.outcome.half_written += 1;
     }
 
     /// Guests that are still there write again what was half written.
