@@ -14,7 +14,9 @@ mod tests;
 pub use reason::{LeftOut, Verdict};
 pub use returns::{NoReturn, Returning, areas_to_erase, is_as_it_was, may_return};
 
-use units::{DriveIndex, MemberIndex, Update};
+use std::ops::Range;
+
+use units::{DriveIndex, MemberIndex, StripeIndex, Update};
 use uuid::Uuid;
 
 use crate::format::{
@@ -128,16 +130,25 @@ impl Assembly {
         self.config.array
     }
 
-    /// Whether a start without [those](Assembly::done_without) it does without may show wrong
-    /// bytes: it was not stopped cleanly, nothing was logged since they were in sync, and what they
-    /// held beside what was being written can be computed only by parity that may not agree.
+    /// Whether a start without the members that are not here, or that starts have left out which
+    /// came to nothing, may show wrong bytes: what they held beside what was being written can be
+    /// computed only by parity that may not agree.
     #[must_use]
     pub fn would_tear(&self) -> bool {
+        let mut left = self.config.left_by_unfinished();
+        let is_short = self.away().next().is_some() || left.next().is_some();
+        is_short && self.may_be_torn()
+    }
+
+    /// Whether parity may not agree with data: the array was not stopped cleanly, and not all that
+    /// was written was logged.
+    #[must_use]
+    pub fn may_be_torn(&self) -> bool {
         let geometry = &self.superblock.geometry;
         let has_parity = geometry.data() > 1 && geometry.parity() > 0;
         // What was written before it was strict, nobody has logged.
         let logs = self.config.options.write_hole == WriteHole::Strict && self.is_resynced();
-        has_parity && !self.config.clean && !logs && self.done_without().next().is_some()
+        has_parity && !self.config.clean && !logs
     }
 
     /// Whether no resync was under way.
@@ -152,10 +163,30 @@ impl Assembly {
         in_sync.filter(|member| self.members[member.at()].is_none())
     }
 
-    /// Members that were in sync at the last stop, and that the next start does without: those that
-    /// are not here, and those that a start has left out which has come to nothing.
-    pub fn done_without(&self) -> impl Iterator<Item = MemberIndex> {
-        self.away().chain(self.config.left_by_unfinished())
+    /// Of blocks that nobody can tell while members are away, those that a record gives up for
+    /// good: who counts by it tells them when he is back.
+    #[must_use]
+    pub fn lost_with(&self, next: &ArrayConfig, untold: &[Range<u64>]) -> Vec<Range<u64>> {
+        let geometry = &self.superblock.geometry;
+        let is_lost = |block: &u64| {
+            let place = geometry.place(*block);
+            let holder = geometry.member(place.stripe, place.role);
+            next.members[holder.at()].state != MemberState::InSync
+        };
+        let lost = untold.iter().cloned().flatten().filter(is_lost);
+        lost.map(|block| block..block + 1).collect()
+    }
+
+    /// Whether a member is here and counts for a stripe whose region is dirty: whatever a member
+    /// had before that returns, it lacks such regions until its rebuild has been there.
+    #[must_use]
+    pub fn counts(&self, member: MemberIndex, stripe: StripeIndex) -> bool {
+        let counts = match self.config.members[member.at()].state {
+            MemberState::InSync => true,
+            MemberState::Rebuilding { until, .. } => stripe < until,
+            MemberState::Excluded { .. } | MemberState::Missing => false,
+        };
+        counts && self.members[member.at()].is_some()
     }
 
     /// Takes into account that somebody saw the array reach this update, of this id. Members that
@@ -187,7 +218,6 @@ impl Assembly {
     /// The verdict, when it does not allow this.
     pub fn start(&self, update_id: u128, force: bool) -> Result<ArrayConfig, &Verdict> {
         let mut next = self.without(|_| true, update_id, force)?;
-        next.unfinished_since = Update(0);
         // What the log held was done again before this. A start leaves room for the lives that an
         // engine begins, one after each rebuild.
         if !planted::is(Fault::LogOutlivesAStart) {
@@ -221,9 +251,10 @@ impl Assembly {
             next.forced_at = next.update;
         }
         next.clean = false;
-        if next.unfinished_since == Update(0) {
-            next.unfinished_since = next.update;
-        }
+        next.unfinished_since = match self.config.unfinished_since {
+            Update(0) => next.update,
+            since => since,
+        };
         for (position, drive) in self.members.iter().enumerate() {
             let member = MemberIndex::from_at(position);
             if drive.is_none() && who(member) {

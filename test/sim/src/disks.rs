@@ -429,8 +429,8 @@ pub fn exclude_absent(
     let next = assembly.without(|member| who.contains(&member), id, true);
     let mut next = next.expect("startable");
     assembly.note_replay(&mut next, &mut regions.clone(), redo);
-    for blocks in lost {
-        next.lost.add(blocks.clone());
+    for blocks in assembly.lost_with(&next, lost) {
+        next.lost.add(blocks);
     }
     assembly.config = next;
     let members = (0..assembly.members.len()).map(MemberIndex::from_at);

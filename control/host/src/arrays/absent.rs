@@ -16,6 +16,10 @@ use crate::error::{error, of_io};
 use crate::losses::{give_up_half_written, is_full};
 use crate::{Host, records};
 
+/// The region map; what is done again of the log and what was begun; and which blocks nobody can
+/// tell, as long as the members that are not here are not.
+type Noted<'a> = (&'a RegionMap, [&'a [Redo]; 2], &'a [Range<u64>]);
+
 /// A start under way.
 pub(super) struct Starting {
     /// With the record that was committed last.
@@ -86,7 +90,7 @@ impl Host {
         &self,
         object: &str,
         starting: &mut Starting,
-        (regions, redo, who, lost): (&RegionMap, &[Redo], &[MemberIndex], &[Range<u64>]),
+        (who, (regions, redo, lost)): (&[MemberIndex], Noted<'_>),
         doubt: &mut Option<Doubt>,
     ) -> Answer<()> {
         let found = starting.assembly.clone();
@@ -96,8 +100,11 @@ impl Host {
                 next.map_err(Clone::clone)
             };
             let mut next = starting.next(object, &found, without)?;
-            found.note_replay(&mut next, &mut regions.clone(), redo);
-            give_up_half_written(&found.config.name, &mut next, lost);
+            for redo in redo {
+                found.note_replay(&mut next, &mut regions.clone(), redo);
+            }
+            let lost = found.lost_with(&next, lost);
+            give_up_half_written(&found.config.name, &mut next, &lost);
             let before = starting.assembly.clone();
             let written = self.write_to_all(object, &before, &next);
             let refused = written.inspect_err(|_| self.forget_record(object, &before, &next))?;

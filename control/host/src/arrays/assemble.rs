@@ -232,9 +232,9 @@ impl Host {
             self.reassemble(name, assembly.array());
             return Err(of_start(object, &start));
         }
-        self.note_running(name, next);
         self.say_forced(name, &found, redone.ignored);
-        self.say_torn(name, &found, torn);
+        self.say_torn(name, (&found, &next), torn);
+        self.note_running(name, next);
         if is_late {
             // It serves once its drives answer.
             return Err(late(object));

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use array::assembly::Assembly;
-use array::format::MemberState;
+use array::format::{ArrayConfig, MemberState};
 use array::planted::{self, Fault};
 use array::{Doubt, Redo, RegionMap, Replay, ToRedo};
 use control::{Answer, EngineError, ErrorKind};
@@ -92,13 +92,19 @@ fn flush_all(object: &str, drives: &[Option<(String, Arc<Drive>)>]) -> Answer<()
 
 impl Host {
     /// What is said of an array that was started without members whose content nobody can tell
-    /// for sure where it was being written.
-    pub(super) fn say_torn(&self, name: &str, assembly: &Assembly, stripes: u64) {
-        if stripes == 0 || !assembly.would_tear() {
+    /// for sure where it was being written: those that its first update leaves out, or others of
+    /// starts that came to nothing.
+    pub(super) fn say_torn(
+        &self,
+        name: &str,
+        (found, first): (&Assembly, &ArrayConfig),
+        stripes: u64,
+    ) {
+        let away = first.left_by_unfinished();
+        let away: Vec<String> = away.map(|member| member.to_string()).collect();
+        if stripes == 0 || away.is_empty() || !found.may_be_torn() {
             return;
         }
-        let away = assembly.done_without();
-        let away: Vec<String> = away.map(|member| member.to_string()).collect();
         let away = away.join(", ");
         tracing::warn!(
             event = "started_torn",
@@ -227,8 +233,8 @@ impl Host {
         let guesses = replay.guesses();
         if !guesses.is_empty() && !planted::is(Fault::ReplayBeforeExclusion) {
             let first = self.redo_first(object, &starting.assembly, begun, doubt)?;
-            let noted = (regions, &redo[..], &guesses[..], &first.lost[..]);
-            self.exclude_absent(object, starting, noted, doubt)?;
+            let noted = (regions, [&redo[..], &first.redo], &first.lost[..]);
+            self.exclude_absent(object, starting, (&guesses, noted), doubt)?;
         }
         let assembly = &starting.assembly;
         let drives = self.member_drives(assembly);

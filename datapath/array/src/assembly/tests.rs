@@ -263,12 +263,34 @@ fn who_was_left_out_by_starts_that_came_to_nothing_is_remembered_until_one_does_
     assert_eq!(out(&second), [MemberIndex(1)]);
     assembly.config = second;
     let started = assembly.start(3, false).expect("one of two");
-    assert_eq!(started.unfinished_since, Update(0));
-    assert_eq!(out(&started), []);
+    assert_eq!(out(&started), [MemberIndex(1)], "its first record");
+    let second = started.next(4);
+    assert_eq!(out(&second), []);
     // Who was out before is none of them.
-    assembly.config = started;
-    let third = assembly.without(|_| true, 4, false).expect("one of two");
+    assembly.config = second;
+    let third = assembly.without(|_| true, 5, false).expect("one of two");
     assert_eq!(out(&third), []);
+}
+
+#[test]
+fn only_what_is_on_members_that_are_out_is_given_up_for_good() {
+    let superblock = |m| superblock(m, 4, DRIVE_BYTES);
+    let all: Vec<Found> = (0..4)
+        .map(|m| drive(m, superblock(m), &config(4)))
+        .collect();
+    let found = one(&all[2..]);
+    let next = found.without(|member| member.0 == 0, 1, true);
+    let next = next.expect("by force");
+    let geometry = found.superblock.geometry;
+    let chunk = u64::from(geometry.chunk_blocks());
+    for at in 0..2 * geometry.data() {
+        let block = chunk * units::bytes_u64(at) + 3;
+        let place = geometry.place(block);
+        let is_out = geometry.member(place.stripe, place.role).0 == 0;
+        let untold = std::iter::once(block..block + 1).collect::<Vec<_>>();
+        let lost = found.lost_with(&next, &untold);
+        assert_eq!(lost.len(), usize::from(is_out), "{block}");
+    }
 }
 
 #[test]

@@ -235,8 +235,8 @@ pub struct ArrayConfig {
     pub ancestors: Vec<(Update, u128)>,
     /// The last update that began with a forced start; 0 when none did.
     pub forced_at: Update,
-    /// The first update of a start that left members out and has not come to the update it starts
-    /// with; 0 when there is none. See [`crate::assembly::Assembly::without`].
+    /// The first update of starts that have not come to their second record; 0 when the last one
+    /// has. See [`crate::assembly::Assembly::without`].
     pub unfinished_since: Update,
     /// Features in use.
     pub features: Features,
@@ -296,6 +296,7 @@ impl ArrayConfig {
                 .expect("updates do not run out"),
         );
         next.update_id = update_id;
+        next.unfinished_since = Update(0);
         next.ancestors.insert(0, (self.update, self.update_id));
         next.ancestors.truncate(ANCESTORS_MAX);
         next
@@ -329,8 +330,8 @@ impl ArrayConfig {
         self.members.iter().enumerate().filter(in_sync).map(index)
     }
 
-    /// Members that are out because a start did without them which has not come to its first
-    /// update: nobody has said yet what that costs.
+    /// Members that starts have left out of which none has come to its second record: nobody has
+    /// said yet what that costs.
     pub fn left_by_unfinished(&self) -> impl Iterator<Item = MemberIndex> + '_ {
         let first = self.unfinished_since;
         let left = move |(_, member): &(usize, &MemberRecord)| match member.state {

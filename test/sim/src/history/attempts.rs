@@ -107,7 +107,13 @@ impl History {
     fn find_half_written(&mut self, assembly: &Assembly) {
         let (lost, client) = (&assembly.config.lost, &self.client);
         let half = client.half_written.iter().copied();
-        let given_up = half.filter(|block| lost.has(*block) && !client.lost.contains(block));
+        let is_out = |block: u64| {
+            let place = self.geometry.place(block);
+            let holder = self.geometry.member(place.stripe, place.role);
+            assembly.config.members[holder.at()].state != MemberState::InSync
+        };
+        let is_new = |block: u64| lost.has(block) && !client.lost.contains(&block);
+        let given_up = half.filter(|block| is_new(*block) && is_out(*block));
         for block in given_up.collect::<Vec<_>>() {
             self.lose_half_written(block);
         }
@@ -222,28 +228,31 @@ impl History {
         drives[fails].loses_cache(&mut self.random);
     }
 
-    /// Writes what was begun, and then that those are out who may know better. What drives did not
-    /// take when it ends before that is done.
+    /// Writes what was begun, and then that those are out who may know better. Gives what drives
+    /// did not take; an error when it ends before that is done.
     fn leave_out(
         &self,
         drives: &mut [SimDrive],
         assembly: &mut Assembly,
         noted: (&RegionMap, &[Redo], &[MemberIndex]),
         (found, Reach { id, records, most }): (Option<&(&File, BegunWrites)>, Reach),
-    ) -> Option<disks::Untaken> {
-        let mut first = ToRedo::default();
+    ) -> Result<disks::Untaken, disks::Untaken> {
+        let (mut first, mut done) = (ToRedo::default(), disks::Untaken::default());
         let found = found.filter(|_| !planted::is(Fault::ExclusionBeforeBegun));
         if let Some((file, writes)) = found {
             first = self.to_redo(file, writes, (drives, assembly));
-            let done = disks::redo_all(drives, assembly, &first.redo, most[0]);
+            done = disks::redo_all(drives, assembly, &first.redo, most[0]);
             if done.refused || most[0] < first.redo.len() {
-                return Some(done);
+                return Err(done);
             }
             disks::flush_log(drives, assembly);
         }
         hurt_absent(drives, assembly);
-        let is_done = disks::exclude_absent(drives, assembly, noted, &first.lost, (id, records));
-        (!is_done).then(disks::Untaken::default)
+        if disks::exclude_absent(drives, assembly, noted, &first.lost, (id, records)) {
+            Ok(done)
+        } else {
+            Err(done)
+        }
     }
 
     /// Writes at most so many parts of what the log holds, and of what was begun; the drive of one
@@ -271,11 +280,12 @@ impl History {
             self.withdraw_trust();
             disks::flush_log(drives, assembly);
         }
+        let mut first = disks::Untaken::default();
         if !guesses.is_empty() && !planted::is(Fault::ReplayBeforeExclusion) {
             let noted = (regions, &redo[..], &guesses[..]);
-            let done = self.leave_out(drives, assembly, noted, (found.as_ref(), reach));
-            if let Some(untaken) = done {
-                return Attempt::ended(redo, untaken);
+            match self.leave_out(drives, assembly, noted, (found.as_ref(), reach)) {
+                Ok(untaken) => first = untaken,
+                Err(untaken) => return Attempt::ended(redo, untaken),
             }
         }
         let assembly = &*assembly;
@@ -283,6 +293,8 @@ impl History {
         if untaken.refused || most[1] < redo.len() {
             return Attempt::ended(redo, untaken);
         }
+        untaken.left_out += first.left_out;
+        untaken.followed.extend(first.followed);
         if untaken.left_out > 0 || !untaken.followed.is_empty() {
             doubt = doubt.map(|doubt| doubt.or(Some(Doubt::Torn)));
         }
