@@ -133,7 +133,7 @@ fn redo_parts(
     mut parts: Vec<Redo>,
     doubt: &mut Option<Doubt>,
 ) -> Answer<Vec<Redo>> {
-    let refused = match redo_all(object, drives, (&assembly.superblock, lost), &parts) {
+    let refused = match redo_all(object, drives, (assembly, lost), &parts) {
         Ok(true) => None,
         Ok(false) => parts.first().map(|part| part.member),
         Err((member, source)) => {

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use array::assembly::Assembly;
 use array::format::{ArrayConfig, ExtentSpace, SUPERBLOCK_BYTES, Superblock, VolumeRecord};
 use array::{Event, LostBlocks, Redo, RefusedRedo, agree_with};
 use control::view::{LostRun, LostView};
@@ -178,9 +179,10 @@ pub(crate) type RedoResult = Result<bool, (MemberIndex, std::io::Error)>;
 pub(crate) fn redo_all(
     object: &str,
     drives: &[Option<(String, Arc<drive::Drive>)>],
-    (superblock, lost): (&Superblock, &LostBlocks),
+    (assembly, lost): (&Assembly, &LostBlocks),
     parts: &[Redo],
 ) -> RedoResult {
+    let superblock = &assembly.superblock;
     let mut refused = Refused::default();
     for part in parts {
         let Some(drive) = &drives[part.member.at()] else {
@@ -198,8 +200,8 @@ pub(crate) fn redo_all(
         return Ok(!refused.left_out);
     };
     let refused = refused.parts;
-    let is_here = |member: MemberIndex| drives[member.at()].is_some();
-    let agrees = agree_with(&superblock.geometry, parts, &refused, is_here);
+    let counts = |member, stripe| assembly.counts(member, stripe);
+    let agrees = agree_with(&superblock.geometry, parts, &refused, counts);
     let Some(agrees) = agrees.map_err(|source| (member, source))? else {
         return Err((member, source));
     };

@@ -361,9 +361,9 @@ pub fn redo_all(
     if untaken.followed.is_empty() || most < redo.len() {
         return untaken;
     }
-    let is_here = |member: MemberIndex| assembly.members[member.at()].is_some();
+    let counts = |member, stripe| assembly.counts(member, stripe);
     let geometry = &assembly.superblock.geometry;
-    let agrees = agree_with(geometry, redo, &untaken.followed, is_here);
+    let agrees = agree_with(geometry, redo, &untaken.followed, counts);
     let data = assembly.superblock.layout.data.offset;
     let parts = agrees.expect("memory");
     untaken.refused = parts.is_none();

@@ -239,7 +239,7 @@ impl Host {
         let assembly = &starting.assembly;
         let drives = self.member_drives(assembly);
         let lost = &assembly.config.lost;
-        let written = redo_all(object, &drives, (&assembly.superblock, lost), &redo);
+        let written = redo_all(object, &drives, (assembly, lost), &redo);
         let written = written.map_err(|(member, source)| {
             let name = drives[member.at()].as_ref().map_or("-", |(name, _)| name);
             of_drive((object, name), "writing what its log holds", &source)

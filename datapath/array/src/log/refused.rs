@@ -6,7 +6,7 @@ use std::io;
 
 use memory::{Backing, Pages, Pool};
 use parity::Code;
-use units::{MemberIndex, Role, bytes_u64, bytes_usize};
+use units::{MemberIndex, Role, StripeIndex, bytes_u64, bytes_usize};
 
 use super::Redo;
 use crate::geometry::Geometry;
@@ -36,7 +36,8 @@ fn last(redo: &[Redo], member: MemberIndex, offset: u64, length: usize) -> Optio
 
 /// What is to be written after all of `redo` so that its rows agree with what drives hold that have
 /// refused a part of it. `None` where that cannot be told: parity was refused, or what goes with
-/// the block is not among what is done again. `is_here` tells of each member whether it counts.
+/// the block is not among what is done again. `counts` tells whether a member does for a stripe:
+/// what is to be filled there anyway need not agree.
 ///
 /// # Errors
 /// When the host refuses the memory.
@@ -44,7 +45,7 @@ pub fn agree_with(
     geometry: &Geometry,
     redo: &[Redo],
     refused: &[RefusedRedo],
-    is_here: impl Fn(MemberIndex) -> bool,
+    counts: impl Fn(MemberIndex, StripeIndex) -> bool,
 ) -> io::Result<Option<Vec<Redo>>> {
     let data = geometry.data();
     let shift = geometry.block_size().shift();
@@ -60,6 +61,10 @@ pub fn agree_with(
         let Some(role) = geometry.role(stripe, block.member) else {
             return Ok(None);
         };
+        if !counts(block.member, stripe) {
+            // What it should hold is computed from the others, as it was written there.
+            continue;
+        }
         if role.at() >= data && data > 1 {
             return Ok(None);
         }
@@ -72,7 +77,7 @@ pub fn agree_with(
         };
         for other in others {
             let member = geometry.member(stripe, other);
-            if !is_here(member) {
+            if !counts(member, stripe) {
                 continue;
             }
             let known = changed.remove(&(member, block.offset));

@@ -407,7 +407,7 @@ fn parity_goes_with_what_a_drive_holds_that_refuses() {
         bytes: data[1].clone(),
         holds: content(9, 3),
     };
-    let (one, all) = ([refused(1)], |_| true);
+    let (one, all) = ([refused(1)], |_, _| true);
     let agrees = agree_with(&geometry, &parts, &one, all).expect("memory");
     for parity in [4, 5] {
         let nothing = agree_with(&geometry, &parts, &[refused(parity)], all);
@@ -421,8 +421,14 @@ fn parity_goes_with_what_a_drive_holds_that_refuses() {
     );
     let twice = agree_with(&geometry, &parts, &[refused(1), refused(1)], all);
     assert_eq!(twice.expect("memory"), None, "which of the two it is");
-    let out = |other| other != member(5);
+    let out = |other, _| other != member(5);
     let without = agree_with(&geometry, &parts[..2], &one, out).expect("memory");
+    // What is to be filled there need not agree, and says nothing itself.
+    let unfilled = |role: u8| move |other, of| (other, of) != (member(role), stripe);
+    let nothing = agree_with(&geometry, &parts, &[refused(4)], unfilled(4));
+    assert_eq!(nothing.expect("memory"), Some(vec![]));
+    let nothing = agree_with(&geometry, &parts, &[refused(1)], unfilled(1));
+    assert_eq!(nothing.expect("memory"), Some(vec![]));
     data[1] = content(9, 3);
     let expected = parity_of(&data);
     let sorted = |mut parts: Vec<Redo>| {

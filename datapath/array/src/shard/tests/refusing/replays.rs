@@ -99,7 +99,8 @@ impl Drives {
         if refused.is_empty() {
             return true;
         }
-        let agrees = agree_with(&geometry, &redo, &refused, is_here).expect("memory");
+        let agrees =
+            agree_with(&geometry, &redo, &refused, |member, _| is_here(member)).expect("memory");
         let Some(agrees) = agrees else {
             return false;
         };
