@@ -23,7 +23,7 @@ use engine::{ArrayState, StartError};
 use units::DriveIndex;
 use uuid::Uuid;
 
-use crate::error::{WAY_OUT_OF_HANGS, error, not_found, of_change, of_start};
+use crate::error::{WAY_OUT_OF_HANGS, error, not_found, of_start};
 use crate::state::{ArrayEntry, DriveRole, Serving};
 use crate::undecided::About;
 use crate::{Host, found, records, views};
@@ -200,6 +200,7 @@ impl Host {
         let _changing = changing.lock().unwrap_or_else(PoisonError::into_inner);
         // All of them are sent: those of a change that is not decided would be taken back.
         let (index, _) = self.decided(name, About::Options)?;
+        self.refuse_waiting(&object, (name, index), None)?;
         let state = self.engine.array_state(index);
         let config = state.ok_or_else(|| not_found("array", name))?.config;
         let mut options = config.options;
@@ -232,7 +233,7 @@ impl Host {
             options.hedged_reads = hedged_reads_of(hedged);
         }
         let changed = self.engine.change(index, Command::Options(options));
-        changed.map_err(|change| of_change(object, &change))?;
+        changed.map_err(|change| self.of_change(object, (name, index), &change))?;
         self.array_view(name)
     }
 

@@ -344,9 +344,11 @@ impl Host {
             });
             // One that is late comes after others, which may still give the drive a place.
             if refusal == ChangeError::Late {
+                let waits = self.waits(&self.state(), (&array_name, array_index));
+                let why = waits.unwrap_or_else(|| "drives hang".to_owned());
                 let text = format!(
-                    "array {array_name} has not left it out yet, because drives hang; it is let \
-                     go as soon as they answer"
+                    "array {array_name} has not left it out yet, because {why}; it is let go as \
+                     soon as they answer"
                 );
                 return Err(error(ErrorKind::Busy, object, text)
                     .next("ask again if the array is stopped before that"));

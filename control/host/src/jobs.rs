@@ -9,7 +9,7 @@ use units::{ArrayIndex, Clock, MemberIndex, MonotonicClock};
 use uuid::Uuid;
 
 use crate::Host;
-use crate::error::{error, not_found, of_change};
+use crate::error::{error, not_found};
 use crate::state::{JobEntry, State};
 use crate::views::{held_because, microseconds};
 
@@ -115,7 +115,7 @@ impl Host {
             .engine
             .array_state(index)
             .ok_or_else(|| not_found("array", name))?;
-        let refused = |change| of_change(object.clone(), &change);
+        let refused = |change| self.of_change(object.clone(), (name, index), &change);
         if kind == BackgroundKind::Resync && array.map.geometry.parity() == 0 {
             let text = "it has no parity to resync";
             return Err(error(ErrorKind::Invalid, &object, text).next("choose another array"));
@@ -126,6 +126,7 @@ impl Host {
             | (BackgroundKind::Resync, Some(Pass::Resync)) => {}
             (_, Some(Pass::Scrub)) => unreachable!("a scrub is never due before others"),
             (BackgroundKind::Resync, None) => {
+                self.refuse_waiting(&object, (name, index), None)?;
                 self.engine
                     .change(index, Command::Resync)
                     .map_err(refused)?;
@@ -189,7 +190,7 @@ impl Host {
         })?;
         self.engine
             .change(index, Command::Passes { run: false })
-            .map_err(|change| of_change(object, &change))?;
+            .map_err(|change| self.of_change(object, (name, index), &change))?;
         let mut state = self.state();
         let job = state.jobs.get_mut(&id).expect("found");
         job.view.state = JobState::Cancelled;

@@ -26,6 +26,7 @@ mod tests;
 mod undecided;
 mod views;
 mod volumes;
+mod waiting;
 
 pub use drives::spec_of as drive_spec;
 

@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use crate::Host;
 use crate::arrays::Candidate;
-use crate::error::{error, not_found, of_change};
+use crate::error::{error, not_found};
 use crate::jobs::{open_job, per_second};
 use crate::state::{ArrayEntry, JobEntry, State};
 
@@ -56,6 +56,7 @@ impl Host {
             let text = "it has no redundancy, so nothing could be compared";
             return Err(error(ErrorKind::Invalid, &object, text).next("choose another array"));
         }
+        self.refuse_waiting(&object, (name, index), None)?;
         // The job is there before its end can be told.
         let job = {
             let mut state = self.state();
@@ -69,7 +70,7 @@ impl Host {
         let started = self.engine.change(index, Command::Scrub(order));
         if let Err(change) = started {
             self.state().jobs.remove(&job);
-            return Err(of_change(object, &change));
+            return Err(self.of_change(object, (name, index), &change));
         }
         self.refresh_jobs();
         let state = self.state();
@@ -91,9 +92,10 @@ impl Host {
                 )),
             );
         }
+        self.refuse_waiting(&object, (name, index), None)?;
         let stopped = self.engine.change(index, Command::Scrub(ScrubOrder::Stop));
         // It may have reached the end in the meantime.
-        stopped.map_err(|change| of_change(object, &change))?;
+        stopped.map_err(|change| self.of_change(object, (name, index), &change))?;
         self.refresh_jobs();
         let state = self.state();
         let own = |job: &&JobEntry| job.array == uuid && job.view.kind == JobKind::Scrub;

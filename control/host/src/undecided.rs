@@ -10,6 +10,8 @@ use uuid::Uuid;
 
 use crate::Host;
 use crate::error::{WAY_OUT_OF_HANGS, error};
+use crate::state::State;
+use crate::waiting::way_back;
 
 /// What of an array's record a change is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,13 +54,15 @@ impl Host {
     pub(crate) fn decided(&self, name: &str, about: About) -> Answer<(ArrayIndex, Uuid)> {
         self.catch_up();
         let (index, uuid) = self.running(name)?;
-        self.refuse_undecided(&format!("array {name}"), (name, index), about)?;
+        let object = format!("array {name}");
+        self.refuse_undecided(&self.state(), &object, (name, index), about)?;
         Ok((index, uuid))
     }
 
     /// Refuses to build on what may be changed at any moment.
     pub(crate) fn refuse_undecided(
         &self,
+        state: &State,
         object: &str,
         (name, index): (&str, ArrayIndex),
         about: About,
@@ -72,6 +76,14 @@ impl Host {
             About::Options => "its options",
             About::Nothing => "it",
         };
+        if let Some(waits) = self.waits(state, (name, index)) {
+            let text = format!(
+                "array {name} has not answered an earlier change of {what}, and may still make it: \
+                 {waits}"
+            );
+            return Err(error(ErrorKind::Busy, object, text)
+                .next(format!("try again when they work; {}", way_back(name))));
+        }
         let text = format!(
             "array {name} has not answered an earlier change of {what}, because drives hang, and \
              may still make it"

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use volume::{Limits, NewVolume, VolumeMap, VolumeTable, Zeroing};
 
 use crate::arrays::stopping;
-use crate::error::{WAY_OUT_OF_HANGS, error, late, not_found, of_change, of_volume};
+use crate::error::{WAY_OUT_OF_HANGS, error, late, not_found, of_volume};
 use crate::state::{ExportEntry, Serving};
 use crate::undecided::About;
 use crate::{Host, views};
@@ -46,7 +46,7 @@ impl Host {
             if matches!(entry.serving, Serving::Stopping { .. }) {
                 return Err(stopping(object, &entry.name));
             }
-            self.refuse_undecided(&object, (&entry.name, entry.index), About::Volumes)?;
+            self.refuse_undecided(&state, &object, (&entry.name, entry.index), About::Volumes)?;
             if self.engine.array_state(entry.index).is_none() {
                 let text = format!("its array {} is not started", entry.name);
                 let next = format!("`garboard array start {}`", entry.name);
@@ -68,6 +68,7 @@ impl Host {
     pub(crate) fn do_create_volume(&self, create: &VolumeCreate) -> Answer<VolumeView> {
         let object = format!("volume {}", create.name);
         let (array, _) = self.decided(&create.array, About::Volumes)?;
+        self.refuse_waiting(&object, (&create.array, array), None)?;
         self.refuse_undecided_name(&object, &create.name)?;
         let volumes = self.do_volumes();
         if let Some(taken) = volumes.iter().find(|volume| volume.name == create.name) {
@@ -126,6 +127,7 @@ impl Host {
         let object = format!("volume {name}");
         self.refuse_zeroed_late(&object, array_uuid, volume)?;
         let array_name = self.array_name(array);
+        self.refuse_waiting(&object, (&array_name, array), None)?;
         let before = config.volumes.clone();
         let zeroing = VolumeTable::new(&mut config, &superblock)
             .grow(volume, Size(size_bytes))
@@ -188,6 +190,7 @@ impl Host {
         } = self.locate_volume(volume)?;
         let object = format!("volume {name}");
         self.refuse_zeroed_late(&object, array_uuid, volume)?;
+        self.refuse_waiting(&object, (&self.array_name(array), array), None)?;
         {
             let state = self.state();
             let serves = |_, served: Uuid| served == volume;
@@ -307,7 +310,7 @@ impl Host {
                     if volumes.iter().any(|volume| volume.name == name))
             };
             if undecided.iter().any(gives) {
-                self.refuse_undecided(object, (&entry.name, entry.index), About::Volumes)?;
+                self.refuse_undecided(&state, object, (&entry.name, entry.index), About::Volumes)?;
             }
         }
         Ok(())
@@ -353,9 +356,9 @@ impl Host {
             volumes: config.volumes.clone(),
             unzeroed: config.unzeroed.clone(),
         };
-        self.engine
-            .change(array, command)
-            .map_err(|change| of_change(object.to_owned(), &change))
+        self.engine.change(array, command).map_err(|change| {
+            self.of_change(object.to_owned(), (&self.array_name(array), array), &change)
+        })
     }
 
     fn superblock_of(&self, array: &str) -> Answer<Superblock> {
@@ -374,7 +377,7 @@ impl Host {
             .ok_or_else(|| not_found("array", name))
     }
 
-    fn array_name(&self, array: ArrayIndex) -> String {
+    pub(crate) fn array_name(&self, array: ArrayIndex) -> String {
         let state = self.state();
         let entry = state.arrays.values().find(|entry| entry.index == array);
         entry.map_or_else(String::new, |entry| entry.name.clone())

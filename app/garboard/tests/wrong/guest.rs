@@ -76,6 +76,12 @@ impl Guest {
         }
     }
 
+    /// Writes the beginning of the volume, and gives back the status.
+    pub(crate) fn try_write(&mut self, writing: u64) -> u8 {
+        self.memory.write(self.data, &content(0, writing));
+        self.request(WRITE, 0)
+    }
+
     /// Reads the whole volume: every block is of writing number `writing`.
     pub(crate) fn verify(&mut self, writing: u64) {
         self.verify_some(writing, self.bytes);

@@ -13,3 +13,4 @@ mod halves;
 mod image;
 mod limits;
 mod members;
+mod waits;

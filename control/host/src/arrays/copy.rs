@@ -175,7 +175,7 @@ impl Host {
                 // It is taken back when it is through.
                 self.no_copy(index, member);
             }
-            of_change(object.to_owned(), &change)
+            self.of_change(object.to_owned(), (&self.array_name(index), index), &change)
         })
     }
 

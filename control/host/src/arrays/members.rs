@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::{Candidate, created_now, identity_of, sectors_of};
 use crate::contents::{doubt, ends_unread};
 use crate::drives::torn_without;
-use crate::error::{error, late, not_found, of_change, of_io, of_refusal};
+use crate::error::{error, not_found, of_io, of_refusal};
 use crate::state::DriveRole;
 use crate::undecided::About;
 use crate::{Host, found, records};
@@ -25,6 +25,7 @@ impl Host {
         let object = format!("member {member} of array {name}");
         let (index, _) = self.running(name)?;
         self.refuse_missing_member(name, member)?;
+        self.refuse_waiting(&object, (name, index), Some(MemberIndex(member)))?;
         self.refuse_torn(&object, (name, index), MemberIndex(member))?;
         let failed = self.engine.change(
             index,
@@ -32,7 +33,7 @@ impl Host {
                 member: MemberIndex(member),
             },
         );
-        failed.map_err(|change| of_change(object, &change))?;
+        failed.map_err(|change| self.of_change(object, (name, index), &change))?;
         tracing::warn!(event = "member_failed", array = name, member, "by command");
         // This one was carried out last.
         self.catch_up();
@@ -131,6 +132,7 @@ impl Host {
         let object = format!("member {} of array {name}", replace.member);
         let (index, uuid) = self.decided(name, About::Members)?;
         self.refuse_missing_member(name, replace.member)?;
+        self.refuse_waiting(&object, (name, index), None)?;
         self.release_excluded(name);
         let member = MemberIndex(replace.member);
         let is_filled = self.state().drive_of(uuid, member).is_some();
@@ -146,7 +148,7 @@ impl Host {
             return self.replace_by_copy((name, index, uuid), replace, by_spare);
         }
         let settled = self.engine.change(index, Command::Settle);
-        settled.map_err(|change| of_change(object.clone(), &change))?;
+        settled.map_err(|change| self.of_change(object.clone(), (name, index), &change))?;
         self.await_idle([&replace.drive])?;
         let (candidate, superblock) = self.fitting(&object, (name, uuid), replace, by_spare)?;
         let running = self
@@ -186,9 +188,9 @@ impl Host {
             };
             drive.now_holds(found::mark(&own));
         }
-        if replaced.is_err() {
+        if let Err(late) = replaced {
             // The drive is taken all the same: it becomes a member once the others answer.
-            return Err(late(object));
+            return Err(self.of_change(object, (name, index), &late));
         }
         // It may have failed already.
         self.release_excluded(name);

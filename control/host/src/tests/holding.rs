@@ -199,3 +199,37 @@ fn an_unused_array_that_holds_stops_at_once_and_comes_up_dirty() {
     bench.host.start_array("tank", false).expect("all are back");
     wait_until("it was resynced", || state(&bench) == ArrayState::Optimal);
 }
+
+#[test]
+fn a_change_that_waits_for_members_says_whom_it_waits_for_and_so_does_the_next() {
+    let (bench, _guest) = served(60_000);
+    let floor = |bytes| ArrayModify {
+        rebuild_floor_bytes_per_second: Some(bytes),
+        ..ArrayModify::default()
+    };
+    let patience = bench.host.engine.patience();
+    bench.host.engine.set_patience(Duration::from_millis(300));
+    inject(&bench, Fault::Pulled);
+    // The hold begins with it.
+    let late = bench.host.modify_array("tank", &floor(1 << 20));
+    let next = bench.host.modify_array("tank", &floor(2 << 20));
+    bench.host.engine.set_patience(patience);
+    for refused in [late, next] {
+        let refused = refused.expect_err("the members are away");
+        assert_eq!(refused.kind, ErrorKind::Busy, "{refused}");
+        let text = refused.to_string();
+        for words in [
+            "array tank waits for member",
+            "it is gone",
+            "array show tank",
+        ] {
+            assert!(text.contains(words), "{words:?} in {text}");
+        }
+        assert!(!text.contains("--force"), "{text}");
+    }
+    relieve(&bench);
+    wait_until("it is over", || state(&bench) == ArrayState::Optimal);
+    wait_until("the first is made", || {
+        bench.array("tank").rebuild_floor_bytes_per_second == 1 << 20
+    });
+}

@@ -68,7 +68,8 @@ fn undecided<T: std::fmt::Debug>(bench: &Bench, run: impl FnOnce(&Host) -> Answe
     let refusal = late(bench, run);
     for word in [
         "array tank has not answered an earlier change",
-        "garboard drive list",
+        "array tank waits for member",
+        "`garboard array show tank`",
     ] {
         let text = refusal.to_string();
         assert!(text.contains(word), "no `{word}` in: {text}");

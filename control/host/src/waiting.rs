@@ -1,0 +1,140 @@
+//! Commands to arrays that wait for members: what could only be recorded when these work again is
+//! refused, with their names, and does not wait to be done by surprise.
+
+use std::time::Duration;
+
+use array::HoldStatus;
+use block::Status;
+use control::{Answer, EngineError, ErrorKind};
+use engine::ChangeError;
+use rustix::process::{Resource, getrlimit};
+use units::{ArrayIndex, Clock, MemberIndex, MonotonicClock};
+
+use crate::Host;
+use crate::drives::survives_without;
+use crate::error::{error, of_change};
+use crate::state::State;
+use crate::views::held_because;
+
+/// What takes members away for a moment only, commands do not notice.
+const BLINK: Duration = Duration::from_secs(2);
+/// Between two looks whether they are back.
+const PAUSE: Duration = Duration::from_millis(20);
+
+impl Host {
+    /// Refuses a change of an array's record while a member is waited for that the record cannot be
+    /// written to, unless that is the one that the change takes `out`.
+    pub(crate) fn refuse_waiting(
+        &self,
+        object: &str,
+        (name, index): (&str, ArrayIndex),
+        out: Option<MemberIndex>,
+    ) -> Answer<()> {
+        while let Some(hold) = self.engine.hold(index) {
+            let mut others = hold.members.iter();
+            if !others.any(|held| Some(held.0) != out && self.takes_no_record(name, held)) {
+                return Ok(());
+            }
+            let waited = MonotonicClock.now().since(hold.since);
+            if hold.given_up || waited >= BLINK {
+                let text = format!(
+                    "{}, and cannot record a change without them",
+                    waits_for(&self.state(), name, &hold)
+                );
+                let refused = error(ErrorKind::Degraded, object, text);
+                return Err(refused.next(self.way_out((name, index), &hold)));
+            }
+            std::thread::park_timeout(PAUSE);
+        }
+        Ok(())
+    }
+
+    /// Whether no record can be written to a member that is waited for. One that only lacks room,
+    /// or a block, may take it.
+    fn takes_no_record(&self, name: &str, &(member, status): &(MemberIndex, Status)) -> bool {
+        let state = self.state();
+        let Some(entry) = state.arrays.get(name) else {
+            return false;
+        };
+        let drive = state.drive_of(entry.uuid, member);
+        let is_limited = drive.is_some_and(|drive| drive.drive.is_file_limited());
+        match status {
+            Status::Gone => true,
+            Status::NoSpace if is_limited => {
+                let records = entry.superblock.layout.config.iter();
+                let end = records.map(|area| area.offset + area.length).max();
+                let limit = getrlimit(Resource::Fsize).current;
+                limit.is_some_and(|limit| end.is_some_and(|end| limit < end))
+            }
+            Status::NoSpace
+            | Status::Media
+            | Status::ReadOnly
+            | Status::Unsupported
+            | Status::Ok
+            | Status::OutOfRange
+            | Status::Invalid => false,
+        }
+    }
+
+    /// Why a change was not made: what is late in an array that waits for members, waits for them.
+    pub(crate) fn of_change(
+        &self,
+        object: String,
+        (name, index): (&str, ArrayIndex),
+        change: &ChangeError,
+    ) -> EngineError {
+        match (change, self.engine.hold(index)) {
+            (ChangeError::Late, Some(hold)) => {
+                let text = format!(
+                    "{}; it is done when they work again",
+                    waits_for(&self.state(), name, &hold)
+                );
+                error(ErrorKind::Busy, object, text).next(self.way_out((name, index), &hold))
+            }
+            (ChangeError::Late, None) | (ChangeError::Refused(_), _) => of_change(object, change),
+        }
+    }
+
+    /// Whom an array waits for, if it does.
+    pub(crate) fn waits(&self, state: &State, (name, index): (&str, ArrayIndex)) -> Option<String> {
+        let hold = self.engine.hold(index)?;
+        Some(waits_for(state, name, &hold))
+    }
+
+    fn way_out(&self, (name, index): (&str, ArrayIndex), hold: &HoldStatus) -> String {
+        let back = way_back(name);
+        let state = self.engine.array_state(index);
+        match (hold.members.as_slice(), state) {
+            ([(member, _)], Some(state)) if survives_without(&state, *member) => {
+                let member = member.0;
+                format!("{back}; or go on without: `garboard array fail {name} --member {member}`")
+            }
+            _ => back,
+        }
+    }
+}
+
+/// Whom an array waits for, and what is the matter with the first of them.
+fn waits_for(state: &State, name: &str, hold: &HoldStatus) -> String {
+    let array = state.arrays.get(name).map(|entry| entry.uuid);
+    let drive = |member| array.and_then(|array| state.drive_of(array, member));
+    let member = |(number, &(member, status)): (usize, &(MemberIndex, _))| {
+        let drive = drive(member);
+        let name = drive.map_or("none", |drive| &drive.name);
+        let cause = (number == 0).then(|| held_because(drive, status));
+        let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
+        format!("{member} (drive {name}{cause})")
+    };
+    let members: Vec<String> = hold.members.iter().enumerate().map(member).collect();
+    let how = if hold.given_up {
+        "has given up waiting for"
+    } else {
+        "waits for"
+    };
+    format!("array {name} {how} {}", members.join(", "))
+}
+
+/// What ends every wait.
+pub(crate) fn way_back(name: &str) -> String {
+    format!("bring them back: `garboard array show {name}` says what is the matter with each")
+}
