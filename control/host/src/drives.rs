@@ -311,6 +311,7 @@ impl Host {
             self.close(name);
             return Ok(());
         };
+        self.refuse_side(&object, array, force)?;
         let DriveRole::Member { member, .. } = role else {
             self.close(name);
             self.reassemble_stopped(array);

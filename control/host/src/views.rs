@@ -215,7 +215,7 @@ fn cause(state: &State, entry: &ArrayEntry) -> Option<String> {
 }
 
 /// Whether a stopped array may start.
-fn verdict(state: &State, entry: &ArrayEntry) -> Option<Verdict> {
+pub(crate) fn verdict(state: &State, entry: &ArrayEntry) -> Option<Verdict> {
     let Serving::Stopped(assembly) = &entry.serving else {
         return None;
     };

@@ -206,14 +206,24 @@ impl Control {
     pub fn import_array(&self, body: ImportBody) -> Answer<ArrayView> {
         let _changing = self.change();
         name::check_key(&body.array).map_err(|message| invalid("array", message))?;
-        if name::find(self.arrays(), &body.array).is_ok() {
+        if let Ok(known) = name::find(self.arrays(), &body.array) {
             let object = name::object::<ArrayView>(&body.array);
+            let next = match known.state {
+                ArrayState::Stopped => format!("`garboard array start {}` starts it", known.name),
+                ArrayState::Optimal
+                | ArrayState::Degraded
+                | ArrayState::Holding
+                | ArrayState::Failed => format!(
+                    "it runs: `garboard array show {}` tells its state",
+                    known.name
+                ),
+            };
             return Err(EngineError::new(
                 ErrorKind::Exists,
                 object,
                 "this engine knows it already",
             )
-            .next("`garboard array start` starts it"));
+            .next(next));
         }
         let import = ArrayImport {
             array: body.array,

@@ -3,7 +3,7 @@
 use crate::bed::{Bed, holds, spec};
 
 /// Takes drives away, or brings them back.
-fn hide(bed: &Bed, drives: &[&str]) {
+pub(crate) fn hide(bed: &Bed, drives: &[&str]) {
     for drive in drives {
         bed.rename(&format!("{drive}.img"), &format!("{drive}.away"));
         // Not found by what is on it, either.
@@ -12,7 +12,7 @@ fn hide(bed: &Bed, drives: &[&str]) {
     }
 }
 
-fn show(bed: &Bed, drives: &[&str]) {
+pub(crate) fn show(bed: &Bed, drives: &[&str]) {
     for drive in drives {
         bed.rename(&format!("away/{drive}"), &format!("{drive}.img"));
     }

@@ -13,4 +13,5 @@ mod halves;
 mod image;
 mod limits;
 mod members;
+mod states;
 mod waits;

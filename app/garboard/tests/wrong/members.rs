@@ -121,7 +121,11 @@ fn only_a_free_drive_that_fits_becomes_a_spare() {
 #[test]
 fn only_what_is_complete_and_unknown_is_imported() {
     let mut bed = Bed::new("1", 3, 0);
-    bed.refused(&["array", "import", "a"], "exists", &["array start"]);
+    bed.refused(
+        &["array", "import", "a"],
+        "exists",
+        &["it runs", "array show a"],
+    );
     bed.stop();
     let other = Bed::new("5", 3, 0);
     for drive in 0..3 {

@@ -3,8 +3,9 @@
 use std::io;
 use std::sync::Arc;
 
+use array::assembly::Verdict;
 use array::format::{MemberRecord, MemberState, Missed, Superblock};
-use array::{Command, MemberPlace};
+use array::{Command, MapState, MemberPlace};
 use control::request::MemberReplace;
 use control::view::ArrayView;
 use control::{Answer, EngineError, ErrorKind};
@@ -18,7 +19,7 @@ use crate::drives::torn_without;
 use crate::error::{error, not_found, of_io, of_refusal};
 use crate::state::DriveRole;
 use crate::undecided::About;
-use crate::{Host, found, records};
+use crate::{Host, found, records, views};
 
 impl Host {
     pub(crate) fn do_fail_member(&self, name: &str, member: u16) -> Answer<ArrayView> {
@@ -82,6 +83,23 @@ impl Host {
             text,
         )
         .next(format!("`garboard array show {name}` lists them")))
+    }
+
+    /// Refuses to forget by the way what may decide how an array starts: a side of a split brain.
+    pub(crate) fn refuse_side(&self, object: &str, array: Uuid, force: bool) -> Answer<()> {
+        let state = self.state();
+        let Some(entry) = state.array_by_uuid(array).filter(|_| !force) else {
+            return Ok(());
+        };
+        let Some(split @ Verdict::Refused { .. }) = views::verdict(&state, entry) else {
+            return Ok(());
+        };
+        let text = format!(
+            "it is of array {}, which is not started: {split}",
+            entry.name
+        );
+        let next = "--force forgets it nevertheless, and gives up what only it holds";
+        Err(error(ErrorKind::Unsafe, object, text).next(next))
     }
 
     /// Drives whose members were excluded are nobody's any more. As long as it is not decided
@@ -217,9 +235,36 @@ impl Host {
             return Err(error(ErrorKind::Busy, object, text)
                 .next(format!("wait for it, or `garboard job cancel {job}`")));
         }
+        self.refuse_uncopied((name, index), replace.member)?;
         self.await_idle([&replace.drive])?;
         let (candidate, superblock) = self.fitting(&object, (name, uuid), replace, by_spare)?;
         self.begin_copy((name, index, uuid), replace, (&candidate, superblock))
+    }
+
+    /// Refuses to copy a member that does not hold all that it should, and says when it will.
+    fn refuse_uncopied(&self, (name, index): (&str, ArrayIndex), member: u16) -> Answer<()> {
+        let Some(running) = self.engine.array_state(index) else {
+            return Ok(());
+        };
+        let place = &running.map.members[MemberIndex(member).at()];
+        let (text, next) = if matches!(place.state, MapState::Rebuilding { .. }) {
+            let next = format!(
+                "wait for it (`garboard job list`); or `garboard array fail {name} --member \
+                 {member}` takes its drive out, and another one can be put there"
+            );
+            ("a rebuild is filling it, so there is nothing to copy", next)
+        } else if running.map.stripes_untrusted() > 0 {
+            let text = "its array waits for a resync, and no member is copied meanwhile";
+            let next = format!(
+                "wait until that is done (`garboard job list`; `garboard array resync {name} \
+                 start` if it was stopped)"
+            );
+            (text, next)
+        } else {
+            return Ok(());
+        };
+        let object = format!("member {member} of array {name}");
+        Err(error(ErrorKind::Busy, object, text).next(next))
     }
 
     /// The drive that shall take a place, if it may and fits, and a superblock of the array.
