@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use control::view::{JobState, JobView};
+use control::view::{JobKind, JobState, JobView};
 use control::{Answer, EngineError, ErrorKind};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -70,11 +70,23 @@ fn wait_one(
                 )),
             )
         }
-        JobState::Cancelled => Err(EngineError::new(
-            ErrorKind::Internal,
-            object,
-            "it was cancelled",
-        )),
+        JobState::Cancelled => {
+            let cancelled = EngineError::new(ErrorKind::Internal, object, "it was cancelled");
+            Err(cancelled.next(way_on(&job)))
+        }
+    }
+}
+
+/// What goes on with a job that was cancelled.
+pub(crate) fn way_on(job: &JobView) -> String {
+    let array = &job.array;
+    match job.kind {
+        JobKind::Rebuild => format!("`garboard array rebuild {array} start` goes on with it"),
+        JobKind::Resync | JobKind::Initialize => {
+            format!("`garboard array resync {array} start` goes on with it")
+        }
+        JobKind::Scrub => format!("`garboard array scrub {array} start` goes on with it"),
+        JobKind::Copy => format!("`garboard array replace {array}` begins anew"),
     }
 }
 

@@ -150,7 +150,7 @@ impl Host {
         self.engine
             .change(index, Command::Passes { run: true })
             .map_err(refused)?;
-        let own = |job: &JobEntry| job.array == uuid && is_pass(job.view.kind);
+        let own = |job: &JobEntry| job.array == uuid && is_pass(job.view.kind) && !job.over;
         if due.is_some()
             && let Some(job) = self.state().jobs.values_mut().rfind(|job| own(job))
         {
@@ -163,6 +163,20 @@ impl Host {
         let job = state.jobs.values().rfind(own);
         job.map(|job| job.view.clone())
             .ok_or_else(|| not_found("job", name))
+    }
+
+    /// Whoever has come into a place is filled: a stop was about what ran then.
+    pub(crate) fn fill(&self, index: ArrayIndex, array: Uuid) {
+        let has_stopped = |job: &JobEntry| match job.view.state {
+            JobState::Cancelled | JobState::Failed => job.array == array && is_pass(job.view.kind),
+            JobState::Running | JobState::Done => false,
+        };
+        for job in self.state().jobs.values_mut() {
+            job.over |= has_stopped(job);
+        }
+        if let Err(change) = self.engine.change(index, Command::Passes { run: true }) {
+            tracing::warn!(event = "not_filled", array = %index, ?change, "no pass was begun");
+        }
     }
 
     pub(crate) fn do_stop_background(&self, name: &str, kind: BackgroundKind) -> Answer<JobView> {
@@ -453,7 +467,7 @@ pub(crate) fn open_job(state: &mut State, array: Uuid, name: &str, kind: JobKind
             JobState::Cancelled | JobState::Failed => is_pass(kind),
             JobState::Done => false,
         };
-        job.array == array && job.view.kind == kind && goes_on
+        job.array == array && job.view.kind == kind && goes_on && !job.over
     };
     if let Some(job) = state.jobs.values().rfind(running) {
         return job.view.id;
@@ -477,6 +491,7 @@ pub(crate) fn open_job(state: &mut State, array: Uuid, name: &str, kind: JobKind
             view,
             array,
             seen: (MonotonicClock.now(), 0),
+            over: false,
         },
     );
     id

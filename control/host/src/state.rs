@@ -155,6 +155,8 @@ pub(crate) struct JobEntry {
     pub(crate) view: JobView,
     pub(crate) array: Uuid,
     pub(crate) seen: (Instant, u64),
+    /// It was stopped, and what is done since is another job.
+    pub(crate) over: bool,
 }
 
 /// What a volume may do.

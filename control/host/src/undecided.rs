@@ -98,7 +98,8 @@ impl Host {
         undecided.iter().any(|command| About::of(command) == about)
     }
 
-    /// Does what the call would have done that was late with a start, or with taking a drive out.
+    /// Does what the call would have done that was late with a start, or with taking a drive out
+    /// or in.
     fn settle(
         &self,
         (name, index): (&str, ArrayIndex),
@@ -111,6 +112,11 @@ impl Host {
             let mut state = self.state();
             let array = state.arrays.get(name).map(|entry| entry.uuid);
             array.inspect(|array| state.put_back(*array, Some(*member)));
+        }
+        if matches!(command, Command::Replace { .. } | Command::Return { .. }) && refusal.is_none()
+        {
+            let array = self.state().arrays.get(name).map(|entry| entry.uuid);
+            array.inspect(|array| self.fill(index, *array));
         }
         if matches!(command, Command::Start) {
             match refusal {

@@ -29,7 +29,8 @@ pub enum Command {
         /// Which.
         member: MemberIndex,
     },
-    /// Puts a formatted drive in the place of a member that is out; its rebuild begins by itself.
+    /// Puts a formatted drive in the place of a member that is out; its rebuild begins by itself
+    /// where passes run.
     Replace {
         /// Which.
         member: MemberIndex,

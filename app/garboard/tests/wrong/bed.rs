@@ -150,15 +150,20 @@ impl Bed {
         self.await_state("optimal");
     }
 
-    /// Waits until the array is as wanted.
-    pub(crate) fn await_state(&self, wanted: &str) {
+    /// Waits until something is so.
+    pub(crate) fn wait_until(&self, what: &str, is_so: impl Fn() -> bool) {
         for _ in 0..2_000 {
-            if self.state().0 == wanted {
+            if is_so() {
                 return;
             }
             std::thread::park_timeout(std::time::Duration::from_millis(10));
         }
-        panic!("never {wanted}: {}", self.array());
+        panic!("never: {what}: {}", self.array());
+    }
+
+    /// Waits until the array is as wanted.
+    pub(crate) fn await_state(&self, wanted: &str) {
+        self.wait_until(wanted, || self.state().0 == wanted);
     }
 
     /// Waits until all regions are clean, because nobody writes.

@@ -13,5 +13,6 @@ mod halves;
 mod image;
 mod limits;
 mod members;
+mod rebuilds;
 mod states;
 mod waits;

@@ -215,8 +215,6 @@ fn a_place_that_is_being_filled_is_not_copied() {
     // The way out is one.
     bed.engine().json(FAIL_1);
     bed.engine().json(REPLACE_1);
-    // It was stopped, and stays so until somebody says otherwise.
-    bed.engine().json(&[REBUILD, &["--wait"]].concat());
     bed.await_optimal();
     bed.is_sound(1);
 }

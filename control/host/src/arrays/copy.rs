@@ -31,7 +31,7 @@ use crate::error::{error, not_found, of_change, of_io};
 use crate::jobs::{open_job, per_second};
 use crate::state::DriveRole;
 use crate::undecided::About;
-use crate::{Host, found, records};
+use crate::{Host, records};
 
 /// A copy that is being made, by the number of its job.
 #[derive(Debug)]
@@ -392,12 +392,9 @@ impl Host {
             )));
         }
         let drive = &placing.candidate.name;
-        if let Some(entry) = self.state().drives.get_mut(drive) {
-            entry.role = DriveRole::Member {
-                array: uuid,
-                member,
-            };
-            entry.now_holds(found::mark(&own));
+        self.has_place(drive, uuid, &own);
+        if replaced.is_ok() {
+            self.fill(index, uuid);
         }
         self.end_copy(job, JobState::Done, None);
         if replaced.is_ok() {

@@ -197,19 +197,12 @@ impl Host {
         }
         // The member had left, and this drive takes its place instead of a copy.
         copy.inspect(|&(job, _)| self.stop_copy(job));
-        {
-            let mut state = self.state();
-            let drive = state.drives.get_mut(&replace.drive).expect("a candidate");
-            drive.role = DriveRole::Member {
-                array: uuid,
-                member,
-            };
-            drive.now_holds(found::mark(&own));
-        }
+        self.has_place(&replace.drive, uuid, &own);
         if let Err(late) = replaced {
             // The drive is taken all the same: it becomes a member once the others answer.
             return Err(self.of_change(object, (name, index), &late));
         }
+        self.fill(index, uuid);
         // It may have failed already.
         self.release_excluded(name);
         tracing::info!(
@@ -220,6 +213,15 @@ impl Host {
             "rebuild begins"
         );
         self.array_view(name)
+    }
+
+    /// A drive is the member that its superblock says.
+    pub(super) fn has_place(&self, drive: &str, array: Uuid, own: &Superblock) {
+        if let Some(entry) = self.state().drives.get_mut(drive) {
+            let member = own.member;
+            entry.role = DriveRole::Member { array, member };
+            entry.now_holds(found::mark(own));
+        }
     }
 
     /// A place that a drive fills: another one becomes a copy of that first.

@@ -82,6 +82,7 @@ impl Host {
                 .next("remove the copy, or say --force to fill it from end to end"));
         }
         self.give_back(&running, drive, &returning)?;
+        self.fill(running.index, running.uuid);
         Ok(true)
     }
 
@@ -187,6 +188,9 @@ impl Host {
         let io = |source| of_io(format!("drive {drive}"), "erasing its old log", &source);
         records::erase(&handle, &array.superblock).map_err(io)?;
         let member = returning.member;
+        // Who stopped one that is due still wants it stopped.
+        let state = self.engine.array_state(array.index);
+        let was_due = state.is_some_and(|state| state.pass.is_some());
         let returned = self.engine.change(
             array.index,
             Command::Return {
@@ -212,6 +216,9 @@ impl Host {
         if returned.is_err() {
             // The drive is taken all the same: it is a member once the others answer.
             return Err(late(object));
+        }
+        if !was_due {
+            self.fill(array.index, array.uuid);
         }
         // It may have failed already.
         self.release_excluded(&array.name);

@@ -2,6 +2,7 @@
 
 use array::assembly::Verdict;
 use array::format::Superblock;
+use array::{Pass, PassState};
 use units::limits::START_GRACE;
 
 use super::verdict;
@@ -61,6 +62,7 @@ pub(super) fn warnings(
         ));
     }
     warnings.extend(untrusted(entry, running));
+    warnings.extend(running.and_then(|running| stopped_pass(entry, running)));
     let scrub = running.map_or(config.scrub, |running| running.scrub.record);
     if scrub.tally.unrepaired > 0 {
         warnings.push(format!(
@@ -105,6 +107,21 @@ fn untrusted(entry: &ArrayEntry, running: Option<&engine::ArrayState>) -> Option
              lost member holds in them cannot be told"
         )
     })
+}
+
+/// That what is due was stopped by command: nothing else will go on with it.
+fn stopped_pass(entry: &ArrayEntry, running: &engine::ArrayState) -> Option<String> {
+    let pass = running
+        .pass
+        .filter(|pass| pass.state == PassState::Paused)?;
+    let what = match pass.pass {
+        Pass::Resync => "resync",
+        Pass::Rebuild | Pass::Scrub => "rebuild",
+    };
+    Some(format!(
+        "its {what} is stopped; `garboard array {what} {} start` goes on with it",
+        entry.name
+    ))
 }
 
 /// That nobody can tell where something was written to volumes that are there.

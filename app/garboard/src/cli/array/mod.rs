@@ -7,8 +7,8 @@ mod spare;
 
 use control::body::{ArrayCreateBody, FindBody, ForceBody, ImportBody, ReplaceBody};
 use control::request::{ArrayModify, ArrayOptions, HedgedReads, WriteHole};
-use control::view::{ArrayView, DriveView, FoundArray, JobKind, JobView};
-use control::{Answer, ErrorKind};
+use control::view::{ArrayView, DriveView, FoundArray, JobKind, JobState, JobView, MemberState};
+use control::{Answer, EngineError, ErrorKind};
 
 use super::drive;
 use crate::output::{size, word};
@@ -283,30 +283,83 @@ impl Replace {
             let place = array.members.iter().find(|place| place.member == member);
             place.is_some_and(|place| place.drive.as_ref() == Some(&drive))
         };
-        let mut rebuilds = without_scrubs(session, &array)?;
-        if !is_in(&array) && self.wait {
-            // It becomes a copy first; what that lacks is filled then.
-            progress::wait(session, &rebuilds)?;
-            array = session.get(&path(&array.name))?;
-            rebuilds = without_scrubs(session, &array)?;
+        if self.wait {
+            array = filled(session, array, member)?;
         }
-        finish(session, array, (&rebuilds, self.wait), |array| {
-            let (name, state) = (&array.name, word(&array.state));
-            let running = rebuilds.iter().filter(|id| array.jobs.contains(id));
-            let jobs: Vec<String> = running.map(ToString::to_string).collect();
-            match jobs.join(", ") {
-                jobs if !is_in(array) => format!(
-                    "drive {drive} becomes a copy of member {member} of array {name}, job {jobs}; \
-                     then it takes its place"
-                ),
-                none if none.is_empty() => {
-                    format!("member {member} of array {name} replaced; {state}")
-                }
-                jobs => format!(
-                    "member {member} of array {name} replaced; {state}, job {jobs} rebuilds it"
-                ),
+        let rebuilds = without_scrubs(session, &array)?;
+        let (name, state) = (&array.name, word(&array.state));
+        let jobs: Vec<String> = rebuilds.iter().map(ToString::to_string).collect();
+        let sentence = match jobs.join(", ") {
+            jobs if !is_in(&array) => format!(
+                "drive {drive} becomes a copy of member {member} of array {name}, job {jobs}; \
+                 then it takes its place"
+            ),
+            none if none.is_empty() => {
+                format!("member {member} of array {name} replaced; {state}")
             }
-        })
+            jobs => {
+                format!("member {member} of array {name} replaced; {state}, job {jobs} rebuilds it")
+            }
+        };
+        session.done(&array, &sentence)
+    }
+}
+
+/// Waits until a member has all that it should: a copy of it first, or a resync that a rebuild
+/// waits for, and what they lack then.
+///
+/// # Errors
+/// As [`progress::wait`], and when nothing fills it.
+fn filled(session: &mut Session<'_, '_>, array: ArrayView, member: u16) -> Answer<ArrayView> {
+    let path = path(&array.name);
+    let object = format!("member {member} of array {}", array.name);
+    let mut array = array;
+    loop {
+        let jobs = without_scrubs(session, &array)?;
+        progress::wait(session, &jobs)?;
+        array = session.get(&path)?;
+        if !without_scrubs(session, &array)?.is_empty() {
+            continue;
+        }
+        let place = array.members.iter().find(|place| place.member == member);
+        let passes: Vec<JobView> = session.get("/v1/jobs")?;
+        let of_array = |job: &&JobView| job.array == array.name && fills(job.kind);
+        let last = passes.iter().rfind(of_array);
+        return match (place.map(|place| place.state), last) {
+            (Some(MemberState::Online), _) => Ok(array),
+            (Some(MemberState::Rebuilding), Some(job)) => match job.state {
+                // Its end is about to be recorded.
+                JobState::Done => Ok(array),
+                JobState::Running => continue,
+                JobState::Cancelled | JobState::Failed => {
+                    let text = format!(
+                        "it has a drive, but its {} is stopped: array {} is {}",
+                        word(&job.kind),
+                        array.name,
+                        word(&array.state)
+                    );
+                    let refused = EngineError::new(ErrorKind::Degraded, object, text);
+                    Err(refused.next(progress::way_on(job)))
+                }
+            },
+            (Some(MemberState::Missing | MemberState::Failed) | None, _) | (_, None) => {
+                let text = format!(
+                    "its new drive is out: array {} is {}",
+                    array.name,
+                    word(&array.state)
+                );
+                let refused = EngineError::new(ErrorKind::Degraded, object, text);
+                Err(refused.next(format!("`garboard array show {}` says why", array.name)))
+            }
+        };
+    }
+}
+
+/// Whether a job is, or comes before, what fills a member.
+fn fills(kind: JobKind) -> bool {
+    match kind {
+        JobKind::Rebuild | JobKind::Resync | JobKind::Initialize => true,
+        JobKind::Scrub | JobKind::Copy => false,
     }
 }
 
