@@ -293,7 +293,7 @@ impl Host {
             Event::BlocksLost { .. }
             | Event::LostListFull { .. }
             | Event::NotGivenUp { .. }
-            | Event::BlocksHealed { .. } => Host::log_losses(&name, event),
+            | Event::BlocksHealed { .. } => self.log_losses((&name, array), event),
             Event::WriteRefused { member, .. } => {
                 let state = self.state();
                 let drive = uuid.and_then(|uuid| state.drive_of(uuid, *member));

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use array::assembly::Assembly;
 use array::format::{ArrayConfig, ExtentSpace, SUPERBLOCK_BYTES, Superblock, VolumeRecord};
-use array::{Event, LostBlocks, Redo, RefusedRedo, agree_with};
+use array::{Event, LostBlocks, Pass, Redo, RefusedRedo, agree_with};
 use control::view::{LostRun, LostView};
 use control::{Answer, ErrorKind};
-use units::{MemberIndex, bytes_u64, bytes_usize};
+use units::{ArrayIndex, MemberIndex, bytes_u64, bytes_usize};
 
 use crate::Host;
 use crate::error::error;
-use crate::state::ArrayEntry;
+use crate::state::{ArrayEntry, Notice};
 
 /// What nobody can tell any more of an array, if there is something.
 pub(crate) fn view(entry: &ArrayEntry, config: &ArrayConfig) -> Option<LostView> {
@@ -72,10 +72,46 @@ fn place_of<'c>(
     })
 }
 
+/// What people call a pass.
+pub(crate) fn pass_word(pass: Pass) -> &'static str {
+    match pass {
+        Pass::Resync => "resync",
+        Pass::Rebuild => "rebuild",
+        Pass::Scrub => "scrub",
+    }
+}
+
+/// Why a pass does not go on that meets more lost blocks than may be listed, and what to do.
+pub(crate) fn way_out_of_losses(name: &str, pass: Pass) -> String {
+    let pass = pass_word(pass);
+    format!(
+        "blocks are lost for which the list of lost blocks has no room; write those anew that \
+         `garboard array show {name}` lists, then `garboard array {pass} {name} start`"
+    )
+}
+
 impl Host {
     /// Writes into the log what was given up, and what is not lost any more.
-    pub(crate) fn log_losses(name: &str, event: &Event) {
-        if let Event::BlocksLost {
+    pub(crate) fn log_losses(&self, (name, index): (&str, ArrayIndex), event: &Event) {
+        let is_full = matches!(event, Event::LostListFull { .. });
+        if let Some(entry) = self.state().arrays.get_mut(name) {
+            let is_other = |notice: &Notice| !matches!(notice, Notice::LostListFull);
+            entry.notices.retain(is_other);
+            let full = is_full.then_some(Notice::LostListFull);
+            entry.notices.extend(full);
+        }
+        if let Event::LostListFull { first } = event {
+            let state = self.engine.array_state(index);
+            let due = state.and_then(|state| state.pass);
+            let pass = due.map_or(Pass::Rebuild, |due| due.pass);
+            tracing::error!(
+                event = "lost_list_full",
+                array = name,
+                first,
+                "the pass stops here: {}",
+                way_out_of_losses(name, pass)
+            );
+        } else if let Event::BlocksLost {
             first,
             blocks,
             total,
@@ -90,15 +126,6 @@ impl Host {
                 "members could not read them and the others cannot tell: reads of them fail until \
                  they are written; `garboard array show` says where they are; write them again, or \
                  restore what they belong to from a backup"
-            );
-        } else if let Event::LostListFull { first } = event {
-            tracing::error!(
-                event = "lost_list_full",
-                array = name,
-                first,
-                "blocks are lost and the list of lost blocks is full: the pass stops here; write those \
-                 that `garboard array show` lists, then `garboard array rebuild NAME start`, or \
-                 `resync` if it was that"
             );
         } else if let Event::NotGivenUp { first, member } = event {
             tracing::error!(

@@ -104,6 +104,8 @@ pub(crate) enum Notice {
     LeftOut { drive: String, text: String },
     /// These members are files of one file system.
     Together(Vec<String>),
+    /// A pass has met lost blocks for which the list of them has no room.
+    LostListFull,
 }
 
 /// Whether an array serves.

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use array::format::Superblock;
-use control::request::{ArrayCreate, ArrayModify, Level, MemberReplace, WriteHole};
+use control::request::{ArrayCreate, ArrayModify, BackgroundKind, Level, MemberReplace, WriteHole};
 use control::view::{ArrayState, JobState, LostRun};
 use control::{Engine, ErrorKind};
 use drive::Fault;
@@ -332,4 +332,49 @@ fn a_block_that_a_drive_refuses_fails_alone_where_nothing_is_protected() {
     bench.host.state().drives[bad].drive.clear_faults();
     assert_eq!(answer_of(&mut guest), 0);
     assert!(guest.read(0).iter().all(|byte| *byte == 0x44));
+}
+
+#[test]
+fn a_rebuild_that_a_full_list_stops_is_warned_of_until_it_has_ended() {
+    let bench = Bench::tank();
+    wait_until("the first resync", || bench.array("tank").jobs.is_empty());
+    bench.memory("four");
+    bench.host.fail_member("tank", 1).expect("one may fail");
+    let superblock = bench.superblock("one");
+    let chunk = superblock.geometry.chunk_bytes();
+    // Each makes two words of the list, where neither member has parity.
+    for stripe in 0..400 {
+        let offset = superblock.layout.data.offset + stripe * chunk;
+        let length = superblock.geometry.block_size().bytes();
+        bench.inject("one", Fault::Media { offset, length });
+    }
+    let replace = MemberReplace {
+        member: 1,
+        drive: "four".to_owned(),
+        force: false,
+    };
+    bench.host.replace_member("tank", &replace).expect("free");
+    let warned = || bench.array("tank").warnings.join("\n");
+    wait_until("it stops", || {
+        warned().contains("list of lost blocks has no room")
+    });
+    for words in [
+        "its rebuild has stopped",
+        "`garboard array show tank` lists",
+        "`garboard array rebuild tank start`",
+    ] {
+        assert!(warned().contains(words), "no `{words}` in: {}", warned());
+    }
+    assert!(bench.array("tank").lost.is_some());
+    // The drive reads again: nothing more is lost.
+    bench.host.state().drives["one"].drive.clear_faults();
+    let rebuild = BackgroundKind::Rebuild;
+    bench
+        .host
+        .start_background("tank", rebuild)
+        .expect("goes on");
+    wait_until("it is filled", || {
+        bench.array("tank").state == ArrayState::Optimal
+    });
+    assert_eq!(warned(), "");
 }

@@ -1,11 +1,12 @@
 //! What the operator should know of an array now.
 
+use array::PassState;
 use array::assembly::Verdict;
 use array::format::Superblock;
-use array::{Pass, PassState};
 use units::limits::START_GRACE;
 
 use super::verdict;
+use crate::losses::{pass_word, way_out_of_losses};
 use crate::state::{ArrayEntry, DriveEntry, DriveRole, Notice, Serving, State};
 
 /// What was said when the array was assembled and still holds, what a start would come to, and
@@ -39,6 +40,8 @@ pub(super) fn warnings(
             );
             (names.len() > 1).then_some(text)
         }
+        // The pass that it has stopped tells it.
+        Notice::LostListFull => None,
     };
     let mut warnings: Vec<String> = entry.notices.iter().filter_map(holds).collect();
     warnings.extend(untold(config, &entry.superblock));
@@ -109,19 +112,25 @@ fn untrusted(entry: &ArrayEntry, running: Option<&engine::ArrayState>) -> Option
     })
 }
 
-/// That what is due was stopped by command: nothing else will go on with it.
+/// That what is due has stopped: nobody goes on with it but by command.
 fn stopped_pass(entry: &ArrayEntry, running: &engine::ArrayState) -> Option<String> {
-    let pass = running
-        .pass
-        .filter(|pass| pass.state == PassState::Paused)?;
-    let what = match pass.pass {
-        Pass::Resync => "resync",
-        Pass::Rebuild | Pass::Scrub => "rebuild",
-    };
-    Some(format!(
-        "its {what} is stopped; `garboard array {what} {} start` goes on with it",
-        entry.name
-    ))
+    let pass = running.pass?;
+    let (what, name) = (pass_word(pass.pass), &entry.name);
+    let is_full = |notice: &Notice| matches!(notice, Notice::LostListFull);
+    match pass.state {
+        PassState::Running => None,
+        PassState::Paused => Some(format!(
+            "its {what} is stopped; `garboard array {what} {name} start` goes on with it"
+        )),
+        PassState::Stopped if entry.notices.iter().any(is_full) => Some(format!(
+            "its {what} has stopped: {}",
+            way_out_of_losses(name, pass.pass)
+        )),
+        PassState::Stopped => Some(format!(
+            "its {what} has stopped because a stripe could not be read or written, and the log \
+             says which; `garboard array {what} {name} start` tries again"
+        )),
+    }
 }
 
 /// That nobody can tell where something was written to volumes that are there.
