@@ -263,7 +263,7 @@ fn a_lost_member_is_replaced_and_waited_for() {
         (&jobs[0]["kind"], &jobs[0]["state"]),
         (&"rebuild".into(), &"done".into())
     );
-    let job = bed.json(&["array", "resync", "a", "start"]);
+    let job = bed.json(&["array", "resync", "a", "start", "--yes"]);
     let id = job["id"].to_string();
     assert_eq!(bed.json(&["job", "cancel", &id])["state"], "cancelled");
     let error = bed.error(&["job", "wait", &id], 1);

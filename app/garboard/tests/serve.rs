@@ -47,7 +47,7 @@ fn a_resync_that_a_clean_end_cut_off_is_done_after_the_next_start() {
     let specs = files(folder.path(), 3);
     let large = |spec: &String| spec.replace("64MiB", "2GiB");
     engine.fill(&specs.iter().map(large).collect::<Vec<_>>());
-    let job = engine.json(&["array", "resync", "a", "start"]);
+    let job = engine.json(&["array", "resync", "a", "start", "--yes"]);
     assert_eq!(job["state"], "running", "too fast for this test: {job}");
     assert_eq!(engine.end(Signal::TERM).code(), Some(0));
     let engine = Engine::start(folder.path());

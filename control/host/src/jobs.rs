@@ -1,10 +1,11 @@
 //! Jobs: the background passes of arrays, as somebody who waits for one sees them.
 
 use array::format::ExclusionCause;
-use array::{Command, Event, MemberPace, Pass, PassEvent, PassState};
+use array::{Command, Event, MapState, MemberPace, Pass, PassEvent, PassState};
 use control::request::BackgroundKind;
 use control::view::{JobKind, JobState, JobView};
 use control::{Answer, ErrorKind};
+use engine::ArrayState;
 use units::{ArrayIndex, Clock, MemberIndex, MonotonicClock};
 use uuid::Uuid;
 
@@ -127,6 +128,7 @@ impl Host {
             (_, Some(Pass::Scrub)) => unreachable!("a scrub is never due before others"),
             (BackgroundKind::Resync, None) => {
                 self.refuse_waiting(&object, (name, index), None)?;
+                refuse_distrust(&object, name, &array)?;
                 self.engine
                     .change(index, Command::Resync)
                     .map_err(refused)?;
@@ -456,6 +458,21 @@ impl Host {
             | Event::CommandDone { .. } => {}
         }
     }
+}
+
+/// Refuses to call parity untrusted that alone tells what a member had that is out.
+fn refuse_distrust(object: &str, name: &str, array: &ArrayState) -> Answer<()> {
+    let mut members = array.map.members.iter();
+    let Some(out) = members.position(|member| member.state == MapState::Lost) else {
+        return Ok(());
+    };
+    let text = format!(
+        "{} is out, and only parity tells what it held: while a resync makes that anew, it could \
+         not be relied on",
+        MemberIndex::from_at(out)
+    );
+    let next = format!("`garboard array replace {name} --member {out}` fills its place first");
+    Err(error(ErrorKind::Unsafe, object, text).next(next))
 }
 
 /// The running job of this kind, opened if there is none.

@@ -104,3 +104,56 @@ fn a_member_that_returns_is_filled_unless_what_was_stopped_is_due_yet() {
         bed.guest().verify(2);
     }
 }
+
+#[test]
+fn a_resync_that_is_not_due_is_asked_about_and_none_is_begun_while_parity_is_needed() {
+    let bed = Bed::new("5", 3, 1);
+    let start = ["array", "resync", "a", "start"];
+    let words = [
+        "calls all parity untrusted",
+        "what a lost member held cannot be told",
+        "`garboard array scrub a start`",
+        "--yes",
+    ];
+    bed.refused(&start, "unsafe", &words);
+    let jobs = bed.engine().json(&["array", "resync", "a", "show"]);
+    assert_eq!(jobs.as_array().map(Vec::len), Some(0), "{jobs}");
+    let confirmed = [&start[..], &["--yes"]].concat();
+    let job = bed.engine().json(&[&confirmed[..], &["--wait"]].concat());
+    assert_eq!(job["state"], "done");
+    bed.engine().json(FAIL_1);
+    let only = [
+        "member 1 is out",
+        "only parity",
+        "`garboard array replace a --member 1`",
+    ];
+    for command in [&start[..], &confirmed] {
+        bed.refused(command, "unsafe", &only);
+    }
+    bed.engine()
+        .json(&[&replace("d3")[..], &["--wait"]].concat());
+    bed.is_sound(1);
+}
+
+#[test]
+fn a_resync_that_was_stopped_goes_on_and_nobody_is_asked() {
+    let bed = Bed::new("1", 2, 1);
+    add_slow(&bed);
+    let create = [
+        "array", "create", "b", "--level", "1", "--drives", "d2,slow",
+    ];
+    bed.engine().json(&[&create[..], &["--wait"]].concat());
+    let resync = |more: &[&str]| {
+        bed.engine()
+            .json(&[&["array", "resync", "b"], more].concat())
+    };
+    let job = resync(&["start", "--yes"]);
+    assert_eq!(resync(&["stop"])["id"], job["id"]);
+    let array = bed.engine().json(&["array", "show", "b"]);
+    holds(&array["warnings"].to_string(), &["its resync is stopped"]);
+    let again = resync(&["start"]);
+    assert_eq!(
+        (&again["id"], &again["state"]),
+        (&job["id"], &"running".into())
+    );
+}

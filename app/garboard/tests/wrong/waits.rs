@@ -17,7 +17,7 @@ fn refuses_changes(bed: &Bed, how: &str) {
         &["array", "replace", "a", "--member", "1", "--drive", "d3"],
         &["array", "modify", "a", "--rebuild-floor", "50MiB"],
         &["array", "modify", "a", "--hold-timeout", "5000"],
-        &["array", "resync", "a", "start"],
+        &["array", "resync", "a", "start", "--yes"],
         &["array", "scrub", "a", "start"],
         &["volume", "create", "u", "--array", "a", "--size", "4MiB"],
         &["volume", "resize", "v", "--size", "8MiB"],

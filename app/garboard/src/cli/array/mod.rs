@@ -7,7 +7,10 @@ mod spare;
 
 use control::body::{ArrayCreateBody, FindBody, ForceBody, ImportBody, ReplaceBody};
 use control::request::{ArrayModify, ArrayOptions, HedgedReads, WriteHole};
-use control::view::{ArrayView, DriveView, FoundArray, JobKind, JobState, JobView, MemberState};
+use control::view::{
+    ArrayState, ArrayView, DriveView, FoundArray, JobKind, JobState, JobView, MemberState,
+    MemberView,
+};
 use control::{Answer, EngineError, ErrorKind};
 
 use super::drive;
@@ -17,7 +20,7 @@ use crate::session::{Question, Session};
 
 pub(super) use said::Array;
 use said::{
-    Action, Background, Create, Destroy, Fail, Import, Modify, Name, Replace, Spare, Start,
+    Action, Background, Create, Destroy, Fail, Import, Modify, Name, Replace, Resync, Spare, Start,
 };
 
 impl Array {
@@ -46,7 +49,7 @@ impl Array {
             Array::Spare(Spare::Add(add)) => add.run(session),
             Array::Spare(Spare::Remove(remove)) => remove.run(session),
             Array::Rebuild(background) => background.run("rebuild", session),
-            Array::Resync(background) => background.run("resync", session),
+            Array::Resync(resync) => resync.run(session),
             Array::Scrub(scrub) => scrub.run(session),
         }
     }
@@ -360,6 +363,48 @@ fn fills(kind: JobKind) -> bool {
     match kind {
         JobKind::Rebuild | JobKind::Resync | JobKind::Initialize => true,
         JobKind::Scrub | JobKind::Copy => false,
+    }
+}
+
+impl Resync {
+    fn run(self, session: &mut Session<'_, '_>) -> Answer<()> {
+        if matches!(self.background.action, Action::Start) {
+            self.confirm(session)?;
+        }
+        self.background.run("resync", session)
+    }
+
+    /// Asks where no resync is due: all parity would be called untrusted. What is refused anyway,
+    /// nobody is asked about.
+    fn confirm(&self, session: &mut Session<'_, '_>) -> Answer<()> {
+        let array: ArrayView = session.get(&path(&self.background.name))?;
+        let jobs: Vec<JobView> = session.get(&format!("{}/resync", path(&array.name)))?;
+        let goes_on = jobs.last().is_some_and(|job| job.state != JobState::Done);
+        let is_out = |place: &MemberView| match place.state {
+            MemberState::Missing | MemberState::Failed => true,
+            MemberState::Online | MemberState::Rebuilding => false,
+        };
+        let is_stopped = array.state == ArrayState::Stopped;
+        let is_refused = is_stopped || array.parity == 0 || array.members.iter().any(is_out);
+        if goes_on || is_refused {
+            return Ok(());
+        }
+        let mut touched = touched(session, &array)?;
+        touched.push(
+            "no resync is due; until this one is done, what a lost member held cannot be told"
+                .into(),
+        );
+        touched.push(format!(
+            "what a drive holds wrong becomes part of the parity: `garboard array scrub {} start` \
+             compares first, and repairs what is known to be wrong",
+            array.name
+        ));
+        let question = Question {
+            object: format!("array {}", array.name),
+            what: "this calls all parity untrusted and makes it anew from the data".into(),
+            touched,
+        };
+        session.confirm(&question, self.yes.yes)
     }
 }
 

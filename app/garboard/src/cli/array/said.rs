@@ -35,8 +35,8 @@ pub(crate) enum Array {
     Spare(Spare),
     /// Fill new or returned members
     Rebuild(Background),
-    /// Make parity agree again after an unclean stop
-    Resync(Background),
+    /// Make parity agree again after an unclean stop; where it does, make all of it anew
+    Resync(Resync),
     /// Read everything, compare it, and repair what is known to be wrong
     Scrub(Scrub),
 }
@@ -314,6 +314,14 @@ pub(crate) struct Background {
     /// Wait for its end
     #[arg(long)]
     pub(super) wait: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Resync {
+    #[command(flatten)]
+    pub(super) background: Background,
+    #[command(flatten)]
+    pub(super) yes: Yes,
 }
 
 #[derive(Debug, Args)]
