@@ -4,7 +4,7 @@ use array::format::ExclusionCause;
 use array::{Command, Event, MapState, MemberPace, Pass, PassEvent, PassState};
 use control::request::BackgroundKind;
 use control::view::{JobKind, JobState, JobView};
-use control::{Answer, ErrorKind};
+use control::{Answer, EngineError, ErrorKind};
 use engine::ArrayState;
 use units::{ArrayIndex, Clock, MemberIndex, MonotonicClock};
 use uuid::Uuid;
@@ -142,12 +142,7 @@ impl Host {
                 return Err(error(ErrorKind::Busy, &object, "a resync runs")
                     .next("a rebuild follows by itself"));
             }
-            (BackgroundKind::Rebuild, None) => {
-                let next = format!("`garboard array replace {name}` fills a place and begins it");
-                return Err(
-                    error(ErrorKind::Invalid, &object, "no member waits for a rebuild").next(next),
-                );
-            }
+            (BackgroundKind::Rebuild, None) => return Err(no_rebuild(&object, name, &array)),
         }
         self.engine
             .change(index, Command::Passes { run: true })
@@ -460,18 +455,41 @@ impl Host {
     }
 }
 
+/// The first member that is out.
+fn out_of(array: &ArrayState) -> Option<MemberIndex> {
+    let mut members = array.map.members.iter();
+    let out = members.position(|member| member.state == MapState::Lost);
+    out.map(MemberIndex::from_at)
+}
+
+/// Why no rebuild begins where no member is being filled.
+fn no_rebuild(object: &str, name: &str, array: &ArrayState) -> EngineError {
+    let (text, next) = match out_of(array) {
+        Some(_) => (
+            "no member waits for a rebuild",
+            format!("`garboard array replace {name}` fills a place and begins it"),
+        ),
+        None => (
+            "nothing is missing: each member holds all that it should",
+            format!("`garboard array show {name}` tells its state"),
+        ),
+    };
+    error(ErrorKind::Invalid, object, text).next(next)
+}
+
 /// Refuses to call parity untrusted that alone tells what a member had that is out.
 fn refuse_distrust(object: &str, name: &str, array: &ArrayState) -> Answer<()> {
-    let mut members = array.map.members.iter();
-    let Some(out) = members.position(|member| member.state == MapState::Lost) else {
+    let Some(out) = out_of(array) else {
         return Ok(());
     };
     let text = format!(
-        "{} is out, and only parity tells what it held: while a resync makes that anew, it could \
-         not be relied on",
-        MemberIndex::from_at(out)
+        "{out} is out, and only parity tells what it held: while a resync makes that anew, it could \
+         not be relied on"
     );
-    let next = format!("`garboard array replace {name} --member {out}` fills its place first");
+    let next = format!(
+        "`garboard array replace {name} --member {}` fills its place first",
+        out.0
+    );
     Err(error(ErrorKind::Unsafe, object, text).next(next))
 }
 

@@ -154,7 +154,7 @@ fn an_optimal_and_a_degraded_array_refuse_what_would_lose_data() {
     are_refused(
         &bed,
         &[
-            (REBUILD, "invalid", &["no member waits", "array replace a"]),
+            (REBUILD, "invalid", &["nothing is missing", "array show a"]),
             (REBUILD_STOP, "not_found", &["nothing of the kind", "job"]),
             (WIPE_1, "busy", &["member 1 of array a", "array fail a"]),
             (&["drive", "remove", "d1"], "busy", &["member 1", "--force"]),

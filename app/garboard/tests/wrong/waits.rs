@@ -46,7 +46,7 @@ fn refuses_changes(bed: &Bed, how: &str) {
         (
             &["array", "rebuild", "a", "start"],
             "invalid",
-            &["no member"],
+            &["nothing is missing"],
         ),
         (
             &["array", "resync", "a", "stop"],

@@ -14,6 +14,7 @@ use drive::Fault;
 
 use super::bad_drives::FOREIGN;
 use super::{Bench, DRIVE_BYTES, array_of, file_at, file_to_fill, volume_of};
+use crate::Host;
 
 fn with(create: &ArrayCreate, change: impl FnOnce(&mut ArrayCreate)) -> ArrayCreate {
     let mut create = create.clone();
@@ -469,9 +470,12 @@ fn background_work_that_makes_no_sense_is_refused() {
     bench.refused((ErrorKind::Invalid, "no parity"), |host| {
         host.start_background("plain", BackgroundKind::Resync)
     });
-    bench.refused((ErrorKind::Invalid, "no member waits"), |host| {
-        host.start_background("tank", BackgroundKind::Rebuild)
-    });
+    let rebuild = |host: &Host| host.start_background("tank", BackgroundKind::Rebuild);
+    let refusal = bench.refused((ErrorKind::Invalid, "nothing is missing"), rebuild);
+    assert!(!refusal.next.contains("replace"), "{refusal}");
+    bench.host.fail_member("tank", 1).expect("two are left");
+    let refusal = bench.refused((ErrorKind::Invalid, "no member waits"), rebuild);
+    assert!(refusal.next.contains("array replace tank"), "{refusal}");
     bench.refused((ErrorKind::NotFound, "nothing of the kind"), |host| {
         host.stop_background("tank", BackgroundKind::Rebuild)
     });
