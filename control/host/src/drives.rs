@@ -230,6 +230,10 @@ impl Host {
         member: units::MemberIndex,
         force: bool,
     ) -> Answer<()> {
+        if force {
+            // It would go out of service now, and out of the array whenever others are back.
+            self.refuse_removal(&format!("drive {drive}"), (name, array), member)?;
+        }
         let state = self.engine.array_state(array);
         let needed = state.as_ref();
         let needed = needed.is_some_and(|state| !survives_without(state, member));

@@ -30,17 +30,38 @@ impl Host {
         (name, index): (&str, ArrayIndex),
         out: Option<MemberIndex>,
     ) -> Answer<()> {
+        let blocks =
+            |held: &(MemberIndex, Status)| Some(held.0) != out && self.takes_no_record(name, held);
+        let why = "cannot record a change without them";
+        self.refuse_while(object, (name, index), blocks, why)
+    }
+
+    /// Refuses to take a drive away while its array waits for others, whatever these lack.
+    pub(crate) fn refuse_removal(
+        &self,
+        object: &str,
+        array: (&str, ArrayIndex),
+        out: MemberIndex,
+    ) -> Answer<()> {
+        let blocks = |held: &(MemberIndex, Status)| held.0 != out;
+        let why = "does not let another member go before they are back";
+        self.refuse_while(object, array, blocks, why)
+    }
+
+    fn refuse_while(
+        &self,
+        object: &str,
+        (name, index): (&str, ArrayIndex),
+        blocks: impl Fn(&(MemberIndex, Status)) -> bool,
+        why: &str,
+    ) -> Answer<()> {
         while let Some(hold) = self.engine.hold(index) {
-            let mut others = hold.members.iter();
-            if !others.any(|held| Some(held.0) != out && self.takes_no_record(name, held)) {
+            if !hold.members.iter().any(&blocks) {
                 return Ok(());
             }
             let waited = MonotonicClock.now().since(hold.since);
             if hold.given_up || waited >= BLINK {
-                let text = format!(
-                    "{}, and cannot record a change without them",
-                    waits_for(&self.state(), name, &hold)
-                );
+                let text = format!("{}, and {why}", waits_for(&self.state(), name, &hold));
                 let refused = error(ErrorKind::Degraded, object, text);
                 return Err(refused.next(self.way_out((name, index), &hold)));
             }

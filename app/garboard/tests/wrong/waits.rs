@@ -34,6 +34,12 @@ fn refuses_changes(bed: &Bed, how: &str) {
     for command in commands {
         bed.refused(command, "degraded", &words);
     }
+    let remove = ["drive", "remove", "d0", "--force", "--yes"];
+    bed.refused(
+        &remove,
+        "degraded",
+        &[&words[..4], &["let another"]].concat(),
+    );
     let running: [(&[&str], &str, &[&str]); 7] = [
         (&["drive", "remove", "d0"], "busy", &["member 0 of array a"]),
         (&["array", "start", "a"], "busy", &["runs already"]),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use array::{MapState, PassState};
 use control::request::ArrayModify;
-use control::view::ArrayState;
+use control::view::{ArrayState, DriveState};
 use control::{Engine, ErrorKind};
 use drive::Fault;
 use units::{Clock, MonotonicClock};
@@ -232,4 +232,42 @@ fn a_change_that_waits_for_members_says_whom_it_waits_for_and_so_does_the_next()
     wait_until("the first is made", || {
         bench.array("tank").rebuild_floor_bytes_per_second == 1 << 20
     });
+}
+
+#[test]
+fn a_drive_that_alone_is_waited_for_can_be_removed_and_no_other() {
+    let (bench, guest) = served(60_000);
+    let remove = |drive: &str| bench.host.remove_drive(drive, true);
+    let is_refused = |drive: &str| {
+        let refused = remove(drive).expect_err("others are waited for");
+        assert_eq!(refused.kind, ErrorKind::Degraded, "{refused}");
+        let text = refused.to_string();
+        for words in [
+            "array tank waits for member",
+            "let another member go",
+            "array show tank",
+        ] {
+            assert!(text.contains(words), "{words:?} in {text}");
+        }
+    };
+    let begins = |fault: &dyn Fn()| {
+        fault();
+        guest.borrow_mut().write(8);
+        wait_until("the array holds", || state(&bench) == ArrayState::Holding);
+    };
+    let goes_on = || {
+        wait_until("it is written", || guest.borrow_mut().answer() == OK);
+        wait_until("it is over", || state(&bench) != ArrayState::Holding);
+    };
+    begins(&|| inject(&bench, Fault::Pulled));
+    DRIVES.into_iter().for_each(is_refused);
+    relieve(&bench);
+    goes_on();
+    wait_until("all are there", || state(&bench) == ArrayState::Optimal);
+    begins(&|| bench.inject("two", Fault::NoSpace));
+    is_refused("one");
+    remove("two").expect("the array can do without it");
+    goes_on();
+    assert_eq!(state(&bench), ArrayState::Degraded);
+    assert_eq!(bench.drive("one").state, DriveState::Member);
 }
