@@ -89,6 +89,11 @@ impl Session<'_, '_> {
         }
     }
 
+    /// Whether somebody is here to be asked.
+    pub(crate) fn asks(&self) -> bool {
+        self.console.terminal
+    }
+
     /// Shows what a command is about to destroy and asks; `yes` is the answer given beforehand.
     ///
     /// # Errors

@@ -190,3 +190,28 @@ fn nobody_is_asked_about_what_is_refused() {
     assert_eq!(status, 0, "{error}");
     assert!(error.contains("Go on?"), "{error}");
 }
+
+#[test]
+fn a_resync_that_is_not_due_is_asked_about_at_a_terminal_and_explained_elsewhere() {
+    let bed = bed();
+    let create = [
+        "array", "create", "a", "--level", "5", "--drives", "d0,d1,d2", "--wait",
+    ];
+    assert_eq!(say(&bed, &create, None).0, 0);
+    let start = ["array", "resync", "a", "start"];
+    let words = [
+        "calls all parity untrusted",
+        "what a lost member held cannot be told",
+        "`garboard array scrub a start`",
+    ];
+    let (status, said) = say(&bed, &start, Some("n\n"));
+    assert_ne!(status, 0);
+    for word in words.iter().chain(&["nothing was done"]) {
+        assert!(said.contains(word), "{said}");
+    }
+    let (status, said) = say(&bed, &start, None);
+    assert_eq!(status, 0, "{said}");
+    for word in words {
+        assert!(said.contains(word), "{said}");
+    }
+}

@@ -374,8 +374,8 @@ impl Resync {
         self.background.run("resync", session)
     }
 
-    /// Asks where no resync is due: all parity would be called untrusted. What is refused anyway,
-    /// nobody is asked about.
+    /// Asks a person where no resync is due: all parity would be called untrusted. What is refused
+    /// anyway, nobody is asked about.
     fn confirm(&self, session: &mut Session<'_, '_>) -> Answer<()> {
         let array: ArrayView = session.get(&path(&self.background.name))?;
         let jobs: Vec<JobView> = session.get(&format!("{}/resync", path(&array.name)))?;
@@ -404,7 +404,8 @@ impl Resync {
             what: "this calls all parity untrusted and makes it anew from the data".into(),
             touched,
         };
-        session.confirm(&question, self.yes.yes)
+        // Nothing is destroyed by it, so scripts are told and go on.
+        session.confirm(&question, self.yes.yes || !session.asks())
     }
 }
 
