@@ -1,5 +1,5 @@
-//! The commands of README.md's "first volume in five minutes", exactly as they are written, only
-//! in another folder.
+//! The commands of README.md's "first volume in five minutes" and of docs/measuring.md after them,
+//! exactly as they are written, only in another folder.
 
 mod common;
 
@@ -8,9 +8,11 @@ use std::process::Command;
 
 use common::Engine;
 
-/// The lines of README.md's examples that talk to a running engine.
-fn lines() -> Vec<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+/// The lines of a page's examples that talk to a running engine.
+fn lines(page: &str) -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(page);
     let text = std::fs::read_to_string(path).expect("it is there");
     let examples = text.split("```").skip(1).step_by(2);
     let lines = examples.flat_map(str::lines);
@@ -28,9 +30,9 @@ fn the_commands_of_the_readme_work_as_they_are_written() {
     let program = Path::new(env!("CARGO_BIN_EXE_garboard"));
     let programs = program.parent().expect("in a folder").display().to_string();
     let search = format!("{programs}:{}", std::env::var("PATH").unwrap_or_default());
-    let lines = lines();
-    assert!(lines.len() >= 9, "{lines:?}");
-    for line in lines {
+    let (first, more) = (lines("README.md"), lines("docs/measuring.md"));
+    assert!(first.len() >= 9 && more.len() >= 4, "{first:?}, {more:?}");
+    for line in first.into_iter().chain(more) {
         let here = folder.path().to_str().expect("UTF-8");
         let mut bash = Command::new("bash");
         bash.args(["-ec", &line.replace("/tmp/garboard", here)]);
