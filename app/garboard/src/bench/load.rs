@@ -490,7 +490,7 @@ impl<'a, L: Lane> Worker<'a, L> {
     /// Ends a request in the book, and compares what was read.
     fn check(&mut self, slot: usize, request: &Request, status: u8) {
         let Some(book) = &mut self.book else { return };
-        book.end(request);
+        book.end(request, status == 0);
         if status != 0 || request.kind != Kind::Read {
             return;
         }
