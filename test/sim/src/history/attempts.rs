@@ -145,12 +145,15 @@ impl History {
         }
     }
 
-    /// An engine that is killed before its first record, while a drive is not there for once.
-    /// Whether a member is out now.
+    /// An engine that is killed before its first record, while a drive is not there for once, or
+    /// another one neither. Whether a member is out now.
     pub(super) fn attempt_without(&mut self, drives: &mut [SimDrive], away: usize) -> bool {
         if std::mem::replace(&mut drives[away].gone, true) {
             return false;
         }
+        let other = (away + 1 + self.random.position(drives.len() - 1)) % drives.len();
+        let both = self.geometry.parity() > 1 && !drives[other].gone && self.random.happens(300);
+        drives[other].gone |= both;
         let mut is_out = false;
         let is_any = (0..drives.len()).any(|at| disks::read(at, &drives[at]).is_some());
         let assembly = is_any.then(|| disks::find(drives));
@@ -166,6 +169,7 @@ impl History {
             is_out = self.attempt_if((drives, &mut assembly, &regions), reach);
         }
         drives[away].gone = false;
+        drives[other].gone &= !both;
         self.outcome.excluded_early += u64::from(is_out);
         is_out
     }

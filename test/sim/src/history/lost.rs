@@ -128,15 +128,22 @@ impl History {
             let at = self.random.position(places.len());
             places.remove(at);
         }
+        let group = first..first + group;
         for &position in &places {
+            // One that lagged may have been left out just then.
+            if lost_of(world, &group).len() >= count {
+                break;
+            }
             let map = world.shards[world.home].map();
-            let drive = map.members[position].drive.expect("optimal").at();
-            world.outside.drives[drive].hurt = true;
+            let Some(drive) = map.members[position].drive else {
+                continue;
+            };
+            world.outside.drives[drive.at()].hurt = true;
             let member = MemberIndex::from_at(position);
             self.give(world, Given::Other, Command::Fail { member });
             self.await_commands(world);
         }
-        places
+        lost_of(world, &group)
     }
 
     /// Some blocks of other members in rows of that group cannot be read any more. What is lost by
@@ -394,6 +401,13 @@ impl History {
         }
         world
     }
+}
+
+/// Members of a group that are out.
+fn lost_of(world: &World, group: &std::ops::Range<usize>) -> Vec<usize> {
+    let members = &world.shards[world.home].map().members;
+    let lost = |position: &usize| members[*position].state == MapState::Lost;
+    group.clone().filter(lost).collect()
 }
 
 /// A place of which the member is out.
