@@ -20,6 +20,11 @@ pub(crate) fn wait(session: &mut Session<'_, '_>, ids: &[u64]) -> Answer<Vec<Job
     wait_while(session, ids, &mut || Ok(()))
 }
 
+/// Waits until a job is worth another look.
+pub(crate) fn pause(session: &mut Session<'_, '_>) {
+    session.client.pause(LOOK);
+}
+
 /// As [`wait`], as long as `good`, which is asked at every look, has nothing against it.
 ///
 /// # Errors

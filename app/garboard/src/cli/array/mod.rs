@@ -333,7 +333,10 @@ fn filled(session: &mut Session<'_, '_>, array: ArrayView, member: u16) -> Answe
             (Some(MemberState::Rebuilding), Some(job)) => match job.state {
                 // Its end is about to be recorded.
                 JobState::Done => Ok(array),
-                JobState::Running => continue,
+                JobState::Running => {
+                    progress::pause(session);
+                    continue;
+                }
                 JobState::Cancelled | JobState::Failed => {
                     let text = format!(
                         "it has a drive, but its {} is stopped: array {} is {}",
