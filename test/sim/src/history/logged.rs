@@ -16,6 +16,19 @@ impl History {
             })
     }
 
+    /// Goes on until every shard acts by the members that are here and nothing is under way, all of
+    /// it flushed.
+    pub(super) fn leave_nothing_before(&mut self, world: &mut World) {
+        self.run_until(world, |history, world| {
+            let present = world.shards.iter().all(Shard::is_by_present_members);
+            present && history.client.pending() == 0 && history.change.is_none()
+        });
+        if let Some(flush) = self.client.flush() {
+            self.submit_surely(world, flush);
+        }
+        self.calm(world);
+    }
+
     /// Goes on until everything that was begun while a member now out was counted on is in its
     /// place and flushed, and then some: from here on the log protects what is written.
     pub(super) fn write_on_the_log(&mut self, world: &mut World) {

@@ -20,14 +20,7 @@ impl History {
         self.await_commands(&mut world);
         let count = 1 + self.random.position(self.geometry.parity() - 1);
         self.fail_of_a_group(&mut world, count);
-        self.run_until(&mut world, |history, world| {
-            let present = world.shards.iter().all(Shard::is_by_present_members);
-            present && history.client.pending() == 0 && history.change.is_none()
-        });
-        if let Some(flush) = self.client.flush() {
-            self.submit_surely(&mut world, flush);
-        }
-        self.calm(&mut world);
+        self.leave_nothing_before(&mut world);
         for _ in 0..=self.random.below(3) {
             self.write_at_once(&mut world);
         }

@@ -22,14 +22,7 @@ impl History {
             self.settle(&mut world);
             return world;
         };
-        self.run_until(&mut world, |history, world| {
-            let present = world.shards.iter().all(Shard::is_by_present_members);
-            present && history.client.pending() == 0 && history.change.is_none()
-        });
-        if let Some(flush) = self.client.flush() {
-            self.submit_surely(&mut world, flush);
-        }
-        self.calm(&mut world);
+        self.leave_nothing_before(&mut world);
         let _ = self.client.submit(first.clone(), &mut world);
         self.client.advance(&mut world);
         if self.await_log(&mut world) {
