@@ -70,7 +70,7 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Looks at the load of all reactors, and moves work from those that have too much of it, and
     /// to those whose guests ask for it. Waits for what it moves.
-    fn balance(&self);
+    fn look_at_load(&self);
 
     /// Names of drives that arrays wait for and that the host has taken away for good: what comes
     /// back is another device.

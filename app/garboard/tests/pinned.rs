@@ -1,5 +1,6 @@
-//! Guest memory that is promised to stay, through the real program: pinned while the guest is
-//! there, made use of, and let go.
+//! Pinned memory through the real program. A guest's that is promised to stay: pinned while the
+//! guest is there, made use of, and let go. Buffers of the engine: while their array is busy, and
+//! until it ends.
 
 mod common;
 
@@ -45,13 +46,13 @@ fn eventually(what: &str, so: impl Fn() -> bool) {
     }
 }
 
-/// A guest that compares what it reads, for some seconds.
-fn load(engine: &Engine, name: &str, seconds: &str) -> Child {
+/// A guest that compares what it reads, for some seconds. Reads go straight to its memory.
+fn load(engine: &Engine, name: &str, seconds: &str, workload: &str) -> Child {
     Command::new(env!("CARGO_BIN_EXE_garboard"))
         .arg("--socket")
         .arg(engine.folder().join("api.sock"))
         .args(["bench", name, "--yes", "--verify", "--seconds", seconds])
-        .args(["--workloads", "random_mixed", "--jobs", "2", "--depth", "4"])
+        .args(["--workloads", workload, "--jobs", "2", "--depth", "4"])
         .args(["--output", "json"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -80,13 +81,16 @@ fn memory_that_is_promised_to_stay_is_pinned_while_its_guest_is_there_and_no_oth
     engine.json(&["export", "vhost", "w", "--name", "plain"]);
     assert_eq!(pinned_bytes(&engine, "stays"), 0, "nobody is there");
 
-    let mut guest = load(&engine, "plain", "0.5");
+    let mut guest = load(&engine, "plain", "0.5", "random_read");
     end(&mut guest);
     assert!(pinned_transfers(&engine).abs() < 0.5, "nobody promised");
 
-    let mut guest = load(&engine, "stays", "5");
+    let mut guest = load(&engine, "stays", "2", "random_read");
     eventually("pinned", || pinned_bytes(&engine, "stays") > 0);
     eventually("made use of", || pinned_transfers(&engine) > 100.0);
+    end(&mut guest);
+    let mut guest = load(&engine, "stays", "4", "random_mixed");
+    eventually("pinned again", || pinned_bytes(&engine, "stays") > 0);
     let told = finding(&engine).expect("a guest is there");
     assert_eq!(told["severity"], "good", "{told}");
     let (shown, _) = engine.says(&["export", "show", "stays"]);
@@ -97,6 +101,44 @@ fn memory_that_is_promised_to_stay_is_pinned_while_its_guest_is_there_and_no_oth
     engine.json(&["array", "scrub", "a", "start", "--wait"]);
     let log = std::fs::read_to_string(folder.path().join("engine.log")).expect("a log");
     assert!(log.contains("vhost_memory_pinned"), "{log}");
+}
+
+#[test]
+fn buffers_of_a_busy_array_are_pinned_until_it_ends() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = Engine::start(folder.path());
+    let file = |number: u32| {
+        let path = folder.path().join(format!("drive{number}"));
+        format!("file:{},size=64MiB,create", path.display())
+    };
+    engine.fill(&[file(0), file(1), file(2)]);
+    engine.json(&["export", "vhost", "v", "--name", "plain"]);
+    let pinned = || {
+        let status = engine.json(&["status"]);
+        let bytes = &status["engine"]["pinned_buffer_bytes"];
+        bytes.as_u64().expect("a number")
+    };
+    let mut guest = load(&engine, "plain", "2", "random_read");
+    end(&mut guest);
+    assert_eq!(pinned(), 0, "reads need none");
+
+    let mut guest = load(&engine, "plain", "6", "random_mixed");
+    eventually("pinned", || pinned() > 0);
+    let begun = pinned_transfers(&engine);
+    eventually("made use of", || pinned_transfers(&engine) > begun + 100.0);
+    end(&mut guest);
+    assert!(pinned() > 0, "it may be busy again");
+    engine.json(&["export", "remove", "plain"]);
+    engine.json(&["array", "stop", "a"]);
+    assert_eq!(pinned(), 0);
+    engine.json(&["array", "start", "a"]);
+    engine.json(&["export", "vhost", "v", "--name", "plain"]);
+    let mut guest = load(&engine, "plain", "6", "random_mixed");
+    eventually("pinned anew", || pinned() > 0);
+    end(&mut guest);
+    engine.json(&["array", "scrub", "a", "start", "--wait"]);
+    let log = std::fs::read_to_string(folder.path().join("engine.log")).expect("a log");
+    assert!(log.contains("buffers_pinned"), "{log}");
 }
 
 /// A guest has seen no wrong byte.

@@ -102,18 +102,8 @@ impl Map {
     }
 }
 
-impl Map {
-    /// Leaves the memory mapped for ever, for when a request may still carry a part of it.
-    pub(crate) fn leak(&mut self) {
-        self.length = 0;
-    }
-}
-
 impl Drop for Map {
     fn drop(&mut self) {
-        if self.length == 0 {
-            return;
-        }
         // SAFETY: the range was mapped by `new`, with this length, and is unmapped nowhere else.
         let result = unsafe { libc::munmap(self.base.cast(), self.length) };
         assert_eq!(result, 0, "unmapping what was mapped cannot fail");

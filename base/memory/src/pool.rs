@@ -8,12 +8,13 @@ use std::fs::File;
 use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use units::bytes_u64;
 
-use crate::Segment;
 use crate::map::{HUGE_PAGE_BYTES, Map, align_up, memory_file, page_bytes};
+use crate::{Lasting, Segment};
 
 /// Every buffer begins on a multiple of so many bytes: enough for any drive's direct I/O.
 pub const BUFFER_ALIGNMENT: usize = 4096;
@@ -50,15 +51,31 @@ pub enum Pages {
 /// ```
 #[derive(Debug)]
 pub struct Pool {
-    map: Map,
+    map: Arc<Map>,
     file: Option<File>,
     pages: Pages,
     bytes_each: usize,
     buffers: usize,
     /// Positions of the buffers that are free; the last one released, warm in the cache, on top.
     free: Vec<u32>,
+    /// Those of the first ones, that are taken before the others.
+    free_first: Vec<u32>,
+    first: u32,
     /// Tells the buffers of this pool from those of others.
     identity: NonZeroU32,
+}
+
+/// The first buffers of a pool; they stay mapped as long as this is there.
+#[derive(Debug)]
+struct First {
+    map: Arc<Map>,
+    bytes: usize,
+}
+
+impl Lasting for First {
+    fn segment(&self) -> Segment {
+        self.map.whole().part(0, self.bytes)
+    }
 }
 
 /// One buffer of a pool, owned until it is released.
@@ -129,20 +146,47 @@ impl Pool {
         let count = u32::try_from(buffers).ok()?;
         let identity = POOLS.fetch_add(1, Ordering::Relaxed);
         Some(Pool {
-            map,
+            map: Arc::new(map),
             file,
             pages,
             bytes_each,
             buffers,
             free: (0..count).rev().collect(),
+            free_first: Vec::new(),
+            first: 0,
             identity: NonZeroU32::new(identity).expect("few pools are made"),
         })
     }
 
-    /// A buffer, with whatever bytes it was left with; the one released last, if any is free.
+    /// Has the first `buffers` buffers taken before the others, so that a pool of which few are in
+    /// use at a time uses the same few.
+    ///
+    /// # Panics
+    /// When there are not so many, or one is in use.
+    #[must_use]
+    pub fn first(mut self, buffers: usize) -> Pool {
+        assert!(self.free.len() == self.buffers && buffers <= self.buffers);
+        self.free_first = self.free.split_off(self.buffers - buffers);
+        self.first = u32::try_from(buffers).expect("no more than there are");
+        self
+    }
+
+    /// The memory of the buffers that are taken before the others ([`Pool::first`]), for whoever
+    /// needs it to stay mapped for longer than the pool may.
+    #[must_use]
+    pub fn first_memory(&self) -> Arc<dyn Lasting> {
+        let first = usize::try_from(self.first).expect("a u32 fits usize");
+        Arc::new(First {
+            map: Arc::clone(&self.map),
+            bytes: first * self.bytes_each,
+        })
+    }
+
+    /// A buffer, with whatever bytes it was left with; of the first ones if one is free, and of
+    /// several the one released last.
     #[inline]
     pub fn acquire(&mut self) -> Option<Buffer> {
-        let position = self.free.pop()?;
+        let position = self.free_first.pop().or_else(|| self.free.pop())?;
         Some(Buffer {
             position,
             pool: self.identity,
@@ -156,8 +200,12 @@ impl Pool {
     #[inline]
     pub fn release(&mut self, buffer: Buffer) {
         self.check(&buffer);
-        // Never grows: there are as many places as buffers, and a buffer is released once.
-        self.free.push(buffer.position);
+        // Neither grows: there are as many places as buffers, and a buffer is released once.
+        if buffer.position < self.first {
+            self.free_first.push(buffer.position);
+        } else {
+            self.free.push(buffer.position);
+        }
         std::mem::forget(buffer);
     }
 
@@ -186,7 +234,7 @@ impl Pool {
     #[inline]
     #[must_use]
     pub fn free(&self) -> usize {
-        self.free.len()
+        self.free_first.len() + self.free.len()
     }
 
     /// How many buffers the pool has, free or not.
@@ -233,10 +281,10 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        let used = self.buffers - self.free.len();
+        let used = self.buffers - self.free();
         if used > 0 {
-            // A drive may still be writing there.
-            self.map.leak();
+            // A drive may still be writing there: it stays mapped for ever.
+            std::mem::forget(Arc::clone(&self.map));
         }
         assert!(
             used == 0 || std::thread::panicking(),

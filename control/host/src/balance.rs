@@ -130,12 +130,16 @@ impl Since {
 
 impl Host {
     /// One look at the load of all reactors, and what follows from it.
-    pub(crate) fn do_balance(&self) {
-        if self.engine.reactors() < 2 {
-            return;
-        }
-        self.place_arrays();
+    pub(crate) fn do_look_at_load(&self) {
         let loads = self.engine.loads();
+        self.pin_buffers(&loads);
+        if self.engine.reactors() > 1 {
+            self.place_arrays();
+            self.balance_by(&loads);
+        }
+    }
+
+    fn balance_by(&self, loads: &[ReactorLoad]) {
         let since = {
             let mut balance = self.balance.lock().expect("nothing panics under this lock");
             let still = |looks: &mut u32| {
@@ -144,7 +148,7 @@ impl Host {
             };
             balance.refused.retain(|_, looks| still(looks));
             balance.stuck.retain(|_, looks| still(looks));
-            balance.look(&loads)
+            balance.look(loads)
         };
         let Some(since) = since else {
             return;

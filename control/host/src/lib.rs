@@ -18,6 +18,7 @@ mod logs;
 mod losses;
 mod memberships;
 mod metrics;
+mod pins;
 mod records;
 mod scrub;
 mod state;
@@ -78,6 +79,7 @@ pub struct Host {
     looking: Mutex<()>,
     /// How busy reactors were when somebody looked last.
     balance: Mutex<balance::Balance>,
+    buffer_pins: Mutex<pins::BufferPins>,
     session_events: Sender<(u64, SessionEvent)>,
     /// For threads that may outlive a call.
     myself: Weak<Host>,
@@ -195,6 +197,7 @@ impl Host {
             looks: Looks::default(),
             looking: Mutex::new(()),
             balance: Mutex::default(),
+            buffer_pins: Mutex::default(),
             session_events,
         });
         log_in_background("array-log", &host, events, |host, (array, event)| {
@@ -310,8 +313,8 @@ impl control::Engine for Host {
     fn look_at_write_caches(&self) {
         self.do_look_at_write_caches();
     }
-    fn balance(&self) {
-        self.do_balance();
+    fn look_at_load(&self) {
+        self.do_look_at_load();
     }
 
     fn close_gone(&self) -> Vec<String> {
@@ -475,6 +478,7 @@ impl control::Engine for Host {
             reactors: reports.iter().map(reactor).collect(),
             memory_bytes: self.memory_bytes,
             buffer_bytes: self.engine.buffer_bytes(),
+            pinned_buffer_bytes: self.engine.pinned_buffer_bytes(),
             poll: match self.poll {
                 Poll::Always => "always",
                 Poll::Adaptive => "adaptive",

@@ -183,7 +183,7 @@ impl Host {
             ),
             metric(
                 "reactor_pinned_transfers",
-                "Of these, transfers of guest memory that is pinned",
+                "Of these, transfers of memory that is pinned: guests' or the engine's own",
                 by(|report| report.port.pinned),
             ),
             metric(

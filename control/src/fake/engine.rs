@@ -94,7 +94,7 @@ impl Engine for FakeEngine {
     }
 
     fn look_at_write_caches(&self) {}
-    fn balance(&self) {}
+    fn look_at_load(&self) {}
 
     fn close_gone(&self) -> Vec<String> {
         self.close_gone_()

@@ -139,7 +139,7 @@ impl Control {
     /// # Errors
     /// None.
     pub fn tend_load(&self, _: Instant) -> Answer<()> {
-        self.engine.balance();
+        self.engine.look_at_load();
         Ok(())
     }
 

@@ -32,6 +32,9 @@ pub struct EngineStatus {
     /// What these take, at most; they take it as they are used.
     #[serde(default)]
     pub buffer_bytes: u64,
+    /// How much of it is pinned (docs/design/016-pinned-memory.md).
+    #[serde(default)]
+    pub pinned_buffer_bytes: u64,
     /// `always`, `adaptive` or `never`.
     pub poll: String,
     /// The parity kernels in use.

@@ -2,12 +2,16 @@
 //! stay in cache side by side, and 64 KiB for all else.
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
-use memory::{Backing, Buffer, Pages, Pool, Segment};
+use memory::{Backing, Buffer, Lasting, Pages, Pool, Segment};
 use units::RoleSet;
 use units::limits::{GROUP_MEMBERS_MAX, LARGE_BUFFER_BYTES, SMALL_BUFFER_BYTES};
 
 use crate::shard::room::BUFFERS_MIN;
+
+/// Buffers of each size that are taken before the others: all that is in use as a rule.
+const FIRST: [usize; 2] = [256, 256];
 
 /// Which of the two pools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,9 +114,12 @@ impl Buffers {
     ) -> std::io::Result<Buffers> {
         let enough = large.min(small) >= BUFFERS_MIN;
         assert!(enough, "the widest ticket must fit an idle pool");
-        let pool = |count, bytes, at: usize| match file {
-            Some((file, offsets)) => Pool::in_file(count, bytes, file, offsets[at]),
-            None => Pool::new(count, bytes, Backing::Anonymous(Pages::Plain)),
+        let pool = |count, bytes, at: usize| {
+            let pool = match file {
+                Some((file, offsets)) => Pool::in_file(count, bytes, file, offsets[at]),
+                None => Pool::new(count, bytes, Backing::Anonymous(Pages::Plain)),
+            };
+            pool.map(|pool| pool.first(FIRST[at].min(count)))
         };
         Ok(Buffers {
             pools: [
@@ -212,6 +219,11 @@ impl Buffers {
     pub(crate) fn lent(&self, loan: &Loan, bytes: usize) -> Segment {
         let whole = self.pools[loan.class as usize].segment(&loan.buffer);
         whole.part(0, bytes)
+    }
+
+    /// The memory of those that are taken before the others, by class.
+    pub(crate) fn first_memory(&self) -> [Arc<dyn Lasting>; 2] {
+        self.pools.each_ref().map(Pool::first_memory)
     }
 
     /// Buffers that are taken; zero when the shard is idle.

@@ -40,7 +40,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use block::{Completion, Full, Operation, Request, Status};
-use memory::SegmentSlots;
+use memory::{Lasting, SegmentSlots};
 use parity::{Code, CodeError, DecoderCache};
 use units::limits::{REACTORS_MAX, SHARD_LINES};
 use units::{Instant, MemberIndex, ReactorIndex, Role};
@@ -321,6 +321,13 @@ impl Shard {
     #[must_use]
     pub fn counters(&self) -> ShardCounters {
         self.counters
+    }
+
+    /// The memory of the transfer buffers that are used before the others, and by most transfers
+    /// alone.
+    #[must_use]
+    pub fn first_buffers(&self) -> [Arc<dyn Lasting>; 2] {
+        self.buffers.first_memory()
     }
 
     /// Takes a request in blocks of the array. The answer comes through [`Io::complete`], maybe

@@ -399,6 +399,15 @@ impl Drive {
         }
     }
 
+    /// Whether its transfers make use of pinned memory ([`crate::Pins`]).
+    #[must_use]
+    pub fn uses_pins(&self) -> bool {
+        match &self.backing {
+            Backing::Kernel(_) => true,
+            Backing::Generic(_) | Backing::Memory(_) | Backing::Null => false,
+        }
+    }
+
     /// What commands to the drive need to know, of those drives that take them.
     pub(crate) fn namespace(&self) -> Option<&Namespace> {
         match &self.backing {

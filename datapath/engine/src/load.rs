@@ -21,6 +21,8 @@ pub struct ReactorLoad {
     /// By array: tickets of its stripes that it has carried out (writes, and reads that nobody but
     /// the owner of a stripe can answer).
     pub tickets: Vec<(ArrayIndex, u64)>,
+    /// By array: transfers of its shard, but for reads that go straight to guests.
+    pub buffered: Vec<(ArrayIndex, u64)>,
 }
 
 /// What a ring has done since it came to its reactor, or before.

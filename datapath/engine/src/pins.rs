@@ -1,8 +1,9 @@
-//! Guest memory that front-ends promise to leave as it is: pinned once, for all reactors.
+//! Memory that is pinned once, for all reactors: guests', where front-ends promise to leave it as
+//! it is, and the transfer buffers that shards use first.
 //!
 //! Pinning takes as long as the memory takes to be made present, so each export that has the
 //! promise has a thread for it; guests are served meanwhile, as without it. What does not live
-//! here: what a pin is (`drive`), and which transfers make use of it.
+//! here: what a pin is (`drive`), which transfers make use of it, and whose buffers are worth it.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,13 +15,20 @@ use std::thread;
 use drive::{Pin, Pins};
 use memory::{Lasting, Mapping, RegionTable};
 use reactor::Duty;
+use units::{ArrayIndex, ReactorIndex};
 use vhost_user_blk::SessionEvent;
 
 use crate::control::Engine;
 use crate::core::Core;
 
-/// Whose memory: the export's number, and the front-end's.
-type Owner = (u64, u32);
+/// Whose memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Owner {
+    /// The export's number, and the front-end's.
+    FrontEnd(u64, u32),
+    /// An array's shard on this reactor.
+    Shard(ArrayIndex, ReactorIndex),
+}
 
 /// What a front-end has: its number, and its memory, if it has any.
 type Wanted = (u32, Option<Arc<RegionTable>>);
@@ -35,7 +43,8 @@ pub(crate) struct Pinned {
 
 #[derive(Clone, Debug)]
 struct Held {
-    mapping: Arc<Mapping>,
+    /// What a front-end has handed over.
+    mapping: Option<Arc<Mapping>>,
     pin: Arc<Pin>,
 }
 
@@ -44,9 +53,64 @@ impl Engine {
     #[must_use]
     pub fn pinned_bytes(&self, export: u64) -> u64 {
         let pinned = self.pinned();
-        let of_export = pinned.owners.range((export, 0)..=(export, u32::MAX));
-        let held = of_export.flat_map(|(_, held)| held);
-        held.map(|held| held.pin.bytes()).sum()
+        let all = Owner::FrontEnd(export, 0)..=Owner::FrontEnd(export, u32::MAX);
+        bytes_of(pinned.owners.range(all))
+    }
+
+    /// Bytes of the engine's own transfer buffers that are pinned.
+    #[must_use]
+    pub fn pinned_buffer_bytes(&self) -> u64 {
+        let is_ours = |owner: &Owner| matches!(owner, Owner::Shard(_, _));
+        let pinned = self.pinned();
+        bytes_of(pinned.owners.iter().filter(|(owner, _)| is_ours(owner)))
+    }
+
+    /// Pins the transfer buffers that an array's shard on this reactor uses first, until the array
+    /// ends; none of an array that does not run. Returns how many bytes that is.
+    ///
+    /// # Errors
+    /// As of [`Pin::new`].
+    pub fn pin_buffers(&self, array: ArrayIndex, reactor: ReactorIndex) -> io::Result<u64> {
+        let Some(memory) = self.first_buffers(array, reactor) else {
+            return Ok(0);
+        };
+        let places = memory.each_ref().map(|memory| memory.segment());
+        let pin = || {
+            let pin = |memory| Pin::new(memory, &|| true).map(Arc::new);
+            memory.map(pin).into_iter().collect::<io::Result<Vec<_>>>()
+        };
+        let pins = memory::near(self.places.of(reactor), pin)??;
+        let held = |pin| Held { mapping: None, pin };
+        let held = pins.into_iter().map(held).collect();
+        let bytes = self.set_pins(Owner::Shard(array, reactor), held)?;
+        let now = self.first_buffers(array, reactor);
+        let now = now.map(|memory| memory.each_ref().map(|memory| memory.segment()));
+        if now != Some(places) {
+            // It has ended meanwhile, perhaps after its pins were looked for.
+            self.set_pins(Owner::Shard(array, reactor), Vec::new())?;
+            return Ok(0);
+        }
+        Ok(bytes)
+    }
+
+    /// Lets go of the buffers of an array that has ended.
+    pub(crate) fn forget_buffers(&self, array: ArrayIndex) {
+        for reactor in (0..self.handles().len()).map(ReactorIndex::from_at) {
+            let owner = Owner::Shard(array, reactor);
+            if self.pinned().owners.contains_key(&owner) {
+                // The others' pins were handed on before.
+                self.set_pins(owner, Vec::new()).ok();
+            }
+        }
+    }
+
+    fn first_buffers(
+        &self,
+        array: ArrayIndex,
+        reactor: ReactorIndex,
+    ) -> Option<[Arc<dyn Lasting>; 2]> {
+        let ask = move |core: &mut Core| core.shard(array).map(|shard| shard.first_buffers());
+        self.handle(reactor).call(ask).ok()?
     }
 
     /// Has just this memory pinned for a front-end; what it had before and is in `table` stays.
@@ -60,7 +124,10 @@ impl Engine {
         let mut held = Vec::new();
         let before = self.pinned().owners.get(&owner).cloned();
         for region in table.map_or(&[][..], RegionTable::regions) {
-            let is_it = |held: &&Held| Arc::ptr_eq(&held.mapping, &region.mapping);
+            let is_it = |held: &&Held| {
+                let mapping = held.mapping.as_ref();
+                mapping.is_some_and(|mapping| Arc::ptr_eq(mapping, &region.mapping))
+            };
             if held.iter().any(|held| is_it(&held)) {
                 continue;
             }
@@ -70,7 +137,7 @@ impl Engine {
                 // Not under the lock: it takes long, and others are asked for meanwhile.
                 None => Held {
                     pin: Arc::new(Pin::new(Arc::clone(&mapping) as Arc<dyn Lasting>, wanted)?),
-                    mapping,
+                    mapping: Some(mapping),
                 },
             });
         }
@@ -116,6 +183,11 @@ impl Engine {
             Some(why) => Err(io::Error::other(why)),
         }
     }
+}
+
+fn bytes_of<'pinned>(owners: impl Iterator<Item = (&'pinned Owner, &'pinned Vec<Held>)>) -> u64 {
+    let held = owners.flat_map(|(_, held)| held);
+    held.map(|held| held.pin.bytes()).sum()
 }
 
 impl Pinned {
@@ -210,13 +282,14 @@ impl Keeper {
         let Some(engine) = self.engine.upgrade() else {
             return;
         };
-        let event = match engine.pin((self.export, front_end), table.as_deref(), wanted) {
+        let owner = Owner::FrontEnd(self.export, front_end);
+        let event = match engine.pin(owner, table.as_deref(), wanted) {
             Ok(0) => return,
             Err(_) if !wanted() => return,
             Ok(bytes) => SessionEvent::MemoryPinned { front_end, bytes },
             Err(why) => {
                 // Better none of it than memory that is not there any more.
-                engine.pin((self.export, front_end), None, wanted).ok();
+                engine.pin(owner, None, wanted).ok();
                 let why = why.to_string();
                 SessionEvent::MemoryNotPinned { front_end, why }
             }

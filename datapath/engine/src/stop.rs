@@ -93,6 +93,7 @@ impl Engine {
                 std::thread::park_timeout(LOOK_PAUSE);
             }
         }
+        self.forget_buffers(array);
         self.forget_late(array);
         let mut stops = self.stops.lock().expect("nothing panics under this lock");
         stops.remove(&array);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use control::Answer;
-use control::view::{Count, StatusView};
+use control::view::{Count, EngineStatus, StatusView};
 
 use crate::output::{Row, size};
 use crate::progress;
@@ -46,6 +46,18 @@ fn count(count: Count) -> String {
     }
 }
 
+fn buffers(engine: &EngineStatus) -> String {
+    let pinned = match engine.pinned_buffer_bytes {
+        0 => String::new(),
+        bytes => format!(", {} of them pinned", size(bytes)),
+    };
+    let limit = match engine.memory_bytes {
+        0 => "no limit given".to_owned(),
+        limit => format!("of {}", size(limit)),
+    };
+    format!("{} for buffers{pinned}, {limit}", size(engine.buffer_bytes))
+}
+
 impl Row for StatusView {
     const HEADS: &'static [&'static str] = &[
         "VERSION", "UPTIME", "DRIVES", "ARRAYS", "VOLUMES", "EXPORTS", "JOBS",
@@ -66,13 +78,7 @@ impl Row for StatusView {
     fn details(&self) -> Vec<(&'static str, String)> {
         let mut details = vec![
             ("process", self.process.to_string()),
-            (
-                "memory",
-                match (self.engine.buffer_bytes, self.engine.memory_bytes) {
-                    (taken, 0) => format!("{} for buffers, no limit given", size(taken)),
-                    (taken, limit) => format!("{} for buffers, of {}", size(taken), size(limit)),
-                },
-            ),
+            ("memory", buffers(&self.engine)),
             ("poll", self.engine.poll.clone()),
             ("parity", self.engine.parity_backend.clone()),
         ];

@@ -159,3 +159,40 @@ fn what_a_buffer_in_a_file_holds_outlives_the_pool() {
     file.read_exact_at(&mut found, offset).expect("read");
     assert_eq!(found, [7; 4096]);
 }
+
+#[test]
+fn the_first_buffers_are_taken_before_the_others_and_outlive_the_pool() {
+    let mut pool = Pool::new(6, 4096, PLAIN).unwrap().first(2);
+    let memory = pool.first_memory();
+    assert_eq!((memory.segment().len(), pool.free()), (8192, 6));
+    let all: Vec<Buffer> = std::iter::from_fn(|| pool.acquire()).collect();
+    let offsets: Vec<u64> = all
+        .iter()
+        .map(|buffer| pool.offset(buffer) / 4096)
+        .collect();
+    assert_eq!(offsets, [0, 1, 2, 3, 4, 5]);
+    for (fill, buffer) in (1u8..).zip(&all) {
+        pool.segment(buffer).fill(fill);
+    }
+    let mut kept: Vec<Option<Buffer>> = all.into_iter().map(Some).collect();
+    // Whatever comes back last, a first one goes first.
+    for at in [1, 4, 0, 5, 2] {
+        pool.release(kept[at].take().unwrap());
+    }
+    for wanted in [0, 1, 2, 5, 4] {
+        let buffer = pool.acquire().unwrap();
+        assert_eq!(pool.offset(&buffer) / 4096, wanted);
+        kept.push(Some(buffer));
+    }
+    assert_eq!(pool.free(), 0);
+    kept.into_iter()
+        .flatten()
+        .for_each(|buffer| pool.release(buffer));
+    assert_eq!(pool.free(), 6);
+    drop(pool);
+    let mut found = [0; 8192];
+    memory.segment().copy_to_slice(&mut found);
+    assert!(found[..4096] == [1; 4096] && found[4096..] == [2; 4096]);
+    let none = Pool::new(3, 4096, PLAIN).unwrap();
+    assert_eq!(none.first_memory().segment().len(), 0);
+}

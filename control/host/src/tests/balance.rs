@@ -25,7 +25,7 @@ fn write_until(bench: &Bench, guest: &mut Guest, reactor: u16) {
         for sector in (0..8192).step_by(512) {
             guest.fill(sector, byte);
         }
-        bench.host.do_balance();
+        bench.host.do_look_at_load();
         assert_eq!(guest.read(4096), vec![byte; 4096]);
         if share(bench, reactor) == BUCKETS {
             return;
@@ -47,8 +47,8 @@ fn stripes_go_to_the_reactor_whose_ring_asks_for_them() {
         );
         let volume = volume_of("v", "tank", 8 * MIB);
         bench.host.create_volume(&volume).expect("room");
-        bench.host.do_balance();
-        bench.host.do_balance();
+        bench.host.do_look_at_load();
+        bench.host.do_look_at_load();
         assert_eq!(share(&bench, 0), BUCKETS / 2, "nobody asks");
         let create = ExportCreate {
             cores: vec![1, 0],
@@ -90,7 +90,7 @@ fn an_array_that_cannot_give_stripes_away_is_left_alone_for_a_while() {
     bench.host.create_volume(&volume).expect("room");
     let view = bench.host.export_named(&export_of(&bench, "e", "v"));
     let mut guest = Guest::connect(&view.expect("a volume").socket);
-    bench.host.do_balance();
+    bench.host.do_look_at_load();
     // What is under way on a stripe of the second reactor does not end.
     bench.inject(
         "two",
@@ -104,7 +104,7 @@ fn an_array_that_cannot_give_stripes_away_is_left_alone_for_a_while() {
     let mut looks = 0;
     loop {
         pretend_that_it_asks(&bench);
-        bench.host.do_balance();
+        bench.host.do_look_at_load();
         if guest.answer().is_some() {
             break;
         }
@@ -115,7 +115,7 @@ fn an_array_that_cannot_give_stripes_away_is_left_alone_for_a_while() {
     bench.host.state().drives["two"].drive.clear_faults();
     for _ in 0..20 {
         pretend_that_it_asks(&bench);
-        bench.host.do_balance();
+        bench.host.do_look_at_load();
     }
     assert_eq!(share(&bench, 0), BUCKETS);
     guest.fill(2048, 3);

@@ -114,7 +114,7 @@ fn rings_go_where_drives_have_gone_unless_somebody_has_placed_them() {
         for sector in (0..8192).step_by(512) {
             free.fill(sector, byte);
         }
-        bench.host.do_balance();
+        bench.host.do_look_at_load();
         if shares(&bench, 0) == [BUCKETS, 0] {
             break;
         }

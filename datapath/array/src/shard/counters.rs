@@ -9,6 +9,13 @@ impl ShardCounters {
         let writes = self.full_writes + self.read_modify_writes + self.reconstruct_writes;
         writes + self.reconstructed_reads
     }
+
+    /// Member requests, but for reads that went straight to a drive: most of these are of transfer
+    /// buffers.
+    #[must_use]
+    pub fn buffered_transfers(&self) -> u64 {
+        self.drive_requests.saturating_sub(self.direct_reads)
+    }
 }
 
 /// Counts of one shard since it began.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use array::{ArrayMap, Refusal, Shard};
+use array::{ArrayMap, Refusal, Shard, ShardCounters};
 use block::{Full, Request, Status};
 use drive::Port;
 use reactor::Duty;
@@ -51,16 +51,20 @@ impl Core {
             array: ring.array,
             requests: ring.queue.counters().requests(),
         };
-        let shards = self.shards[..self.shards_end].iter().enumerate();
-        let tickets = shards.filter_map(|(position, shard)| {
-            let counters = shard.as_ref()?.counters();
-            Some((ArrayIndex::from_at(position), counters.tickets()))
-        });
+        let count = |of: fn(&ShardCounters) -> u64| {
+            let shards = self.shards[..self.shards_end].iter().enumerate();
+            let counts = shards.filter_map(|(position, shard)| {
+                let counters = shard.as_ref()?.counters();
+                Some((ArrayIndex::from_at(position), of(&counters)))
+            });
+            counts.collect()
+        };
         ReactorLoad {
             reactor,
             times: self.times(),
             rings: rings.map(ring).collect(),
-            tickets: tickets.collect(),
+            tickets: count(ShardCounters::tickets),
+            buffered: count(ShardCounters::buffered_transfers),
         }
     }
 
