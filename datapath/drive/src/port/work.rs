@@ -7,7 +7,7 @@ use block::{Operation, Status};
 
 use super::keys::Key;
 use super::tasks::{Method, Stage};
-use super::{DriveRequest, Port};
+use super::{DriveRequest, Port, Waiting};
 use crate::drive::Backing;
 use crate::errno::{Verdict, verdict};
 use crate::info::{DriveInfo, DriveKind};
@@ -17,6 +17,12 @@ use crate::uring::{Direction, Transfer};
 
 /// How much of a transfer a memory drive asks for ahead; the processor guesses the rest.
 const PREFETCH_BYTES: usize = 1024;
+/// So many copies ahead that is done; and so many ahead the address is looked up. Where memory is
+/// large each lookup is a walk through tables that a single one waits for, and several side by
+/// side hardly longer than one.
+const NEAR: usize = 2;
+/// See `NEAR`.
+const FAR: usize = 12;
 /// From so many bytes on, writes of memory drives go past the caches, where that pays. Below, what
 /// lies in a cache all the same is written faster there.
 const STREAMED_BYTES: u64 = 32 << 10;
@@ -67,11 +73,9 @@ impl Port {
             }
             Backing::Kernel(_) | Backing::Generic(_) => Begun::Kernel(method),
             Backing::Memory(memory) => {
-                let moves = matches!(request.operation, Operation::Read | Operation::Write);
-                if moves && !is_streamed(memory, request) {
-                    let bytes = units::bytes_usize(request.length);
-                    let place = memory.segment(units::bytes_usize(request.offset), bytes);
-                    place.prefetch(PREFETCH_BYTES);
+                // The poll asks for the others, several at a time.
+                if self.copies.len() < NEAR {
+                    ask_ahead(memory, request, PREFETCH_BYTES);
                 }
                 Begun::Copy
             }
@@ -108,14 +112,29 @@ impl Port {
     /// Carries out what memory drives were asked.
     pub(super) fn copy_waiting(&mut self) {
         let mut copies = std::mem::take(&mut self.copies);
-        for waiting in copies.drain(..) {
-            let drive = &self.seat(waiting.seat).drive;
-            if let Backing::Memory(memory) = drive.backing() {
+        for at in NEAR..FAR {
+            self.ask_ahead(copies.get(at), 1);
+        }
+        for at in 0..copies.len() {
+            self.ask_ahead(copies.get(at + FAR), 1);
+            self.ask_ahead(copies.get(at + NEAR), PREFETCH_BYTES);
+            let waiting = &copies[at];
+            if let Backing::Memory(memory) = self.seat(waiting.seat).drive.backing() {
                 perform(memory, &waiting.request);
             }
             self.answer(waiting.seat, &waiting.request, waiting.begun, Status::Ok);
         }
+        copies.clear();
         self.copies = copies;
+    }
+
+    #[inline]
+    fn ask_ahead(&mut self, waiting: Option<&Waiting>, bytes: usize) {
+        if let Some(waiting) = waiting
+            && let Backing::Memory(memory) = self.seat(waiting.seat).drive.backing()
+        {
+            ask_ahead(memory, &waiting.request, bytes);
+        }
     }
 
     /// Starts the next operation of a task. Returns its bytes, or none when the ring is full.
@@ -364,6 +383,17 @@ fn fit(request: &DriveRequest, needs: &DriveInfo) -> Fit {
 fn is_streamed(memory: &Mapping, request: &DriveRequest) -> bool {
     let writes = request.operation == Operation::Write;
     writes && request.length >= STREAMED_BYTES && memory.streams()
+}
+
+/// Has the first bytes of a request on memory brought to the caches.
+#[inline]
+fn ask_ahead(memory: &Mapping, request: &DriveRequest, bytes: usize) {
+    let moves = matches!(request.operation, Operation::Read | Operation::Write);
+    if moves && !is_streamed(memory, request) {
+        let length = units::bytes_usize(request.length);
+        let place = memory.segment(units::bytes_usize(request.offset), length);
+        place.prefetch(bytes);
+    }
 }
 
 /// Carries out a request on memory. Two reactors may race on a block as two processes may on a real
