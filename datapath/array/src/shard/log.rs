@@ -252,7 +252,7 @@ impl Shard {
     /// and the rebuild that fills it logs nothing, so that a replay would put old zeroes there.
     /// Without them it is filled from the others, as if it had not been written.
     pub(super) fn roles_to_log(&self, slot: u32) -> RoleSet {
-        let roles = self.tickets[slot].write_roles();
+        let roles = self.tickets[slot].logged_roles();
         let forfeits = matches!(self.tickets[slot].order.kind, Kind::Forfeit(_));
         if !forfeits || planted::is(Fault::ForfeitLogsWhatIsFilled) {
             return roles;
@@ -266,7 +266,7 @@ impl Shard {
         let mut runs = [(0, 0); LOG_RUNS];
         let mut parts = [Segment::EMPTY; LOG_RUNS];
         let (mut count, mut length) = (0, 0);
-        self.each_write_run(slot, role, |memory, lanes| {
+        self.each_logged_run(slot, role, |memory, lanes| {
             runs[count] = (lanes.start, lanes.end - lanes.start);
             parts[count] = if zeroes { Segment::EMPTY } else { memory };
             length += parts[count].len();

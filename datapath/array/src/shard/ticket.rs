@@ -100,6 +100,22 @@ pub(super) struct PlannedBand {
     pub(super) decode: RoleSet,
     /// Roles to write.
     pub(super) write: RoleSet,
+    /// Roles whose content goes to the log with that: as they were read, they are what is written
+    /// was computed with.
+    pub(super) told: RoleSet,
+}
+
+impl PlannedBand {
+    #[inline]
+    fn logged(&self) -> RoleSet {
+        self.write.union(self.told)
+    }
+
+    /// Members are out: nothing of theirs is written.
+    fn leave_out(&mut self, lost: RoleSet) {
+        self.write = self.write.without(lost);
+        self.told = self.told.without(lost);
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

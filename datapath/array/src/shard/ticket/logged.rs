@@ -47,7 +47,7 @@ impl Shard {
             return false;
         }
         for band in &mut ticket.bands[..ticket.band_count] {
-            band.write = band.write.without(lost);
+            band.leave_out(lost);
         }
         (ticket.serial, ticket.barrier) = (self.map.serial, self.map.barrier);
         self.begin_writing(slot, io);

@@ -153,11 +153,14 @@ impl Shard {
             old,
             decode: plan.decode,
             write: plan.write,
+            told: RoleSet::EMPTY,
         })
     }
 
     /// Plans the write of what is lost. What a drive says of it is not relied on, if that may be: a
-    /// bad block that took no zeroes may be read again.
+    /// bad block that took no zeroes may be read again. One that can be read again by now may have
+    /// been refused before, and what it was to hold be in the log: the next engine would write
+    /// that, and the row would say something else. So the log is told what it holds, too.
     fn plan_heal(&self, asked: Band, state: &StripeState) -> Result<PlannedBand, Beyond> {
         let written = asked.written.without(state.lost);
         let unread = StripeState {
@@ -165,7 +168,12 @@ impl Shard {
             ..*state
         };
         let plan = self.plan_write_band(asked.clone(), &unread);
-        plan.or_else(|Beyond| self.plan_write_band(asked, state))
+        let mut plan = plan.or_else(|Beyond| self.plan_write_band(asked, state))?;
+        plan.told = plan
+            .read
+            .without(plan.old)
+            .both(self.geometry().data_roles());
+        Ok(plan)
     }
 
     /// Plans the write of a part of a block: all that is there of the stripe is read or
@@ -196,6 +204,7 @@ impl Shard {
             old: RoleSet::EMPTY,
             decode,
             write,
+            told: RoleSet::EMPTY,
         })
     }
 
@@ -300,6 +309,7 @@ impl Shard {
             old,
             decode,
             write,
+            told: RoleSet::EMPTY,
         })
     }
 

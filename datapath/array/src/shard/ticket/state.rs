@@ -4,7 +4,7 @@ use block::{Part, Stability};
 use memory::SegmentList;
 use units::{RoleSet, StripeIndex};
 
-use super::{Kind, Looking, Step, Ticket, TicketOrder};
+use super::{Kind, Looking, PlannedBand, Step, Ticket, TicketOrder};
 use crate::buffers::TicketBuffers;
 use crate::planted::{self, Fault};
 
@@ -90,6 +90,11 @@ impl Ticket {
     pub(in crate::shard) fn forget_errors(&mut self) {
         self.media = RoleSet::EMPTY;
         self.second_try = true;
+    }
+
+    /// Roles that it logs.
+    pub(in crate::shard) fn logged_roles(&self) -> RoleSet {
+        self.roles(PlannedBand::logged)
     }
 
     /// It may write in place.

@@ -14,23 +14,41 @@ use crate::io::Io;
 use crate::map::MapMember;
 use crate::planted::{self, Fault};
 
-/// The roles that the phase asks.
-#[inline]
-fn roles_of(band: &PlannedBand, operation: Operation) -> RoleSet {
-    if operation == Operation::Read {
-        band.read
-    } else {
-        band.write
-    }
+/// What is done with the roles of a band that are meant.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Read,
+    Write,
+    Log,
 }
 
-/// Those whose content is kept beside the new one.
-#[inline]
-fn old_of(band: &PlannedBand, operation: Operation) -> RoleSet {
-    if operation == Operation::Read {
-        band.old
-    } else {
-        RoleSet::EMPTY
+impl Use {
+    #[inline]
+    fn of(operation: Operation) -> Use {
+        if operation == Operation::Read {
+            Use::Read
+        } else {
+            Use::Write
+        }
+    }
+
+    #[inline]
+    fn roles(self, band: &PlannedBand) -> RoleSet {
+        match self {
+            Use::Read => band.read,
+            Use::Write => band.write,
+            Use::Log => band.logged(),
+        }
+    }
+
+    /// Those whose content is kept beside the new one.
+    #[inline]
+    fn old(self, band: &PlannedBand) -> RoleSet {
+        if self == Use::Read {
+            band.old
+        } else {
+            RoleSet::EMPTY
+        }
     }
 }
 
@@ -82,8 +100,8 @@ impl Shard {
     /// How many member requests the phase has.
     pub(super) fn count_transfers(&mut self, slot: u32, operation: Operation) -> usize {
         match self.tickets[slot].bands() {
-            [band] => roles_of(band, operation).iter().count(),
-            _ => self.each_transfer(slot, operation, |_, _| {}),
+            [band] => Use::of(operation).roles(band).iter().count(),
+            _ => self.each_transfer(slot, Use::of(operation), |_, _| {}),
         }
     }
 
@@ -99,12 +117,13 @@ impl Shard {
             return self.issue_borrowed(slot, &phase, io);
         }
         let [band] = self.tickets[slot].bands() else {
-            return self.each_transfer(slot, operation, |shard, transfer| {
+            return self.each_transfer(slot, Use::of(operation), |shard, transfer| {
                 shard.issue_transfer(slot, &phase, &transfer, io);
             });
         };
         // As nearly all writes of blocks are: nothing to put together.
-        let (roles, old) = (roles_of(band, operation), old_of(band, operation));
+        let of = Use::of(operation);
+        let (roles, old) = (of.roles(band), of.old(band));
         let lanes = band.asked.lanes.clone();
         let (offset, length) = self.part_bytes(slot, &lanes);
         let (mut issuer, buffers, tickets) = self.issuer();
@@ -141,20 +160,22 @@ impl Shard {
     fn each_transfer(
         &mut self,
         slot: u32,
-        operation: Operation,
+        of: Use,
         mut visit: impl FnMut(&mut Shard, Transfer),
     ) -> usize {
-        let select = |band: &PlannedBand| roles_of(band, operation);
         let mut count = 0;
-        for role in self.tickets[slot].roles(select) {
+        for role in self.tickets[slot].roles(|band| of.roles(band)) {
             let mut open: Option<Transfer> = None;
             for position in 0..self.tickets[slot].band_count {
                 let band = &self.tickets[slot].bands[position];
-                if !select(band).has(role) {
+                if !of.roles(band).has(role) {
                     continue;
                 }
-                let old = old_of(band, operation);
-                let side = if old.has(role) { Side::Old } else { Side::New };
+                let side = if of.old(band).has(role) {
+                    Side::Old
+                } else {
+                    Side::New
+                };
                 let lanes = band.asked.lanes.clone();
                 match &mut open {
                     Some(last) if last.side == side && last.lanes.end == lanes.start => {
@@ -186,15 +207,15 @@ impl Shard {
         issuer.issue(&order, memory, io);
     }
 
-    /// Calls `visit` with the memory and lanes of each run of `role` that the ticket writes.
-    pub(in crate::shard) fn each_write_run(
+    /// Calls `visit` with the memory and lanes of each run of `role` that the ticket logs.
+    pub(in crate::shard) fn each_logged_run(
         &mut self,
         slot: u32,
         role: Role,
         mut visit: impl FnMut(Segment, Range<u32>),
     ) {
         let clears = self.tickets[slot].order.kind == Kind::Clear;
-        self.each_transfer(slot, Operation::Write, |shard, transfer| {
+        self.each_transfer(slot, Use::Log, |shard, transfer| {
             if transfer.role != role {
                 return;
             }

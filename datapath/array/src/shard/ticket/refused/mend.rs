@@ -116,6 +116,7 @@ impl Shard {
         for (band, writes) in bands.zip(&mut refusals.writes) {
             *writes = writes.without(lost);
             band.write = *writes;
+            band.leave_out(lost);
         }
         let phase = refusals.phase;
         let is_unlogged = ticket.log_slot.is_none() && !ticket.write_roles().is_empty();
