@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::MutexGuard;
 
 use engine::ReactorLoad;
 use units::{ArrayIndex, ReactorIndex};
@@ -15,7 +16,7 @@ use crate::state::{DriveRole, Serving, State};
 
 /// Transfers between two looks from which on a shard's buffers are pinned.
 const BUSY: u64 = 1000;
-/// Bytes of buffers that are pinned at most, of all arrays: what is pinned cannot be swapped out,
+/// No more are pinned once so many bytes are, of all arrays: what is pinned cannot be swapped out,
 /// nor given back while its array idles.
 const BYTES_MAX: u64 = 512 << 20;
 
@@ -58,6 +59,11 @@ impl BufferPins {
         busy
     }
 
+    /// Another array has the number from now on.
+    fn forget(&mut self, array: ArrayIndex) {
+        self.shards.retain(|&(of, _), _| of != array);
+    }
+
     fn settle(&mut self, shard: (ArrayIndex, ReactorIndex)) {
         if let Some(seen) = self.shards.get_mut(&shard) {
             seen.is_settled = true;
@@ -83,13 +89,19 @@ impl State {
 }
 
 impl Host {
+    fn buffer_pins(&self) -> MutexGuard<'_, BufferPins> {
+        let pins = self.buffer_pins.lock();
+        pins.expect("nothing panics under this lock")
+    }
+
+    /// An array is about to start under this number.
+    pub(crate) fn forget_buffers(&self, array: ArrayIndex) {
+        self.buffer_pins().forget(array);
+    }
+
     /// One look at what shards do with their buffers.
     pub(crate) fn pin_buffers(&self, loads: &[ReactorLoad]) {
-        let pins = || {
-            let pins = self.buffer_pins.lock();
-            pins.expect("nothing panics under this lock")
-        };
-        let busy = pins().look(loads);
+        let busy = self.buffer_pins().look(loads);
         for (array, reactor) in busy {
             let Some(name) = self.state().array_that_pins(array) else {
                 continue;
@@ -100,7 +112,7 @@ impl Host {
             // Not under any lock: it takes some milliseconds.
             let pinned = self.engine.pin_buffers(array, reactor);
             if tell(&name, reactor, pinned) {
-                pins().settle((array, reactor));
+                self.buffer_pins().settle((array, reactor));
             }
         }
     }
@@ -175,5 +187,23 @@ mod tests {
             "it came between"
         );
         assert_eq!(look(&[(0, 60_000), (3, 59_000)], &[]), [shard(0, 0)]);
+    }
+
+    #[test]
+    fn an_array_that_starts_has_nothing_of_the_one_before_it() {
+        let mut pins = BufferPins::default();
+        let shards = [0, 1].map(|array| (ArrayIndex(array), ReactorIndex(0)));
+        let mut look = |transfers| {
+            let busy = pins.look(&[load(0, &[(0, transfers), (1, transfers)])]);
+            busy.iter().for_each(|shard| pins.settle(*shard));
+            if transfers == 2000 {
+                pins.forget(ArrayIndex(0));
+            }
+            busy
+        };
+        assert_eq!(look(0), []);
+        assert_eq!(look(2000), shards);
+        assert_eq!(look(4000), [], "nobody knows since when");
+        assert_eq!(look(6000), [shards[0]]);
     }
 }

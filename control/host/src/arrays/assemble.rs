@@ -222,6 +222,7 @@ impl Host {
             room,
             node: self.state().node_of(assembly.array()),
         };
+        self.forget_buffers(start.array);
         let started = self.engine.start_array(start);
         let is_late = matches!(started, Err(StartError::Late));
         if let Err(start) = started

@@ -134,6 +134,7 @@ impl Host {
             begun,
             node: self.state().node_of(create.uuid),
         };
+        self.forget_buffers(start.array);
         let started = self.engine.start_array(start);
         if matches!(started, Err(StartError::Late)) {
             // It serves once its drives answer.

@@ -14,7 +14,8 @@ impl ShardCounters {
     /// buffers.
     #[must_use]
     pub fn buffered_transfers(&self) -> u64 {
-        self.drive_requests.saturating_sub(self.direct_reads)
+        let straight = self.direct_reads.saturating_sub(self.bounced_reads);
+        self.drive_requests.saturating_sub(straight)
     }
 }
 
