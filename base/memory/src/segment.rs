@@ -183,6 +183,8 @@ pub struct SegmentList {
 
 // SAFETY: as for Segment; the list is only read while the request is pending.
 unsafe impl Send for SegmentList {}
+// SAFETY: a list can be copied, so to share one is to have one; nothing changes through it.
+unsafe impl Sync for SegmentList {}
 
 impl SegmentList {
     /// The list without segments.
@@ -331,6 +333,22 @@ impl Walk<'_> {
         }
         taken
     }
+
+    /// Goes on behind the next `bytes`.
+    ///
+    /// # Panics
+    /// When the list is shorter.
+    #[inline]
+    pub fn skip(&mut self, bytes: usize) {
+        self.skip += bytes;
+        while let [first, rest @ ..] = self.segments
+            && self.skip >= first.len()
+        {
+            (self.skip, self.segments) = (self.skip - first.len(), rest);
+        }
+        let inside = !self.segments.is_empty() || self.skip == 0;
+        assert!(inside, "a list has that byte");
+    }
 }
 
 #[cfg(test)]
@@ -387,6 +405,12 @@ mod tests {
                 got.extend(taken);
             }
             assert_eq!(got, flat[offset..], "from {offset} on");
+            for skip in 0..=flat.len() - offset {
+                let mut walk = list.walk(offset);
+                walk.skip(skip);
+                let (left, there) = (walk.in_one_piece(), list.walk(offset + skip));
+                assert_eq!(left, there.in_one_piece(), "{offset} and {skip} on");
+            }
         }
     }
 }

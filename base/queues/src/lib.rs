@@ -9,11 +9,13 @@
 
 mod mesh;
 mod parking;
+mod pieces;
 pub mod spsc;
 mod sync;
 
 pub use mesh::{MESSAGE_BYTES_MAX, Post, mesh};
 pub use parking::{NoWake, Park, Wake};
+pub use pieces::{Piece, Pieces};
 
 /// The message handed back because there is no room for it now. Retry after the next poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

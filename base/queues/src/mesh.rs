@@ -20,7 +20,7 @@ use units::limits::REACTORS_MAX;
 use crate::Full;
 use crate::parking::{Door, Park, ReactorSet, Wake};
 use crate::spsc::{self, Receiver, Sender};
-use crate::sync::{Ordering, Padded, fence};
+use crate::sync::{AtomicU32, Ordering, Padded, fence};
 
 /// The largest message. One of up to 56 bytes fills a single cache line.
 pub const MESSAGE_BYTES_MAX: usize = 64;
@@ -69,6 +69,9 @@ struct Peer<T> {
 pub struct Post<T> {
     index: usize,
     doors: Arc<[Padded<Door>]>,
+    /// By reactor: 1 while it turns with nothing to do. A hint, apart from what senders write.
+    idle: Arc<[Padded<AtomicU32>]>,
+    is_idle: bool,
     /// By reactor; none at our own place.
     peers: Vec<Option<Peer<T>>>,
     /// Senders whose inbox may hold messages.
@@ -103,10 +106,13 @@ pub fn mesh<T: Send>(wakers: Vec<Arc<dyn Wake>>, capacity: usize) -> Vec<Post<T>
         .into_iter()
         .map(|waker| Padded(Door::new(waker)))
         .collect();
+    let idle: Arc<[Padded<AtomicU32>]> = (0..reactors).map(|_| Padded(AtomicU32::new(0))).collect();
     let mut posts: Vec<Post<T>> = (0..reactors)
         .map(|index| Post {
             index,
             doors: Arc::clone(&doors),
+            idle: Arc::clone(&idle),
+            is_idle: false,
             peers: (0..reactors).map(|_| None).collect(),
             ready: ReactorSet::default(),
             unpublished: ReactorSet::default(),
@@ -229,6 +235,7 @@ impl<T> Post<T> {
     /// when the sleep is over, whatever ended it.
     pub fn park(&mut self) -> Park {
         self.publish();
+        self.tell_idle(false);
         if self.ready.is_empty() {
             self.doors[self.index].0.park()
         } else {
@@ -239,6 +246,26 @@ impl<T> Post<T> {
     /// Says that this reactor runs again, so that nobody spends a system call on waking it.
     pub fn unpark(&mut self) {
         self.doors[self.index].0.unpark();
+    }
+
+    /// Says whether this reactor turns with nothing to do: others may ask it for help. One that
+    /// parks does not turn.
+    #[inline]
+    pub fn tell_idle(&mut self, idle: bool) {
+        if idle != self.is_idle {
+            self.is_idle = idle;
+            self.idle[self.index]
+                .0
+                .store(u32::from(idle), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a reactor was awake with nothing to do when it said so last. It may be busy by now,
+    /// or asleep.
+    #[inline]
+    #[must_use]
+    pub fn is_idle(&self, reactor: ReactorIndex) -> bool {
+        self.idle[reactor.at()].0.load(Ordering::Relaxed) != 0
     }
 
     /// How many requests may be sent to `to` before [`Full`].

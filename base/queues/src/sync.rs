@@ -36,6 +36,18 @@ impl<T> UnsafeCell<T> {
     }
 }
 
+/// Lets others run while one of them is waited for.
+#[cfg(not(loom))]
+pub(crate) fn wait_a_little() {
+    std::thread::yield_now();
+}
+
+/// As above.
+#[cfg(loom)]
+pub(crate) fn wait_a_little() {
+    loom::thread::yield_now();
+}
+
 /// Keeps what one core writes on cache lines of its own; two lines, because processors fetch them
 /// in pairs.
 #[repr(align(128))]

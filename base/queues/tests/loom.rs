@@ -4,9 +4,10 @@
 
 use std::sync::Arc;
 
+use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
-use queues::{Full, NoWake, Park, Post, Wake, mesh, spsc};
+use queues::{Full, NoWake, Park, Pieces, Post, Wake, mesh, spsc};
 use units::ReactorIndex;
 
 const HERE: ReactorIndex = ReactorIndex(0);
@@ -206,5 +207,66 @@ fn ask_and_answer(mut post: Post<u32>, other: ReactorIndex, requests: usize, bel
             _ => answered += 1,
         }
         post.publish();
+    }
+}
+
+#[test]
+fn pieces_are_done_once_and_what_was_done_is_seen() {
+    loom::model(|| {
+        let job = Arc::new(Job::new());
+        let helper = thread::spawn({
+            let job = job.clone();
+            move || job.work()
+        });
+        job.work();
+        if job.pieces.are_done() {
+            assert_eq!(job.bytes(), [2, 2]);
+        }
+        helper.join().unwrap();
+        assert!(job.pieces.are_done());
+    });
+}
+
+#[test]
+fn after_a_stop_nobody_is_in_the_middle_of_a_piece() {
+    loom::model(|| {
+        let job = Arc::new(Job::new());
+        let helper = thread::spawn({
+            let job = job.clone();
+            move || job.work()
+        });
+        job.pieces.stop();
+        let stopped = job.bytes();
+        helper.join().unwrap();
+        assert_eq!(job.bytes(), stopped);
+        assert!(!stopped.contains(&1), "{stopped:?}");
+    });
+}
+
+/// Two pieces, and what is stored for each: 1 in the middle of it, and then 2.
+struct Job {
+    pieces: Pieces,
+    bytes: [AtomicU32; 2],
+}
+
+impl Job {
+    fn new() -> Job {
+        Job {
+            pieces: Pieces::new(2),
+            bytes: [AtomicU32::new(0), AtomicU32::new(0)],
+        }
+    }
+
+    fn work(&self) {
+        while let Some(piece) = self.pieces.take() {
+            let byte = &self.bytes[usize::try_from(piece.index()).unwrap()];
+            assert_eq!(byte.swap(1, Ordering::Relaxed), 0, "each is done once");
+            byte.store(2, Ordering::Relaxed);
+        }
+    }
+
+    /// As they are seen without any order but that of the pieces.
+    fn bytes(&self) -> [u32; 2] {
+        [&self.bytes[0], &self.bytes[1]].map(|byte| byte.load(Ordering::Relaxed))
     }
 }

@@ -14,7 +14,7 @@ const NS_PER_S: f64 = 1e9;
 const CAUSES: usize = ExclusionCause::ALL.len();
 
 /// Counters of an array, in the order in which they are gathered.
-const ARRAY_COUNTERS: [(&str, &str); 31] = [
+const ARRAY_COUNTERS: [(&str, &str); 33] = [
     ("array_direct_reads", "Reads that went straight to a drive"),
     (
         "array_reconstructed_reads",
@@ -39,6 +39,8 @@ const ARRAY_COUNTERS: [(&str, &str); 31] = [
         "array_borrowed_writes",
         "Writes whose data went to the drives straight from guests' memory",
     ),
+    ("array_lent_writes", "Writes that others helped with"),
+    ("array_helped_pieces", "Pieces of them done by others"),
     (
         "array_copied_bytes",
         "Bytes copied so that parity agrees with what drives get",
@@ -428,7 +430,7 @@ impl Host {
                 .map(|entry| (entry.name.clone(), entry.index))
                 .collect()
         };
-        let mut by_name: [Vec<(Labels, u64)>; ARRAY_COUNTERS.len()] = Default::default();
+        let mut by_name = [const { Vec::<(Labels, u64)>::new() }; ARRAY_COUNTERS.len()];
         let (mut exclusions, mut owned) = (Vec::new(), Vec::new());
         for (name, index) in indices {
             let Some(array) = self.engine.array_state(index) else {
@@ -474,6 +476,8 @@ fn counts_of(counters: &ShardCounters) -> [u64; ARRAY_COUNTERS.len()] {
         counters.promoted_writes,
         counters.delayed_writes,
         counters.borrowed_writes,
+        counters.lent_writes,
+        counters.helped_pieces,
         counters.bytes_copied,
         counters.messages,
         counters.drive_requests,

@@ -12,6 +12,7 @@ use units::{DriveIndex, Instant, MemberIndex, ReactorIndex, Role};
 
 use crate::format::ExclusionCause;
 use crate::laggards::MemberPace;
+use crate::lent::Lent;
 use crate::losses::{LossChange, Rows};
 use crate::map::ArrayMap;
 use crate::scrub::{ScrubFinding, WindowTally};
@@ -42,6 +43,41 @@ pub struct Times<'a> {
     pub took: [&'a Histogram; 2],
 }
 
+/// Who may help a shard with what it is about to compute.
+#[derive(Clone, Copy, Debug)]
+pub struct Help {
+    reactors: [ReactorIndex; Help::MOST],
+    count: usize,
+    /// How many pieces of it the shard does itself, at the most.
+    pub own: u32,
+}
+
+impl Help {
+    /// The most that help with one ticket.
+    pub const MOST: usize = 3;
+    /// Nobody does.
+    pub const NOBODY: Help = Help {
+        reactors: [ReactorIndex(0); Help::MOST],
+        count: 0,
+        own: u32::MAX,
+    };
+
+    /// Who may.
+    #[must_use]
+    pub fn reactors(&self) -> &[ReactorIndex] {
+        &self.reactors[..self.count]
+    }
+
+    /// Adds one, if there is room; whether there is for more.
+    pub fn add(&mut self, reactor: ReactorIndex) -> bool {
+        if let Some(place) = self.reactors.get_mut(self.count) {
+            *place = reactor;
+            self.count += 1;
+        }
+        self.count < Help::MOST
+    }
+}
+
 /// The world around one shard, on one reactor.
 pub trait Io {
     /// The time now.
@@ -62,6 +98,12 @@ pub trait Io {
     /// # Errors
     /// `Full` with the message.
     fn ask(&mut self, to: ReactorIndex, message: Message) -> Result<(), Full<Message>>;
+    /// Which reactors beside this one are awake, have nothing to do, and have room for a message.
+    fn help(&mut self) -> Help {
+        Help::NOBODY
+    }
+    /// Shows the others at once what they were asked, which else they see after this turn.
+    fn show(&mut self) {}
     /// Answers a message of another reactor. Room was reserved when it was asked.
     fn reply(&mut self, to: ReactorIndex, message: Message);
     /// Answers a request of the layer above.
@@ -174,6 +216,14 @@ pub enum Message {
         /// Whether it was done.
         ok: bool,
     },
+    /// Asks to help with rows of a ticket, as far as nobody has taken them. Answered by `Lent` when
+    /// none is left.
+    Lend(Arc<Lent>),
+    /// The answer to `Lend`.
+    Lent {
+        /// The asker's number for it.
+        record: u32,
+    },
     /// The answer to all that needs no other.
     Ack,
 }
@@ -210,6 +260,8 @@ impl fmt::Debug for Message {
                 write!(f, "ChangeLosses({change:?} {rows:?})")
             }
             Message::LossesChanged { ok } => write!(f, "LossesChanged({ok})"),
+            Message::Lend(lent) => write!(f, "Lend({})", lent.record()),
+            Message::Lent { record } => write!(f, "Lent({record})"),
             Message::Ack => write!(f, "Ack"),
         }
     }

@@ -15,6 +15,7 @@ mod geometry;
 mod io;
 mod laggards;
 mod lanes;
+mod lent;
 mod lines;
 mod log;
 mod losses;
@@ -36,9 +37,10 @@ pub use coordinator::{
 };
 pub use geometry::{Geometry, GeometryError, GeometryParameters, Level, ParseLevelError, Place};
 pub use io::{
-    Event, Io, MemberFailure, MemberRequest, Message, PassEvent, Times, Trouble, WorkMessage,
+    Event, Help, Io, MemberFailure, MemberRequest, Message, PassEvent, Times, Trouble, WorkMessage,
 };
 pub use laggards::MemberPace;
+pub use lent::Lent;
 pub use log::{LogSpace, Redo, RefusedRedo, Replay, agree_with};
 pub use losses::{LossChange, LostBlocks, LostWord, Rows};
 pub use map::{ArrayMap, MapMember, MapState, Pass, Window};
@@ -52,5 +54,7 @@ pub use scrub::{
     ScrubCause, ScrubCourse, ScrubFinding, ScrubOrder, ScrubOutcome, ScrubRecord, ScrubState,
     ScrubStatus, ScrubTally, WallClock, WindowTally,
 };
-pub use shard::{Hedging, HoldStatus, Patience, Room, Shard, ShardCounters, ShardError, Shared};
+pub use shard::{
+    Hedging, HoldStatus, Lends, Patience, Room, Shard, ShardCounters, ShardError, Shared,
+};
 pub use throttle::Yield;

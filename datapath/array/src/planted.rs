@@ -346,6 +346,8 @@ pub enum Fault {
     BorrowedUnpromised,
     /// Memory is let go although a drive may still read it for a write that was given up.
     BorrowersForgotten,
+    /// A ticket writes while others compute what it writes.
+    HelpedLanesNotAwaited,
     /// The engine panics when it takes a write to [`POISON_SECTOR`] from a ring.
     PoisonedRequest,
     /// The engine panics when it plans a write to [`POISON_STRIPE`].
@@ -533,6 +535,7 @@ impl Fault {
         Fault::BorrowedMadeAgain,
         Fault::BorrowedAnsweredEarly,
         Fault::BorrowedUnpromised,
+        Fault::HelpedLanesNotAwaited,
     ];
 }
 

@@ -22,6 +22,7 @@ mod issue;
 mod kept;
 mod laggards;
 mod late;
+mod lending;
 mod log;
 mod losses;
 mod regions;
@@ -60,6 +61,8 @@ pub(crate) use self::laggards::LaggardKeeper;
 use self::laggards::Pacing;
 use self::late::Late;
 pub use self::late::Patience;
+use self::lending::Lending;
+pub use self::lending::Lends;
 use self::log::Log;
 pub(crate) use self::log::Retire;
 pub(crate) use self::losses::{LossAsked, Losses};
@@ -213,6 +216,7 @@ pub struct Shard {
     bounces: Slots<Bounce>,
     /// Tickets that borrow.
     borrowers: usize,
+    lending: Lending,
     reports: Vec<MemberFailure>,
     late: Late,
     flushes: Flushes,
@@ -294,6 +298,7 @@ impl Shard {
             begun: table.transpose().map_err(ShardError::Memory)?,
             bounces: Slots::new(room.drive_requests),
             borrowers: 0,
+            lending: Lending::new(room.lends, geometry.block_size()),
             reports: Vec::with_capacity(map.members.len()),
             late: Late::new(room.patience, &map),
             flushes,
@@ -440,6 +445,8 @@ impl Shard {
             Message::HoldState { waits } => self.hold_checked(waits),
             Message::ChangeLosses { change, rows } => self.change_asked(from, change, rows),
             Message::LossesChanged { ok } => self.losses_changed(ok, io),
+            Message::Lend(lent) => self.help(from, lent, io),
+            Message::Lent { record } => self.helper_answered(record, io),
             Message::Ack => {}
         }
     }
@@ -450,7 +457,7 @@ impl Shard {
         moved += self.retry_reads(io);
         moved += self.advance_requests(io);
         moved += self.advance_works(io);
-        moved += self.advance_tickets(io);
+        moved += self.advance_lending(io) + self.advance_tickets(io);
         moved += self.advance_background(io);
         moved += self.advance_regions(io) + self.advance_losses(io) + self.advance_handover(io);
         self.advance_paces(io);
@@ -474,6 +481,7 @@ impl Shard {
         self.works.in_use() > 0
             || self.tickets.in_use() > 0
             || self.buffers.in_use() > 0
+            || !self.lending.is_idle()
             || !self.reports.is_empty()
             || !self.hold.is_empty()
             || !self.losses.is_idle()
@@ -489,6 +497,7 @@ impl Shard {
 
     /// Gives back the memory of what is in flight, which nobody uses any more.
     fn forget_all(&mut self) {
+        self.lending.take_back();
         for slot in self.tickets.used() {
             self.buffers.release(&mut self.tickets[slot].buffers);
             self.forget_kept(slot);

@@ -158,11 +158,13 @@ impl Engine {
             .map(|wake| Arc::clone(wake) as Arc<dyn Wake>)
             .collect();
         let posts = mesh(wakers, INBOX_MESSAGES);
+        let places = Places::new(count, &settings.nodes);
         let (sender, events) = channel();
         let mut handles = Vec::with_capacity(count);
         let mut threads = Vec::with_capacity(count);
         for (position, (post, wake)) in posts.into_iter().zip(&wakes).enumerate() {
             let (events_out, inside) = (sender.clone(), Arc::clone(wake));
+            let beside = places.beside(ReactorIndex::from_at(position));
             let settings = Settings {
                 index: ReactorIndex::from_at(position),
                 core: settings.cores[position],
@@ -172,7 +174,7 @@ impl Engine {
             // Made there, so that the kernel's part of it is memory of its node as well.
             let build = move || {
                 let port = Port::new(PortOptions::default()).map_err(io::Error::other)?;
-                Ok(Core::new(port, post, inside, events_out))
+                Ok(Core::new(port, post, inside, events_out, beside))
             };
             let waker = Arc::clone(wake) as Arc<dyn Wake>;
             let started = reactor::start(settings, MonotonicClock, waker, build);
@@ -185,7 +187,7 @@ impl Engine {
             handles,
             threads: Mutex::new(threads),
             cores: settings.cores.clone(),
-            places: Places::new(count, &settings.nodes),
+            places,
             room: Room {
                 foreign_works,
                 ..settings.room

@@ -22,7 +22,7 @@ use drive::{Pins, Port};
 use queues::{Park, Post};
 use reactor::{Duty, EventFd};
 use units::limits::ARRAYS_MAX;
-use units::{ArrayIndex, Clock, Instant, MonotonicClock};
+use units::{ArrayIndex, Clock, Instant, MonotonicClock, ReactorIndex};
 use vhost_user_blk::{Queue, QueueKey};
 use volume::{Gate, Limiter, VolumeMap};
 
@@ -32,7 +32,7 @@ use self::times::{Spent, Times};
 use crate::lines::{Lines, Wait};
 use crate::ports::{Envelope, INBOX_PIECES, MemberCookie, Ports};
 use crate::road::{self, Advance, Asker};
-use crate::shares::Shares;
+use crate::shares::{Helpers, Shares};
 use crate::splits::Splits;
 
 /// Watch tokens of the port: the wake event, then kicks by ring position.
@@ -154,11 +154,14 @@ impl Core {
         post: Post<Envelope>,
         wake: Arc<EventFd>,
         events_out: Sender<(ArrayIndex, Event)>,
+        beside: Vec<ReactorIndex>,
     ) -> Core {
         use std::os::fd::{AsFd, AsRawFd};
         port.watch(wake.as_fd().as_raw_fd(), WAKE_TOKEN);
+        let mut shares = Shares::new(port.room(), INBOX_PIECES);
+        shares.helpers = Helpers::new(beside);
         Core {
-            shares: Shares::new(port.room(), INBOX_PIECES),
+            shares,
             port,
             post,
             wake,
@@ -202,6 +205,10 @@ impl Core {
             ) {
                 self.shares.pieces(from).answered(array);
             }
+            if matches!(message, Message::Lend(_)) {
+                // Nobody else asks in this turn.
+                self.post.tell_idle(false);
+            }
             self.duties[array.at()].begin();
             let Core {
                 shards,
@@ -213,34 +220,8 @@ impl Core {
                 ..
             } = self;
             let Some(shard) = shards[array.at()].as_mut() else {
-                // What a shard is told after it has ended needs only an answer, because its home
-                // waits for that: nobody here acts by an old map.
-                let answer = match message {
-                    Message::Install(map) => Message::Installed { serial: map.serial },
-                    Message::Effective { serial } => Message::Installed { serial },
-                    Message::Report(_) | Message::WindowDone { .. } => Message::Ack,
-                    Message::KeepDirty => Message::Kept,
-                    Message::DrainLog { .. } => Message::LogDrained,
-                    Message::HoldCheck { .. } => Message::HoldState { waits: false },
-                    Message::Fence { .. } => Message::Fenced,
-                    Message::Knock => Message::Heard,
-                    Message::HandOver => Message::HandedOver { named: false },
-                    Message::ChangeLosses { .. } => Message::LossesChanged { ok: false },
-                    Message::Ack | Message::LossesChanged { .. } => continue,
-                    // An array ends when all of these are answered.
-                    Message::Work(_)
-                    | Message::WorkDone { .. }
-                    | Message::Installed { .. }
-                    | Message::Dirty { .. }
-                    | Message::DirtyDone { .. }
-                    | Message::Kept
-                    | Message::HoldState { .. }
-                    | Message::Fenced
-                    | Message::Heard
-                    | Message::HandedOver { .. }
-                    | Message::LogDrained => {
-                        panic!("{message:?} for an array that has ended")
-                    }
+                let Some(answer) = answer_of_ended(message) else {
+                    continue;
                 };
                 post.reply(
                     from,
@@ -475,6 +456,7 @@ impl reactor::Core for Core {
             self.tell_events();
         }
         self.post.publish();
+        self.post.tell_idle(moved == 0);
         if moved > 0 {
             self.times.last = Spent::Busy;
         }
@@ -510,4 +492,40 @@ impl reactor::Core for Core {
         self.take_kicks();
         self.let_sleep();
     }
+}
+
+/// What a shard is told after it has ended needs only an answer, because its home waits for that:
+/// nobody here acts by an old map.
+fn answer_of_ended(message: Message) -> Option<Message> {
+    Some(match message {
+        Message::Install(map) => Message::Installed { serial: map.serial },
+        Message::Effective { serial } => Message::Installed { serial },
+        Message::Report(_) | Message::WindowDone { .. } => Message::Ack,
+        Message::KeepDirty => Message::Kept,
+        Message::DrainLog { .. } => Message::LogDrained,
+        Message::HoldCheck { .. } => Message::HoldState { waits: false },
+        Message::Fence { .. } => Message::Fenced,
+        Message::Knock => Message::Heard,
+        Message::HandOver => Message::HandedOver { named: false },
+        Message::ChangeLosses { .. } => Message::LossesChanged { ok: false },
+        Message::Lend(lent) => Message::Lent {
+            record: lent.record(),
+        },
+        Message::Ack | Message::LossesChanged { .. } => return None,
+        // An array ends when all of these are answered.
+        Message::Work(_)
+        | Message::WorkDone { .. }
+        | Message::Installed { .. }
+        | Message::Dirty { .. }
+        | Message::DirtyDone { .. }
+        | Message::Kept
+        | Message::HoldState { .. }
+        | Message::Fenced
+        | Message::Heard
+        | Message::HandedOver { .. }
+        | Message::Lent { .. }
+        | Message::LogDrained => {
+            panic!("{message:?} for an array that has ended")
+        }
+    })
 }

@@ -59,6 +59,16 @@ impl Places {
         self.nodes[reactor.at()]
     }
 
+    /// The other reactors on the node of this one, from the next on; all others where it has none.
+    pub(crate) fn beside(&self, reactor: ReactorIndex) -> Vec<ReactorIndex> {
+        let mut beside = near(&self.nodes, self.of(reactor));
+        let own = beside.iter().position(|other| *other == reactor);
+        let own = own.expect("it is on its node");
+        beside.rotate_left(own);
+        beside.remove(0);
+        beside
+    }
+
     /// Puts an array that starts on a node. Gives the reactors that own its stripes at first, and
     /// its home, which is one of them: it is asked for each region that is written anew.
     pub(crate) fn put(
@@ -133,6 +143,14 @@ mod tests {
         assert_eq!(near(&nodes, on(2)), of(&[0, 1, 2, 3]), "no reactor there");
         assert_eq!(near(&nodes, None), of(&[0, 1, 2, 3]), "on no node");
         assert_eq!(near(&[None, None], None), of(&[0, 1]));
+    }
+
+    #[test]
+    fn beside_a_reactor_are_the_others_of_its_node() {
+        let places = Places::new(4, &[on(0), on(1), on(1), on(1)]);
+        assert_eq!(places.beside(ReactorIndex(2)), of(&[3, 1]));
+        assert_eq!(places.beside(ReactorIndex(0)), of(&[]));
+        assert_eq!(Places::new(3, &[]).beside(ReactorIndex(1)), of(&[2, 0]));
     }
 
     #[test]

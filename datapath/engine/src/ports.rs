@@ -1,7 +1,7 @@
 //! The world as one shard sees it in production: the reactor's drives, inboxes and clock.
 
 use crate::shares::Shares;
-use array::{Event, Io, MemberRequest, Message, Times};
+use array::{Event, Help, Io, MemberRequest, Message, Times};
 use block::{Completion, Cookie, Full};
 use drive::{DriveRequest, Port};
 use queues::Post;
@@ -101,6 +101,10 @@ impl Io for Ports<'_> {
         if is_work && pieces.room(self.array, room) == 0 {
             return Err(Full(message));
         }
+        // Whoever is asked for help answers at once, whatever hangs.
+        if matches!(message, Message::Lend(_)) && room == 0 {
+            return Err(Full(message));
+        }
         let envelope = Envelope {
             array: self.array,
             message,
@@ -110,6 +114,16 @@ impl Io for Ports<'_> {
             pieces.taken(self.array);
         }
         sent.map_err(|full| Full(full.0.message))
+    }
+
+    fn help(&mut self) -> Help {
+        let post = &self.post;
+        let helpers = &mut self.shares.helpers;
+        helpers.find(|reactor| post.is_idle(reactor))
+    }
+
+    fn show(&mut self) {
+        self.post.publish();
     }
 
     fn reply(&mut self, to: ReactorIndex, message: Message) {

@@ -2,6 +2,7 @@
 //! one port and one inbox for each other reactor, and an array whose drives hang, or that waits for
 //! them, must not take all of it: every other keeps its share free.
 
+use array::Help;
 use units::limits::{ARRAYS_MAX, REACTORS_MAX};
 use units::{ArrayIndex, ReactorIndex};
 
@@ -10,6 +11,8 @@ use units::{ArrayIndex, ReactorIndex};
 const SHARE_MAX: usize = 256;
 /// The most pieces under way at one other reactor that are kept for an array.
 const PIECES_MAX: usize = 64;
+/// Reactors that are looked at for one ticket, to see whether they can help.
+const LOOKS: usize = 8;
 
 /// See the module.
 #[derive(Debug)]
@@ -18,6 +21,8 @@ pub(crate) struct Shares {
     pub(crate) drives: Share,
     /// By reactor: pieces that it works on.
     pieces: Vec<Share>,
+    /// Who may help here.
+    pub(crate) helpers: Helpers,
 }
 
 impl Shares {
@@ -28,6 +33,7 @@ impl Shares {
         Shares {
             drives: Share::new(drives, SHARE_MAX),
             pieces: (0..REACTORS_MAX).map(|_| inbox()).collect(),
+            helpers: Helpers::default(),
         }
     }
 
@@ -42,6 +48,33 @@ impl Shares {
     /// What may be under way at another reactor.
     pub(crate) fn pieces(&mut self, at: ReactorIndex) -> &mut Share {
         &mut self.pieces[at.at()]
+    }
+}
+
+/// The reactors beside this one, which may help it: on its node, where its buffers lie.
+#[derive(Debug, Default)]
+pub(crate) struct Helpers {
+    beside: Vec<ReactorIndex>,
+    /// Who is looked at first.
+    next: usize,
+}
+
+impl Helpers {
+    pub(crate) fn new(beside: Vec<ReactorIndex>) -> Helpers {
+        Helpers { beside, next: 0 }
+    }
+
+    /// Some that may, by turns. Few are looked at: each look may miss the cache.
+    pub(crate) fn find(&mut self, may: impl Fn(ReactorIndex) -> bool) -> Help {
+        let mut help = Help::NOBODY;
+        for _ in 0..self.beside.len().min(LOOKS) {
+            let reactor = self.beside[self.next];
+            self.next = (self.next + 1) % self.beside.len();
+            if may(reactor) && !help.add(reactor) {
+                break;
+            }
+        }
+        help
     }
 }
 
@@ -109,6 +142,18 @@ impl Share {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn helpers_are_found_by_turns_and_no_more_than_can_help() {
+        let all: Vec<ReactorIndex> = (1..6).map(ReactorIndex).collect();
+        let mut helpers = Helpers::new(all);
+        let found = |help: Help| help.reactors().iter().map(|it| it.0).collect::<Vec<_>>();
+        assert_eq!(found(helpers.find(|_| true)), [1, 2, 3]);
+        assert_eq!(found(helpers.find(|_| true)), [4, 5, 1]);
+        assert_eq!(found(helpers.find(|reactor| reactor.0 == 1)), [1]);
+        assert!(found(helpers.find(|_| false)).is_empty());
+        assert!(found(Helpers::default().find(|_| true)).is_empty(), "alone");
+    }
 
     const PORT: usize = 1000;
 

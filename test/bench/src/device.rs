@@ -19,6 +19,9 @@ use virtqueue::{Features, RingMemory, Vring};
 
 const RING: u16 = 256;
 const BLOCK: BlockSize = BlockSize::B512;
+const CHUNK: usize = 64 << 10;
+/// Data chunks of a stripe.
+const DATA: usize = 4;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,20 +30,28 @@ pub(crate) struct Load {
     pub(crate) bytes: usize,
     /// Requests under way.
     pub(crate) depth: usize,
+    /// Data chunks of a stripe, where one reactor owns all, and others do nothing but help.
+    pub(crate) helped: Option<usize>,
 }
 
 impl Load {
-    /// `read`, `rmw` (4 KiB writes) or `full` (stripes).
+    /// `read`, `rmw` (4 KiB writes), `full` (stripes), or `helped:K`: stripes of K data chunks.
+    ///
+    /// # Panics
+    /// When K is no number.
     pub(crate) fn named(kind: &str, depth: usize) -> Load {
+        let chunks = kind.strip_prefix("helped:");
+        let helped: Option<usize> = chunks.map(|count| count.parse().expect("data chunks"));
         let (write, bytes) = match kind {
             "read" => (false, 4096),
             "rmw" => (true, 4096),
-            _ => (true, 4 * 65536),
+            _ => (true, helped.unwrap_or(DATA) * CHUNK),
         };
         Load {
             write,
             bytes,
             depth,
+            helped,
         }
     }
 }
@@ -72,7 +83,7 @@ impl Guest {
             load,
             requests,
             place: seed,
-            blocks: blocks - 512,
+            blocks: blocks - units::bytes_u64(load.bytes / 512),
         }
     }
 
@@ -83,7 +94,7 @@ impl Guest {
             .place
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1);
-        let unit = if self.load.bytes == 4096 { 8 } else { 512 };
+        let unit = units::bytes_u64(self.load.bytes / 512);
         let sector = (self.place >> 20) % (self.blocks / unit) * unit;
         self.memory.store_u32(header, u32::from(self.load.write));
         self.memory.store_u64(header + 8, sector);
@@ -102,28 +113,30 @@ impl Guest {
     }
 }
 
-/// A RAID 5 of 4 + 1, chunk 64 KiB, 64 MiB of data on each member, all of whose regions are dirty;
-/// the reactors own its stripes in turn.
-pub(crate) fn array(reactors: usize) -> (Arc<ArrayMap>, Arc<Shared>) {
+/// A RAID 5 with chunks of 64 KiB, 64 MiB of data on each member, all of whose regions are dirty;
+/// its reactors own its stripes in turn, or the first owns all.
+pub(crate) fn array(load: Load, reactors: usize) -> (Arc<ArrayMap>, Arc<Shared>) {
+    let data = load.helped.unwrap_or(DATA);
+    let owners = if load.helped.is_some() { 1 } else { reactors };
     let geometry = Geometry::new(GeometryParameters {
         level: Level::L5,
-        members: 5,
+        members: data + 1,
         parity: None,
         group_size: None,
-        chunk_bytes: 64 << 10,
+        chunk_bytes: units::bytes_u64(CHUNK),
         block: BLOCK,
         member_data_blocks: (64 << 20) / 512,
     })
     .expect("a good shape");
-    let layout = MemberLayout::for_member(128 << 20, BLOCK, 5).expect("large enough");
+    let layout = MemberLayout::for_member(128 << 20, BLOCK, data + 1).expect("large enough");
     let member = |drive| MapMember {
-        drive: Some(DriveIndex(drive)),
+        drive: Some(DriveIndex::from_at(drive)),
         incarnation: 0,
         data_offset: layout.data.offset,
         trial_offset: layout.bad_ranges.offset,
         state: MapState::InSync,
     };
-    let owner = |bucket: usize| ReactorIndex::from_at(bucket % reactors);
+    let owner = |bucket: usize| ReactorIndex::from_at(bucket % owners);
     let owners = Owners::new(owner);
     let area = layout.region_map;
     let stripes = RegionSpace::stripes_for(&geometry, area.length);
@@ -135,11 +148,11 @@ pub(crate) fn array(reactors: usize) -> (Arc<ArrayMap>, Arc<Shared>) {
         barrier: 0,
         update: Update(1),
         geometry,
-        members: (0..5).map(member).collect(),
-        hopeless: vec![false; 5],
-        missed: vec![None; 5],
-        held: vec![false; 5],
-        released: vec![0; 5],
+        members: (0..=data).map(member).collect(),
+        hopeless: vec![false; data + 1],
+        missed: vec![None; data + 1],
+        held: vec![false; data + 1],
+        released: vec![0; data + 1],
         given_up: false,
         trusted_until: StripeIndex(geometry.stripes()),
         lost_blocks: Arc::default(),

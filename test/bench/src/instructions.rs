@@ -129,7 +129,7 @@ fn main() {
         _ => ("read", 10_000),
     };
     let load = Load::named(kind, BATCH);
-    let (map, shared) = device::array(1);
+    let (map, shared) = device::array(load, 1);
     let mut guest = Guest::new(load, 7, map.geometry.blocks());
     let mut device = device(&guest, (map, shared));
     let mut served = 0usize;

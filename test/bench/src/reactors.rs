@@ -1,7 +1,9 @@
-//! `reactors [read|rmw|full] [SECONDS] [PAIRS]`: one device on one reactor, and the same on two, in
-//! turn. Each reactor has a ring, which it refills itself, so that no client is measured; its
-//! drives answer at once. With two, half of all stripes belong to the other reactor: what is
-//! written there goes by message. Prints each pair, and the median ratio.
+//! `reactors [read|rmw|full|helped:K] [SECONDS] [PAIRS] [DEPTH]`: one device on one reactor, and
+//! the same on two, in turn. Each reactor has a ring, which it refills itself, so that no client is
+//! measured; its drives answer at once. With two, half of all stripes belong to the other reactor:
+//! what is written there goes by message. With `helped:K` the first reactor writes stripes of K
+//! data chunks, all its own, and the second does nothing but help. Prints each pair, and the median
+//! ratio.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a program for people")]
 
@@ -12,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, mpsc};
 use std::time::Duration;
 
-use array::{Event, Io, MemberRequest, Message, Room, Shard, Times};
+use array::{Event, Help, Io, MemberRequest, Message, Room, Shard, Times};
 use block::{Completion, Cookie, Full, Request, Status};
 use queues::{NoWake, Post, mesh};
 use units::limits::INBOX_MESSAGES;
@@ -21,7 +23,7 @@ use vhost_user_blk::Queue;
 
 use device::{Guest, Load};
 
-const DEPTH: usize = 64;
+const DEPTH: &str = "64";
 
 /// What a shard sees: drives that answer at the next look, and the other reactors.
 struct World {
@@ -29,6 +31,8 @@ struct World {
     answers: Vec<Completion>,
     post: Post<Message>,
     messages: u64,
+    /// The reactor that does nothing but help this one.
+    helper: Option<ReactorIndex>,
 }
 
 impl Io for World {
@@ -48,6 +52,16 @@ impl Io for World {
         self.messages += 1;
         let sent = self.post.request(to, message);
         sent.map_err(|full| Full(full.0))
+    }
+    fn help(&mut self) -> Help {
+        let mut help = Help::NOBODY;
+        if let Some(helper) = self.helper.filter(|helper| self.post.is_idle(*helper)) {
+            help.add(helper);
+        }
+        help
+    }
+    fn show(&mut self) {
+        self.post.publish();
     }
     fn reply(&mut self, to: ReactorIndex, message: Message) {
         self.messages += 1;
@@ -92,7 +106,9 @@ impl Reactor {
         queue.poll(Instant(0), &mut |request: Request| {
             shard.submit(request, world)
         });
+        let mut moved = false;
         while let Some((from, message)) = world.post.receive() {
+            moved = true;
             shard.message(from, message, world);
         }
         shard.poll(world);
@@ -107,6 +123,7 @@ impl Reactor {
         }
         queue.publish();
         world.post.publish();
+        world.post.tell_idle(!moved);
         let mut answered = 0;
         while let Some(used) = guest.driver.reap() {
             idle.push(under_way[usize::from(used.token.0)]);
@@ -119,7 +136,8 @@ impl Reactor {
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let word = |at: usize, otherwise: &str| words.get(at).map_or(otherwise.into(), String::clone);
-    let load = Load::named(&word(0, "read"), DEPTH);
+    let depth = word(3, DEPTH).parse().expect("a depth");
+    let load = Load::named(&word(0, "read"), depth);
     let seconds: f64 = word(1, "0.5").parse().expect("seconds");
     let pairs: usize = word(2, "7").parse().expect("a number of pairs");
     let time = Duration::from_secs_f64(seconds);
@@ -147,7 +165,7 @@ fn main() {
 
 /// Requests and messages per second of one device on so many reactors.
 fn measure(reactors: usize, load: Load, time: Duration) -> (f64, f64) {
-    let (map, shared) = device::array(reactors);
+    let (map, shared) = device::array(load, reactors);
     let wakers = (0..reactors).map(|_| Arc::new(NoWake) as _).collect();
     let posts = mesh::<Message>(wakers, INBOX_MESSAGES);
     let stop = Arc::new(AtomicBool::new(false));
@@ -175,8 +193,14 @@ fn measure(reactors: usize, load: Load, time: Duration) -> (f64, f64) {
                         answers: Vec::new(),
                         post,
                         messages: 0,
+                        helper: (load.helped.is_some() && at == 0 && reactors == 2)
+                            .then_some(ReactorIndex(1)),
                     },
-                    idle: (0..load.depth).collect(),
+                    idle: if load.helped.is_some() && at > 0 {
+                        Vec::new()
+                    } else {
+                        (0..load.depth).collect()
+                    },
                     under_way: vec![0; 1 << 16],
                     reaped: Vec::new(),
                     done: Vec::new(),

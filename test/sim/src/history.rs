@@ -318,6 +318,8 @@ impl History {
             self.outcome.delayed += counters.delayed_writes;
             self.outcome.kept_plans += counters.kept_plans;
             self.outcome.borrowed += counters.borrowed_writes;
+            self.outcome.lent += counters.lent_writes;
+            self.outcome.helped += counters.helped_pieces;
         }
         self.count_unwritten(&world);
         self.last_lives(world);

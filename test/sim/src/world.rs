@@ -2,6 +2,7 @@
 
 mod door;
 mod places;
+mod ports;
 mod room;
 mod watch;
 
@@ -12,13 +13,12 @@ use std::time::Duration;
 use array::format::{ArrayConfig, ArrayOptions, Features, Layout, MemberRecord, MemberState};
 use array::{
     Begun, Command, Coordinator, CoordinatorSettings, Event, Geometry, Io, LogSpace, LostBlocks,
-    MapIdentity, MemberPlace, MemberRequest, Message, Owners, Refusal, RegionMap, RegionSpace,
-    ScrubRecord, Shard, Shared, Suspects, Times, WallClock, initial_map,
+    MapIdentity, MemberPlace, Message, Owners, Refusal, RegionMap, RegionSpace, ScrubRecord, Shard,
+    Shared, Suspects, WallClock, initial_map,
 };
-use block::{Completion, Full, Operation, Request, Status};
+use block::{Completion, Request, Status};
 use units::{
-    ArrayIndex, DriveIndex, Instant, MemberIndex, ReactorIndex, StripeIndex, Update, bytes_u64,
-    bytes_usize,
+    ArrayIndex, Instant, MemberIndex, ReactorIndex, StripeIndex, Update, bytes_u64, bytes_usize,
 };
 use uuid::Uuid;
 
@@ -122,73 +122,6 @@ impl Ports<'_> {
     fn of(outside: &mut Outside, me: ReactorIndex) -> Ports<'_> {
         let room = outside.room(me);
         Ports { outside, me, room }
-    }
-}
-
-impl Io for Ports<'_> {
-    fn now(&self) -> Instant {
-        self.outside.now
-    }
-    fn drive_room(&self) -> usize {
-        self.room
-    }
-    fn drive(&mut self, request: MemberRequest) {
-        self.room = self.room.checked_sub(1).expect("it looks for room before");
-        let now = self.outside.now;
-        let drive = bytes_u64(request.drive.at());
-        let place = mix(request.offset, request.length);
-        let operation = match request.operation {
-            Operation::Read => 1,
-            Operation::Write => 2,
-            Operation::Flush => 3,
-            Operation::Discard => 4,
-            Operation::WriteZeroes => 5,
-        };
-        self.outside.note(now.0, operation << 32 | drive);
-        self.outside.note(self.me.0.into(), place);
-        if request.operation == Operation::Write {
-            for segment in request.segments.as_slice() {
-                let mut first = [0; 8];
-                let bytes = first.len().min(segment.len());
-                segment.part(0, bytes).copy_to_slice(&mut first[..bytes]);
-                self.outside.note(11, u64::from_le_bytes(first));
-            }
-        }
-        self.outside.watch.note(&request);
-        self.outside.drives[request.drive.at()].submit((self.me, now), request);
-    }
-    fn times(&self, drive: DriveIndex) -> Option<Times<'_>> {
-        self.outside.drives[drive.at()].times(self.me)
-    }
-    fn ask(&mut self, to: ReactorIndex, message: Message) -> Result<(), Full<Message>> {
-        assert_ne!(to, self.me, "a shard does not write to itself");
-        let credits = &mut self.outside.credits[self.me.at()][to.at()];
-        // As in production, work leaves room for what lets work end.
-        let is_work = matches!(message, Message::Work(_) | Message::Dirty { .. });
-        if *credits <= if is_work { CREDITS_KEPT } else { 0 } {
-            return Err(Full(message));
-        }
-        *credits -= 1;
-        self.outside.note(6, bytes_u64(to.at()));
-        self.outside.mail[self.me.at()][to.at()].push_back((message, true));
-        Ok(())
-    }
-    fn reply(&mut self, to: ReactorIndex, message: Message) {
-        self.outside.note(7, bytes_u64(to.at()));
-        self.outside.mail[self.me.at()][to.at()].push_back((message, false));
-    }
-    fn complete(&mut self, completion: Completion) {
-        let well = u64::from(completion.status.is_ok());
-        self.outside.note(8 + well, completion.cookie.0);
-        self.outside.completions.push((self.me, completion));
-    }
-    fn event(&mut self, event: Event) {
-        let told = format!("{event:?}");
-        let told = told
-            .bytes()
-            .fold(0, |hash, byte| mix(hash, u64::from(byte)));
-        self.outside.note(10, told);
-        self.outside.events.push(event);
     }
 }
 

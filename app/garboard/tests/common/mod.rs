@@ -41,14 +41,28 @@ impl Engine {
 
     /// The same, with a log of the caller's.
     pub(crate) fn start_logging(folder: &Path, log: File, variables: &[(&str, &str)]) -> Engine {
+        let mut command = serve(&folder.join("state"), &folder.join("api.sock"));
+        command.args(["--cores", "0"]).stderr(log);
+        command.envs(variables.iter().copied());
+        Engine::start_command(folder, command)
+    }
+
+    /// Starts one on these CPUs that never sleeps.
+    pub(crate) fn start_awake(folder: &Path, cores: &str) -> Engine {
+        let log = File::create(folder.join("engine.log")).expect("a file");
+        let mut command = serve(&folder.join("state"), &folder.join("api.sock"));
+        command.args(["--cores", cores, "--poll", "always"]);
+        command.stderr(log);
+        Engine::start_command(folder, command)
+    }
+
+    fn start_command(folder: &Path, mut command: Command) -> Engine {
         let address = folder.join("notices.sock");
         let _ = std::fs::remove_file(&address);
         let notices = UnixDatagram::bind(&address).expect("bound");
         notices.set_read_timeout(Some(PATIENCE)).expect("not zero");
-        let mut command = serve(&folder.join("state"), &folder.join("api.sock"));
         command.env("NOTIFY_SOCKET", &address);
-        command.envs(variables.iter().copied());
-        let child = command.stderr(log).spawn().expect("it runs");
+        let child = command.spawn().expect("it runs");
         let engine = Engine {
             folder: folder.to_owned(),
             child,
@@ -160,7 +174,7 @@ pub(crate) fn serve(state: &Path, socket: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_garboard"));
     command.arg("serve").arg("--state-dir").arg(state);
     command.arg("--socket").arg(socket);
-    command.args(["--cores", "0"]).stdin(Stdio::null());
+    command.stdin(Stdio::null());
     command
 }
 

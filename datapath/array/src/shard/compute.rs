@@ -3,13 +3,14 @@
 
 use std::ops::Range;
 
-use memory::{Segment, Walk};
+use memory::Segment;
 use parity::Change;
 use units::{Role, RoleSet, bytes_usize};
 
 use super::Shard;
 use super::ticket::{Kind, Payload, is_aligned};
 use crate::buffers::{Buffers, Side, TicketBuffers};
+use crate::lent::Rows;
 use crate::map::Pass;
 use crate::plan::{Band, Method};
 use crate::planted::{self, Fault};
@@ -338,55 +339,39 @@ impl Shard {
     /// Parity of what the guest has, from there; and a copy of that in passing, unless it is
     /// borrowed.
     fn generate_from_guest(&mut self, slot: u32, parity: RoleSet, copies: bool) {
-        let lanes = self.tickets[slot].bands()[0].asked.lanes.clone();
-        let segments = self.tickets[slot].order.segments;
-        let data_roles = self.geometry().data_roles();
-        let k = data_roles.len();
-        let mut walks = [Walk::default(); ROLES];
-        for (walk, role) in walks.iter_mut().zip(data_roles) {
-            *walk = segments.walk(self.payload_offset(slot, role, &lanes));
+        let rows = self.rows_from_guest(slot, parity, copies);
+        rows.compute(&self.code, 0..rows.length);
+        if copies {
+            self.counters.bytes_copied += units::bytes_u64(rows.data * rows.length);
         }
-        let walks = &mut walks[..k];
+    }
+
+    /// Where all of that is.
+    #[inline]
+    pub(super) fn rows_from_guest(&self, slot: u32, parity: RoleSet, copies: bool) -> Rows {
+        let ticket = &self.tickets[slot];
+        let lanes = ticket.bands()[0].asked.lanes.clone();
+        let data_roles = self.geometry().data_roles();
         let parts = self.parts(slot, &lanes);
-        let mut held = [Segment::EMPTY; ROLES];
-        let mut whole = [Segment::EMPTY; ROLES];
-        for (target, role) in whole.iter_mut().zip(parity) {
+        let mut rows = Rows {
+            segments: ticket.order.segments,
+            first: self.payload_offset(slot, Role(0), &lanes),
+            chunk: bytes_usize(self.bytes(self.geometry().chunk_blocks())),
+            length: parts.length,
+            data: data_roles.len(),
+            parity: parity.len(),
+            copies,
+            ..Rows::default()
+        };
+        for (target, role) in rows.sums.iter_mut().zip(parity) {
             *target = parts.of(Side::New, role);
         }
         if copies {
-            for (copy, role) in held.iter_mut().zip(data_roles) {
+            for (copy, role) in rows.held.iter_mut().zip(data_roles) {
                 *copy = parts.of(Side::New, role);
             }
         }
-        let length = parts.length;
-        let (held, whole) = (&held[..k], &whole[..parity.len()]);
-        let mut lists = [[Segment::EMPTY; ROLES]; 3];
-        let mut done = 0;
-        while done < length {
-            let pieces = walks.iter().map(Walk::in_one_piece);
-            let step = pieces.fold(length - done, usize::min);
-            assert!(step > 0, "a request carries as many bytes as it names");
-            let [sources, into, targets] = &mut lists;
-            for (source, walk) in sources.iter_mut().zip(&mut *walks) {
-                *source = walk.take(step);
-            }
-            for (target, whole) in targets.iter_mut().zip(whole) {
-                *target = whole.part(done, step);
-            }
-            let (sources, targets) = (&sources[..k], &targets[..whole.len()]);
-            if copies && !planted::is(Fault::StripeNotCopied) {
-                for (into, held) in into.iter_mut().zip(held) {
-                    *into = held.part(done, step);
-                }
-                self.code.copy_generate(sources, &into[..k], targets);
-            } else {
-                self.code.generate(sources, targets);
-            }
-            done += step;
-        }
-        if copies {
-            self.counters.bytes_copied += units::bytes_u64(k * length);
-        }
+        rows
     }
 
     /// Content of `targets` from `available`, which holds at least k roles.

@@ -42,6 +42,10 @@ pub struct ShardCounters {
     pub kept_plans: u64,
     /// Tickets whose data went to the drives from guests' memory.
     pub borrowed_writes: u64,
+    /// Tickets that other shards were asked to help with, and pieces of others' that this one did.
+    pub lent_writes: u64,
+    /// See `lent_writes`.
+    pub helped_pieces: u64,
     /// Member requests submitted.
     pub drive_requests: u64,
     /// Messages sent to other reactors.

@@ -22,9 +22,18 @@ impl Shard {
         }
         self.assert_region_dirty(slot);
         self.assert_copied(slot);
+        self.assert_not_lent(slot);
         let ticket = &self.tickets[slot];
         if !self.optimal || ticket.log_slot.is_some() || self.map.write_hole == WriteHole::Strict {
             self.assert_logged(slot);
+        }
+    }
+
+    /// Nobody else is at the ticket's memory, or may yet be.
+    #[inline]
+    pub(super) fn assert_not_lent(&self, slot: u32) {
+        if planted::is_watched() && self.is_lending(slot) && !planted::is_forgiven() {
+            breaks("others compute what it writes", slot);
         }
     }
 

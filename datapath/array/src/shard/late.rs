@@ -540,6 +540,7 @@ impl Shard {
     /// Gives a ticket's buffers back, but for those that drives may still write to.
     #[inline]
     pub(super) fn release_buffers(&mut self, slot: u32) {
+        self.assert_not_lent(slot);
         self.forget_begun(slot);
         self.gives_back(slot);
         let ticket = &mut self.tickets[slot];

@@ -7,6 +7,7 @@ use units::limits::{
 };
 
 use super::late::Patience;
+use super::lending::Lends;
 use crate::throttle::Yield;
 
 /// How much room a shard has. The defaults serve production; a simulator takes less.
@@ -37,6 +38,8 @@ pub struct Room {
     pub patience: Patience,
     /// How a background pass makes way for requests.
     pub makes_way: Yield,
+    /// Which tickets others help with.
+    pub lends: Lends,
 }
 
 impl Default for Room {
@@ -54,6 +57,7 @@ impl Default for Room {
             line_bytes: SHARD_LINE_BYTES,
             patience: Patience::default(),
             makes_way: Yield::default(),
+            lends: Lends::default(),
         }
     }
 }

@@ -6,6 +6,7 @@ mod copying;
 mod failing;
 mod handover;
 mod home;
+mod lending;
 mod logging;
 mod maps;
 mod merging;
@@ -29,7 +30,7 @@ use crate::command::Command;
 use crate::coordinator::{Coordinator, CoordinatorSettings, MapIdentity, MemberPlace, initial_map};
 use crate::format::{ArrayConfig, Layout};
 use crate::geometry::{Geometry, GeometryParameters, Level};
-use crate::io::{Event, Io, MemberRequest, Message, Times};
+use crate::io::{Event, Help, Io, MemberRequest, Message, Times};
 use crate::log::LogSpace;
 use crate::map::{ArrayMap, MapState};
 use crate::owners::Owners;
@@ -69,6 +70,8 @@ pub(in crate::shard) struct Outside {
     pub(in crate::shard) events: Vec<Event>,
     /// By drive, if they are counted.
     pub(in crate::shard) times: Vec<Drive>,
+    /// Who has time for it.
+    pub(in crate::shard) help: Help,
     requests: usize,
 }
 
@@ -95,6 +98,9 @@ impl Io for Outside {
         assert_eq!(to, OTHER, "there are two");
         self.messages.push(message);
         Ok(())
+    }
+    fn help(&mut self) -> Help {
+        self.help
     }
     fn reply(&mut self, _: ReactorIndex, message: Message) {
         self.replies.push(message);
@@ -219,6 +225,7 @@ impl Bench {
                 completions: Vec::new(),
                 events: Vec::new(),
                 times: Vec::new(),
+                help: Help::NOBODY,
                 requests: 0,
             },
             memory: pool.acquire(),
@@ -453,6 +460,7 @@ fn room() -> Room {
             slow: SLOW,
             ..Patience::default()
         },
+        lends: lending::LENDS,
         ..Room::default()
     }
 }

@@ -1,8 +1,8 @@
 //! Tickets: one stripe's share of a piece, on some lanes of one cell, from claim to answer.
 //!
 //! ```text
-//! claim lanes → plan → take buffers → [read → (error: plan anew)] → compute → write → [barrier] →
-//! end
+//! claim lanes → plan → take buffers → [read → (error: plan anew)] → compute → [helped] → write →
+//! [barrier] → end
 //! ```
 //! A ticket whose map changed before it began to write is planned anew, unless nothing changed for
 //! its stripe (`follow`). All member writes of a ticket are submitted in one turn, so that a killed
@@ -128,6 +128,8 @@ enum Step {
     Buffers,
     ReadRoom,
     Reading,
+    /// Others are in the middle of its bytes (`shard/lending.rs`).
+    Helped,
     LogRoom,
     Logging,
     WriteRoom,
@@ -444,7 +446,9 @@ impl Shard {
             self.answer_joined(self.tickets[slot].joined, Status::Ok, io);
         }
         if self.tickets[slot].roles(|band| band.read).is_empty() {
-            self.reads_done(slot, io);
+            if !self.is_helped(slot, io) {
+                self.reads_done(slot, io);
+            }
             return;
         }
         self.tickets[slot].step = Step::ReadRoom;

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use array::format::{Area, ArrayConfig};
 use array::{
-    Command, Coordinator, CoordinatorSettings, Event, Geometry, Hedging, Io, LogSpace, MapIdentity,
-    MemberPlace, MemberRequest, Message, Owners, PassState, Patience, Refusal, RegionMap, Room,
-    Shard, Shared, Suspects, Times, WallClock, Yield, initial_map,
+    Command, Coordinator, CoordinatorSettings, Event, Geometry, Hedging, Io, Lends, LogSpace,
+    MapIdentity, MemberPlace, MemberRequest, Message, Owners, PassState, Patience, Refusal,
+    RegionMap, Room, Shard, Shared, Suspects, Times, WallClock, Yield, initial_map,
 };
 use block::{Completion, Cookie, Full, Operation, Part, Request, Stability, Status};
 use memory::{Backing, Buffer, Pages, Pool, SegmentList, SegmentSlots};
@@ -543,5 +543,6 @@ fn room() -> Room {
             hedging: Hedging::default(),
         },
         makes_way: Yield::default(),
+        lends: Lends::default(),
     }
 }

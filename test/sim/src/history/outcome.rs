@@ -119,6 +119,10 @@ pub struct Outcome {
     /// Writes whose data went to the drives from guests' memory, and blocks that were lost because
     /// a kill and the loss of a member met one.
     pub borrowed: u64,
+    /// Writes that other reactors were asked to help with, and pieces that these did.
+    pub lent: u64,
+    /// See `lent`.
+    pub helped: u64,
     /// See `borrowed`.
     pub half_written: u64,
     /// Starts without a drive that had not let go, which it had at the next.
@@ -196,6 +200,8 @@ impl Outcome {
         self.flushes_failed += outcome.flushes_failed;
         self.torn_records += outcome.torn_records;
         self.borrowed += outcome.borrowed;
+        self.lent += outcome.lent;
+        self.helped += outcome.helped;
         self.distributed.0 += outcome.distributed.0;
         self.distributed.1 += outcome.distributed.1;
         self.half_written += outcome.half_written;
@@ -265,6 +271,8 @@ impl fmt::Display for Outcome {
             flushes_failed,
             torn_records,
             borrowed,
+            lent,
+            helped,
             half_written,
             outwaited,
             excluded_early,
@@ -299,6 +307,7 @@ impl fmt::Display for Outcome {
          {failed_windows} windows of rebuilds failed, \
          {refilled} filled again before a stop), \
          {joined} writes joined, {promoted} promoted, {delayed} delayed, \
+         {lent} lent ({helped} pieces done by others), \
          {borrowed} borrowed ({half_written} blocks half written and lost), \
          {} times that stripes went to others (of {}), \
          {kept_plans} plans kept, {changed} times changed under way, \

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use array::{Hedging, Patience, Room, Yield};
+use array::{Hedging, Lends, Patience, Room, Yield};
 
 use super::CREDITS;
 
@@ -43,6 +43,11 @@ pub fn room(reactors: usize) -> Room {
         makes_way: Yield {
             window: Duration::from_millis(8),
             requests: 1,
+        },
+        // Every write of whole rows.
+        lends: Lends {
+            from_bytes: 1,
+            piece_bytes: 512,
         },
     }
 }

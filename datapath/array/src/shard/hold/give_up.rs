@@ -98,6 +98,11 @@ impl Shard {
             self.answer_given_up(slot, io);
             return true;
         }
+        if self.is_lending(slot) {
+            // Others are reading the guest's memory. In a moment it can be.
+            return false;
+        }
+        let ticket = &self.tickets[slot];
         let (at_drives, at_barrier) = (ticket.is_at_drives(), ticket.is_at_barrier());
         if at_barrier || (at_drives && (!parked || self.lends_memory(slot))) {
             return false;

@@ -145,7 +145,7 @@ fn any_error_but_of_a_drive_that_is_gone_or_full_may_be_the_memorys() {
 }
 
 /// A hold is given up, in which these are waited for.
-fn give_up(bench: &mut Bench, held: &[usize]) {
+pub(super) fn give_up(bench: &mut Bench, held: &[usize]) {
     bench.install(|map| {
         held.iter().for_each(|&member| map.held[member] = true);
         map.given_up = true;

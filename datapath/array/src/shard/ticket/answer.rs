@@ -127,6 +127,7 @@ impl Shard {
 
     #[inline]
     pub(in crate::shard) fn answer_ticket(&mut self, slot: u32, status: Status, io: &mut impl Io) {
+        self.assert_not_lent(slot);
         let ticket = &mut self.tickets[slot];
         if std::mem::replace(&mut ticket.answered, true) {
             return;

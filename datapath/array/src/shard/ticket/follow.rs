@@ -48,9 +48,12 @@ impl Step {
     /// Whether there is a plan, and nothing was written by it.
     fn is_before_writing(self) -> bool {
         match self {
-            Step::ReadRoom | Step::Reading | Step::LogRoom | Step::Logging | Step::WriteRoom => {
-                true
-            }
+            Step::ReadRoom
+            | Step::Reading
+            | Step::Helped
+            | Step::LogRoom
+            | Step::Logging
+            | Step::WriteRoom => true,
             Step::Claiming
             | Step::Ready
             | Step::Planning

@@ -15,7 +15,7 @@ use crate::io::Io;
 impl Shard {
     /// What is to be written is there: it is logged first, or written.
     #[inline]
-    pub(super) fn begin_writing(&mut self, slot: u32, io: &mut impl Io) {
+    pub(in crate::shard) fn begin_writing(&mut self, slot: u32, io: &mut impl Io) {
         self.tickets[slot].step = if self.must_log(slot) {
             // Since it was planned.
             self.own_payload(slot);

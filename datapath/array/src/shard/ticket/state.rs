@@ -68,6 +68,7 @@ impl Ticket {
             | Step::Planning
             | Step::Buffers
             | Step::ReadRoom
+            | Step::Helped
             | Step::LogRoom
             | Step::WriteRoom
             | Step::AskRoom
@@ -95,6 +96,12 @@ impl Ticket {
     /// Roles that it logs.
     pub(in crate::shard) fn logged_roles(&self) -> RoleSet {
         self.roles(PlannedBand::logged)
+    }
+
+    /// Its bytes are computed, by others as well.
+    pub(in crate::shard) fn lend(&mut self) {
+        self.copy_due = false;
+        self.step = Step::Helped;
     }
 
     /// It may write in place.

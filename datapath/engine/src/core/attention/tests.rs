@@ -152,7 +152,7 @@ fn core<const N: usize>() -> (Core, [Guest; N]) {
     let wake = Arc::new(EventFd::new().expect("an event"));
     let port = Port::new(PortOptions::default()).expect("io_uring");
     let post = mesh(vec![wake.clone()], 16).remove(0);
-    let mut core = Core::new(port, post, wake, channel().0);
+    let mut core = Core::new(port, post, wake, channel().0, Vec::new());
     let guests = std::array::from_fn(|_| Guest::new());
     for (index, guest) in (0..).zip(&guests) {
         core.add_ring(ring(guest, index));
