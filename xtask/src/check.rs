@@ -10,7 +10,7 @@ use crate::workspace::must;
 
 /// A slice of the faults: those that a few seeds catch, one of each kind. Each change of the
 /// simulator draws other histories, so one that needs a hundred seeds by the mean gets many more.
-const PLANTED: [&str; 24] = [
+const PLANTED: [&str; 25] = [
     "--seeds",
     "1500",
     "AnswerBeforeExclusion",
@@ -35,6 +35,7 @@ const PLANTED: [&str; 24] = [
     "MemoryLetGo",
     "ReplayBeforeExclusion",
     "ExclusionBeforeBegun",
+    "HelpedLanesNotAwaited",
 ];
 /// And some for the small models.
 const PLANTED_SMALL: [&str; 7] = [
