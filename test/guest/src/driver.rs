@@ -224,25 +224,26 @@ impl Driver {
     }
 }
 
-/// Writes one descriptor, its flags last.
+/// Writes one descriptor, its flags not before the rest.
 pub(crate) fn write_descriptor(
     memory: &Memory,
     layout: Layout,
     at: u64,
     (part, flags, link): (Part, u16, u16),
 ) {
-    memory.write(at, &part.address.to_le_bytes());
-    memory.write(at + 8, &part.length.to_le_bytes());
-    let (link_at, flags_at) = match layout {
-        Layout::Split => (at + 14, at + 12),
-        Layout::Packed => (at + 12, at + 14),
+    let (low, high) = match layout {
+        Layout::Split => (flags, link),
+        Layout::Packed => (link, flags),
     };
-    memory.write(link_at, &link.to_le_bytes());
-    if flags_at.is_multiple_of(2) {
-        memory.store_u16(flags_at, flags);
-    } else {
-        memory.write(flags_at, &flags.to_le_bytes());
+    let word = u64::from(part.length) | u64::from(low) << 32 | u64::from(high) << 48;
+    if at.is_multiple_of(8) {
+        memory.store_u64(at, part.address);
+        memory.release_u64(at + 8, word);
+        return;
     }
+    // A table that is not aligned, which nobody looks at before a descriptor names it.
+    memory.write(at, &part.address.to_le_bytes());
+    memory.write(at + 8, &word.to_le_bytes());
 }
 
 /// Writes an indirect table.

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::ptr;
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use memory::Segment;
 use units::{bytes_u64, bytes_usize};
@@ -138,6 +138,18 @@ impl Memory {
         bytes
     }
 
+    /// Loads a byte.
+    #[must_use]
+    pub fn load_u8(&self, address: u64) -> u8 {
+        self.cell::<AtomicU8>(address).load(Ordering::Relaxed)
+    }
+
+    /// Stores a byte.
+    pub fn store_u8(&self, address: u64, value: u8) {
+        self.cell::<AtomicU8>(address)
+            .store(value, Ordering::Relaxed);
+    }
+
     /// Loads a half-word; everything the device stored before it is seen after it.
     #[must_use]
     pub fn load_u16(&self, address: u64) -> u16 {
@@ -166,6 +178,12 @@ impl Memory {
     pub fn store_u64(&self, address: u64, value: u64) {
         self.cell::<AtomicU64>(address)
             .store(value.to_le(), Ordering::Relaxed);
+    }
+
+    /// Stores a long word; the device sees it after everything stored before.
+    pub(crate) fn release_u64(&self, address: u64, value: u64) {
+        self.cell::<AtomicU64>(address)
+            .store(value.to_le(), Ordering::Release);
     }
 
     fn must_find(&self, address: u64, length: usize) -> Segment {

@@ -19,10 +19,16 @@ pub(crate) struct SplitDriver {
     next_used: u16,
     /// The avail index when kicks were thought about last.
     kicked: u16,
+    /// The used index as it was seen last.
+    seen_used: u16,
     /// Descriptors that are in no chain.
     free: Vec<u16>,
-    /// By head: the descriptors of its chain, when it is in flight.
-    chains: Vec<Option<Vec<u16>>>,
+    /// By descriptor: the next one of its chain.
+    links: Vec<u16>,
+    /// By head: how many descriptors its chain has; 0 when it is not in flight.
+    lengths: Vec<u16>,
+    /// Chains that the device has not finished.
+    in_flight: usize,
 }
 
 impl SplitDriver {
@@ -37,8 +43,11 @@ impl SplitDriver {
             next_avail: options.start,
             next_used: options.start,
             kicked: options.start,
+            seen_used: options.start,
             free: (0..options.size).rev().collect(),
-            chains: vec![None; size],
+            links: vec![0; size],
+            lengths: vec![0; size],
+            in_flight: 0,
         };
         memory.store_u16(driver.avail + 2, options.start);
         memory.store_u16(driver.used + 2, options.start);
@@ -63,15 +72,20 @@ impl SplitDriver {
         if parts.len() > self.free.len() {
             return None;
         }
-        let chain: Vec<u16> = self.free.split_off(self.free.len() - parts.len());
+        let first = self.free.len() - parts.len();
+        let head = self.free[first];
         for (place, part) in parts.iter().enumerate() {
-            let next = chain.get(place + 1);
+            let own = self.free[first + place];
+            let next = self.free.get(first + place + 1).copied();
             let flags = next.map_or(0, |_| NEXT) | if part.writable { WRITE } else { 0 };
-            let at = self.descriptors + 16 * u64::from(chain[place]);
-            let link = next.copied().unwrap_or(0);
+            let at = self.descriptors + 16 * u64::from(own);
+            let link = next.unwrap_or(0);
             write_descriptor(memory, Layout::Split, at, (*part, flags, link));
+            self.links[usize::from(own)] = link;
         }
-        Some(self.expose(memory, chain))
+        self.free.truncate(first);
+        let length = u16::try_from(parts.len()).expect("no longer than the ring");
+        Some(self.expose(memory, head, length))
     }
 
     pub(crate) fn submit_table(
@@ -85,32 +99,43 @@ impl SplitDriver {
         let at = self.descriptors + 16 * u64::from(head);
         let part = table_part(table, parts);
         write_descriptor(memory, Layout::Split, at, (part, INDIRECT, 0));
-        Some(self.expose(memory, vec![head]))
+        Some(self.expose(memory, head, 1))
     }
 
-    fn expose(&mut self, memory: &Memory, chain: Vec<u16>) -> Token {
-        let head = chain[0];
+    /// Makes the chain of so many descriptors from `head` on available.
+    fn expose(&mut self, memory: &Memory, head: u16, length: u16) -> Token {
         let slot = u64::from(self.next_avail % self.size);
         memory.store_u16(self.avail + 4 + 2 * slot, head);
         self.next_avail = self.next_avail.wrapping_add(1);
         memory.store_u16(self.avail + 2, self.next_avail);
-        self.chains[usize::from(head)] = Some(chain);
+        self.lengths[usize::from(head)] = length;
+        self.in_flight += 1;
         Token(head)
     }
 
     pub(crate) fn reap(&mut self, memory: &Memory) -> Option<Used> {
-        let index = memory.load_u16(self.used + 2);
-        let waiting = index.wrapping_sub(self.next_used);
-        assert!(waiting <= self.size, "the used index jumped to {index}");
-        if waiting == 0 {
-            return None;
+        if self.seen_used == self.next_used {
+            // The device's core writes this line too: it is looked at when there is nothing else.
+            self.seen_used = memory.load_u16(self.used + 2);
+            let waiting = self.seen_used.wrapping_sub(self.next_used);
+            let index = self.seen_used;
+            assert!(waiting <= self.size, "the used index jumped to {index}");
+            if waiting == 0 {
+                return None;
+            }
         }
         let at = self.used + 4 + 8 * u64::from(self.next_used % self.size);
         let head = u16::try_from(memory.load_u32(at)).expect("a used head is a descriptor");
         let written = memory.load_u32(at + 4);
         self.next_used = self.next_used.wrapping_add(1);
-        let chain = self.chains[usize::from(head)].take();
-        self.free.extend(chain.expect("a used head was in flight"));
+        let length = std::mem::take(&mut self.lengths[usize::from(head)]);
+        assert!(length > 0, "a used head was in flight");
+        let mut own = head;
+        for _ in 0..length {
+            self.free.push(own);
+            own = self.links[usize::from(own)];
+        }
+        self.in_flight -= 1;
         Some(Used {
             token: Token(head),
             written,
@@ -118,7 +143,7 @@ impl SplitDriver {
     }
 
     pub(crate) fn in_flight(&self) -> usize {
-        self.chains.iter().flatten().count()
+        self.in_flight
     }
 
     pub(crate) fn kick_wanted(&mut self, memory: &Memory) -> bool {

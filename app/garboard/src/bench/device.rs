@@ -125,6 +125,8 @@ pub(super) struct Device {
     rings: Vec<Ring>,
     slots: Vec<Slot>,
     segment_bytes: usize,
+    /// The parts of the request that is submitted, so that nothing is allocated for each.
+    parts: Vec<Part>,
     poll: PollContext<u32>,
     memory: Arc<Memory>,
 }
@@ -231,6 +233,7 @@ impl Device {
             front_end,
             rings,
             segment_bytes,
+            parts: Vec::with_capacity(segments + 2),
             poll,
             memory,
         })
@@ -258,13 +261,15 @@ impl Lane for Device {
         self.memory.store_u32(place.header + 4, 0);
         self.memory
             .store_u64(place.header + 8, request.offset / 512);
-        self.memory.write(place.header + 16, &[UNANSWERED]);
+        self.memory.store_u8(place.header + 16, UNANSWERED);
         let part = |address, length: usize, writable| Part {
             address,
             length: u32::try_from(length).expect("a segment is short"),
             writable,
         };
-        let mut parts = vec![part(place.header, 16, false)];
+        let parts = &mut self.parts;
+        parts.clear();
+        parts.push(part(place.header, 16, false));
         let bytes = match request.kind {
             Kind::Read | Kind::Write => request.bytes,
             Kind::Flush => 0,
@@ -277,9 +282,9 @@ impl Lane for Device {
         parts.push(part(place.header + 16, 1, true));
         let ring = &mut self.rings[place.queue];
         let token = if self.facts.features & INDIRECT != 0 {
-            ring.driver.submit_table(place.table, &parts)
+            ring.driver.submit_table(place.table, parts)
         } else {
-            ring.driver.submit(&parts)
+            ring.driver.submit(parts)
         };
         let token = token.expect("connect made sure of room");
         ring.of_token[usize::from(token.0)] = Some(slot);
@@ -301,7 +306,7 @@ impl Lane for Device {
             if let Some(used) = ring.driver.reap() {
                 let slot = ring.of_token[usize::from(used.token.0)].take();
                 let slot = slot.expect("the driver knows what is in flight");
-                let status = self.memory.read(self.slots[slot].header + 16, 1)[0];
+                let status = self.memory.load_u8(self.slots[slot].header + 16);
                 return Some((slot, status));
             }
         }
