@@ -20,7 +20,7 @@ pub mod words;
 pub use guest::{BadAddress, Mapping, Region, RegionTable};
 pub use near::{near, prefer};
 pub use pool::{Backing, Buffer, Pages, Pool};
-pub use segment::{Lasting, Segment, SegmentList, Walk, prefetch};
+pub use segment::{Lasting, Segment, SegmentList, Walk, prefetch, prefetch_to_write};
 pub use slots::SegmentSlots;
 pub use stream::streaming_pays;
 pub use words::Words;

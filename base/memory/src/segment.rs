@@ -172,6 +172,21 @@ pub fn prefetch(address: *const u8) {
     let _ = address;
 }
 
+/// Starts to bring the line at `address` into the cache in order to write there: a line that was
+/// only read has to be taken from other cores a second time.
+#[inline]
+pub fn prefetch_to_write(address: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // (The intrinsic is a prefetch to read where the compiler does not know that the processor has
+    // another one. Those that have none do nothing here.)
+    // SAFETY: no byte and no flag changes, and it never faults, whatever the address.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags));
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = address;
+}
+
 /// A list of segments that somebody else keeps until the request is completed.
 ///
 /// The bytes of the list are those of its segments, one after another, from `skip` on.

@@ -71,8 +71,9 @@ impl ReactorSet {
         })
     }
 
-    /// The first reactor at or after `from`.
-    pub(crate) fn first_from(self, from: usize) -> Option<usize> {
+    /// The first reactor at or after `from`. (Not by value: a copy of words that were just stored
+    /// one by one has to wait until they are in the cache.)
+    pub(crate) fn first_from(&self, from: usize) -> Option<usize> {
         let mut keep = u64::MAX << (from % 64);
         for word in from / 64..WORDS {
             let bits = self.0[word] & keep;

@@ -290,10 +290,13 @@ impl Core {
         Duty::Nobody.begin();
         self.port.poll(&mut done);
         let (moved, now) = (done.len(), self.times.turn_began);
+        let mut working_for = None;
         for completion in done.drain(..) {
             let MemberCookie { array, slot } = MemberCookie::unpack(completion.cookie);
             self.shares.drives.answered(array);
-            self.duties[array.at()].begin();
+            if working_for.replace(array) != Some(array) {
+                self.duties[array.at()].begin();
+            }
             let Core {
                 shards,
                 port,
@@ -330,6 +333,7 @@ impl Core {
         // Later than the turn's begin, if drives answered.
         let now = self.port.now().max(self.times.turn_began);
         let mut answers = std::mem::take(&mut self.answers);
+        let mut working_for = None;
         for Completion { cookie, status } in answers.drain(..) {
             match Asker::of(cookie) {
                 Asker::Split(slot) => {
@@ -344,7 +348,9 @@ impl Core {
                     let ring = self.rings[place]
                         .as_mut()
                         .expect("a ring ends when it is drained");
-                    ring.duty.begin();
+                    if working_for.replace(place) != Some(place) {
+                        ring.duty.begin();
+                    }
                     self.lines.answered(ring.line, price);
                     ring.queue.complete(slot, status, now);
                 }

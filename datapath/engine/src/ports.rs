@@ -62,6 +62,9 @@ impl Io for Ports<'_> {
         self.shares.drives.room(self.array, self.port.room())
     }
 
+    // Inlined, or the request is written field by field and read again in larger words, which waits
+    // until the fields are in the cache.
+    #[inline(always)]
     fn drive(&mut self, request: MemberRequest) {
         let slot = u32::try_from(request.cookie.0).expect("a slot of the shard");
         let request = DriveRequest {

@@ -180,9 +180,9 @@ impl Queue {
         }
     }
 
-    /// Takes what the guest made available, and hands it to `submit` in order, until there is
-    /// nothing more or `submit` is full; what was handed back is tried again next time. Cookies
-    /// are slot numbers below the ring's size. Returns how many requests were submitted or
+    /// Takes what the guest has made available by now, and hands it to `submit` in order, until
+    /// there is nothing more or `submit` is full; what was handed back is tried again next time.
+    /// Cookies are slot numbers below the ring's size. Returns how many requests were submitted or
     /// answered.
     pub fn poll(
         &mut self,
@@ -222,6 +222,9 @@ impl Queue {
                     if let Some(slot) = self.take(now, &mut done)
                         && !self.submit_pieces(slot, submit, &mut done)
                     {
+                        break;
+                    }
+                    if !self.vring.sees_more() {
                         break;
                     }
                 }

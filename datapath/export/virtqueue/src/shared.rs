@@ -77,6 +77,12 @@ impl<A> Cells<A> {
 }
 
 impl<A: Word> Cells<A> {
+    /// Starts to bring word `index` into the cache.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, index: usize) {
+        memory::prefetch(self.memory.address().wrapping_add(size_of::<A>() * index));
+    }
+
     /// Loads word `index`, once.
     #[inline(always)]
     pub(crate) fn load(&self, index: usize, ordering: Ordering) -> A::Value {

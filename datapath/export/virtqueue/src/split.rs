@@ -41,6 +41,8 @@ pub(crate) struct Split {
     next_avail: u16,
     /// How far the guest had come when we looked last.
     seen_avail: u16,
+    /// Up to where what it wrote was asked for; not beyond what was seen.
+    brought_avail: u16,
     /// Used entry to fill next.
     next_used: u16,
     /// The used index that the guest sees.
@@ -90,6 +92,7 @@ impl Split {
             avail_event,
             next_avail,
             seen_avail: next_avail,
+            brought_avail: next_avail,
             next_used,
             published: next_used,
             in_flight: vec![false; entries].into_boxed_slice(),
@@ -113,7 +116,7 @@ impl Split {
         // What was taken is what was answered and what is in flight. The front-end cannot know
         // how far an engine had come that died, so its base counts for nothing.
         self.next_avail = self.next_used.wrapping_add(count);
-        self.seen_avail = self.next_avail;
+        (self.seen_avail, self.brought_avail) = (self.next_avail, self.next_avail);
         heads.reverse();
         planted::spoil(&mut heads);
         self.recovered = heads;
@@ -130,8 +133,8 @@ impl Split {
         if !self.recovered.is_empty() {
             return self.pop_recovered(memory, scratch, chain);
         }
-        if self.next_avail == self.seen_avail {
-            if !self.look()? {
+        if self.next_avail == self.brought_avail {
+            if self.next_avail == self.seen_avail && !self.look()? {
                 return Ok(false);
             }
             self.bring(memory, scratch.hint);
@@ -170,6 +173,9 @@ impl Split {
 
     /// Reads the avail index. Whether there is something to take.
     fn look(&mut self) -> Result<bool, RingError> {
+        // The next head is most often in another line than the index: both come side by side.
+        self.avail
+            .prefetch(HEADS + usize::from(self.next_avail & (self.size - 1)));
         // Acquire: what the guest wrote before the index is to be seen after it.
         let index = self.avail.load(INDEX, Ordering::Acquire);
         if index.wrapping_sub(self.next_avail) > self.size {
@@ -178,23 +184,23 @@ impl Split {
                 to: index,
             });
         }
-        let waiting = index.wrapping_sub(self.next_avail);
-        self.seen_avail = self.next_avail.wrapping_add(waiting.min(AHEAD));
-        Ok(waiting > 0)
+        self.seen_avail = index;
+        Ok(index != self.next_avail)
     }
 
-    /// Starts to bring what the guest wrote for all requests that were seen into this core's cache.
-    /// It was written on another core: one after the other, each would cost two or three times the
-    /// way there and back. Everything is read again, and judged, when its turn has come.
+    /// Starts to bring what the guest wrote for the next requests that were seen into this core's
+    /// cache. It was written on another core: one after the other, each would cost two or three
+    /// times the way there and back. Everything is read again, and judged, when its turn has come.
     #[inline(always)]
-    fn bring<M: GuestMemory>(&self, memory: &M, hint: usize) {
-        let count = self.seen_avail.wrapping_sub(self.next_avail);
+    fn bring<M: GuestMemory>(&mut self, memory: &M, hint: usize) {
+        let count = self.seen_avail.wrapping_sub(self.next_avail).min(AHEAD);
+        self.brought_avail = self.next_avail.wrapping_add(count);
         if count < 2 {
             return;
         }
         let mask = self.size - 1;
         let mut seen = [0; AHEAD as usize];
-        let heads = &mut seen[..usize::from(count.min(AHEAD))];
+        let heads = &mut seen[..usize::from(count)];
         for (head, ahead) in heads.iter_mut().zip(0..) {
             let slot = usize::from(self.next_avail.wrapping_add(ahead) & mask);
             // Whatever the guest says, it is a place in the table.
@@ -205,9 +211,14 @@ impl Split {
         for &head in &*heads {
             // The header, or a table of descriptors.
             let descriptor = self.descriptor(head);
-            tables |= descriptor.has(INDIRECT);
-            if let Some(place) = memory.peek(descriptor.address, hint) {
+            let Some(place) = memory.peek(descriptor.address, hint) else {
+                continue;
+            };
+            if descriptor.has(INDIRECT) {
+                tables = true;
                 memory::prefetch(place.address());
+            } else {
+                bring_header(place.address());
             }
         }
         if tables {
@@ -226,7 +237,7 @@ impl Split {
             if let Some(table) = table
                 && let Some(header) = memory.peek(table.pair(0)[0], hint)
             {
-                memory::prefetch(header.address());
+                bring_header(header.address());
             }
         }
     }
@@ -320,6 +331,11 @@ impl Split {
         !self.recovered.is_empty() || self.avail.load(INDEX, Ordering::Acquire) != self.next_avail
     }
 
+    /// Whether more was seen when the guest's index was read last than was taken.
+    pub(crate) fn sees_more(&self) -> bool {
+        self.next_avail != self.seen_avail || !self.recovered.is_empty()
+    }
+
     pub(crate) fn owes_recovered(&self) -> bool {
         !self.recovered.is_empty()
     }
@@ -332,6 +348,13 @@ impl Split {
     pub(crate) fn has_history(&self) -> bool {
         self.published != 0
     }
+}
+
+/// Starts to bring the header of a request. Drivers keep the place of its status beside it, so that
+/// a line is read first and written later.
+#[inline(always)]
+fn bring_header(address: *const u8) {
+    memory::prefetch_to_write(address);
 }
 
 /// Whether going from index `old` to index `new` passes the entry `event` (virtio 1.2, 2.7.7.1).

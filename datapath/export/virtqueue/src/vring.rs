@@ -214,6 +214,20 @@ impl Vring {
             }
     }
 
+    /// After a `pop`: whether another one may give a request without a look at how far the guest
+    /// has come meanwhile. Whoever looks after each request runs behind a guest that is about to
+    /// make more available, takes them one by one, and each time waits for what the guest's core
+    /// has just written; in the next turn there are several, which come side by side.
+    #[inline(always)]
+    #[must_use]
+    pub fn sees_more(&self) -> bool {
+        match &self.ring {
+            Ring::Split(split) => split.sees_more(),
+            // Each descriptor says by itself that it is available.
+            Ring::Packed(_) => true,
+        }
+    }
+
     /// Whether `pop` is still to give requests that an engine before us took.
     #[must_use]
     pub fn owes_recovered(&self) -> bool {

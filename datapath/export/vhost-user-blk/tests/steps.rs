@@ -1,4 +1,5 @@
-//! A queue that is stopped before it has taken again what an engine before had taken.
+//! One queue, step by step: what a poll takes, and a stop before the queue has taken again what an
+//! engine before had taken.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use vhost_user_blk::{
 use virtqueue::{Features, Inflight, Layout, RingMemory, Vring};
 
 const BYTES: usize = 64 << 10;
-const SIZE: u16 = 8;
+const SIZE: u16 = 64;
 
 struct Machine {
     memory: Arc<Memory>,
@@ -119,15 +120,19 @@ fn poll(queue: &mut Queue, most: usize) -> Vec<u32> {
     taken
 }
 
-/// Two requests outlive an engine, and a third comes. The next engine is asked to stop when it
-/// has had room for so many.
-fn stop_after(layout: Layout, most: usize) {
-    let machine = Machine::new(layout);
+fn driver(machine: &Machine, layout: Layout) -> Driver {
     let guests = match layout {
         Layout::Split => guest::Layout::Split,
         Layout::Packed => guest::Layout::Packed,
     };
-    let mut driver = Driver::new(&machine.memory, Options::new(guests, SIZE));
+    Driver::new(&machine.memory, Options::new(guests, SIZE))
+}
+
+/// Two requests outlive an engine, and a third comes. The next engine is asked to stop when it
+/// has had room for so many.
+fn stop_after(layout: Layout, most: usize) {
+    let machine = Machine::new(layout);
+    let mut driver = driver(&machine, layout);
     let base = driver.base();
     (0..2).for_each(|_| machine.ask(&mut driver));
     let (mut killed, _) = machine.queue(layout, &driver, base);
@@ -163,4 +168,47 @@ fn a_stop_waits_for_what_an_engine_before_had_taken() {
             stop_after(layout, most);
         }
     }
+}
+
+#[test]
+fn a_poll_takes_all_that_is_there() {
+    for layout in [Layout::Split, Layout::Packed] {
+        let machine = Machine::new(layout);
+        let mut driver = driver(&machine, layout);
+        let (mut queue, _) = machine.queue(layout, &driver, driver.base());
+        // Two descriptors each: more requests than are brought near at once, and all that fit.
+        for round in 0..3 {
+            (0..SIZE / 2).for_each(|_| machine.ask(&mut driver));
+            let taken = poll(&mut queue, usize::MAX);
+            assert_eq!(taken.len(), usize::from(SIZE / 2), "round {round}");
+            for slot in taken {
+                queue.complete(slot, Status::Ok, Instant(0));
+            }
+            queue.publish();
+            assert_eq!(std::iter::from_fn(|| driver.reap()).count(), 32);
+        }
+    }
+}
+
+#[test]
+fn what_a_guest_adds_meanwhile_is_taken_by_the_next_poll() {
+    let machine = Machine::new(Layout::Split);
+    let mut driver = driver(&machine, Layout::Split);
+    let (mut queue, _) = machine.queue(Layout::Split, &driver, driver.base());
+    (0..2).for_each(|_| machine.ask(&mut driver));
+    for taken_next in [2, 2, 2] {
+        let mut taken = 0;
+        queue.poll(Instant(0), &mut |_| {
+            taken += 1;
+            machine.ask(&mut driver);
+            Ok(())
+        });
+        assert_eq!(
+            taken, taken_next,
+            "those of one look, not one after the other"
+        );
+        assert!(queue.wants_a_look(), "the others are seen");
+    }
+    assert_eq!(poll(&mut queue, usize::MAX).len(), 2);
+    assert!(!queue.wants_a_look());
 }
