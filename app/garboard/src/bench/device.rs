@@ -252,15 +252,15 @@ impl Lane for Device {
     /// Makes a request available in a slot that has none.
     fn submit(&mut self, slot: usize, request: Request) {
         let place = &self.slots[slot];
-        let kind: u32 = match request.kind {
-            Kind::Read => 0,
-            Kind::Write => 1,
-            Kind::Flush => 4,
+        // A flush has no sector: some devices refuse one that names any.
+        let (kind, sector) = match request.kind {
+            Kind::Read => (0, request.offset / 512),
+            Kind::Write => (1, request.offset / 512),
+            Kind::Flush => (4, 0),
         };
         self.memory.store_u32(place.header, kind);
         self.memory.store_u32(place.header + 4, 0);
-        self.memory
-            .store_u64(place.header + 8, request.offset / 512);
+        self.memory.store_u64(place.header + 8, sector);
         self.memory.store_u8(place.header + 16, UNANSWERED);
         let part = |address, length: usize, writable| Part {
             address,
