@@ -189,8 +189,10 @@ impl RegionTable {
     pub fn near(&self, address: u64, length: u64, last: usize) -> Option<Segment> {
         let span = self.spans.get(last)?;
         let inside = span.inside(address)?;
-        let left = bytes_u64(span.bytes.len() - inside);
-        (length <= left).then(|| span.bytes.part(inside, bytes_usize(length)))
+        if length > bytes_u64(span.bytes.len() - inside) {
+            return None;
+        }
+        Some(span.bytes.part(inside, bytes_usize(length)))
     }
 
     /// Appends where `length` bytes from guest address `address` on are; they may span regions that

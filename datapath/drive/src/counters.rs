@@ -58,6 +58,7 @@ pub struct DriveCounters {
 
 impl DriveCounters {
     /// Counts one answer.
+    #[inline]
     pub(crate) fn count(&mut self, access: &Access, status: Status, latency: Duration) {
         let nanoseconds = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
         let kind = match (status, access.operation) {

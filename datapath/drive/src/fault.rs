@@ -99,10 +99,17 @@ impl FaultBook {
     }
 
     /// The verdict on a request before it begins; `Ok` lets it pass.
+    #[inline]
     pub(crate) fn before(&self, access: &Access) -> Status {
-        if !self.armed() {
-            return Status::Ok;
+        if self.armed() {
+            self.judge_before(access)
+        } else {
+            Status::Ok
         }
+    }
+
+    #[cold]
+    fn judge_before(&self, access: &Access) -> Status {
         let faults = self.lock();
         let any = |ranges: &[Range<u64>]| ranges.iter().any(|range| access.meets(range));
         match access.operation {
@@ -121,10 +128,17 @@ impl FaultBook {
     }
 
     /// The verdict on a request that ended with `status`, and how late it may be told.
+    #[inline]
     pub(crate) fn after(&self, access: &Access, status: Status) -> (Status, Duration) {
-        if !self.armed() {
-            return (status, Duration::ZERO);
+        if self.armed() {
+            self.judge_after(access, status)
+        } else {
+            (status, Duration::ZERO)
         }
+    }
+
+    #[cold]
+    fn judge_after(&self, access: &Access, status: Status) -> (Status, Duration) {
         let mut faults = self.lock();
         if faults.pulled {
             // In flight when the drive was pulled: it may have landed, nobody will know.

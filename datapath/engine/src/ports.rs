@@ -139,6 +139,7 @@ impl Io for Ports<'_> {
         );
     }
 
+    #[inline]
     fn complete(&mut self, completion: Completion) {
         self.completions.push(completion);
     }

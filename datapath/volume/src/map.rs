@@ -111,6 +111,7 @@ impl VolumeMap {
     }
 
     /// As `locate`, for blocks that are inside.
+    #[inline]
     fn find(&self, block: u64, blocks: u32) -> (u64, u32) {
         assert!(block < self.blocks, "block {block} of {}", self.blocks);
         let after = self.runs.partition_point(|run| run.volume_block <= block);

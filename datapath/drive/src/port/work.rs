@@ -355,6 +355,7 @@ enum Fit {
     WrongLength,
 }
 
+#[inline]
 fn fit(request: &DriveRequest, needs: &DriveInfo) -> Fit {
     let length_align = needs.length_align();
     let mut bytes: u64 = 0;

@@ -288,9 +288,13 @@ impl<'a, M: GuestMemory> Gather<'a, M> {
         }
         let Scratch { hint, places, .. } = self.scratch;
         places.clear();
-        self.memory
-            .translate(descriptor.address, u64::from(length), hint, places)
-            .map_err(|_| bad_address(descriptor))?;
+        match self.memory.near(descriptor.address, u64::from(length), *hint) {
+            Some(place) => places.push(place),
+            None => self
+                .memory
+                .translate(descriptor.address, u64::from(length), hint, places)
+                .map_err(|_| bad_address(descriptor))?,
+        }
         Ok(units::bytes_usize(u64::from(length / DESCRIPTOR_BYTES)))
     }
 
