@@ -288,7 +288,10 @@ impl<'a, M: GuestMemory> Gather<'a, M> {
         }
         let Scratch { hint, places, .. } = self.scratch;
         places.clear();
-        match self.memory.near(descriptor.address, u64::from(length), *hint) {
+        match self
+            .memory
+            .near(descriptor.address, u64::from(length), *hint)
+        {
             Some(place) => places.push(place),
             None => self
                 .memory
