@@ -452,15 +452,13 @@ impl Host {
             .next("its serial is in `garboard drive show`"))
     }
 
-    /// What lies on all drives that no array uses.
-    pub(crate) fn read_free_drives(&self) -> Vec<Found> {
+    /// What lies on the drives of the roles that are wanted.
+    pub(crate) fn read_drives(&self, wanted: impl Fn(&DriveRole) -> bool) -> Vec<Found> {
         let drives: Vec<_> = {
             let state = self.state();
-            let free = state
-                .drives
-                .values()
-                .filter(|entry| matches!(entry.role, DriveRole::Free | DriveRole::LeftOut { .. }));
-            free.map(|entry| (entry.index, entry.name.clone(), Arc::clone(&entry.drive)))
+            let drives = state.drives.values().filter(|entry| wanted(&entry.role));
+            drives
+                .map(|entry| (entry.index, entry.name.clone(), Arc::clone(&entry.drive)))
                 .collect()
         };
         let mut found = Vec::with_capacity(drives.len());

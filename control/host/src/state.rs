@@ -70,6 +70,16 @@ pub(crate) enum DriveRole {
     },
 }
 
+impl DriveRole {
+    /// Whether no array uses such a drive.
+    pub(crate) fn is_unused(&self) -> bool {
+        match self {
+            Self::Free | Self::LeftOut { .. } => true,
+            Self::Member { .. } | Self::Copy { .. } => false,
+        }
+    }
+}
+
 /// An assembled array.
 #[derive(Debug)]
 pub(crate) struct ArrayEntry {

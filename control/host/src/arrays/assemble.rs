@@ -24,7 +24,7 @@ use crate::{Host, records};
 
 impl Host {
     pub(crate) fn do_assemble(&self) -> Vec<ArrayView> {
-        let assembled = self.assembled();
+        let assembled = self.assembled(None);
         for (drive, reason) in &assembled.strays {
             let mut state = self.state();
             let Some(entry) = by_index(&mut state, *drive) else {
@@ -54,7 +54,7 @@ impl Host {
                     continue;
                 }
             }
-            match self.register(assembly) {
+            match self.register(assembly, None) {
                 Ok(name) => names.push(name),
                 Err(refused) => {
                     tracing::error!(event = "array_left_out", error = %refused, "not assembled");
@@ -67,9 +67,13 @@ impl Host {
             .collect()
     }
 
-    /// What lies on the drives that no array uses.
-    fn assembled(&self) -> Assembled {
-        let found = self.read_free_drives();
+    /// What lies on the drives that no array uses, and on the members of one that is stopped.
+    fn assembled(&self, stopped: Option<Uuid>) -> Assembled {
+        let is_its = |role: &DriveRole| match role {
+            DriveRole::Member { array, .. } => Some(*array) == stopped,
+            DriveRole::Free | DriveRole::LeftOut { .. } | DriveRole::Copy { .. } => false,
+        };
+        let found = self.read_drives(|role| role.is_unused() || is_its(role));
         let names: Vec<(DriveIndex, String)> = {
             let state = self.state();
             let drives = state.drives.values();
@@ -83,11 +87,15 @@ impl Host {
         })
     }
 
-    /// Notes an assembled array and whose its drives are. It does not serve yet.
-    fn register(&self, assembly: Assembly) -> Answer<String> {
+    /// Notes an assembled array and whose its drives are, in place of what it was known by. It does
+    /// not serve yet.
+    fn register(&self, assembly: Assembly, known_by: Option<&str>) -> Answer<String> {
         // Before the lock: it asks for the drives.
         let torn_without = self.torn_without(&assembly);
         let mut state = self.state();
+        if let Some(known_by) = known_by {
+            forget(&mut state, known_by, assembly.array());
+        }
         let mut name = assembly.config.name.clone();
         if state.arrays.contains_key(&name) {
             // Two arrays of one name: the second goes by its uuid until it is renamed.
@@ -403,23 +411,18 @@ impl Host {
         Ok((assembly, unwritable))
     }
 
-    /// Puts a stopped array together again from what is on its drives.
+    /// Puts a stopped array together again from what is on its drives. Whoever looks finds it as it
+    /// was until then.
     pub(crate) fn reassemble(&self, name: &str, uuid: Uuid) {
-        {
-            let mut state = self.state();
-            // Whoever wanted to take one out of it has to ask again.
-            state.put_back(uuid, None);
-            forget(&mut state, name, uuid);
-        }
-        for assembly in self
-            .assembled()
-            .arrays
-            .into_iter()
-            .filter(|array| array.array() == uuid)
-        {
-            if let Err(refused) = self.register(assembly) {
-                tracing::error!(event = "array_left_out", error = %refused, "not assembled");
-            }
+        // Whoever wanted to take one out of it has to ask again.
+        self.state().put_back(uuid, None);
+        let mut found = self.assembled(Some(uuid)).arrays.into_iter();
+        let Some(assembly) = found.find(|array| array.array() == uuid) else {
+            forget(&mut self.state(), name, uuid);
+            return;
+        };
+        if let Err(refused) = self.register(assembly, Some(name)) {
+            tracing::error!(event = "array_left_out", error = %refused, "not assembled");
         }
     }
 }

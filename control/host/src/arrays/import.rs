@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::assemble::forget;
 use crate::error::{error, not_found, of_io};
+use crate::state::DriveRole;
 use crate::{Host, drives, records, views};
 
 impl Host {
@@ -28,7 +29,7 @@ impl Host {
             .values()
             .map(|array| array.uuid)
             .collect();
-        let mut found = self.read_free_drives();
+        let mut found = self.read_drives(DriveRole::is_unused);
         let mut names: Vec<(DriveIndex, DriveSpec, Option<String>)> = {
             let state = self.state();
             state

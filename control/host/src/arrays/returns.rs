@@ -237,7 +237,7 @@ impl Host {
             let is_free = {
                 let state = self.state();
                 let role = state.drives.get(name).map(|drive| &drive.role);
-                role.is_some_and(|role| matches!(role, DriveRole::Free | DriveRole::LeftOut { .. }))
+                role.is_some_and(DriveRole::is_unused)
             };
             if is_free {
                 self.let_go(name, None)?;

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use control::request::{ArrayImport, Level};
-use control::view::{ArrayState, DriveState, MemberState};
+use control::view::{ArrayState, DriveState, DriveView, MemberState};
 use control::{Engine, ErrorKind};
 use drive::Fault;
 use uuid::Uuid;
@@ -508,4 +509,32 @@ fn an_import_takes_no_name_that_a_drive_has() {
     assert_eq!(names, ["tank-0-2", "tank-1-3", "tank-2"]);
     assert_eq!(bench.array("other").state, ArrayState::Optimal);
     assert_eq!(bench.host.drives().len(), 5);
+}
+
+#[test]
+fn an_array_is_listed_while_it_is_put_together_again() {
+    let bench = Bench::file_tank();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let looker = scope.spawn(|| {
+            let mut looks = 0_u64;
+            while !is_over.load(Ordering::Relaxed) {
+                let arrays = bench.host.arrays();
+                let of_drives = bench.host.drives();
+                let is_member = |drive: &DriveView| drive.array.as_deref() == Some("tank");
+                if arrays.len() != 1 || !of_drives.iter().all(is_member) {
+                    return Err(format!("look {looks}: {arrays:?} {of_drives:?}"));
+                }
+                looks += 1;
+            }
+            Ok(looks)
+        });
+        for _ in 0..20 {
+            bench.host.stop_array("tank").expect("nothing uses it");
+            bench.host.start_array("tank", false).expect("all are here");
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let looks = looker.join().expect("no panic").expect("listed always");
+        assert!(looks > 20, "{looks}");
+    });
 }
