@@ -29,7 +29,6 @@ use uuid::Uuid;
 
 pub(crate) use self::lasting::Lasting;
 use crate::Host;
-use crate::arrays::assemble::is_enough;
 use crate::error::of_io;
 use crate::losses::{is_bad, redo_all, with_half_written};
 use crate::state::Notice;
@@ -184,6 +183,12 @@ fn read_half_written(
     Ok(told)
 }
 
+/// The appearance of a member's drive, by its drives; zero when nothing is known.
+fn appearance_in(drives: &[Option<(String, Arc<drive::Drive>)>], member: MemberIndex) -> u64 {
+    let drive = drives[member.at()].as_ref();
+    drive.map_or(0, |(_, drive)| same_appearance(drive))
+}
+
 impl Host {
     /// Where the next engine will find what this one begins; `None` where it cannot be.
     pub(crate) fn begin_begun(
@@ -293,10 +298,15 @@ impl Host {
         let locked = drives.iter().flatten().map(|(_, it)| it.info().locked);
         let locked: Option<Vec<Duration>> = locked.collect();
         let locked = locked.and_then(|all| all.into_iter().max());
-        begun.writes.doubt(assembly, locked, |member| {
-            let drive = drives[member.at()].as_ref();
-            drive.map_or(0, |(_, drive)| same_appearance(drive))
-        })
+        let appearance = |member: MemberIndex| appearance_in(&drives, member);
+        begun.writes.doubt(assembly, locked, appearance)
+    }
+
+    /// Members whose drives were away since the last engine was killed.
+    pub(crate) fn away_since(&self, begun: &BegunFile, assembly: &Assembly) -> Vec<MemberIndex> {
+        let drives = self.member_drives(assembly);
+        let appearance = |member: MemberIndex| appearance_in(&drives, member);
+        begun.writes.away(assembly, appearance)
     }
 
     /// Writes again what the last engine had begun when it was killed. Gives what was written,
@@ -389,7 +399,7 @@ impl Host {
                 failed.push((MemberIndex::from_at(position), name, source));
             }
         }
-        let others_know = parity && doubt.is_none() && is_enough(&rest);
+        let others_know = parity && doubt.is_none() && rest.has_enough();
         if others_know && !planted::is(Fault::UnflushedBelieved) {
             for (member, name, source) in &failed {
                 tracing::warn!(event = "member_unflushed", object, member = member.0, drive = name,

@@ -24,6 +24,7 @@ use crate::format::{
     WriteHole,
 };
 use crate::planted::{self, Fault};
+use crate::regions::RegionMap;
 
 /// A start has so many bits for the lives of the log that begin before the next one.
 pub const LIVES_SHIFT: u32 = 20;
@@ -161,6 +162,33 @@ impl Assembly {
     pub fn away(&self) -> impl Iterator<Item = MemberIndex> {
         let in_sync = self.config.in_sync();
         in_sync.filter(|member| self.members[member.at()].is_none())
+    }
+
+    /// The array as it is without members that may have lost what they acknowledged, if parity
+    /// agrees wherever a stripe may be in use, so that the others know all that these held: they
+    /// are as good as not here.
+    #[must_use]
+    pub fn set_aside(&self, members: &[MemberIndex], regions: &RegionMap) -> Option<Assembly> {
+        let agrees = regions.suspects_when_told(self.config.resynced_until);
+        let mut rest = self.clone();
+        for member in members {
+            rest.members[member.at()] = None;
+        }
+        let knows = self.is_resynced() && agrees.count() == 0 && rest.has_enough();
+        knows.then_some(rest)
+    }
+
+    /// Whether every group has enough members in sync, and here.
+    #[must_use]
+    pub fn has_enough(&self) -> bool {
+        let geometry = &self.superblock.geometry;
+        let members = self.config.members.iter().zip(&self.members);
+        let good: Vec<bool> = members
+            .map(|(record, drive)| record.state == MemberState::InSync && drive.is_some())
+            .collect();
+        let count = |group: &[bool]| group.iter().filter(|good| **good).count();
+        good.chunks(geometry.group_members())
+            .all(|group| count(group) >= geometry.data())
     }
 
     /// Of blocks that nobody can tell while members are away, those that a record gives up for

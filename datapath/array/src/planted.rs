@@ -294,6 +294,8 @@ pub enum Fault {
     FlushUnderWayForgotten,
     /// A member whose flush failed in a start stays one, and parity is made of what it has left.
     UnflushedBelieved,
+    /// A member whose drive was away stays one, and parity is made of what it has left.
+    AwayBelieved,
     /// A drive is used although what a dead engine has asked of it has not landed. This one and the
     /// next are the simulator's: production leaves it to the kernel's locks
     /// (`datapath/drive/src/open.rs`).
@@ -511,6 +513,7 @@ impl Fault {
         Fault::DrivesNotCompared,
         Fault::FlushUnderWayForgotten,
         Fault::UnflushedBelieved,
+        Fault::AwayBelieved,
         Fault::DeadWritesNotAwaited,
         Fault::LockedDriveReturns,
         Fault::NewVolumeNotZeroed,

@@ -23,6 +23,7 @@ mod lost;
 mod lost_holds;
 mod map_copies;
 mod modes;
+mod outages;
 mod outcome;
 mod probe;
 mod records;

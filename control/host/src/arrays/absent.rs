@@ -11,7 +11,7 @@ use units::MemberIndex;
 use uuid::Uuid;
 use volume::VolumeTable;
 
-use super::assemble::{is_enough, of_verdict};
+use super::assemble::of_verdict;
 use crate::error::{error, of_io};
 use crate::losses::{give_up_half_written, is_full};
 use crate::{Host, records};
@@ -123,7 +123,7 @@ impl Host {
                 starting.assembly.members[member.at()] = None;
                 starting.unwritable.push(member);
             }
-            if !is_enough(&starting.assembly) {
+            if !starting.assembly.has_enough() {
                 self.forget_record(object, &before, &starting.assembly.config);
                 let causes: Vec<String> = refused.into_iter().map(|(_, cause)| cause).collect();
                 let failed = error(ErrorKind::Degraded, object, causes.join(", and "));

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use array::assembly::{Assembled, Assembly, LeftOut, Verdict, assemble_named};
-use array::format::{ArrayConfig, ExclusionCause, MemberState, Superblock};
+use array::format::{ArrayConfig, ExclusionCause, Superblock};
 use array::{MemberPlace, Refusal, RegionMap, Room};
 use control::view::ArrayView;
 use control::{Answer, EngineError, ErrorKind};
@@ -404,7 +404,7 @@ impl Host {
         for &member in &unwritable {
             assembly.members[member.at()] = None;
         }
-        if !unwritable.is_empty() && !is_enough(&assembly) {
+        if !unwritable.is_empty() && !assembly.has_enough() {
             return Err(error(ErrorKind::Degraded, object, causes.join(", and "))
                 .next("the others are not enough: see what its drives need, and start it again"));
         }
@@ -518,18 +518,6 @@ fn mend(assembly: &Assembly, member: MemberIndex, drive: &Drive) -> std::io::Res
         records::write_config(drive, &assembly.superblock, member, &assembly.config)?;
     }
     Ok(())
-}
-
-/// Whether every group has enough members in sync, and here.
-pub(crate) fn is_enough(assembly: &Assembly) -> bool {
-    let geometry = &assembly.superblock.geometry;
-    let members = assembly.config.members.iter().zip(&assembly.members);
-    let good: Vec<bool> = members
-        .map(|(record, drive)| record.state == MemberState::InSync && drive.is_some())
-        .collect();
-    let count = |group: &[bool]| group.iter().filter(|good| **good).count();
-    good.chunks(geometry.group_members())
-        .all(|group| count(group) >= geometry.data())
 }
 
 fn by_index(state: &mut State, drive: DriveIndex) -> Option<&mut DriveEntry> {

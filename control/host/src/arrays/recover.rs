@@ -129,7 +129,69 @@ impl Host {
         starting: &mut Starting,
         (regions, begun): (&RegionMap, Option<&BegunFile>),
     ) -> Answer<Redone> {
-        let mut doubt = begun.and_then(|begun| self.doubt_of(begun, &starting.assembly));
+        if let Some(begun) = begun
+            && let Some(redone) = self.redo_without_away(object, starting, (regions, begun))?
+        {
+            return Ok(redone);
+        }
+        let doubt = begun.and_then(|begun| self.doubt_of(begun, &starting.assembly));
+        self.redo_with(object, starting, (regions, begun), doubt)
+    }
+
+    /// Members whose drives were away since the last engine was killed may have lost what it had
+    /// acknowledged. Where nothing else is doubted the others know all of that, and a resync would
+    /// make parity of what these have left: the array starts as if they were not here, and they
+    /// come back as others do. `None` where it is to start with them.
+    fn redo_without_away(
+        &self,
+        object: &str,
+        starting: &mut Starting,
+        (regions, begun): (&RegionMap, &BegunFile),
+    ) -> Answer<Option<Redone>> {
+        let doubt = self.doubt_of(begun, &starting.assembly);
+        if !matches!(doubt, Some(Doubt::Away(_))) || planted::is(Fault::AwayBelieved) {
+            return Ok(None);
+        }
+        let away = self.away_since(begun, &starting.assembly);
+        let Some(rest) = starting.assembly.set_aside(&away, regions) else {
+            return Ok(None);
+        };
+        if let Some((_, Some(_))) = self.read_log(object, &rest, regions)? {
+            return Ok(None);
+        }
+        let drives = self.member_drives(&starting.assembly);
+        let whole = std::mem::replace(&mut starting.assembly, rest);
+        let redone = self.redo_with(object, starting, (regions, Some(begun)), None);
+        let agrees = redone.as_ref().is_ok_and(|redone| redone.agrees);
+        if !agrees && !starting.has_written(&whole) {
+            // All that are here are needed. Nothing that was written says that these are not.
+            starting.assembly = whole;
+            return Ok(None);
+        }
+        for member in away {
+            let drive = drives[member.at()].as_ref();
+            let drive = drive.map_or("-", |(name, _)| name);
+            tracing::warn!(
+                event = "member_was_away",
+                object,
+                member = member.0,
+                drive,
+                "it may have lost what was written to it, and the others have it; it is left out, \
+                 and takes it from them"
+            );
+        }
+        redone.map(Some)
+    }
+
+    /// See [`Host::redo`]; `doubt`: why the regions that were in use must be resynced, as far as
+    /// it is known by now.
+    fn redo_with(
+        &self,
+        object: &str,
+        starting: &mut Starting,
+        (regions, begun): (&RegionMap, Option<&BegunFile>),
+        mut doubt: Option<Doubt>,
+    ) -> Answer<Redone> {
         let known = (regions, begun);
         let (mut redo, ignored) = self.replay_log(object, starting, known, &mut doubt)?;
         let assembly = &starting.assembly;
@@ -171,15 +233,33 @@ impl Host {
         (regions, begun): (&RegionMap, Option<&BegunFile>),
         doubt: &mut Option<Doubt>,
     ) -> Answer<(Vec<Redo>, Option<String>)> {
-        let assembly = &starting.assembly;
+        let Some((replay, unread)) = self.read_log(object, &starting.assembly, regions)? else {
+            return Ok((Vec::new(), None));
+        };
+        *doubt = doubt.or(unread);
+        let drives = self.member_drives(&starting.assembly);
+        let ignored = refuse_doubtful(object, &replay, &drives, starting.force)?;
+        let redo = self.write_log(object, starting, (regions, begun, &replay), doubt)?;
+        Ok((redo, ignored))
+    }
+
+    /// What the log of the members that are here has of an unclean stop, and what speaks against
+    /// counting on it; `None` where there is none.
+    fn read_log(
+        &self,
+        object: &str,
+        assembly: &Assembly,
+        regions: &RegionMap,
+    ) -> Answer<Option<(Replay, Option<Doubt>)>> {
         let (superblock, config) = (&assembly.superblock, &assembly.config);
         let geometry = &superblock.geometry;
         // Copies of one chunk are never logged.
         if config.clean || geometry.parity() == 0 || geometry.data() == 1 {
-            return Ok((Vec::new(), None));
+            return Ok(None);
         }
         let is_here = |member: MemberIndex| assembly.members[member.at()].is_some();
         let mut replay = Replay::new(config, superblock, regions, is_here);
+        let mut doubt = None;
         let drives = self.member_drives(assembly);
         let logs = logs::read_all(&drives, superblock, &replay);
         for (position, (drive, log)) in drives.iter().zip(logs).enumerate() {
@@ -189,7 +269,7 @@ impl Host {
                     .take(member, &mut replay)
                     .map_err(|source| of_drive((object, name), "reading its log", &source))?;
                 if slots > 0 {
-                    *doubt = doubt.or(Some(Doubt::LogUnread(member)));
+                    doubt = doubt.or(Some(Doubt::LogUnread(member)));
                     tracing::warn!(
                         event = "log_unreadable",
                         object,
@@ -200,9 +280,7 @@ impl Host {
                 }
             }
         }
-        let ignored = refuse_doubtful(object, &replay, &drives, starting.force)?;
-        let redo = self.write_log(object, starting, (regions, begun, &replay), doubt)?;
-        Ok((redo, ignored))
+        Ok(Some((replay, doubt)))
     }
 
     /// Writes what the log holds to its places, and makes it durable. Gives what was written.

@@ -8,6 +8,7 @@
 
 mod absent;
 mod assembly;
+mod away;
 mod bad_arrays;
 mod bad_drives;
 mod bad_exports;

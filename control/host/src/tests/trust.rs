@@ -122,10 +122,12 @@ fn whatever_is_doubtful_is_resynced() {
         ("the memory is gone", &|folder| {
             std::fs::remove_file(&files(folder)[0]).expect("it is there");
         }),
-        ("a drive is another one", &|folder| {
-            let (path, copy) = (folder.path().join("two"), folder.path().join("copy"));
-            std::fs::copy(&path, &copy).expect("room");
-            std::fs::rename(&copy, &path).expect("one file system");
+        ("two drives are others", &|folder| {
+            for name in ["one", "two"] {
+                let (path, copy) = (folder.path().join(name), folder.path().join("copy"));
+                std::fs::copy(&path, &copy).expect("room");
+                std::fs::rename(&copy, &path).expect("one file system");
+            }
         }),
     ];
     for (what, spoil) in cases {

@@ -62,6 +62,15 @@ impl Told {
     }
 }
 
+/// What is seen of a drive that was there when the last engine was killed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    /// It has not been away.
+    Stayed,
+    Away,
+    Unknown,
+}
+
 /// Why regions that were in use must be resynced although what was begun there is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubt {
@@ -73,7 +82,9 @@ pub enum Doubt {
     FlushHung,
     /// A member was gone when the last engine ended, and not out: it may have lost its power.
     Gone,
-    /// The drive of a member may have been away, and lost what was not flushed.
+    /// The drive of a member may have been away, for all that is known.
+    Unknown(MemberIndex),
+    /// The drive of a member was away, and may have lost what was not flushed.
     Away(MemberIndex),
     /// Fewer members are here than may start by themselves.
     Forced,
@@ -90,9 +101,10 @@ impl fmt::Display for Doubt {
             Doubt::Torn => f.write_str("a write was given up, or a flush failed"),
             Doubt::FlushHung => f.write_str("a flush hung when the last engine ended"),
             Doubt::Gone => f.write_str("a member was gone when the last engine ended"),
-            Doubt::Away(member) => {
+            Doubt::Unknown(member) => {
                 write!(f, "nothing shows that the drive of {member} was not away")
             }
+            Doubt::Away(member) => write!(f, "the drive of {member} was away"),
             Doubt::Forced => f.write_str("most of its members are not here"),
             Doubt::Refused(member) => write!(f, "the drive of {member} did not take it again"),
             Doubt::LogUnread(member) => {
@@ -114,7 +126,7 @@ impl BegunWrites {
         &self,
         assembly: &Assembly,
         locked: Option<Duration>,
-        appearance: impl Fn(MemberIndex) -> u64,
+        appearance: impl Fn(MemberIndex) -> u64 + Clone,
     ) -> Option<Doubt> {
         if self.told.doubt.is_some() {
             return self.told.doubt;
@@ -129,13 +141,46 @@ impl BegunWrites {
         if !matches!(assembly.verdict, Verdict::Startable { .. }) {
             return Some(Doubt::Forced);
         }
-        let here = (0..assembly.members.len()).filter(|at| assembly.members[*at].is_some());
-        let away = here.map(MemberIndex::from_at).find(|&member| {
-            let now = appearance(member);
-            now == 0 || self.told.appearances.get(member.at()) != Some(&now)
-        });
-        let away = away.filter(|_| !planted::is(Fault::DrivesNotCompared));
-        away.map(Doubt::Away)
+        if planted::is(Fault::DrivesNotCompared) {
+            return None;
+        }
+        let mut here = self.compared(assembly, appearance);
+        let unknown = here.clone().find(|(_, seen)| *seen == Seen::Unknown);
+        let away = here.find(|(_, seen)| *seen == Seen::Away);
+        let unknown = unknown.map(|(member, _)| Doubt::Unknown(member));
+        unknown.or(away.map(|(member, _)| Doubt::Away(member)))
+    }
+
+    /// Members that are here, and whose drives were away since the last engine was killed. They may
+    /// have lost what was acknowledged and not flushed; where this is all that is doubted
+    /// ([`Doubt::Away`]), the others know it.
+    pub fn away(
+        &self,
+        assembly: &Assembly,
+        appearance: impl Fn(MemberIndex) -> u64 + Clone,
+    ) -> Vec<MemberIndex> {
+        let away = self.compared(assembly, appearance);
+        let away = away.filter(|(_, seen)| *seen == Seen::Away);
+        away.map(|(member, _)| member).collect()
+    }
+
+    /// The members that are here, and what is seen of their drives.
+    fn compared(
+        &self,
+        assembly: &Assembly,
+        appearance: impl Fn(MemberIndex) -> u64 + Clone,
+    ) -> impl Iterator<Item = (MemberIndex, Seen)> + Clone {
+        let told = self.told.appearances.iter().zip(&assembly.members);
+        let here = told.enumerate().filter(|(_, (_, drive))| drive.is_some());
+        here.map(move |(position, (&before, _))| {
+            let member = MemberIndex::from_at(position);
+            let seen = match (before, appearance(member)) {
+                (0, _) | (_, 0) => Seen::Unknown,
+                (before, now) if before == now => Seen::Stayed,
+                (_, _) => Seen::Away,
+            };
+            (member, seen)
+        })
     }
 
     /// From here on the file speaks for parity no more, whatever becomes of this start. Comes

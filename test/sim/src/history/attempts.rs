@@ -267,18 +267,85 @@ impl History {
         reach: Reach,
         refuses: Option<usize>,
     ) -> Attempt {
-        let most = reach.most;
         let found = self.find_begun(assembly);
         if !planted::is(Fault::TrustOutlivesAStart) {
             self.withdraw_trust();
         }
-        let layout = &self.layout;
-        let mut doubt = found.as_ref().map(|(_, writes)| {
-            writes.doubt(assembly, self.next_start.locked, |member| {
-                let drive = assembly.members[member.at()].expect("it is here").at();
-                world::place_of(layout, drives, drive).appearance
-            })
-        });
+        let doubt = found
+            .as_ref()
+            .map(|(_, writes)| self.doubt_of(writes, drives, assembly));
+        let found = found.as_ref();
+        let Some((rest, aside)) = self.without_away(found, (drives, assembly, regions)) else {
+            let known = (found, doubt);
+            return self.attempt_with((drives, assembly, regions), known, reach, refuses);
+        };
+        // Records that it brought up to the others' are durable; nothing else flushes it now.
+        for member in &aside {
+            let drive = assembly.members[member.at()].expect("it is here");
+            drives[drive.at()].flush();
+        }
+        let whole = std::mem::replace(assembly, rest);
+        let known = (found, Some(None));
+        let attempt = self.attempt_with((&mut *drives, assembly, regions), known, reach, refuses);
+        // Or they are out already.
+        if attempt.agrees || assembly.config.update != whole.config.update {
+            return Attempt { aside, ..attempt };
+        }
+        *assembly = whole;
+        if attempt.is_killed {
+            return attempt;
+        }
+        self.attempt_with((drives, assembly, regions), (found, doubt), reach, refuses)
+    }
+
+    /// Whether the next start knows that drives were away, and no more is doubted than that.
+    pub(super) fn knows_who_was_away(&self, drives: &mut [SimDrive]) -> bool {
+        let assembly = disks::find(drives);
+        let found = self.find_begun(&assembly);
+        let doubt = found.map(|(_, writes)| self.doubt_of(&writes, drives, &assembly));
+        matches!(doubt, Some(Some(Doubt::Away(_))))
+    }
+
+    fn doubt_of(
+        &self,
+        writes: &BegunWrites,
+        drives: &[SimDrive],
+        assembly: &Assembly,
+    ) -> Option<Doubt> {
+        let appearance = |member| self.appearance(drives, assembly, member);
+        writes.doubt(assembly, self.next_start.locked, appearance)
+    }
+
+    fn appearance(&self, drives: &[SimDrive], assembly: &Assembly, member: MemberIndex) -> u64 {
+        let drive = assembly.members[member.at()].expect("it is here").at();
+        world::place_of(&self.layout, drives, drive).appearance
+    }
+
+    /// The array without members whose drives were away, if they are to be left out, and which.
+    fn without_away(
+        &self,
+        found: Option<&(&File, BegunWrites)>,
+        (drives, assembly, regions): (&[SimDrive], &Assembly, &RegionMap),
+    ) -> Option<(Assembly, Vec<MemberIndex>)> {
+        let (_, writes) = found.filter(|_| !planted::is(Fault::AwayBelieved))?;
+        let doubt = self.doubt_of(writes, drives, assembly);
+        if !matches!(doubt, Some(Doubt::Away(_))) {
+            return None;
+        }
+        let appearance = |member| self.appearance(drives, assembly, member);
+        let away = writes.away(assembly, appearance);
+        let rest = assembly.set_aside(&away, regions)?;
+        Some((rest, away))
+    }
+
+    fn attempt_with(
+        &self,
+        (drives, assembly, regions): (&mut [SimDrive], &mut Assembly, &RegionMap),
+        (found, mut doubt): (Option<&(&File, BegunWrites)>, Option<Option<Doubt>>),
+        reach: Reach,
+        refuses: Option<usize>,
+    ) -> Attempt {
+        let most = reach.most;
         let (mut redo, guesses) = disks::read_log(drives, assembly, regions);
         if !redo.is_empty() {
             self.withdraw_trust();
@@ -287,7 +354,7 @@ impl History {
         let mut first = disks::Untaken::default();
         if !guesses.is_empty() && !planted::is(Fault::ReplayBeforeExclusion) {
             let noted = (regions, &redo[..], &guesses[..]);
-            match self.leave_out(drives, assembly, noted, (found.as_ref(), reach)) {
+            match self.leave_out(drives, assembly, noted, (found, reach)) {
                 Ok(untaken) => first = untaken,
                 Err(untaken) => return Attempt::ended(redo, untaken),
             }
@@ -303,7 +370,7 @@ impl History {
             doubt = doubt.map(|doubt| doubt.or(Some(Doubt::Torn)));
         }
         let ToRedo { redo: begun, lost } = found.map_or_else(ToRedo::default, |(file, writes)| {
-            self.to_redo(file, &writes, (drives, assembly))
+            self.to_redo(file, writes, (drives, assembly))
         });
         let refusing = refuses.and_then(|at| begun.get(at % begun.len().max(1)));
         let refusing = refusing.map(|part| part.member);
@@ -325,7 +392,7 @@ impl History {
             untaken.followed.extend(done.followed);
             untaken.refused |= done.refused;
         }
-        let is_begun = !begun.is_empty();
+        let (is_begun, is_killed) = (!begun.is_empty(), most[2] < begun.len());
         redo.extend(begun);
         Attempt {
             redo,
@@ -333,6 +400,8 @@ impl History {
             agrees: doubt == Some(None),
             untaken,
             lost,
+            aside: Vec::new(),
+            is_killed,
         }
     }
 }
@@ -346,6 +415,10 @@ pub(super) struct Attempt {
     pub(super) agrees: bool,
     pub(super) untaken: disks::Untaken,
     pub(super) lost: Vec<Range<u64>>,
+    /// Members that it has left out, as their drives were away.
+    pub(super) aside: Vec<MemberIndex>,
+    /// Something was left to do.
+    is_killed: bool,
 }
 
 impl Attempt {
@@ -357,6 +430,8 @@ impl Attempt {
             agrees: false,
             untaken,
             lost: Vec::new(),
+            aside: Vec::new(),
+            is_killed: true,
         }
     }
 }

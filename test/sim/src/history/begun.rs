@@ -24,6 +24,8 @@ pub(super) struct NextStart {
     pub(super) is_refused: bool,
     /// The flush of one fails.
     pub(super) is_unflushed: bool,
+    /// No other is killed before it, and nothing goes wrong in it.
+    pub(super) is_first: bool,
     /// When it has locked the drives.
     pub(super) locked: Option<Duration>,
     /// Drives that it does without, because they are busy with what this one has asked.
@@ -72,7 +74,8 @@ impl History {
         (assembly, regions): (&mut Assembly, &mut RegionMap),
     ) -> Recovered {
         let is_unflushed = std::mem::take(&mut self.next_start.is_unflushed);
-        if !is_unflushed {
+        let is_first = std::mem::take(&mut self.next_start.is_first);
+        if !is_unflushed && !is_first {
             self.attempt_often(drives, (assembly, regions));
         }
         if std::mem::take(&mut self.next_start.is_reset) {
@@ -82,18 +85,29 @@ impl History {
         let may_lack = is_whole && self.geometry.parity() > 0;
         let is_refused = std::mem::take(&mut self.next_start.is_refused);
         let refuses = is_refused || (!is_unflushed && self.random.happens(150));
-        let refuses = is_whole && refuses;
+        let refuses = is_whole && refuses && !is_first;
         let refuses = refuses.then(|| self.random.position(64));
         let (found, attempt) = self.last_attempt((&mut *drives, assembly, regions), refuses);
         let Attempt {
-            redo, agrees, lost, ..
+            redo,
+            agrees,
+            lost,
+            aside,
+            ..
         } = attempt;
+        for member in &aside {
+            let drive = found.members[member.at()].expect("it was here");
+            let drive = &mut drives[drive.at()];
+            (drive.gone, drive.hurt) = (true, true);
+            self.outcome.set_aside += 1;
+        }
         if agrees {
             self.outcome.trusted += 1;
             self.judge_trust(drives, assembly);
         }
         let well = |drive: &SimDrive| drive.is_well() && drive.forgets.is_empty();
-        let may_fail = agrees && attempt.begun && may_lack && !self.forced && self.rot.is_empty();
+        let may_fail = agrees && attempt.begun && may_lack && aside.is_empty();
+        let may_fail = may_fail && !self.forced && self.rot.is_empty();
         let fails = is_unflushed || self.random.happens(600);
         let mut recovered = Recovered {
             redo,

@@ -32,8 +32,12 @@ impl History {
         } else {
             self.write_into_caches(&mut world);
         }
+        let before = members_out(&world);
         let mut world = self.end_and_restart(world, true);
-        self.spoil_suspects(&mut world);
+        // One whose drive was away may be out as well: then there is no parity to do without.
+        if members_out(&world) == before {
+            self.spoil_suspects(&mut world);
+        }
         if self.client.lost.is_empty() && self.client.unsure.is_empty() {
             self.run_until(&mut world, |history, _| history.started);
             self.settle(&mut world);
@@ -219,4 +223,10 @@ impl History {
         drive.hurt = true;
         drive.bad.insert(place);
     }
+}
+
+fn members_out(world: &World) -> usize {
+    let members = world.shards[world.home].map().members.iter();
+    let out = members.filter(|member| member.state == MapState::Lost);
+    out.count()
 }

@@ -25,6 +25,8 @@ pub struct Outcome {
     pub trusted: u64,
     /// Of these, so many left a member out whose flush failed.
     pub unflushed: u64,
+    /// Members that a start has left out because their drives were away.
+    pub set_aside: u64,
     /// Holds in the middle of which an array was stopped.
     pub abandoned: u64,
     /// Blocks that were wrong, and that a scrub found.
@@ -152,6 +154,7 @@ impl Outcome {
         self.begun += outcome.begun;
         self.trusted += outcome.trusted;
         self.unflushed += outcome.unflushed;
+        self.set_aside += outcome.set_aside;
         self.abandoned += outcome.abandoned;
         self.rotten += outcome.rotten;
         self.stale += outcome.stale;
@@ -228,6 +231,7 @@ impl fmt::Display for Outcome {
             begun,
             trusted,
             unflushed,
+            set_aside,
             abandoned,
             rotten,
             stale,
@@ -291,7 +295,8 @@ impl fmt::Display for Outcome {
          {crashes} stops ({logged} on the log, {begun} kills with the loss of a member, \
          {flushes_failed} kills after a flush had failed, {torn_records} in a record), \
          {trusted} starts that trusted parity after a kill \
-         ({unflushed} without a member whose flush failed), {abandoned} holds abandoned, \
+         ({unflushed} without a member whose flush failed, {set_aside} members left out that were \
+         away), {abandoned} holds abandoned, \
          {probed} torn blocks written ({read_torn} times read from a slow member), \
          {rotten} rotten blocks scrubbed ({stale} of writes that were lost), \
          {landed} writes of dead engines in the life of the next ({outwaited} starts in vain \

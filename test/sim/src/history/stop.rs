@@ -16,20 +16,22 @@ const KILLED_IN_A_COMMIT: u64 = 6;
 const STEPS: u64 = 3;
 
 /// In so many, a flush that was asked for has failed where it is to fail.
-const STEPS_OF_A_FLUSH: u64 = 400;
+pub(super) const STEPS_OF_A_FLUSH: u64 = 400;
 
 /// How a life ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+pub(super) enum End {
     Power,
     /// The machine stays up, but drives may lose what they have not flushed.
     Killed(Option<Outage>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outage {
+pub(super) enum Outage {
     /// Some drives lose their power before the next engine begins.
     Away,
+    /// As many do as the others can do without.
+    FewAway,
     /// A drive loses its cache while the next one is starting.
     Later,
     /// Flushes that are under way fail.
@@ -194,7 +196,7 @@ impl History {
     }
 
     /// Some members are flushing.
-    fn begin_a_flush(&mut self, world: &mut World) {
+    pub(super) fn begin_a_flush(&mut self, world: &mut World) {
         if let Some(flush) = self.client.flush() {
             let _ = self.client.submit(flush, world);
         }
@@ -204,24 +206,6 @@ impl History {
             }
             self.turn(world, 1);
         }
-    }
-
-    /// The process is killed when members hold much that is not flushed, and some lose it before
-    /// the next engine starts, or while it does.
-    fn die_with_full_caches(&mut self, mut world: World) -> Vec<SimDrive> {
-        self.write_into_caches(&mut world);
-        self.dies_at_once = false;
-        let outages = [Outage::Away, Outage::Later, Outage::Flush, Outage::Flush];
-        let outage = outages[self.random.position(4)];
-        if outage == Outage::Flush {
-            self.begin_a_flush(&mut world);
-        }
-        // After the last turn: each finds all parity trusted, and takes it back.
-        self.torn = true;
-        let drives = self.end_by(world, End::Killed(Some(outage)));
-        self.client.stop(true);
-        self.again.clear();
-        drives
     }
 
     /// The process is killed when a flush has failed and taken along what its drive held, before or
@@ -288,7 +272,8 @@ impl History {
             End::Power
         } else if self.random.happens(400) {
             End::Killed(Some(Outage::Later))
-        } else if self.random.happens(500) {
+        } else if self.random.happens(500) || !self.rot.is_empty() {
+            // Members that were away would be out, and what has rotted needs them.
             End::Killed(Some(Outage::Reboot))
         } else {
             End::Killed(Some(Outage::Away))
@@ -300,7 +285,7 @@ impl History {
         self.end_by(world, End::Killed(None))
     }
 
-    fn end_by(&mut self, world: World, end: End) -> Vec<SimDrive> {
+    pub(super) fn end_by(&mut self, world: World, end: End) -> Vec<SimDrive> {
         self.leave_open(&world, end != End::Killed(None));
         let is_ordinary = std::mem::take(&mut self.next_start.is_ordinary);
         let is_reset = end == End::Killed(Some(Outage::Reboot));
@@ -308,6 +293,7 @@ impl History {
         let may_lack = is_ordinary && self.may_lack_next(&world, is_killed);
         (self.next_start.may_lack, self.next_start.is_reset) = (may_lack, is_reset);
         self.outcome.trace = mix(self.outcome.trace, world.outside.trace);
+        let few = self.few_away(&world, end == End::Killed(Some(Outage::FewAway)));
         let slow = end == End::Killed(Some(Outage::Flush)) || self.random.happens(200);
         let took = Duration::from_secs(if slow { 2 } else { 0 });
         self.next_start.locked = Some(Duration::from_nanos(world.outside.now.0) + took);
@@ -319,6 +305,7 @@ impl History {
         for (index, drive) in drives.iter_mut().enumerate() {
             drive.hung = false;
             let away = end == End::Killed(Some(Outage::Away)) && self.random.happens(500);
+            let away = away || few.contains(&index);
             drive.outages += u64::from(away);
             if away || end == End::Power {
                 drive.power_fails(&mut self.random);

@@ -1,0 +1,164 @@
+//! Drives that were away between a kill and the next start: what they may have lost is taken from
+//! the others, and is not made the truth.
+
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use array::format::Superblock;
+use array::{ArrayMap, MapState};
+use control::Engine;
+use control::view::ArrayState;
+use drive::Fault;
+use tempfile::TempDir;
+use units::{MemberIndex, Role, StripeIndex, bytes_u64};
+
+use super::begun::{
+    BLOCK, BUFFERS, CHUNK_SECTORS, DRIVES, begin, bench, chunk, file, new_tank, start,
+};
+use super::guests::Guest;
+use super::{Bench, MIB, export_of, volume_of, wait_until};
+
+/// Where the head of a life's file says what shows that drives were not away: docs/on-disk.md.
+const APPEARANCES: u64 = 32 * 8;
+
+/// A guest has written so to both data chunks of the first stripe when the engine was killed.
+const WRITTEN: [u8; 2] = [0x11, 0x44];
+
+/// What happens between two engines.
+type Spoil<'a> = &'a dyn Fn(&TempDir, &Superblock);
+
+fn folder() -> Arc<TempDir> {
+    // Of files in memory it is always known whether they were away.
+    Arc::new(tempfile::tempdir_in("/dev/shm").expect("a folder"))
+}
+
+/// An array that was killed while a region was in use.
+fn killed(folder: &Arc<TempDir>) -> Superblock {
+    let killed = new_tank(folder);
+    let volume = volume_of("v", "tank", MIB);
+    killed.host.create_volume(&volume).expect("room");
+    let mut guest = guest(&killed);
+    guest.fill(0, WRITTEN[0]);
+    guest.fill(CHUNK_SECTORS, WRITTEN[1]);
+    killed.superblock("one")
+}
+
+fn guest(bench: &Bench) -> Guest {
+    let export = export_of(bench, "e", "v");
+    bench.host.export_named(&export).expect("a socket");
+    Guest::connect(&bench.path("e.sock"))
+}
+
+/// The drive with this role in the first stripe.
+fn drive_of(superblock: &Superblock, role: u8) -> &'static str {
+    DRIVES[superblock.geometry.member(StripeIndex(0), Role(role)).at()]
+}
+
+/// A drive was away, and has lost what was written last to its chunk of the first stripe.
+fn loses(folder: &TempDir, superblock: &Superblock, drive: &str) {
+    let (path, other) = (folder.path().join(drive), folder.path().join("other"));
+    std::fs::copy(&path, &other).expect("room");
+    let file = std::fs::File::options().write(true).open(&other);
+    let lost = file.and_then(|file| file.write_all_at(&[0; BLOCK], superblock.layout.data.offset));
+    lost.expect("room");
+    std::fs::rename(&other, &path).expect("one file system");
+}
+
+fn map(bench: &Bench) -> Arc<ArrayMap> {
+    let index = bench.host.state().arrays["tank"].index;
+    bench.host.engine.array_state(index).expect("it runs").map
+}
+
+fn is_in_order(bench: &Bench) -> bool {
+    let jobs = bench.host.jobs();
+    let none = jobs.iter().all(|job| job.array != "tank");
+    none && bench.array("tank").state == ArrayState::Optimal
+}
+
+#[test]
+fn what_a_drive_has_lost_that_was_away_is_taken_from_the_others() {
+    for role in 0..3 {
+        let folder = folder();
+        let superblock = killed(&folder);
+        loses(&folder, &superblock, drive_of(&superblock, role));
+        let next = bench(&folder);
+        start(&next, &DRIVES[..3]);
+        assert_eq!(map(&next).suspects.count(), 0, "the others agree");
+        let mut guest = guest(&next);
+        let read = |guest: &mut Guest| [guest.read(0)[0], guest.read(CHUNK_SECTORS)[0]];
+        assert_eq!(read(&mut guest), WRITTEN, "role {role}");
+        wait_until("its return", || is_in_order(&next));
+        assert_eq!(read(&mut guest), WRITTEN, "role {role}, filled");
+        let chunks = [0, 1, 2].map(|role| chunk(&next, &superblock, role).1);
+        assert_eq!(chunks, [0x11, 0x44, 0x11 ^ 0x44], "role {role}");
+    }
+}
+
+#[test]
+fn what_had_begun_is_written_to_the_others_first() {
+    let folder = folder();
+    let superblock = killed(&folder);
+    let file = file(&folder);
+    begin(&file);
+    // And its parity.
+    let parity = file.write_all_at(&[0xD0 ^ 0x44; BLOCK], BUFFERS + bytes_u64(BLOCK));
+    parity.expect("memory");
+    loses(&folder, &superblock, drive_of(&superblock, 1));
+    let next = bench(&folder);
+    start(&next, &DRIVES[..3]);
+    let mut guest = guest(&next);
+    assert_eq!(guest.read(0)[0], 0xD0);
+    assert_eq!(guest.read(CHUNK_SECTORS)[0], 0x44);
+    wait_until("its return", || is_in_order(&next));
+    assert_eq!(guest.read(CHUNK_SECTORS)[0], 0x44);
+}
+
+#[test]
+fn a_drive_that_was_away_stays_where_it_is_needed() {
+    let two = |folder: &TempDir, superblock: &Superblock| {
+        loses(folder, superblock, "two");
+        loses(folder, superblock, "three");
+    };
+    let unknown = |folder: &TempDir, superblock: &Superblock| {
+        loses(folder, superblock, "two");
+        let written = file(folder).write_all_at(&0_u64.to_ne_bytes(), APPEARANCES);
+        written.expect("memory");
+    };
+    let cases: [(&str, Spoil<'_>); 2] = [
+        ("one is not enough", &two),
+        ("another one may have been away as well", &unknown),
+    ];
+    for (what, spoil) in cases {
+        let folder = folder();
+        let superblock = killed(&folder);
+        spoil(&folder, &superblock);
+        let next = bench(&folder);
+        start(&next, &DRIVES[..3]);
+        let map = map(&next);
+        let is_member = |member: &array::MapMember| member.state == MapState::InSync;
+        assert!(map.members.iter().all(is_member), "{what}");
+        assert!(map.suspects.count() > 0, "{what}");
+    }
+}
+
+#[test]
+fn a_drive_that_was_away_stays_where_another_one_fails() {
+    let folder = folder();
+    let superblock = killed(&folder);
+    begin(&file(&folder));
+    loses(&folder, &superblock, drive_of(&superblock, 1));
+    let next = bench(&folder);
+    for name in &DRIVES[..3] {
+        next.open_file(name).expect("it is there");
+    }
+    let offset = superblock.layout.data.offset;
+    let length = 4096;
+    let fault = Fault::Unwritable { offset, length };
+    next.inject(drive_of(&superblock, 0), fault);
+    next.host.assemble();
+    next.host.start_array("tank", false).expect("all are here");
+    let map = map(&next);
+    let away = superblock.geometry.member(StripeIndex(0), Role(1));
+    assert_eq!(map.members[MemberIndex::at(away)].state, MapState::InSync);
+    assert!(map.suspects.count() > 0);
+}
