@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::ops::Range;
 
-use array::assembly::Assembly;
+use array::assembly::{Assembly, Found};
 use array::planted::{self, Fault};
 use array::{BegunWrites, Doubt, Redo, ToRedo};
 
@@ -155,7 +155,9 @@ impl History {
         let both = self.geometry.parity() > 1 && !drives[other].gone && self.random.happens(300);
         drives[other].gone |= both;
         let mut is_out = false;
-        let is_any = (0..drives.len()).any(|at| disks::read(at, &drives[at]).is_some());
+        // A drive that was to be one, and has no record yet, says nothing of the array by itself.
+        let is_one = |found: Found| found.config().is_some();
+        let is_any = (0..drives.len()).any(|at| disks::read(at, &drives[at]).is_some_and(is_one));
         let assembly = is_any.then(|| disks::find(drives));
         let starts = |assembly: &Assembly| matches!(assembly.verdict, Verdict::Startable { .. });
         if let Some(mut assembly) = assembly.filter(starts) {

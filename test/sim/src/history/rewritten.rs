@@ -36,6 +36,8 @@ impl History {
         }
         world.outside.drives[drive].hung = true;
         let hangs = world.outside.drives[drive].pending() > 0;
+        // Also where nothing was damaged, and something else is under way there.
+        world.outside.drives[drive].hurt |= hangs;
         for _ in 0..if hangs { LEAVING_TURNS } else { 0 } {
             if self.has_left(&world, position) {
                 break;
