@@ -1,7 +1,7 @@
 //! The real program with many front-ends that ask for nothing: how often it wakes, what it takes of
 //! a processor, and what of memory. The bounds are some ten times what was measured
-//! (docs/numbers.md), so that a busy machine does not break them; a thread that looks around every
-//! few milliseconds, or a queue that takes a megabyte, does.
+//! (docs/numbers/reactors.md), so that a busy machine does not break them; a thread that looks
+//! around every few milliseconds, or a queue that takes a megabyte, does.
 
 mod common;
 
