@@ -165,6 +165,10 @@ impl Host {
         let agrees = redone.as_ref().is_ok_and(|redone| redone.agrees);
         if !agrees && !starting.has_written(&whole) {
             // All that are here are needed. Nothing that was written says that these are not.
+            let error = redone.err().map(|refused| refused.to_string());
+            tracing::warn!(event = "member_believed", object, members = ?away, error,
+                "they were away, and may have lost what was written to them; the others do not \
+                 take what had begun, so it starts with them, and resyncs");
             starting.assembly = whole;
             return Ok(None);
         }

@@ -2,46 +2,25 @@
 //! the others, and is not made the truth.
 
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
 
+use array::MapState;
 use array::format::Superblock;
-use array::{ArrayMap, MapState};
 use control::Engine;
 use control::view::ArrayState;
 use drive::Fault;
 use tempfile::TempDir;
-use units::{MemberIndex, Role, StripeIndex, bytes_u64};
+use units::{Role, StripeIndex, bytes_u64};
 
-use super::begun::{
-    BLOCK, BUFFERS, CHUNK_SECTORS, DRIVES, begin, bench, chunk, file, new_tank, start,
-};
+use super::begun::{BLOCK, BUFFERS, CHUNK_SECTORS, DRIVES, begin, bench, chunk, file, start};
 use super::guests::Guest;
-use super::{Bench, MIB, export_of, volume_of, wait_until};
+use super::trust::{WRITTEN, folder, killed, map};
+use super::{Bench, export_of, wait_until};
 
 /// Where the head of a life's file says what shows that drives were not away: docs/on-disk.md.
 const APPEARANCES: u64 = 32 * 8;
 
-/// A guest has written so to both data chunks of the first stripe when the engine was killed.
-const WRITTEN: [u8; 2] = [0x11, 0x44];
-
 /// What happens between two engines.
 type Spoil<'a> = &'a dyn Fn(&TempDir, &Superblock);
-
-fn folder() -> Arc<TempDir> {
-    // Of files in memory it is always known whether they were away.
-    Arc::new(tempfile::tempdir_in("/dev/shm").expect("a folder"))
-}
-
-/// An array that was killed while a region was in use.
-fn killed(folder: &Arc<TempDir>) -> Superblock {
-    let killed = new_tank(folder);
-    let volume = volume_of("v", "tank", MIB);
-    killed.host.create_volume(&volume).expect("room");
-    let mut guest = guest(&killed);
-    guest.fill(0, WRITTEN[0]);
-    guest.fill(CHUNK_SECTORS, WRITTEN[1]);
-    killed.superblock("one")
-}
 
 fn guest(bench: &Bench) -> Guest {
     let export = export_of(bench, "e", "v");
@@ -62,11 +41,6 @@ fn loses(folder: &TempDir, superblock: &Superblock, drive: &str) {
     let lost = file.and_then(|file| file.write_all_at(&[0; BLOCK], superblock.layout.data.offset));
     lost.expect("room");
     std::fs::rename(&other, &path).expect("one file system");
-}
-
-fn map(bench: &Bench) -> Arc<ArrayMap> {
-    let index = bench.host.state().arrays["tank"].index;
-    bench.host.engine.array_state(index).expect("it runs").map
 }
 
 fn is_in_order(bench: &Bench) -> bool {
@@ -159,6 +133,6 @@ fn a_drive_that_was_away_stays_where_another_one_fails() {
     next.host.start_array("tank", false).expect("all are here");
     let map = map(&next);
     let away = superblock.geometry.member(StripeIndex(0), Role(1));
-    assert_eq!(map.members[MemberIndex::at(away)].state, MapState::InSync);
+    assert_eq!(map.members[away.at()].state, MapState::InSync);
     assert!(map.suspects.count() > 0);
 }

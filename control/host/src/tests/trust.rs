@@ -4,6 +4,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use array::format::Superblock;
 use array::{ArrayMap, MapState, Patience, Room};
 use control::Engine;
 use control::request::Level;
@@ -27,13 +28,13 @@ const CLOCK: u64 = 28 * 8;
 const FLUSHING: u64 = 512 * 8;
 
 /// Where something lies on a member.
-type Place = fn(&array::format::Superblock) -> u64;
+type Place = fn(&Superblock) -> u64;
 
 /// What happens between two engines.
 type Spoil<'a> = &'a dyn Fn(&TempDir);
 
-fn folder() -> Arc<TempDir> {
-    // Of files in memory it is always known that they were not away.
+pub(super) fn folder() -> Arc<TempDir> {
+    // Of files in memory it is always known whether they were away.
     Arc::new(tempfile::tempdir_in("/dev/shm").expect("a folder"))
 }
 
@@ -45,7 +46,7 @@ fn word(path: &std::path::Path, offset: u64) -> u64 {
     u64::from_ne_bytes(word)
 }
 
-fn map(bench: &Bench) -> Arc<ArrayMap> {
+pub(super) fn map(bench: &Bench) -> Arc<ArrayMap> {
     let index = bench.host.state().arrays["tank"].index;
     bench.host.engine.array_state(index).expect("it runs").map
 }
@@ -69,10 +70,14 @@ fn write(bench: &Bench, bytes: [u8; 2]) {
     guest.fill(CHUNK_SECTORS, bytes[1]);
 }
 
-/// An array that was killed while a region was in use.
-fn killed(folder: &Arc<TempDir>) {
+/// What guests had written to both data chunks of the first stripe.
+pub(super) const WRITTEN: [u8; 2] = [0x11, 0x44];
+
+/// An array that was killed while a region was in use. Gives the superblock of a member.
+pub(super) fn killed(folder: &Arc<TempDir>) -> Superblock {
     let killed = new_tank(folder);
-    write(&killed, [0x11, 0x44]);
+    write(&killed, WRITTEN);
+    killed.superblock("one")
 }
 
 #[test]

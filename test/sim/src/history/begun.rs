@@ -25,7 +25,7 @@ pub(super) struct NextStart {
     /// The flush of one fails.
     pub(super) is_unflushed: bool,
     /// No other is killed before it, and nothing goes wrong in it.
-    pub(super) is_first: bool,
+    pub(super) is_undisturbed: bool,
     /// When it has locked the drives.
     pub(super) locked: Option<Duration>,
     /// Drives that it does without, because they are busy with what this one has asked.
@@ -74,8 +74,8 @@ impl History {
         (assembly, regions): (&mut Assembly, &mut RegionMap),
     ) -> Recovered {
         let is_unflushed = std::mem::take(&mut self.next_start.is_unflushed);
-        let is_first = std::mem::take(&mut self.next_start.is_first);
-        if !is_unflushed && !is_first {
+        let is_undisturbed = std::mem::take(&mut self.next_start.is_undisturbed);
+        if !is_unflushed && !is_undisturbed {
             self.attempt_often(drives, (assembly, regions));
         }
         if std::mem::take(&mut self.next_start.is_reset) {
@@ -85,7 +85,7 @@ impl History {
         let may_lack = is_whole && self.geometry.parity() > 0;
         let is_refused = std::mem::take(&mut self.next_start.is_refused);
         let refuses = is_refused || (!is_unflushed && self.random.happens(150));
-        let refuses = is_whole && refuses && !is_first;
+        let refuses = is_whole && refuses && !is_undisturbed;
         let refuses = refuses.then(|| self.random.position(64));
         let (found, attempt) = self.last_attempt((&mut *drives, assembly, regions), refuses);
         let Attempt {

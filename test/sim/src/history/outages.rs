@@ -39,7 +39,7 @@ impl History {
         self.torn = true;
         let mut drives = self.end_by(world, End::Killed(Some(outage)));
         let others_know = outage == Outage::FewAway && self.knows_who_was_away(&mut drives);
-        self.next_start.is_first = others_know;
+        self.next_start.is_undisturbed = others_know;
         self.client.stop(!others_know);
         self.again.clear();
         drives

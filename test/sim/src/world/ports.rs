@@ -4,7 +4,7 @@ use array::{Event, Help, Io, MemberRequest, Message, Times};
 use block::{Completion, Full, Operation};
 use units::{DriveIndex, Instant, ReactorIndex, bytes_u64};
 
-use super::{CREDITS_KEPT, Ports, mix};
+use super::{CREDITS_KEPT, Ports, mix, trace_after};
 
 impl Io for Ports<'_> {
     fn now(&self) -> Instant {
@@ -83,11 +83,7 @@ impl Io for Ports<'_> {
         self.outside.completions.push((self.me, completion));
     }
     fn event(&mut self, event: Event) {
-        let told = format!("{event:?}");
-        let told = told
-            .bytes()
-            .fold(0, |hash, byte| mix(hash, u64::from(byte)));
-        self.outside.note(10, told);
+        self.outside.trace = trace_after(self.outside.trace, &event);
         self.outside.events.push(event);
     }
 }
