@@ -105,7 +105,8 @@ fuzz_target!(|data: &[u8]| {
         features: feature::VERSION_1 | write_through,
         notice: Arc::new(Notice::new(wake)),
     });
-    for more in turns.iter().skip(1).chain([&&[][..]; 3]) {
+    // Each turn takes one request: as many more as there may be in the ring.
+    for more in turns.iter().skip(1).chain([&&[][..]; SIZE as usize]) {
         turn(&mut queue);
         write(all, more);
     }
@@ -118,7 +119,7 @@ fn write(all: memory::Segment, bytes: &[u8]) {
     all.part(0, count).copy_from_slice(&bytes[..count]);
 }
 
-/// One turn of a device whose volume takes half of what it is given at once.
+/// One turn of a device whose volume takes one request and no more.
 fn turn(queue: &mut Queue) {
     let mut taken = Vec::new();
     let mut refuse = false;

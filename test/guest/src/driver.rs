@@ -231,19 +231,31 @@ pub(crate) fn write_descriptor(
     at: u64,
     (part, flags, link): (Part, u16, u16),
 ) {
-    let (low, high) = match layout {
-        Layout::Split => (flags, link),
-        Layout::Packed => (link, flags),
-    };
-    let word = u64::from(part.length) | u64::from(low) << 32 | u64::from(high) << 48;
-    if at.is_multiple_of(8) {
-        memory.store_u64(at, part.address);
-        memory.release_u64(at + 8, word);
+    if !at.is_multiple_of(8) {
+        // A table that is not aligned, which nobody looks at before a descriptor names it.
+        let (low, high) = match layout {
+            Layout::Split => (flags, link),
+            Layout::Packed => (link, flags),
+        };
+        memory.write(at, &part.address.to_le_bytes());
+        memory.write(at + 8, &part.length.to_le_bytes());
+        memory.write(at + 12, &low.to_le_bytes());
+        memory.write(at + 14, &high.to_le_bytes());
         return;
     }
-    // A table that is not aligned, which nobody looks at before a descriptor names it.
-    memory.write(at, &part.address.to_le_bytes());
-    memory.write(at + 8, &word.to_le_bytes());
+    memory.store_u64(at, part.address);
+    match layout {
+        Layout::Split => {
+            let word = u64::from(part.length) | u64::from(flags) << 32 | u64::from(link) << 48;
+            memory.release_u64(at + 8, word);
+        }
+        // The device waits for the flags alone.
+        Layout::Packed => {
+            memory.store_u32(at + 8, part.length);
+            memory.write(at + 12, &link.to_le_bytes());
+            memory.store_u16(at + 14, flags);
+        }
+    }
 }
 
 /// Writes an indirect table.

@@ -97,8 +97,13 @@ fn a_drive_that_was_away_stays_where_it_is_needed() {
         let written = file(folder).write_all_at(&0_u64.to_ne_bytes(), APPEARANCES);
         written.expect("memory");
     };
-    let cases: [(&str, Spoil<'_>); 2] = [
+    let nothing = |folder: &TempDir, _: &Superblock| {
+        let written = file(folder).write_all_at(&0_u64.to_ne_bytes(), APPEARANCES);
+        written.expect("memory");
+    };
+    let cases: [(&str, Spoil<'_>); 3] = [
         ("one is not enough", &two),
+        ("it was hardly away", &nothing),
         ("another one may have been away as well", &unknown),
     ];
     for (what, spoil) in cases {
@@ -134,4 +139,5 @@ fn a_drive_that_was_away_stays_where_another_one_fails() {
     let away = superblock.geometry.member(StripeIndex(0), Role(1));
     assert_eq!(map.members[away.at()].state, MapState::InSync);
     assert!(map.suspects.count() > 0);
+    assert_eq!(guest(&next).read(CHUNK_SECTORS)[0], 0, "what it has left");
 }
