@@ -112,6 +112,9 @@ pub struct Assembly {
     pub left_out: Vec<(DriveIndex, LeftOut)>,
     /// Members with copies of the superblock to write anew.
     pub damaged: Vec<(MemberIndex, usize)>,
+    /// Members that are here and count as not here ([`Assembly::set_aside`]): every record that a
+    /// start commits leaves them out.
+    aside: Vec<MemberIndex>,
     /// Whether it may start.
     pub verdict: Verdict,
 }
@@ -173,6 +176,7 @@ impl Assembly {
         let mut rest = self.clone();
         for member in members {
             rest.members[member.at()] = None;
+            rest.aside.push(*member);
         }
         let knows = self.is_resynced() && agrees.count() == 0 && rest.has_enough();
         knows.then_some(rest)
@@ -257,7 +261,9 @@ impl Assembly {
     /// The update that a start commits before it does again what the log has of a write of which
     /// members may know more that are not here ([`crate::Replay::guesses`]): as that of
     /// [`Assembly::start`], but the log counts on, and so does what the last engine had begun, and
-    /// of those that are not here just these are out.
+    /// of those that are not here just these are out. Those that were set aside are out as well:
+    /// one of them that is still in sync by such a record would be the truth for a start that
+    /// follows, and what the others lack would be made of what it has left.
     ///
     /// # Errors
     /// The verdict, when it does not allow this.
@@ -285,7 +291,8 @@ impl Assembly {
         };
         for (position, drive) in self.members.iter().enumerate() {
             let member = MemberIndex::from_at(position);
-            if drive.is_none() && who(member) {
+            let is_out = who(member) || self.aside.contains(&member);
+            if drive.is_none() && is_out {
                 self.leave_out(&mut next, member);
             }
         }

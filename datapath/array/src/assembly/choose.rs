@@ -28,6 +28,7 @@ pub(super) fn array(
         behind: Vec::new(),
         left_out: useless,
         damaged: Vec::new(),
+        aside: Vec::new(),
         // Replaced below; nothing may be started that was not looked at.
         verdict: Verdict::Refused {
             explanation: String::new(),

@@ -204,6 +204,26 @@ fn the_record_before_the_log_leaves_out_the_absent_and_keeps_the_log() {
 }
 
 #[test]
+fn every_record_of_a_start_leaves_out_who_was_set_aside() {
+    let mut running = later(&config(6), 3);
+    running.clean = false;
+    running.resynced_until = StripeIndex(superblock(0, 6, DRIVE_BYTES).geometry.stripes());
+    let found = raid6(6, &running);
+    let whole = one(&found);
+    let regions = crate::RegionMap::new(whole.superblock.regions(), whole.array());
+    let (first, second) = (MemberIndex(1), MemberIndex(4));
+    let rest = whole.set_aside(&[first, second], &regions);
+    let rest = rest.expect("four of six");
+    // The log makes a record necessary because of the first one only.
+    let next = rest.without(|member| member == first, 0x77, false);
+    let next = next.expect("startable");
+    let in_sync: Vec<usize> = next.in_sync().map(MemberIndex::at).collect();
+    assert_eq!(in_sync, [0, 2, 3, 5]);
+    let third = MemberIndex(5);
+    assert_eq!(whole.set_aside(&[first, second, third], &regions), None);
+}
+
+#[test]
 fn fewer_than_k_members_fail_and_no_force_helps() {
     let assembly = one(&raid6(6, &config(6))[..3]);
     assert!(matches!(assembly.verdict, Verdict::Failed { .. }));
