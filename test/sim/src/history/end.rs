@@ -152,10 +152,7 @@ impl History {
     /// Faults stop; everything is answered, filled again and consistent.
     pub(super) fn settle(&mut self, world: &mut World) {
         self.calm(world);
-        if self.spell.is_some() {
-            self.explain(world);
-            self.end_spell(world);
-        }
+        self.end_any_spell(world);
         if self.random.happens(400) {
             self.check_rewrites(world);
         }

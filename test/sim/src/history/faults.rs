@@ -165,8 +165,12 @@ impl History {
             world.outside.drives[drive].hung = true;
             return;
         };
-        let counts = map.members[position].state == MapState::InSync;
-        if counts && self.out(world, position) >= self.spare_parity(position) {
+        let filled = map.members[position].state != MapState::InSync;
+        if filled && self.torn && self.geometry.data() == 1 {
+            // As in `hurt`.
+            return;
+        }
+        if !filled && self.out(world, position) >= self.spare_parity(position) {
             // It may be left out, and then none is left to fail.
             return;
         }
@@ -288,7 +292,8 @@ impl History {
         };
         match member.state {
             MapState::Lost => return,
-            // It counts as out already.
+            // It counts as out already; but of copies that differ guests may have read its own.
+            MapState::Rebuilding { .. } if self.torn && self.geometry.data() == 1 => return,
             MapState::Rebuilding { .. } => {}
             MapState::InSync => {
                 let well = world.outside.drives[drive].is_well();

@@ -152,6 +152,7 @@ impl History {
             self.heal_suspects(&mut world);
         }
         self.calm(&mut world);
+        self.end_any_spell(&mut world);
         for drive in &mut world.outside.drives {
             drive.heal();
         }

@@ -227,6 +227,14 @@ impl History {
         self.run_until(world, |_, world| !is_unexplained(world));
     }
 
+    /// Ends what spell there is, once all that it made fail is explained.
+    pub(super) fn end_any_spell(&mut self, world: &mut World) {
+        if self.spell.is_some() {
+            self.explain(world);
+            self.end_spell(world);
+        }
+    }
+
     pub(super) fn end_spell(&mut self, world: &mut World) {
         self.spell = None;
         for drive in &mut world.outside.drives {
