@@ -21,7 +21,7 @@ use array::format::{ArrayConfig, MemberRecord, MemberState};
 use array::planted::{self, Fault};
 use array::{
     Begun, BegunOf, BegunWrites, BlockMask, Doubt, Geometry, LostBlocks, Redo, Room, ToRedo,
-    Unusable,
+    Unusable, Why,
 };
 use control::Answer;
 use units::{Clock, MemberIndex, MonotonicClock, bytes_u64, bytes_usize};
@@ -183,6 +183,13 @@ fn read_half_written(
     Ok(told)
 }
 
+/// When the last of the members' drives was locked, if that is known.
+fn locked(drives: &[Option<(String, Arc<drive::Drive>)>]) -> Option<Duration> {
+    let locked = drives.iter().flatten().map(|(_, it)| it.info().locked);
+    let locked: Option<Vec<Duration>> = locked.collect();
+    locked.and_then(|all| all.into_iter().max())
+}
+
 /// The appearance of a member's drive, by its drives; zero when nothing is known.
 fn appearance_in(drives: &[Option<(String, Arc<drive::Drive>)>], member: MemberIndex) -> u64 {
     let drive = drives[member.at()].as_ref();
@@ -295,18 +302,19 @@ impl Host {
     /// Why the regions that were in use must be resynced, as far as it is known by now.
     pub(crate) fn doubt_of(&self, begun: &BegunFile, assembly: &Assembly) -> Option<Doubt> {
         let drives = self.member_drives(assembly);
-        let locked = drives.iter().flatten().map(|(_, it)| it.info().locked);
-        let locked: Option<Vec<Duration>> = locked.collect();
-        let locked = locked.and_then(|all| all.into_iter().max());
         let appearance = |member: MemberIndex| appearance_in(&drives, member);
-        begun.writes.doubt(assembly, locked, appearance)
+        begun.writes.doubt(assembly, locked(&drives), appearance)
     }
 
-    /// Members whose drives were away since the last engine was killed.
-    pub(crate) fn away_since(&self, begun: &BegunFile, assembly: &Assembly) -> Vec<MemberIndex> {
+    /// Members that may have lost what the last engine had acknowledged, and why.
+    pub(crate) fn lacking(
+        &self,
+        begun: &BegunFile,
+        assembly: &Assembly,
+    ) -> Vec<(MemberIndex, Why)> {
         let drives = self.member_drives(assembly);
         let appearance = |member: MemberIndex| appearance_in(&drives, member);
-        begun.writes.away(assembly, appearance)
+        begun.writes.lacking(assembly, locked(&drives), appearance)
     }
 
     /// Writes again what the last engine had begun when it was killed. Gives what was written,

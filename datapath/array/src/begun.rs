@@ -27,12 +27,14 @@ use memory::Words;
 use units::limits::{
     ARRAY_MEMBERS_MAX, GROUP_MEMBERS_MAX, LARGE_BUFFER_BYTES, REACTORS_MAX, SMALL_BUFFER_BYTES,
 };
-use units::{Instant, ReactorIndex, RoleSet, StripeIndex, Update, bytes_u64, bytes_usize};
+use units::{
+    Instant, MemberIndex, ReactorIndex, RoleSet, StripeIndex, Update, bytes_u64, bytes_usize,
+};
 use uuid::Uuid;
 
 pub use self::borrowed::BlockMask;
 pub use self::read::{BegunWrites, ToRedo, Unusable};
-pub use self::trust::Doubt;
+pub use self::trust::{Doubt, Why};
 use crate::planted::{self, Fault};
 use crate::shard::Room;
 
@@ -46,25 +48,35 @@ const MAGIC: u64 = u64::from_le_bytes(*b"GBBEGUN1");
 /// Words of the head: those that never change, the checksum over them, and which of the two notes
 /// of the last update counts; whether parity agrees wherever no entry is, whether some write has
 /// ended without being whole, and by member what shows that its drive was not away. A file of a
-/// program that knows nothing of the latter has zeroes there: nothing is trusted.
+/// program that knows nothing of the latter, or not all of it, says something else of trust:
+/// nothing is trusted.
 const HEAD_FIXED: usize = 8;
 const HEAD_CHECKSUM: usize = 8;
 const HEAD_NOTE: usize = 16;
 const HEAD_NOTES: [usize; 2] = [17, 20];
 const HEAD_TRUST: usize = 24;
 const HEAD_TORN: usize = 25;
-const HEAD_GONE: [usize; 2] = [26, 27];
 const HEAD_CLOCK: usize = 28;
 const HEAD_APPEARANCES: usize = 32;
-/// By shard, in a cache line each: when the oldest flush under way was asked for.
+/// By shard, in a cache line each: when the oldest flush under way was asked for, and the oldest of
+/// any other member than that; and which member that is, plus one.
 const HEAD_FLUSHING: usize = 512;
 const FLUSHING_WORDS: usize = 8;
-const HEAD_WORDS: usize = HEAD_FLUSHING + REACTORS_MAX * FLUSHING_WORDS;
-const _: () = assert!(REACTORS_MAX <= 64 * HEAD_GONE.len());
+const FLUSH_OLDEST: usize = 0;
+const FLUSH_OTHERS: usize = 1;
+const FLUSH_MEMBER: usize = 2;
+/// A bit for each member: a flush of it has failed.
+const HEAD_UNFLUSHED: usize = HEAD_FLUSHING + REACTORS_MAX * FLUSHING_WORDS;
+/// By member, a bit for each shard: it is gone, and not out.
+const HEAD_GONE: usize = HEAD_UNFLUSHED + ARRAY_MEMBERS_MAX.div_ceil(64);
+const GONE_WORDS: usize = REACTORS_MAX.div_ceil(64);
+const HEAD_WORDS: usize = HEAD_GONE + ARRAY_MEMBERS_MAX * GONE_WORDS;
 const _: () = assert!(HEAD_APPEARANCES + ARRAY_MEMBERS_MAX <= HEAD_FLUSHING);
+/// The head ends where the first share begins.
+const _: () = assert!(HEAD_WORDS * size_of::<u64>() <= 64 << 10 && ALIGNMENT == 64 << 10);
 
 /// What the word says when parity is trusted: what that promises, and of which version.
-const TRUSTED: u64 = u64::from_le_bytes(*b"GBTRUST1");
+const TRUSTED: u64 = u64::from_le_bytes(*b"GBTRUST2");
 
 /// Words of an entry, five cache lines; a ticket of one band and up to eight roles fills the first.
 const ENTRY_WORDS: usize = 40;
@@ -218,8 +230,8 @@ impl Begun {
         fence(Ordering::Release);
     }
 
-    /// Some write ends without being whole, or a drive may have lost something: for as long as this
-    /// engine lives, the file does not speak for parity any more. Comes before whatever ends.
+    /// Some write ends without being whole: for as long as this engine lives, the file does not
+    /// speak for parity any more. Comes before whatever ends.
     pub(crate) fn tear(&self) {
         if planted::is(Fault::TornEndNotTold) {
             return;
@@ -235,19 +247,45 @@ impl Begun {
         self.head.as_slice()[HEAD_CLOCK].store(nanos, Ordering::Release);
     }
 
-    /// When the oldest flush was asked for whose answer shard `me` has not dealt with: it may fail,
-    /// or have failed, when nobody hears of it any more.
-    pub(crate) fn note_flush(&self, me: ReactorIndex, oldest: Option<Instant>) {
-        let word = &self.head.as_slice()[HEAD_FLUSHING + me.at() * FLUSHING_WORDS];
-        // 0 is none.
-        word.store(oldest.map_or(0, |at| at.0.max(1)), Ordering::Release);
+    /// A flush of a member has failed, and may have lost what the drive had acknowledged. The
+    /// others know it. Comes before whatever waited for the flush ends.
+    pub(crate) fn call_unflushed(&self, member: MemberIndex) {
+        if planted::is(Fault::TornEndNotTold) {
+            return;
+        }
+        let (word, bit) = unflushed(member);
+        self.head.as_slice()[word].fetch_or(bit, Ordering::SeqCst);
+        fence(Ordering::Release);
+    }
+
+    /// A member has a drive that lacks what its record says: what was lost before is no matter.
+    pub(crate) fn forget_unflushed(&self, member: MemberIndex) {
+        let (word, bit) = unflushed(member);
+        self.head.as_slice()[word].fetch_and(!bit, Ordering::SeqCst);
+    }
+
+    /// Of the flushes whose answers shard `me` has not dealt with: when the oldest was asked for,
+    /// and of whom, and when the oldest of any other member was. They may fail, or have failed,
+    /// when nobody hears of them any more.
+    pub(crate) fn note_flushes(&self, me: ReactorIndex, flushes: &UnderWay) {
+        let line = &self.head.as_slice()[HEAD_FLUSHING + me.at() * FLUSHING_WORDS..];
+        let (oldest, member) = match flushes.oldest {
+            Some((at, member)) => (Some(at), bytes_u64(member.at()) + 1),
+            None => (None, 0),
+        };
+        // 0 is none. Who reads in between finds nobody named.
+        let word = |at: Option<Instant>| at.map_or(0, |at| at.0.max(1));
+        line[FLUSH_MEMBER].store(0, Ordering::Release);
+        line[FLUSH_OLDEST].store(word(oldest), Ordering::Release);
+        line[FLUSH_OTHERS].store(word(flushes.others), Ordering::Release);
+        line[FLUSH_MEMBER].store(member, Ordering::Release);
         fence(Ordering::Release);
     }
 
     /// Whether a member is gone, as shard `me` knows, and not out.
-    pub(crate) fn call_gone(&self, me: ReactorIndex, gone: bool) {
-        let (word, bit) = (HEAD_GONE[me.at() / 64], 1 << (me.at() % 64));
-        let word = &self.head.as_slice()[word];
+    pub(crate) fn call_gone(&self, me: ReactorIndex, member: MemberIndex, gone: bool) {
+        let word = HEAD_GONE + member.at() * GONE_WORDS + me.at() / 64;
+        let (word, bit) = (&self.head.as_slice()[word], 1 << (me.at() % 64));
         if gone {
             word.fetch_or(bit, Ordering::SeqCst);
         } else {
@@ -275,6 +313,20 @@ impl Begun {
         let first = self.space.buffers(bytes_u64(shard)).start;
         (self.file.as_fd(), [first, first + self.space.small_bytes()])
     }
+}
+
+/// The flushes of a shard that are under way, as the next engine is told of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct UnderWay {
+    /// The oldest, and whose it is.
+    pub(crate) oldest: Option<(Instant, MemberIndex)>,
+    /// The oldest of the other members.
+    pub(crate) others: Option<Instant>,
+}
+
+/// Where it says of a member that a flush has failed.
+fn unflushed(member: MemberIndex) -> (usize, u64) {
+    (HEAD_UNFLUSHED + member.at() / 64, 1 << (member.at() % 64))
 }
 
 /// Words of the head that never change.

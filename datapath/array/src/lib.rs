@@ -30,7 +30,7 @@ mod shard;
 mod slots;
 mod throttle;
 
-pub use begun::{Begun, BegunOf, BegunSpace, BegunWrites, BlockMask, Doubt, ToRedo, Unusable};
+pub use begun::{Begun, BegunOf, BegunSpace, BegunWrites, BlockMask, Doubt, ToRedo, Unusable, Why};
 pub use command::{Command, Copying, Refusal};
 pub use coordinator::{
     Coordinator, CoordinatorSettings, MapIdentity, MemberPlace, PassState, PassStatus, initial_map,

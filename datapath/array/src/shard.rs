@@ -547,6 +547,7 @@ impl Shard {
         self.background.follow(&self.map);
         self.follow_tickets(followers);
         self.hold.follow();
+        self.flushes.follow(&self.map);
         self.throttle.follow(&self.map);
         self.log.forget(self.map.log_from);
         self.reports

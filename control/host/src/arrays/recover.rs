@@ -130,7 +130,7 @@ impl Host {
         (regions, begun): (&RegionMap, Option<&BegunFile>),
     ) -> Answer<Redone> {
         if let Some(begun) = begun
-            && let Some(redone) = self.redo_without_away(object, starting, (regions, begun))?
+            && let Some(redone) = self.redo_without_lacking(object, starting, (regions, begun))?
         {
             return Ok(redone);
         }
@@ -138,22 +138,23 @@ impl Host {
         self.redo_with(object, starting, (regions, begun), doubt)
     }
 
-    /// Members whose drives were away since the last engine was killed may have lost what it had
-    /// acknowledged. Where nothing else is doubted the others know all of that, and a resync would
-    /// make parity of what these have left: the array starts as if they were not here, and they
-    /// come back as others do. `None` where it is to start with them.
-    fn redo_without_away(
+    /// Members may have lost what the last engine had acknowledged. Where nothing else is doubted
+    /// the others know all of that, and a resync would make parity of what these have left: the
+    /// array starts as if they were not here, and they come back as others do. `None` where it is
+    /// to start with them.
+    fn redo_without_lacking(
         &self,
         object: &str,
         starting: &mut Starting,
         (regions, begun): (&RegionMap, &BegunFile),
     ) -> Answer<Option<Redone>> {
         let doubt = self.doubt_of(begun, &starting.assembly);
-        if !matches!(doubt, Some(Doubt::Away(_))) || planted::is(Fault::AwayBelieved) {
+        if !matches!(doubt, Some(Doubt::Lacks(..))) || planted::is(Fault::AwayBelieved) {
             return Ok(None);
         }
-        let away = self.away_since(begun, &starting.assembly);
-        let Some(rest) = starting.assembly.set_aside(&away, regions) else {
+        let lacking = self.lacking(begun, &starting.assembly);
+        let members: Vec<MemberIndex> = lacking.iter().map(|(member, _)| *member).collect();
+        let Some(rest) = starting.assembly.set_aside(&members, regions) else {
             return Ok(None);
         };
         if let Some((_, Some(_))) = self.read_log(object, &rest, regions)? {
@@ -166,20 +167,21 @@ impl Host {
         if !agrees && !starting.has_written(&whole) {
             // All that are here are needed. Nothing that was written says that these are not.
             let error = redone.err().map(|refused| refused.to_string());
-            tracing::warn!(event = "member_believed", object, members = ?away, error,
-                "they were away, and may have lost what was written to them; the others do not \
-                 take what had begun, so it starts with them, and resyncs");
+            tracing::warn!(event = "member_believed", object, members = ?members, error,
+                "they may have lost what was written to them; the others do not take what had \
+                 begun, so it starts with them, and resyncs");
             starting.assembly = whole;
             return Ok(None);
         }
-        for member in away {
+        for (member, why) in lacking {
             let drive = drives[member.at()].as_ref();
             let drive = drive.map_or("-", |(name, _)| name);
             tracing::warn!(
-                event = "member_was_away",
+                event = "member_set_aside",
                 object,
                 member = member.0,
                 drive,
+                reason = %why,
                 "it may have lost what was written to it, and the others have it; it is left out, \
                  and takes it from them"
             );

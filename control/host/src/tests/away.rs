@@ -1,5 +1,5 @@
-//! Drives that were away between a kill and the next start: what they may have lost is taken from
-//! the others, and is not made the truth.
+//! Drives that were away between a kill and the next start, or of which the killed engine tells
+//! that they may have lost something: that is taken from the others, and not made the truth.
 
 use std::os::unix::fs::FileExt;
 
@@ -13,7 +13,7 @@ use units::{Role, StripeIndex, bytes_u64};
 
 use super::begun::{BLOCK, BUFFERS, CHUNK_SECTORS, DRIVES, begin, bench, chunk, file, start};
 use super::guests::Guest;
-use super::trust::{WRITTEN, folder, killed, map};
+use super::trust::{FLUSHING, GONE, UNFLUSHED, WRITTEN, folder, killed, map};
 use super::{Bench, export_of, wait_until};
 
 /// Where the head of a life's file says what shows that drives were not away: docs/on-disk.md.
@@ -43,6 +43,14 @@ fn loses(folder: &TempDir, superblock: &Superblock, drive: &str) {
     std::fs::rename(&other, &path).expect("one file system");
 }
 
+/// Sets words of what the killed engine tells.
+fn tell(folder: &TempDir, words: &[(u64, u64)]) {
+    for (offset, word) in words {
+        let written = file(folder).write_all_at(&word.to_ne_bytes(), *offset);
+        written.expect("memory");
+    }
+}
+
 fn is_in_order(bench: &Bench) -> bool {
     let tank = bench.array("tank");
     tank.jobs.is_empty() && tank.state == ArrayState::Optimal
@@ -64,6 +72,61 @@ fn what_a_drive_has_lost_that_was_away_is_taken_from_the_others() {
         assert_eq!(read(&mut guest), WRITTEN, "role {role}, filled");
         let chunks = [0, 1, 2].map(|role| chunk(&next, &superblock, role).1);
         assert_eq!(chunks, [0x11, 0x44, 0x11 ^ 0x44], "role {role}");
+    }
+}
+
+/// It looks as it did, and has lost what was written last.
+#[test]
+fn what_the_killed_engine_tells_of_a_member_is_enough() {
+    type Words = fn(u64) -> Vec<(u64, u64)>;
+    let cases: [(&str, Words); 3] = [
+        ("a flush failed", |member| vec![(UNFLUSHED, 1 << member)]),
+        ("gone", |member| vec![(GONE + member * 16 + 8, 1 << 63)]),
+        ("a flush hung", |member| {
+            vec![(FLUSHING + 64, 1), (FLUSHING + 64 + 16, member + 1)]
+        }),
+    ];
+    for (what, words) in cases {
+        let folder = folder();
+        let superblock = killed(&folder);
+        let member = superblock.geometry.member(StripeIndex(0), Role(1));
+        let drive = std::fs::File::options()
+            .write(true)
+            .open(folder.path().join(DRIVES[member.at()]));
+        let lost = drive.and_then(|it| it.write_all_at(&[0; BLOCK], superblock.layout.data.offset));
+        lost.expect("room");
+        tell(&folder, &words(u64::from(member.0)));
+        let next = bench(&folder);
+        start(&next, &DRIVES[..3]);
+        assert_eq!(map(&next).suspects.count(), 0, "{what}: the others agree");
+        let mut guest = guest(&next);
+        assert_eq!(guest.read(CHUNK_SECTORS)[0], WRITTEN[1], "{what}");
+        wait_until("its return", || is_in_order(&next));
+        assert_eq!(guest.read(CHUNK_SECTORS)[0], WRITTEN[1], "{what}, filled");
+    }
+}
+
+/// By what the killed engine tells, too.
+#[test]
+fn where_more_may_have_lost_something_all_stay() {
+    let cases: [(&str, &[(u64, u64)]); 3] = [
+        ("two failed a flush", &[(UNFLUSHED, 0b11)]),
+        (
+            "flushes of two hung",
+            &[(FLUSHING, 1), (FLUSHING + 8, 1), (FLUSHING + 16, 2)],
+        ),
+        ("one of nobody knows whom", &[(FLUSHING, 1)]),
+    ];
+    for (what, words) in cases {
+        let folder = folder();
+        killed(&folder);
+        tell(&folder, words);
+        let next = bench(&folder);
+        start(&next, &DRIVES[..3]);
+        let map = map(&next);
+        let is_member = |member: &array::MapMember| member.state == MapState::InSync;
+        assert!(map.members.iter().all(is_member), "{what}");
+        assert!(map.suspects.count() > 0, "{what}");
     }
 }
 
@@ -94,12 +157,10 @@ fn a_drive_that_was_away_stays_where_it_is_needed() {
     };
     let unknown = |folder: &TempDir, superblock: &Superblock| {
         loses(folder, superblock, "two");
-        let written = file(folder).write_all_at(&0_u64.to_ne_bytes(), APPEARANCES);
-        written.expect("memory");
+        tell(folder, &[(APPEARANCES, 0)]);
     };
     let nothing = |folder: &TempDir, _: &Superblock| {
-        let written = file(folder).write_all_at(&0_u64.to_ne_bytes(), APPEARANCES);
-        written.expect("memory");
+        tell(folder, &[(APPEARANCES, 0)]);
     };
     let cases: [(&str, Spoil<'_>); 3] = [
         ("one is not enough", &two),

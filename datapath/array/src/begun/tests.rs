@@ -585,8 +585,8 @@ fn a_borrowed_entry_of_more_than_a_cell_is_not_believed() {
     }
 }
 
-#[test]
-fn a_start_that_somebody_forces_does_not_trust_parity_and_another_may() {
+/// An engine that trusted parity, and the array that is found after it: all are here.
+fn trusted() -> (Setting, Assembly) {
     let setting = Setting::started();
     setting.begun.note_appearances([1, 2, 3, 4].into_iter());
     setting.begun.trust(true);
@@ -599,14 +599,67 @@ fn a_start_that_somebody_forces_does_not_trust_parity_and_another_may() {
         configs: vec![Ok((MemberIndex(member), crate::format::tests::config(4)))],
     });
     let found: Vec<Found> = found.collect();
-    let mut assembly = assemble(&found).arrays.remove(0);
+    let assembly = assemble(&found).arrays.remove(0);
     assert!(matches!(assembly.verdict, Verdict::Startable { .. }));
+    (setting, assembly)
+}
+
+#[test]
+fn members_that_may_have_lost_something_are_named() {
+    let (setting, assembly) = trusted();
+    let begun = &setting.begun;
+    begun.note_clock(Duration::from_secs(100));
+    let locked = |seconds: u64| Some(Duration::from_secs(100 + seconds));
+    let same = |member: MemberIndex| bytes_u64(member.at()) + 1;
+    let read = |seconds: u64| {
+        let writes = setting.read().expect("it is good");
+        let lacking = writes.lacking(&assembly, locked(seconds), same);
+        (writes.doubt(&assembly, locked(seconds), same), lacking)
+    };
+    let only = |member: MemberIndex, why| (Some(Doubt::Lacks(member, why)), vec![(member, why); 1]);
+    let [first, second, third] = [MemberIndex(0), MemberIndex(1), MemberIndex(3)];
+    begun.call_unflushed(third);
+    assert_eq!(read(5), only(third, Why::FlushFailed));
+    begun.forget_unflushed(third);
+    assert_eq!(read(5), (None, Vec::new()));
+    for shard in [ReactorIndex(0), ReactorIndex(77)] {
+        begun.call_gone(shard, second, true);
+        begun.call_gone(shard, third, true);
+        begun.call_gone(shard, third, false);
+        assert_eq!(read(5), only(second, Why::Gone));
+        begun.call_gone(shard, second, false);
+        assert_eq!(read(5), (None, Vec::new()));
+    }
+    let at = |seconds: u64| Instant(seconds * 1_000_000_000);
+    let mut flushes = UnderWay {
+        oldest: Some((at(2), first)),
+        others: None,
+    };
+    begun.note_flushes(ReactorIndex(1), &flushes);
+    assert_eq!(read(2), (None, Vec::new()), "a moment is nothing");
+    assert_eq!(read(5), only(first, Why::FlushHung));
+    flushes.others = Some(at(3));
+    begun.note_flushes(ReactorIndex(1), &flushes);
+    assert_eq!(read(3), only(first, Why::FlushHung));
+    assert_eq!(read(5).0, Some(Doubt::FlushHung), "one of another, too");
+    begun.note_flushes(ReactorIndex(1), &UnderWay::default());
+    assert_eq!(read(60), (None, Vec::new()));
+    begun.tear();
+    assert_eq!(read(5).0, Some(Doubt::Torn));
+}
+
+#[test]
+fn a_start_that_somebody_forces_does_not_trust_parity_and_another_may() {
+    let (setting, mut assembly) = trusted();
     let doubt = |assembly: &Assembly, here: u64| {
         let writes = setting.read().expect("it is good");
         writes.doubt(assembly, None, |member| bytes_u64(member.at()) + here)
     };
     assert_eq!(doubt(&assembly, 1), None);
-    assert_eq!(doubt(&assembly, 2), Some(Doubt::Away(MemberIndex(0))));
+    assert_eq!(
+        doubt(&assembly, 2),
+        Some(Doubt::Lacks(MemberIndex(0), Why::Away))
+    );
     assembly.verdict = Verdict::NeedsForce {
         explanation: String::new(),
     };

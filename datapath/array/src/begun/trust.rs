@@ -8,11 +8,12 @@ use std::io;
 use std::time::Duration;
 
 use units::limits::ARRAY_MEMBERS_MAX;
-use units::{MemberIndex, bytes_u64};
+use units::{MemberIndex, bytes_u64, bytes_usize};
 
 use super::{
-    BegunWrites, FLUSHING_WORDS, HEAD_APPEARANCES, HEAD_CLOCK, HEAD_FLUSHING, HEAD_GONE, HEAD_TORN,
-    HEAD_TRUST, HEAD_WORDS, MAGIC, TRUSTED,
+    BegunWrites, FLUSH_MEMBER, FLUSH_OLDEST, FLUSH_OTHERS, FLUSHING_WORDS, GONE_WORDS,
+    HEAD_APPEARANCES, HEAD_CLOCK, HEAD_FLUSHING, HEAD_GONE, HEAD_TORN, HEAD_TRUST, HEAD_UNFLUSHED,
+    MAGIC, TRUSTED, unflushed,
 };
 use crate::assembly::{Assembly, Verdict};
 use crate::planted::{self, Fault};
@@ -27,11 +28,35 @@ fn may_have_failed(since: Duration, locked: Option<Duration>) -> bool {
     took.is_none_or(|took| took >= YOUNG) && !planted::is(Fault::FlushUnderWayForgotten)
 }
 
-/// When the oldest flush was asked for that was under way, as the words of a head say.
-fn oldest_flush(head: &[u64]) -> Option<Duration> {
-    let words = head[HEAD_FLUSHING..HEAD_WORDS].iter();
-    let oldest = words.step_by(FLUSHING_WORDS).filter(|&&at| at != 0).min()?;
-    Some(Duration::from_nanos(head[HEAD_CLOCK]).saturating_add(Duration::from_nanos(*oldest)))
+/// Flushes of a shard that were under way.
+#[derive(Clone, Copy, Debug)]
+struct Flushes {
+    /// When the oldest was asked for, and of whom, if that is known.
+    since: Duration,
+    member: Option<MemberIndex>,
+    /// When the oldest of any other member was.
+    others: Option<Duration>,
+}
+
+impl Flushes {
+    /// As the words of a head say, by shard.
+    fn read(head: &[u64]) -> Vec<Flushes> {
+        let clock = Duration::from_nanos(head[HEAD_CLOCK]);
+        let since = |word: u64| clock.saturating_add(Duration::from_nanos(word));
+        let lines = head[HEAD_FLUSHING..HEAD_UNFLUSHED].chunks_exact(FLUSHING_WORDS);
+        let under_way = lines.filter(|line| line[FLUSH_OLDEST] != 0 || line[FLUSH_OTHERS] != 0);
+        let flushes = under_way.map(|line| {
+            let times = [line[FLUSH_OLDEST], line[FLUSH_OTHERS]].into_iter();
+            let member = bytes_usize(line[FLUSH_MEMBER]).checked_sub(1);
+            let member = member.filter(|at| *at < ARRAY_MEMBERS_MAX && line[FLUSH_OLDEST] != 0);
+            Flushes {
+                since: since(times.filter(|at| *at != 0).min().unwrap_or(0)),
+                member: member.map(MemberIndex::from_at),
+                others: Some(line[FLUSH_OTHERS]).filter(|at| *at != 0).map(since),
+            }
+        });
+        flushes.collect()
+    }
 }
 
 /// What the head says besides whose it is.
@@ -39,36 +64,95 @@ fn oldest_flush(head: &[u64]) -> Option<Duration> {
 pub(super) struct Told {
     /// What it says itself against parity.
     doubt: Option<Doubt>,
-    /// Since when a flush was under way.
-    flush: Option<Duration>,
+    flushes: Vec<Flushes>,
+    /// Members that may have lost something, and why.
+    lacking: Vec<(MemberIndex, Why)>,
     appearances: Vec<u64>,
 }
 
 impl Told {
     /// From the words of a head.
     pub(super) fn read(head: &[u64]) -> Told {
-        let gone = HEAD_GONE.map(|word| head[word]).into_iter().max();
-        let doubt = match [head[HEAD_TRUST], head[HEAD_TORN], gone.unwrap_or(0)] {
-            [TRUSTED, 0, 0] => None,
-            [TRUSTED, 0, _] => Some(Doubt::Gone),
-            [TRUSTED, _, _] => Some(Doubt::Torn),
-            [_, _, _] => Some(Doubt::NotTrusted),
+        let doubt = match [head[HEAD_TRUST], head[HEAD_TORN]] {
+            [TRUSTED, 0] => None,
+            [TRUSTED, _] => Some(Doubt::Torn),
+            [_, _] => Some(Doubt::NotTrusted),
         };
+        let lacking = (0..ARRAY_MEMBERS_MAX).map(MemberIndex::from_at);
+        let lacking = lacking.filter_map(|member| {
+            let (word, bit) = unflushed(member);
+            let gone = HEAD_GONE + member.at() * GONE_WORDS;
+            let gone = head[gone..gone + GONE_WORDS].iter().any(|word| *word != 0);
+            let why = gone.then_some(Why::Gone);
+            let why = if head[word] & bit == 0 {
+                why
+            } else {
+                Some(Why::FlushFailed)
+            };
+            Some((member, why?))
+        });
         Told {
             doubt,
-            flush: oldest_flush(head),
+            flushes: Flushes::read(head),
+            lacking: lacking.collect(),
             appearances: head[HEAD_APPEARANCES..][..ARRAY_MEMBERS_MAX].to_vec(),
         }
+    }
+
+    /// Whether a flush may have failed of which nobody knows whose it was.
+    fn may_have_lost(&self, locked: Option<Duration>) -> bool {
+        self.flushes.iter().any(|flushes| {
+            let others = flushes
+                .others
+                .is_some_and(|since| may_have_failed(since, locked));
+            let unknown = flushes.member.is_none() && may_have_failed(flushes.since, locked);
+            others || unknown
+        })
+    }
+
+    /// What it says of a member.
+    fn of(&self, member: MemberIndex, locked: Option<Duration>) -> Option<Why> {
+        let lacking = self.lacking.iter().find(|(other, _)| *other == member);
+        let hung = self.flushes.iter().any(|flushes| {
+            flushes.member == Some(member) && may_have_failed(flushes.since, locked)
+        });
+        lacking
+            .map(|(_, why)| *why)
+            .or(hung.then_some(Why::FlushHung))
     }
 }
 
 /// What is seen of a drive that was there when the last engine was killed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Seen {
-    /// It has not been away.
+    /// It has everything.
     Stayed,
-    Away,
+    Lacks(Why),
     Unknown,
+}
+
+/// Why a member may have lost what its drive had acknowledged. All the others know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Its drive was away since the last engine ended.
+    Away,
+    /// It was gone when the last engine ended, and not out: it may have lost its power.
+    Gone,
+    /// A flush of it failed.
+    FlushFailed,
+    /// A flush of it was under way for long when the last engine ended: it may have failed since.
+    FlushHung,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Why::Away => "was away",
+            Why::Gone => "was gone when the last engine ended",
+            Why::FlushFailed => "failed a flush",
+            Why::FlushHung => "had a flush under way for long when the last engine ended",
+        })
+    }
 }
 
 /// Why regions that were in use must be resynced although what was begun there is known.
@@ -76,16 +160,15 @@ enum Seen {
 pub enum Doubt {
     /// The last engine did not trust all parity itself, or was never through with its start.
     NotTrusted,
-    /// Some write of it has ended without being whole, or some flush failed.
+    /// Some write of it has ended without being whole.
     Torn,
-    /// A flush was under way when the last engine ended, for long: it may have failed since.
+    /// Flushes of several members, or of nobody knows whom, were under way when the last engine
+    /// ended, for long: they may have failed since.
     FlushHung,
-    /// A member was gone when the last engine ended, and not out: it may have lost its power.
-    Gone,
     /// The drive of a member may have been away, for all that is known.
     Unknown(MemberIndex),
-    /// The drive of a member was away, and may have lost what was not flushed.
-    Away(MemberIndex),
+    /// A member may have lost what was not flushed.
+    Lacks(MemberIndex, Why),
     /// Fewer members are here than may start by themselves.
     Forced,
     /// A drive does not take what is to be written again, or not all of it.
@@ -98,13 +181,12 @@ impl fmt::Display for Doubt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Doubt::NotTrusted => f.write_str("a resync was not done, or a start not finished"),
-            Doubt::Torn => f.write_str("a write was given up, or a flush failed"),
-            Doubt::FlushHung => f.write_str("a flush hung when the last engine ended"),
-            Doubt::Gone => f.write_str("a member was gone when the last engine ended"),
+            Doubt::Torn => f.write_str("a write was given up"),
+            Doubt::FlushHung => f.write_str("flushes hung when the last engine ended"),
             Doubt::Unknown(member) => {
                 write!(f, "nothing shows that the drive of {member} was not away")
             }
-            Doubt::Away(member) => write!(f, "the drive of {member} was away"),
+            Doubt::Lacks(member, why) => write!(f, "the drive of {member} {why}"),
             Doubt::Forced => f.write_str("most of its members are not here"),
             Doubt::Refused(member) => write!(f, "the drive of {member} did not take it again"),
             Doubt::LogUnread(member) => {
@@ -131,53 +213,57 @@ impl BegunWrites {
         if self.told.doubt.is_some() {
             return self.told.doubt;
         }
-        if self
-            .told
-            .flush
-            .is_some_and(|since| may_have_failed(since, locked))
-        {
+        if self.told.may_have_lost(locked) {
             return Some(Doubt::FlushHung);
         }
         if !matches!(assembly.verdict, Verdict::Startable { .. }) {
             return Some(Doubt::Forced);
         }
-        if planted::is(Fault::DrivesNotCompared) {
-            return None;
-        }
-        let mut here = self.compared(assembly, appearance);
-        let unknown = here.clone().find(|(_, seen)| *seen == Seen::Unknown);
-        let away = here.find(|(_, seen)| *seen == Seen::Away);
+        let here = || self.seen(assembly, locked, appearance.clone());
+        let unknown = here().find(|(_, seen)| *seen == Seen::Unknown);
+        let lacks = here().find_map(|(member, seen)| match seen {
+            Seen::Lacks(why) => Some(Doubt::Lacks(member, why)),
+            Seen::Stayed | Seen::Unknown => None,
+        });
         let unknown = unknown.map(|(member, _)| Doubt::Unknown(member));
-        unknown.or(away.map(|(member, _)| Doubt::Away(member)))
+        unknown.or(lacks)
     }
 
-    /// Members that are here, and whose drives were away since the last engine was killed. They may
-    /// have lost what was acknowledged and not flushed; where this is all that is doubted
-    /// ([`Doubt::Away`]), the others know it.
-    pub fn away(
+    /// Members that are here, and may have lost what was acknowledged and not flushed, and why;
+    /// where this is all that is doubted ([`Doubt::Lacks`]), the others know it.
+    #[must_use]
+    pub fn lacking(
         &self,
         assembly: &Assembly,
-        appearance: impl Fn(MemberIndex) -> u64 + Clone,
-    ) -> Vec<MemberIndex> {
-        let away = self.compared(assembly, appearance);
-        let away = away.filter(|(_, seen)| *seen == Seen::Away);
-        away.map(|(member, _)| member).collect()
+        locked: Option<Duration>,
+        appearance: impl Fn(MemberIndex) -> u64,
+    ) -> Vec<(MemberIndex, Why)> {
+        let here = self.seen(assembly, locked, appearance);
+        let lacking = here.filter_map(|(member, seen)| match seen {
+            Seen::Lacks(why) => Some((member, why)),
+            Seen::Stayed | Seen::Unknown => None,
+        });
+        lacking.collect()
     }
 
     /// The members that are here, and what is seen of their drives.
-    fn compared(
+    fn seen(
         &self,
         assembly: &Assembly,
-        appearance: impl Fn(MemberIndex) -> u64 + Clone,
-    ) -> impl Iterator<Item = (MemberIndex, Seen)> + Clone {
+        locked: Option<Duration>,
+        appearance: impl Fn(MemberIndex) -> u64,
+    ) -> impl Iterator<Item = (MemberIndex, Seen)> {
         let told = self.told.appearances.iter().zip(&assembly.members);
         let here = told.enumerate().filter(|(_, (_, drive))| drive.is_some());
         here.map(move |(position, (&before, _))| {
             let member = MemberIndex::from_at(position);
-            let seen = match (before, appearance(member)) {
-                (0, _) | (_, 0) => Seen::Unknown,
-                (before, now) if before == now => Seen::Stayed,
-                (_, _) => Seen::Away,
+            let told = self.told.of(member, locked);
+            let seen = match (told, before, appearance(member)) {
+                (Some(why), _, _) => Seen::Lacks(why),
+                (None, _, _) if planted::is(Fault::DrivesNotCompared) => Seen::Stayed,
+                (None, 0, _) | (None, _, 0) => Seen::Unknown,
+                (None, before, now) if before == now => Seen::Stayed,
+                (None, _, _) => Seen::Lacks(Why::Away),
             };
             (member, seen)
         })

@@ -30,8 +30,17 @@ struct GoneMember {
     released: u32,
 }
 
+impl GoneMember {
+    /// Whether it works again, or is out.
+    fn is_over(&self, map: &ArrayMap) -> bool {
+        let works = map.released[self.member.at()] != self.released;
+        works || map.is_out(self.member, self.incarnation)
+    }
+}
+
 impl Gone {
-    fn note(&mut self, member: MemberIndex, incarnation: u32, map: &ArrayMap) {
+    /// Whether that is new.
+    fn note(&mut self, member: MemberIndex, incarnation: u32, map: &ArrayMap) -> bool {
         let now = GoneMember {
             member,
             incarnation,
@@ -40,8 +49,14 @@ impl Gone {
         let same =
             |gone: &&mut GoneMember| (gone.member, gone.incarnation) == (member, incarnation);
         match self.members.iter_mut().find(same) {
-            Some(gone) => *gone = now,
-            None => self.members.push(now),
+            Some(gone) => {
+                *gone = now;
+                false
+            }
+            None => {
+                self.members.push(now);
+                true
+            }
         }
     }
 
@@ -144,25 +159,37 @@ impl Shard {
             self.hold
                 .gone
                 .note(done.member, done.incarnation, &self.map);
-            self.shared.call_gone(self.me, true);
+            self.shared.call_gone(self.me, done.member, true);
         }
     }
 
-    /// Tells the next engine whether some member is gone or held, as this shard knows: until it is
-    /// out for everybody, or was found to work. That nobody waits for it any more is not enough: it
-    /// is still a member until the record is durable that says otherwise.
+    /// Whether the next engine is told of a member that is gone. For simulators.
+    #[must_use]
+    pub fn knows_of_gone(&self) -> bool {
+        self.hold.gone.is_told()
+    }
+
+    /// Tells the next engine which members are gone or held, as this shard knows: until they are
+    /// out for everybody, or were found to work. That nobody waits for one any more is not enough:
+    /// it is still a member until the record is durable that says otherwise.
     #[cold]
     pub(super) fn tell_gone(&mut self) {
-        let Shard { map, hold, .. } = self;
+        let Shard {
+            map, hold, shared, ..
+        } = self;
         for (position, _) in map.held.iter().enumerate().filter(|(_, held)| **held) {
             let incarnation = map.members[position].incarnation;
-            hold.gone
-                .note(MemberIndex::from_at(position), incarnation, map);
+            let member = MemberIndex::from_at(position);
+            if hold.gone.note(member, incarnation, map) {
+                shared.call_gone(self.me, member, true);
+            }
         }
-        hold.gone.members.retain(|gone| {
-            let works = map.released[gone.member.at()] != gone.released;
-            !works && !map.is_out(gone.member, gone.incarnation)
-        });
-        self.shared.call_gone(self.me, self.hold.gone.is_told());
+        let gone = &mut hold.gone.members;
+        while let Some(over) = gone.iter().position(|gone| gone.is_over(map)) {
+            let member = gone.swap_remove(over).member;
+            if gone.iter().all(|other| other.member != member) {
+                shared.call_gone(self.me, member, false);
+            }
+        }
     }
 }

@@ -4,20 +4,33 @@
 use std::sync::Arc;
 
 use block::{Operation, Status};
-use units::{Instant, ReactorIndex};
+use units::{Instant, MemberIndex, ReactorIndex};
 
 use super::{DriveIo, IoOwner, Shard};
-use crate::begun::Begun;
+use crate::begun::{Begun, UnderWay};
 use crate::io::Io;
+use crate::map::ArrayMap;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Flushes {
     begun: Option<Arc<Begun>>,
     me: ReactorIndex,
-    /// The slots of their requests, and when they were made; the oldest first. A slot may be there
-    /// twice while the answer to its first request is dealt with.
-    under_way: Vec<(u32, Instant)>,
+    /// The oldest first. A slot may be there twice while the answer to its first request is dealt
+    /// with.
+    under_way: Vec<Asked>,
+    told: UnderWay,
+}
+
+/// A flush that was asked for.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    slot: u32,
+    at: Instant,
+    member: MemberIndex,
+    incarnation: u32,
+    /// Its member is out: what becomes of it is no matter.
+    is_out: bool,
 }
 
 impl Flushes {
@@ -28,30 +41,56 @@ impl Flushes {
             begun,
             me,
             under_way,
+            told: UnderWay::default(),
         }
     }
 
     /// Comes before the request is made.
-    pub(super) fn begin(&mut self, slot: u32, now: Instant) {
-        self.under_way.push((slot, now));
-        if self.under_way.len() == 1 {
-            self.tell();
-        }
+    pub(super) fn begin(&mut self, slot: u32, of: (MemberIndex, u32), now: Instant) {
+        self.under_way.push(Asked {
+            slot,
+            at: now,
+            member: of.0,
+            incarnation: of.1,
+            is_out: false,
+        });
+        self.tell();
     }
 
     /// Its answer is dealt with.
     pub(super) fn end(&mut self, slot: u32) {
-        let at = self.under_way.iter().position(|(other, _)| *other == slot);
+        let at = self.under_way.iter().position(|asked| asked.slot == slot);
         let at = at.expect("what is answered was asked");
         self.under_way.remove(at);
-        if at == 0 {
-            self.tell();
+        self.tell();
+    }
+
+    /// The shard acts by `map`: what was asked of members that are out by it counts no more.
+    pub(super) fn follow(&mut self, map: &ArrayMap) {
+        for asked in &mut self.under_way {
+            asked.is_out |= map.is_out(asked.member, asked.incarnation);
+        }
+        self.tell();
+    }
+
+    fn tell(&mut self) {
+        let Some(begun) = &self.begun else {
+            return;
+        };
+        let now = self.under_way();
+        if now != self.told {
+            begun.note_flushes(self.me, &now);
+            self.told = now;
         }
     }
 
-    fn tell(&self) {
-        if let Some(begun) = &self.begun {
-            begun.note_flush(self.me, self.under_way.first().map(|(_, at)| *at));
+    fn under_way(&self) -> UnderWay {
+        let mut counts = self.under_way.iter().filter(|asked| !asked.is_out);
+        let oldest = counts.next().map(|asked| (asked.at, asked.member));
+        let other = |asked: &&Asked| oldest.is_some_and(|(_, member)| member != asked.member);
+        UnderWay {
+            oldest,
+            others: counts.find(other).map(|asked| asked.at),
         }
     }
 }
@@ -100,5 +139,46 @@ impl Shard {
         if !self.shared.is_flushed(member, incarnation, status) {
             self.report(done, status);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exposure::tests::whole;
+    use crate::map::MapState;
+
+    #[test]
+    fn the_oldest_is_named_and_who_is_out_does_not_count() {
+        let [first, second] = [MemberIndex(0), MemberIndex(1)];
+        let mut flushes = Flushes::new(None, ReactorIndex(0), 4);
+        let is = |flushes: &Flushes, oldest: Option<(u64, MemberIndex)>, others: Option<u64>| {
+            let expected = UnderWay {
+                oldest: oldest.map(|(at, member)| (Instant(at), member)),
+                others: others.map(Instant),
+            };
+            assert_eq!(flushes.under_way(), expected);
+        };
+        is(&flushes, None, None);
+        flushes.begin(0, (first, 0), Instant(5));
+        flushes.begin(1, (first, 0), Instant(6));
+        is(&flushes, Some((5, first)), None);
+        flushes.begin(2, (second, 0), Instant(7));
+        flushes.begin(3, (first, 1), Instant(8));
+        is(&flushes, Some((5, first)), Some(7));
+        flushes.end(0);
+        is(&flushes, Some((6, first)), Some(7));
+        // Another drive came in its place.
+        let mut map = whole();
+        map.members[0].incarnation = 1;
+        flushes.follow(&map);
+        is(&flushes, Some((7, second)), Some(8));
+        map.members[1].state = MapState::Lost;
+        flushes.follow(&map);
+        is(&flushes, Some((8, first)), None);
+        for slot in 1..4 {
+            flushes.end(slot);
+        }
+        is(&flushes, None, None);
     }
 }

@@ -238,7 +238,7 @@ impl Shard {
         let flushes = done.operation == Some(Operation::Flush) && end != Status::Gone;
         if flushes && !self.map.is_out(done.member, done.incarnation) {
             // What it should have kept may be gone already, and the next engine cannot see that.
-            self.shared.tear();
+            self.shared.call_unflushed(done.member);
         }
         if self.is_of_borrower(&done) {
             return self.borrowers_write_failed(slot, done, end, io);

@@ -147,7 +147,9 @@ impl Issuer<'_> {
             borrows: false,
         };
         if order.operation == Operation::Flush {
-            self.flushes.begin(slot, io.now());
+            let incarnation = self.members[order.member.at()].incarnation;
+            self.flushes
+                .begin(slot, (order.member, incarnation), io.now());
         }
         io.drive(MemberRequest {
             drive,

@@ -103,10 +103,17 @@ impl Shared {
         }
     }
 
-    /// See [`Begun::call_gone`].
-    pub(super) fn call_gone(&self, me: ReactorIndex, gone: bool) {
+    /// See [`Begun::call_unflushed`].
+    pub(super) fn call_unflushed(&self, member: MemberIndex) {
         if let Some(begun) = &self.begun {
-            begun.call_gone(me, gone);
+            begun.call_unflushed(member);
+        }
+    }
+
+    /// See [`Begun::call_gone`].
+    pub(super) fn call_gone(&self, me: ReactorIndex, member: MemberIndex, gone: bool) {
+        if let Some(begun) = &self.begun {
+            begun.call_gone(me, member, gone);
         }
     }
 

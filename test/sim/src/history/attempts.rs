@@ -277,7 +277,7 @@ impl History {
             .as_ref()
             .map(|(_, writes)| self.doubt_of(writes, drives, assembly));
         let found = found.as_ref();
-        let Some((rest, aside)) = self.without_away(found, (drives, assembly, regions)) else {
+        let Some((rest, aside)) = self.without_lacking(found, (drives, assembly, regions)) else {
             let known = (found, doubt);
             return self.attempt_with((drives, assembly, regions), known, reach, refuses);
         };
@@ -300,12 +300,28 @@ impl History {
         self.attempt_with((drives, assembly, regions), (found, doubt), reach, refuses)
     }
 
-    /// Whether the next start knows that drives were away, and no more is doubted than that.
-    pub(super) fn knows_who_was_away(&self, drives: &mut [SimDrive]) -> bool {
+    /// Whether the next start knows who may have lost something, and doubts no more than that; or
+    /// nothing, as those are out already. There are not more than the others can do without.
+    pub(super) fn knows_who_lacks(&self, drives: &mut [SimDrive]) -> bool {
         let assembly = disks::find(drives);
-        let found = self.find_begun(&assembly);
-        let doubt = found.map(|(_, writes)| self.doubt_of(&writes, drives, &assembly));
-        matches!(doubt, Some(Some(Doubt::Away(_))))
+        let Some((_, writes)) = self.find_begun(&assembly) else {
+            return false;
+        };
+        let few = || {
+            let appearance = |member| self.appearance(drives, &assembly, member);
+            let lacking = writes.lacking(&assembly, self.next_start.locked, appearance);
+            let group = self.geometry.group_members();
+            (0..self.geometry.members()).step_by(group).all(|first| {
+                let there = lacking.iter().map(|(member, _)| member.at());
+                let there = there.filter(|at| (first..first + group).contains(at));
+                there.count() <= self.geometry.parity()
+            })
+        };
+        match self.doubt_of(&writes, drives, &assembly) {
+            None => true,
+            Some(Doubt::Lacks(..)) => few(),
+            Some(_) => false,
+        }
     }
 
     fn doubt_of(
@@ -324,20 +340,21 @@ impl History {
     }
 
     /// The array without members whose drives were away, if they are to be left out, and which.
-    fn without_away(
+    fn without_lacking(
         &self,
         found: Option<&(&File, BegunWrites)>,
         (drives, assembly, regions): (&[SimDrive], &Assembly, &RegionMap),
     ) -> Option<(Assembly, Vec<MemberIndex>)> {
         let (_, writes) = found.filter(|_| !planted::is(Fault::AwayBelieved))?;
         let doubt = self.doubt_of(writes, drives, assembly);
-        if !matches!(doubt, Some(Doubt::Away(_))) {
+        if !matches!(doubt, Some(Doubt::Lacks(..))) {
             return None;
         }
         let appearance = |member| self.appearance(drives, assembly, member);
-        let away = writes.away(assembly, appearance);
-        let rest = assembly.set_aside(&away, regions)?;
-        Some((rest, away))
+        let lacking = writes.lacking(assembly, self.next_start.locked, appearance);
+        let members: Vec<MemberIndex> = lacking.iter().map(|(member, _)| *member).collect();
+        let rest = assembly.set_aside(&members, regions)?;
+        Some((rest, members))
     }
 
     fn attempt_with(

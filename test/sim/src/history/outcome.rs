@@ -114,8 +114,8 @@ pub struct Outcome {
     pub kept_plans: u64,
     /// How often a guest changed what it was writing.
     pub changed: u64,
-    /// Kills soon after a flush had failed.
-    pub flushes_failed: u64,
+    /// Kills soon after a drive had lost its cache, and a flush of it had failed or it was gone.
+    pub caches_lost: u64,
     /// Losses of power while a record was written that goes over one that may be needed.
     pub torn_records: u64,
     /// Writes whose data went to the drives from guests' memory, and blocks that were lost because
@@ -200,7 +200,7 @@ impl Outcome {
         self.delayed += outcome.delayed;
         self.kept_plans += outcome.kept_plans;
         self.changed += outcome.changed;
-        self.flushes_failed += outcome.flushes_failed;
+        self.caches_lost += outcome.caches_lost;
         self.torn_records += outcome.torn_records;
         self.borrowed += outcome.borrowed;
         self.lent += outcome.lent;
@@ -272,7 +272,7 @@ impl fmt::Display for Outcome {
             delayed,
             kept_plans,
             changed,
-            flushes_failed,
+            caches_lost,
             torn_records,
             borrowed,
             lent,
@@ -293,10 +293,10 @@ impl fmt::Display for Outcome {
             f,
             "{answered} requests, \
          {crashes} stops ({logged} on the log, {begun} kills with the loss of a member, \
-         {flushes_failed} kills after a flush had failed, {torn_records} in a record), \
+         {caches_lost} kills after a drive had lost its cache, {torn_records} in a record), \
          {trusted} starts that trusted parity after a kill \
-         ({unflushed} without a member whose flush failed, {set_aside} members left out that were \
-         away), {abandoned} holds abandoned, \
+         ({unflushed} without a member whose flush failed, {set_aside} members left out that \
+         may have lost something), {abandoned} holds abandoned, \
          {probed} torn blocks written ({read_torn} times read from a slow member), \
          {rotten} rotten blocks scrubbed ({stale} of writes that were lost), \
          {landed} writes of dead engines in the life of the next ({outwaited} starts in vain \

@@ -61,10 +61,10 @@ impl History {
 
     /// The process is killed when all parity is trusted, and the next engine would not resync.
     pub(super) fn die_trusted(&mut self, world: World) -> Vec<SimDrive> {
-        match self.random.below(8) {
+        match self.random.below(10) {
             0..=2 => self.die_while_writing(world),
             3 | 4 => self.die_unflushed(world),
-            5 => self.die_before_exclusion(world),
+            5..=7 => self.die_with_a_loss(world),
             _ => self.die_with_full_caches(world),
         }
     }
@@ -206,41 +206,6 @@ impl History {
             }
             self.turn(world, 1);
         }
-    }
-
-    /// The process is killed when a flush has failed and taken along what its drive held, before or
-    /// after everybody knows that this drive is out.
-    fn die_before_exclusion(&mut self, mut world: World) -> Vec<SimDrive> {
-        self.write_into_caches(&mut world);
-        let failing = self.next_flush_fails(&mut world);
-        self.begin_a_flush(&mut world);
-        let has_failed = |world: &World| {
-            let drive = failing.and_then(|drive| world.outside.drives[drive].failing);
-            drive.is_none_or(|failing| failing.count == 0)
-        };
-        for _ in 0..STEPS_OF_A_FLUSH {
-            if has_failed(&world) {
-                break;
-            }
-            self.turn(&mut world, 1);
-        }
-        let steps = self.random.below(30);
-        (0..steps).for_each(|_| world.step());
-        self.dies_at_once = false;
-        self.torn = true;
-        let lost = failing.filter(|_| has_failed(&world));
-        let mut drives = self.end_by(world, End::Killed(None));
-        if let Some(drive) = failing {
-            // Or it fails in the next life, which may not lose a member.
-            drives[drive].failing = drives[drive].failing.filter(|failing| failing.count == 0);
-        }
-        if let Some(lost) = lost {
-            drives[lost].loses_cache(&mut self.random);
-            self.outcome.flushes_failed += 1;
-        }
-        self.client.stop(true);
-        self.again.clear();
-        drives
     }
 
     /// The next engine is killed as well, while it resyncs, or before that.

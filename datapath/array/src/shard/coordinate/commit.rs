@@ -301,6 +301,9 @@ impl Shard {
         let appearances = places.map(|place| place.as_ref().map_or(0, |place| place.appearance));
         if let Some(begun) = &begun {
             begun.note_appearances(appearances);
+            for &member in &commit.replaced {
+                begun.forget_unflushed(member);
+            }
             begun.note_update(update, id);
         }
         let decider = self.decider();
