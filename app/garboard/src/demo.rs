@@ -11,6 +11,7 @@ mod load;
 mod machine;
 mod process;
 mod report;
+mod shape;
 mod signals;
 
 use std::time::{Duration, SystemTime};
@@ -18,7 +19,7 @@ use std::time::{Duration, SystemTime};
 use control::body::{
     ArrayCreateBody, DriveAddBody, ExportCreateBody, ReplaceBody, VolumeCreateBody,
 };
-use control::request::{ArrayOptions, DriveSpec, Level};
+use control::request::DriveSpec;
 use control::view::{ArrayState, ArrayView, DriveView, ExportView, JobView, VolumeView};
 use control::{Answer, EngineError, ErrorKind};
 use indicatif::ProgressBar;
@@ -28,6 +29,8 @@ use self::content::BLOCK_BYTES;
 use self::load::{Load, Mode, Tally};
 use self::process::{Folder, Process};
 use self::report::{Report, Step, mebibytes, milliseconds, seconds};
+use self::shape::DRIVE_BYTES;
+pub(crate) use self::shape::Shape;
 use self::signals::Signals;
 use crate::Console;
 use crate::client::Client;
@@ -35,12 +38,6 @@ use crate::output::{self, Output};
 use crate::progress;
 use crate::session::Session;
 
-/// Drives of the story: six members and two that wait.
-const DRIVES: usize = 8;
-const MEMBERS: usize = 6;
-const DRIVE_BYTES: u64 = 256 << 20;
-/// Blocks of the volume: 512 MiB.
-const BLOCKS: u32 = 131_072;
 /// How often the story looks at what happens.
 const LOOK: Duration = Duration::from_millis(100);
 /// How long the reading of the volume, or the last answers, may take.
@@ -50,6 +47,8 @@ const ARRAY: &str = "/v1/arrays/demo";
 /// What the person wants.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wishes {
+    /// The array.
+    pub(crate) shape: Shape,
     /// Length of a phase of load.
     pub(crate) seconds: u32,
     /// How often the engine is killed besides, at random.
@@ -64,7 +63,8 @@ pub(crate) struct Wishes {
 /// What went wrong first.
 pub(crate) fn run(wishes: Wishes, output: Output, console: &mut Console<'_>) -> Answer<()> {
     let signals = Signals::listen()?;
-    let folder = Folder::create(Size(bytes_u64(DRIVES) * DRIVE_BYTES))?;
+    let shape = wishes.shape;
+    let folder = Folder::create(Size(bytes_u64(shape.drives()) * DRIVE_BYTES))?;
     let client = Client::new(folder.join("api.sock"))?;
     let session = Session {
         client,
@@ -72,6 +72,7 @@ pub(crate) fn run(wishes: Wishes, output: Output, console: &mut Console<'_>) -> 
         console,
     };
     let mut story = Story {
+        shape,
         session,
         signals,
         folder,
@@ -80,7 +81,7 @@ pub(crate) fn run(wishes: Wishes, output: Output, console: &mut Console<'_>) -> 
         begun: (MonotonicClock.now(), Tally::default()),
         chance: seed(),
         report: Report {
-            blocks_total: u64::from(BLOCKS),
+            blocks_total: u64::from(shape.blocks()),
             block_bytes: bytes_u64(BLOCK_BYTES),
             ..Report::default()
         },
@@ -90,6 +91,7 @@ pub(crate) fn run(wishes: Wishes, output: Output, console: &mut Console<'_>) -> 
 }
 
 struct Story<'a, 'b> {
+    shape: Shape,
     session: Session<'a, 'b>,
     signals: Signals,
     folder: Folder,
@@ -113,17 +115,19 @@ impl Story<'_, '_> {
         self.watch(long)?;
         self.end("load, all members good")?;
 
-        self.begin("drive d2 is pulled under load");
-        self.pull("d2")?;
-        self.watch(short)?;
-        self.end("load, one drive pulled")?;
+        for (before, &member) in self.shape.victims().iter().enumerate() {
+            let left = match self.shape.parity - before - 1 {
+                0 => "no redundancy is left there",
+                1 => "one more may be lost there",
+                _ => "more may be lost there",
+            };
+            self.begin(&format!("drive d{member} is pulled under load: {left}"));
+            self.pull(member)?;
+            self.watch(short)?;
+            self.end(&format!("load, drive d{member} pulled"))?;
+        }
 
-        self.begin("drive d4 is pulled as well: no redundancy is left");
-        self.pull("d4")?;
-        self.watch(short)?;
-        self.end("load, two drives pulled")?;
-
-        self.begin("d6 and d7 take their places and are rebuilt under load");
+        self.begin("drives that waited take their places and are rebuilt under load");
         self.replace()?;
         self.end("load and rebuild")?;
 
@@ -161,7 +165,7 @@ impl Story<'_, '_> {
         let path = self.folder.path().display().to_string();
         self.begin(&format!("an engine starts, with its drives in {path}"));
         self.process = Some(self.start()?);
-        for number in 0..DRIVES {
+        for number in 0..self.shape.drives() {
             let name = format!("d{number}");
             let spec = DriveSpec::File {
                 path: self.folder.join(&name),
@@ -172,14 +176,18 @@ impl Story<'_, '_> {
             let body = DriveAddBody { spec, name, uuid };
             let _: DriveView = self.session.post("/v1/drives", &body)?;
         }
-        self.end("engine and eight drives of 256 MiB")?;
-        self.begin("RAID 6 on six of them, a volume, an export over vhost-user-blk");
+        let Shape { level, members, .. } = self.shape;
+        let drives = self.shape.drives();
+        self.end(&format!("engine and {drives} drives of 256 MiB"))?;
+        self.begin(&format!(
+            "RAID {level} on {members} of them, a volume, an export over vhost-user-blk"
+        ));
         let array = ArrayCreateBody {
             name: "demo".into(),
             uuid: None,
-            level: Level::Raid6,
-            drives: (0..MEMBERS).map(|number| format!("d{number}")).collect(),
-            options: ArrayOptions::default(),
+            level,
+            drives: (0..members).map(|number| format!("d{number}")).collect(),
+            options: self.shape.options(),
             spares: Vec::new(),
             force: false,
         };
@@ -188,7 +196,7 @@ impl Story<'_, '_> {
             name: "demo".into(),
             uuid: None,
             array: "demo".into(),
-            size_bytes: u64::from(BLOCKS) * bytes_u64(BLOCK_BYTES),
+            size_bytes: u64::from(self.shape.blocks()) * bytes_u64(BLOCK_BYTES),
             stable_buffers: false,
         };
         let _: VolumeView = self.session.post("/v1/volumes", &volume)?;
@@ -199,13 +207,13 @@ impl Story<'_, '_> {
         let export: ExportCreateBody = serde_json::from_value(export)
             .map_err(|error| failed("export demo", error.to_string()))?;
         let _: ExportView = self.session.post("/v1/exports", &export)?;
-        let load = Load::start(socket, BLOCKS, seed());
+        let load = Load::start(socket, self.shape.blocks(), seed());
         self.load = Some(load.map_err(|error| failed("guest", error.to_string()))?);
         self.end("array, volume, export, guest")
     }
 
-    fn pull(&mut self, drive: &str) -> Answer<()> {
-        let path = format!("/v1/drives/{drive}?force=true");
+    fn pull(&mut self, member: u16) -> Answer<()> {
+        let path = format!("/v1/drives/d{member}?force=true");
         let _: DriveView = self.session.delete(&path)?;
         let array: ArrayView = self.session.get(ARRAY)?;
         if array.state != ArrayState::Degraded {
@@ -216,8 +224,9 @@ impl Story<'_, '_> {
     }
 
     fn replace(&mut self) -> Answer<()> {
-        for (member, drive) in [(2, "d6"), (4, "d7")] {
-            let (drive, force) = (drive.to_owned(), false);
+        let members = self.shape.members;
+        for (waited, member) in self.shape.victims().iter().enumerate() {
+            let (drive, force) = (format!("d{}", members + waited), false);
             let body = ReplaceBody { drive, force };
             let path = format!("{ARRAY}/members/{member}/replace");
             let _: ArrayView = self.session.post(&path, &body)?;
@@ -272,7 +281,7 @@ impl Story<'_, '_> {
     fn judge(&mut self) -> Answer<()> {
         self.optimal()?;
         let tally = self.tally();
-        if tally.blocks_verified != u64::from(BLOCKS) {
+        if tally.blocks_verified != self.report.blocks_total {
             let text = format!("{} blocks were found right", tally.blocks_verified);
             return Err(failed("volume demo", text));
         }

@@ -4,7 +4,7 @@ use clap::Args;
 use control::Answer;
 
 use crate::Console;
-use crate::demo::{self, Wishes};
+use crate::demo::{self, Shape, Wishes};
 use crate::output::Output;
 
 /// The whole story on file drives in a temporary folder.
@@ -18,6 +18,9 @@ pub(super) struct Demo {
     #[arg(long, value_name = "N", default_value = "0",
           value_parser = clap::value_parser!(u32).range(..=100_000))]
     kills: u32,
+    /// The level of the array: 1, 5, 6, 7, 10, 50, 60 or 70
+    #[arg(long, default_value = "6", value_parser = shape)]
+    level: Shape,
     /// Keep the folder; it is kept anyway when something went wrong
     #[arg(long)]
     keep: bool,
@@ -26,10 +29,15 @@ pub(super) struct Demo {
 impl Demo {
     pub(super) fn run(&self, output: Output, console: &mut Console<'_>) -> Answer<()> {
         let wishes = Wishes {
+            shape: self.level,
             seconds: self.seconds,
             kills: self.kills,
             keep: self.keep,
         };
         demo::run(wishes, output, console)
     }
+}
+
+fn shape(text: &str) -> Result<Shape, String> {
+    Shape::of(text.parse()?)
 }

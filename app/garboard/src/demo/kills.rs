@@ -6,17 +6,13 @@ use std::time::Duration;
 
 use control::body::{DriveAddBody, ReplaceBody};
 use control::request::DriveSpec;
-use control::view::{ArrayView, DriveState, DriveView, MemberState};
+use control::view::{ArrayView, DriveState, DriveView, MemberState, MemberView};
 use control::{Answer, EngineError};
-use units::{Clock, MonotonicClock};
+use units::{Clock, MonotonicClock, bytes_u64};
 
 use super::process::Process;
 use super::{ARRAY, Story, failed};
 
-/// Members of the array.
-const MEMBERS: u64 = 6;
-/// Members that the array can do without.
-const PARITY: usize = 2;
 /// Answers that show that the guest goes on.
 const ANSWERS: u64 = 32;
 
@@ -72,14 +68,15 @@ impl Story<'_, '_> {
     /// A member, and its drive, that the array can do without now.
     fn spare_member(&mut self) -> Answer<Option<(String, u16)>> {
         let array: ArrayView = self.session.get(ARRAY)?;
-        let good = |state: MemberState| state == MemberState::Online;
-        let out = array.members.iter().filter(|place| !good(place.state));
-        if out.count() >= PARITY {
+        let good = |place: &&MemberView| place.state == MemberState::Online;
+        let members = bytes_u64(self.shape.members);
+        let choice = usize::try_from(self.random(members)).expect("few members");
+        let group = array.members.get(self.shape.group_of(choice));
+        let group = group.ok_or_else(|| failed("array demo", "it has lost members' places"))?;
+        if group.iter().filter(good).count() + self.shape.parity <= self.shape.group {
             return Ok(None);
         }
-        let choice = usize::try_from(self.random(MEMBERS)).expect("few members");
-        let place = array.members.get(choice);
-        let place = place.filter(|place| good(place.state));
+        let place = array.members.get(choice).filter(good);
         Ok(place.and_then(|place| Some((place.drive.clone()?, place.member))))
     }
 
@@ -126,13 +123,21 @@ impl Story<'_, '_> {
     }
 
     /// Kills the engine, sometimes the next one at its start as well, and waits until the guest
-    /// goes on. Sometimes a drive vanishes meanwhile.
+    /// goes on. Sometimes a drive vanishes meanwhile, and sometimes one that had is back, as old as
+    /// it is.
     fn kill_once(&mut self, away: &mut Vec<Away>) -> Answer<()> {
         let vanishes = self.random(4) == 0;
         let vanishes = if vanishes { self.spare_member()? } else { None };
         let before = self.tally();
         let process = self.process.take().expect("started in build");
         self.end_it(process)?;
+        if self.random(2) == 0
+            && let Some(back) = away.iter_mut().find(|drive| drive.hidden)
+        {
+            let moved = std::fs::rename(self.hidden(&back.name), self.folder.join(&back.name));
+            moved.map_err(|error| lost(&back.name, &error))?;
+            back.hidden = false;
+        }
         if let Some((name, member)) = vanishes {
             let moved = std::fs::rename(self.folder.join(&name), self.hidden(&name));
             moved.map_err(|error| lost(&name, &error))?;
