@@ -271,6 +271,8 @@ fn drive(
                 .wrapping_add(1);
             let (header, data, status) = places[slot];
             memory.store_u32(header, u32::from(case.kind != Kind::Read));
+            // A status that nobody writes is no answer.
+            memory.store_u8(status, 0xAA);
             let place = if count.is_some() || case.kind == Kind::Stream {
                 sent
             } else {
