@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 /// The checkout that this program was built from.
 #[derive(Debug, Clone)]
@@ -41,12 +42,16 @@ impl Workspace {
     }
 }
 
-/// Runs `command` to its end, its output shown as it comes.
+/// Runs `command` to its end, its output shown as it comes, and says how long that took.
 ///
 /// # Errors
 /// `what` and how it ended, when it did not end well.
 pub(crate) fn must(what: &str, command: &mut Command) -> Result<(), String> {
-    match command.status() {
+    #[allow(clippy::disallowed_methods, reason = "nothing of this is simulated")]
+    let began = Instant::now();
+    let ended = command.status();
+    println!("-- {what}: {} s", began.elapsed().as_secs());
+    match ended {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("{what}: failed ({status})")),
         Err(error) => Err(format!("{what}: cannot start: {error}")),
