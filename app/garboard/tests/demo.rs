@@ -54,6 +54,36 @@ fn the_demo_passes_and_leaves_nothing_behind() {
     assert_eq!(entries(folder.path()), 0, "files left behind");
 }
 
+#[test]
+fn the_demo_passes_with_groups_of_one_parity() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let arguments = [
+        "--level",
+        "50",
+        "--seconds",
+        "1",
+        "--kills",
+        "3",
+        "--output",
+        "json",
+    ];
+    let report = passed(&demo(folder.path(), &arguments).output().expect("it runs"));
+    assert_eq!(report["blocks_verified"], report["blocks_total"]);
+    let pulls = report["steps"].as_array().expect("a list").iter();
+    let pulls = pulls.filter(|step| {
+        step["name"]
+            .as_str()
+            .is_some_and(|it| it.contains("pulled"))
+    });
+    assert_eq!(pulls.count(), 1, "one is all that a group can do without");
+    let refused = demo(folder.path(), &["--level", "0"])
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("level 0 does not survive"), "{said}");
+    assert_eq!(entries(folder.path()), 0, "files left behind");
+}
+
 /// A demo that tells its story in lines.
 struct Running {
     folder: TempDir,

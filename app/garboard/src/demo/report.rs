@@ -42,7 +42,7 @@ pub(super) struct Report {
     pub(super) errors_total: u64,
     /// The longest time without an answer around the kill.
     pub(super) kill_pause_us: u64,
-    /// How long filling the two new members took.
+    /// How long filling the new members took.
     pub(super) rebuild_time_us: u64,
     /// Blocks found right at the end.
     pub(super) blocks_verified: u64,
@@ -98,7 +98,7 @@ impl Report {
                 "longest pause at the kill",
                 milliseconds(self.kill_pause_us),
             ),
-            ("rebuild of two members", seconds(self.rebuild_time_us)),
+            ("rebuild under load", seconds(self.rebuild_time_us)),
             ("blocks right at the end", verified),
             ("verdict", self.verdict()),
         ] {
