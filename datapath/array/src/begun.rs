@@ -56,6 +56,8 @@ const HEAD_NOTE: usize = 16;
 const HEAD_NOTES: [usize; 2] = [17, 20];
 const HEAD_TRUST: usize = 24;
 const HEAD_TORN: usize = 25;
+/// A bit for each shard: members are waited for that it has not heard to be gone.
+const HEAD_HELD: [usize; 2] = [26, 27];
 const HEAD_CLOCK: usize = 28;
 const HEAD_APPEARANCES: usize = 32;
 /// By shard, in a cache line each: when the oldest flush under way was asked for, and the oldest of
@@ -70,6 +72,7 @@ const HEAD_UNFLUSHED: usize = HEAD_FLUSHING + REACTORS_MAX * FLUSHING_WORDS;
 /// By member, a bit for each shard: it is gone, and not out.
 const HEAD_GONE: usize = HEAD_UNFLUSHED + ARRAY_MEMBERS_MAX.div_ceil(64);
 const GONE_WORDS: usize = REACTORS_MAX.div_ceil(64);
+const _: () = assert!(GONE_WORDS == HEAD_HELD.len());
 const HEAD_WORDS: usize = HEAD_GONE + ARRAY_MEMBERS_MAX * GONE_WORDS;
 const _: () = assert!(HEAD_APPEARANCES + ARRAY_MEMBERS_MAX <= HEAD_FLUSHING);
 /// The head ends where the first share begins.
@@ -250,7 +253,7 @@ impl Begun {
     /// A flush of a member has failed, and may have lost what the drive had acknowledged. The
     /// others know it. Comes before whatever waited for the flush ends.
     pub(crate) fn call_unflushed(&self, member: MemberIndex) {
-        if planted::is(Fault::TornEndNotTold) {
+        if planted::is(Fault::FailedFlushNotTold) {
             return;
         }
         let (word, bit) = unflushed(member);
@@ -282,11 +285,24 @@ impl Begun {
         fence(Ordering::Release);
     }
 
-    /// Whether a member is gone, as shard `me` knows, and not out.
+    /// Whether a member is gone, as shard `me` has heard, and not out.
     pub(crate) fn call_gone(&self, me: ReactorIndex, member: MemberIndex, gone: bool) {
-        let word = HEAD_GONE + member.at() * GONE_WORDS + me.at() / 64;
-        let (word, bit) = (&self.head.as_slice()[word], 1 << (me.at() % 64));
-        if gone {
+        if planted::is(Fault::GoneNotTold) {
+            return;
+        }
+        self.set(HEAD_GONE + member.at() * GONE_WORDS, me, gone);
+    }
+
+    /// Whether others are waited for, as shard `me` knows.
+    pub(crate) fn call_held(&self, me: ReactorIndex, held: bool) {
+        self.set(HEAD_HELD[0], me, held);
+    }
+
+    /// The bit of a shard, in the words from `first` on.
+    fn set(&self, first: usize, me: ReactorIndex, is_set: bool) {
+        let word = &self.head.as_slice()[first + me.at() / 64];
+        let bit = 1 << (me.at() % 64);
+        if is_set {
             word.fetch_or(bit, Ordering::SeqCst);
         } else {
             word.fetch_and(!bit, Ordering::SeqCst);

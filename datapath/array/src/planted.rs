@@ -286,6 +286,10 @@ pub enum Fault {
     TrustOutlivesAStart,
     /// The next engine is not told of a write that ended without being whole.
     TornEndNotTold,
+    /// The next engine is not told of a flush that failed.
+    FailedFlushNotTold,
+    /// Nor of a member that is gone.
+    GoneNotTold,
     /// Parity is trusted although a drive did not take what is written again.
     HalfARedoSuffices,
     /// Parity is trusted although a drive was away meanwhile.
@@ -509,6 +513,8 @@ impl Fault {
         Fault::TrustNotWithdrawn,
         Fault::TrustOutlivesAStart,
         Fault::TornEndNotTold,
+        Fault::FailedFlushNotTold,
+        Fault::GoneNotTold,
         Fault::HalfARedoSuffices,
         Fault::DrivesNotCompared,
         Fault::FlushUnderWayForgotten,
@@ -575,16 +581,6 @@ pub fn assert_all() {
 #[must_use]
 pub fn is(fault: Fault) -> bool {
     cfg!(feature = "planted") && SWITCHED_ON.load(Ordering::Relaxed) == fault as u8
-}
-
-/// Never comes back: its thread's stack is not endless.
-#[must_use]
-pub fn fill_the_stack(depth: u64) -> u64 {
-    let room = std::hint::black_box([depth; 64]);
-    match room[0] {
-        u64::MAX => 0,
-        depth => fill_the_stack(depth + 1) + room[1],
-    }
 }
 
 /// Switches one fault on for the whole process, or all off.

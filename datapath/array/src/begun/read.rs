@@ -116,7 +116,7 @@ impl BegunWrites {
         Ok(BegunWrites {
             geometry: *geometry,
             entries,
-            told: Told::read(&head),
+            told: Told::read(&head, geometry.members()),
         })
     }
 

@@ -6,7 +6,7 @@ use units::{BlockSize, DriveIndex, MemberIndex, Role};
 
 use super::*;
 use crate::assembly::{Assembly, Found, Verdict, assemble};
-use crate::format::{ArrayConfig, DriveIdentity};
+use crate::format::{ArrayConfig, DriveIdentity, MemberState, Missed};
 use crate::geometry::{Geometry, GeometryParameters, Level};
 use crate::log::Redo;
 
@@ -642,10 +642,43 @@ fn members_that_may_have_lost_something_are_named() {
     begun.note_flushes(ReactorIndex(1), &flushes);
     assert_eq!(read(3), only(first, Why::FlushHung));
     assert_eq!(read(5).0, Some(Doubt::FlushHung), "one of another, too");
+    flushes.oldest = Some((at(2), MemberIndex(4)));
+    begun.note_flushes(ReactorIndex(1), &flushes);
+    assert_eq!(
+        read(60).0,
+        Some(Doubt::FlushHung),
+        "there is no such member"
+    );
     begun.note_flushes(ReactorIndex(1), &UnderWay::default());
     assert_eq!(read(60), (None, Vec::new()));
+    begun.call_held(ReactorIndex(77), true);
+    assert_eq!(read(5).0, Some(Doubt::Held));
+    begun.call_held(ReactorIndex(77), false);
+    assert_eq!(read(5), (None, Vec::new()));
     begun.tear();
     assert_eq!(read(5).0, Some(Doubt::Torn));
+}
+
+#[test]
+fn a_member_that_is_filled_is_not_begun_anew_because_a_flush_took_long() {
+    let (setting, mut assembly) = trusted();
+    assembly.config.members[1].state = MemberState::Rebuilding {
+        until: StripeIndex(1),
+        missed: Missed::ALL,
+    };
+    let member = MemberIndex(1);
+    let doubt = || {
+        let writes = setting.read().expect("it is good");
+        writes.doubt(&assembly, None, |member| bytes_u64(member.at()) + 1)
+    };
+    let flushes = UnderWay {
+        oldest: Some((Instant(1), member)),
+        others: None,
+    };
+    setting.begun.note_flushes(ReactorIndex(0), &flushes);
+    assert_eq!(doubt(), Some(Doubt::FlushHung));
+    setting.begun.call_unflushed(member);
+    assert_eq!(doubt(), Some(Doubt::Lacks(member, Why::FlushFailed)));
 }
 
 #[test]

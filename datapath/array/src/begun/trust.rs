@@ -12,10 +12,11 @@ use units::{MemberIndex, bytes_u64, bytes_usize};
 
 use super::{
     BegunWrites, FLUSH_MEMBER, FLUSH_OLDEST, FLUSH_OTHERS, FLUSHING_WORDS, GONE_WORDS,
-    HEAD_APPEARANCES, HEAD_CLOCK, HEAD_FLUSHING, HEAD_GONE, HEAD_TORN, HEAD_TRUST, HEAD_UNFLUSHED,
-    MAGIC, TRUSTED, unflushed,
+    HEAD_APPEARANCES, HEAD_CLOCK, HEAD_FLUSHING, HEAD_GONE, HEAD_HELD, HEAD_TORN, HEAD_TRUST,
+    HEAD_UNFLUSHED, MAGIC, TRUSTED, unflushed,
 };
 use crate::assembly::{Assembly, Verdict};
+use crate::format::MemberState;
 use crate::planted::{self, Fault};
 
 /// A flush that has ended within this time has not failed: kernels try again for far longer.
@@ -39,8 +40,8 @@ struct Flushes {
 }
 
 impl Flushes {
-    /// As the words of a head say, by shard.
-    fn read(head: &[u64]) -> Vec<Flushes> {
+    /// As the words of a head say, by shard. A member that is none is nobody known.
+    fn read(head: &[u64], members: usize) -> Vec<Flushes> {
         let clock = Duration::from_nanos(head[HEAD_CLOCK]);
         let since = |word: u64| clock.saturating_add(Duration::from_nanos(word));
         let lines = head[HEAD_FLUSHING..HEAD_UNFLUSHED].chunks_exact(FLUSHING_WORDS);
@@ -48,7 +49,7 @@ impl Flushes {
         let flushes = under_way.map(|line| {
             let times = [line[FLUSH_OLDEST], line[FLUSH_OTHERS]].into_iter();
             let member = bytes_usize(line[FLUSH_MEMBER]).checked_sub(1);
-            let member = member.filter(|at| *at < ARRAY_MEMBERS_MAX && line[FLUSH_OLDEST] != 0);
+            let member = member.filter(|at| *at < members && line[FLUSH_OLDEST] != 0);
             Flushes {
                 since: since(times.filter(|at| *at != 0).min().unwrap_or(0)),
                 member: member.map(MemberIndex::from_at),
@@ -71,12 +72,14 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// From the words of a head.
-    pub(super) fn read(head: &[u64]) -> Told {
-        let doubt = match [head[HEAD_TRUST], head[HEAD_TORN]] {
-            [TRUSTED, 0] => None,
-            [TRUSTED, _] => Some(Doubt::Torn),
-            [_, _] => Some(Doubt::NotTrusted),
+    /// From the words of a head, of an array of so many members.
+    pub(super) fn read(head: &[u64], members: usize) -> Told {
+        let held = HEAD_HELD.iter().any(|word| head[*word] != 0);
+        let doubt = match ([head[HEAD_TRUST], head[HEAD_TORN]], held) {
+            ([TRUSTED, 0], false) => None,
+            ([TRUSTED, 0], true) => Some(Doubt::Held),
+            ([TRUSTED, _], _) => Some(Doubt::Torn),
+            ([_, _], _) => Some(Doubt::NotTrusted),
         };
         let lacking = (0..ARRAY_MEMBERS_MAX).map(MemberIndex::from_at);
         let lacking = lacking.filter_map(|member| {
@@ -93,7 +96,7 @@ impl Told {
         });
         Told {
             doubt,
-            flushes: Flushes::read(head),
+            flushes: Flushes::read(head, members),
             lacking: lacking.collect(),
             appearances: head[HEAD_APPEARANCES..][..ARRAY_MEMBERS_MAX].to_vec(),
         }
@@ -162,9 +165,11 @@ pub enum Doubt {
     NotTrusted,
     /// Some write of it has ended without being whole.
     Torn,
-    /// Flushes of several members, or of nobody knows whom, were under way when the last engine
-    /// ended, for long: they may have failed since.
+    /// Flushes of several members, of one that is being filled, or of nobody knows whom, were under
+    /// way when the last engine ended, for long: they may have failed since.
     FlushHung,
+    /// Members were waited for when the last engine ended, and not known to be gone.
+    Held,
     /// The drive of a member may have been away, for all that is known.
     Unknown(MemberIndex),
     /// A member may have lost what was not flushed.
@@ -183,6 +188,7 @@ impl fmt::Display for Doubt {
             Doubt::NotTrusted => f.write_str("a resync was not done, or a start not finished"),
             Doubt::Torn => f.write_str("a write was given up"),
             Doubt::FlushHung => f.write_str("flushes hung when the last engine ended"),
+            Doubt::Held => f.write_str("members were waited for when the last engine ended"),
             Doubt::Unknown(member) => {
                 write!(f, "nothing shows that the drive of {member} was not away")
             }
@@ -220,6 +226,12 @@ impl BegunWrites {
             return Some(Doubt::Forced);
         }
         let here = || self.seen(assembly, locked, appearance.clone());
+        // To be filled again from the start costs more than such a flush makes likely.
+        let is_filled =
+            |member: MemberIndex| assembly.config.members[member.at()].state == MemberState::InSync;
+        if here().any(|(member, seen)| seen == Seen::Lacks(Why::FlushHung) && !is_filled(member)) {
+            return Some(Doubt::FlushHung);
+        }
         let unknown = here().find(|(_, seen)| *seen == Seen::Unknown);
         let lacks = here().find_map(|(member, seen)| match seen {
             Seen::Lacks(why) => Some(Doubt::Lacks(member, why)),

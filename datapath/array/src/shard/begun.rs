@@ -28,6 +28,8 @@ struct GoneMember {
     incarnation: u32,
     /// As the map had it when it was gone last.
     released: u32,
+    /// Some request has told so, not only the home that waits for it.
+    is_heard: bool,
 }
 
 impl GoneMember {
@@ -39,24 +41,21 @@ impl GoneMember {
 }
 
 impl Gone {
-    /// Whether that is new.
-    fn note(&mut self, member: MemberIndex, incarnation: u32, map: &ArrayMap) -> bool {
+    fn note(&mut self, (member, incarnation): (MemberIndex, u32), is_heard: bool, map: &ArrayMap) {
         let now = GoneMember {
             member,
             incarnation,
             released: map.released[member.at()],
+            is_heard,
         };
         let same =
             |gone: &&mut GoneMember| (gone.member, gone.incarnation) == (member, incarnation);
         match self.members.iter_mut().find(same) {
             Some(gone) => {
-                *gone = now;
-                false
+                let is_heard = is_heard || gone.is_heard;
+                *gone = GoneMember { is_heard, ..now };
             }
-            None => {
-                self.members.push(now);
-                true
-            }
+            None => self.members.push(now),
         }
     }
 
@@ -156,10 +155,19 @@ impl Shard {
     /// killed before it is decided what becomes of it, the next one is not to trust it.
     pub(super) fn note_gone(&mut self, done: &DriveIo, status: Status) {
         if status == Status::Gone && !self.map.is_out(done.member, done.incarnation) {
-            self.hold
-                .gone
-                .note(done.member, done.incarnation, &self.map);
+            let member = (done.member, done.incarnation);
+            self.hold.gone.note(member, true, &self.map);
             self.shared.call_gone(self.me, done.member, true);
+        }
+    }
+
+    /// A flush has failed that was carried out, or, as long as that is doubted, one that was not as
+    /// the drive is gone.
+    pub(super) fn note_failed_flush(&mut self, done: &DriveIo, is_doubted: bool) {
+        if is_doubted {
+            self.note_gone(done, Status::Gone);
+        } else if !self.map.is_out(done.member, done.incarnation) {
+            self.shared.call_unflushed(done.member);
         }
     }
 
@@ -180,16 +188,16 @@ impl Shard {
         for (position, _) in map.held.iter().enumerate().filter(|(_, held)| **held) {
             let incarnation = map.members[position].incarnation;
             let member = MemberIndex::from_at(position);
-            if hold.gone.note(member, incarnation, map) {
-                shared.call_gone(self.me, member, true);
-            }
+            hold.gone.note((member, incarnation), false, map);
         }
         let gone = &mut hold.gone.members;
         while let Some(over) = gone.iter().position(|gone| gone.is_over(map)) {
             let member = gone.swap_remove(over).member;
-            if gone.iter().all(|other| other.member != member) {
+            let is_it = |other: &GoneMember| other.member == member && other.is_heard;
+            if !gone.iter().any(is_it) {
                 shared.call_gone(self.me, member, false);
             }
         }
+        shared.call_held(self.me, gone.iter().any(|gone| !gone.is_heard));
     }
 }

@@ -106,6 +106,10 @@ impl Shard {
             self.deliver(parked.done, Status::Ok, io);
             return;
         }
+        // One that nobody can do without any more is not asked.
+        if counted && (media || self.map.settled(member, parked.done.incarnation)) {
+            self.note_failed_flush(&parked.done, false);
+        }
         self.park_or_deliver(Parked { status, ..parked }, io);
         if counted {
             self.shared.finish_doubt(member);

@@ -235,15 +235,15 @@ impl Shard {
         io: &mut impl Io,
     ) {
         self.note_gone(&done, end);
+        let doubted = self.doubts(&done, end);
         let flushes = done.operation == Some(Operation::Flush) && end != Status::Gone;
-        if flushes && !self.map.is_out(done.member, done.incarnation) {
+        if flushes {
             // What it should have kept may be gone already, and the next engine cannot see that.
-            self.shared.call_unflushed(done.member);
+            self.note_failed_flush(&done, doubted);
         }
         if self.is_of_borrower(&done) {
             return self.borrowers_write_failed(slot, done, end, io);
         }
-        let doubted = self.doubts(&done, end);
         if !doubted && !self.parks(&done, end) {
             self.deliver(done, end, io);
             return;

@@ -110,6 +110,13 @@ impl Shared {
         }
     }
 
+    /// See [`Begun::call_held`].
+    pub(super) fn call_held(&self, me: ReactorIndex, held: bool) {
+        if let Some(begun) = &self.begun {
+            begun.call_held(me, held);
+        }
+    }
+
     /// See [`Begun::call_gone`].
     pub(super) fn call_gone(&self, me: ReactorIndex, member: MemberIndex, gone: bool) {
         if let Some(begun) = &self.begun {

@@ -59,6 +59,12 @@ impl History {
     /// A flush has failed, and taken along what its drive held.
     fn fail_the_flush_of_one(&mut self, mut world: World) -> Vec<SimDrive> {
         let failing = self.next_flush_fails(&mut world);
+        if let Some(drive) = failing {
+            // What it says decides whether it is asked if it is there.
+            let said = [Status::Media, Status::Unsupported][self.random.position(2)];
+            let failing = world.outside.drives[drive].failing.as_mut();
+            failing.expect("it is to fail").status = said;
+        }
         self.begin_a_flush(&mut world);
         let has_failed = |world: &World| {
             let drive = failing.and_then(|drive| world.outside.drives[drive].failing);
