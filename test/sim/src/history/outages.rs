@@ -133,7 +133,9 @@ impl History {
 
     /// Where the others know what one has lost, guests find all that was acknowledged.
     fn leave_what_was_lost(&mut self, drives: &mut [SimDrive], is_lost: bool) {
-        let others_know = is_lost && self.knows_who_lacks(drives);
+        // What becomes of the flush of one that has not let go is not known yet.
+        let all_here = !drives.iter().any(SimDrive::is_locked);
+        let others_know = is_lost && all_here && self.knows_who_lacks(drives);
         self.next_start.is_undisturbed = others_know;
         self.client.stop(!others_know);
         self.again.clear();
