@@ -642,7 +642,10 @@ fn members_that_may_have_lost_something_are_named() {
     begun.note_flushes(ReactorIndex(1), &flushes);
     assert_eq!(read(3), only(first, Why::FlushHung));
     assert_eq!(read(5).0, Some(Doubt::FlushHung), "one of another, too");
-    flushes.oldest = Some((at(2), MemberIndex(4)));
+    flushes = UnderWay {
+        oldest: Some((at(2), MemberIndex(4))),
+        others: None,
+    };
     begun.note_flushes(ReactorIndex(1), &flushes);
     assert_eq!(
         read(60).0,

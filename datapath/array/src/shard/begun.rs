@@ -10,7 +10,7 @@ use block::Status;
 use units::{MemberIndex, Role, RoleSet};
 
 use super::ticket::Kind;
-use super::{DriveIo, Shard};
+use super::{DriveIo, Shard, Shared};
 use crate::begun::{Content, Order, place};
 use crate::buffers::Side;
 use crate::map::ArrayMap;
@@ -33,10 +33,10 @@ struct GoneMember {
 }
 
 impl GoneMember {
-    /// Whether it works again, or is out.
-    fn is_over(&self, map: &ArrayMap) -> bool {
+    /// Whether it works again, and has lost nothing as far as that is known, or is out.
+    fn is_over(&self, map: &ArrayMap, shared: &Shared) -> bool {
         let works = map.released[self.member.at()] != self.released;
-        works || map.is_out(self.member, self.incarnation)
+        (works && !shared.is_doubted(self.member)) || map.is_out(self.member, self.incarnation)
     }
 }
 
@@ -191,7 +191,7 @@ impl Shard {
             hold.gone.note((member, incarnation), false, map);
         }
         let gone = &mut hold.gone.members;
-        while let Some(over) = gone.iter().position(|gone| gone.is_over(map)) {
+        while let Some(over) = gone.iter().position(|gone| gone.is_over(map, shared)) {
             let member = gone.swap_remove(over).member;
             let is_it = |other: &GoneMember| other.member == member && other.is_heard;
             if !gone.iter().any(is_it) {

@@ -169,6 +169,28 @@ fn the_next_engine_is_told_of_a_member_that_is_gone_until_it_works() {
     assert!(!is_told(&bench), "it is out");
 }
 
+/// It blinked, and a flush failed that may have been carried out before or after that.
+#[test]
+fn a_member_that_works_again_stays_told_while_it_is_open_what_a_flush_has_lost() {
+    let mut bench = Bench::new();
+    bench.ask(Operation::Flush, 0, 0);
+    bench.answer(0, Operation::Flush, Status::Media);
+    bench.poll();
+    let is_told = |bench: &Bench| bench.shard.hold.gone.is_told();
+    assert!(is_told(&bench), "it is asked whether it was there");
+    bench.install(|map| map.held[0] = true);
+    bench.poll();
+    bench.install(|map| {
+        map.held[0] = false;
+        map.released[0] += 1;
+    });
+    bench.poll();
+    assert!(is_told(&bench), "it has not answered that");
+    bench.exclude(0);
+    bench.poll();
+    assert!(!is_told(&bench), "it is out");
+}
+
 #[test]
 fn whoever_waits_for_the_list_of_lost_blocks_is_found_there() {
     let mut bench = Bench::new();
