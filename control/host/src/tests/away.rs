@@ -51,6 +51,14 @@ fn tell(folder: &TempDir, words: &[(u64, u64)]) {
     }
 }
 
+/// All drives are members, and what was in use is resynced.
+fn assert_all_stay(bench: &Bench, what: &str) {
+    let map = map(bench);
+    let is_member = |member: &array::MapMember| member.state == MapState::InSync;
+    assert!(map.members.iter().all(is_member), "{what}");
+    assert!(map.suspects.count() > 0, "{what}");
+}
+
 fn is_in_order(bench: &Bench) -> bool {
     let tank = bench.array("tank");
     tank.jobs.is_empty() && tank.state == ArrayState::Optimal
@@ -123,10 +131,7 @@ fn where_more_may_have_lost_something_all_stay() {
         tell(&folder, words);
         let next = bench(&folder);
         start(&next, &DRIVES[..3]);
-        let map = map(&next);
-        let is_member = |member: &array::MapMember| member.state == MapState::InSync;
-        assert!(map.members.iter().all(is_member), "{what}");
-        assert!(map.suspects.count() > 0, "{what}");
+        assert_all_stay(&next, what);
     }
 }
 
@@ -173,10 +178,7 @@ fn a_drive_that_was_away_stays_where_it_is_needed() {
         spoil(&folder, &superblock);
         let next = bench(&folder);
         start(&next, &DRIVES[..3]);
-        let map = map(&next);
-        let is_member = |member: &array::MapMember| member.state == MapState::InSync;
-        assert!(map.members.iter().all(is_member), "{what}");
-        assert!(map.suspects.count() > 0, "{what}");
+        assert_all_stay(&next, what);
     }
 }
 
