@@ -19,7 +19,7 @@ pub(super) struct Demo {
           value_parser = clap::value_parser!(u32).range(..=100_000))]
     kills: u32,
     /// The level of the array: 1, 5, 6, 7, 10, 50, 60 or 70
-    #[arg(long, default_value = "6", value_parser = shape)]
+    #[arg(long, default_value = "6", value_parser = Shape::named)]
     level: Shape,
     /// Keep the folder; it is kept anyway when something went wrong
     #[arg(long)]
@@ -36,8 +36,4 @@ impl Demo {
         };
         demo::run(wishes, output, console)
     }
-}
-
-fn shape(text: &str) -> Result<Shape, String> {
-    Shape::of(text.parse()?)
 }

@@ -30,7 +30,7 @@ impl Shape {
     ///
     /// # Errors
     /// Why there is no demo of it.
-    pub(crate) fn of(level: Level) -> Result<Shape, String> {
+    fn of(level: Level) -> Result<Shape, String> {
         let (members, group, parity) = match level {
             Level::Raid1 => (2, 2, 1),
             Level::Raid10 => (6, 2, 1),
@@ -40,8 +40,8 @@ impl Shape {
             Level::Raid50 => (6, 3, 1),
             Level::Raid60 => (8, 4, 2),
             Level::Raid70 => (10, 5, 3),
-            Level::Raid0 => return Err("level 0 does not survive what happens to a demo".into()),
-            Level::Nm => return Err("level nm is shown by levels 5, 6 and 7".into()),
+            Level::Raid0 => return refuse("level 0 does not survive what happens to a demo"),
+            Level::Nm => return refuse("level nm is shown by levels 5, 6 and 7"),
         };
         Ok(Shape {
             level,
@@ -49,6 +49,18 @@ impl Shape {
             group,
             parity,
         })
+    }
+
+    /// The array of a level that somebody names.
+    ///
+    /// # Errors
+    /// Why there is no demo of it.
+    pub(crate) fn named(text: &str) -> Result<Shape, String> {
+        let level = text.parse();
+        level.map_or_else(
+            |_: String| refuse(&format!("`{text}` is not a level")),
+            Shape::of,
+        )
     }
 
     /// Members and those that wait.
@@ -88,4 +100,8 @@ impl Shape {
     pub(super) fn victims(&self) -> &'static [u16] {
         if self.parity > 1 { &[1, 3] } else { &[1] }
     }
+}
+
+fn refuse(why: &str) -> Result<Shape, String> {
+    Err(format!("{why}; take 1, 5, 6, 7, 10, 50, 60 or 70"))
 }
