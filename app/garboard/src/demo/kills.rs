@@ -80,6 +80,21 @@ impl Story<'_, '_> {
         Ok(place.and_then(|place| Some((place.drive.clone()?, place.member))))
     }
 
+    /// A member, and its drive, without which the array starts by itself although no record says
+    /// that it is out: it takes more than half of those that have everything, or just half with
+    /// the lowest.
+    fn unneeded(&mut self) -> Answer<Option<(String, u16)>> {
+        let Some((name, member)) = self.spare_member()? else {
+            return Ok(None);
+        };
+        let array: ArrayView = self.session.get(ARRAY)?;
+        let online = array.members.iter();
+        let online = online.filter(|place| place.state == MemberState::Online);
+        let is_lowest = online.clone().next().is_some_and(|it| it.member == member);
+        let starts = online.count() > 2 || !is_lowest;
+        Ok(starts.then_some((name, member)))
+    }
+
     /// The drive that is away longest comes back, and its member is filled.
     fn give_back(&mut self, away: &mut Vec<Away>) -> Answer<()> {
         if away.is_empty() {
@@ -127,7 +142,7 @@ impl Story<'_, '_> {
     /// it is.
     fn kill_once(&mut self, away: &mut Vec<Away>) -> Answer<()> {
         let vanishes = self.random(4) == 0;
-        let vanishes = if vanishes { self.spare_member()? } else { None };
+        let vanishes = if vanishes { self.unneeded()? } else { None };
         let before = self.tally();
         let process = self.process.take().expect("started in build");
         self.end_it(process)?;
