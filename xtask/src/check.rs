@@ -1,12 +1,15 @@
-//! `cargo xtask check`: everything that judges the code without a virtual machine, in one order.
+//! `cargo xtask check`: everything that judges the code, in one order, and beside it all that needs
+//! the finished program: these wait for guests, timeouts and drives most of the time.
 
-use std::path::Path;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 
 use crate::Workspace;
 use crate::fuzz;
 use crate::instructions;
 use crate::tidy;
-use crate::workspace::must;
+use crate::workspace::{ended, must};
 
 /// A slice of the faults: those that a few seeds catch, one of each kind. Each change of the
 /// simulator draws other histories, so one that needs a hundred seeds by the mean gets many more.
@@ -51,7 +54,8 @@ const PLANTED_SMALL: [&str; 7] = [
 /// And what assertions of the array see by themselves.
 const PLANTED_ASSERTED: [&str; 3] = ["--asserted", "--seeds", "300"];
 
-/// Runs all checks, one after another, and stops at the first that fails.
+/// Runs all checks, one after another, and stops at the first that fails; the end-to-end tests run
+/// beside them, to their end.
 ///
 /// # Errors
 /// Which check failed.
@@ -65,8 +69,19 @@ pub fn run(workspace: &Workspace) -> Result<(), String> {
     println!("== tidy");
     tidy::run(workspace)?;
     cargo("clippy --workspace --all-targets --locked -- -D warnings")?;
-    cargo("test --workspace --locked")?;
-    cargo("test --package garboard --locked --features planted --test poison")?;
+    let guests = EndToEnd::start(workspace)?;
+    let checked = rest(workspace, &cargo);
+    if let Err(failed) = &checked {
+        eprintln!("{failed}; the end-to-end tests go on");
+    }
+    let guests = guests.wait();
+    checked.and(guests)
+}
+
+/// All that needs no finished program.
+fn rest(workspace: &Workspace, cargo: &dyn Fn(&str) -> Result<(), String>) -> Result<(), String> {
+    // With faults that are not switched on: the tests of a program that crashes switch some on.
+    cargo("test --workspace --locked --features garboard/planted,sim/planted")?;
     sim(workspace, &["--seeds", "600"])?;
     sim(workspace, &["--seed", "600", "--seeds", "12", "--twice"])?;
     sim(workspace, &["--exhaustive"])?;
@@ -74,13 +89,45 @@ pub fn run(workspace: &Workspace) -> Result<(), String> {
     planted(workspace, &PLANTED_SMALL)?;
     planted(workspace, &PLANTED_ASSERTED)?;
     instructions::run(workspace, false)?;
-    isal(&cargo)?;
+    isal(cargo)?;
     // What a guest changes meanwhile is loaded once: that is for the optimizer to break.
     cargo("test --package parity --release --locked")?;
-    root_only(&cargo)?;
+    root_only(cargo)?;
     loom(workspace)?;
     fuzz::run(workspace, &["--runs", "10000"])?;
     documentation(workspace)
+}
+
+/// The end-to-end tests, under way in a process of their own; what they say is shown at the end.
+struct EndToEnd {
+    child: Child,
+    said: PathBuf,
+}
+
+impl EndToEnd {
+    fn start(workspace: &Workspace) -> Result<EndToEnd, String> {
+        let said = workspace.target().join("e2e.log");
+        println!(
+            "== the end-to-end tests begin beside what follows; see {}",
+            said.display()
+        );
+        let wrong = |error: std::io::Error| format!("end-to-end tests: {error}");
+        let output = File::create(&said).map_err(wrong)?;
+        let errors = output.try_clone().map_err(wrong)?;
+        let program = std::env::current_exe().map_err(wrong)?;
+        let mut command = Command::new(program);
+        command.arg("e2e").stdout(output).stderr(errors);
+        let child = command.spawn().map_err(wrong)?;
+        Ok(EndToEnd { child, said })
+    }
+
+    fn wait(mut self) -> Result<(), String> {
+        println!("== the end-to-end tests");
+        let status = self.child.wait();
+        let said = std::fs::read(&self.said).unwrap_or_default();
+        print!("{}", String::from_utf8_lossy(&said));
+        ended("end-to-end tests", status)
+    }
 }
 
 /// The tests that compare parity with an independent implementation, and those too long for each

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::Workspace;
-use crate::workspace::must;
 
 /// Longer than any one test takes on a slow machine; then it hangs.
 const TEST_SECONDS_MAX: &str = "1200";
@@ -19,10 +18,7 @@ const TEST_SECONDS_MAX: &str = "1200";
 /// # Errors
 /// When the program cannot be built, no test has such a name, or a test fails.
 pub fn run(workspace: &Workspace, names: &[&str]) -> Result<(), String> {
-    must(
-        "build",
-        &mut workspace.cargo("build --release --package garboard --package e2e --locked"),
-    )?;
+    workspace.build_programs()?;
     let tests = tests_in(&workspace.root().join("test/e2e"), names)?;
     run_all(&tests, |test| {
         Command::new("timeout")

@@ -8,7 +8,6 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::Workspace;
-use crate::workspace::must;
 
 /// Where the counts are kept.
 const BOUNDS: &str = "test/bench/instructions.txt";
@@ -107,8 +106,7 @@ pub fn run(workspace: &Workspace, bless: bool) -> Result<(), String> {
         return Ok(());
     }
     println!("== instructions");
-    let build = "build --release --package bench --bin instructions --locked";
-    must("build", &mut workspace.cargo(build))?;
+    workspace.build_programs()?;
     let mut counts = Counts::default();
     for (kind, requests) in KINDS {
         let (kernels, served, profile) = count(workspace, kind, requests)?;

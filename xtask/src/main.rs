@@ -12,7 +12,8 @@ use xtask::{Workspace, check, e2e, fuzz, instructions, power, tidy};
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  check            format, clippy, tidy, tests, documentation, loom, ISA-L
+  check            everything: format, clippy, tidy, tests, simulator, loom, fuzzing, documentation,
+                   and the end-to-end tests beside them
   tidy             the rules of STYLE.md that a program can check
   tidy --bless     the same, and write the unsafe counts found to xtask/unsafe.txt
   instructions     what one request costs in instructions, against test/bench/instructions.txt

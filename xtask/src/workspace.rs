@@ -1,7 +1,8 @@
 //! Where the workspace is, and how its own cargo is called.
 
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::time::Instant;
 
 /// The checkout that this program was built from.
@@ -33,6 +34,16 @@ impl Workspace {
         }
     }
 
+    /// Builds what is shipped, what tests it and what measures it. All at once, with the features
+    /// that they share: one by one each would build much of it anew.
+    ///
+    /// # Errors
+    /// When it cannot be built.
+    pub fn build_programs(&self) -> Result<(), String> {
+        let words = "build --release --package garboard --package e2e --package bench --locked";
+        must("build", &mut self.cargo(words))
+    }
+
     /// `cargo WORDS…` in the workspace's folder.
     pub fn cargo(&self, words: &str) -> Command {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -51,7 +62,13 @@ pub(crate) fn must(what: &str, command: &mut Command) -> Result<(), String> {
     let began = Instant::now();
     let ended = command.status();
     println!("-- {what}: {} s", began.elapsed().as_secs());
-    match ended {
+    self::ended(what, ended)
+}
+
+/// # Errors
+/// `what` and how it ended, when it did not end well.
+pub(crate) fn ended(what: &str, status: io::Result<ExitStatus>) -> Result<(), String> {
+    match status {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("{what}: failed ({status})")),
         Err(error) => Err(format!("{what}: cannot start: {error}")),

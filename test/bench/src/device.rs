@@ -32,10 +32,13 @@ pub(crate) struct Load {
     pub(crate) depth: usize,
     /// Data chunks of a stripe, where one reactor owns all, and others do nothing but help.
     pub(crate) helped: Option<usize>,
+    level: Level,
+    members: usize,
 }
 
 impl Load {
-    /// `read`, `rmw` (4 KiB writes), `full` (stripes), or `helped:K`: stripes of K data chunks.
+    /// `read`, `rmw` (4 KiB writes), `full` (stripes), or `helped:K`: stripes of K data chunks;
+    /// all on RAID 5. `rmw6`: 4 KiB writes on RAID 6, `mirror`: on RAID 1 of two.
     ///
     /// # Panics
     /// When K is no number.
@@ -44,14 +47,22 @@ impl Load {
         let helped: Option<usize> = chunks.map(|count| count.parse().expect("data chunks"));
         let (write, bytes) = match kind {
             "read" => (false, 4096),
-            "rmw" => (true, 4096),
+            "rmw" | "rmw6" | "mirror" => (true, 4096),
             _ => (true, helped.unwrap_or(DATA) * CHUNK),
+        };
+        let data = helped.unwrap_or(DATA);
+        let (level, members) = match kind {
+            "rmw6" => (Level::L6, data + 2),
+            "mirror" => (Level::L1, 2),
+            _ => (Level::L5, data + 1),
         };
         Load {
             write,
             bytes,
             depth,
             helped,
+            level,
+            members,
         }
     }
 }
@@ -113,14 +124,14 @@ impl Guest {
     }
 }
 
-/// A RAID 5 with chunks of 64 KiB, 64 MiB of data on each member, all of whose regions are dirty;
+/// An array with chunks of 64 KiB, 64 MiB of data on each member, all of whose regions are dirty;
 /// its reactors own its stripes in turn, or the first owns all.
 pub(crate) fn array(load: Load, reactors: usize) -> (Arc<ArrayMap>, Arc<Shared>) {
-    let data = load.helped.unwrap_or(DATA);
+    let members = load.members;
     let owners = if load.helped.is_some() { 1 } else { reactors };
     let geometry = Geometry::new(GeometryParameters {
-        level: Level::L5,
-        members: data + 1,
+        level: load.level,
+        members,
         parity: None,
         group_size: None,
         chunk_bytes: units::bytes_u64(CHUNK),
@@ -128,7 +139,7 @@ pub(crate) fn array(load: Load, reactors: usize) -> (Arc<ArrayMap>, Arc<Shared>)
         member_data_blocks: (64 << 20) / 512,
     })
     .expect("a good shape");
-    let layout = MemberLayout::for_member(128 << 20, BLOCK, data + 1).expect("large enough");
+    let layout = MemberLayout::for_member(128 << 20, BLOCK, members).expect("large enough");
     let member = |drive| MapMember {
         drive: Some(DriveIndex::from_at(drive)),
         incarnation: 0,
@@ -148,11 +159,11 @@ pub(crate) fn array(load: Load, reactors: usize) -> (Arc<ArrayMap>, Arc<Shared>)
         barrier: 0,
         update: Update(1),
         geometry,
-        members: (0..=data).map(member).collect(),
-        hopeless: vec![false; data + 1],
-        missed: vec![None; data + 1],
-        held: vec![false; data + 1],
-        released: vec![0; data + 1],
+        members: (0..members).map(member).collect(),
+        hopeless: vec![false; members],
+        missed: vec![None; members],
+        held: vec![false; members],
+        released: vec![0; members],
         given_up: false,
         trusted_until: StripeIndex(geometry.stripes()),
         lost_blocks: Arc::default(),

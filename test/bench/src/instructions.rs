@@ -1,5 +1,5 @@
-//! `instructions read|rmw|full COUNT`: the device side of one reactor, from ring to completion, on
-//! drives that answer at once. Run under callgrind, which counts what `serve` does:
+//! `instructions read|rmw|rmw6|mirror|full COUNT`: the device side of one reactor, from ring to
+//! completion, on drives that answer at once. Run under callgrind, which counts what `serve` does:
 //!
 //! ```text
 //! valgrind --tool=callgrind --collect-atstart=no \
