@@ -240,23 +240,6 @@ pub fn find(drives: &mut [impl Medium]) -> Assembly {
     assembled.arrays.remove(0)
 }
 
-/// Wipes drives that are no members any more, as somebody does who reads that what they know of
-/// keeps the array from starting. How many that were.
-pub fn wipe_strangers(drives: &mut [impl Medium], assembly: &Assembly) -> u64 {
-    let members = &assembly.config.members;
-    let mut wiped = 0;
-    for drive in drives.iter_mut().filter(|drive| !drive.is_gone()) {
-        let is_member = |own: Superblock| members.iter().any(|it| it.uuid == own.member_uuid);
-        if owner(drive).is_some_and(|own| !is_member(own)) {
-            for offset in Superblock::offsets(DRIVE_BYTES) {
-                drive.put(offset, &[0; SUPERBLOCK_BYTES]);
-            }
-            wiped += 1;
-        }
-    }
-    wiped
-}
-
 /// Writes the record that decides to members that are one behind, as the control path does.
 ///
 /// # Panics

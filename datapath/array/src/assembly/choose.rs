@@ -18,7 +18,27 @@ pub(super) fn array(
     useless: Vec<(DriveIndex, LeftOut)>,
     name: Name,
 ) -> Assembly {
-    let history = judge(&claims);
+    let histories = judge(&claims);
+    let mut assemblies = histories
+        .iter()
+        .map(|history| by(history, &claims, useless.clone(), name));
+    let first = assemblies.next().expect("a record decides");
+    match first.verdict {
+        Verdict::Startable { .. } => first,
+        Verdict::NeedsForce { .. } | Verdict::Failed { .. } | Verdict::Refused { .. } => {
+            let starts = |it: &Assembly| matches!(it.verdict, Verdict::Startable { .. });
+            assemblies.find(starts).unwrap_or(first)
+        }
+    }
+}
+
+/// Makes an array by one of the records that may decide.
+fn by(
+    history: &History,
+    claims: &[Claim],
+    useless: Vec<(DriveIndex, LeftOut)>,
+    name: Name,
+) -> Assembly {
     let decides = &claims[history.newest];
     let (config, superblock) = (decides.config, decides.superblock);
     let mut assembly = Assembly {
@@ -35,16 +55,16 @@ pub(super) fn array(
         },
     };
     for (claim, relation) in claims.iter().zip(&history.relations) {
-        match left_out(claim, *relation, decides, &claims) {
+        match left_out(claim, *relation, decides, claims) {
             Some(reason) => assembly.left_out.push((claim.drive(), reason)),
             None => assembly.take(claim),
         }
     }
-    assembly.leave_out_doubtful(&claims);
+    assembly.leave_out_doubtful(claims);
     assembly.left_out.sort_by_key(|(drive, _)| *drive);
     assembly.behind.sort_unstable();
     assembly.damaged.sort_unstable();
-    assembly.verdict = verdict(&assembly, (&history, &claims), name);
+    assembly.verdict = verdict(&assembly, (history, claims), name);
     assembly
 }
 
@@ -331,7 +351,8 @@ fn side(config: &ArrayConfig) -> String {
     text
 }
 
-fn why_failed(superblock: &Superblock, usable: &[MemberIndex]) -> Option<String> {
+/// Why members are not enough, if they are not.
+pub(super) fn why_failed(superblock: &Superblock, usable: &[MemberIndex]) -> Option<String> {
     let geometry = &superblock.geometry;
     (0..geometry.groups()).find_map(|group| {
         let of_group = |member: &&MemberIndex| member.at() / geometry.group_members() == group;

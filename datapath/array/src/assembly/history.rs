@@ -1,8 +1,10 @@
 //! Histories: which record decides, and who wrote alone.
 
-use units::Update;
+use units::{MemberIndex, Update};
+use uuid::Uuid;
 
 use super::Claim;
+use super::choose::why_failed;
 use crate::format::{ArrayConfig, MemberState};
 use crate::planted::{self, Fault};
 
@@ -28,11 +30,12 @@ pub(super) enum Relation {
     Rival,
 }
 
-/// Finds the record that decides.
+/// The records that may decide, the first one before all others; at least one. Another one may only
+/// where by the first the array cannot be started.
 ///
 /// # Panics
 /// Without claims.
-pub(super) fn judge<'f>(claims: &[Claim<'f>]) -> History<'f> {
+pub(super) fn judge<'f>(claims: &[Claim<'f>]) -> Vec<History<'f>> {
     let mut order: Vec<usize> = (0..claims.len()).collect();
     // Newest first; the id makes the choice the same whatever the order of the drives.
     order.sort_by_key(|at| {
@@ -41,31 +44,40 @@ pub(super) fn judge<'f>(claims: &[Claim<'f>]) -> History<'f> {
         (newest_first, claim.member(), claim.drive())
     });
     if planted::is(Fault::AcceptTheLowerUpdate) {
-        return History {
+        return vec![History {
             newest: *order.last().expect("an array has claims"),
             relations: vec![Relation::Kin; claims.len()],
             rival: None,
-        };
+        }];
     }
-    let first = judge_from(claims, *order.first().expect("an array has claims"));
-    if first.rival.is_none() {
-        return first;
-    }
-    // The greatest update need not be the one that was committed: a few members may have got
-    // further, alone and in vain. Then another history finds nothing against itself.
-    let is_head = |at: &&usize| {
-        let record = claims[**at].config;
+    let newest = order[0];
+    let first = judge_from(claims, newest);
+    let is_head = |at: &usize| {
+        let record = claims[*at].config;
         !claims.iter().any(|other| {
             other.update() > record.update
                 && other.config.id_of(record.update) == Some(record.update_id)
         })
     };
-    order[1..]
-        .iter()
-        .filter(is_head)
-        .map(|at| judge_from(claims, *at))
-        .find(|history| history.rival.is_none())
-        .unwrap_or(first)
+    let heads = order[1..].iter().copied().filter(is_head);
+    if first.rival.is_some() {
+        // The greatest update need not be the one that was committed: a few members may have got
+        // further, alone and in vain. Then another history finds nothing against itself.
+        let mut others = heads.map(|at| judge_from(claims, at));
+        let other = others.find(|history| history.rival.is_none());
+        return vec![other.unwrap_or(first)];
+    }
+    // Starts that came to nothing may have reached one member each, and left out another each: by
+    // the record of one of them too few may be there that are enough by another's. Not by one that
+    // is not known to have parted from the first: it may be of a copy that is older than all that
+    // the array has done since.
+    let decides = claims[newest].config;
+    let has_parted = |at: &usize| {
+        let claim = &claims[*at];
+        has_parted(claim, decides) && parting(claim, decides).is_some()
+    };
+    let others = heads.filter(has_parted).map(|at| judge_from(claims, at));
+    std::iter::once(first).chain(others).collect()
 }
 
 /// Judges all records by the one of claim `newest`.
@@ -75,20 +87,26 @@ fn judge_from<'f>(claims: &[Claim<'f>], newest: usize) -> History<'f> {
         .iter()
         .map(|claim| has_parted(claim, decides))
         .collect();
+    let others = claims.iter().zip(&parted).filter(|(_, parted)| **parted);
+    let others: Vec<Uuid> = others
+        .map(|(claim, _)| claim.superblock.member_uuid)
+        .collect();
     // Of a member that is there twice, both drives are what they are: one was copied, or put back
     // to what it was.
     let stayed = |claim: &&Claim| {
-        let member = claim.superblock.member_uuid;
-        let mut others = claims.iter().zip(&parted);
-        let parted =
-            others.any(|(other, parted)| *parted && other.superblock.member_uuid == member);
+        let parted = others.contains(&claim.superblock.member_uuid);
         !parted && is_known(claim, decides) && !claim.found.is_doubtful()
     };
-    let kin: Vec<&Claim> = claims.iter().filter(stayed).collect();
+    let kin = claims.iter().filter(stayed).collect();
+    let sides = Sides {
+        decides,
+        kin,
+        parted: others,
+    };
     let relations: Vec<Relation> = (claims.iter().zip(&parted))
         .map(|(claim, parted)| match *parted {
             false => Relation::Kin,
-            true if was_never_committed(claim, decides, &kin) => Relation::Abandoned,
+            true if sides.was_in_vain(claim) => Relation::Abandoned,
             true => Relation::Rival,
         })
         .collect();
@@ -136,25 +154,80 @@ fn exclusion_of(claim: &Claim, decides: &ArrayConfig) -> Option<Update> {
     }
 }
 
-/// Whether nothing can have been acknowledged under a record of a history that parted: neither
-/// side was forced since, and at least half of the members that had to take the record are among
-/// those that are found without it (`kin`).
-fn was_never_committed(claim: &Claim, decides: &ArrayConfig, kin: &[&Claim]) -> bool {
-    let record = claim.config;
-    // Where that cannot be told, they may have parted at any time.
-    let parted_after = parting(claim, decides).unwrap_or(Update(0));
-    if record.forced_at > parted_after || decides.forced_at > parted_after {
-        return false;
+/// What speaks for the history that decides, against those that parted from it.
+struct Sides<'c, 'f> {
+    decides: &'f ArrayConfig,
+    /// Who is found and belongs to it.
+    kin: Vec<&'c Claim<'f>>,
+    /// Members that are found with a record of another history.
+    parted: Vec<Uuid>,
+}
+
+impl Sides<'_, '_> {
+    /// Whether nothing can have been acknowledged under a record of a history that parted.
+    fn was_in_vain(&self, claim: &Claim) -> bool {
+        let (record, decides) = (claim.config, self.decides);
+        let parted = parting(claim, decides);
+        // Where that cannot be told, they may have parted at any time.
+        let parted_after = parted.unwrap_or(Update(0));
+        if record.forced_at > parted_after || decides.forced_at > parted_after {
+            return false;
+        }
+        // At least half of those who had to take the record are found without it.
+        let found_without = record
+            .in_sync()
+            .filter(|member| self.is_kin(record, *member, Update(0)))
+            .count();
+        2 * found_without >= record.in_sync().count() || self.had_no_followers(claim, parted)
     }
-    let needed = record.in_sync().count();
-    let without = record
-        .in_sync()
-        .filter(|member| {
+
+    /// Whether some who had to take a record never have, and the others, but for the member that
+    /// has it, were too few to go on. Those never have that are found without it, and those that
+    /// are in sync by the record that decides, be they here or not: once a start is through, and
+    /// has made another update since the histories parted, all of them have one of its own.
+    fn had_no_followers(&self, claim: &Claim, parted: Option<Update>) -> bool {
+        let record = claim.config;
+        let first = parted.map_or(record.update, |parted| Update(parted.0 + 1));
+        if self.decides.unfinished_since != Update(0) || self.decides.update <= first {
+            return false;
+        }
+        // By that very argument all took the update before, unless its start was not through: then
+        // who has not is a copy, or was put back to what he was.
+        let is_past_a_start = record.unfinished_since == Update(0) && record.update > first;
+        let is_twice = self.is_member(record, claim.member(), true);
+        if is_past_a_start && parted.is_some() || is_twice || claim.found.is_doubtful() {
+            return false;
+        }
+        let recent = Update(record.update.0.saturating_sub(1));
+        let never = |member: &MemberIndex| {
             let uuid = record.members[member.at()].uuid;
-            kin.iter().any(|kin| kin.superblock.member_uuid == uuid)
+            let went_over =
+                || self.is_member(record, *member, false) && !self.parted.contains(&uuid);
+            self.is_kin(record, *member, recent) || went_over()
+        };
+        let needed = record.in_sync().filter(|member| *member != claim.member());
+        let (not_taken, others): (Vec<_>, Vec<_>) = needed.partition(never);
+        !not_taken.is_empty() && why_failed(claim.superblock, &others).is_some()
+    }
+
+    /// Whether a member of `record` is found with one that belongs to the history that decides,
+    /// and is not older than `since`.
+    fn is_kin(&self, record: &ArrayConfig, member: MemberIndex, since: Update) -> bool {
+        let uuid = record.members[member.at()].uuid;
+        let mut kin = self.kin.iter();
+        kin.any(|kin| kin.superblock.member_uuid == uuid && kin.update() >= since)
+    }
+
+    /// Whether a member of `record` is in sync by the one that decides, or is being filled.
+    fn is_member(&self, record: &ArrayConfig, member: MemberIndex, or_filled: bool) -> bool {
+        let now = self.decides.members.get(member.at());
+        let same = now.filter(|now| now.uuid == record.members[member.at()].uuid);
+        same.is_some_and(|now| match now.state {
+            MemberState::InSync => true,
+            MemberState::Rebuilding { .. } => or_filled,
+            MemberState::Excluded { .. } | MemberState::Missing => false,
         })
-        .count();
-    2 * without >= needed
+    }
 }
 
 /// The last update that both histories share, if it can be told.

@@ -761,6 +761,210 @@ fn what_a_replaced_member_did_in_vain_keeps_nobody_from_starting() {
     }
 }
 
+/// Five mirrors. Member 2 alone has update 5 of a start, which the others have of another one;
+/// then a spare took its place.
+struct InVain {
+    found: Vec<Found>,
+    start: ArrayConfig,
+}
+
+const SPARE: Uuid = Uuid::from_u128(0xFACE);
+
+impl InVain {
+    fn new() -> InVain {
+        let common = later(&config(5), 3);
+        let mut found: Vec<Found> = (0..5)
+            .map(|m| drive(m, level_superblock(Level::L1, m, 5, DRIVE_BYTES), &common))
+            .collect();
+        let mut without = found.clone();
+        without.remove(2);
+        let start = one(&without).start(0xBB, false).expect("a majority");
+        set(&mut found[2], &common.next(0xAA));
+        InVain { found, start }
+    }
+
+    fn later(&self, updates: u128) -> ArrayConfig {
+        let mut now = later(&self.start, updates);
+        now.members[2].uuid = SPARE;
+        now.members[2].state = MemberState::InSync;
+        now
+    }
+
+    /// With the old drive, the spare and two who had to take what the old one has: `found` is
+    /// changed before that is judged.
+    fn verdict(&self, now: &ArrayConfig, change: impl Fn(&mut Vec<Found>)) -> Verdict {
+        let mut found = self.found.clone();
+        found.push(renamed(&found[2], 9, SPARE));
+        for member in found.iter_mut().filter(|it| it.drive.0 != 2) {
+            set(member, now);
+        }
+        change(&mut found);
+        found.retain(|it| [2, 3, 4, 9].contains(&it.drive.0));
+        one(&found).verdict
+    }
+
+    fn is_refused(&self, now: &ArrayConfig, change: impl Fn(&mut Vec<Found>)) {
+        let verdict = self.verdict(now, change);
+        assert!(matches!(verdict, Verdict::Refused { .. }), "{verdict}");
+    }
+}
+
+#[test]
+fn who_went_on_together_witness_by_their_record_that_others_did_so_in_vain() {
+    let all = InVain::new();
+    for updates in 2..60 {
+        let verdict = all.verdict(&all.later(updates), |_| {});
+        assert_eq!(verdict, DIRTY, "{updates} later");
+    }
+}
+
+#[test]
+fn a_record_is_no_witness_of_those_who_may_never_have_had_it() {
+    let all = InVain::new();
+    // A start that is not through may have reached nobody but those that are here.
+    let mut unfinished = all.later(2);
+    unfinished.unfinished_since = unfinished.update;
+    all.is_refused(&unfinished, |_| {});
+    // As the first update after they parted may.
+    let mut first = all.later(0);
+    first.unfinished_since = Update(0);
+    all.is_refused(&first, |_| {});
+    // What others have that were replaced as well, nobody knows.
+    let mut replaced = all.later(2);
+    for member in [0_u16, 1] {
+        let uuid = Uuid::from_u128(0xF00 + u128::from(member));
+        replaced.members[usize::from(member)].uuid = uuid;
+    }
+    all.is_refused(&replaced, |_| {});
+    let mut forced = all.later(2);
+    forced.forced_at = forced.update;
+    all.is_refused(&forced, |_| {});
+}
+
+#[test]
+fn copies_and_hidden_records_witness_for_nobody() {
+    let all = InVain::new();
+    let now = all.later(4);
+    // Its other record may be newer: the one by which it went on alone.
+    all.is_refused(&now, |found| {
+        found[2].configs.push(Err(FormatError::Unreadable));
+    });
+    // It got further, past its start: all that it counts on had a record of its side.
+    let vain = all.found[2].configs[0].as_ref().expect("good").1.clone();
+    all.is_refused(&now, |found| set(&mut found[2], &vain.next(0xAB)));
+    // It is there twice.
+    let mut back = now.clone();
+    back.members[2] = all.start.members[2].clone();
+    let filled = MemberState::Rebuilding {
+        until: StripeIndex(0),
+        missed: Missed::ALL,
+    };
+    for state in [MemberState::InSync, filled] {
+        back.members[2].state = state;
+        all.is_refused(&back, |_| {});
+    }
+    // Another is, with a record that counts on few.
+    let mut few = all.start.next(0xCC);
+    few.update_id = 0xCD;
+    few.ancestors[0].1 = 0xCE;
+    for member in [0, 1, 2] {
+        few.members[member] = excluding(&all.start, member, 1).members[member].clone();
+    }
+    all.is_refused(&now, |found| set(&mut found[4], &few));
+}
+
+#[test]
+fn an_old_copy_of_one_that_went_on_witnesses_for_nobody() {
+    // Three pairs. Members 1, 3 and 5 went on without the others, and then these by themselves.
+    let common = later(&config(6), 20);
+    let mut found: Vec<Found> = (0..6)
+        .map(|m| drive(m, level_superblock(Level::L10, m, 6, DRIVE_BYTES), &common))
+        .collect();
+    let without = |three: [usize; 3], id: u128| {
+        let mut next = common.next(id);
+        for member in three {
+            next.members[member] = excluding(&common, member, id).members[member].clone();
+        }
+        (1..7).fold(next, |next, n| next.next(id + n))
+    };
+    let (mut odd, even) = (without([0, 2, 4], 0xAA), without([1, 3, 5], 0xBB));
+    for member in [0, 2, 4] {
+        set(&mut found[member], &even);
+    }
+    set(&mut found[3], &config(6));
+    found.truncate(5);
+    // Whoever is not there, or is and is too old, may have been left out by them.
+    for is_past_a_start in [true, false] {
+        if !is_past_a_start {
+            odd.unfinished_since = odd.update;
+        }
+        set(&mut found[1], &odd);
+        for with in [5, 3] {
+            let found: Vec<Found> = found
+                .iter()
+                .filter(|it| it.drive.0 < with || it.drive.0 == 4)
+                .cloned()
+                .collect();
+            let said = explanation(&one(&found));
+            assert!(said.starts_with("refused: split brain"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn starts_in_vain_that_reached_one_member_each_do_not_end_an_array() {
+    // A start without member 2 reached member 0 only, one without member 0 then reached member 1.
+    for ids in [(0xAA, 0xBB), (0xBB, 0xAA)] {
+        let common = later(&config(3), 3);
+        let mut found: Vec<Found> = (0..3)
+            .map(|m| drive(m, level_superblock(Level::L5, m, 3, DRIVE_BYTES), &common))
+            .collect();
+        let one_of = |found: &[Found], id| one(found).start(id, false).expect("two of three");
+        let first = one_of(&found[..2], ids.0);
+        let second = one_of(&found[1..], ids.1);
+        set(&mut found[0], &first);
+        set(&mut found[1], &second);
+        let assembly = one(&found);
+        assert_eq!(assembly.verdict, DIRTY);
+        assert_eq!(assembly.config, second);
+        assert!(reason_for(&assembly, 0).contains("never committed"));
+        // What the first reached is all there is: then it decides, and is too few.
+        let few = one(&found[..2]).verdict;
+        assert!(matches!(few, Verdict::Failed { .. }), "{few}");
+    }
+}
+
+#[test]
+fn an_old_copy_does_not_decide_because_the_newest_record_does_not_start() {
+    let common = later(&config(2), 3);
+    let mut found = mirror(&common);
+    for updates in [1, 10, 60] {
+        set(&mut found[1], &later(&common, updates));
+        let verdict = one(&found).verdict;
+        let starts_by_itself = updates == 1;
+        assert_eq!(
+            verdict == COMPLETE,
+            starts_by_itself,
+            "{updates}: {verdict}"
+        );
+        assert!(
+            starts_by_itself || matches!(verdict, Verdict::NeedsForce { .. }),
+            "{updates}: {verdict}"
+        );
+    }
+}
+
+#[test]
+fn a_parted_record_of_a_wider_array_is_no_reason_to_panic() {
+    let all = InVain::new();
+    let wide = later(&config(7), 3).next(0xAA);
+    let verdict = all.verdict(&all.later(3), |found| {
+        let superblock = level_superblock(Level::L1, 6, 7, DRIVE_BYTES);
+        found[2] = drive(2, superblock, &wide);
+    });
+    assert!(matches!(verdict, Verdict::Refused { .. }), "{verdict}");
+}
+
 /// As if another drive had taken the place.
 fn renamed(found: &Found, drive: u16, member_uuid: Uuid) -> Found {
     let mut found = found.clone();

@@ -131,8 +131,6 @@ pub struct Outcome {
     pub outwaited: u64,
     /// Starts that called a member out before they did again what the log holds, and were killed.
     pub excluded_early: u64,
-    /// Drives wiped that were no members any more and kept the array from starting.
-    pub wiped: u64,
     /// Power failures between starts that came to nothing and one that did not.
     pub reset: u64,
     /// Requests of dead engines that landed while the next one was at work.
@@ -211,7 +209,6 @@ impl Outcome {
         self.outwaited += outcome.outwaited;
         self.excluded_early += outcome.excluded_early;
         self.reset += outcome.reset;
-        self.wiped += outcome.wiped;
         self.landed += outcome.landed;
         self.rewritten_late += outcome.rewritten_late;
         self.logged_in_vain += outcome.logged_in_vain;
@@ -281,7 +278,6 @@ impl fmt::Display for Outcome {
             outwaited,
             excluded_early,
             reset,
-            wiped,
             landed,
             rewritten_late,
             logged_in_vain,
@@ -301,7 +297,7 @@ impl fmt::Display for Outcome {
          {rotten} rotten blocks scrubbed ({stale} of writes that were lost), \
          {landed} writes of dead engines in the life of the next ({outwaited} starts in vain \
          without such a drive), {excluded_early} starts killed that had left a member out, \
-         {reset} power failures after such as came to nothing, {wiped} strangers wiped, \
+         {reset} power failures after such as came to nothing, \
          {rewritten_late} repairs by drives that were left out, \
          {logged_in_vain} writes logged in vain, \
          {late} members late, {lagged} lagged ({left_behind} left behind), \

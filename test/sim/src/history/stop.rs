@@ -301,12 +301,6 @@ impl History {
             self.fail_a_flush_of_a_start(&mut drives);
         }
         let mut assembly = disks::find(&mut drives);
-        if matches!(assembly.verdict, Verdict::Refused { .. }) {
-            // One that was left out by a start without it has a record of that time, then another
-            // took its place, and now too few are here to prove that it knows nothing more.
-            self.outcome.wiped += disks::wipe_strangers(&mut drives, &assembly);
-            assembly = disks::find(&mut drives);
-        }
         if self.random.happens(300) {
             // Killed while it caught up.
             let reached = self.random.position(assembly.behind.len() + 1);
