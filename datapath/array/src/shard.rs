@@ -453,6 +453,8 @@ impl Shard {
 
     /// Moves everything forward. Returns how much moved.
     fn advance(&mut self, io: &mut impl Io) -> usize {
+        // First, and no step by itself: whatever a slow member lets move does so in this turn.
+        self.advance_paces(io);
         let mut moved = self.advance_late(io) + self.advance_hold(io) + self.send_reports(io);
         moved += self.retry_reads(io);
         moved += self.advance_requests(io);
@@ -460,7 +462,6 @@ impl Shard {
         moved += self.advance_lending(io) + self.advance_tickets(io);
         moved += self.advance_background(io);
         moved += self.advance_regions(io) + self.advance_losses(io) + self.advance_handover(io);
-        self.advance_paces(io);
         moved += self.coordinate(io);
         moved
     }
