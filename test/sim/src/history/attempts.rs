@@ -188,8 +188,38 @@ impl History {
             return false;
         }
         let before = assembly.config.update;
-        let _ = self.attempt((drives, assembly, regions), reach, None);
-        assembly.config.update != before
+        let here = assembly.members.clone();
+        let Attempt { aside, .. } =
+            self.attempt((&mut *drives, &mut *assembly, regions), reach, None);
+        let is_out = assembly.config.update != before;
+        if is_out {
+            self.leave_aside(drives, &here, &aside);
+        }
+        is_out
+    }
+
+    /// Members that a start has set aside are out although they do what they are asked: others must
+    /// not be lost besides, what has rotted there may not be located, and bad blocks of the others
+    /// may be lost with them: docs/design/007-no-resync-after-a-kill.md, *What setting aside
+    /// costs*.
+    pub(super) fn leave_aside(
+        &mut self,
+        drives: &mut [SimDrive],
+        here: &[Option<DriveIndex>],
+        aside: &[MemberIndex],
+    ) {
+        for member in aside {
+            let drive = here[member.at()].expect("it was here");
+            let drive = &mut drives[drive.at()];
+            (drive.gone, drive.hurt) = (true, true);
+            self.outcome.set_aside += 1;
+            let size = self.geometry.group_members();
+            let group = member.at() / size;
+            self.leave_rot_behind(group);
+            for other in here[group * size..][..size].iter().flatten() {
+                drives[other.at()].mend();
+            }
+        }
     }
 
     /// So far, and a record that it commits before may reach some members only.

@@ -95,12 +95,7 @@ impl History {
             aside,
             ..
         } = attempt;
-        for member in &aside {
-            let drive = found.members[member.at()].expect("it was here");
-            let drive = &mut drives[drive.at()];
-            (drive.gone, drive.hurt) = (true, true);
-            self.outcome.set_aside += 1;
-        }
+        self.leave_aside(drives, &found.members, &aside);
         if agrees {
             self.outcome.trusted += 1;
             self.judge_trust(drives, assembly);
