@@ -24,8 +24,8 @@ pub(super) fn array(
         .map(|history| by(history, &claims, useless.clone(), name));
     let first = assemblies.next().expect("a record decides");
     match first.verdict {
-        Verdict::Startable { .. } => first,
-        Verdict::NeedsForce { .. } | Verdict::Failed { .. } | Verdict::Refused { .. } => {
+        Verdict::Startable { .. } | Verdict::Refused { .. } => first,
+        Verdict::NeedsForce { .. } | Verdict::Failed { .. } => {
             let starts = |it: &Assembly| matches!(it.verdict, Verdict::Startable { .. });
             assemblies.find(starts).unwrap_or(first)
         }

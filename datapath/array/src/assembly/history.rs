@@ -68,15 +68,17 @@ pub(super) fn judge<'f>(claims: &[Claim<'f>]) -> Vec<History<'f>> {
         return vec![other.unwrap_or(first)];
     }
     // Starts that came to nothing may have reached one member each, and left out another each: by
-    // the record of one of them too few may be there that are enough by another's. Not by one that
-    // is not known to have parted from the first: it may be of a copy that is older than all that
-    // the array has done since.
+    // the record of one of them too few may be there that are enough by another's. If that record
+    // is the first that anybody made since they parted, nobody can have gone on by it who does not
+    // have it; of a later one, a copy that is older would be believed to say so.
     let decides = claims[newest].config;
-    let has_parted = |at: &usize| {
-        let claim = &claims[*at];
-        has_parted(claim, decides) && parting(claim, decides).is_some()
+    let is_of_a_start_in_vain = |at: &usize| {
+        let parted = named_parting(claims[*at].config, decides);
+        parted.is_some_and(|parted| decides.update.0 == parted.0 + 1)
+            && decides.unfinished_since != Update(0)
     };
-    let others = heads.filter(has_parted).map(|at| judge_from(claims, at));
+    let others = heads.filter(is_of_a_start_in_vain);
+    let others = others.map(|at| judge_from(claims, at));
     std::iter::once(first).chain(others).collect()
 }
 
@@ -166,6 +168,10 @@ struct Sides<'c, 'f> {
 impl Sides<'_, '_> {
     /// Whether nothing can have been acknowledged under a record of a history that parted.
     fn was_in_vain(&self, claim: &Claim) -> bool {
+        if claim.found.is_doubtful() {
+            // It may hide a newer record, of those who went on.
+            return false;
+        }
         let (record, decides) = (claim.config, self.decides);
         let parted = parting(claim, decides);
         // Where that cannot be told, they may have parted at any time.
@@ -193,9 +199,11 @@ impl Sides<'_, '_> {
         }
         // By that very argument all took the update before, unless its start was not through: then
         // who has not is a copy, or was put back to what he was.
-        let is_past_a_start = record.unfinished_since == Update(0) && record.update > first;
+        let unfinished = record.unfinished_since;
+        let is_past_a_start =
+            record.update > first && (unfinished == Update(0) || unfinished > first);
         let is_twice = self.is_member(record, claim.member(), true);
-        if is_past_a_start && parted.is_some() || is_twice || claim.found.is_doubtful() {
+        if is_past_a_start && parted.is_some() || is_twice {
             return false;
         }
         let recent = Update(record.update.0.saturating_sub(1));
@@ -232,16 +240,17 @@ impl Sides<'_, '_> {
 
 /// The last update that both histories share, if it can be told.
 fn parting(claim: &Claim, decides: &ArrayConfig) -> Option<Update> {
-    let record = claim.config;
-    let own =
-        std::iter::once((record.update, record.update_id)).chain(record.ancestors.iter().copied());
-    let shared = own
-        .filter(|(update, id)| decides.id_of(*update) == Some(*id))
-        .map(|(update, _)| update)
-        .max();
-    shared.or_else(|| {
+    named_parting(claim.config, decides).or_else(|| {
         // Too long ago to be named; excluding the member was the first thing done without it.
         let since = exclusion_of(claim, decides)?;
         since.0.checked_sub(1).map(Update)
     })
+}
+
+/// The same, as far as both name it.
+fn named_parting(record: &ArrayConfig, decides: &ArrayConfig) -> Option<Update> {
+    let own =
+        std::iter::once((record.update, record.update_id)).chain(record.ancestors.iter().copied());
+    let shared = own.filter(|(update, id)| decides.id_of(*update) == Some(*id));
+    shared.map(|(update, _)| update).max()
 }

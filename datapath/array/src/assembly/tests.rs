@@ -851,7 +851,11 @@ fn copies_and_hidden_records_witness_for_nobody() {
     });
     // It got further, past its start: all that it counts on had a record of its side.
     let vain = all.found[2].configs[0].as_ref().expect("good").1.clone();
-    all.is_refused(&now, |found| set(&mut found[2], &vain.next(0xAB)));
+    let mut further = vain.next(0xAB);
+    all.is_refused(&now, |found| set(&mut found[2], &further));
+    // Or past an update of its side before a start.
+    further.unfinished_since = further.update;
+    all.is_refused(&now, |found| set(&mut found[2], &further));
     // It is there twice.
     let mut back = now.clone();
     back.members[2] = all.start.members[2].clone();
@@ -911,26 +915,72 @@ fn an_old_copy_of_one_that_went_on_witnesses_for_nobody() {
     }
 }
 
+/// Three members. A start without member 2 reached member 0 only, one without member 0 then member
+/// 1. Both records, by the ids of their updates.
+fn starts_in_vain(level: Level, ids: (u128, u128)) -> (Vec<Found>, [ArrayConfig; 2]) {
+    let common = later(&config(3), 3);
+    let mut found: Vec<Found> = (0..3)
+        .map(|m| drive(m, level_superblock(level, m, 3, DRIVE_BYTES), &common))
+        .collect();
+    let one_of = |found: &[Found], id| one(found).start(id, false).expect("two of three");
+    let first = one_of(&found[..2], ids.0);
+    let second = one_of(&found[1..], ids.1);
+    set(&mut found[0], &first);
+    set(&mut found[1], &second);
+    (found, [first, second])
+}
+
 #[test]
 fn starts_in_vain_that_reached_one_member_each_do_not_end_an_array() {
-    // A start without member 2 reached member 0 only, one without member 0 then reached member 1.
     for ids in [(0xAA, 0xBB), (0xBB, 0xAA)] {
-        let common = later(&config(3), 3);
-        let mut found: Vec<Found> = (0..3)
-            .map(|m| drive(m, level_superblock(Level::L5, m, 3, DRIVE_BYTES), &common))
-            .collect();
-        let one_of = |found: &[Found], id| one(found).start(id, false).expect("two of three");
-        let first = one_of(&found[..2], ids.0);
-        let second = one_of(&found[1..], ids.1);
-        set(&mut found[0], &first);
-        set(&mut found[1], &second);
+        let (found, [_, second]) = starts_in_vain(Level::L5, ids);
         let assembly = one(&found);
         assert_eq!(assembly.verdict, DIRTY);
         assert_eq!(assembly.config, second);
         assert!(reason_for(&assembly, 0).contains("never committed"));
-        // What the first reached is all there is: then it decides, and is too few.
         let few = one(&found[..2]).verdict;
         assert!(matches!(few, Verdict::Failed { .. }), "{few}");
+    }
+}
+
+#[test]
+fn a_start_that_may_have_come_to_something_decides_although_too_few_have_its_record() {
+    let (mut found, [first, _]) = starts_in_vain(Level::L5, (0xBB, 0xAA));
+    let failed = |found: &[Found]| {
+        let verdict = one(found).verdict;
+        assert!(matches!(verdict, Verdict::Failed { .. }), "{verdict}");
+    };
+    // Not a start: whoever made it was through with one.
+    let mut update = first.clone();
+    update.unfinished_since = Update(0);
+    set(&mut found[0], &update);
+    failed(&found);
+    // Made after another one, which was durable: then member 1 is there as it was long before.
+    for mut further in [first.next(0xBC), first.next(0xBC).next(0xBD)] {
+        set(&mut found[0], &further);
+        failed(&found);
+        further.unfinished_since = further.update;
+        set(&mut found[0], &further);
+        failed(&found);
+    }
+    // Nor does what this version does not know.
+    let mut future = first.clone();
+    future.features.read_only_compat |= 1 << 40;
+    set(&mut found[0], &future);
+    let verdict = one(&found).verdict;
+    assert!(matches!(verdict, Verdict::Refused { .. }), "{verdict}");
+}
+
+#[test]
+fn a_hidden_record_is_given_up_for_nobody() {
+    for ids in [(0xAA, 0xBB), (0xBB, 0xAA)] {
+        for hidden in [0, 1] {
+            let (mut found, _) = starts_in_vain(Level::L1, ids);
+            found[hidden].configs.push(Err(FormatError::Unreadable));
+            let verdict = one(&found).verdict;
+            let starts = matches!(verdict, Verdict::Startable { .. });
+            assert!(!starts, "{ids:?}, {hidden}: {verdict}");
+        }
     }
 }
 
