@@ -360,7 +360,14 @@ fn a_volume_that_is_deleted_late_is_not_exported_any_more() {
         wait_until("it is gone", || bench.host.volumes().is_empty());
         let gone = bench.host.export_named(&export).expect_err("gone");
         assert_eq!(gone.kind, ErrorKind::NotFound, "{gone}");
-        let again = bench.host.create_volume(&volume).expect("room");
+        // The array lists it no more a moment before it says that it is through with that.
+        wait_until("another one can be made", || {
+            match bench.host.create_volume(&volume) {
+                Err(error) if error.kind == ErrorKind::Busy => false,
+                made => made.map(|_| true).expect("room"),
+            }
+        });
+        let again = bench.host.volumes().pop().expect("made");
         assert!(again.limit.is_none(), "{:?}", again.limit);
     });
 }
