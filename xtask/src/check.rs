@@ -69,7 +69,14 @@ pub fn run(workspace: &Workspace) -> Result<(), String> {
     println!("== tidy");
     tidy::run(workspace)?;
     cargo("clippy --workspace --all-targets --locked -- -D warnings")?;
-    let guests = EndToEnd::start(workspace)?;
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let mut guests = Command::new(program);
+    guests.arg("e2e");
+    let guests = Beside::start(
+        "end-to-end tests",
+        guests,
+        workspace.target().join("e2e.log"),
+    )?;
     let checked = rest(workspace, &cargo);
     if let Err(failed) = &checked {
         eprintln!("{failed}; the end-to-end tests go on");
@@ -98,35 +105,35 @@ fn rest(workspace: &Workspace, cargo: &dyn Fn(&str) -> Result<(), String>) -> Re
     documentation(workspace)
 }
 
-/// The end-to-end tests, under way in a process of their own; what they say is shown at the end.
-struct EndToEnd {
+/// A program under way beside the others; what it says is shown at the end.
+struct Beside {
+    what: &'static str,
     child: Child,
     said: PathBuf,
 }
 
-impl EndToEnd {
-    fn start(workspace: &Workspace) -> Result<EndToEnd, String> {
-        let said = workspace.target().join("e2e.log");
+impl Beside {
+    fn start(what: &'static str, mut command: Command, said: PathBuf) -> Result<Beside, String> {
         println!(
-            "== the end-to-end tests begin beside what follows; see {}",
+            "== {what} begin beside what follows; see {}",
             said.display()
         );
-        let wrong = |error: std::io::Error| format!("end-to-end tests: {error}");
+        let wrong = |error: std::io::Error| format!("{what}: {error}");
         let output = File::create(&said).map_err(wrong)?;
         let errors = output.try_clone().map_err(wrong)?;
-        let program = std::env::current_exe().map_err(wrong)?;
-        let mut command = Command::new(program);
-        command.arg("e2e").stdout(output).stderr(errors);
-        let child = command.spawn().map_err(wrong)?;
-        Ok(EndToEnd { child, said })
+        let child = command.stdout(output).stderr(errors).spawn();
+        let child = child.map_err(wrong)?;
+        Ok(Beside { what, child, said })
     }
 
+    /// # Errors
+    /// How it ended, when it did not end well.
     fn wait(mut self) -> Result<(), String> {
-        println!("== the end-to-end tests");
+        println!("== {}", self.what);
         let status = self.child.wait();
         let said = std::fs::read(&self.said).unwrap_or_default();
         print!("{}", String::from_utf8_lossy(&said));
-        ended("end-to-end tests", status)
+        ended(self.what, status)
     }
 }
 
@@ -187,4 +194,28 @@ fn documentation(workspace: &Workspace) -> Result<(), String> {
     let mut command = workspace.cargo(words);
     command.env("RUSTDOCFLAGS", "-D warnings");
     must("documentation", &mut command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_beside_the_others_fails() {
+        let folder = tempfile::tempdir().unwrap();
+        let said = folder.path().join("said");
+        for (script, expected) in [
+            ("echo all; echo well >&2", Ok(())),
+            (
+                "echo all; echo well >&2; exit 3",
+                Err("guests: failed (exit status: 3)"),
+            ),
+        ] {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            let guests = Beside::start("guests", command, said.clone()).unwrap();
+            assert_eq!(guests.wait(), expected.map_err(str::to_owned), "{script}");
+            assert_eq!(std::fs::read_to_string(&said).unwrap(), "all\nwell\n");
+        }
+    }
 }
