@@ -93,6 +93,20 @@ impl Assembly {
         }
     }
 
+    /// Whether a member that an unfinished start has left out may have been in sync until then. One
+    /// that was being filled lacked something before, which shows where that is known. Who was
+    /// left out by force, somebody has answered for.
+    fn counted_until_left(&self, member: MemberIndex) -> bool {
+        let settled = self.config.resynced_until.0 >= self.superblock.geometry.stripes();
+        match self.config.members[member.at()].state {
+            MemberState::Excluded { since, missed, .. } => {
+                let may_have_been_in_sync = missed.base == since || !settled;
+                may_have_been_in_sync && since > self.config.forced_at
+            }
+            MemberState::InSync | MemberState::Rebuilding { .. } | MemberState::Missing => false,
+        }
+    }
+
     fn take(&mut self, claim: &Claim) {
         let member = claim.member();
         let place = &mut self.members[member.at()];
@@ -251,6 +265,10 @@ fn verdict(assembly: &Assembly, from: (&History, &[Claim]), name: Name) -> Verdi
         explain_left_out(&mut explanation, assembly, name);
         return Verdict::NeedsForce { explanation };
     }
+    if let Some(mut explanation) = why_not_before(assembly, from.1, counting) {
+        explain_left_out(&mut explanation, assembly, name);
+        return Verdict::NeedsForce { explanation };
+    }
     Verdict::Startable {
         degraded: usable.len() < config.members.len(),
         dirty: !config.clean,
@@ -299,6 +317,46 @@ impl Standing {
 fn is_majority(proven: &[MemberIndex], in_sync: &[MemberIndex]) -> bool {
     let tie_won = 2 * proven.len() == in_sync.len() && proven.first() == in_sync.first();
     2 * proven.len() > in_sync.len() || tie_won
+}
+
+/// Why a start by a record of starts that have not come to their second one may lose something.
+/// What such a record leaves out counts all the same: perhaps nobody but those that are here has
+/// the record, and the others have gone on as if it had never been. Of those that it leaves out,
+/// who is here has not.
+fn why_not_before(
+    assembly: &Assembly,
+    claims: &[Claim],
+    counting: &[MemberIndex],
+) -> Option<String> {
+    let config = &assembly.config;
+    let left: Vec<MemberIndex> = (config.left_by_unfinished())
+        .filter(|member| assembly.counted_until_left(*member))
+        .collect();
+    let is_here = |member: &&MemberIndex| {
+        let uuid = config.members[member.at()].uuid;
+        claims.iter().any(|claim| {
+            let is_recent = claim.update().0 + 2 >= config.unfinished_since.0;
+            is_recent && claim.superblock.member_uuid == uuid && !claim.found.is_doubtful()
+        })
+    };
+    let mut before: Vec<MemberIndex> = config.in_sync().chain(left.iter().copied()).collect();
+    before.sort_unstable();
+    let mut here: Vec<MemberIndex> = (counting.iter())
+        .chain(left.iter().filter(is_here))
+        .copied()
+        .collect();
+    here.sort_unstable();
+    if is_majority(&here, &before) {
+        return None;
+    }
+    Some(format!(
+        "only {} of the {} members are here that were in sync before {}, which was written by a \
+         start that was not finished; the others may have gone on without it, and all that they \
+         acknowledged since would be lost",
+        here.len(),
+        before.len(),
+        config.unfinished_since
+    ))
 }
 
 fn why_refused(

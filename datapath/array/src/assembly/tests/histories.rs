@@ -301,6 +301,100 @@ fn a_hidden_record_is_given_up_for_nobody() {
     }
 }
 
+/// Four mirrors. A start without member 1 reached member 2 only, with members 2 and 3 here then.
+fn a_start_without_one() -> (Vec<Found>, ArrayConfig) {
+    let common = later(&config(4), 3);
+    let mut found = drives_of(Level::L1, 4, &common);
+    let mut without = found.clone();
+    without.remove(1);
+    let vain = one(&without).start(0xAA, false).expect("three of four");
+    set(&mut found[2], &vain);
+    (found, vain)
+}
+
+fn with(found: &[Found], drives: &[u16]) -> Verdict {
+    let is_here = |it: &&Found| drives.contains(&it.drive.0);
+    one(&found.iter().filter(is_here).cloned().collect::<Vec<_>>()).verdict
+}
+
+#[test]
+fn who_was_left_out_by_a_start_that_came_to_nothing_may_have_gone_on() {
+    let (mut found, vain) = a_start_without_one();
+    // Members 0 and 1 are enough by the record before.
+    let verdict = with(&found, &[2, 3]);
+    let said = verdict.to_string();
+    assert!(matches!(verdict, Verdict::NeedsForce { .. }), "{verdict}");
+    assert!(said.contains("only 2 of the 4 members"), "{said}");
+    assert!(said.contains("before update 5,"), "{said}");
+    // Not with the lowest, or with most.
+    assert_eq!(with(&found, &[0, 2]), DIRTY);
+    assert_eq!(with(&found, &[0, 2, 3]), DIRTY);
+    // Who is here has not gone on, unless he was elsewhere for longer or may hide it.
+    assert_eq!(with(&found, &[1, 2, 3]), DIRTY);
+    let needs_force = |found: &[Found]| {
+        let verdict = with(found, &[1, 2, 3]);
+        assert!(matches!(verdict, Verdict::NeedsForce { .. }), "{verdict}");
+    };
+    let before = found[1].clone();
+    found[1].configs.push(Err(FormatError::Unreadable));
+    needs_force(&found);
+    set(&mut found[1], &later(&config(4), 2));
+    assert_eq!(with(&found, &[1, 2, 3]), DIRTY, "it was behind");
+    set(&mut found[1], &later(&config(4), 1));
+    needs_force(&found);
+    found[1] = renamed(&before, 1, SPARE);
+    needs_force(&found);
+    // A start that has come to its second record has told everybody that counts.
+    for member in [2, 3] {
+        set(&mut found[member], &vain.next(0xAB));
+    }
+    assert_eq!(with(&found, &[2, 3]), DIRTY);
+}
+
+#[test]
+fn only_who_counted_when_a_start_left_him_out_may_have_gone_on() {
+    let (mut found, vain) = a_start_without_one();
+    let stripes = found[0].superblocks[0]
+        .as_ref()
+        .expect("good")
+        .geometry
+        .stripes();
+    let left = |change: &dyn Fn(&mut ArrayConfig)| {
+        let mut vain = vain.clone();
+        change(&mut vain);
+        vain
+    };
+    let filled = |config: &mut ArrayConfig| {
+        let MemberState::Excluded { missed, .. } = &mut config.members[1].state else {
+            panic!("it is out");
+        };
+        missed.base = Update(1);
+        config.resynced_until = StripeIndex(stripes);
+    };
+    for (starts, record) in [
+        // Being filled, it did not; unless all lack something because parity is not trusted yet.
+        (true, left(&|config| filled(config))),
+        (
+            false,
+            left(&|config| {
+                filled(config);
+                config.resynced_until = StripeIndex(stripes - 1);
+            }),
+        ),
+        // Left out by force; or after it.
+        (true, left(&|config| config.forced_at = config.update)),
+        (false, left(&|config| config.forced_at = Update(4))),
+    ] {
+        set(&mut found[2], &record);
+        let verdict = with(&found, &[2, 3]);
+        assert_eq!(
+            matches!(verdict, Verdict::Startable { .. }),
+            starts,
+            "{verdict}"
+        );
+    }
+}
+
 #[test]
 fn an_old_copy_does_not_decide_because_the_newest_record_does_not_start() {
     let common = later(&config(2), 3);
