@@ -19,6 +19,10 @@ use crate::{Core, Handle, Polling};
 /// Closures that run between two turns at most, so that control never starves the data path.
 pub const CLOSURES_PER_TURN: usize = 16;
 
+/// For so long without work nothing is done for whoever shares the core (`spin_loop` takes 20 to 45
+/// ns, a turn without it 70): the next request often comes sooner.
+const EAGER: Duration = Duration::from_micros(20);
+
 /// What became of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -108,17 +112,16 @@ impl<C: Core, K: Clock> Loop<C, K> {
 
     /// After a turn without work that began `now`.
     fn idle(&mut self, now: Instant) -> Turn {
-        let patience = match self.polling {
-            Polling::Always => {
-                std::hint::spin_loop();
-                return Turn::Idle;
-            }
-            Polling::Adaptive => self.spin.length(),
-            Polling::Never => Duration::ZERO,
+        let idle = now.since(*self.idle_since.get_or_insert(now));
+        let goes_on = match self.polling {
+            Polling::Always => true,
+            Polling::Adaptive => idle < self.spin.length(),
+            Polling::Never => false,
         };
-        let since = *self.idle_since.get_or_insert(now);
-        if now.since(since) < patience {
-            std::hint::spin_loop();
+        if goes_on {
+            if idle >= EAGER {
+                std::hint::spin_loop();
+            }
             return Turn::Idle;
         }
         // Awake again, whatever woke us, we look for as long as before.
