@@ -151,6 +151,27 @@ fn an_array_that_was_not_stopped_cleanly_is_dirty() {
 }
 
 #[test]
+fn only_parity_may_be_torn() {
+    let mut running = config(4);
+    let stripes = superblock(0, 4, DRIVE_BYTES).geometry.stripes();
+    running.resynced_until = StripeIndex(stripes);
+    for clean in [false, true] {
+        running.clean = clean;
+        for (level, has_parity) in [(Level::L0, false), (Level::L1, false), (Level::L5, true)] {
+            let assembly = one(&drives_of(level, 4, &running));
+            let may_be = has_parity && !clean;
+            assert_eq!(assembly.may_be_torn(), may_be, "{level:?}, clean: {clean}");
+            let mut logged = assembly;
+            logged.config.options.write_hole = WriteHole::Strict;
+            logged.config.resynced_until = StripeIndex(u64::MAX);
+            assert!(!logged.may_be_torn(), "{level:?}, all was logged");
+            logged.config.resynced_until = StripeIndex(0);
+            assert_eq!(logged.may_be_torn(), may_be, "{level:?}, before it was");
+        }
+    }
+}
+
+#[test]
 fn a_majority_starts_degraded_and_excludes_the_absent() {
     let found = raid6(6, &config(6));
     let assembly = one(&found[..4]);
