@@ -69,6 +69,30 @@ fn after_a_flush_of_the_log_that_failed_the_next_one_waits_until_its_member_is_o
     assert_eq!(bench.verdict(write), Some(Status::Ok));
 }
 
+#[test]
+fn a_degraded_array_logs_where_data_is_lost_and_not_where_parity_is() {
+    let mut logged = Vec::new();
+    for stripe in 0..3 {
+        let mut bench = Bench::new();
+        bench.install(|map| {
+            map.write_hole = WriteHole::Auto;
+            map.members[0].state = MapState::Lost;
+        });
+        let write = bench.write_stripe(stripe);
+        assert_eq!(bench.is_asked(Operation::Write).len(), 2, "of those left");
+        write_pieces(&mut bench);
+        bench.poll();
+        let is_logged = bench.verdict(write).is_none();
+        let parity = member_of(&bench, stripe, 2);
+        assert_eq!(is_logged, parity != 0, "{stripe}: parity is on {parity}");
+        bench.answer_all();
+        assert_eq!(bench.verdict(write), Some(Status::Ok));
+        logged.push(is_logged);
+    }
+    logged.sort_unstable();
+    assert_eq!(logged, [false, true, true]);
+}
+
 /// Two writes that are a stripe together, and were logged as one.
 fn joined() -> (Bench, [u64; 2]) {
     let mut bench = Bench::new();
