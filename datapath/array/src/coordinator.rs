@@ -557,3 +557,20 @@ pub struct MapIdentity {
     /// The reactor that writes metadata.
     pub home: ReactorIndex,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_drawn_from_the_published_sequence() {
+        let mut state = 0;
+        for number in [
+            0xE220_A839_7B1D_CDAF,
+            0x6E78_9E6A_A1B9_65F4,
+            0x06C4_5D18_8009_454F,
+        ] {
+            assert_eq!(split_mix(&mut state), number);
+        }
+    }
+}
