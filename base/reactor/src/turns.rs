@@ -19,8 +19,8 @@ use crate::{Core, Handle, Polling};
 /// Closures that run between two turns at most, so that control never starves the data path.
 pub const CLOSURES_PER_TURN: usize = 16;
 
-/// For so long without work nothing is done for whoever shares the core (`spin_loop` takes 20 to 45
-/// ns, a turn without it 70): the next request often comes sooner.
+/// For so long without work nothing is done for whoever shares the core (`spin_loop` takes a fifth
+/// of a turn that finds nothing): the next request often comes sooner.
 const EAGER: Duration = Duration::from_micros(20);
 
 /// What became of a turn.

@@ -265,7 +265,7 @@ fn verdict(assembly: &Assembly, from: (&History, &[Claim]), name: Name) -> Verdi
         explain_left_out(&mut explanation, assembly, name);
         return Verdict::NeedsForce { explanation };
     }
-    if let Some(mut explanation) = why_not_before(assembly, from.1, counting) {
+    if let Some(mut explanation) = why_left_may_have_gone_on(assembly, from.1, counting) {
         explain_left_out(&mut explanation, assembly, name);
         return Verdict::NeedsForce { explanation };
     }
@@ -323,7 +323,7 @@ fn is_majority(proven: &[MemberIndex], in_sync: &[MemberIndex]) -> bool {
 /// What such a record leaves out counts all the same: perhaps nobody but those that are here has
 /// the record, and the others have gone on as if it had never been. Of those that it leaves out,
 /// who is here has not.
-fn why_not_before(
+fn why_left_may_have_gone_on(
     assembly: &Assembly,
     claims: &[Claim],
     counting: &[MemberIndex],
