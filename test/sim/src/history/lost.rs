@@ -366,7 +366,8 @@ impl History {
             let Some((volume, start)) = self.client.place_of(block) else {
                 continue;
             };
-            if self.random.happens(150) {
+            // Members that are away may be left out.
+            if self.random.happens(150) && !self.torn {
                 self.hold_what_is_healed(&mut world, volume, start);
             } else if self.random.happens(500) {
                 world = self.stop_while_healing(world, volume, start);
