@@ -86,6 +86,10 @@ pub struct SimDrive {
     pub stuck: Option<u64>,
     /// Blocks that stay as they are whatever is written, without an error.
     pub forgets: BTreeSet<u64>,
+    /// The next read of the first block brings what the second holds, without an error.
+    pub astray: BTreeMap<u64, u64>,
+    /// How many blocks were read that held something else.
+    pub went_astray: u64,
     /// Of guests' requests, so many may have met a bad block.
     pub met_bad: u64,
     /// How often it has lost its power while the machine had not.
@@ -492,6 +496,9 @@ impl SimDrive {
                     return Status::Media;
                 }
                 self.bring(request);
+                if !self.astray.is_empty() {
+                    self.go_astray(request);
+                }
             }
             Operation::Write => {
                 for taken in &mut self.taken {

@@ -58,6 +58,27 @@ impl SimDrive {
         assert_eq!(byte, end, "a read carries what it names");
     }
 
+    /// Of what a read has brought, some blocks are others' content.
+    pub(super) fn go_astray(&mut self, request: &MemberRequest) {
+        let (first, size) = (request.offset / self.block, bytes_usize(self.block));
+        let end = first + request.length / self.block;
+        let met: Vec<(u64, u64)> = (self.astray.range(first..end))
+            .map(|(block, other)| (*block, *other))
+            .collect();
+        for (block, other) in met {
+            self.astray.remove(&block);
+            let content = self.block(other);
+            self.went_astray += u64::from(content != self.block(block));
+            let mut rest = &content[..];
+            let at = bytes_usize(block - first) * size;
+            request.segments.for_each_part(at, size, |part| {
+                let (head, tail) = rest.split_at(part.len());
+                part.copy_from_slice(head);
+                rest = tail;
+            });
+        }
+    }
+
     /// What a read of the block finds now.
     #[must_use]
     pub fn block(&self, block: u64) -> Vec<u8> {

@@ -33,6 +33,8 @@ pub struct Outcome {
     pub rotten: u64,
     /// Of these, so many that a drive had not written, or had written elsewhere.
     pub stale: u64,
+    /// Blocks of which a scrub was first shown another block's content.
+    pub astray: u64,
     /// Members left out because they did not answer.
     pub late: u64,
     /// Members that lagged behind their peers, and those left out for it.
@@ -156,6 +158,7 @@ impl Outcome {
         self.abandoned += outcome.abandoned;
         self.rotten += outcome.rotten;
         self.stale += outcome.stale;
+        self.astray += outcome.astray;
         self.late += outcome.late;
         self.lagged += outcome.lagged;
         self.left_behind += outcome.left_behind;
@@ -232,6 +235,7 @@ impl fmt::Display for Outcome {
             abandoned,
             rotten,
             stale,
+            astray,
             late,
             lagged,
             left_behind,
@@ -295,6 +299,7 @@ impl fmt::Display for Outcome {
          may have lost something), {abandoned} holds abandoned, \
          {probed} torn blocks written ({read_torn} times read from a slow member), \
          {rotten} rotten blocks scrubbed ({stale} of writes that were lost), \
+         {astray} read where they are not, \
          {landed} writes of dead engines in the life of the next ({outwaited} starts in vain \
          without such a drive), {excluded_early} starts killed that had left a member out, \
          {reset} power failures after such as came to nothing, \

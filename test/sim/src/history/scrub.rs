@@ -324,12 +324,36 @@ impl History {
         }
     }
 
-    /// A scrub of everything finds nothing.
+    /// A scrub of everything finds nothing, also where a drive brings another block's content once.
     pub(super) fn scrub_finds_nothing(&mut self, world: &mut World) {
-        if self.geometry.parity() > 0 {
-            self.scrub_to_the_end(world, ScrubOrder::StartOver);
-            let scrub = world.shards[world.home].scrub_status().expect("home");
-            assert_eq!(scrub.record.tally, Default::default(), "{scrub:?}");
+        if self.geometry.parity() == 0 {
+            return;
+        }
+        if self.random.happens(300) {
+            self.lead_astray(world);
+        }
+        self.scrub_to_the_end(world, ScrubOrder::StartOver);
+        let scrub = world.shards[world.home].scrub_status().expect("home");
+        assert_eq!(scrub.record.tally, Default::default(), "{scrub:?}");
+        for drive in &mut world.outside.drives {
+            drive.astray.clear();
+            self.outcome.astray += std::mem::take(&mut drive.went_astray);
+        }
+    }
+
+    /// Some reads will bring what lies elsewhere on their drive. Nobody but a scrub reads.
+    fn lead_astray(&mut self, world: &mut World) {
+        self.run_until(world, |history, world| {
+            history.given.is_none() && history.client.pending() == 0 && world.is_quiet()
+        });
+        let (first, rows) = (self.first_block(), self.geometry.member_blocks());
+        for _ in 0..=self.random.below(ROTTEN_MAX) {
+            let position = self.random.position(self.geometry.members());
+            let block = self.random.below(rows);
+            let other = (block ^ (1 << self.random.below(10))).min(rows - 1);
+            let drive = end::position_drive(world, position);
+            let astray = &mut world.outside.drives[drive].astray;
+            astray.insert(first + block, first + other);
         }
     }
 
