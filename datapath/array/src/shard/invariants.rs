@@ -2,7 +2,7 @@
 //! that finds itself wrong ends, and the next one starts from what is durable. One that went on
 //! would tear stripes which nobody repairs. Each costs a look or two at what was just used.
 
-use units::StripeIndex;
+use units::{MemberIndex, StripeIndex};
 
 use super::Shard;
 use crate::format::WriteHole;
@@ -35,6 +35,31 @@ impl Shard {
         if planted::is_watched() && self.is_lending(slot) && !planted::is_forgiven() {
             breaks("others compute what it writes", slot);
         }
+    }
+
+    /// The ticket is about to say that all went well: whoever did not take what it wrote is out, and
+    /// every reactor knows.
+    #[inline]
+    pub(super) fn assert_decided(&self, slot: u32) {
+        let ticket = &self.tickets[slot];
+        let waits = ticket.barrier > self.effective;
+        let is_in = |&(member, filling): &(MemberIndex, u32)| !self.map.is_out(member, filling);
+        if (waits || ticket.failures.iter().any(is_in)) && !planted::is_forgiven() {
+            is_early(slot);
+        }
+    }
+
+    /// A scrub is about to write so many chunks that are wrong: its checks tell for sure which, in
+    /// a stripe whose parity nobody is still to make.
+    pub(super) fn assert_located(&self, slot: u32, wrong: usize, checks: usize) {
+        let order = self.tickets[slot].order;
+        let filled = self.background.is_filled(order.stripe, order.cell);
+        let may = 2 * wrong <= checks && self.map.parity_trusted(order.stripe, filled);
+        assert!(
+            may || planted::is_forgiven(),
+            "a scrub writes {wrong} chunks of {} by {checks} checks",
+            order.stripe
+        );
     }
 
     /// What the ticket writes, or logs, is in its buffers.
@@ -97,6 +122,12 @@ impl Shard {
             Some(_) | None => {}
         }
     }
+}
+
+#[cold]
+#[inline(never)]
+fn is_early(slot: u32) -> ! {
+    panic!("ticket {slot} is answered although some member has not taken it, and is not out");
 }
 
 /// Apart, because what a message shows would else be put together for every ticket.

@@ -168,7 +168,7 @@ pub(super) struct Ticket {
     /// Serial of the map it was planned by, and of the map that must be effective before it is
     /// answered.
     serial: u64,
-    barrier: u64,
+    pub(super) barrier: u64,
     /// Roles that returned errors when read, and those of the reads under way.
     media: RoleSet,
     errors: RoleSet,
@@ -195,7 +195,7 @@ pub(super) struct Ticket {
     /// It is carried out although it was answered, from a copy of what the guest wrote.
     pub(super) keeps: bool,
     pub(super) kept: Option<Kept>,
-    failures: Vec<(MemberIndex, u32)>,
+    pub(super) failures: Vec<(MemberIndex, u32)>,
     pub(super) looking: Looking,
     /// The slot of the log that holds its pieces; some piece could not be written.
     pub(super) log_slot: Option<u32>,

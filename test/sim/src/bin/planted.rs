@@ -54,7 +54,8 @@ const SMALL: [Fault; 26] = [
     Fault::WrongRotationInOneGroup,
 ];
 /// Faults that break what the array asserts.
-const ASSERTED: [Fault; 14] = [
+const ASSERTED: [Fault; 17] = [
+    Fault::AnswerBeforeEveryReactor,
     Fault::ReadAnExcludedMember,
     Fault::PlanOfAnOldMap,
     Fault::HandedOverUnfenced,
@@ -69,6 +70,8 @@ const ASSERTED: [Fault; 14] = [
     Fault::LogFlushNeedsNoRoom,
     Fault::NeededMemberExcluded,
     Fault::LaggardWasTheLastSpare,
+    Fault::ScrubRecomputesParity,
+    Fault::ScrubRepairsWhatItCannotLocate,
 ];
 /// Of these, what a history meets so rarely besides that only an assertion must see it.
 const ASSERTED_ONLY: [Fault; 1] = [Fault::HandedOverUnfenced];

@@ -113,6 +113,7 @@ impl Shard {
         if self.goes_on(slot) || self.goes_on_with_rows(slot) {
             return;
         }
+        self.assert_decided(slot);
         self.answer_ticket(slot, status, io);
         self.end_ticket(slot);
     }

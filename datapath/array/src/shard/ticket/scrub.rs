@@ -193,6 +193,8 @@ impl Shard {
             self.end_scrub(slot, false);
             return;
         }
+        let checks = planned.read.len() - self.geometry().data();
+        self.assert_located(slot, wrong.len(), checks);
         self.tickets[slot].looking = Looking {
             look: Look::Writing,
             wrong: repaired,
