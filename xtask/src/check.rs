@@ -157,15 +157,21 @@ fn root_only(cargo: &dyn Fn(&str) -> Result<(), String>) -> Result<(), String> {
     cargo("test --package drive --lib --locked -- --ignored")
 }
 
-/// All interleavings of the structures that two threads share. Its own target folder, since the
-/// flag changes every crate.
+/// All interleavings of the structures that threads share. Its own target folder, since the flag
+/// changes every crate.
 fn loom(workspace: &Workspace) -> Result<(), String> {
-    let words = "test --package queues --release --test loom --locked";
-    println!("== cargo {words} (loom)");
-    let mut command = workspace.cargo(words);
-    command.env("RUSTFLAGS", "--cfg loom");
-    command.env("CARGO_TARGET_DIR", workspace.target().join("loom"));
-    must("loom", &mut command)
+    for tests in [
+        "--package queues --test loom",
+        "--package array --lib interleavings",
+    ] {
+        let words = format!("test --release --locked {tests}");
+        println!("== cargo {words} (loom)");
+        let mut command = workspace.cargo(&words);
+        command.env("RUSTFLAGS", "--cfg loom");
+        command.env("CARGO_TARGET_DIR", workspace.target().join("loom"));
+        must("loom", &mut command)?;
+    }
+    Ok(())
 }
 
 /// Runs the simulator with `words` as its command line.

@@ -11,7 +11,7 @@ mod mesh;
 mod parking;
 mod pieces;
 pub mod spsc;
-mod sync;
+pub mod sync;
 
 pub use mesh::{MESSAGE_BYTES_MAX, Post, mesh};
 pub use parking::{NoWake, Park, Wake};

@@ -1,16 +1,27 @@
-//! The primitives that threads share: the standard library's, or loom's when loom checks us.
+//! The primitives that threads share: the standard library's, or loom's when loom checks us. Crates
+//! that share words besides take them from here, so that they need no `cfg` of their own.
 
+#[cfg(loom)]
+pub use loom::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering},
+};
 #[cfg(loom)]
 pub(crate) use loom::{
     cell::UnsafeCell,
     sync::Arc,
-    sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+    sync::atomic::{AtomicU64, AtomicUsize, fence},
 };
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
     Arc,
-    atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+    atomic::{AtomicU64, AtomicUsize, fence},
+};
+#[cfg(not(loom))]
+pub use std::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering},
 };
 
 /// A cell that hands out its address, with the shape of loom's.

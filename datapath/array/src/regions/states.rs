@@ -1,7 +1,6 @@
 //! What shards may do in a region now: one byte for each.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-
+use queues::sync::{AtomicBool, AtomicU8, Ordering};
 use units::{MemberIndex, bytes_usize};
 
 use super::{RegionMap, RegionSpace};

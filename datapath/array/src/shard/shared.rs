@@ -2,9 +2,10 @@
 //! takes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use block::{Histogram, LATENCY_BUCKETS, Status};
+use queues::sync::{AtomicBool, AtomicU32, Ordering};
 use units::limits::REACTORS_MAX;
 use units::{Instant, MemberIndex, ReactorIndex};
 use uuid::Uuid;

@@ -1,5 +1,8 @@
 //! Regions become clean only after a flush that went well, of all that was written before.
 
+#[cfg(loom)]
+mod interleavings;
+
 use std::time::Duration;
 
 use units::{BlockSize, Instant, MemberIndex, ReactorIndex, Update};
