@@ -161,7 +161,7 @@ fn root_only(cargo: &dyn Fn(&str) -> Result<(), String>) -> Result<(), String> {
 /// changes every crate.
 fn loom(workspace: &Workspace) -> Result<(), String> {
     for tests in [
-        "--package queues --test loom",
+        "--package queues --package reactor --test loom",
         "--package array --lib interleavings",
     ] {
         let words = format!("test --release --locked {tests}");

@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::ThreadId;
 
 use queues::Wake;
+use queues::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
 
 /// The reactor has stopped, or died in a panic; the closure did not run to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
