@@ -139,7 +139,8 @@ impl Host {
         }
     }
 
-    fn balance_by(&self, loads: &[ReactorLoad]) {
+    /// What follows from what reactors have done.
+    pub(crate) fn balance_by(&self, loads: &[ReactorLoad]) {
         let since = {
             let mut balance = self.balance.lock().expect("nothing panics under this lock");
             let still = |looks: &mut u32| {

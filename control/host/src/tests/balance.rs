@@ -1,5 +1,7 @@
 //! Stripes and rings follow the load, while guests write.
 
+use std::time::Duration;
+
 use control::request::{ExportCreate, QueueMove};
 use units::limits::BUCKETS;
 use units::{ArrayIndex, ReactorIndex};
@@ -92,10 +94,7 @@ fn an_array_that_cannot_give_stripes_away_is_left_alone_for_a_while() {
     let mut guest = Guest::connect(&view.expect("a volume").socket);
     bench.host.do_look_at_load();
     // What is under way on a stripe of the second reactor does not end.
-    bench.inject(
-        "two",
-        drive::Fault::Delay(std::time::Duration::from_millis(700)),
-    );
+    bench.inject("two", drive::Fault::Delay(Duration::from_millis(700)));
     guest.write(2048);
     wait_until("the write to begin", || {
         let state = bench.host.engine.array_state(ArrayIndex(0));
@@ -126,4 +125,96 @@ fn an_array_that_cannot_give_stripes_away_is_left_alone_for_a_while() {
 fn pretend_that_it_asks(bench: &Bench) {
     let mut balance = bench.host.balance.lock().expect("nothing panics under it");
     balance.pretend(ArrayIndex(0));
+}
+
+/// Two guests of one queue each, and how busy the reactors are called.
+struct Asking {
+    bench: Bench,
+    guests: [Guest; 2],
+    /// By reactor: with and without work, in looks of a second.
+    spent: [(Duration, Duration); 2],
+    looks: u8,
+}
+
+impl Asking {
+    /// Both begin on the first reactor, and may be on either.
+    fn new() -> Asking {
+        let bench = Bench::tank();
+        wait_until("the first resync", || bench.host.jobs().is_empty());
+        let guests = [("a", vec![0, 1]), ("b", vec![1, 0])].map(|(name, cores)| {
+            let volume = volume_of(name, "tank", 8 * MIB);
+            bench.host.create_volume(&volume).expect("room");
+            let create = ExportCreate {
+                cores,
+                ..export_of(&bench, name, name)
+            };
+            let view = bench.host.export_named(&create).expect("a volume");
+            Guest::connect(&view.socket)
+        });
+        Asking {
+            bench,
+            guests,
+            spent: Default::default(),
+            looks: 0,
+        }
+    }
+
+    /// The reactors of their rings.
+    fn reactors(&self) -> [u16; 2] {
+        ["a", "b"].map(|export| {
+            let id = self.bench.host.state().exports[export].id;
+            self.bench.host.engine.rings(id)[0].0.0
+        })
+    }
+
+    /// A look at reactors that are busy for so much of a second, while each guest has a write under
+    /// way. What was asked comes back wherever the ring is by then.
+    fn look(&mut self, busy_ms: [u64; 2]) {
+        self.looks += 1;
+        let byte = self.looks;
+        for guest in &mut self.guests {
+            guest.begin_fill(4096, byte);
+        }
+        let mut loads = self.bench.host.engine.loads();
+        for ((load, spent), busy_ms) in loads.iter_mut().zip(&mut self.spent).zip(busy_ms) {
+            spent.0 += Duration::from_millis(busy_ms);
+            spent.1 += Duration::from_millis(1000 - busy_ms);
+            (load.times.busy, load.times.idle) = *spent;
+        }
+        self.bench.host.balance_by(&loads);
+        for guest in &mut self.guests {
+            guest.wait();
+            assert_eq!(guest.read(4096), vec![byte; 4096]);
+        }
+    }
+
+    /// Looks until a ring has left; one that did not leave in time is left alone for some.
+    fn look_until_one_leaves(&mut self, busy_ms: [u64; 2]) {
+        let before = self.reactors();
+        for _ in 0..100 {
+            self.look(busy_ms);
+            if self.reactors() != before {
+                return;
+            }
+        }
+        panic!("no ring leaves");
+    }
+}
+
+#[test]
+fn a_ring_leaves_a_reactor_that_has_too_much_to_do_and_its_guest_goes_on() {
+    let mut asking = Asking::new();
+    assert_eq!(asking.reactors(), [0, 0]);
+    for busy_ms in [[800, 0], [950, 600], [950, 600], [800, 0]] {
+        asking.look(busy_ms);
+        assert_eq!(asking.reactors(), [0, 0], "{busy_ms:?}");
+    }
+    asking.look_until_one_leaves([950, 50]);
+    let after = asking.reactors();
+    assert_eq!(after[0] + after[1], 1, "one of them is on the other");
+    // Neither is beside another by now.
+    for busy_ms in [[950, 50], [50, 950]] {
+        asking.look(busy_ms);
+        assert_eq!(asking.reactors(), after, "{busy_ms:?}");
+    }
 }
