@@ -18,12 +18,14 @@ use crate::planted::{self, Fault};
 use crate::regions::{RegionMap, RegionStates};
 use crate::throttle::{Heard, UNLIMITED};
 
+/// Something was written since the last flush began.
+const WRITTEN: u32 = 1 << 31;
+
 /// What all shards of one array share: words that a writer sets and a flusher takes.
 #[derive(Debug)]
 pub struct Shared {
-    /// By member: something was written since its last flush began.
-    written: Vec<AtomicBool>,
-    /// By member: flushes that are under way.
+    /// By member: how many flushes are under way, and [`WRITTEN`]. One word, because who finds that
+    /// nothing was written must know of the same moment whether another one has taken that.
     flushing: Vec<AtomicU32>,
     /// By member: one more than the incarnation whose flush failed last. A drive may tell of lost
     /// writes only once, so no later flush of the same drive proves anything.
@@ -79,8 +81,7 @@ impl Shared {
             array: regions.array(),
             log,
             begun,
-            written: (0..members).map(|_| AtomicBool::new(true)).collect(),
-            flushing: (0..members).map(|_| AtomicU32::new(0)).collect(),
+            flushing: (0..members).map(|_| AtomicU32::new(WRITTEN)).collect(),
             failed: (0..members).map(|_| AtomicU32::new(0)).collect(),
             slow: (0..members).map(|_| AtomicU64::new(0)).collect(),
             doubted: (0..members).map(|_| AtomicU32::new(0)).collect(),
@@ -127,26 +128,27 @@ impl Shared {
 
     /// Before a write to `member` is acknowledged.
     pub(super) fn mark_written(&self, member: MemberIndex) {
-        let flushes = || self.flushing[member.at()].load(Ordering::SeqCst) > 0;
-        if planted::is(Fault::WriteDuringFlushForgotten) && flushes() {
+        let word = &self.flushing[member.at()];
+        let now = word.load(Ordering::SeqCst);
+        if planted::is(Fault::WriteDuringFlushForgotten) && now & !WRITTEN > 0 {
             return;
         }
-        let word = &self.written[member.at()];
-        if !word.load(Ordering::SeqCst) {
-            word.store(true, Ordering::SeqCst);
+        if now & WRITTEN == 0 {
+            word.fetch_or(WRITTEN, Ordering::SeqCst);
         }
     }
 
     /// Whether a flush of `member` is needed: something was written, or another flusher took the
     /// word and its flush may still be under way.
     pub(super) fn begin_flush(&self, member: MemberIndex) -> bool {
-        let others = self.flushing[member.at()].fetch_add(1, Ordering::SeqCst);
-        let needed = self.written[member.at()].swap(false, Ordering::SeqCst)
-            || (others > 0 && !planted::is(Fault::FlushDoesNotJoin));
-        if !needed {
-            self.flushing[member.at()].fetch_sub(1, Ordering::SeqCst);
-        }
-        needed
+        let word = &self.flushing[member.at()];
+        let joins = !planted::is(Fault::FlushDoesNotJoin);
+        let take = |now: u32| {
+            let needed = now & WRITTEN != 0 || (now > 0 && joins);
+            needed.then(|| (now & !WRITTEN) + 1)
+        };
+        word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take)
+            .is_ok()
     }
 
     /// Whether a flush of `member` that ended so has made everything durable that was written
@@ -347,10 +349,13 @@ impl Shared {
     }
 
     pub(super) fn finish_flush(&self, member: MemberIndex, ok: bool) {
-        if !ok {
-            self.written[member.at()].store(true, Ordering::SeqCst);
-        }
-        self.flushing[member.at()].fetch_sub(1, Ordering::SeqCst);
+        let word = &self.flushing[member.at()];
+        let finish = |now: u32| {
+            assert!(now & !WRITTEN > 0, "a flush ends once");
+            Some(if ok { now } else { now | WRITTEN } - 1)
+        };
+        word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, finish)
+            .expect("there is always a next");
     }
 }
 

@@ -1,4 +1,5 @@
-//! All interleavings of writers and the home on the bytes of regions, as loom sees them:
+//! All interleavings of writers, flushers and the home on the bytes of regions and the words of
+//! flushes, as loom sees them:
 //! `RUSTFLAGS="--cfg loom" cargo test -p array --release --lib interleavings`.
 //!
 //! The words and the home's keeper are the real ones. Round them are a drive, and shards that do
@@ -51,16 +52,19 @@ struct Holds {
     under_way: usize,
     cached: Versions,
     durable: Versions,
+    /// Flushes that are to fail, and leave all as it is.
+    failures: usize,
 }
 
 impl Drive {
-    fn new(map: RegionKind) -> Drive {
+    fn new(map: RegionKind, failures: usize) -> Drive {
         let holds = Holds {
             map,
             map_written: (map, 0),
             under_way: 0,
             cached: [0; 2],
             durable: [0; 2],
+            failures,
         };
         Drive {
             is_dirty: AtomicBool::new(map == RegionKind::Dirty),
@@ -118,6 +122,10 @@ impl Drive {
 impl Holds {
     /// A flush ends that began when all was like this.
     fn flush(&mut self, begun: &Holds) -> Status {
+        if self.failures > 0 {
+            self.failures -= 1;
+            return Status::Media;
+        }
         for (durable, cached) in self.durable.iter_mut().zip(begun.cached) {
             *durable = cached.max(*durable);
         }
@@ -164,7 +172,7 @@ fn given(regions: impl Fn(RegionMap) -> RegionMap) -> Given {
 }
 
 impl World {
-    fn new(given: &Given) -> Arc<World> {
+    fn new(given: &Given, failures: usize) -> Arc<World> {
         let Given {
             array,
             log,
@@ -174,11 +182,22 @@ impl World {
         shared.open_regions();
         let no = || [AtomicBool::new(false), AtomicBool::new(false)];
         Arc::new(World {
-            drive: Drive::new(regions.entry(0).kind),
+            drive: Drive::new(regions.entry(0).kind, failures),
             shared,
             asked: no(),
             kept: no(),
         })
+    }
+
+    /// A flush as a guest asks for it. Whether it went well.
+    fn flush(&self) -> bool {
+        if !self.shared.begin_flush(MEMBER) {
+            return true;
+        }
+        let status = self.drive.flush();
+        let flushed = self.shared.is_flushed(MEMBER, 0, status);
+        self.shared.finish_flush(MEMBER, flushed);
+        flushed
     }
 
     fn keep_dirty(&self, writer: usize, is_writing: bool) {
@@ -285,7 +304,7 @@ impl Home {
 fn who_may_write_knows_that_the_region_is_dirty_on_the_drives() {
     let given = given(|map| map);
     loom::model(move || {
-        let world = World::new(&given);
+        let world = World::new(&given, 0);
         let writer = thread::spawn({
             let world = Arc::clone(&world);
             move || world.write(0)
@@ -300,11 +319,13 @@ fn who_may_write_knows_that_the_region_is_dirty_on_the_drives() {
 fn no_region_becomes_clean_while_it_is_written_or_before_that_is_flushed() {
     let given = given(RegionMap::all_dirty);
     bounded(3, move || {
-        let world = World::new(&given);
+        let world = World::new(&given, 0);
         let writer = thread::spawn({
             let world = Arc::clone(&world);
             move || {
                 world.write(0);
+                world.keep_dirty(0, false);
+                world.flush();
                 world.write(0);
                 world.serve(0);
             }
@@ -321,7 +342,7 @@ fn no_region_becomes_clean_while_it_is_written_or_before_that_is_flushed() {
 fn two_reactors_take_back_what_is_about_to_be_clean() {
     let given = given(RegionMap::all_dirty);
     bounded(2, move || {
-        let world = World::new(&given);
+        let world = World::new(&given, 0);
         let writers = [0, 1].map(|writer| {
             let world = Arc::clone(&world);
             thread::spawn(move || {
@@ -336,4 +357,31 @@ fn two_reactors_take_back_what_is_about_to_be_clean() {
             writer.join().unwrap();
         }
     });
+}
+
+/// Also when another one has taken the word and its flush is under way, or fails.
+#[test]
+fn what_was_written_before_a_flush_that_went_well_is_durable() {
+    for failures in [0, 1] {
+        let given = given(RegionMap::all_dirty);
+        bounded(3, move || {
+            let world = World::new(&given, failures);
+            let other = thread::spawn({
+                let world = Arc::clone(&world);
+                move || write_and_flush(&world, 1)
+            });
+            write_and_flush(&world, 0);
+            other.join().unwrap();
+        });
+    }
+}
+
+fn write_and_flush(world: &World, writer: usize) {
+    world.drive.begin_write();
+    let version = world.drive.finish_write(writer);
+    world.shared.mark_written(MEMBER);
+    if world.flush() {
+        let holds = world.drive.moment(|holds| *holds);
+        assert!(holds.durable[writer] >= version, "{holds:?}");
+    }
 }
