@@ -5,6 +5,9 @@
 
 use std::sync::OnceLock;
 
+/// Bytes that are multiplied together.
+const TOGETHER: usize = 64;
+
 /// a × b, as one learns to multiply at school.
 #[must_use]
 pub fn multiply(a: u8, b: u8) -> u8 {
@@ -29,15 +32,13 @@ pub fn multiply(a: u8, b: u8) -> u8 {
 #[must_use]
 pub fn inverse(a: u8) -> u8 {
     assert_ne!(a, 0, "every element but zero has an inverse");
-    let product = |b: &u8| products()[usize::from(a)][usize::from(*b)];
-    let found = (0..=255).find(|b| product(b) == 1);
-    found.expect("every element but zero has an inverse")
+    inverses()[usize::from(a)]
 }
 
 /// 2 to the power of `exponent`.
 #[must_use]
 pub fn power_of_two(exponent: usize) -> u8 {
-    (0..exponent).fold(1, |power, _| multiply(power, 2))
+    (0..exponent).fold(1, |power, _| double(power))
 }
 
 /// What data chunk `data` is multiplied with on its way into parity chunk `parity`.
@@ -61,40 +62,51 @@ pub fn coefficient(parity: usize, data: usize) -> u8 {
     }
 }
 
-/// target += factor × source, byte by byte.
+/// target += factor × source, bit by bit as in [`multiply`], but of many bytes at a time.
 ///
 /// # Panics
 /// When the lengths differ.
 pub fn add_scaled(target: &mut [u8], factor: u8, source: &[u8]) {
     assert_eq!(target.len(), source.len());
+    if factor == 1 {
+        target.iter_mut().zip(source).for_each(|(t, s)| *t ^= s);
+        return;
+    }
     // Much of what is checked was never written, and zeroes add nothing.
     let is_zero = |some: &[u8]| some.iter().fold(0, |all, byte| all | byte) == 0;
     if factor == 0 || source.chunks(256).all(is_zero) {
         return;
     }
-    if factor == 1 {
-        target.iter_mut().zip(source).for_each(|(t, s)| *t ^= s);
-        return;
-    }
-    let products = &products()[usize::from(factor)];
-    for (t, s) in target.iter_mut().zip(source) {
-        *t ^= products[usize::from(*s)];
+    for (target, source) in target.chunks_mut(TOGETHER).zip(source.chunks(TOGETHER)) {
+        let mut powers = [0; TOGETHER];
+        powers[..source.len()].copy_from_slice(source);
+        let mut sum = [0; TOGETHER];
+        for bit in 0..8 - factor.leading_zeros() {
+            let counts = (factor >> bit & 1).wrapping_neg();
+            for (sum, power) in sum.iter_mut().zip(&mut powers) {
+                *sum ^= *power & counts;
+                *power = double(*power);
+            }
+        }
+        target.iter_mut().zip(sum).for_each(|(t, s)| *t ^= s);
     }
 }
 
-/// All products, computed once by [`multiply`].
-fn products() -> &'static [[u8; 256]] {
-    static PRODUCTS: OnceLock<Vec<[u8; 256]>> = OnceLock::new();
-    PRODUCTS.get_or_init(|| {
-        (0..=255)
-            .map(|a| {
-                let mut row = [0; 256];
-                for b in 0..=255 {
-                    row[usize::from(b)] = multiply(a, b);
-                }
-                row
-            })
-            .collect()
+/// 2 × a.
+fn double(a: u8) -> u8 {
+    (a << 1) ^ if a >> 7 == 1 { 0x1d } else { 0 }
+}
+
+/// All inverses, found once by [`multiply`]; zero in the place of zero.
+fn inverses() -> &'static [u8; 256] {
+    static INVERSES: OnceLock<[u8; 256]> = OnceLock::new();
+    INVERSES.get_or_init(|| {
+        let mut inverses = [0; 256];
+        for a in 1..=255 {
+            let found = (1..=255).find(|b| multiply(a, *b) == 1);
+            inverses[usize::from(a)] = found.expect("every element but zero has an inverse");
+        }
+        inverses
     })
 }
 
@@ -115,6 +127,19 @@ mod tests {
             }
         }
         assert_eq!(multiply(0x80, 2), 0x1d, "the polynomial");
+    }
+
+    #[test]
+    fn what_is_added_is_the_product_of_each_byte() {
+        let source: Vec<u8> = (0..=255).chain(0..=98).collect();
+        for factor in 0..=255 {
+            let mut sum: Vec<u8> = source.iter().rev().copied().collect();
+            let before = sum.clone();
+            add_scaled(&mut sum, factor, &source);
+            let expected = source.iter().zip(before);
+            let expected = expected.map(|(byte, before)| before ^ multiply(*byte, factor));
+            assert!(sum.into_iter().eq(expected), "factor {factor}");
+        }
     }
 
     #[test]
