@@ -38,8 +38,25 @@ pub(crate) const fn power(base: u8, exponent: usize) -> u8 {
 /// When `a` is zero.
 pub(crate) const fn inverse(a: u8) -> u8 {
     assert!(a != 0, "zero has no inverse");
-    // The 255 numbers other than zero form a group under multiplication, so a²⁵⁵ = 1.
-    power(a, 254)
+    INVERSES[a as usize]
+}
+
+/// `INVERSES[a]` · a = 1, and zero in the place of zero. For single bytes.
+static INVERSES: [u8; 256] = inverses();
+
+const fn inverses() -> [u8; 256] {
+    // The 255 numbers other than zero are the powers of two, and the 255th is 1 again.
+    let (mut powers, mut step) = ([1; 256], 1);
+    while step < 256 {
+        powers[step] = double(powers[step - 1]);
+        step += 1;
+    }
+    let mut table = [0; 256];
+    while step > 0 {
+        step -= 1;
+        table[powers[step] as usize] = powers[255 - step];
+    }
+    table
 }
 
 /// `PRODUCTS[a][b]` = a · b. For single bytes.
