@@ -283,6 +283,13 @@ impl Volume {
             let visible =
                 |version: &Version| version.superseded.is_none_or(|when| when > read.begun);
             let seen = |version: &Version| version.is_any() || *version.bytes == *found;
+            if let [version] = &versions[..]
+                && visible(version)
+                && seen(version)
+            {
+                // As most are: nothing follows where there is no other.
+                continue;
+            }
             if !versions
                 .iter()
                 .any(|version| visible(version) && seen(version))
