@@ -208,23 +208,24 @@ impl Laggards {
             // As most windows are where nobody asks for much.
             return;
         }
-        let mut slow = vec![false; self.records.len()];
-        let mut judged = vec![false; self.records.len()];
+        // By place among `members`.
+        let mut slow = [false; GROUP_MEMBERS_MAX];
+        let mut judged = [false; GROUP_MEMBERS_MAX];
         let mut asked = false;
-        let enough: Vec<u64> = self.records.iter().map(|one| self.enough_of(one)).collect();
         for kind in [0, 1] {
-            let lags: Vec<bool> = self.records.iter().map(|one| one.lags).collect();
             let p99 = |position: usize| {
-                let times = &took[position][kind];
+                let (times, record) = (&took[position][kind], &self.records[position]);
                 let count = times.count;
+                if count < self.enough_of(record) {
+                    return None;
+                }
                 // Of few trials the worst says little, and beside thousands of requests it would
                 // be counted against who stumbles as rarely as the others.
-                let bucket = if lags[position] && count < TELLING {
+                let bucket = if record.lags && count < TELLING {
                     times.median_bucket()
                 } else {
                     times.p99_bucket()
                 };
-                let bucket = bucket.filter(|_| count >= enough[position]);
                 bucket.map(|bucket| (bounds(bucket), count))
             };
             // Each is compared with all others.
@@ -237,29 +238,29 @@ impl Laggards {
                 let own = p99s[at];
                 if let Some(((_, below), count)) = own {
                     asked |= count >= self.enough;
-                    judged[position] = true;
+                    judged[at] = true;
                     self.records[position].p99[kind] = Some(below);
                 }
                 let peers = p99s[..at].iter().chain(&p99s[at + 1..]).copied();
                 let is_slow = is_longer(own, peers, LONG);
-                slow[position] |= is_slow.unwrap_or_else(|| {
+                slow[at] |= is_slow.unwrap_or_else(|| {
                     let few = |position: usize| few(&took[position][kind]);
                     let peers = members.iter().filter(|&&other| other != position);
                     let peers = peers.map(|&other| few(other));
                     let crawls = is_longer(few(position), peers, CRAWLS) == Some(true);
-                    judged[position] |= crawls;
+                    judged[at] |= crawls;
                     asked |= crawls;
                     crawls
                 });
             }
         }
-        let count = members.iter().filter(|&&position| slow[position]).count();
+        let count = slow.iter().filter(|slow| **slow).count();
         let is_load = count > self.parity;
         if asked {
-            for &position in members {
+            for (at, &position) in members.iter().enumerate() {
                 // A laggard stays one until it is known to keep up.
-                if judged[position] || !self.records[position].lags {
-                    self.records[position].push(slow[position] && !is_load);
+                if judged[at] || !self.records[position].lags {
+                    self.records[position].push(slow[at] && !is_load);
                 }
             }
         }

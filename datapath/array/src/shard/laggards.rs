@@ -102,7 +102,7 @@ impl LaggardKeeper {
                 let which = (position, kind);
                 let counted = shared.counted(which);
                 if std::mem::replace(&mut self.counted[position][kind], counted) != counted {
-                    *sample = shared.see_times(which, &mut self.seen[position][kind]);
+                    shared.see_times(which, &mut self.seen[position][kind], sample);
                     let lags = shared.lags(MemberIndex::from_at(position));
                     self.busy |= sample.count > 0 && !lags;
                 } else if sample.count > 0 {

@@ -257,20 +257,20 @@ impl Shared {
         self.counted[position][kind].load(Ordering::Acquire)
     }
 
-    /// What is new since `seen` of how long reads of a member took, or writes.
+    /// What is new since `seen` of how long reads of a member took, or writes; into `sample`.
     pub(super) fn see_times(
         &self,
         (position, kind): (usize, usize),
         seen: &mut Histogram,
-    ) -> Sample {
-        let mut sample = Sample::default();
+        sample: &mut Sample,
+    ) {
+        sample.count = 0;
         let words = self.times[position][kind].iter().zip(&mut seen.buckets);
         for ((word, seen), more) in words.zip(&mut sample.times.buckets) {
             let all = word.load(Ordering::Relaxed);
             *more = all.wrapping_sub(std::mem::replace(seen, all));
             sample.count += *more;
         }
-        sample
     }
 
     /// Says whether a member lags behind its peers.
