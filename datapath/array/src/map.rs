@@ -382,7 +382,7 @@ impl ArrayMap {
     /// Whether some member is waited for.
     #[must_use]
     pub fn is_holding(&self) -> bool {
-        self.held.contains(&true)
+        self.held.iter().any(|held| *held)
     }
 
     /// Whether what changes `stripe` fails because a member of its group was waited for in vain.

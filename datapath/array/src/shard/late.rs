@@ -79,8 +79,10 @@ pub(super) struct Late {
     has_looked: bool,
     /// By member: the age of its oldest request, in looks.
     oldest: Vec<u32>,
-    /// The age of the oldest of all, be it given up or of a drive that is out.
+    /// The age of the oldest of all, be it given up or of a drive that is out; and whether some are
+    /// of such a drive.
     longest: u32,
+    any_out: bool,
     /// By member.
     answers: Vec<Answers>,
     /// By member: what other shards had heard of it.
@@ -114,6 +116,7 @@ impl Late {
             has_looked: false,
             oldest: vec![0; members],
             longest: 0,
+            any_out: false,
             answers: vec![Answers::default(); members],
             others: vec![0; members],
             slow: vec![false; members],
@@ -142,8 +145,9 @@ impl Late {
 impl Shard {
     /// When the drives are to be looked at again.
     pub(super) fn look_deadline(&self) -> Option<Instant> {
+        let next = self.late.next?;
         let looks = self.ios.in_use() > 0 || self.late.slow.contains(&true) || self.has_trials();
-        self.late.next.filter(|_| looks)
+        looks.then_some(next)
     }
 
     /// Looks at what is under way, when it is time.
@@ -189,11 +193,14 @@ impl Shard {
     fn measure(&mut self) {
         self.late.oldest.fill(0);
         self.late.longest = 0;
+        self.late.any_out = false;
         for under_way in self.ios.busy() {
             let age = self.late.now.wrapping_sub(under_way.issued);
             self.late.longest = self.late.longest.max(age);
             let member = under_way.member.at();
-            let current = self.map.members[member].incarnation == under_way.incarnation;
+            let entry = &self.map.members[member];
+            let current = entry.incarnation == under_way.incarnation;
+            self.late.any_out |= !current || entry.state == MapState::Lost;
             // What was given up counts as long as the drive has answered nothing since: it is asked
             // little meanwhile that would show that it still hangs.
             let given_up = if let IoOwner::Abandoned { look, .. } | IoOwner::GivenUp { look, .. } =
@@ -337,6 +344,9 @@ impl Shard {
 
     /// Abandons what members that are out have not answered for long.
     fn abandon_what_is_out(&mut self, io: &mut impl Io) -> usize {
+        if !self.late.any_out && !planted::is(Fault::AbandonedBeforeExclusion) {
+            return 0;
+        }
         let is_out = |shard: &Shard, done: &DriveIo| {
             let entry = &shard.map.members[done.member.at()];
             let out = entry.state == MapState::Lost || entry.incarnation != done.incarnation;
