@@ -19,6 +19,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
@@ -146,6 +147,21 @@ impl BegunSpace {
         ALIGNMENT + shard * share
     }
 
+    /// Makes a file that had a life before as good as new: all of it is zeroes but the buffers,
+    /// which hold whatever that left there. For simulators, which have many lives.
+    ///
+    /// # Errors
+    /// What the kernel says when it does not write to the file.
+    pub fn clear(&self, file: &File) -> io::Result<()> {
+        let zeroes = |words: usize| vec![0; words * size_of::<u64>()];
+        file.write_all_at(&zeroes(HEAD_WORDS), 0)?;
+        let table = zeroes(bytes_usize(self.tickets.into()) * ENTRY_WORDS);
+        for shard in 0..u64::from(self.shards) {
+            file.write_all_at(&table, self.table(shard))?;
+        }
+        Ok(())
+    }
+
     /// What one shard uses of the file.
     #[must_use]
     pub fn share(&self, shard: usize) -> Range<u64> {
@@ -183,7 +199,8 @@ pub struct Begun {
 }
 
 impl Begun {
-    /// Makes a new file ready: zeroes, [`BegunSpace::bytes`] at least, which nobody makes shorter.
+    /// Makes a new file ready: zeroes (or [`BegunSpace::clear`]), [`BegunSpace::bytes`] at least,
+    /// which nobody makes shorter.
     ///
     /// # Errors
     /// What the kernel says when it does not map it.

@@ -94,6 +94,9 @@ const SHAPES: [Shape; 15] = [
     (Level::L5, 3, None, None, 128 << 10),
 ];
 
+/// The most reactors that a life has.
+const REACTORS_MAX: usize = 3;
+
 /// A command that was given and is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Given {
@@ -173,9 +176,10 @@ struct History {
     rot: Vec<scrub::Rot>,
     /// By member: its drive when the last events had been looked at.
     filled_by: Vec<Option<DriveIndex>>,
-    /// What engines had begun, one file for each that had memory for it, and whether this one has;
-    /// and how often the power has failed.
+    /// What engines had begun, one file for each that had memory for it; those that no start looks
+    /// at any more; whether this engine has one, and how often the power has failed.
     begun: Vec<File>,
+    begun_before: Vec<File>,
     is_told: bool,
     boot: u64,
     outcome: Outcome,
@@ -259,6 +263,7 @@ pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
         rot: Vec::new(),
         filled_by: Vec::new(),
         begun: Vec::new(),
+        begun_before: Vec::new(),
         is_told: false,
         boot: 0,
         outcome: Outcome::default(),
@@ -337,7 +342,7 @@ impl History {
     ) -> World {
         self.client.let_engine_go();
         let windows = 1 + self.random.below(20);
-        let reactors = 1 + self.random.position(3);
+        let reactors = 1 + self.random.position(REACTORS_MAX);
         let begun = self.begun_file(&config, reactors);
         let mut world = World::new(Setup {
             geometry: self.geometry,

@@ -155,6 +155,31 @@ impl Setting {
 }
 
 #[test]
+fn a_file_that_is_cleared_keeps_its_buffers_only() {
+    let setting = Setting::started();
+    let space = setting.begun.space;
+    let mut bytes = vec![0xA5; bytes_usize(space.bytes())];
+    setting.file.write_all_at(&bytes, 0).expect("memory");
+    space.clear(&setting.file).expect("memory");
+    setting.file.read_exact_at(&mut bytes, 0).expect("memory");
+    let all = |start: u64, length: usize, value: u8| {
+        let part = &bytes[bytes_usize(start)..][..length];
+        part.iter().all(|byte| *byte == value)
+    };
+    assert!(all(0, HEAD_WORDS * size_of::<u64>(), 0), "the head");
+    for shard in 0..2 {
+        let table = setting.tables[0].words.as_slice().len() * size_of::<u64>();
+        assert!(
+            all(space.table(shard), table, 0),
+            "entries of shard {shard}"
+        );
+        let buffers = space.buffers(shard);
+        let length = bytes_usize(buffers.end - buffers.start);
+        assert!(all(buffers.start, length, 0xA5), "buffers of shard {shard}");
+    }
+}
+
+#[test]
 fn what_was_begun_is_read_again_until_it_has_ended() {
     let setting = Setting::started();
     assert!(setting.read().expect("good").is_empty());

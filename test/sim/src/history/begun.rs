@@ -49,7 +49,8 @@ impl History {
         }
     }
 
-    /// Memory for the next life. Some hosts have none.
+    /// Memory for the next life. Some hosts have none. It is that of an earlier one where no start
+    /// looks at that any more, with whatever is in its buffers: new memory is slow.
     pub(super) fn begun_file(
         &mut self,
         config: &ArrayConfig,
@@ -59,8 +60,13 @@ impl History {
         if !self.is_told {
             return None;
         }
-        let space = BegunSpace::new(reactors, &world::room(reactors));
-        let file = memory::words::unnamed_file(bytes_usize(space.bytes())).expect("memory");
+        let space = |reactors: usize| BegunSpace::new(reactors, &world::room(reactors));
+        let file = self.begun_before.pop().unwrap_or_else(|| {
+            let most = space(REACTORS_MAX).bytes();
+            memory::words::unnamed_file(bytes_usize(most)).expect("memory")
+        });
+        let space = space(reactors);
+        space.clear(&file).expect("memory");
         self.begun.push(file.try_clone().expect("a descriptor"));
         let begun = Begun::create(file, space, &self.begun_of(config));
         Some(begun.expect("memory"))
@@ -300,7 +306,7 @@ impl History {
         // A start that is durable removes those before, unless it dies before it does.
         if self.random.happens(700) {
             let old = self.begun.len().saturating_sub(1);
-            self.begun.drain(..old);
+            self.begun_before.extend(self.begun.drain(..old));
         }
     }
 }
