@@ -3,6 +3,7 @@
 mod asks;
 mod ends;
 mod lost;
+mod memory;
 mod ringing;
 mod verdict;
 
@@ -10,13 +11,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
 
+use ::memory::{Buffer, Segment, SegmentSlots};
 use array::format::{ArrayConfig, ExtentSpace};
 use block::{Cookie, Operation, Part, Request, Stability, Status};
-use memory::{Backing, Buffer, Pages, Pool, Segment, SegmentSlots};
 use units::{BlockSize, ReactorIndex, bytes_u64, bytes_usize};
 use uuid::Uuid;
 use volume::{Piece, VolumeMap};
 
+use self::memory::Memory;
 use crate::random::Random;
 use crate::rings::Rings;
 use crate::world::World;
@@ -100,9 +102,11 @@ struct Stream {
 /// All guests.
 #[derive(Debug)]
 pub struct Client {
-    pool: Pool,
+    pool: Memory,
     lists: SegmentSlots,
     pending: BTreeMap<usize, Pending>,
+    /// Room for what a read has found.
+    found: Vec<u8>,
     /// By uuid.
     pub disks: BTreeMap<Uuid, Disk>,
     /// Distinguishes all contents that are ever written.
@@ -166,11 +170,11 @@ impl Client {
     #[must_use]
     pub fn new(parts: bool, chunk_blocks: u64, block: BlockSize) -> Client {
         let block = bytes_usize(block.bytes());
-        let pool = Pool::new(IN_FLIGHT, BUFFER_BYTES, Backing::Anonymous(Pages::Plain));
         Client {
-            pool: pool.expect("memory"),
+            pool: Memory::new(),
             lists: SegmentSlots::new(IN_FLIGHT * PIECES, 4),
             pending: BTreeMap::new(),
+            found: Vec::new(),
             disks: BTreeMap::new(),
             writes: 0,
             hidden: None,

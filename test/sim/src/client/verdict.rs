@@ -10,16 +10,17 @@ impl Client {
             self.lists.take_back(slot * PIECES + piece);
         }
         let is_read = pending.asked.operation == Operation::Read;
-        let mut found = vec![0; if is_read { pending.asked.length } else { 0 }];
-        pending
-            .memory
-            .part(0, found.len())
-            .copy_to_slice(&mut found);
+        let bytes = if is_read { pending.asked.length } else { 0 };
+        let mut room = std::mem::take(&mut self.found);
+        room.resize(room.len().max(bytes), 0);
+        let found = &mut room[..bytes];
+        pending.memory.part(0, bytes).copy_to_slice(found);
         // It is the guest's again, who has other things there.
         pending.memory.fill(0xDD);
         self.pool
             .release(pending.buffer.take().expect("it is ours"));
-        self.judge(pending, &found, false);
+        self.judge(pending, found, false);
+        self.found = room;
     }
 
     /// Judges an answer; of a write, whether it promises that this is durable.
