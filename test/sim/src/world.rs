@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use array::format::{ArrayConfig, ArrayOptions, Features, Layout, MemberRecord, MemberState};
 use array::{
-    Begun, Command, Coordinator, CoordinatorSettings, Event, Geometry, Io, LogSpace, LostBlocks,
-    MapIdentity, MemberPlace, Message, Owners, Refusal, RegionMap, RegionSpace, ScrubRecord, Shard,
-    Shared, Suspects, WallClock, initial_map,
+    ArrayMap, Begun, Command, Coordinator, CoordinatorSettings, Event, Geometry, Io, LogSpace,
+    LostBlocks, MapIdentity, MemberPlace, Message, Owners, Refusal, RegionMap, RegionSpace,
+    ScrubRecord, Shard, Shared, Suspects, WallClock, initial_map,
 };
 use block::{Completion, Request, Status};
 use units::{
@@ -147,6 +147,8 @@ pub struct World {
     pub home: usize,
     /// By reactor: how often it was polled, and so has looked at most.
     pub polls: Vec<u64>,
+    /// By reactor: the map that its shard had when it did something last.
+    maps: Vec<Arc<ArrayMap>>,
 }
 
 /// What a world is made of.
@@ -269,8 +271,7 @@ impl World {
         } = setup;
         let mut random = Random::new(seed);
         let all: Vec<ReactorIndex> = (0..reactors).map(ReactorIndex::from_at).collect();
-        let owner = |_| all[random.position(reactors)];
-        let owners = Owners::new(owner);
+        let owners = Owners::new(|_| all[random.position(reactors)]);
         let identity = MapIdentity {
             array: ArrayIndex(0),
             geometry,
@@ -323,6 +324,7 @@ impl World {
             random,
             home: HOME,
             polls: vec![0; reactors],
+            maps: vec![map; reactors],
         }
     }
 
@@ -397,13 +399,15 @@ impl World {
             return;
         }
         self.act(me, |shard, ports| {
-            let before = shard.deadline();
+            // One that rests does nothing, and what is due stays.
+            let before = (!shard.rests(ports.now())).then(|| shard.deadline());
             let moved = shard.poll(ports);
             if moved > 0 {
                 return;
             }
-            let due = shard.deadline().filter(|&at| at <= ports.now());
-            if let Some(due) = due {
+            let due = shard.deadline();
+            let before = before.unwrap_or(due);
+            if let Some(due) = due.filter(|&at| at <= ports.now()) {
                 // Drives are looked at in each turn here: what is due now may be another wait.
                 assert!(
                     before != Some(due) || due == ports.now(),
@@ -431,10 +435,13 @@ impl World {
 
     /// A shard does something; what it asks of drives meanwhile is looked at.
     fn act<T>(&mut self, me: usize, what: impl FnOnce(&mut Shard, &mut Ports<'_>) -> T) -> T {
-        let before = Arc::clone(self.shards[me].map());
+        let (shard, before) = (&mut self.shards[me], &mut self.maps[me]);
+        if !Arc::ptr_eq(before, shard.map()) {
+            *before = Arc::clone(shard.map());
+        }
         let mut ports = Ports::of(&mut self.outside, ReactorIndex::from_at(me));
-        let done = what(&mut self.shards[me], &mut ports);
-        self.outside.watch.judge(&before, self.shards[me].map());
+        let done = what(shard, &mut ports);
+        self.outside.watch.judge(before, shard.map());
         done
     }
 
