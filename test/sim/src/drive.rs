@@ -13,7 +13,7 @@ use array::{MemberRequest, Times};
 use block::{Histogram, Operation, Status};
 use units::{BlockSize, Instant, ReactorIndex, bytes_u64, bytes_usize};
 
-use self::taken::{Taken, bytes_of, copy_of};
+use self::taken::{Taken, copy_of};
 use crate::random::Random;
 use crate::store::Store;
 
@@ -96,8 +96,8 @@ pub struct SimDrive {
     pub outages: u64,
     /// Requests that it was asked.
     submitted: u64,
-    /// Room for the bytes of the write that is carried out.
-    room: Vec<u8>,
+    /// Room for the bytes of writes, from those that were carried out.
+    rooms: Vec<Vec<u8>>,
 }
 
 /// What a drive that is well takes at the most.
@@ -125,7 +125,8 @@ impl SimDrive {
     /// Takes a request.
     pub fn submit(&mut self, (reactor, at): (ReactorIndex, Instant), request: MemberRequest) {
         self.submitted += 1;
-        let bytes = self.submitted.is_multiple_of(2).then(|| copy_of(&request));
+        let is_early = self.submitted.is_multiple_of(2);
+        let bytes = is_early.then(|| copy_of(&request, &mut self.rooms));
         assert!(
             request.offset.is_multiple_of(self.block) && request.length.is_multiple_of(self.block)
         );
@@ -393,12 +394,11 @@ impl SimDrive {
             at,
             ..
         } = self.taken.remove(position);
-        let mut room = std::mem::take(&mut self.room);
-        let bytes = bytes
-            .as_deref()
-            .unwrap_or_else(|| bytes_of(&request, &mut room));
-        let status = self.carry_out(&request, bytes, began);
-        self.room = room;
+        let bytes = bytes.unwrap_or_else(|| copy_of(&request, &mut self.rooms));
+        let status = self.carry_out(&request, &bytes, began);
+        if request.operation == Operation::Write {
+            self.rooms.push(bytes);
+        }
         self.count((reactor, request.operation), now.since(at));
         Some((reactor, request, status))
     }
@@ -538,7 +538,7 @@ impl SimDrive {
     pub fn take_bytes(&mut self) {
         for taken in &mut self.taken {
             let bytes = taken.bytes.take();
-            taken.bytes = Some(bytes.unwrap_or_else(|| copy_of(&taken.request)));
+            taken.bytes = Some(bytes.unwrap_or_else(|| copy_of(&taken.request, &mut self.rooms)));
         }
     }
 

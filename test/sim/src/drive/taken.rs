@@ -21,27 +21,18 @@ pub(super) struct Taken {
     pub(super) is_kept: bool,
 }
 
-/// What a write carries, in `room`, which grows as it must.
-pub(super) fn bytes_of<'a>(request: &MemberRequest, room: &'a mut Vec<u8>) -> &'a [u8] {
+/// A copy of what a write carries, in one of the `rooms` if there is one.
+pub(super) fn copy_of(request: &MemberRequest, rooms: &mut Vec<Vec<u8>>) -> Vec<u8> {
     if request.operation != Operation::Write {
-        return &[];
+        return Vec::new();
     }
-    let length = bytes_usize(request.length);
-    if room.len() < length {
-        room.resize(length, 0);
-    }
+    let mut bytes = rooms.pop().unwrap_or_default();
+    bytes.resize(bytes_usize(request.length), 0);
     let mut done = 0;
     for segment in request.segments.as_slice() {
-        segment.copy_to_slice(&mut room[done..done + segment.len()]);
+        segment.copy_to_slice(&mut bytes[done..done + segment.len()]);
         done += segment.len();
     }
-    assert_eq!(done, length, "a write carries what it names");
-    &room[..length]
-}
-
-/// A copy of what a write carries.
-pub(super) fn copy_of(request: &MemberRequest) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    bytes_of(request, &mut bytes);
+    assert_eq!(done, bytes.len(), "a write carries what it names");
     bytes
 }
