@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use array::assembly::{Assembly, Found, areas_to_erase, assemble};
 use array::format::{
-    ArrayConfig, Created, Features, LOG_HEADER_BYTES, Layout, MemberState, REGION_BLOCK_BYTES,
-    RegionBlock, SUPERBLOCK_BYTES, Sectors, Superblock,
+    Area, ArrayConfig, Created, Features, FormatError, LOG_HEADER_BYTES, Layout, MemberState,
+    REGION_BLOCK_BYTES, RegionBlock, SUPERBLOCK_BYTES, Sectors, Superblock,
 };
 use array::planted::{self, Fault};
 use array::{Geometry, MemberPlace, Redo, RefusedRedo, RegionMap, Replay, Suspects, agree_with};
@@ -23,6 +23,10 @@ use crate::world::place;
 pub trait Medium {
     /// What a read of so many bytes finds now.
     fn get(&self, offset: u64, length: u64) -> Vec<u8>;
+    /// As `get`, without a copy where the bytes lie together.
+    fn find(&self, offset: u64, length: u64) -> Cow<'_, [u8]> {
+        Cow::Owned(self.get(offset, length))
+    }
     /// Stores bytes.
     fn put(&mut self, offset: u64, bytes: &[u8]);
     /// Makes durable what it holds.
@@ -47,6 +51,9 @@ pub trait Medium {
 impl Medium for SimDrive {
     fn get(&self, offset: u64, length: u64) -> Vec<u8> {
         SimDrive::get(self, offset, length)
+    }
+    fn find(&self, offset: u64, length: u64) -> Cow<'_, [u8]> {
+        SimDrive::find(self, offset, length)
     }
     fn put(&mut self, offset: u64, bytes: &[u8]) {
         SimDrive::put(self, offset, bytes);
@@ -180,13 +187,14 @@ pub fn torn_stripes(
     members: &[Option<&SimDrive>],
 ) -> Vec<usize> {
     let length = bytes_u64(oracle.chunk_bytes);
-    let zeroes = vec![0; oracle.chunk_bytes];
+    // One byte stands for a chunk of them.
+    let zeroes = [0];
     oracle.check_chunks(|stripe, member| {
         let drive = members[member]?;
         Some(if written.has(StripeIndex(bytes_u64(stripe))) {
             drive.find(layout.data.offset + bytes_u64(oracle.start(stripe)), length)
         } else {
-            Cow::Borrowed(&*zeroes)
+            Cow::Borrowed(&zeroes[..])
         })
     })
 }
@@ -195,7 +203,7 @@ pub fn torn_stripes(
 #[must_use]
 pub fn owner(drive: &impl Medium) -> Option<Superblock> {
     let offsets = Superblock::offsets(DRIVE_BYTES);
-    Superblock::decode(&drive.get(offsets[0], bytes_u64(SUPERBLOCK_BYTES))).ok()
+    Superblock::decode(&drive.find(offsets[0], bytes_u64(SUPERBLOCK_BYTES))).ok()
 }
 
 /// What is on a drive that answers.
@@ -206,7 +214,7 @@ pub fn read(index: usize, drive: &impl Medium) -> Option<Found> {
     }
     let length = bytes_u64(SUPERBLOCK_BYTES);
     let superblocks = Superblock::offsets(DRIVE_BYTES)
-        .map(|offset| Superblock::decode(&drive.get(offset, length)));
+        .map(|offset| Superblock::decode(&drive.find(offset, length)));
     let mut found = Found {
         drive: DriveIndex::from_at(index),
         drive_bytes: DRIVE_BYTES,
@@ -215,12 +223,17 @@ pub fn read(index: usize, drive: &impl Medium) -> Option<Found> {
         configs: Vec::new(),
     };
     let layout = found.superblock()?.layout;
-    // Records of simulated arrays are small; the rest of the area was never written.
-    found.configs = layout
-        .config
-        .map(|area| ArrayConfig::decode(&drive.get(area.offset, area.length.min(32 << 10))))
-        .to_vec();
+    found.configs = layout.config.map(|area| read_config(drive, area)).to_vec();
     Some(found)
+}
+
+/// The record in an area. Those of simulated arrays are small, and most are very small.
+fn read_config(drive: &impl Medium, area: Area) -> Result<(MemberIndex, ArrayConfig), FormatError> {
+    let decode = |bytes: u64| ArrayConfig::decode(&drive.find(area.offset, area.length.min(bytes)));
+    match decode(4 << 10) {
+        Err(FormatError::Length { .. }) => decode(32 << 10),
+        read => read,
+    }
 }
 
 /// Finds the array again, and finishes what the last commit left on members behind it. The engine
@@ -274,7 +287,7 @@ pub fn regions(drives: &[impl Medium], assembly: &Assembly) -> RegionMap {
             for place in 0..2 {
                 let offset = superblock.layout.region_map.offset;
                 let offset = offset + RegionBlock::offset(block, place);
-                let bytes = drives[drive.at()].get(offset, bytes_u64(REGION_BLOCK_BYTES));
+                let bytes = drives[drive.at()].find(offset, bytes_u64(REGION_BLOCK_BYTES));
                 map.take(member, block, &bytes);
             }
         }
@@ -322,7 +335,7 @@ fn redo_part(drive: &mut impl Medium, assembly: &Assembly, part: &Redo, untaken:
     let blocks = part.bytes.chunks_exact(bytes_usize(block_bytes));
     for (block, bytes) in (first..).zip(blocks) {
         let offset = data + block * block_bytes;
-        let has = drive.can_read(offset) && drive.get(offset, block_bytes) == bytes;
+        let has = drive.can_read(offset) && *drive.find(offset, block_bytes) == *bytes;
         if has || drive.try_put(offset, bytes) {
             continue;
         }
@@ -393,7 +406,7 @@ pub fn read_log(
         let (member, drive) = (MemberIndex::from_at(position), &drives[drive.at()]);
         for slot in 0..space.slots() {
             let offset = space.slot(slot);
-            let header = drive.get(offset, bytes_u64(LOG_HEADER_BYTES));
+            let header = drive.find(offset, bytes_u64(LOG_HEADER_BYTES));
             if let Some(bytes) = replay.payload_bytes(member, &header) {
                 let payload = drive.get(offset + bytes_u64(LOG_HEADER_BYTES), bytes_u64(bytes));
                 replay.take(member, &header, payload);
