@@ -145,11 +145,7 @@ pub fn write_superblocks(drive: &mut impl Medium, superblock: &Superblock) {
 
 /// Fills the data area with what was there before the drive became a member.
 pub fn soil(drive: &mut SimDrive, layout: &Layout, random: &mut Random) {
-    let mut bytes = vec![0; bytes_usize(layout.data.length)];
-    for word in bytes.chunks_exact_mut(8) {
-        word.copy_from_slice(&random.next().to_le_bytes());
-    }
-    drive.put(layout.data.offset, &bytes);
+    drive.soil(layout.data.offset, layout.data.length, random);
 }
 
 /// Writes the region map of a new array of which nothing is written.

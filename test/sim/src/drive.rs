@@ -300,12 +300,19 @@ impl SimDrive {
         assert!(
             offset.is_multiple_of(self.block) && bytes_u64(bytes.len()).is_multiple_of(self.block)
         );
-        for (position, content) in bytes.chunks_exact(bytes_usize(self.block)).enumerate() {
-            let block = offset / self.block + bytes_u64(position);
-            self.bad.remove(&block);
-            self.refused.remove(&block);
+        let blocks = offset / self.block..(offset + bytes_u64(bytes.len())) / self.block;
+        let contents = bytes.chunks_exact(bytes_usize(self.block));
+        for (block, content) in blocks.clone().zip(contents) {
             self.store.write_through(block, content);
         }
+        self.are_well(blocks);
+    }
+
+    /// Stores for good whatever `random` draws, from outside of the engine.
+    pub fn soil(&mut self, offset: u64, length: u64, random: &mut Random) {
+        let end = offset + length;
+        self.store.soil(offset..end, random);
+        self.are_well(offset / self.block..end / self.block);
     }
 
     /// Makes durable what it holds, from outside of the engine.
@@ -504,26 +511,35 @@ impl SimDrive {
                 for taken in &mut self.taken {
                     let _ = taken.sticks.take_if(|block| blocks.contains(block));
                 }
-                for (block, content) in blocks.zip(bytes.chunks_exact(bytes_usize(self.block))) {
-                    if self.forgets.contains(&block) {
-                        continue;
+                let contents = bytes.chunks_exact(bytes_usize(self.block));
+                for (block, content) in blocks.zip(contents) {
+                    if !self.forgets.contains(&block) {
+                        self.keep(block, content);
+                        self.are_well(block..block + 1);
                     }
-                    self.keep(block, content);
-                    self.bad.remove(&block);
-                    self.refused.remove(&block);
                 }
             }
             Operation::WriteZeroes | Operation::Discard => {
                 let zeroes = vec![0; bytes_usize(self.block)];
                 for block in blocks {
                     self.keep(block, &zeroes);
-                    self.bad.remove(&block);
-                    self.refused.remove(&block);
+                    self.are_well(block..block + 1);
                 }
             }
             Operation::Flush => self.store.flush(began),
         }
         if refuses { Status::Media } else { Status::Ok }
+    }
+
+    /// These blocks were written: they can be read.
+    fn are_well(&mut self, blocks: Range<u64>) {
+        if self.bad.is_empty() && self.refused.is_empty() {
+            return;
+        }
+        for block in blocks {
+            self.bad.remove(&block);
+            self.refused.remove(&block);
+        }
     }
 
     fn keep(&mut self, block: u64, content: &[u8]) {

@@ -1,10 +1,18 @@
 //! What a simulated drive holds, block by block: what a read finds, and what a loss of power may
 //! bring back. A flush costs as much as was written since the last one, whatever the drive holds.
 
+use std::cell::OnceCell;
+use std::ops::Range;
+
 use units::{bytes_u64, bytes_usize};
+
+use crate::random::Random;
 
 /// Blocks of a page: the bits of its mask.
 const PAGE_BLOCKS: u64 = 8;
+
+/// Bytes that are drawn at a time.
+const WORD: u64 = 8;
 
 /// What blocks that were never written read as.
 const ZEROES: [u8; 4096] = [0; 4096];
@@ -23,12 +31,34 @@ struct Page {
     written: u64,
 }
 
+impl Page {
+    /// One that is durable.
+    fn of(now: Box<[u8]>) -> Box<Page> {
+        Box::new(Page {
+            now,
+            durable: Box::default(),
+            cached: 0,
+            is_dirty: false,
+            written: 0,
+        })
+    }
+}
+
+/// Pages full of chance, of which the later ones are drawn behind the earlier ones.
+#[derive(Clone, Debug)]
+struct Soil {
+    pages: Range<usize>,
+    random: Random,
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     /// Bytes of a block.
     block: usize,
-    pages: Vec<Option<Box<Page>>>,
+    pages: Vec<OnceCell<Box<Page>>>,
+    /// What was there before in pages that nobody has read or written.
+    soil: Vec<Soil>,
     /// Pages that the next flush makes durable, each once, in any order.
     dirty: Vec<usize>,
     /// Pages that a flush has failed to make durable.
@@ -55,59 +85,80 @@ impl Store {
         (page, start..start + self.block, 1 << position)
     }
 
+    /// A page that was written, or holds something although it was not.
+    fn known(&self, page: usize) -> Option<&Page> {
+        let cell = self.pages.get(page)?;
+        if cell.get().is_none()
+            && let Some(soiled) = self.soiled(page)
+        {
+            cell.set(soiled).expect("nothing is there");
+        }
+        cell.get().map(|page| &**page)
+    }
+
+    /// What is in a page that nobody has read or written, if not zeroes.
+    fn soiled(&self, page: usize) -> Option<Box<Page>> {
+        let mut latest = self.soil.iter().rev();
+        let soil = latest.find(|soil| soil.pages.contains(&page))?;
+        let mut bytes = vec![0; self.page_bytes()];
+        let mut random = soil.random.clone();
+        let before = bytes_u64((page - soil.pages.start) * bytes.len());
+        random.skip(before / WORD);
+        random.fill(&mut bytes);
+        Some(Page::of(bytes.into()))
+    }
+
     /// What a read finds.
     pub(crate) fn read(&self, block: u64) -> &[u8] {
         let (page, bytes, _) = self.place(block);
-        match self.pages.get(page) {
-            Some(Some(page)) => &page.now[bytes],
-            Some(None) | None => &ZEROES[..self.block],
+        match self.known(page) {
+            Some(page) => &page.now[bytes],
+            None => &ZEROES[..self.block],
         }
     }
 
     /// What a read finds from this byte on, as far as it lies together.
     pub(crate) fn read_from(&self, byte: u64) -> &[u8] {
-        let bytes = self.block * bytes_usize(PAGE_BLOCKS);
+        let bytes = self.page_bytes();
         let (page, start) = (bytes_usize(byte) / bytes, bytes_usize(byte) % bytes);
-        match self.pages.get(page) {
-            Some(Some(page)) => &page.now[start..],
-            Some(None) | None => &ZEROES[..ZEROES.len().min(bytes - start)],
+        match self.known(page) {
+            Some(page) => &page.now[start..],
+            None => &ZEROES[..ZEROES.len().min(bytes - start)],
         }
     }
 
     /// What a read finds, on another drive, where it is durable.
     pub(crate) fn copy(&self) -> Store {
-        let page = |page: &Option<Box<Page>>| {
-            page.as_ref().map(|page| {
-                Box::new(Page {
-                    now: page.now.clone(),
-                    durable: Box::default(),
-                    cached: 0,
-                    is_dirty: false,
-                    written: 0,
-                })
-            })
+        let page = |page: &OnceCell<Box<Page>>| {
+            let copied = page.get().map(|page| Page::of(page.now.clone()));
+            copied.map_or_else(OnceCell::new, OnceCell::from)
         };
         Store {
             block: self.block,
             pages: self.pages.iter().map(page).collect(),
+            soil: self.soil.clone(),
             ..Store::default()
         }
     }
 
+    fn page_bytes(&self) -> usize {
+        self.block * bytes_usize(PAGE_BLOCKS)
+    }
+
     fn page(&mut self, page: usize) -> &mut Page {
-        let bytes = self.block * bytes_usize(PAGE_BLOCKS);
-        if self.pages.len() <= page {
-            self.pages.resize_with(page + 1, || None);
+        self.reach(page + 1);
+        if self.known(page).is_none() {
+            let zeroes = Page::of(vec![0; self.page_bytes()].into());
+            self.pages[page].set(zeroes).expect("nothing is there");
         }
-        self.pages[page].get_or_insert_with(|| {
-            Box::new(Page {
-                now: vec![0; bytes].into(),
-                durable: Box::default(),
-                cached: 0,
-                is_dirty: false,
-                written: 0,
-            })
-        })
+        self.pages[page].get_mut().expect("it is there")
+    }
+
+    /// Makes room for the pages before `end`.
+    fn reach(&mut self, end: usize) {
+        if self.pages.len() < end {
+            self.pages.resize_with(end, OnceCell::new);
+        }
     }
 
     /// Writes into the cache.
@@ -141,6 +192,40 @@ impl Store {
         let page = self.page(position);
         page.now[bytes].copy_from_slice(content);
         page.cached &= !bit;
+    }
+
+    /// Writes past the cache what `random` draws, from one byte to another. In pages where nobody
+    /// looks it is not drawn at all.
+    pub(crate) fn soil(&mut self, bytes: Range<u64>, random: &mut Random) {
+        let page = bytes_u64(self.page_bytes());
+        let pages = bytes.start.div_ceil(page)..bytes.end / page;
+        assert!(pages.start < pages.end, "more than a page");
+        self.draw(bytes.start..pages.start * page, random);
+        let soil = Soil {
+            pages: bytes_usize(pages.start)..bytes_usize(pages.end),
+            random: random.clone(),
+        };
+        self.reach(soil.pages.end);
+        self.soil.push(soil.clone());
+        for page in soil.pages {
+            if self.pages[page].get().is_some() {
+                let soiled = self.soiled(page).expect("just now");
+                let page = self.page(page);
+                page.now = soiled.now;
+                page.cached = 0;
+            }
+        }
+        random.skip((pages.end - pages.start) * page / WORD);
+        self.draw(pages.end * page..bytes.end, random);
+    }
+
+    fn draw(&mut self, bytes: Range<u64>, random: &mut Random) {
+        let mut content = vec![0; bytes_usize(bytes.end - bytes.start)];
+        random.fill(&mut content);
+        let first = bytes.start / bytes_u64(self.block);
+        for (block, content) in (first..).zip(content.chunks_exact(self.block)) {
+            self.write_through(block, content);
+        }
     }
 
     /// A flush begins: it covers what is written now. Its number goes to `flush`.
@@ -193,7 +278,7 @@ impl Store {
     pub(crate) fn cached(&self) -> impl Iterator<Item = u64> {
         let pages = self.dirty.iter().chain(&self.forsaken);
         pages.flat_map(|position| {
-            let cached = self.pages[*position].as_ref().map_or(0, |page| page.cached);
+            let cached = self.pages[*position].get().map_or(0, |page| page.cached);
             let first = bytes_u64(*position) * PAGE_BLOCKS;
             let is_cached = move |block: &u64| cached & 1 << (block - first) != 0;
             (first..first + PAGE_BLOCKS).filter(is_cached)
@@ -225,6 +310,31 @@ mod tests {
     use super::*;
 
     const BLOCK: usize = 512;
+
+    #[test]
+    fn soil_is_what_is_drawn_whenever_somebody_looks() {
+        let (start, length) = (3 * BLOCK, 90 * BLOCK);
+        let (mut drawn, mut random) = (vec![0; length], Random::new(7));
+        random.clone().fill(&mut drawn);
+        let mut store = Store::new(BLOCK);
+        store.write(9, &[1; BLOCK]);
+        store.soil(bytes_u64(start)..bytes_u64(start + length), &mut random);
+        store.power_fails(|| panic!("nothing is cached"));
+        let mut after = Random::new(7);
+        after.skip(bytes_u64(length) / WORD);
+        assert_eq!(random.next(), after.next(), "as much is drawn");
+        store.write(50, &[2; BLOCK]);
+        drawn[47 * BLOCK..48 * BLOCK].fill(2);
+        let copy = store.copy();
+        for store in [&store, &copy] {
+            for (block, expected) in (3..).zip(drawn.chunks(BLOCK)) {
+                assert_eq!(store.read(block), expected, "block {block}");
+            }
+            assert_eq!([2, 93].map(|block| store.read(block)[0]), [0, 0]);
+        }
+        store.soil(0..100 * 512, &mut random);
+        assert_ne!(store.read(3), &drawn[..BLOCK], "and again");
+    }
 
     #[test]
     fn a_loss_of_power_brings_back_what_was_flushed_last() {
