@@ -22,15 +22,15 @@
 //! durable is not lost for the next engine, which cannot know of the failure when the last one was
 //! killed before it had recorded it. Some guests change the memory that they write from while the
 //! write is under way. At the end of some seeds bits flip or writes are lost, in blocks that nobody
-//! reads or writes before a scrub has been there (`history/scrub.rs`, `history/stale.rs`), and drives
-//! show a scrub another block's content once, which it must not believe. Guests
-//! of some seeds have rings in memory of their own (`rings.rs`), which the export's real queue
-//! serves: both layouts, every cache mode, chains cut anywhere, some that make no sense or break
-//! their ring. Rings move, are stopped, go on and are reset. Memory is taken away while requests
-//! lie there, or cut off. When the process is killed these guests live on, and the next engine
-//! finds their rings and in-flight regions: each request is answered once, as if nothing had been.
-//! At the end of others more fails than the array survives: then nothing is judged but that
-//! everything is answered and nothing panics.
+//! reads or writes before a scrub has been there (`history/scrub.rs`, `history/stale.rs`), and
+//! drives show a scrub another block's content once, which it must not believe. Guests of some
+//! seeds have rings in memory of their own (`rings.rs`), which the export's real queue serves: both
+//! layouts, every cache mode, chains cut anywhere, some that make no sense or break their ring.
+//! Rings move, are stopped, go on and are reset. Memory is taken away while requests lie there, or
+//! cut off. When the process is killed these guests live on, and the next engine finds their rings
+//! and in-flight regions: each request is answered once, as if nothing had been. At the end of
+//! others more fails than the array survives: then nothing is judged but that everything is
+//! answered and nothing panics.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::struct_excessive_bools,
