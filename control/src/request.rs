@@ -48,6 +48,9 @@ pub enum DriveSpec {
         interference_percent: u8,
         /// The size.
         size_bytes: u64,
+        /// No memory: keeps nothing and reads as zeroes, so that bytes cost the engine as little as
+        /// those that a drive moves by itself.
+        forgets: bool,
     },
     /// Keeps nothing and reads as zeroes, for measuring.
     Null {
@@ -100,7 +103,11 @@ impl fmt::Display for DriveSpec {
                 slower,
                 interference_percent,
                 size_bytes,
-            } => paced::write(f, (model, *slower), *interference_percent, *size_bytes),
+                forgets,
+            } => {
+                let options = (*slower, *interference_percent, *forgets);
+                paced::write(f, model, options, *size_bytes)
+            }
             DriveSpec::Null { size_bytes } => write!(f, "null:{size_bytes}"),
         }
     }

@@ -546,6 +546,7 @@ pub fn spec_of(name: &str, spec: &DriveSpec) -> Answer<drive::DriveSpec> {
             slower,
             interference_percent,
             size_bytes,
+            forgets,
         } => {
             let model = Model::find(model).map_err(|wrong| {
                 error(
@@ -560,6 +561,7 @@ pub fn spec_of(name: &str, spec: &DriveSpec) -> Answer<drive::DriveSpec> {
             drive::DriveSpec::Paced {
                 law: Box::new(drive::PaceLaw::new(&model, slower, interference)),
                 size: Size(*size_bytes),
+                forgets: *forgets,
             }
         }
         DriveSpec::Null { size_bytes } => drive::DriveSpec::Null {

@@ -87,11 +87,13 @@ pub(crate) fn drive(state: &State, entry: &DriveEntry, reports: &[ReactorReport]
 fn access(entry: &DriveEntry) -> String {
     let info = entry.drive.info();
     match info.kind {
-        DriveKind::Memory => match entry.drive.pace() {
-            Some(law) => format!("memory, {law}"),
-            None => "memory".to_owned(),
-        },
-        DriveKind::Null => "null".to_owned(),
+        DriveKind::Memory | DriveKind::Null => {
+            let kind = info.kind.to_string();
+            match entry.drive.pace() {
+                Some(law) => format!("{kind}, {law}"),
+                None => kind,
+            }
+        }
         DriveKind::NvmeGeneric => "io_uring, NVMe commands".to_owned(),
         DriveKind::File | DriveKind::BlockDevice if info.direct_io => "io_uring, direct".to_owned(),
         DriveKind::File | DriveKind::BlockDevice => {

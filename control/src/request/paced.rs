@@ -1,4 +1,5 @@
-//! The text of a paced drive: `paced:MODEL[,scale=1/1000][,size=1GiB][,interference=30%]`.
+//! The text of a paced drive:
+//! `paced:MODEL[,scale=1/1000][,size=1GiB][,interference=30%][,content=none]`.
 //!
 //! What does not live here: the models. Whether there is one of that name is found out when the
 //! drive is opened.
@@ -25,6 +26,7 @@ pub(super) fn parse(rest: &str) -> Result<DriveSpec, ParseSpecError> {
         )));
     }
     let (mut slower, mut size_bytes, mut interference_percent) = (None, None, None);
+    let mut forgets = false;
     for part in parts {
         match part.split_once('=') {
             Some(("scale", text)) if slower.is_none() => slower = Some(parse_scale(text)?),
@@ -34,10 +36,11 @@ pub(super) fn parse(rest: &str) -> Result<DriveSpec, ParseSpecError> {
             Some(("interference", text)) if interference_percent.is_none() => {
                 interference_percent = Some(parse_percent(text)?);
             }
+            Some(("content", "none")) if !forgets => forgets = true,
             _ => {
                 return Err(ParseSpecError(format!(
                     "`{part}` is not an option of paced:MODEL, or given twice; there are \
-                     scale=1/N, size=SIZE and interference=PERCENT"
+                     scale=1/N, size=SIZE, interference=PERCENT and content=none"
                 )));
             }
         }
@@ -47,6 +50,7 @@ pub(super) fn parse(rest: &str) -> Result<DriveSpec, ParseSpecError> {
         slower: slower.unwrap_or(1),
         interference_percent: interference_percent.unwrap_or(0),
         size_bytes: size_bytes.unwrap_or(SIZE_BYTES),
+        forgets,
     })
 }
 
@@ -86,8 +90,8 @@ fn parse_percent(text: &str) -> Result<u8, ParseSpecError> {
 /// The canonical text.
 pub(super) fn write(
     f: &mut std::fmt::Formatter<'_>,
-    (model, slower): (&str, u32),
-    interference_percent: u8,
+    model: &str,
+    (slower, interference_percent, forgets): (u32, u8, bool),
     size_bytes: u64,
 ) -> std::fmt::Result {
     write!(f, "paced:{model}")?;
@@ -96,6 +100,9 @@ pub(super) fn write(
     }
     if interference_percent > 0 {
         write!(f, ",interference={interference_percent}%")?;
+    }
+    if forgets {
+        f.write_str(",content=none")?;
     }
     write!(f, ",size={size_bytes}")
 }
@@ -130,6 +137,7 @@ mod tests {
             slower,
             interference_percent,
             size_bytes,
+            forgets: false,
         }
     }
 
@@ -152,6 +160,9 @@ mod tests {
             assert_eq!(read, spec);
             assert_eq!(read.to_string().parse(), Ok(spec), "{read}");
         }
+        let forgets: DriveSpec = "paced:x,content=none,size=4KiB".parse().expect("an option");
+        assert_eq!(forgets.to_string(), "paced:x,content=none,size=4096");
+        assert_eq!(forgets.to_string().parse(), Ok(forgets));
         let file: DriveSpec = "paced:/a/b.toml,scale=1/10".parse().expect("a path");
         assert_eq!(
             file.to_string(),
@@ -180,6 +191,8 @@ mod tests {
             "paced:x,interference=-1",
             "paced:x,interference=%",
             "paced:x,create",
+            "paced:x,content=all",
+            "paced:x,content=none,content=none",
         ] {
             assert!(text.parse::<DriveSpec>().is_err(), "{text}");
         }

@@ -92,15 +92,16 @@ impl Drive {
             }
             DriveSpec::BlockDevice { path } => open::open_device(path)?,
             DriveSpec::Memory { size } => open_memory(spec, *size)?,
-            DriveSpec::Paced { size, law } => {
-                let (mut info, backing) = open_memory(spec, *size)?;
+            DriveSpec::Paced { size, law, forgets } => {
+                let (mut info, backing) = if *forgets {
+                    open_null(spec, *size)?
+                } else {
+                    open_memory(spec, *size)?
+                };
                 info.volatile_cache = law.volatile_cache();
                 (info, backing)
             }
-            DriveSpec::Null { size } => {
-                let bytes = open::plain_size(spec, *size)?;
-                (open::plain_info(DriveKind::Null, bytes), Backing::Null)
-            }
+            DriveSpec::Null { size } => open_null(spec, *size)?,
         };
         info.locked = sysfs::since_boot();
         let pacer = match spec {
@@ -471,6 +472,11 @@ impl Drive {
         let (status, _) = self.faults.after(access, Status::Ok);
         as_error(status)
     }
+}
+
+fn open_null(spec: &DriveSpec, size: Size) -> Result<(DriveInfo, Backing), OpenError> {
+    let bytes = open::plain_size(spec, size)?;
+    Ok((open::plain_info(DriveKind::Null, bytes), Backing::Null))
 }
 
 /// Memory for a drive that keeps its bytes there; pages take memory when first written.

@@ -39,6 +39,9 @@ pub enum DriveSpec {
         law: Box<PaceLaw>,
         /// How large.
         size: Size,
+        /// No memory, as [`DriveSpec::Null`]: then bytes cost the processor as little as those that
+        /// a drive moves by itself.
+        forgets: bool,
     },
     /// Forgets writes and answers reads without touching memory: `null:1GiB`.
     Null {
@@ -189,10 +192,13 @@ impl fmt::Display for DriveSpec {
             }
             DriveSpec::BlockDevice { path } => write!(f, "{}", path.display()),
             DriveSpec::Memory { size } => write!(f, "mem:{}", Exact(*size)),
-            DriveSpec::Paced { law, size } => {
+            DriveSpec::Paced { law, size, forgets } => {
                 write!(f, "paced:{}", law.name())?;
                 if law.slower() > 1 {
                     write!(f, ",scale=1/{}", law.slower())?;
+                }
+                if *forgets {
+                    f.write_str(",content=none")?;
                 }
                 write!(f, ",size={}", Exact(*size))
             }

@@ -19,8 +19,9 @@ pub(super) enum Drive {
     Add {
         /// file:PATH[,size=1GiB][,create], the path of a block device, or of the generic device of
         /// an NVMe drive (/dev/ng0n1: commands, past the kernel's block layer), mem:1GiB,
-        /// null:1GiB, or paced:MODEL[,scale=1/1000][,size=1GiB][,interference=30%]: memory that
-        /// answers as slowly as a drive of a model (see `garboard expect --help`)
+        /// null:1GiB, or paced:MODEL[,scale=1/1000][,size=1GiB][,interference=30%][,content=none]:
+        /// memory that answers as slowly as a drive of a model (see `garboard expect --help`), or
+        /// keeps nothing at that pace
         #[arg(value_parser = super::spec)]
         spec: DriveSpec,
         /// Its name [default: the first free of d0, d1, …]

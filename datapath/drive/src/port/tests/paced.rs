@@ -10,7 +10,8 @@ fn paced(name: &str, slower: u32) -> Arc<Drive> {
     let model = Model::named(name).expect("built in");
     let law = Box::new(PaceLaw::new(&model, slower, 0));
     let size = Size(1 << 20);
-    Drive::open(&DriveSpec::Paced { law, size }).expect("memory")
+    let forgets = false;
+    Drive::open(&DriveSpec::Paced { law, size, forgets }).expect("memory")
 }
 
 #[test]
@@ -32,6 +33,27 @@ fn a_paced_drive_keeps_its_bytes_and_says_what_it_is() {
     // The control path sees the same, at once.
     drive.read(4096, &mut bytes).expect("memory");
     assert_eq!(bytes, vec![0x5A; 8192]);
+}
+
+#[test]
+fn a_paced_drive_without_content_moves_no_bytes_and_is_as_slow() {
+    let mut bench = Bench::small();
+    let model = Model::named("kioxia-cm7").expect("built in");
+    let law = Box::new(PaceLaw::new(&model, 100, 0));
+    let (size, forgets) = (Size(1 << 20), true);
+    let drive = Drive::open(&DriveSpec::Paced { law, size, forgets }).expect("nothing to take");
+    assert_eq!(drive.pace().expect("paced").name(), "kioxia-cm7");
+    bench.port.attach(DRIVE, drive).unwrap();
+    let memory = bench.segment(0, 4096);
+    memory.fill(0x5A);
+    let began = MonotonicClock.now();
+    let request = bench.request(Operation::Read, 0, &[memory]);
+    assert_eq!(bench.run(request), Status::Ok);
+    let took = MonotonicClock.now().since(began);
+    assert!(took >= Duration::from_micros(7_500), "{took:?}");
+    let mut bytes = vec![0; 4096];
+    memory.copy_to_slice(&mut bytes);
+    assert_eq!(bytes, vec![0x5A; 4096], "nobody touched it");
 }
 
 #[test]
