@@ -130,7 +130,7 @@ impl Shard {
                 let all = suspects.stripes_from(StripeIndex(0));
                 (suspects.stripes_from(done), all)
             }
-            Pass::Scrub => (stripes - done.0, stripes),
+            Pass::Scrub => unreachable!("it is never due: its record says where it is"),
             Pass::Rebuild => self.map.lacking(),
         };
         Some(PassStatus {
