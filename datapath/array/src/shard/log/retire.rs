@@ -253,6 +253,7 @@ impl Shard {
             if io.ask(reactor, Message::DrainLog { life, since }).is_err() {
                 break;
             }
+            self.counters.messages += 1;
             todo.pop();
             *pending += 1;
             moved += 1;

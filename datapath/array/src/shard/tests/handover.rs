@@ -104,7 +104,7 @@ fn what_was_sent_before_has_come_when_the_owner_has_heard_a_knock() {
 }
 
 /// The other shard follows the maps of the home, and answers nothing else.
-fn follow(bench: &mut Bench) {
+pub(super) fn follow(bench: &mut Bench) {
     loop {
         let mut messages = bench.outside.messages.iter().enumerate();
         let next = messages.find_map(|(at, message)| {
@@ -162,6 +162,43 @@ fn stripes_that_wait_for_a_fence_are_taken_back_in_the_end() {
 }
 
 #[test]
+fn stripes_of_the_home_go_to_another_reactor_when_it_has_ended_its_work_there() {
+    let mut bench = Bench::home(|_, _| {});
+    bench.shard.decider().reactors.push(OTHER);
+    let write = bench.ask(Operation::Write, 0, 1);
+    bench.poll();
+    let target = Owners::new(|_| OTHER);
+    bench.shard.command(3, Command::Distribute(target.clone()));
+    bench.poll();
+    let done = |event: &Event| {
+        matches!(
+            event,
+            Event::CommandDone {
+                id: 3,
+                result: Ok(())
+            }
+        )
+    };
+    let mut moves = 0;
+    while !bench.outside.events.iter().any(done) {
+        moves += 1;
+        assert!(moves <= BUCKETS, "each moves some");
+        follow(&mut bench);
+        assert!(bench.shard.map.owners.is_moving());
+        let is_fence = |message: &Message| matches!(message, Message::Fence { owner: ME });
+        let fence = bench.outside.messages.iter().position(is_fence);
+        bench.outside.messages.remove(fence.expect("it is asked"));
+        bench.tell(Message::Fenced);
+        assert_eq!(bench.verdict(write).is_some(), moves > 1);
+        bench.answer_all();
+        assert_eq!(bench.verdict(write), Some(Status::Ok));
+        // Everybody has to follow the map with the new owner, too.
+        follow(&mut bench);
+    }
+    assert_eq!(bench.shard.map.owners, target);
+}
+
+#[test]
 fn stripes_go_to_nobody_who_has_no_share_and_stay_when_there_is_nothing_to_do() {
     let mut bench = Bench::home(|_, _| {});
     let result = |bench: &mut Bench, target: std::sync::Arc<Owners>| {
@@ -183,4 +220,28 @@ fn stripes_go_to_nobody_who_has_no_share_and_stay_when_there_is_nothing_to_do() 
     let same = Owners::new(|_| ME);
     let refused = result(&mut bench, same);
     assert!(matches!(refused, Err(Refusal::Invalid(_))), "{refused:?}");
+}
+
+#[test]
+fn the_home_asks_others_to_drain_the_log_and_counts_that() {
+    let mut bench = Bench::home(|_, _| {});
+    bench.shard.decider().reactors.push(OTHER);
+    let options = crate::format::ArrayOptions {
+        write_hole: crate::format::WriteHole::Strict,
+        ..crate::format::ArrayOptions::default()
+    };
+    bench.shard.command(3, Command::Options(options));
+    bench.poll();
+    follow(&mut bench);
+    let drains = |message: &Message| matches!(message, Message::DrainLog { .. });
+    let asked = bench.outside.messages.iter().filter(|it| drains(it));
+    assert_eq!(asked.count(), 1);
+    bench.answer_all();
+    assert!(!bench.is_done(), "it has not answered");
+    bench.tell(Message::LogDrained);
+    for _ in 0..4 {
+        bench.answer_all();
+        follow(&mut bench);
+    }
+    assert!(bench.is_done());
 }
