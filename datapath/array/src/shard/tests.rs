@@ -3,6 +3,7 @@
 
 mod borrowing;
 mod copying;
+mod counting;
 mod failing;
 mod handover;
 mod home;
@@ -73,6 +74,8 @@ pub(in crate::shard) struct Outside {
     /// Who has time for it.
     pub(in crate::shard) help: Help,
     requests: usize,
+    /// Messages that the shard counts: all but answers that it gives at once.
+    told: u64,
 }
 
 impl Io for Outside {
@@ -97,12 +100,22 @@ impl Io for Outside {
     fn ask(&mut self, to: ReactorIndex, message: Message) -> Result<(), Full<Message>> {
         assert_eq!(to, OTHER, "there are two");
         self.messages.push(message);
+        self.told += 1;
         Ok(())
     }
     fn help(&mut self) -> Help {
         self.help
     }
     fn reply(&mut self, _: ReactorIndex, message: Message) {
+        let at_once = matches!(
+            message,
+            Message::Installed { .. }
+                | Message::Ack
+                | Message::Kept
+                | Message::Heard
+                | Message::HoldState { .. }
+        );
+        self.told += u64::from(!at_once);
         self.replies.push(message);
     }
     fn complete(&mut self, completion: Completion) {
@@ -136,40 +149,81 @@ impl Drop for Bench {
     }
 }
 
-fn geometry() -> Geometry {
-    Geometry::new(GeometryParameters {
-        level: Level::L5,
-        members: MEMBERS,
-        parity: None,
-        group_size: None,
-        chunk_bytes: CHUNK_BYTES,
-        block: BlockSize::B512,
-        member_data_blocks: ROWS * CHUNK_BYTES / 512,
-    })
-    .expect("a good shape")
+/// What a bench's array is like.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::shard) struct Shape {
+    pub(in crate::shard) level: Level,
+    pub(in crate::shard) members: usize,
+    /// Of windows of passes.
+    pub(in crate::shard) window_stripes: u64,
+}
+
+impl Default for Shape {
+    fn default() -> Shape {
+        Shape {
+            level: Level::L5,
+            members: MEMBERS,
+            window_stripes: 1,
+        }
+    }
+}
+
+impl Shape {
+    pub(in crate::shard) fn geometry(self) -> Geometry {
+        Geometry::new(GeometryParameters {
+            level: self.level,
+            members: self.members,
+            parity: None,
+            group_size: None,
+            chunk_bytes: CHUNK_BYTES,
+            block: BlockSize::B512,
+            member_data_blocks: ROWS * CHUNK_BYTES / 512,
+        })
+        .expect("a good shape")
+    }
 }
 
 impl Bench {
     /// A shard that owns all stripes, of an array that is in sync and whose regions are dirty. Its
     /// home is another one.
     pub(in crate::shard) fn new() -> Bench {
-        let bench = Bench::of(OTHER, |_, regions| *regions = regions.clone().all_dirty());
+        Bench::shaped(Shape::default())
+    }
+
+    /// The same of an array of another shape.
+    pub(in crate::shard) fn shaped(shape: Shape) -> Bench {
+        let all_dirty = |_: &mut ArrayConfig, regions: &mut RegionMap| {
+            *regions = regions.clone().all_dirty();
+        };
+        let bench = Bench::of(shape, OTHER, all_dirty);
         bench.shard.shared.open_regions();
         bench
     }
 
     /// The home of an array, with nobody else; started. Its regions are clean.
     pub(in crate::shard) fn home(change: impl FnOnce(&mut ArrayConfig, &mut RegionMap)) -> Bench {
-        let mut bench = Bench::of(ME, change);
+        Bench::home_of(Shape::default(), change)
+    }
+
+    /// The same of an array of another shape.
+    pub(in crate::shard) fn home_of(
+        shape: Shape,
+        change: impl FnOnce(&mut ArrayConfig, &mut RegionMap),
+    ) -> Bench {
+        let mut bench = Bench::of(shape, ME, change);
         bench.command(Command::Start);
         bench.outside.events.clear();
         bench
     }
 
-    fn of(home: ReactorIndex, change: impl FnOnce(&mut ArrayConfig, &mut RegionMap)) -> Bench {
-        let geometry = geometry();
-        let layout = Layout::for_member(64 << 20, BlockSize::B512, MEMBERS).expect("large enough");
-        let mut config = crate::format::tests::config(u16::try_from(MEMBERS).expect("few"));
+    fn of(
+        shape: Shape,
+        home: ReactorIndex,
+        change: impl FnOnce(&mut ArrayConfig, &mut RegionMap),
+    ) -> Bench {
+        let (geometry, members) = (shape.geometry(), shape.members);
+        let layout = Layout::for_member(64 << 20, BlockSize::B512, members).expect("large enough");
+        let mut config = crate::format::tests::config(u16::try_from(members).expect("few"));
         config.resynced_until = StripeIndex(geometry.stripes());
         let area = (layout.region_map.offset, layout.region_map.length);
         let space = RegionSpace::new(&geometry, REGION_STRIPES, area).expect("fits");
@@ -182,7 +236,7 @@ impl Bench {
                 appearance: 0,
             })
         };
-        let places: Vec<Option<MemberPlace>> = (0..MEMBERS).map(place).collect();
+        let places: Vec<Option<MemberPlace>> = (0..members).map(place).collect();
         let identity = MapIdentity {
             array: ArrayIndex(0),
             geometry,
@@ -201,7 +255,7 @@ impl Bench {
                 places,
                 reactors: vec![ME],
                 seed: 1,
-                window_bytes: geometry.stripe_bytes(),
+                window_bytes: shape.window_stripes * geometry.stripe_bytes(),
                 regions,
                 clear_after: CLEAR_AFTER,
                 renew_after: Duration::from_secs(3600),
@@ -227,6 +281,7 @@ impl Bench {
                 times: Vec::new(),
                 help: Help::NOBODY,
                 requests: 0,
+                told: 0,
             },
             memory: pool.acquire(),
             pool,
@@ -338,6 +393,10 @@ impl Bench {
             moved > 0 || asked == 0,
             "it asks for {asked}, and says that nothing moves"
         );
+        let counters = self.shard.counters();
+        let counted = (counters.drive_requests, counters.messages);
+        let made = (units::bytes_u64(self.outside.requests), self.outside.told);
+        assert_eq!(counted, made, "requests of drives, and messages");
         moved
     }
 

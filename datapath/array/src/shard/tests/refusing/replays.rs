@@ -6,7 +6,7 @@ use std::time::Duration;
 use block::{Operation, Status};
 use units::{BlockSize, MemberIndex, Role, StripeIndex, bytes_usize};
 
-use super::super::{Bench, MEMBERS, REGION_STRIPES, STRIPE_BLOCKS, geometry, member_of};
+use super::super::{Bench, MEMBERS, REGION_STRIPES, STRIPE_BLOCKS, Shape, member_of};
 use super::{BLOCK, Block, CHUNK, Drives, NEW, START, STRIPE, before, degraded, row, writes};
 use crate::format::{LOG_HEADER_BYTES, Layout, Superblock};
 use crate::log::{RefusedRedo, Replay, agree_with};
@@ -48,7 +48,7 @@ impl Drives {
     /// What a start does without the member that is out; whether it can. `takes`: the drive takes
     /// what it has refused.
     fn replay(&mut self, out: usize, takes: bool) -> bool {
-        let (geometry, layout) = (geometry(), layout());
+        let (geometry, layout) = (Shape::default().geometry(), layout());
         let superblock = Superblock {
             geometry,
             layout,
@@ -114,7 +114,7 @@ impl Drives {
 
     /// A block of the stripe, as its role has it or the others tell.
     fn block(&self, out: usize, block: u64) -> Block {
-        let geometry = geometry();
+        let geometry = Shape::default().geometry();
         let (stripe, within) = (StripeIndex(STRIPE), block - START);
         let lane = within % CHUNK;
         let of_role = |role: usize| {
