@@ -1,6 +1,7 @@
 //! Tests: one shard alone. What it asks of drives and of other shards is looked at, and answered
 //! as the test wants and when it wants.
 
+mod bare;
 mod borrowing;
 mod copying;
 mod counting;
