@@ -90,3 +90,40 @@ fn a_scrub_is_due_where_one_can_go_on_and_when_its_time_has_come() {
     scrub.failed = true;
     assert_eq!(scrub.due_at(&map, 0), None, "its record failed");
 }
+
+#[test]
+fn each_finding_counts_once_by_its_cause_and_once_by_its_outcome() {
+    use ScrubCause::{Mismatch, Unreadable};
+    use ScrubOutcome::{Lost, NotKept, NotLocated, Repaired};
+    // By cause, and by outcome: how many there are after each.
+    let mut window = WindowTally::default();
+    let mut expected = [0; 4];
+    for (times, cause) in [(3, Mismatch), (2, Unreadable)] {
+        for (outcome, at) in [(Repaired, 2), (NotLocated, 3), (NotKept, 3), (Lost, 3)] {
+            for _ in 0..times {
+                window.count(&ScrubFinding {
+                    stripe: StripeIndex(7),
+                    block: 1,
+                    wrong: RoleSet::EMPTY,
+                    cause,
+                    outcome,
+                });
+                expected[usize::from(cause == Unreadable)] += 1;
+                expected[at] += 1;
+                let counted = [
+                    window.mismatches,
+                    window.unreadable,
+                    window.repaired,
+                    window.unrepaired,
+                ];
+                assert_eq!(counted, expected, "{cause:?} {outcome:?}");
+                assert_eq!(window.found(), expected[0] + expected[1]);
+            }
+        }
+    }
+    assert_eq!(expected, [12, 8, 5, 15]);
+    let mut sum = ScrubTally::from(window);
+    sum.add(window.into());
+    let counted = [sum.mismatches, sum.unreadable, sum.repaired, sum.unrepaired];
+    assert_eq!(counted, [24, 16, 10, 30], "windows add up");
+}

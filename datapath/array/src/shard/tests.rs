@@ -15,6 +15,7 @@ mod merging;
 mod paces;
 mod refusing;
 mod resting;
+mod scrubbing;
 mod slow;
 mod suspects;
 

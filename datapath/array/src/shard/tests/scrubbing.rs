@@ -1,0 +1,193 @@
+//! Passes over the whole array as their home tells of them: when a scrub waits, and how much is
+//! looked at together.
+
+use block::{Operation, Status};
+use units::{Instant, MemberIndex, StripeIndex};
+
+use super::{AMPLE, Bench, ROWS, Shape};
+use crate::command::{Command, Copying};
+use crate::coordinator::{PassState, PassStatus};
+use crate::geometry::Level;
+use crate::io::MemberFailure;
+use crate::map::Pass;
+use crate::scrub::{ScrubCourse, ScrubOrder, ScrubState};
+
+fn course(bench: &Bench) -> ScrubCourse {
+    bench.shard.scrub_status().expect("it is the home").course
+}
+
+fn clean() -> Bench {
+    Bench::home(|_, _| {})
+}
+
+#[test]
+fn a_scrub_waits_for_a_resync_and_a_copy() {
+    let mut bench = clean();
+    assert_eq!(course(&bench), ScrubCourse::Free);
+    bench.shard.command(2, Command::Resync);
+    bench.poll();
+    while course(&bench) == ScrubCourse::Free {
+        let next = bench.outside.asked[0];
+        bench.answer(next.drive.at(), next.operation, Status::Ok);
+        bench.poll();
+    }
+    assert_eq!(course(&bench), ScrubCourse::Waits);
+    bench.answer_all();
+    assert_eq!(course(&bench), ScrubCourse::Free, "all was looked at");
+    for (step, course_then) in [
+        (Copying::Begins, ScrubCourse::Waits),
+        (Copying::Ends, ScrubCourse::Free),
+    ] {
+        let member = MemberIndex(1);
+        bench.command(Command::Copying { member, step });
+        assert_eq!(course(&bench), course_then);
+    }
+}
+
+/// The member has failed, and not for a while.
+fn failure(member: u16) -> MemberFailure {
+    MemberFailure {
+        member: MemberIndex(member),
+        incarnation: 0,
+        status: Status::Media,
+        late: false,
+        passing: false,
+    }
+}
+
+fn fail(bench: &mut Bench, member: u16) {
+    bench.shard.coordinate_failure(failure(member));
+    bench.shard.stir();
+    bench.answer_all();
+}
+
+#[test]
+fn a_scrub_waits_while_too_much_is_lost_and_not_for_a_member_that_is_out() {
+    let mut bench = clean();
+    fail(&mut bench, 0);
+    assert_eq!(course(&bench), ScrubCourse::Free, "there is redundancy");
+    fail(&mut bench, 1);
+    assert_eq!(course(&bench), ScrubCourse::Waits);
+}
+
+#[test]
+fn a_scrub_whose_records_fail_has_failed_until_it_is_asked_for_again() {
+    let mut bench = clean();
+    bench.shard.decider().scrub.failed = true;
+    assert_eq!(course(&bench), ScrubCourse::Failed);
+    bench.command(Command::Scrub(ScrubOrder::Start));
+    assert_eq!(course(&bench), ScrubCourse::Free);
+}
+
+#[test]
+fn a_scrub_wakes_its_home_at_its_time_unless_something_else_is_to_be_done_before() {
+    let due = Instant(77_000_000_000);
+    let running = || {
+        let mut bench = clean();
+        let scrub = &mut bench.shard.decider().scrub;
+        (scrub.record.state, scrub.not_before) = (ScrubState::Running, due);
+        bench
+    };
+    assert_eq!(clean().shard.scrub_deadline(), None, "none is wanted");
+    let mut bench = running();
+    assert_eq!(bench.shard.scrub_deadline(), Some(due));
+    bench.shard.decider().copied = Some(MemberIndex(1));
+    assert_eq!(bench.shard.scrub_deadline(), None, "a copy");
+    let mut bench = running();
+    bench.shard.command(2, Command::Settle);
+    assert_eq!(bench.shard.scrub_deadline(), None, "a command");
+    bench.answer_all();
+    assert_eq!(bench.shard.scrub_deadline(), Some(due));
+    bench.shard.coordinate_failure(failure(1));
+    assert_eq!(bench.shard.scrub_deadline(), None, "a failure");
+    let mut bench = running();
+    bench.shard.command(2, Command::Resync);
+    bench.poll();
+    assert!(bench.shard.coordinator().expect("home").commit.is_some());
+    assert_eq!(bench.shard.scrub_deadline(), None, "a record");
+    while bench.shard.coordinator().expect("home").window.is_none() {
+        let next = bench.outside.asked[0];
+        bench.answer(next.drive.at(), next.operation, Status::Ok);
+        bench.poll();
+    }
+    assert_eq!(bench.shard.scrub_deadline(), None, "a resync");
+    bench.answer_all();
+    assert_eq!(bench.shard.scrub_deadline(), Some(due));
+}
+
+#[test]
+fn a_pass_is_told_with_what_it_has_done_and_has_to_do_and_whether_it_runs() {
+    let mut bench = clean();
+    assert_eq!(bench.shard.pass_status(), None);
+    bench.shard.command(2, Command::Resync);
+    bench.poll();
+    let mut told = Vec::new();
+    while let Some(next) = bench.outside.asked.first().copied() {
+        bench.answer(next.drive.at(), next.operation, Status::Ok);
+        bench.poll();
+        told.extend(bench.shard.pass_status());
+    }
+    assert_eq!(bench.shard.pass_status(), None);
+    for status in &told {
+        let done = status.done.0;
+        let expected = PassStatus {
+            pass: Pass::Resync,
+            done: StripeIndex(done),
+            stripes: ROWS,
+            left: ROWS - done,
+            to_visit: ROWS,
+            state: PassState::Running,
+        };
+        assert_eq!(*status, expected);
+    }
+    told.dedup();
+    assert_eq!(told.len(), usize::try_from(ROWS).expect("few"));
+    bench.command(Command::Passes { run: false });
+    bench.command(Command::Resync);
+    let state = |bench: &Bench| bench.shard.pass_status().expect("it waits").state;
+    assert_eq!(state(&bench), PassState::Paused);
+    bench.shard.decider().pass_stopped = true;
+    assert_eq!(state(&bench), PassState::Stopped);
+}
+
+/// Tickets of a pass that are under way together, once drives have answered all but reads.
+fn depth(mut bench: Bench, command: Command, busy: bool) -> usize {
+    if busy {
+        bench.ask(Operation::Read, 0, 1);
+    }
+    bench.outside.room = AMPLE;
+    bench.shard.command(2, command);
+    bench.poll();
+    while let Some(next) = bench
+        .outside
+        .asked
+        .iter()
+        .find(|next| next.operation != Operation::Read)
+        .copied()
+    {
+        bench.answer(next.drive.at(), next.operation, Status::Ok);
+        bench.poll();
+    }
+    bench.shard.tickets.in_use()
+}
+
+#[test]
+fn passes_look_at_so_much_together_and_at_less_beside_requests() {
+    let of = |members, level| {
+        let shape = Shape {
+            level,
+            members,
+            window_stripes: ROWS,
+        };
+        Bench::home_of(shape, |_, _| {})
+    };
+    let narrow = || of(3, Level::L5);
+    let scrub = || Command::Scrub(ScrubOrder::Start);
+    assert_eq!(depth(narrow(), scrub(), false), 8);
+    assert_eq!(depth(narrow(), scrub(), true), 2);
+    assert_eq!(depth(of(17, Level::L6), scrub(), false), 7, "by buffers");
+    assert_eq!(depth(of(17, Level::L6), scrub(), true), 2);
+    // As many as there are tickets.
+    assert_eq!(depth(narrow(), Command::Resync, false), 12);
+    assert_eq!(depth(narrow(), Command::Resync, true), 8);
+}
