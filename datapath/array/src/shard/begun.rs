@@ -201,3 +201,29 @@ impl Shard {
         shared.call_held(self.me, gone.iter().any(|gone| !gone.is_heard));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shard::tests::Bench;
+
+    #[test]
+    fn a_member_that_some_request_found_gone_stays_so_and_is_noted_once() {
+        let bench = Bench::new();
+        for told in [[false, false], [false, true], [true, false], [true, true]] {
+            let mut gone = Gone::default();
+            assert!(!gone.is_told());
+            for is_heard in told {
+                gone.note((MemberIndex(1), 0), is_heard, &bench.shard.map);
+            }
+            let [one] = gone.members[..] else {
+                panic!("one: {:?}", gone.members);
+            };
+            assert_eq!(one.is_heard, told.contains(&true), "{told:?}");
+            // Another drive in its place, and another member.
+            gone.note((MemberIndex(1), 1), false, &bench.shard.map);
+            gone.note((MemberIndex(2), 0), false, &bench.shard.map);
+            assert_eq!(gone.members.len(), 3);
+        }
+    }
+}

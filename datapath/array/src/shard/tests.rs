@@ -7,6 +7,7 @@ mod copying;
 mod counting;
 mod failing;
 mod handover;
+mod holding;
 mod home;
 mod lending;
 mod logging;

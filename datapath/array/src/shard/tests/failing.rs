@@ -112,6 +112,10 @@ fn when_a_hold_is_given_up_what_waits_for_room_or_lanes_ends() {
     bench.outside.room = 0;
     let others = [1, 1].map(|stripe| bench.write_stripe(stripe));
     assert_eq!(bench.shard.tickets.in_use(), 4);
+    // It waits as a request, and is no ticket.
+    let chunk = (2..).find(|stripe| member_of(&bench, *stripe, 0) == 1);
+    let start = chunk.expect("some stripe") * STRIPE_BLOCKS;
+    let unissued = bench.ask(Operation::Read, start, 1);
     bench.install(|map| {
         map.held[0] = true;
         map.given_up = true;
@@ -119,7 +123,7 @@ fn when_a_hold_is_given_up_what_waits_for_room_or_lanes_ends() {
     for _ in 0..4 {
         bench.pass(PAUSE);
     }
-    for cookie in [first, read, others[0], others[1]] {
+    for cookie in [first, read, others[0], others[1], unissued] {
         assert_eq!(bench.verdict(cookie), Some(Status::Media));
     }
     let left = bench.shard.tickets.in_use();

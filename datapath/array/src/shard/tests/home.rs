@@ -122,6 +122,33 @@ fn a_stop_is_answered_although_a_member_is_found_gone_again_and_again() {
 }
 
 #[test]
+fn a_failure_that_is_known_changes_nothing() {
+    let mut bench = clean();
+    fails(&mut bench, Status::NoSpace);
+    bench.poll();
+    let serial = bench.shard.map.serial;
+    for status in [Status::NoSpace, Status::Gone, Status::Media] {
+        fails(&mut bench, status);
+        bench.poll();
+        assert_eq!(
+            bench.shard.map.serial, serial,
+            "it is waited for: {status:?}"
+        );
+    }
+    let mut bench = clean();
+    fails(&mut bench, Status::Media);
+    bench.answer_all();
+    let stands = |bench: &Bench| {
+        let update = bench.shard.coordinator().expect("home").config.update;
+        (bench.shard.map.serial, update, bench.outside.events.len())
+    };
+    let before = stands(&bench);
+    fails(&mut bench, Status::Media);
+    bench.answer_all();
+    assert_eq!(stands(&bench), before, "it is out");
+}
+
+#[test]
 fn nobody_is_woken_for_a_roll_call_whose_member_turns_out_to_be_full() {
     let mut bench = clean();
     fails(&mut bench, Status::Gone);
@@ -356,4 +383,88 @@ fn a_copy_counts_from_its_begin_to_its_end_and_there_is_one() {
         member: MemberIndex(1),
     });
     is_refused(copying(&mut bench, Copying::Begins), "not in sync");
+}
+
+/// Whom of the members the home lets wait although its drive has answered.
+fn waits_for(bench: &mut Bench) -> [bool; 3] {
+    let now = bench.outside.now;
+    [0, 1, 2].map(|member| bench.shard.is_waiting_for(MemberIndex(member), now))
+}
+
+#[test]
+fn a_member_works_when_nothing_that_was_asked_of_it_is_open() {
+    let mut bench = clean();
+    assert_eq!(waits_for(&mut bench), [false; 3]);
+    // A record of which only the last member was asked so far.
+    bench.outside.room = 1;
+    let options = crate::format::ArrayOptions::default();
+    bench.shard.command(2, Command::Options(options));
+    bench.poll();
+    assert_eq!(bench.outside.asked.len(), 1);
+    assert_eq!(waits_for(&mut bench), [true; 3]);
+    bench.outside.room = super::AMPLE;
+    bench.answer_all();
+    assert_eq!(waits_for(&mut bench), [false; 3]);
+    // One that goes out once more, for this member.
+    bench.ask(Operation::Read, 0, 1);
+    let slot = bench.shard.ios.used()[0];
+    let member = bench.shard.ios[slot].member;
+    assert_eq!(waits_for(&mut bench), [false; 3], "one that is under way");
+    bench.shard.ios[slot].again = true;
+    let is_it = [0, 1, 2].map(|other| MemberIndex(other) == member);
+    assert_eq!(waits_for(&mut bench), is_it);
+    bench.shard.ios[slot].again = false;
+    // A failure that is still to be told.
+    bench.shard.reports.push(MemberFailure {
+        member: MemberIndex(2),
+        incarnation: 0,
+        status: Status::Gone,
+        late: false,
+        passing: true,
+    });
+    assert_eq!(waits_for(&mut bench), [false, false, true]);
+    bench.shard.reports.clear();
+    assert_eq!(waits_for(&mut bench), [false; 3]);
+}
+
+/// What drives are asked for a change of the list of lost blocks, one kind after another.
+fn change_of_losses(change: LossChange, is_lost: bool) -> Vec<Operation> {
+    let rows = Rows {
+        stripe: StripeIndex(3),
+        start: 1,
+        end: 2,
+        roles: RoleSet::one(units::Role(0)),
+    };
+    let mut bench = Bench::home(|config, _| {
+        if is_lost {
+            let geometry = super::Shape::default().geometry();
+            LossChange::GivenUp.apply(&mut config.lost, rows, &geometry);
+        }
+    });
+    for member in 0..3 {
+        bench.shard.shared.mark_written(MemberIndex(member));
+    }
+    bench.tell(Message::ChangeLosses { change, rows });
+    let mut asked = Vec::new();
+    while let Some(next) = bench.outside.asked.first().copied() {
+        asked.push(next.operation);
+        bench.answer(next.drive.at(), next.operation, Status::Ok);
+        bench.poll();
+    }
+    let made = |reply: &Message| matches!(reply, Message::LossesChanged { ok: true });
+    assert!(bench.outside.replies.iter().any(made));
+    asked.dedup();
+    asked
+}
+
+#[test]
+fn a_block_is_called_healed_when_what_heals_it_is_durable_and_lost_at_once() {
+    use Operation::{Flush, Write};
+    let given_up = change_of_losses(LossChange::GivenUp, false);
+    assert_eq!(given_up, [Write, Flush]);
+    let healed = change_of_losses(LossChange::Healed, true);
+    assert_eq!(healed, [Flush, Write, Flush]);
+    let nothing: [Operation; 0] = [];
+    assert_eq!(change_of_losses(LossChange::GivenUp, true), nothing);
+    assert_eq!(change_of_losses(LossChange::Healed, false), nothing);
 }

@@ -1,0 +1,172 @@
+//! How long the home waits for members, of two that are gone or of one.
+
+use std::time::Duration;
+
+use block::{Operation, Status};
+use units::{Instant, MemberIndex};
+
+use super::handover::follow;
+use super::{Bench, OTHER};
+use crate::io::{Event, MemberFailure, MemberRequest, Message};
+use crate::map::MapState;
+use crate::shard::HoldStatus;
+
+const STEP: Duration = Duration::from_millis(100);
+const SECOND: Duration = Duration::from_secs(1);
+/// As options say by themselves.
+const LIMIT: Duration = Duration::from_secs(60);
+const GONE: Status = Status::Gone;
+const WORKS: Status = Status::Ok;
+
+/// A home two or fewer of whose members have no space left.
+fn holding(members: &[u16]) -> Bench {
+    let mut bench = Bench::home(|_, _| {});
+    assert_eq!(bench.shard.hold_status(), None);
+    fail(&mut bench, members);
+    bench
+}
+
+fn fail(bench: &mut Bench, members: &[u16]) {
+    for &member in members {
+        bench.shard.coordinate_failure(MemberFailure {
+            member: MemberIndex(member),
+            incarnation: 0,
+            status: Status::NoSpace,
+            late: false,
+            passing: true,
+        });
+    }
+    bench.shard.stir();
+    bench.poll();
+}
+
+/// So much time passes, in which drives say this to reads, and take all else.
+fn live(bench: &mut Bench, time: Duration, says: [Status; 3]) {
+    let end = bench.outside.now + time;
+    while bench.outside.now < end {
+        bench.pass(STEP);
+        while let Some(next) = bench.outside.asked.first().copied() {
+            let reads = next.operation == Operation::Read;
+            let status = if reads { says[next.drive.at()] } else { WORKS };
+            bench.answer(next.drive.at(), next.operation, status);
+            bench.poll();
+        }
+    }
+}
+
+fn states(bench: &Bench) -> [(bool, bool); 3] {
+    [0, 1, 2].map(|at| {
+        let is_out = bench.shard.map.members[at].state == MapState::Lost;
+        (bench.shard.map.held[at], is_out)
+    })
+}
+
+const SERVES: (bool, bool) = (false, false);
+const HELD: (bool, bool) = (true, false);
+const OUT: (bool, bool) = (false, true);
+
+fn since(bench: &Bench) -> Instant {
+    bench.shard.hold_status().expect("it waits").since
+}
+
+#[test]
+fn who_cannot_be_done_without_is_given_up_at_the_limit_and_comes_back_whenever_he_works() {
+    let mut bench = holding(&[1, 0]);
+    let begun = bench.outside.now;
+    let members = [1, 0].map(|member| (MemberIndex(member), Status::NoSpace));
+    let mut status = HoldStatus {
+        since: begun,
+        until: begun + LIMIT,
+        given_up: false,
+        members: members.to_vec(),
+    };
+    assert_eq!(bench.shard.hold_status().as_ref(), Some(&status));
+    live(&mut bench, LIMIT - STEP, [GONE, GONE, WORKS]);
+    assert_eq!(bench.shard.hold_status().as_ref(), Some(&status));
+    assert!(!bench.shard.map.given_up);
+    live(&mut bench, STEP, [GONE, GONE, WORKS]);
+    status.given_up = true;
+    assert_eq!(bench.shard.hold_status().as_ref(), Some(&status));
+    assert!(bench.shard.map.given_up);
+    live(&mut bench, LIMIT, [GONE, GONE, WORKS]);
+    assert_eq!(states(&bench), [HELD, HELD, SERVES], "nobody is left out");
+    let timed_out = |event: &&Event| matches!(event, Event::HoldTimedOut { .. });
+    assert_eq!(bench.outside.events.iter().filter(timed_out).count(), 1);
+    live(&mut bench, SECOND, [WORKS; 3]);
+    assert_eq!(states(&bench), [SERVES; 3]);
+    assert_eq!(bench.shard.hold_status(), None);
+    assert!(!bench.shard.map.given_up);
+    // So soon it is the same hold, and its time is over.
+    fail(&mut bench, &[0, 1]);
+    assert_eq!(since(&bench), begun);
+    live(&mut bench, STEP, [GONE, GONE, WORKS]);
+    assert!(bench.shard.map.given_up);
+    live(&mut bench, SECOND, [WORKS; 3]);
+    live(&mut bench, 10 * SECOND, [WORKS; 3]);
+    let again = bench.outside.now;
+    fail(&mut bench, &[0, 1]);
+    assert_eq!(since(&bench), again, "this is another one");
+}
+
+#[test]
+fn who_stays_away_when_others_have_come_back_is_left_out_two_seconds_later() {
+    let mut bench = holding(&[0, 1]);
+    live(&mut bench, SECOND, [GONE, GONE, WORKS]);
+    assert_eq!(states(&bench), [HELD, HELD, SERVES]);
+    live(&mut bench, 5 * STEP, [WORKS, GONE, WORKS]);
+    assert_eq!(states(&bench), [SERVES, HELD, SERVES]);
+    live(&mut bench, 14 * STEP, [WORKS, GONE, WORKS]);
+    assert_eq!(states(&bench), [SERVES, HELD, SERVES]);
+    live(&mut bench, 6 * STEP, [WORKS, GONE, WORKS]);
+    assert_eq!(states(&bench), [SERVES, OUT, SERVES]);
+    assert_eq!(bench.shard.hold_status(), None);
+}
+
+#[test]
+fn whose_host_is_full_is_left_out_at_the_limit_if_he_can_be_done_without() {
+    let mut bench = holding(&[1]);
+    live(&mut bench, LIMIT - STEP, [WORKS, GONE, WORKS]);
+    assert_eq!(states(&bench), [SERVES, HELD, SERVES]);
+    live(&mut bench, STEP, [WORKS, GONE, WORKS]);
+    assert_eq!(states(&bench), [SERVES, OUT, SERVES]);
+    let timed_out = |event: &Event| matches!(event, Event::HoldTimedOut { .. });
+    assert!(!bench.outside.events.iter().any(timed_out), "nothing fails");
+    assert_eq!(bench.shard.hold_status(), None);
+}
+
+#[test]
+fn a_drive_that_does_not_answer_a_look_keeps_nobody_from_coming_back() {
+    let mut bench = holding(&[0, 1]);
+    let is_it = |request: &MemberRequest| request.drive.at() == 1;
+    for _ in 0..10 {
+        bench.pass(STEP);
+        while bench.outside.asked.iter().any(is_it) {
+            bench.answer(1, Operation::Read, WORKS);
+            bench.poll();
+        }
+    }
+    assert_eq!(states(&bench), [HELD, SERVES, SERVES]);
+    assert_eq!(bench.is_asked(Operation::Read), [0], "it is asked once");
+    live(&mut bench, SECOND, [WORKS; 3]);
+    assert_eq!(states(&bench), [SERVES; 3]);
+}
+
+#[test]
+fn a_member_works_again_when_no_other_shard_has_anything_open_there() {
+    let mut bench = holding(&[0, 1]);
+    bench.shard.decider().reactors.push(OTHER);
+    let mut asked = Vec::new();
+    for waits in [true, true, false, false] {
+        live(&mut bench, 2 * STEP, [WORKS; 3]);
+        let message = bench.outside.messages.pop().expect("it is asked");
+        assert!(bench.outside.messages.is_empty(), "of one at a time");
+        let Message::HoldCheck { member } = message else {
+            panic!("{message:?}");
+        };
+        asked.push(member.at());
+        bench.tell(Message::HoldState { waits });
+        follow(&mut bench);
+    }
+    assert_eq!(asked, [0, 1, 0, 1]);
+    assert_eq!(states(&bench), [SERVES; 3]);
+}
