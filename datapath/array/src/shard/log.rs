@@ -521,3 +521,32 @@ impl Shard {
             && !planted::is(Fault::ModeWithoutDrain)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use units::BlockSize;
+
+    use super::*;
+    use crate::format::Layout;
+    use crate::shard::tests::Shape;
+
+    #[test]
+    fn ended_slots_are_flushed_when_half_of_a_window_has_or_somebody_waits_for_one() {
+        let geometry = Shape::default().geometry();
+        let layout = Layout::for_member(64 << 20, BlockSize::B512, 3).expect("large enough");
+        let space = LogSpace::new(&geometry, (layout.log.offset, layout.log.length));
+        let mut log = Log::new(space, 0, 1).expect("memory");
+        let window = log.window();
+        assert!(window >= 8 && log.slots.len() >= 2 * window);
+        let mut is_short = |ended, waits| {
+            log.ended = ended;
+            log.waiters.clear();
+            log.waiters.extend(Some(5).filter(|_| waits));
+            log.is_short()
+        };
+        for ended in 0..=window {
+            assert_eq!(is_short(ended, false), ended >= window.div_ceil(2));
+            assert_eq!(is_short(ended, true), ended > 0, "what else would help");
+        }
+    }
+}

@@ -188,11 +188,15 @@ fn bytes_in(rate: u64, time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use block::Operation;
-    use units::MemberSet;
+    use units::{MemberIndex, MemberSet};
 
     use super::*;
+    use crate::geometry::Level;
     use crate::map::Window;
+    use crate::shard::tests::{Bench, Shape};
 
     #[test]
     fn bytes_of_a_time_do_not_overflow() {
@@ -203,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_pass_is_woken_just_when_it_may_do_one_more_cell() {
-        let mut bench = crate::shard::tests::Bench::new();
+        let mut bench = Bench::new();
         let (shard, now) = (&mut bench.shard, bench.outside.now);
         shard.shared.set_rate(1_000_000);
         for allowed in [0, 1, 4000] {
@@ -220,8 +224,40 @@ mod tests {
     }
 
     #[test]
+    fn a_shard_takes_its_share_of_the_rate_for_each_group_at_work() {
+        let mut bench = Bench::shaped(Shape {
+            level: Level::L10,
+            members: 6,
+            ..Shape::default()
+        });
+        bench.shard.shared.set_rate(1000);
+        for (pass, fills, groups) in [
+            (Pass::Scrub, &[][..], 3),
+            (Pass::Resync, &[][..], 3),
+            (Pass::Rebuild, &[0][..], 1),
+            (Pass::Rebuild, &[0, 1][..], 1),
+            (Pass::Rebuild, &[1, 4][..], 2),
+        ] {
+            let none = MemberSet::EMPTY;
+            let fills = fills.iter().map(|&member| MemberIndex(member));
+            let mut map = bench.shard.successor();
+            map.window = Some(Window {
+                pass,
+                start: StripeIndex(0),
+                end: StripeIndex(20),
+                fills: fills.fold(none, MemberSet::with),
+                opened: map.serial,
+            });
+            bench.shard.map = Arc::new(map);
+            assert_eq!(bench.shard.rate_share(), 1000 * groups, "{pass:?}");
+        }
+        bench.shard.shared.set_rate(UNLIMITED);
+        assert_eq!(bench.shard.rate_share(), UNLIMITED);
+    }
+
+    #[test]
     fn a_scrub_waits_as_a_rebuild_does_while_requests_take_long() {
-        let mut bench = crate::shard::tests::Bench::new();
+        let mut bench = Bench::new();
         bench.shard.shared.set_rate(1);
         bench.install(|map| {
             map.window = Some(Window {

@@ -1,6 +1,11 @@
-//! Whole rows of a guest that promises nothing: copied once, while their parity is computed.
+//! Whole rows of a guest that promises nothing: copied once, while their parity is computed. And
+//! who comes first to the buffers for that.
 
-use super::{Bench, STRIPE_BLOCKS, member_of};
+use block::{Operation, Status};
+use units::RoleSet;
+
+use super::{Bench, STRIPE_BLOCKS, Shape, member_of};
+use crate::buffers::TicketBuffers;
 use crate::io::MemberRequest;
 
 /// Bytes of a chunk.
@@ -44,5 +49,40 @@ fn whole_rows_are_copied_once_in_whatever_pieces_they_are() {
         );
         bench.answer_all();
         assert!(bench.verdict(write).expect("it is answered").is_ok());
+    }
+}
+
+#[test]
+fn whoever_needs_few_buffers_waits_behind_who_waits_for_many() {
+    for others in [false, true] {
+        let mut bench = Bench::shaped(Shape {
+            members: 8,
+            ..Shape::default()
+        });
+        let narrow = [(); 2].map(|()| bench.ask(Operation::Write, 0, 1));
+        bench.poll();
+        assert_eq!(
+            bench.outside.asked.len(),
+            2,
+            "the second waits for the first"
+        );
+        // Six are left when the first has ended: enough for a block, and too few for a stripe.
+        let mut taken = TicketBuffers::default();
+        let (old, new) = (RoleSet::range(0, 64), RoleSet::range(0, 58));
+        assert!(bench.shard.buffers.acquire(&mut taken, 512, old, new));
+        let wide = others.then(|| bench.ask(Operation::Write, 7 * 8 * 7, 8 * 7));
+        bench.poll();
+        assert_eq!(bench.outside.asked.len(), 2, "there are too few buffers");
+        while bench.verdict(narrow[0]).is_none() {
+            let next = bench.outside.asked[0];
+            bench.answer(next.drive.at(), next.operation, Status::Ok);
+            bench.poll();
+        }
+        assert_eq!(bench.outside.asked.is_empty(), others);
+        bench.shard.buffers.release(&mut taken);
+        bench.answer_all();
+        for cookie in narrow.into_iter().chain(wide) {
+            assert_eq!(bench.verdict(cookie), Some(Status::Ok));
+        }
     }
 }

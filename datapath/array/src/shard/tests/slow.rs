@@ -146,3 +146,13 @@ fn who_had_nothing_to_do_hears_of_a_slow_member_before_it_reads() {
     assert_eq!(bench.is_asked(Operation::Read), [member]);
     bench.answer_all();
 }
+
+#[test]
+fn a_new_drive_is_not_slow_because_the_old_one_hangs() {
+    let (mut bench, read, member) = hanging(HedgedReads::Auto);
+    bench.install(|map| map.members[member].incarnation += 1);
+    look_long(&mut bench);
+    assert_eq!(bench.shard.counters().slow_spells, 0);
+    bench.answer_all();
+    assert_eq!(bench.verdict(read), Some(Status::Ok));
+}
