@@ -726,3 +726,33 @@ fn a_start_that_somebody_forces_does_not_trust_parity_and_another_may() {
     };
     assert_eq!(doubt(&assembly, 1), Some(Doubt::Forced));
 }
+
+#[test]
+fn parts_of_the_head_follow_one_another() {
+    let parts = [
+        (0, HEAD_FIXED),
+        (HEAD_CHECKSUM, 1),
+        (HEAD_NOTE, 1),
+        // Each is a number and two halves of an id.
+        (HEAD_NOTES[0], 3),
+        (HEAD_NOTES[1], 3),
+        (HEAD_TRUST, 1),
+        (HEAD_TORN, 1),
+        (HEAD_HELD[0], HEAD_HELD.len()),
+        (HEAD_CLOCK, 1),
+        (HEAD_APPEARANCES, ARRAY_MEMBERS_MAX),
+        (HEAD_FLUSHING, REACTORS_MAX * FLUSHING_WORDS),
+        (HEAD_UNFLUSHED, ARRAY_MEMBERS_MAX / 64),
+        (HEAD_GONE, ARRAY_MEMBERS_MAX * REACTORS_MAX / 64),
+        (HEAD_WORDS, 0),
+    ];
+    for pair in parts.windows(2) {
+        let [(first, words), (next, _)] = pair else {
+            unreachable!("two");
+        };
+        assert!(first + words <= *next, "{first} and {words} more, {next}");
+    }
+    // One bit a shard, and what shards write has a line of its own.
+    assert_eq!(REACTORS_MAX % 64, 0);
+    assert_eq!(HEAD_FLUSHING % FLUSHING_WORDS, 0);
+}

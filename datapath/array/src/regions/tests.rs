@@ -242,6 +242,50 @@ fn runs_end_where_the_last_region_is_cut_short() {
     assert_eq!(all.stripes_from(StripeIndex(0)), cut.stripes);
 }
 
+#[test]
+fn sets_of_regions_count_and_find_what_lies_behind_a_stripe() {
+    let space = space(Level::L5, 4, None, GIB / 4);
+    let count = space.count();
+    assert!(count > 3 * 64, "more than some words: {count}");
+    let patterns: [fn(usize) -> bool; 6] = [
+        |_| false,
+        |_| true,
+        |region| region % 3 == 0,
+        |region| region == 63 || region == 64,
+        |region| region / 64 == 1,
+        |region| region > 190,
+    ];
+    let bytes = |regions: usize| u64::try_from(regions).expect("few");
+    for (number, is_in) in patterns.into_iter().enumerate() {
+        let set = Suspects::of(&space, is_in);
+        assert_eq!(set.count(), (0..count).filter(|at| is_in(*at)).count());
+        for region in 0..count {
+            let (start, end) = space.stripes(u32::try_from(region).expect("few"));
+            for from in [start.0, start.0 + 1, end.0 - 1] {
+                let left = (region..count).filter(|at| is_in(*at));
+                let place = format!("pattern {number}, from {from} of region {region}");
+                let from = StripeIndex(from);
+                assert_eq!(set.count_from(from), bytes(left.clone().count()), "{place}");
+                assert_eq!(set.regions_from(from), bytes(count - region), "{place}");
+                assert_eq!(set.has(from), is_in(region), "{place}");
+                let stripes = left.clone().map(|at| {
+                    let (start, end) = space.stripes(u32::try_from(at).expect("few"));
+                    end.0 - start.max(from).0
+                });
+                assert_eq!(set.stripes_from(from), stripes.sum::<u64>(), "{place}");
+                let run = left.clone().next().map(|first| {
+                    let after = (first..count).find(|at| !is_in(*at)).unwrap_or(count);
+                    let place = |at| space.stripes(u32::try_from(at).expect("few"));
+                    (place(first).0.max(from), place(after - 1).1)
+                });
+                assert_eq!(set.run_from(from), run, "{place}");
+            }
+        }
+        let end = StripeIndex(space.stripes);
+        assert_eq!((set.count_from(end), set.run_from(end)), (0, None));
+    }
+}
+
 /// The map of an array that wrote all of its blocks when it was made, of which holder 0 has this.
 fn formatted(blocks: impl Iterator<Item = (u64, [u8; REGION_BLOCK_BYTES])>) -> RegionMap {
     let space = space(Level::L6, 6, None, GIB);
