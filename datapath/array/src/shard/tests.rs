@@ -157,6 +157,7 @@ impl Drop for Bench {
 pub(in crate::shard) struct Shape {
     pub(in crate::shard) level: Level,
     pub(in crate::shard) members: usize,
+    pub(in crate::shard) chunk_bytes: u64,
     /// Of windows of passes.
     pub(in crate::shard) window_stripes: u64,
 }
@@ -166,6 +167,7 @@ impl Default for Shape {
         Shape {
             level: Level::L5,
             members: MEMBERS,
+            chunk_bytes: CHUNK_BYTES,
             window_stripes: 1,
         }
     }
@@ -178,9 +180,9 @@ impl Shape {
             members: self.members,
             parity: None,
             group_size: None,
-            chunk_bytes: CHUNK_BYTES,
+            chunk_bytes: self.chunk_bytes,
             block: BlockSize::B512,
-            member_data_blocks: ROWS * CHUNK_BYTES / 512,
+            member_data_blocks: ROWS * self.chunk_bytes / 512,
         })
         .expect("a good shape")
     }

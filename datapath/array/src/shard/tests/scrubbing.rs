@@ -4,13 +4,13 @@
 use block::{Operation, Status};
 use units::{Instant, MemberIndex, StripeIndex};
 
-use super::{AMPLE, Bench, ROWS, Shape};
+use super::{AMPLE, Bench, CHUNK_BYTES, ROWS, Shape, member_of};
 use crate::command::{Command, Copying};
 use crate::coordinator::{PassState, PassStatus};
 use crate::geometry::Level;
-use crate::io::MemberFailure;
+use crate::io::{Event, MemberFailure};
 use crate::map::Pass;
-use crate::scrub::{ScrubCourse, ScrubOrder, ScrubState};
+use crate::scrub::{ScrubCourse, ScrubOrder, ScrubOutcome, ScrubState};
 
 fn course(bench: &Bench) -> ScrubCourse {
     bench.shard.scrub_status().expect("it is the home").course
@@ -178,6 +178,7 @@ fn passes_look_at_so_much_together_and_at_less_beside_requests() {
             level,
             members,
             window_stripes: ROWS,
+            ..Shape::default()
         };
         Bench::home_of(shape, |_, _| {})
     };
@@ -190,4 +191,76 @@ fn passes_look_at_so_much_together_and_at_less_beside_requests() {
     // As many as there are tickets.
     assert_eq!(depth(narrow(), Command::Resync, false), 12);
     assert_eq!(depth(narrow(), Command::Resync, true), 8);
+}
+
+/// A home of stripes of many cells that has begun a pass; its window is larger than a stripe.
+fn of_cells(chunk_bytes: u64, pass: Command) -> Bench {
+    let shape = Shape {
+        chunk_bytes,
+        window_stripes: 5,
+        ..Shape::default()
+    };
+    let mut bench = Bench::home_of(shape, |_, _| {});
+    bench.shard.command(2, pass);
+    bench.poll();
+    bench
+}
+
+#[test]
+fn a_pass_reads_each_byte_of_each_member_once() {
+    for chunk_bytes in [CHUNK_BYTES, 64 << 10, 128 << 10, 256 << 10] {
+        for pass in [Command::Scrub(ScrubOrder::Start), Command::Resync] {
+            let mut bench = of_cells(chunk_bytes, pass);
+            let mut reads = Vec::new();
+            while let Some(next) = bench.outside.asked.first().copied() {
+                let read = (next.drive.at(), next.offset, next.length);
+                reads.extend(Some(read).filter(|_| next.operation == Operation::Read));
+                bench.answer(next.drive.at(), next.operation, Status::Ok);
+                bench.poll();
+            }
+            reads.sort_unstable();
+            let bytes: u64 = reads.iter().map(|read| read.2).sum();
+            assert_eq!(bytes, 3 * ROWS * chunk_bytes, "{chunk_bytes}");
+            for pair in reads.windows(2) {
+                let apart = pair[0].0 != pair[1].0 || pair[0].1 + pair[0].2 <= pair[1].1;
+                assert!(apart, "twice: {pair:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_scrub_tells_the_block_that_is_bad_wherever_in_its_stripe_it_is() {
+    for chunk_bytes in [CHUNK_BYTES, 256 << 10] {
+        let blocks = chunk_bytes / 512;
+        for (stripe, block) in [
+            (0, 0),
+            (1, blocks - 1),
+            (7, blocks / 2),
+            (13, blocks / 4 + 3),
+        ] {
+            let mut bench = of_cells(chunk_bytes, Command::Scrub(ScrubOrder::Start));
+            let bad = member_of(&bench, stripe, 1);
+            let data = bench.shard.map.members[bad].data_offset;
+            let bad_byte = data + stripe * chunk_bytes + block * 512;
+            let mut is_bad = true;
+            while let Some(next) = bench.outside.asked.first().copied() {
+                let covers = (next.offset..next.offset + next.length).contains(&bad_byte);
+                let is_it = next.drive.at() == bad && covers;
+                is_bad &= !(is_it && next.operation == Operation::Write);
+                let fails = is_it && is_bad && next.operation == Operation::Read;
+                let status = if fails { Status::Media } else { Status::Ok };
+                bench.answer(next.drive.at(), next.operation, status);
+                bench.poll();
+            }
+            let told = bench.outside.events.iter().filter_map(|event| {
+                let Event::Scrubbed(finding) = event else {
+                    return None;
+                };
+                Some((finding.stripe.0, u64::from(finding.block), finding.outcome))
+            });
+            let expected = [(stripe, block, ScrubOutcome::Repaired)];
+            assert_eq!(told.collect::<Vec<_>>(), expected);
+        }
+    }
 }
