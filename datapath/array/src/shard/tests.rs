@@ -19,6 +19,7 @@ mod resting;
 mod scrubbing;
 mod slow;
 mod suspects;
+mod zeroing;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -158,6 +159,7 @@ pub(in crate::shard) struct Shape {
     pub(in crate::shard) level: Level,
     pub(in crate::shard) members: usize,
     pub(in crate::shard) chunk_bytes: u64,
+    pub(in crate::shard) region_stripes: u32,
     /// Of windows of passes.
     pub(in crate::shard) window_stripes: u64,
 }
@@ -168,6 +170,7 @@ impl Default for Shape {
             level: Level::L5,
             members: MEMBERS,
             chunk_bytes: CHUNK_BYTES,
+            region_stripes: REGION_STRIPES,
             window_stripes: 1,
         }
     }
@@ -231,7 +234,7 @@ impl Bench {
         let mut config = crate::format::tests::config(u16::try_from(members).expect("few"));
         config.resynced_until = StripeIndex(geometry.stripes());
         let area = (layout.region_map.offset, layout.region_map.length);
-        let space = RegionSpace::new(&geometry, REGION_STRIPES, area).expect("fits");
+        let space = RegionSpace::new(&geometry, shape.region_stripes, area).expect("fits");
         let mut regions = RegionMap::new(space, config.array);
         change(&mut config, &mut regions);
         let place = |at| {
