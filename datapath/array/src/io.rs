@@ -470,3 +470,57 @@ pub enum PassEvent {
     /// A stripe could not be read or written; the pass will not go on by itself.
     Stopped,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_of_a_member_again_counts_unless_nothing_failed() {
+        let told = |status, late, passing| MemberFailure {
+            member: MemberIndex(1),
+            incarnation: 2,
+            status,
+            late,
+            passing,
+        };
+        let late = told(Status::Gone, true, false);
+        let lasts = |status| told(status, false, false);
+        let passes = |status| told(status, false, true);
+        for (before, again, expected) in [
+            (passes(Status::NoSpace), late, passes(Status::NoSpace)),
+            (lasts(Status::Media), late, lasts(Status::Media)),
+            (late, late, late),
+            // The latest word of the drive counts, and what has lasted once goes on to.
+            (late, passes(Status::Gone), passes(Status::Gone)),
+            (late, lasts(Status::Media), lasts(Status::Media)),
+            (
+                passes(Status::Gone),
+                passes(Status::NoSpace),
+                passes(Status::NoSpace),
+            ),
+            (
+                passes(Status::Gone),
+                lasts(Status::Media),
+                lasts(Status::Media),
+            ),
+            (
+                lasts(Status::Media),
+                passes(Status::Gone),
+                lasts(Status::Gone),
+            ),
+        ] {
+            let mut failure = before;
+            failure.take(again);
+            assert_eq!(failure, expected, "{before:?}, then {again:?}");
+        }
+    }
+
+    #[test]
+    fn as_many_help_as_there_is_room_for() {
+        let mut help = Help::NOBODY;
+        let room = [0, 1, 2, 3].map(|reactor| help.add(ReactorIndex(reactor)));
+        assert_eq!(room, [true, true, false, false]);
+        assert_eq!(help.reactors(), [0, 1, 2].map(ReactorIndex));
+    }
+}

@@ -5,7 +5,7 @@ use std::time::Duration;
 use block::{Operation, Status};
 use units::MemberIndex;
 
-use super::{Bench, STRIPE_BLOCKS, member_of};
+use super::{Bench, STRIPE_BLOCKS, Shape, member_of};
 use crate::io::Message;
 
 const PAUSE: Duration = Duration::from_secs(1);
@@ -203,4 +203,66 @@ fn whoever_waits_for_the_list_of_lost_blocks_is_found_there() {
     bench.shard.await_list(3);
     let losses = &bench.shard.losses;
     assert!(losses.has(3) && !losses.has(2) && !losses.is_idle());
+}
+
+/// What members are asked to read now: which, and which bytes of their data.
+fn reads(bench: &Bench) -> Vec<(usize, u64, u64)> {
+    let mut reads = Vec::new();
+    for request in &bench.outside.asked {
+        assert_eq!(request.operation, Operation::Read);
+        let member = request.drive.at();
+        let data = bench.shard.map.members[member].data_offset;
+        reads.push((member, request.offset - data, request.length));
+    }
+    reads.sort_unstable();
+    reads
+}
+
+#[test]
+fn a_large_read_that_fails_is_made_again_in_parts_and_only_what_is_lost_is_reconstructed() {
+    const PART: u64 = 4096;
+    // Blocks of chunk 0 of the array, and which of their parts is bad.
+    for (start, blocks, bad) in [
+        (0, 128, 9),
+        (0, 9, 1),
+        (3, 40, 0),
+        (5, 20, 2),
+        (120, 8, 0),
+        (127, 1, 0),
+        (31, 60, 7),
+        (64, 9, 0),
+    ] {
+        let mut bench = Bench::shaped(Shape {
+            chunk_bytes: 64 << 10,
+            ..Shape::default()
+        });
+        let member = member_of(&bench, 0, 0);
+        let read = bench.ask(Operation::Read, start, blocks);
+        bench.poll();
+        let (first, end) = (start * 512, (start + u64::from(blocks)) * 512);
+        assert_eq!(reads(&bench), [(member, first, end - first)]);
+        bench.answer(member, Operation::Read, Status::Media);
+        bench.poll();
+        // Parts end at multiples of their size. What is no longer than one is not split.
+        let is_split = end - first > PART;
+        let cuts = (1..16).map(|part| part * PART);
+        let cuts = cuts.filter(|cut| is_split && (first + 1..end).contains(cut));
+        let begins: Vec<u64> = std::iter::once(first).chain(cuts).collect();
+        let ends = begins[1..].iter().copied().chain([end]);
+        let parts: Vec<(u64, u64)> = begins.iter().copied().zip(ends).collect();
+        let tries = &parts[..parts.len() * usize::from(is_split)];
+        let asked = tries.iter().map(|&(from, to)| (member, from, to - from));
+        let (from, to) = parts[bad];
+        let others = (0..3).filter(|other| *other != member);
+        let others: Vec<_> = others.map(|other| (other, from, to - from)).collect();
+        assert_eq!(reads(&bench)[..tries.len()], asked.collect::<Vec<_>>());
+        for part in 0..tries.len() {
+            let status = [Status::Ok, Status::Media][usize::from(part == bad)];
+            bench.answer(member, Operation::Read, status);
+        }
+        bench.poll();
+        assert_eq!(reads(&bench), others, "{start} + {blocks}");
+        bench.answer_all();
+        assert_eq!(bench.verdict(read), Some(Status::Ok));
+    }
 }
