@@ -756,3 +756,37 @@ fn parts_of_the_head_follow_one_another() {
     assert_eq!(REACTORS_MAX % 64, 0);
     assert_eq!(HEAD_FLUSHING % FLUSHING_WORDS, 0);
 }
+
+#[test]
+fn the_update_that_counts_is_not_touched_while_the_next_one_is_noted() {
+    let setting = Setting::new();
+    let words = setting.begun.head.as_slice();
+    let word = |at: usize| words[at].load(std::sync::atomic::Ordering::Relaxed);
+    let notes = || HEAD_NOTES.map(|first| [0, 1, 2].map(|at| word(first + at)));
+    // Which counts, from one on; at first none does.
+    let counts = || bytes_usize(word(HEAD_NOTE));
+    for number in 1..6 {
+        let (before, counted) = (notes(), counts());
+        setting.begun.note_update(Update(number), 9 << 64 | 7);
+        let (after, counting) = (notes(), counts());
+        assert_eq!(after[counting - 1], [number, 9, 7]);
+        assert_ne!(counting, counted);
+        let untouched = 2 - counting;
+        assert_eq!(after[untouched], before[untouched], "update {number}");
+    }
+}
+
+#[test]
+fn a_file_of_such_writes_is_told_from_others_and_from_one_that_cannot_be_read() {
+    let setting = Setting::new();
+    let read = |offset, bytes: &mut [u8]| setting.file.read_exact_at(bytes, offset);
+    assert!(BegunWrites::is_one(read).expect("it is read"));
+    let others: [&[u8]; 3] = [&[], b"GBBEGUN", b"GBBEGUN2 and so on"];
+    for other in others {
+        let read = |_, bytes: &mut [u8]| io::Read::read_exact(&mut &*other, bytes);
+        assert!(!BegunWrites::is_one(read).expect("it is read"), "{other:?}");
+    }
+    let fails = |_, _: &mut [u8]| Err(io::ErrorKind::PermissionDenied.into());
+    let error = BegunWrites::is_one(fails).expect_err("nobody knows");
+    assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+}

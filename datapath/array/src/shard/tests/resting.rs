@@ -111,3 +111,21 @@ fn nobody_turns_round_and_round_for_what_finds_no_room() {
     bench.answer_all();
     assert_eq!(bench.verdict(cookie), Some(Status::Ok));
 }
+
+#[test]
+fn a_shard_is_idle_only_when_it_has_nothing_of_any_kind() {
+    assert!(Bench::new().shard.is_idle());
+    let kinds: [fn(&mut Bench); 6] = [
+        |bench| assert!(bench.shard.requests.acquire().is_some()),
+        |bench| assert!(bench.shard.works.acquire().is_some()),
+        |bench| assert!(bench.shard.tickets.acquire().is_some()),
+        |bench| bench.shard.asked_regions.push(3),
+        |bench| bench.shard.begin_fence(OTHER, OTHER),
+        |bench| bench.shard.await_list(2),
+    ];
+    for (number, begin) in kinds.into_iter().enumerate() {
+        let mut bench = Bench::new();
+        begin(&mut bench);
+        assert!(!bench.shard.is_idle(), "kind {number}");
+    }
+}
