@@ -4,12 +4,13 @@
 use block::{Operation, Status};
 use units::{Instant, MemberIndex, StripeIndex};
 
-use super::{AMPLE, Bench, CHUNK_BYTES, ROWS, Shape, member_of};
+use super::{AMPLE, Bench, CHUNK_BYTES, ME, ROWS, Shape, member_of};
 use crate::command::{Command, Copying};
 use crate::coordinator::{PassState, PassStatus};
+use crate::format::{MemberState, Missed};
 use crate::geometry::Level;
-use crate::io::{Event, MemberFailure};
-use crate::map::Pass;
+use crate::io::{Event, MemberFailure, PassEvent};
+use crate::map::{MapMember, MapState, Pass};
 use crate::scrub::{ScrubCourse, ScrubOrder, ScrubOutcome, ScrubState};
 
 fn course(bench: &Bench) -> ScrubCourse {
@@ -263,4 +264,50 @@ fn a_scrub_tells_the_block_that_is_bad_wherever_in_its_stripe_it_is() {
             assert_eq!(told.collect::<Vec<_>>(), expected);
         }
     }
+}
+
+/// What is told of passes when an array starts whose parity is to be resynced, or not, and whose
+/// members are filled up to these stripes.
+fn told_at_start(resyncs: bool, filled: &[u64]) -> Vec<(Pass, PassEvent)> {
+    let shape = Shape {
+        level: Level::L6,
+        members: 5,
+        ..Shape::default()
+    };
+    let mut bench = Bench::of(shape, ME, |config, regions| {
+        config.resynced_until = StripeIndex(ROWS * u64::from(!resyncs));
+        *regions = regions.clone().all_dirty();
+        for (member, &until) in config.members.iter_mut().zip(filled) {
+            member.state = MemberState::Rebuilding {
+                until: StripeIndex(until),
+                missed: Missed::ALL,
+            };
+        }
+    });
+    bench.command(Command::Start);
+    let in_sync = |member: &MapMember| member.state == MapState::InSync;
+    assert!(bench.shard.map.members.iter().all(in_sync));
+    let told = bench.outside.events.iter().filter_map(|event| {
+        let Event::Pass { pass, state } = event else {
+            return None;
+        };
+        Some((*pass, *state))
+    });
+    told.collect()
+}
+
+#[test]
+fn a_pass_is_told_when_it_begins_and_when_all_of_it_is_over() {
+    let whole = |pass| [(pass, PassEvent::Began), (pass, PassEvent::Finished)];
+    let (resync, rebuild) = (whole(Pass::Resync), whole(Pass::Rebuild));
+    assert_eq!(told_at_start(false, &[]), []);
+    assert_eq!(told_at_start(true, &[]), resync);
+    assert_eq!(told_at_start(false, &[0]), rebuild);
+    assert_eq!(told_at_start(true, &[20]), [resync, rebuild].concat());
+    // One is filled before the other, and both are the pass.
+    let two = told_at_start(false, &[0, 20]);
+    let ends = two.iter().filter(|told| told.1 == PassEvent::Finished);
+    assert_eq!(ends.count(), 1, "{two:?}");
+    assert_eq!(two.first(), rebuild.first());
+    assert_eq!(two.last(), rebuild.last());
 }
