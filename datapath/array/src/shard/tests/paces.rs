@@ -3,8 +3,13 @@
 use std::time::Duration;
 
 use block::Operation;
+use units::MemberIndex;
 
-use super::{Bench, Drive};
+use super::{Bench, Drive, Shape};
+use crate::format::ExclusionCause;
+use crate::geometry::Level;
+use crate::io::Event;
+use crate::map::MapState;
 
 const WINDOW: Duration = Duration::from_secs(1);
 /// The slow one.
@@ -78,4 +83,54 @@ fn another_shard_is_heard_as_well() {
     }
     bench.pass(WINDOW);
     assert_eq!(slow_windows(&bench), [0, 0, 5]);
+}
+
+#[test]
+fn a_member_that_is_waited_for_is_not_compared_with_others() {
+    for (held, windows) in [(None, 5), (Some(SLOW), 0)] {
+        let mut bench = slowly();
+        let mut map = bench.shard.successor();
+        map.held
+            .iter_mut()
+            .enumerate()
+            .for_each(|(member, waits)| *waits = held == Some(member));
+        bench.shard.map = std::sync::Arc::new(map);
+        read_slowly(&mut bench);
+        assert_eq!(slow_windows(&bench), [0, 0, windows], "{held:?}");
+    }
+}
+
+#[test]
+fn a_member_that_often_cannot_read_is_left_out_where_another_is_to_spare() {
+    let member = MemberIndex::from_at(SLOW);
+    for (level, members, leaves) in [(Level::L5, 3, false), (Level::L6, 5, true)] {
+        let shape = Shape {
+            level,
+            members,
+            ..Shape::default()
+        };
+        let mut bench = Bench::home_of(shape, |_, _| {});
+        let errs = |bench: &mut Bench, times: u32| {
+            (0..times).for_each(|_| bench.shard.shared.note_read_error(member));
+            // It looks more seldom while nothing goes on.
+            for _ in 0..10 {
+                bench.pass(WINDOW);
+                bench.answer_all();
+            }
+            bench.shard.map.members[SLOW].state == MapState::Lost
+        };
+        assert!(!errs(&mut bench, 256), "so many may be");
+        assert_eq!(bench.shard.paces()[SLOW].read_errors, 256);
+        assert_eq!(errs(&mut bench, 1), leaves, "{level:?}");
+        let told = bench.outside.events.iter().filter_map(|event| {
+            let Event::MemberLeftBehind { member, cause, .. } = event else {
+                return None;
+            };
+            Some((*member, *cause))
+        });
+        let expected = [(member, ExclusionCause::ReadErrors)];
+        let left = usize::from(leaves);
+        assert_eq!(told.collect::<Vec<_>>(), expected[..left]);
+        assert_eq!(bench.shard.counters().left_behind, u64::from(leaves));
+    }
 }
