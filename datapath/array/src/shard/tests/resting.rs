@@ -129,3 +129,25 @@ fn a_shard_is_idle_only_when_it_has_nothing_of_any_kind() {
         assert!(!bench.shard.is_idle(), "kind {number}");
     }
 }
+
+#[test]
+fn no_more_is_begun_in_a_turn_than_its_bytes() {
+    let turns = |turn_bytes: u32| {
+        let mut bench = Bench::new();
+        bench.shard.turn_bytes = turn_bytes;
+        for stripe in 0..6 {
+            bench.ask(Operation::Write, stripe * STRIPE_BLOCKS, 1);
+        }
+        let begun = (0..6).map(|_| {
+            bench.turn();
+            bench.shard.tickets.in_use()
+        });
+        begun.collect::<Vec<_>>()
+    };
+    assert_eq!(turns(1), [1, 2, 3, 4, 5, 6], "one at least");
+    assert_eq!(turns(1 << 20), [6; 6]);
+    // Each costs its block, and 4 KiB as all do.
+    let each = 4096 + 512;
+    assert_eq!(turns(2 * each), [2, 4, 6, 6, 6, 6]);
+    assert_eq!(turns(2 * each + 1), [3, 6, 6, 6, 6, 6]);
+}

@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use block::{Operation, Status};
 use units::{MemberIndex, Role, StripeIndex};
 
 use super::{Bench, Shape};
+use crate::command::Command;
+use crate::format::INCOMPAT_UNWRITTEN;
 use crate::geometry::Level;
-use crate::map::MapState;
+use crate::map::{ArrayMap, MapState};
 use crate::regions::{RegionMap, RegionState};
 
 /// What a drive was asked, which, and of what bytes.
@@ -18,6 +21,7 @@ type Asked = (Operation, usize, Range<u64>);
 fn unwritten(shape: Shape) -> Bench {
     Bench::home_of(shape, |config, regions| {
         *regions = RegionMap::unwritten(*regions.space(), config.array);
+        config.features.incompat |= INCOMPAT_UNWRITTEN;
     })
 }
 
@@ -126,7 +130,7 @@ fn zeroes_of(asked: &[Asked]) -> usize {
 #[test]
 fn a_member_that_is_out_is_not_zeroed() {
     let mut bench = unwritten(Shape::default());
-    bench.command(crate::command::Command::Fail {
+    bench.command(Command::Fail {
         member: MemberIndex(1),
     });
     assert_eq!(bench.shard.map.members[1].state, MapState::Lost);
@@ -214,4 +218,37 @@ fn reads_of_what_is_partly_written_ask_drives_for_that_part() {
     assert_eq!(bytes, expected);
     bench.answer_all();
     assert_eq!(bench.verdict(read), Some(Status::Ok));
+}
+
+#[test]
+fn a_stop_waits_for_regions_that_are_being_written_as_long_as_they_will_be() {
+    let stopping = || {
+        let mut bench = unwritten(Shape::default());
+        bench.ask(Operation::Write, 0, 1);
+        bench.poll();
+        bench.shard.command(2, Command::Stop);
+        assert!(bench.shard.stop_awaits_regions());
+        bench
+    };
+    let mut bench = stopping();
+    bench.shard.decider().commands.clear();
+    assert!(!bench.shard.stop_awaits_regions(), "nobody stops it");
+    let mut bench = stopping();
+    bench.shard.decider().metadata_failed = true;
+    assert!(!bench.shard.stop_awaits_regions(), "none is written");
+    let mut bench = stopping();
+    bench.shard.decider().started = false;
+    assert!(!bench.shard.stop_awaits_regions(), "nor before the start");
+    let changes: [fn(&mut ArrayMap); 2] =
+        [|map| map.read_only = true, |map| map.hopeless.fill(true)];
+    for change in changes {
+        let mut bench = stopping();
+        let mut map = bench.shard.successor();
+        change(&mut map);
+        bench.shard.map = Arc::new(map);
+        assert!(!bench.shard.stop_awaits_regions(), "it could wait for ever");
+    }
+    let mut bench = stopping();
+    bench.answer_all();
+    assert!(bench.is_done() && !bench.shard.stop_awaits_regions());
 }
