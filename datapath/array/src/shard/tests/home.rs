@@ -5,8 +5,9 @@ use std::time::Duration;
 use block::{Operation, Status};
 use units::{MemberIndex, RoleSet, StripeIndex};
 
-use super::{Bench, CLEAR_AFTER};
+use super::{Bench, CLEAR_AFTER, Shape};
 use crate::command::{Command, Copying};
+use crate::geometry::Level;
 use crate::io::{Event, MemberFailure, Message, PassEvent};
 use crate::losses::{LossChange, Rows};
 use crate::regions::RegionState;
@@ -437,7 +438,7 @@ fn change_of_losses(change: LossChange, is_lost: bool) -> Vec<Operation> {
     };
     let mut bench = Bench::home(|config, _| {
         if is_lost {
-            let geometry = super::Shape::default().geometry();
+            let geometry = Shape::default().geometry();
             LossChange::GivenUp.apply(&mut config.lost, rows, &geometry);
         }
     });
@@ -467,4 +468,26 @@ fn a_block_is_called_healed_when_what_heals_it_is_durable_and_lost_at_once() {
     let nothing: [Operation; 0] = [];
     assert_eq!(change_of_losses(LossChange::GivenUp, true), nothing);
     assert_eq!(change_of_losses(LossChange::Healed, false), nothing);
+}
+
+#[test]
+fn a_life_of_the_log_ends_for_other_options_where_there_is_a_log() {
+    let lives = |level, members| {
+        let shape = Shape {
+            level,
+            members,
+            ..Shape::default()
+        };
+        let mut bench = Bench::home_of(shape, |_, _| {});
+        let before = bench.shard.map.log_life;
+        bench.command(Command::Options(crate::format::ArrayOptions {
+            write_hole: crate::format::WriteHole::Strict,
+            ..crate::format::ArrayOptions::default()
+        }));
+        assert!(bench.is_done());
+        bench.shard.map.log_life - before
+    };
+    assert_eq!(lives(Level::L5, 3), 1);
+    assert_eq!(lives(Level::L1, 2), 0, "copies need none");
+    assert_eq!(lives(Level::L0, 3), 0);
 }

@@ -74,3 +74,27 @@ impl Shard {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_changes_once_if_it_avoided_somebody_or_did_without_a_read() {
+        let late = RoleSet::one(Role(1));
+        for (avoids, late, changes) in [
+            (false, RoleSet::EMPTY, false),
+            (true, RoleSet::EMPTY, true),
+            (false, late, true),
+            (true, late, true),
+        ] {
+            let mut ticket = Ticket {
+                avoids,
+                late,
+                ..Ticket::default()
+            };
+            assert_eq!(ticket.stops_avoiding(), changes, "{avoids} {late:?}");
+            assert!(!ticket.stops_avoiding(), "nothing is left to change");
+        }
+    }
+}
