@@ -37,7 +37,7 @@ impl Shard {
         }
     }
 
-    /// The ticket is about to say that all went well: whoever did not take what it wrote is out, and
+    /// The ticket is about to say that all went well: who did not take what it wrote is out, and
     /// every reactor knows.
     #[inline]
     pub(super) fn assert_decided(&self, slot: u32) {
