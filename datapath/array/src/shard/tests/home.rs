@@ -10,6 +10,7 @@ use crate::command::{Command, Copying};
 use crate::geometry::Level;
 use crate::io::{Event, MemberFailure, Message, PassEvent};
 use crate::losses::{LossChange, Rows};
+use crate::map::MapState;
 use crate::regions::RegionState;
 
 /// A started home whose regions are clean.
@@ -490,4 +491,38 @@ fn a_life_of_the_log_ends_for_other_options_where_there_is_a_log() {
     assert_eq!(lives(Level::L5, 3), 1);
     assert_eq!(lives(Level::L1, 2), 0, "copies need none");
     assert_eq!(lives(Level::L0, 3), 0);
+}
+
+#[test]
+fn a_member_is_left_out_that_takes_no_block_of_the_region_map_or_no_flush_for_it() {
+    let is_left_out = |bench: &mut Bench, operation| {
+        let member = bench.is_asked(operation)[0];
+        bench.answer(member, operation, Status::Media);
+        bench.answer_all();
+        bench.shard.map.members[member].state == MapState::Lost
+    };
+    for operation in [Operation::Write, Operation::Flush] {
+        let mut bench = clean();
+        let write = bench.ask(Operation::Write, 0, 1);
+        bench.poll();
+        while bench.is_asked(operation).is_empty() {
+            let next = bench.outside.asked[0];
+            bench.answer(next.drive.at(), next.operation, Status::Ok);
+            bench.poll();
+        }
+        assert_eq!(bench.verdict(write), None, "its region is not dirty");
+        assert!(is_left_out(&mut bench, operation), "{operation:?}");
+        assert_eq!(bench.verdict(write), Some(Status::Ok));
+    }
+    // What is flushed so that regions become clean.
+    let mut bench = clean();
+    bench.write_stripe(0);
+    bench.answer_all();
+    while bench.is_asked(Operation::Flush).is_empty() {
+        bench.pass(CLEAR_AFTER);
+    }
+    assert!(
+        is_left_out(&mut bench, Operation::Flush),
+        "before it is clean"
+    );
 }

@@ -134,3 +134,28 @@ fn a_member_that_often_cannot_read_is_left_out_where_another_is_to_spare() {
         assert_eq!(bench.shard.counters().left_behind, u64::from(leaves));
     }
 }
+
+#[test]
+fn a_member_that_lags_is_tried_all_over_its_data_and_nowhere_else() {
+    let mut bench = slowly();
+    let member = MemberIndex::from_at(SLOW);
+    bench.shard.shared.call_laggard(member, true);
+    bench.shard.late.any_slow = true;
+    let geometry = bench.shard.map.geometry;
+    let bytes = geometry.member_blocks() * 512;
+    let data = bench.shard.map.members[SLOW].data_offset;
+    let mut places = std::collections::BTreeSet::new();
+    for _ in 0..100 {
+        bench.shard.try_laggards(&mut bench.outside);
+        let [trial] = bench.outside.asked[..] else {
+            panic!("one: {:?}", bench.outside.asked);
+        };
+        assert_eq!((trial.drive.at(), trial.operation), (SLOW, Operation::Read));
+        let end = trial.offset + trial.length;
+        assert!(trial.offset >= data && end <= data + bytes, "{trial:?}");
+        places.insert(trial.offset);
+        bench.answer(SLOW, Operation::Read, block::Status::Ok);
+    }
+    assert_eq!(bench.shard.counters().trials, 100);
+    assert!(places.len() > 10, "{places:?}");
+}
