@@ -331,7 +331,9 @@ impl History {
     }
 
     /// Whether the next start knows who may have lost something, and doubts no more than that; or
-    /// nothing, as those are out already. There are not more than the others can do without.
+    /// nothing, as those are out already. There are not more than the others can do without, and by
+    /// the record, too, no resync is under way: before its end a member's loss may take with it
+    /// what only that one held.
     pub(super) fn knows_who_lacks(&self, drives: &mut [SimDrive]) -> bool {
         let assembly = disks::find(drives);
         let Some((_, writes)) = self.find_begun(&assembly) else {
@@ -349,7 +351,7 @@ impl History {
         };
         match self.doubt_of(&writes, drives, &assembly) {
             None => true,
-            Some(Doubt::Lacks(..)) => few(),
+            Some(Doubt::Lacks(..)) => assembly.is_resynced() && few(),
             Some(_) => false,
         }
     }
