@@ -61,7 +61,8 @@ pub struct DriveInfo {
     pub direct_io: bool,
     /// Why it does not; none when it does.
     pub buffered_reason: Option<String>,
-    /// Whether every block read as zeroes when the drive was opened (a file created now, memory).
+    /// Whether every block read as zeroes when the drive was opened (a file created now, memory,
+    /// what keeps nothing).
     pub reads_zero_when_new: bool,
     /// Whether discarded blocks read as zeroes.
     pub discard_reads_zero: bool,

@@ -36,7 +36,8 @@ pub(crate) fn plain_info(kind: DriveKind, size_bytes: u64) -> DriveInfo {
         volatile_cache: false,
         direct_io: true,
         buffered_reason: None,
-        reads_zero_when_new: kind == DriveKind::Memory,
+        // On what keeps nothing there is nothing to make agree first.
+        reads_zero_when_new: true,
         discard_reads_zero: kind == DriveKind::Memory,
         can_discard: kind == DriveKind::Memory,
         can_write_zeroes: true,

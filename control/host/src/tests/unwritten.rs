@@ -6,7 +6,7 @@ use std::sync::Arc;
 use array::MapState;
 use array::format::Superblock;
 use control::metrics::Samples;
-use control::request::{ArrayModify, Level, MemberReplace};
+use control::request::{ArrayModify, DriveSpec, Level, MemberReplace};
 use control::view::{ArrayState, JobKind, JobState, JobView};
 use control::{Engine, ErrorKind};
 use drive::Fault;
@@ -392,4 +392,24 @@ fn a_test_that_fails_leaves_the_next_one_on_its_thread_the_usual_arrays() {
     let fails = || super::on_both_kinds(|| assert!(!super::UNWRITTEN.get(), "on purpose"));
     assert!(std::panic::catch_unwind(fails).is_err());
     assert!(!super::UNWRITTEN.get());
+}
+
+#[test]
+fn where_drives_keep_nothing_there_is_nothing_to_make_agree() {
+    let size_bytes = 1 << 40;
+    let null = DriveSpec::Null { size_bytes };
+    let paced = DriveSpec::Paced {
+        model: "kioxia-cm7".to_owned(),
+        slower: 1000,
+        interference_percent: 0,
+        size_bytes,
+        forgets: true,
+    };
+    let bench = Bench::new();
+    for (name, spec) in [("one", &null), ("two", &paced), ("three", &paced)] {
+        bench.add(name, spec.clone()).expect("no memory is taken");
+    }
+    // A pass over them would take hours.
+    bench.create("tank", Level::Raid5, &["one", "two", "three"]);
+    assert_eq!(bench.host.jobs(), []);
 }
