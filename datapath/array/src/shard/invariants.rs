@@ -23,6 +23,9 @@ impl Shard {
         self.assert_region_dirty(slot);
         self.assert_copied(slot);
         self.assert_not_lent(slot);
+        if self.is_scrub(slot) {
+            self.assert_located(slot);
+        }
         let ticket = &self.tickets[slot];
         if !self.optimal || ticket.log_slot.is_some() || self.map.write_hole == WriteHole::Strict {
             self.assert_logged(slot);
@@ -49,17 +52,17 @@ impl Shard {
         }
     }
 
-    /// A scrub is about to write so many chunks that are wrong: its checks tell for sure which, in
-    /// a stripe whose parity nobody is still to make.
-    pub(super) fn assert_located(&self, slot: u32, wrong: usize, checks: usize) {
+    /// The checks of a scrub tell for sure which chunks it is about to write, in a stripe whose
+    /// parity nobody is still to make.
+    #[cold]
+    fn assert_located(&self, slot: u32) {
         let order = self.tickets[slot].order;
         let filled = self.background.is_filled(order.stripe, order.cell);
+        let (wrong, checks) = self.located(slot);
         let may = 2 * wrong <= checks && self.map.parity_trusted(order.stripe, filled);
-        assert!(
-            may || planted::is_forgiven(),
-            "a scrub writes {wrong} chunks of {} by {checks} checks",
-            order.stripe
-        );
+        if !may && !planted::is_forgiven() {
+            breaks("its checks do not tell what is wrong", slot);
+        }
     }
 
     /// What the ticket writes, or logs, is in its buffers.

@@ -1,6 +1,8 @@
 //! Passes over the whole array as their home tells of them: when a scrub waits, and how much is
 //! looked at together.
 
+use std::sync::Arc;
+
 use block::{Operation, Status};
 use units::{Instant, MemberIndex, StripeIndex};
 
@@ -9,8 +11,9 @@ use crate::command::{Command, Copying};
 use crate::coordinator::{PassState, PassStatus};
 use crate::format::{MemberState, Missed};
 use crate::geometry::Level;
-use crate::io::{Event, MemberFailure, PassEvent};
+use crate::io::{Event, MemberFailure, MemberRequest, PassEvent};
 use crate::map::{MapMember, MapState, Pass};
+use crate::regions::Suspects;
 use crate::scrub::{ScrubCourse, ScrubOrder, ScrubOutcome, ScrubState};
 
 fn course(bench: &Bench) -> ScrubCourse {
@@ -310,4 +313,42 @@ fn a_pass_is_told_when_it_begins_and_when_all_of_it_is_over() {
     assert_eq!(ends.count(), 1, "{two:?}");
     assert_eq!(two.first(), rebuild.first());
     assert_eq!(two.last(), rebuild.last());
+}
+
+/// As when a resync is ordered just then.
+#[test]
+fn what_a_scrub_is_about_to_repair_is_left_alone_when_its_parity_is_not_trusted_any_more() {
+    let mut bench = of_cells(CHUNK_BYTES, Command::Scrub(ScrubOrder::Start));
+    let bad = member_of(&bench, 0, 1);
+    let data = bench.shard.map.members[bad].data_offset;
+    let in_row = |offset: u64| (data..data + CHUNK_BYTES).contains(&offset);
+    let reads = |next: &MemberRequest| next.operation == Operation::Read && in_row(next.offset);
+    // With the cell, and by itself.
+    let mut failures = 0;
+    while failures < 2 || bench.outside.asked.iter().any(reads) {
+        let next = bench.outside.asked[0];
+        let fails = reads(&next) && next.drive.at() == bad;
+        failures += usize::from(fails);
+        let status = if fails { Status::Media } else { Status::Ok };
+        bench.answer(next.drive.at(), next.operation, status);
+        if failures < 2 {
+            bench.poll();
+        }
+    }
+    bench.poll();
+    assert!(bench.outside.asked.iter().any(reads));
+    // Others are read, to make of them what is bad.
+    let serial = bench.install(|map| {
+        map.suspects = Arc::new(Suspects::all(map.suspects.space()));
+        map.trusted_until = StripeIndex(0);
+    });
+    bench.make_effective(serial);
+    while let Some(next) = bench.outside.asked.first().copied() {
+        let writes = next.operation == Operation::Write;
+        assert!(!writes || !in_row(next.offset), "{next:?}");
+        bench.answer(next.drive.at(), next.operation, Status::Ok);
+        bench.poll();
+    }
+    let told = |event: &Event| matches!(event, Event::Scrubbed(_));
+    assert!(!bench.outside.events.iter().any(told));
 }

@@ -82,8 +82,16 @@ impl Shard {
         self.begin_ticket(slot, order, &[asked], io);
     }
 
+    /// How many chunks a scrub is about to write that it could read, and how many checks told it
+    /// which they are.
+    pub(in crate::shard) fn located(&self, slot: u32) -> (usize, usize) {
+        let planned = &self.tickets[slot].bands()[0];
+        let wrong = self.tickets[slot].looking.wrong.without(planned.decode);
+        (wrong.len(), planned.read.len() - self.geometry().data())
+    }
+
     /// Whether the ticket belongs to a scrub.
-    pub(super) fn is_scrub(&self, slot: u32) -> bool {
+    pub(in crate::shard) fn is_scrub(&self, slot: u32) -> bool {
         self.tickets[slot].order.kind == Kind::Repair(Pass::Scrub)
     }
 
@@ -193,8 +201,6 @@ impl Shard {
             self.end_scrub(slot, false);
             return;
         }
-        let checks = planned.read.len() - self.geometry().data();
-        self.assert_located(slot, wrong.len(), checks);
         self.tickets[slot].looking = Looking {
             look: Look::Writing,
             wrong: repaired,
