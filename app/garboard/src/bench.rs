@@ -25,6 +25,7 @@ mod peer;
 mod rate;
 pub(crate) mod raw;
 mod report;
+pub(crate) mod stalls;
 mod theory;
 mod verify;
 mod workloads;

@@ -51,6 +51,9 @@ struct ReactorRates {
     reactor: u16,
     core: u16,
     busy_percent: u64,
+    /// Turns of a millisecond or more, and the time in them.
+    stalls: u64,
+    stalled_us: u64,
     iops: u64,
 }
 
@@ -105,10 +108,16 @@ fn print(session: &mut Session<'_, '_>, rates: &Rates) -> Answer<()> {
             reactor,
             core,
             busy_percent,
+            stalls,
+            stalled_us,
             iops,
         } = reactor;
+        let stalled = match stalls {
+            0 => String::new(),
+            _ => format!(", stood still {stalls} x, {} ms in all", stalled_us / 1000),
+        };
         session.line(&format!(
-            "reactor {reactor} on core {core}: {busy_percent}% busy, {iops} IOPS"
+            "reactor {reactor} on core {core}: {busy_percent}% busy, {iops} IOPS{stalled}"
         ))?;
     }
     session.line("volumes")?;
@@ -145,6 +154,10 @@ fn rates(before: &Look, now: &Look) -> Rates {
             reactor: now.reactor,
             core: now.core,
             busy_percent: percent,
+            stalls: now.stalls_total.saturating_sub(earlier.stalls_total),
+            stalled_us: now
+                .stalled_time_us_total
+                .saturating_sub(earlier.stalled_time_us_total),
             iops: per_second(requests, elapsed),
         }
     };
@@ -235,6 +248,8 @@ mod tests {
                 state: "polling".into(),
                 busy_time_us_total: busy_us,
                 idle_time_us_total: 4_000_000 - busy_us,
+                stalls_total: busy_us / 100,
+                stalled_time_us_total: busy_us / 10,
                 requests_total: reads,
             }],
         }
@@ -248,6 +263,14 @@ mod tests {
         assert_eq!(volume.read_bytes_per_second, 409_600);
         assert_eq!((volume.read_latency_us, volume.write_latency_us), (50, 0));
         assert_eq!((rates.interval_ms, rates.reactors[0].iops), (2000, 100));
+        assert_eq!(rates.reactors[0].stalls, 0);
+    }
+
+    #[test]
+    fn reactors_tell_how_long_they_stood_still_between_the_looks() {
+        let rates = rates(&look(1000, 1, 100_000), &look(3000, 1, 400_000));
+        let reactor = &rates.reactors[0];
+        assert_eq!((reactor.stalls, reactor.stalled_us), (3_000, 30_000));
     }
 
     #[test]

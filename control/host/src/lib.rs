@@ -472,6 +472,8 @@ impl control::Engine for Host {
             .to_owned(),
             busy_time_us_total: views::microseconds(report.times.busy),
             idle_time_us_total: views::microseconds(report.times.idle),
+            stalls_total: report.times.stalls,
+            stalled_time_us_total: views::microseconds(report.times.stalled),
             requests_total: requests(report.core),
         };
         EngineStatus {

@@ -555,11 +555,11 @@ impl Engine for FakeEngine {
             reactors: vec![ReactorView {
                 reactor: 0,
                 core: 1,
-                node: Some(0),
                 state: "parked".into(),
                 busy_time_us_total: 10,
                 idle_time_us_total: 90,
                 requests_total: 5,
+                ..ReactorView::default()
             }],
             memory_bytes: 64 << 20,
             poll: "adaptive".into(),

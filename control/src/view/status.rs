@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// A reactor.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReactorView {
     /// Its number.
     pub reactor: u16,
@@ -18,6 +18,13 @@ pub struct ReactorView {
     pub busy_time_us_total: u64,
     /// Turns without, and sleep.
     pub idle_time_us_total: u64,
+    /// Turns of a millisecond or more, sleep left out: its CPU was taken away, or something took
+    /// longer than it should. Requests waited meanwhile.
+    #[serde(default)]
+    pub stalls_total: u64,
+    /// In these; a part of the times above.
+    #[serde(default)]
+    pub stalled_time_us_total: u64,
     /// Guest requests completed.
     pub requests_total: u64,
 }

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use control::view::{DriveView, IoCounters, StatusView};
+use control::view::{DriveView, IoCounters, ReactorView, StatusView};
 
 use super::load::Measured;
 use super::report::{Cost, DriveShare, Processors};
+use super::stalls::Stalls;
 use crate::expect::float;
 
 /// A drive is far slower than the others when its requests take this many times as long as those
@@ -19,6 +20,8 @@ const REQUESTS_MIN: u64 = 100;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counted {
     busy_us: u64,
+    stalls: u64,
+    stalled_us: u64,
     system_calls: u64,
     messages: u64,
     copied_bytes: u64,
@@ -35,12 +38,15 @@ impl Counted {
         drives: &[DriveView],
     ) -> Counted {
         let reactors = status.engine.reactors.iter();
+        let of_reactors = |get: fn(&ReactorView) -> u64| reactors.clone().map(get).sum();
         let of_arrays = |name: &str| {
             let of = |array: &String| sum(metrics, name, Some(("array", array)));
             arrays.iter().map(of).sum()
         };
         Counted {
-            busy_us: reactors.map(|reactor| reactor.busy_time_us_total).sum(),
+            busy_us: of_reactors(|reactor| reactor.busy_time_us_total),
+            stalls: of_reactors(|reactor| reactor.stalls_total),
+            stalled_us: of_reactors(|reactor| reactor.stalled_time_us_total),
             system_calls: sum(metrics, "reactor_enters", None),
             messages: of_arrays("array_messages"),
             copied_bytes: of_arrays("array_copied_bytes"),
@@ -112,6 +118,8 @@ impl Counted {
         };
         Counted {
             busy_us: join(self.busy_us, other.busy_us),
+            stalls: join(self.stalls, other.stalls),
+            stalled_us: join(self.stalled_us, other.stalled_us),
             system_calls: join(self.system_calls, other.system_calls),
             messages: join(self.messages, other.messages),
             copied_bytes: join(self.copied_bytes, other.copied_bytes),
@@ -165,6 +173,11 @@ pub(super) fn cost(spent: &Spent, measured: &Measured) -> Option<Cost> {
         copied_bytes_per_byte: more(|counted| counted.copied_bytes) / bytes,
         messages_per_request: more(|counted| counted.messages) / requests,
         system_calls_per_request: more(|counted| counted.system_calls) / requests,
+        reactor_stalls: Stalls::new(
+            counted.stalls,
+            Duration::from_micros(counted.stalled_us),
+            spent.seconds,
+        ),
         drives,
     })
 }

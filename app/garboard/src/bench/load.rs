@@ -11,6 +11,7 @@ use super::device::{Device, Kind, Request, Room};
 use super::histogram::Histogram;
 use super::pattern::{Pattern, With, Work};
 use super::rate::{self, Asked, Schedule};
+use super::stalls::Stalled;
 use super::verify::Book;
 
 /// Longest silence that is taken for a slow device and not for a dead one.
@@ -61,6 +62,9 @@ pub(super) struct Measured {
     pub(super) asked: Option<Asked>,
     /// Requests that were due before the end and never sent.
     pub(super) unsent: u64,
+    /// The client's, while answers counted; of several devices at once the first has them. None
+    /// where another program is the client.
+    pub(super) stalled: Option<Stalled>,
     /// Requests that failed, and blocks that held something else than was written.
     pub(super) errors: u64,
     pub(super) first_error: Option<String>,
@@ -79,6 +83,7 @@ impl Measured {
             bursts: None,
             asked: None,
             unsent: 0,
+            stalled: None,
             errors: 0,
             first_error: None,
             verified_bytes: 0,
@@ -101,6 +106,10 @@ impl Measured {
             (own, theirs) => *own = own.or(theirs),
         }
         self.unsent += other.unsent;
+        match (&mut self.stalled, &other.stalled) {
+            (Some(own), Some(theirs)) => own.add(theirs),
+            (own, theirs) => *own = own.or(*theirs),
+        }
         self.errors += other.errors;
         if self.first_error.is_none() {
             self.first_error.clone_from(&other.first_error);
@@ -251,6 +260,7 @@ impl Times {
 /// Keeps all workers busy until they have done theirs; says how many seconds counted.
 fn run<L: Lane>(workers: &mut [Worker<'_, L>], times: Times) -> Result<f64, (usize, io::Error)> {
     let mut last_answer = MonotonicClock.now();
+    let (mut turned, mut stalled) = (last_answer, Stalled::default());
     loop {
         let mut answered = 0;
         let mut at_work = false;
@@ -264,6 +274,10 @@ fn run<L: Lane>(workers: &mut [Worker<'_, L>], times: Times) -> Result<f64, (usi
             break;
         }
         let now = MonotonicClock.now();
+        if times.counts(turned) {
+            stalled.turned(turned, now);
+        }
+        turned = now;
         if answered > 0 {
             last_answer = now;
             continue;
@@ -288,8 +302,10 @@ fn run<L: Lane>(workers: &mut [Worker<'_, L>], times: Times) -> Result<f64, (usi
         if silence > POLL && others.is_empty() && first.schedule.is_none() {
             let waited = first.device.wait(SLEEP);
             waited.map_err(|error| (0, error))?;
+            turned = MonotonicClock.now();
         }
     }
+    workers[0].measured.stalled = Some(stalled);
     let end = times.until.unwrap_or_else(|| MonotonicClock.now());
     Ok(end.since(times.from).as_secs_f64())
 }

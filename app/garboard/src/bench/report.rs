@@ -11,6 +11,7 @@ use super::files::FileSystem;
 use super::load::Measured;
 use super::pairs::Against;
 use super::rate::{AtRate, Rate};
+use super::stalls::Stalls;
 use super::theory::Theory;
 use super::{Layer, Point};
 use crate::expect::{Unit, float};
@@ -140,6 +141,8 @@ pub(crate) struct PointReport {
     /// Reactors that were busy, on average over the measurement with its warm-up; none when there
     /// is no engine to ask.
     pub(crate) cores_used: Option<f64>,
+    /// None where another program is the client.
+    pub(crate) client_stalls: Option<Stalls>,
     /// What the engine spent; none as for `cores_used`.
     pub(crate) cost: Option<Cost>,
     /// What the processes behind the sockets spent, work or not; none when they cannot be seen.
@@ -195,6 +198,9 @@ impl PointReport {
             },
             bursts,
             cores_used: None,
+            client_stalls: measured
+                .stalled
+                .map(|stalled| Stalls::of(&stalled, measured.seconds)),
             cost: None,
             processors: None,
             rate: AtRate::of(measured),
@@ -269,6 +275,8 @@ pub(crate) struct Cost {
     /// Between reactors.
     pub(crate) messages_per_request: f64,
     pub(crate) system_calls_per_request: f64,
+    /// Of all reactors together.
+    pub(crate) reactor_stalls: Stalls,
     pub(crate) drives: Vec<DriveShare>,
 }
 

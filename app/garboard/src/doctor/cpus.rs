@@ -1,6 +1,6 @@
 //! Cores: how many there are, who else uses them, how fast they go.
 
-use control::view::StatusView;
+use control::view::{ReactorView, StatusView};
 use nodes::list;
 
 use super::host::field;
@@ -11,6 +11,9 @@ const CPUS: &str = "/sys/devices/system/cpu";
 
 /// Time taken by the hypervisor, in parts of a thousand, above which figures are not to be had.
 const STEAL_PER_MILLE: u64 = 10;
+
+/// Time in stalls, in parts of 100,000 of a reactor's, from which on they decide about p99.9.
+const STALLED_MIN: u64 = 100;
 
 pub(super) fn findings(tree: &Tree, status: Option<&StatusView>) -> Vec<Finding> {
     let online = tree.text(&format!("{CPUS}/online"));
@@ -25,6 +28,7 @@ pub(super) fn findings(tree: &Tree, status: Option<&StatusView>) -> Vec<Finding>
     findings.extend(quota(tree));
     findings.extend(virtual_machine(tree));
     findings.push(nodes_of_reactors(tree, status));
+    findings.extend(status.map(stalls));
     findings
 }
 
@@ -243,6 +247,36 @@ fn virtual_machine(tree: &Tree) -> Option<Finding> {
             )
             .fix("dedicated CPUs for this machine"),
     )
+}
+
+/// How long reactors stood still since the engine serves.
+fn stalls(status: &StatusView) -> Finding {
+    // In parts of 100,000.
+    let part = |reactor: &&ReactorView| {
+        let all = reactor.busy_time_us_total + reactor.idle_time_us_total;
+        reactor.stalled_time_us_total.saturating_mul(100_000) / all.max(1)
+    };
+    let worst = status.engine.reactors.iter().max_by_key(part);
+    let Some(worst) = worst.filter(|reactor| reactor.stalls_total > 0) else {
+        return Finding::good("host", "stalls", "no reactor stood still for a millisecond");
+    };
+    let found = format!(
+        "the reactor on CPU {} stood still {} times for a millisecond or more, {}.{:03} % of its \
+         time",
+        worst.core,
+        worst.stalls_total,
+        part(&worst) / 1000,
+        part(&worst) % 1000
+    );
+    if part(&worst) < STALLED_MIN {
+        return Finding::good("host", "stalls", found);
+    }
+    bad(Severity::Warning, "stalls", found)
+        .costs("all requests of the reactor wait meanwhile: the slowest (p99.9) take so long")
+        .fix(
+            "keep other work off these CPUs (see isolation); in a virtual machine give it CPUs of \
+             its own",
+        )
 }
 
 /// Time stolen in parts of a thousand of all time, from the first line of `/proc/stat`.

@@ -154,6 +154,8 @@ fn reactor(core: u16) -> ReactorView {
         state: "parked".into(),
         busy_time_us_total: 0,
         idle_time_us_total: 0,
+        stalls_total: 0,
+        stalled_time_us_total: 0,
         requests_total: 0,
     }
 }
@@ -268,6 +270,31 @@ fn a_sound_server_has_nothing_to_complain_of() {
     let links = host.examine(Some(&engine)).into_iter();
     let links = links.filter(|finding| finding.check == "link");
     assert_eq!(links.count(), 4);
+}
+
+#[test]
+fn reactors_that_stand_still_are_told_with_their_cpu() {
+    let host = Host::sound();
+    let stands_still = |us| {
+        let mut known = engine(&[2, 3], Vec::new());
+        let worst = &mut known.status.engine.reactors[1];
+        (worst.busy_time_us_total, worst.idle_time_us_total) = (4_000_000, 6_000_000);
+        (worst.stalls_total, worst.stalled_time_us_total) = (5, us);
+        known
+    };
+    let found = host.finds("stalls", Some(&stands_still(12_340)));
+    assert_eq!(found.severity, Severity::Warning);
+    assert_eq!(
+        found.found,
+        "the reactor on CPU 3 stood still 5 times for a millisecond or more, 0.123 % of its time"
+    );
+    // One request of a thousand does not meet these.
+    let known = stands_still(9_900);
+    assert!(!host.complaints(Some(&known)).contains(&"stalls"));
+    let told = host.examine(Some(&known)).into_iter();
+    let told =
+        told.filter(|finding| finding.check == "stalls" && finding.found.contains("0.099 %"));
+    assert_eq!(told.count(), 1);
 }
 
 /// A virtual machine on a laptop: two CPUs, one drive, nothing made ready.

@@ -6,6 +6,10 @@ use std::time::Duration;
 
 use units::Instant;
 
+/// A reactor that does not begin its next turn for so long stands still: its CPU was taken away, or
+/// something took longer than anything should.
+const STALL: Duration = Duration::from_millis(1);
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Times {
@@ -16,6 +20,8 @@ pub(super) struct Times {
     pub(super) was_busy: bool,
     busy: Duration,
     idle: Duration,
+    stalls: u64,
+    stalled: Duration,
 }
 
 /// What a reactor did since a turn began.
@@ -36,6 +42,10 @@ pub struct ReactorTimes {
     pub busy: Duration,
     /// In turns without, and asleep.
     pub idle: Duration,
+    /// Turns that took a millisecond or more, sleep left out. They count as busy or idle, too.
+    pub stalls: u64,
+    /// In these.
+    pub stalled: Duration,
     /// Whether it slept until it was asked.
     pub parked: bool,
 }
@@ -48,6 +58,8 @@ impl Times {
             was_busy: false,
             busy: Duration::ZERO,
             idle: Duration::ZERO,
+            stalls: 0,
+            stalled: Duration::ZERO,
         }
     }
 
@@ -57,6 +69,10 @@ impl Times {
         match self.last {
             Spent::Busy => self.busy += passed,
             Spent::Idle | Spent::Asleep => self.idle += passed,
+        }
+        if passed >= STALL && self.last != Spent::Asleep {
+            self.stalls += 1;
+            self.stalled += passed;
         }
         self.turn_began = now;
         self.was_busy = self.last == Spent::Busy;
@@ -73,6 +89,8 @@ impl Times {
         ReactorTimes {
             busy: self.busy + busy,
             idle: self.idle + idle,
+            stalls: self.stalls,
+            stalled: self.stalled,
             parked: self.last == Spent::Asleep,
         }
     }
@@ -102,5 +120,24 @@ mod tests {
         assert_eq!(told(&times, 100), (5, 85, true));
         times.turn(at(101));
         assert_eq!(told(&times, 101), (5, 86, false));
+    }
+
+    #[test]
+    fn turns_of_a_millisecond_are_stalls_and_sleep_is_not() {
+        let at = |microseconds: u64| Instant(microseconds * 1_000);
+        let mut times = Times::new(at(0));
+        // As long as may be with work and without, then longer.
+        for (now, spent) in [
+            (999, Spent::Busy),
+            (1_998, Spent::Idle),
+            (2_998, Spent::Busy),
+            (5_998, Spent::Asleep),
+            (999_998, Spent::Busy),
+        ] {
+            times.turn(at(now));
+            times.last = spent;
+        }
+        let told = times.report(at(999_999));
+        assert_eq!((told.stalls, told.stalled.as_micros()), (2, 4_000));
     }
 }

@@ -12,6 +12,8 @@ struct Stalls {
     begun: Instant,
     spell: (Duration, Duration),
     taken: VecDeque<usize>,
+    /// Keeps whoever hands over his requests for so long, once, when the spell begins.
+    keeps: Option<Duration>,
 }
 
 impl Lane for Stalls {
@@ -20,6 +22,13 @@ impl Lane for Stalls {
     }
 
     fn kick(&mut self) -> io::Result<()> {
+        let passed = MonotonicClock.now().since(self.begun);
+        if passed >= self.spell.0
+            && let Some(long) = self.keeps.take()
+        {
+            let from = MonotonicClock.now();
+            while MonotonicClock.now().since(from) < long {}
+        }
         Ok(())
     }
 
@@ -43,6 +52,10 @@ impl Lane for Stalls {
 /// Four slots, a warm-up of 100 ms and 400 ms that count, with a stall from some time on until
 /// another.
 fn measured(rate: Option<u64>, spell: (u64, u64)) -> Measured {
+    measured_with(rate, spell, None)
+}
+
+fn measured_with(rate: Option<u64>, spell: (u64, u64), keeps: Option<Duration>) -> Measured {
     let order = Run {
         work: work(Order::Random, 4096, 100),
         jobs: 1,
@@ -58,6 +71,7 @@ fn measured(rate: Option<u64>, spell: (u64, u64)) -> Measured {
             Duration::from_millis(spell.1),
         ),
         taken: VecDeque::new(),
+        keeps,
     };
     let done = measure_lanes(vec![(lane, None)], &order);
     let done = done.map_err(|(_, error)| error).expect("it answers");
@@ -92,4 +106,12 @@ fn what_is_answered_after_the_end_or_never_sent_has_its_latency() {
     assert!(longest >= 180 * MS, "{longest}");
     let late = open.latency.per_mille(875);
     assert!(late >= 40 * MS, "{late}");
+}
+
+#[test]
+fn the_clients_own_stalls_are_told() {
+    let kept = Duration::from_millis(150);
+    let measured = measured_with(None, (200, 200), Some(kept));
+    let found = measured.stalled.expect("we are the client");
+    assert!(found.count >= 1 && found.longest >= kept, "{found:?}");
 }

@@ -1,6 +1,8 @@
 //! The report as a table for people.
 
-use crate::bench::{Against, Figures, Ladder, Mode, PointReport, Processors, Report, Spread};
+use crate::bench::{
+    Against, Figures, Ladder, Mode, PointReport, Processors, Report, Spread, stalls,
+};
 use crate::expect::Unit;
 use crate::output::{self, amount, micros};
 
@@ -160,6 +162,9 @@ fn details(point: &PointReport) -> Vec<String> {
         ));
     }
     lines.extend(rate(point).map(|text| format!("{name}: {text}")));
+    let reactors = point.cost.as_ref().map(|cost| &cost.reactor_stalls);
+    let stalls = stalls::text(point.client_stalls.as_ref(), reactors);
+    lines.extend(stalls.map(|text| format!("{name}: {text}")));
     if let Some(against) = &point.against {
         let rival = rival(point, against);
         lines.extend(rival.map(|text| format!("{name}: {text}")));
