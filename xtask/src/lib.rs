@@ -10,6 +10,7 @@ pub mod e2e;
 pub mod fuzz;
 pub mod instructions;
 pub mod power;
+pub mod races;
 pub mod tidy;
 mod workspace;
 
