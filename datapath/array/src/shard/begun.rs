@@ -67,6 +67,7 @@ impl Gone {
 
 impl Shard {
     /// The ticket is about to write. Reads that rewrite, and passes, bring nothing new.
+    #[inline]
     pub(super) fn tell_begun(&mut self, slot: u32) {
         let Some(table) = &self.begun else {
             return;

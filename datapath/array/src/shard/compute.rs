@@ -124,6 +124,7 @@ impl Shard {
 
     /// Copies what the guest wants written in ticket `source` to the buffers of `slot`, as far as
     /// that writes it now.
+    #[inline]
     pub(super) fn fill_from(&mut self, slot: u32, source: u32) {
         let ticket = &self.tickets[source];
         let payload = match ticket.order.kind {
@@ -159,6 +160,7 @@ impl Shard {
     }
 
     /// Computes all bands of a ticket whose reads are in.
+    #[inline(always)]
     pub(super) fn compute(&mut self, slot: u32) {
         for band in 0..self.tickets[slot].bands().len() {
             match self.tickets[slot].order.kind {
@@ -173,6 +175,7 @@ impl Shard {
         }
     }
 
+    #[inline(always)]
     fn compute_write(&mut self, slot: u32, band: usize) {
         let planned = &self.tickets[slot].bands()[band];
         let (read, decode) = (planned.read, planned.decode);

@@ -150,7 +150,7 @@ impl Drop for Log {
 
 impl Shard {
     /// Whether the ticket's pieces are to be logged before it writes.
-    #[inline]
+    #[inline(always)]
     pub(super) fn must_log(&self, slot: u32) -> bool {
         let TicketOrder { stripe, cell, .. } = self.tickets[slot].order;
         if !self.can_log(slot) || planted::is(Fault::LogSkipped) {

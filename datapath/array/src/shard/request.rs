@@ -371,6 +371,7 @@ impl Shard {
     }
 
     /// Asks the owner of `stripe` to carry out the next `blocks` blocks.
+    #[inline(always)]
     fn issue_work(
         &mut self,
         slot: u32,
@@ -392,6 +393,7 @@ impl Shard {
         Advance::Moved
     }
 
+    #[inline(always)]
     fn send_work(
         &mut self,
         slot: u32,

@@ -238,6 +238,7 @@ fn seeks_nothing(step: Step) -> ! {
 
 impl Shard {
     /// Fills a ticket slot and starts it once its lanes are free.
+    #[inline(always)]
     pub(super) fn begin_ticket(
         &mut self,
         slot: u32,
@@ -439,7 +440,7 @@ impl Shard {
     }
 
     /// Brings the new content into the buffers and starts the reads, if there are any.
-    #[inline]
+    #[inline(always)]
     fn fill_and_read(&mut self, slot: u32, io: &mut impl Io) {
         self.fill_payload(slot);
         if planted::is(Fault::JoinedAnsweredEarly) {
@@ -520,6 +521,7 @@ impl Shard {
     }
 
     /// Whether the ticket was planned by a map that is not valid any more.
+    #[inline]
     pub(super) fn is_stale(&self, slot: u32) -> bool {
         self.tickets[slot].serial != self.map.serial
     }

@@ -257,7 +257,7 @@ impl Shard {
 
     /// Makes the ticket of the next cell, unless the piece has nothing there or there is no slot
     /// (false).
-    #[inline]
+    #[inline(always)]
     fn cut_cell(
         &mut self,
         slot: u32,
@@ -354,6 +354,7 @@ impl Shard {
         }
     }
 
+    #[inline(always)]
     fn finish_work(&mut self, slot: u32, io: &mut impl Io) {
         let Work {
             origin,

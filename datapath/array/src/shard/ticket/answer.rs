@@ -100,7 +100,7 @@ impl Shard {
         self.finish_ticket(slot, status, io);
     }
 
-    #[inline]
+    #[inline(always)]
     pub(in crate::shard) fn finish_ticket(&mut self, slot: u32, status: Status, io: &mut impl Io) {
         if !status.is_ok() {
             self.finish_badly(slot, status, io);
@@ -126,7 +126,7 @@ impl Shard {
         self.end_ticket(slot);
     }
 
-    #[inline]
+    #[inline(always)]
     pub(in crate::shard) fn answer_ticket(&mut self, slot: u32, status: Status, io: &mut impl Io) {
         self.assert_not_lent(slot);
         let ticket = &mut self.tickets[slot];

@@ -91,6 +91,7 @@ impl Shard {
     }
 
     /// Whether the ticket belongs to a scrub.
+    #[inline]
     pub(in crate::shard) fn is_scrub(&self, slot: u32) -> bool {
         self.tickets[slot].order.kind == Kind::Repair(Pass::Scrub)
     }
