@@ -161,14 +161,11 @@ impl Shard {
     }
 
     pub(in crate::shard) fn end_ticket(&mut self, slot: u32) {
-        if std::mem::take(&mut self.tickets[slot].given_up) {
-            self.shared.carry_out();
+        // One that wrote has given its buffers back already, and nothing else is left mostly.
+        if self.tickets[slot].holds_anything() {
+            self.let_go(slot);
         }
-        self.end_joined(slot);
-        self.forget_refusals(slot);
-        self.end_log(slot);
-        self.release_buffers(slot);
-        self.forget_kept(slot);
+        self.assert_not_lent(slot);
         let Shard {
             tickets,
             lanes,
@@ -180,5 +177,28 @@ impl Shard {
             granted.push(next);
         });
         tickets.release(slot);
+    }
+
+    /// Gives back whatever a ticket holds besides its lanes.
+    #[inline(never)]
+    fn let_go(&mut self, slot: u32) {
+        if std::mem::take(&mut self.tickets[slot].given_up) {
+            self.shared.carry_out();
+        }
+        self.end_joined(slot);
+        self.forget_refusals(slot);
+        self.end_log(slot);
+        self.release_buffers(slot);
+        self.forget_kept(slot);
+    }
+}
+
+impl Ticket {
+    /// Whether anything of it is to be given back, besides its lanes.
+    #[inline]
+    fn holds_anything(&self) -> bool {
+        let flagged = self.given_up | self.computed | self.is_begun | self.borrows;
+        let rare = self.refusals.is_some() | self.kept.is_some() | self.grave.is_some();
+        flagged | rare | self.joined.is_some() | self.log_slot.is_some() | self.buffers.any()
     }
 }

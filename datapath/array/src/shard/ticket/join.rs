@@ -294,11 +294,15 @@ impl Shard {
     }
 
     /// Whether a ticket has all lanes in which it writes: its own, and of those that joined.
+    #[inline]
     pub(in crate::shard) fn holds_its_lanes(&self, slot: u32) -> bool {
+        let alone = self.tickets[slot].is_alone();
+        self.lanes.is_granted(slot) && (alone || self.holds_lanes_of_all(slot))
+    }
+
+    #[inline(never)]
+    fn holds_lanes_of_all(&self, slot: u32) -> bool {
         let ticket = &self.tickets[slot];
-        if !self.lanes.is_granted(slot) || ticket.is_alone() {
-            return self.lanes.is_granted(slot);
-        }
         // In front of each of them is none but themselves.
         let mut theirs: LaneSet = 0;
         let mut ours: LaneSet = 0;

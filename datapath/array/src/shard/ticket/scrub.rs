@@ -215,10 +215,13 @@ impl Shard {
 
     /// Whether a ticket whose wait is over looks again: at what it wrote, or, when a member is out
     /// since, at everything anew.
+    #[inline]
     pub(super) fn looks_again(&mut self, slot: u32) -> bool {
-        if !self.is_scrub(slot) {
-            return false;
-        }
+        self.is_scrub(slot) && self.look_changed(slot)
+    }
+
+    #[cold]
+    fn look_changed(&mut self, slot: u32) -> bool {
         let ticket = &mut self.tickets[slot];
         let changed = !ticket.failures.is_empty();
         ticket.looking.look = match ticket.looking.look {
