@@ -345,36 +345,8 @@ impl Shard {
         let asked = matches!(kind, Kind::Write(_) | Kind::Read { .. });
         self.tickets[slot].avoids = self.late.any_slow && asked;
         self.count_detour(slot);
-        let mut planned = self.plan_ticket(slot);
-        if planned.is_err() && self.tickets[slot].stops_avoiding() {
-            planned = self.plan_ticket(slot);
-        }
-        let ticket = &mut self.tickets[slot];
-        if planned.is_err() && !ticket.media.is_empty() && !ticket.second_try {
-            ticket.forget_errors();
-            planned = self.plan_ticket(slot);
-        }
-        if planned.is_err() && self.is_decided_since(slot) {
-            self.wake_ticket(slot);
-            return;
-        }
-        if planned.is_err() && self.awaits_decision(slot) {
-            self.hold.push_ticket(slot);
-            return;
-        }
-        if planned.is_err() && self.must_be_carried_out(slot) {
-            if self.keep(slot) {
-                self.answer_given_up(slot, io);
-            }
-            self.hold.push_ticket(slot);
-            return;
-        }
-        if planned.is_err() && (self.gives_up_blocks(slot, io) || self.takes_fewer_rows(slot)) {
-            return;
-        }
-        if planned.is_err() {
-            self.answer_ticket(slot, Status::Media, io);
-            self.end_ticket(slot);
+        if self.plan_ticket(slot).is_err() && !self.plans_with_less(slot) {
+            self.goes_without_plan(slot, io);
             return;
         }
         self.tickets[slot].region = self.ticket_region(slot);

@@ -1,12 +1,14 @@
 //! The plan of a ticket: which bands are written and how, given what is lost now.
 
+use block::Status;
+use units::{Role, RoleSet};
+
 use super::super::Shard;
 use super::{Kind, PlannedBand, Step, TicketOrder};
 use crate::io::Io;
 use crate::map::Pass;
 use crate::plan::{Band, Beyond, Method, StripeState, plan_read, plan_repair, plan_write};
 use crate::planted::{self, Fault};
-use units::{Role, RoleSet};
 
 impl Shard {
     /// The cell whose lanes a ticket must have to itself, counted over all stripes.
@@ -70,6 +72,46 @@ impl Shard {
             ticket.barrier = 0;
         }
         Ok(())
+    }
+
+    /// Whether a ticket that cannot be planned can be when it asks slow members, too, or tries once
+    /// more what returned errors.
+    #[cold]
+    pub(super) fn plans_with_less(&mut self, slot: u32) -> bool {
+        if self.tickets[slot].stops_avoiding() && self.plan_ticket(slot).is_ok() {
+            return true;
+        }
+        let ticket = &mut self.tickets[slot];
+        if ticket.media.is_empty() || ticket.second_try {
+            return false;
+        }
+        ticket.forget_errors();
+        self.plan_ticket(slot).is_ok()
+    }
+
+    /// What becomes of a ticket that cannot be planned as things are.
+    #[cold]
+    pub(super) fn goes_without_plan(&mut self, slot: u32, io: &mut impl Io) {
+        if self.is_decided_since(slot) {
+            self.wake_ticket(slot);
+            return;
+        }
+        if self.awaits_decision(slot) {
+            self.hold.push_ticket(slot);
+            return;
+        }
+        if self.must_be_carried_out(slot) {
+            if self.keep(slot) {
+                self.answer_given_up(slot, io);
+            }
+            self.hold.push_ticket(slot);
+            return;
+        }
+        if self.gives_up_blocks(slot, io) || self.takes_fewer_rows(slot) {
+            return;
+        }
+        self.answer_ticket(slot, Status::Media, io);
+        self.end_ticket(slot);
     }
 
     /// Whether a ticket is what nearly all are: a write of whole blocks where nothing is lost, slow
