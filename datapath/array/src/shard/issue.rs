@@ -287,48 +287,56 @@ impl Shard {
     /// Takes the completion of a member request.
     pub fn drive_done(&mut self, cookie: Cookie, status: Status, io: &mut impl Io) {
         let slot = u32::try_from(cookie.0).expect("cookies of member requests are slots");
+        let done = &self.ios[slot];
+        let member = done.member;
+        let reads = done.operation == Some(Operation::Read);
+        let is_well = status.is_ok() && !(reads && self.map.is_out(member, done.incarnation));
+        match (&done.owner, done.operation) {
+            // As nearly all are: nothing else that is known of them matters.
+            (&IoOwner::Ticket { ticket, .. }, Some(operation)) if is_well => {
+                self.io_over(slot);
+                self.ticket_io_went_well(ticket, member, operation, io);
+            }
+            (&IoOwner::Direct { request, .. }, Some(Operation::Read))
+                if is_well && !done.outlived =>
+            {
+                self.io_over(slot);
+                self.piece_done(request, status, io);
+            }
+            _ => self.drive_done_otherwise(slot, status, io),
+        }
+    }
+
+    /// A drive has answered: the slot is free, and as it was left but for its owner.
+    #[inline(always)]
+    fn io_over(&mut self, slot: u32) {
         let done = &mut self.ios[slot];
-        let owner = std::mem::take(&mut done.owner);
+        done.owner = IoOwner::Nobody;
+        let heard = (done.member, done.issued);
+        if done.listed {
+            self.lists.take_back(crate::slots::at(slot));
+        }
+        self.ios.release(slot);
+        self.hear(heard);
+    }
+
+    /// The same, of what needs a closer look.
+    #[inline(never)]
+    fn drive_done_otherwise(&mut self, slot: u32, status: Status, io: &mut impl Io) {
         let DriveIo {
+            owner,
             member,
             incarnation,
             operation,
             ..
-        } = *done;
+        } = self.ios[slot];
         let reads = operation == Some(Operation::Read);
         let status = if reads && self.map.is_out(member, incarnation) {
             too_late(&owner, status)
         } else {
             status
         };
-        let may_count = status.is_ok() && !done.outlived;
-        let heard = (member, done.issued);
-        if done.listed {
-            self.lists.take_back(crate::slots::at(slot));
-        }
-        self.ios.release(slot);
-        self.hear(heard);
-        match (owner, operation) {
-            // As nearly all are: nothing else that is known of them matters.
-            (IoOwner::Ticket { ticket, .. }, Some(operation)) if status.is_ok() => {
-                self.ticket_io_went_well(ticket, member, operation, io);
-            }
-            (IoOwner::Direct { request, .. }, Some(Operation::Read)) if may_count => {
-                self.piece_done(request, status, io);
-            }
-            _ => self.drive_done_otherwise(slot, owner, status, io),
-        }
-    }
-
-    /// The same, of what needs a closer look. The slot is free already, and as it was left.
-    #[inline(never)]
-    fn drive_done_otherwise(
-        &mut self,
-        slot: u32,
-        owner: IoOwner,
-        status: Status,
-        io: &mut impl Io,
-    ) {
+        self.io_over(slot);
         self.stir();
         let done = DriveIo {
             owner,
