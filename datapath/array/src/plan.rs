@@ -64,10 +64,9 @@ impl StripeState {
         RoleSet::range(0, k).both(self.unreadable.without(self.lost))
     }
 
-    /// The roles of a stripe of k + M that can be read.
+    /// Those of all roles of a stripe that can be read.
     #[inline]
-    fn readable(&self, k: usize, m: usize) -> RoleSet {
-        let all = RoleSet::range(0, k + m);
+    fn readable(&self, all: RoleSet) -> RoleSet {
         let sound = self.unreadable.covers(self.lost) && all.covers(self.unreadable);
         assert!(sound, "what is lost is unreadable, and of the stripe");
         all.without(self.unreadable)

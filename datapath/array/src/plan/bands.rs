@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use units::RoleSet;
+use units::{Role, RoleSet};
 
 /// Lanes of one stripe in which a range covers the same data chunks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,7 +33,17 @@ impl Bands {
         self.as_slice().iter()
     }
 
+    /// The only band there is.
     #[inline]
+    fn one(lanes: Range<u32>, chunk: usize) -> Bands {
+        let written = RoleSet::one(Role::from_at(chunk));
+        let [_, second, third]: [Band; 3] = Default::default();
+        Bands {
+            bands: [Band { lanes, written }, second, third],
+            count: 1,
+        }
+    }
+
     fn push(&mut self, lanes: Range<u32>, first: usize, end: usize) {
         if !lanes.is_empty() && first < end {
             let written = RoleSet::range(first, end);
@@ -68,11 +78,10 @@ pub fn bands(chunk_blocks: u32, k: usize, start: u32, blocks: u32) -> Bands {
     let (first, last) = (chunk(start), chunk(end - 1));
     let (head, tail) = (start % chunk_blocks, (end - 1) % chunk_blocks + 1);
 
-    let mut bands = Bands::default();
     if first == last {
-        bands.push(head..tail, first, first + 1);
-        return bands;
+        return Bands::one(head..tail, first);
     }
+    let mut bands = Bands::default();
     // The first chunk covers the lanes from `head` on, the last those below `tail`, the chunks
     // between them all lanes.
     let (low, high) = (head.min(tail), head.max(tail));

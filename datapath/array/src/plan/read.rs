@@ -32,8 +32,9 @@ pub fn plan_read(
     wanted: RoleSet,
     state: &StripeState,
 ) -> Result<ReadPlan, Beyond> {
-    let readable = state.readable(k, m);
-    assert!(RoleSet::range(0, k + m).covers(wanted), "{wanted:?}");
+    let all = RoleSet::range(0, k + m);
+    let readable = state.readable(all);
+    assert!(all.covers(wanted), "{wanted:?}");
     let direct = wanted.both(readable);
     let decode = wanted.without(readable);
     if decode.is_empty() {
@@ -72,8 +73,9 @@ pub fn plan_repair(
     targets: RoleSet,
     state: &StripeState,
 ) -> Result<ReadPlan, Beyond> {
-    let readable = state.readable(k, m);
-    assert!(RoleSet::range(0, k + m).covers(targets), "{targets:?}");
+    let all = RoleSet::range(0, k + m);
+    let readable = state.readable(all);
+    assert!(all.covers(targets), "{targets:?}");
     assert!(
         !RoleSet::range(0, k).both(readable).meets(targets),
         "data targets {targets:?} of {state:?} are good"

@@ -68,11 +68,12 @@ pub fn plan_write(
     written: RoleSet,
     state: &StripeState,
 ) -> Result<WritePlan, Beyond> {
-    let readable = state.readable(k, m);
+    let all = RoleSet::range(0, k + m);
+    let readable = state.readable(all);
     let data = RoleSet::range(0, k);
     let sound = data.covers(written) && !written.is_empty();
     assert!(sound, "data chunks are written, one at least");
-    let parity = RoleSet::range(k, k + m).without(state.lost);
+    let parity = all.without(data).without(state.lost);
     let kept = data.without(written);
     let write = written.union(parity).without(state.lost);
 

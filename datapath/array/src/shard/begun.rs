@@ -73,10 +73,7 @@ impl Shard {
             return;
         };
         let ticket = &self.tickets[slot];
-        let changes = match ticket.order.kind {
-            Kind::Write(_) | Kind::Clear | Kind::Forfeit(_) => self.geometry().parity() > 0,
-            Kind::Read { .. } | Kind::Repair(_) => false,
-        };
+        let changes = ticket.order.kind.changes() && self.geometry().parity() > 0;
         if !changes || ticket.is_begun || self.is_mended_beside_the_log(slot) {
             return;
         }

@@ -170,13 +170,11 @@ impl Shard {
     #[inline]
     pub(super) fn can_log(&self, slot: u32) -> bool {
         let geometry = self.geometry();
-        let gated = match self.tickets[slot].order.kind {
-            Kind::Write(_) | Kind::Clear | Kind::Forfeit(_) | Kind::Repair(Pass::Resync) => {
-                geometry.parity() > 0 && geometry.data() > 1
-            }
-            Kind::Read { .. } | Kind::Repair(Pass::Rebuild | Pass::Scrub) => false,
-        };
-        gated && !self.log.slots.is_empty()
+        if self.log.slots.is_empty() || geometry.parity() == 0 || geometry.data() == 1 {
+            return false;
+        }
+        let kind = self.tickets[slot].order.kind;
+        kind.changes() || kind == Kind::Repair(Pass::Resync)
     }
 
     /// Whether the array's mode wants such writes to the ticket's stripe logged. A resync is logged

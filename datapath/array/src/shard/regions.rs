@@ -16,7 +16,6 @@ use units::{MemberIndex, ReactorIndex, Update, bytes_usize};
 
 pub(crate) use self::keeper::RegionKeeper;
 use self::keeper::{Clear, Phase};
-use super::ticket::Kind;
 use super::{DriveIo, IoOwner, Order, Shard};
 use crate::command::Command;
 use crate::coordinator::Ending;
@@ -46,11 +45,7 @@ impl Shard {
     #[inline]
     pub(super) fn ticket_region(&self, slot: u32) -> Option<u32> {
         let order = &self.tickets[slot].order;
-        let gated = match order.kind {
-            Kind::Write(_) | Kind::Clear | Kind::Forfeit(_) => self.geometry().parity() > 0,
-            // These make members agree; nothing new is written.
-            Kind::Read { .. } | Kind::Repair(_) => false,
-        };
+        let gated = order.kind.changes() && self.geometry().parity() > 0;
         gated.then(|| self.shared.regions.space.region(order.stripe))
     }
 

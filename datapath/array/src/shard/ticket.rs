@@ -67,6 +67,17 @@ pub(super) enum Kind {
     Forfeit(Pass),
 }
 
+impl Kind {
+    /// Whether it brings new content, not only what makes members agree.
+    #[inline]
+    pub(super) fn changes(self) -> bool {
+        match self {
+            Kind::Write(_) | Kind::Clear | Kind::Forfeit(_) => true,
+            Kind::Read { .. } | Kind::Repair(_) => false,
+        }
+    }
+}
+
 /// What to do, as the work or the background pass asks for it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TicketOrder {
