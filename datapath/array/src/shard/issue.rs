@@ -78,6 +78,14 @@ impl Default for DriveIo {
     }
 }
 
+/// Whom a member request is for.
+#[derive(Clone, Copy)]
+struct Target {
+    drive: DriveIndex,
+    /// Of its member.
+    incarnation: u32,
+}
+
 /// What it takes to make a member request.
 pub(super) struct Issuer<'a> {
     ios: &'a mut Slots<DriveIo>,
@@ -93,14 +101,14 @@ impl Issuer<'_> {
     #[inline(always)]
     pub(super) fn issue(&mut self, order: &Order, memory: Option<Segment>, io: &mut impl Io) {
         // First: should it panic, no slot is taken that nothing was lent to.
-        let drive = self.drive_of(order.member);
+        let target = self.target(order.member);
         let slot = self.slot();
         let at = crate::slots::at(slot);
         let segments = match memory {
             Some(memory) => self.lists.lend_one(at, memory),
             None => self.lists.lend(at, |_| {}),
         };
-        self.send((slot, drive), order, (segments, true), io);
+        self.send((slot, target), order, (segments, true), io);
     }
 
     #[inline]
@@ -111,10 +119,13 @@ impl Issuer<'_> {
     /// The drive of a member that counts: one that is out holds nothing that may be used, and is
     /// asked again only as a new member.
     #[inline]
-    fn drive_of(&self, member: MemberIndex) -> DriveIndex {
+    fn target(&self, member: MemberIndex) -> Target {
         let entry = &self.members[member.at()];
         match entry.drive {
-            Some(drive) if entry.state != MapState::Lost || planted::is_forgiven() => drive,
+            Some(drive) if entry.state != MapState::Lost || planted::is_forgiven() => Target {
+                drive,
+                incarnation: entry.incarnation,
+            },
             Some(_) | None => asks_one_that_is_out(member),
         }
     }
@@ -122,16 +133,17 @@ impl Issuer<'_> {
     #[inline(always)]
     fn send(
         &mut self,
-        (slot, drive): (u32, DriveIndex),
+        (slot, target): (u32, Target),
         order: &Order,
         (segments, listed): (SegmentList, bool),
         io: &mut impl Io,
     ) {
+        let Target { drive, incarnation } = target;
         *self.made += 1;
         self.ios[slot] = DriveIo {
             owner: order.owner,
             member: order.member,
-            incarnation: self.members[order.member.at()].incarnation,
+            incarnation,
             operation: Some(order.operation),
             issued: self.look,
             drive,
@@ -147,7 +159,6 @@ impl Issuer<'_> {
             borrows: false,
         };
         if order.operation == Operation::Flush {
-            let incarnation = self.members[order.member.at()].incarnation;
             self.flushes
                 .begin(slot, (order.member, incarnation), io.now());
         }
@@ -230,7 +241,7 @@ impl Shard {
         fill: impl FnOnce(&mut Vec<Segment>),
         io: &mut impl Io,
     ) -> u32 {
-        let drive = self.issuer().0.drive_of(order.member);
+        let drive = self.issuer().0.target(order.member).drive;
         self.issue_to(drive, order, fill, io)
     }
 
@@ -245,7 +256,9 @@ impl Shard {
         let mut issuer = self.issuer().0;
         let slot = issuer.slot();
         let segments = issuer.lists.lend(crate::slots::at(slot), fill);
-        issuer.send((slot, drive), &order, (segments, true), io);
+        let incarnation = issuer.members[order.member.at()].incarnation;
+        let target = Target { drive, incarnation };
+        issuer.send((slot, target), &order, (segments, true), io);
         slot
     }
 
@@ -269,7 +282,11 @@ impl Shard {
         let segments = issuer.lists.lend(crate::slots::at(slot), |list| {
             list.extend_from_slice(memory);
         });
-        issuer.send((slot, done.drive), &order, (segments, true), io);
+        let target = Target {
+            drive: done.drive,
+            incarnation: issuer.members[order.member.at()].incarnation,
+        };
+        issuer.send((slot, target), &order, (segments, true), io);
         (self.ios[slot].again, self.ios[slot].sure) = (true, sure);
         self.ios[slot].refused_since = done.refused_since;
         self.ios[slot].outlived = done.outlived || self.outlives(done);
@@ -279,9 +296,9 @@ impl Shard {
     #[inline(always)]
     pub(super) fn issue_whole(&mut self, order: &Order, segments: SegmentList, io: &mut impl Io) {
         let mut issuer = self.issuer().0;
-        let drive = issuer.drive_of(order.member);
+        let target = issuer.target(order.member);
         let slot = issuer.slot();
-        issuer.send((slot, drive), order, (segments, false), io);
+        issuer.send((slot, target), order, (segments, false), io);
     }
 
     /// Takes the completion of a member request.

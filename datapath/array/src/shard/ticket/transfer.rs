@@ -128,15 +128,23 @@ impl Shard {
         let (offset, length) = self.part_bytes(slot, &lanes);
         let (mut issuer, buffers, tickets) = self.issuer();
         let held = &tickets[slot].buffers;
-        let mut count = 0;
-        for role in roles {
-            let side = if old.has(role) { Side::Old } else { Side::New };
-            let memory = phase.source(role).map(|source| {
-                let whole = buffers.segment(held, side, source);
-                whole.part(offset, length)
-            });
+        let mut issue = |role, memory| {
             let order = phase.order(issuer.members, role, &lanes);
             issuer.issue(&order, memory, io);
+        };
+        let mut count = 0;
+        if operation == Operation::WriteZeroes {
+            for role in roles {
+                issue(role, None);
+                count += 1;
+            }
+            return count;
+        }
+        for role in roles {
+            let side = if old.has(role) { Side::Old } else { Side::New };
+            let source = if phase.one_buffer { Role(0) } else { role };
+            let whole = buffers.segment(held, side, source);
+            issue(role, Some(whole.part(offset, length)));
             count += 1;
         }
         count
