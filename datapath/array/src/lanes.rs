@@ -62,7 +62,7 @@ impl Lanes {
         self.changes += 1;
         let bucket = self.bucket(cell);
         let previous = self.last[bucket];
-        self.claims[at(ticket)] = Claim {
+        let mut claim = Claim {
             cell,
             lanes,
             granted: false,
@@ -70,18 +70,20 @@ impl Lanes {
             next: NONE,
             previous,
         };
+        claim.granted = self.is_free(&claim);
+        let granted = claim.granted;
+        self.claims[at(ticket)] = claim;
         if previous == NONE {
             self.first[bucket] = ticket;
         } else {
             self.claims[at(previous)].next = ticket;
         }
         self.last[bucket] = ticket;
-        let granted = self.is_free(ticket);
-        self.claims[at(ticket)].granted = granted;
         granted
     }
 
     /// Whether `ticket` may go.
+    #[inline]
     pub(crate) fn is_granted(&self, ticket: u32) -> bool {
         self.claims[at(ticket)].granted
     }
@@ -112,7 +114,7 @@ impl Lanes {
         while later != NONE {
             if self.claims[at(later)].cell == cell
                 && !self.claims[at(later)].granted
-                && self.is_free(later)
+                && self.is_free(&self.claims[at(later)])
             {
                 self.claims[at(later)].granted = true;
                 grant(later);
@@ -135,6 +137,7 @@ impl Lanes {
     }
 
     /// The cell of which a ticket claims lanes.
+    #[inline]
     pub(crate) fn cell(&self, ticket: u32) -> u64 {
         self.claims[at(ticket)].cell
     }
@@ -176,8 +179,7 @@ impl Lanes {
 
     /// Whether no earlier claim shares a lane.
     #[inline]
-    fn is_free(&self, ticket: u32) -> bool {
-        let mine = &self.claims[at(ticket)];
+    fn is_free(&self, mine: &Claim) -> bool {
         let mut earlier = mine.previous;
         while earlier != NONE {
             let other = &self.claims[at(earlier)];

@@ -131,6 +131,7 @@ impl RegionStates {
     }
 
     /// Whether the region can never be written.
+    #[inline]
     pub(crate) fn is_lost(&self, region: u32) -> bool {
         matches!(self.get(region), RegionState::Lost | RegionState::Sealed)
     }

@@ -66,7 +66,7 @@ impl Shard {
     /// Copies what the guest wants written, or leaves that to `apply_deltas` or `generate`. Each
     /// byte of its memory is looked at but once, so that parity is computed from the very bytes
     /// that the drives get.
-    #[inline]
+    #[inline(always)]
     pub(super) fn fill_payload(&mut self, slot: u32) {
         let copies_late = self.copies_late(slot);
         self.tickets[slot].copy_due = copies_late;
@@ -307,11 +307,15 @@ impl Shard {
     }
 
     /// Parity from the new content of all data roles.
+    #[inline]
     fn generate(&mut self, slot: u32, band: usize, parity: RoleSet) {
-        if self.geometry().data() == 1 || parity.is_empty() {
-            // Copies are written from the one buffer that there is.
-            return;
+        // Copies are written from the one buffer that there is.
+        if self.geometry().data() > 1 && !parity.is_empty() {
+            self.generate_parity(slot, band, parity);
         }
+    }
+
+    fn generate_parity(&mut self, slot: u32, band: usize, parity: RoleSet) {
         let copies = std::mem::take(&mut self.tickets[slot].copy_due);
         if copies || self.tickets[slot].borrows {
             self.generate_from_guest(slot, parity, copies);
