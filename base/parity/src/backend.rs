@@ -60,7 +60,7 @@ impl Backend {
     ///
     /// # Panics
     /// When this CPU lacks the instructions, or the parts of the pass do not fit together.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn run(self, pass: &Pass<'_>) {
         assert!(self.is_available(), "the CPU has the instructions");
         pass.check();

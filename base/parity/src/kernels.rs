@@ -69,8 +69,9 @@ impl Pass<'_> {
         self.sources.len() == 1 && self.add
     }
 
-    /// Asserts what the kernels rely on, for memory safety too.
-    #[inline]
+    /// Asserts what the kernels rely on, for memory safety too. Most of it is known where a pass is
+    /// made.
+    #[inline(always)]
     pub(crate) fn check(&self) {
         let count = self.sources.len();
         let rows = match self.shape {

@@ -253,17 +253,15 @@ impl Shard {
         let parts = self.parts(slot, lanes);
         let mut due = ticket.copy_due;
         let mut copied = 0;
-        let mut parity = parity.iter();
-        loop {
+        assert!(!due || !parity.is_empty(), "a change has parity");
+        let mut left = parity;
+        while !left.is_empty() {
             let mut rows = [(0, Segment::EMPTY); ROWS];
             let mut count = 0;
-            for (row, role) in rows.iter_mut().zip(&mut parity) {
+            for (row, role) in rows.iter_mut().zip(left) {
                 *row = (role.at() - k, parts.of(Side::New, role));
+                left = left.without(RoleSet::one(role));
                 count += 1;
-            }
-            if count == 0 {
-                assert!(!due, "a change has parity");
-                break;
             }
             let rows = &rows[..count];
             for role in planned.asked.written {
