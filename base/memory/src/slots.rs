@@ -66,7 +66,7 @@ impl SegmentSlots {
     ///
     /// # Panics
     /// When the list is lent already.
-    #[inline]
+    #[inline(always)]
     pub fn lend_one(&mut self, slot: usize, segment: Segment) -> SegmentList {
         let list = self.at_home(slot);
         list.one = Some(segment);

@@ -244,6 +244,9 @@ impl Shard {
             }
             return self.issue_work(slot, stripe, to_chunk_end, io);
         }
+        if to_chunk_end == left {
+            return self.issue_work(slot, stripe, left, io);
+        }
         let run = geometry.run_stripes();
         let run_end = (stripe.0 / run + 1) * run * u64::from(geometry.stripe_blocks());
         let to_run_end =
