@@ -231,6 +231,12 @@ impl Ticket {
         &self.bands[..self.band_count]
     }
 
+    /// Whether it was begun before, and may have more to do than to be planned.
+    #[inline]
+    fn has_a_past(&self) -> bool {
+        self.given_up | self.computed | self.refusals.is_some()
+    }
+
     /// The union over bands of what `select` names.
     #[inline]
     fn roles(&self, select: impl Fn(&PlannedBand) -> RoleSet) -> RoleSet {
@@ -335,15 +341,7 @@ impl Shard {
 
     /// Plans the ticket by what is known now, and takes its buffers.
     fn start_ticket(&mut self, slot: u32, io: &mut impl Io) {
-        if self.tickets[slot].is_over() {
-            self.end_ticket(slot);
-            return;
-        }
-        if self.tickets[slot].refusals.is_some() {
-            self.go_on_refused(slot, io);
-            return;
-        }
-        if self.goes_on_as_logged(slot, io) {
+        if self.tickets[slot].has_a_past() && self.goes_on_otherwise(slot, io) {
             return;
         }
         self.part_again(slot);
@@ -351,15 +349,18 @@ impl Shard {
         if self.is_delayed(slot) {
             return;
         }
-        self.tickets[slot].step = Step::Planning;
-        let kind = self.tickets[slot].order.kind;
-        let asked = matches!(kind, Kind::Write(_) | Kind::Read { .. });
-        self.tickets[slot].avoids = self.late.any_slow && asked;
-        self.count_detour(slot);
+        let ticket = &mut self.tickets[slot];
+        ticket.step = Step::Planning;
+        let asked = matches!(ticket.order.kind, Kind::Write(_) | Kind::Read { .. });
+        ticket.avoids = self.late.any_slow && asked;
+        if ticket.avoids {
+            self.count_detour(slot);
+        }
         if self.plan_ticket(slot).is_err() && !self.plans_with_less(slot) {
             self.goes_without_plan(slot, io);
             return;
         }
+        // What it is for may have changed with the plan, and with that whether it has one.
         self.tickets[slot].region = self.ticket_region(slot);
         // The region becomes dirty while the ticket reads.
         if !self.is_region_ready(slot) && self.awaits_first_write(slot, io) {
@@ -375,6 +376,21 @@ impl Shard {
             let class = self.class_of(&self.tickets[slot].lanes);
             self.buffer_waiters[class as usize].push_back(slot);
         }
+    }
+
+    /// Whether a ticket that was begun before does not begin anew: it ends, or goes on with what it
+    /// has.
+    #[cold]
+    fn goes_on_otherwise(&mut self, slot: u32, io: &mut impl Io) -> bool {
+        if self.tickets[slot].is_over() {
+            self.end_ticket(slot);
+            return true;
+        }
+        if self.tickets[slot].refusals.is_some() {
+            self.go_on_refused(slot, io);
+            return true;
+        }
+        self.goes_on_as_logged(slot, io)
     }
 
     #[inline]

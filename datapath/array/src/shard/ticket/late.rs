@@ -37,15 +37,8 @@ impl Shard {
     }
 
     /// A ticket is about to be planned, maybe around members that are slow.
-    #[inline]
-    pub(super) fn count_detour(&mut self, slot: u32) {
-        if self.tickets[slot].avoids {
-            self.note_detour(slot);
-        }
-    }
-
     #[cold]
-    fn note_detour(&mut self, slot: u32) {
+    pub(super) fn count_detour(&mut self, slot: u32) {
         let stripe = self.tickets[slot].order.stripe;
         let slow = self.slow_roles(stripe, self.map.lost(stripe, true));
         let stuck = |role: Role| self.shared.is_slow(self.map.member(stripe, role).0.at());

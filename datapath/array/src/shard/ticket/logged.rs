@@ -29,13 +29,10 @@ impl Shard {
     /// A ticket is planned anew: whether it goes on with what it has logged, without the members
     /// that are out since. If more is to be written than that, or the array waits for members, it
     /// begins from the beginning.
-    #[inline]
     pub(super) fn goes_on_as_logged(&mut self, slot: u32, io: &mut impl Io) -> bool {
-        self.tickets[slot].computed && self.logs_again(slot, io)
-    }
-
-    #[cold]
-    fn logs_again(&mut self, slot: u32, io: &mut impl Io) -> bool {
+        if !self.tickets[slot].computed {
+            return false;
+        }
         let lost = self.stripe_state(slot).lost;
         let parity = self.geometry().parity_roles();
         let sound = !self.map.is_broken() && !self.is_region_lost(slot);
