@@ -138,6 +138,7 @@ impl Buffers {
     }
 
     /// Takes a buffer of at least `bytes` for each role named; all or none.
+    #[inline]
     pub(crate) fn acquire(
         &mut self,
         ticket: &mut TicketBuffers,
@@ -172,6 +173,7 @@ impl Buffers {
         }
     }
 
+    #[inline]
     fn release_held(&mut self, ticket: &mut TicketBuffers) {
         let pool = self.pool(ticket.class);
         for (buffers, held) in ticket.buffers.iter_mut().zip(ticket.held) {

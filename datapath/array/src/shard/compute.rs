@@ -162,13 +162,14 @@ impl Shard {
     /// Computes all bands of a ticket whose reads are in.
     #[inline(always)]
     pub(super) fn compute(&mut self, slot: u32) {
-        for band in 0..self.tickets[slot].bands().len() {
-            match self.tickets[slot].order.kind {
-                Kind::Clear => {}
-                Kind::Write(_) | Kind::Forfeit(_) => self.compute_write(slot, band),
-                Kind::Read { .. } => self.compute_read(slot, band),
-                Kind::Repair(pass) => self.compute_repair(slot, band, pass),
+        let bands = 0..self.tickets[slot].bands().len();
+        match self.tickets[slot].order.kind {
+            Kind::Clear => {}
+            Kind::Write(_) | Kind::Forfeit(_) => {
+                bands.for_each(|band| self.compute_write(slot, band));
             }
+            Kind::Read { .. } => bands.for_each(|band| self.compute_read(slot, band)),
+            Kind::Repair(pass) => bands.for_each(|band| self.compute_repair(slot, band, pass)),
         }
         if planted::is(Fault::GuestMemoryReadTwice) {
             self.fill_from(slot, slot);

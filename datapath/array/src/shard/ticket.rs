@@ -417,21 +417,19 @@ impl Shard {
         let shift = self.geometry().block_size().shift();
         let ticket = &mut self.tickets[slot];
         let old = ticket.roles(|band| band.old);
-        let new = match ticket.order.kind {
-            Kind::Clear => RoleSet::EMPTY,
+        let kind = ticket.order.kind;
+        let writes = matches!(kind, Kind::Write(_) | Kind::Forfeit(_));
+        let new = if kind == Kind::Clear {
+            RoleSet::EMPTY
+        } else if writes && mirrors {
             // All copies are written from the one buffer that holds the new content.
-            Kind::Write(_) | Kind::Forfeit(_) if mirrors => {
-                ticket.roles(|band| band.asked.written.union(band.read))
-            }
-            Kind::Write(_) | Kind::Forfeit(_) => ticket.roles(|band| {
-                let kept = band.read.without(band.old);
-                kept.union(band.decode)
-                    .union(band.write)
-                    .union(band.asked.written)
-            }),
-            Kind::Read { .. } | Kind::Repair(_) => {
-                ticket.roles(|band| band.read.without(band.old).union(band.decode))
-            }
+            ticket.roles(|band| band.asked.written.union(band.read))
+        } else {
+            ticket.roles(|band| {
+                let computed = band.read.without(band.old).union(band.decode);
+                let written = band.write.union(band.asked.written);
+                computed.union(if writes { written } else { RoleSet::EMPTY })
+            })
         };
         let lanes = ticket.lanes.end - ticket.lanes.start;
         let bytes = bytes_usize(u64::from(lanes) << shift);

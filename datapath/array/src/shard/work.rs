@@ -252,6 +252,7 @@ impl Shard {
             if !all {
                 return (made, false);
             }
+            self.works[slot].cell = cell + 1;
         }
     }
 
@@ -279,7 +280,6 @@ impl Shard {
             self.works[slot].pending += 1;
             self.begin_ticket(ticket, self.order(slot, piece, cell), asked, io);
         }
-        self.works[slot].cell = cell + 1;
         (made, true)
     }
 
