@@ -244,7 +244,7 @@ impl Queue {
         slot.outstanding -= 1;
         slot.verdict = worse(slot.verdict, status);
         let broken = matches!(self.state, State::Broken(_));
-        if slot.outstanding > 0 || (!broken && slot.submitted < slot.pieces()) {
+        if slot.outstanding > 0 || (!broken && slot.submitted < slot.pieces) {
             return;
         }
         let moved = slot.phase == Phase::Moving && slot.verdict.is_ok() && !broken;
@@ -436,8 +436,7 @@ impl Queue {
         done: &mut usize,
     ) -> bool {
         let slot = &mut self.slots[usize::from(index)];
-        let pieces = slot.pieces();
-        while slot.submitted < pieces {
+        while slot.submitted < slot.pieces {
             if submit(slot.next_request()).is_err() {
                 self.counters.full += 1;
                 self.held = Some(index);
@@ -497,7 +496,8 @@ impl Queue {
             }
             Work::Flush | Work::Ranges(_) => {}
         }
-        let pieces = slot.pieces();
+        slot.pieces = slot.count_pieces();
+        let pieces = slot.pieces;
         self.pending += 1;
         self.counters.resubmitted += u64::from(self.chain.again);
         if pieces == 0 {

@@ -26,6 +26,8 @@ pub(super) struct Slot {
     /// The data of a read or write; lent, else empty.
     pub(super) segments: SegmentList,
     pub(super) ranges: Vec<Blocks>,
+    /// How many requests the chain becomes.
+    pub(super) pieces: usize,
     /// Pieces submitted so far.
     pub(super) submitted: usize,
     /// Pieces submitted and not completed.
@@ -49,6 +51,7 @@ impl Slot {
             work: Work::Flush,
             segments: SegmentList::EMPTY,
             ranges: Vec::new(),
+            pieces: 0,
             submitted: 0,
             outstanding: 0,
             verdict: Status::Ok,
@@ -62,7 +65,8 @@ impl Slot {
     }
 
     /// How many requests the chain becomes.
-    pub(super) fn pieces(&self) -> usize {
+    #[inline]
+    pub(super) fn count_pieces(&self) -> usize {
         match self.work {
             Work::Answer(_) | Work::Serial => 0,
             Work::Move(..) | Work::Flush => 1,
