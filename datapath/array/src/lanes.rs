@@ -90,6 +90,7 @@ impl Lanes {
 
     /// Gives up the claim of `ticket`, granted or not, and calls `grant` with each ticket that may
     /// go now.
+    #[inline(always)]
     pub(crate) fn release(&mut self, ticket: u32, mut grant: impl FnMut(u32)) {
         let Claim {
             cell,

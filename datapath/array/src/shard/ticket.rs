@@ -462,40 +462,25 @@ impl Shard {
     /// Issues the reads or writes that a ticket waits to issue, all or none. A ticket whose map
     /// changed is planned anew instead.
     fn try_issue(&mut self, slot: u32, io: &mut impl Io) -> bool {
-        if self.tickets[slot].is_over() {
-            self.end_ticket(slot);
-            return true;
+        if self.asks_for_more(slot)
+            && let Some(moved) = self.try_otherwise(slot, io)
+        {
+            return moved;
         }
-        if self.is_stale(slot) && !planted::is(Fault::PlanOfAnOldMap) {
-            self.replan(slot);
-            return true;
-        }
-        let step = self.tickets[slot].step;
-        if step == Step::LogRoom {
-            return self.try_log(slot, false, io);
-        }
-        if self.tickets[slot].refusals.is_some() {
-            if step == Step::AskRoom {
-                return self.ask_refused(slot, io);
-            }
-            if step == Step::WriteRoom && self.refused_is_logged(slot, io) {
-                return true;
-            }
-            self.leave_refused(slot);
-        }
-        if step == Step::WriteRoom && !self.is_region_ready(slot) {
-            self.want_region(slot, io);
-            self.region_waiters.push(slot);
-            return true;
-        }
-        let (operation, next) = match (step, self.tickets[slot].order.kind) {
+        let ticket = &self.tickets[slot];
+        let (operation, next) = match (ticket.step, ticket.order.kind) {
             (Step::ReadRoom, _) => (Operation::Read, Step::Reading),
             (Step::WriteRoom, Kind::Clear) => (Operation::WriteZeroes, Step::Writing),
             (Step::WriteRoom, _) => (Operation::Write, Step::Writing),
             (other, _) => seeks_nothing(other),
         };
         // They need not be counted where there is room for as many as there can be.
-        let most = self.tickets[slot].band_count * self.geometry().group_members();
+        let most = ticket.band_count * self.geometry().group_members();
+        if next == Step::Writing && !self.is_region_ready(slot) {
+            self.want_region(slot, io);
+            self.region_waiters.push(slot);
+            return true;
+        }
         if !self.can_issue(most, io) {
             let count = self.count_transfers(slot, operation);
             if !self.can_issue(count, io) {
@@ -515,6 +500,42 @@ impl Shard {
             self.writes_done(slot, io);
         }
         true
+    }
+
+    /// Whether a ticket that waits to issue something needs more than room for it, or something
+    /// else.
+    #[inline]
+    fn asks_for_more(&self, slot: u32) -> bool {
+        let ticket = &self.tickets[slot];
+        let logs = ticket.step == Step::LogRoom;
+        ticket.given_up | ticket.refusals.is_some() | logs | (ticket.serial != self.map.serial)
+    }
+
+    /// What it does then, and whether it is out of the way of others; `None`: as any other ticket.
+    #[inline(never)]
+    fn try_otherwise(&mut self, slot: u32, io: &mut impl Io) -> Option<bool> {
+        if self.tickets[slot].is_over() {
+            self.end_ticket(slot);
+            return Some(true);
+        }
+        if self.is_stale(slot) && !planted::is(Fault::PlanOfAnOldMap) {
+            self.replan(slot);
+            return Some(true);
+        }
+        let step = self.tickets[slot].step;
+        if step == Step::LogRoom {
+            return Some(self.try_log(slot, false, io));
+        }
+        if self.tickets[slot].refusals.is_some() {
+            if step == Step::AskRoom {
+                return Some(self.ask_refused(slot, io));
+            }
+            if step == Step::WriteRoom && self.refused_is_logged(slot, io) {
+                return Some(true);
+            }
+            self.leave_refused(slot);
+        }
+        None
     }
 
     /// Whether the ticket was planned by a map that is not valid any more.
