@@ -111,9 +111,10 @@ impl Shard {
         let (roles, lanes) = (band.write, band.asked.lanes.clone());
         let data_roles = self.geometry().data_roles();
         let length = self.part_bytes(slot, &lanes).1;
+        let run = phase.run(&lanes);
         for role in roles {
             let source = phase.source(role).expect("bytes move");
-            let order = phase.order(&self.map.members, role, &lanes);
+            let order = phase.order(&self.map.members, role, &run);
             if data_roles.has(source) {
                 let segments = self.tickets[slot].order.segments;
                 let offset = self.payload_offset(slot, source, &lanes);

@@ -60,6 +60,12 @@ pub(super) struct Transfer {
     lanes: Range<u32>,
 }
 
+/// Some lanes as bytes of the data areas of a stripe's members.
+pub(super) struct Run {
+    offset: u64,
+    length: u64,
+}
+
 /// What the member requests of one phase of a ticket have in common.
 pub(super) struct Phase {
     ticket: u32,
@@ -81,17 +87,26 @@ impl Phase {
         Some(if self.one_buffer { Role(0) } else { role })
     }
 
+    /// Where lanes are in the data area of each member.
     #[inline]
-    pub(super) fn order(&self, members: &[MapMember], role: Role, lanes: &Range<u32>) -> Order {
-        let member = self.places.member(role);
+    pub(super) fn run(&self, lanes: &Range<u32>) -> Run {
         let block = self.places.block + u64::from(lanes.start);
+        Run {
+            offset: block << self.shift,
+            length: u64::from(lanes.end - lanes.start) << self.shift,
+        }
+    }
+
+    #[inline]
+    pub(super) fn order(&self, members: &[MapMember], role: Role, run: &Run) -> Order {
+        let member = self.places.member(role);
         let ticket = self.ticket;
         Order {
             owner: IoOwner::Ticket { ticket, role },
             member,
             operation: self.operation,
-            offset: members[member.at()].data_offset + (block << self.shift),
-            length: u64::from(lanes.end - lanes.start) << self.shift,
+            offset: members[member.at()].data_offset + run.offset,
+            length: run.length,
         }
     }
 }
@@ -126,10 +141,11 @@ impl Shard {
         let (roles, old) = (of.roles(band), of.old(band));
         let lanes = band.asked.lanes.clone();
         let (offset, length) = self.part_bytes(slot, &lanes);
+        let run = phase.run(&lanes);
         let (mut issuer, buffers, tickets) = self.issuer();
         let held = &tickets[slot].buffers;
         let mut issue = |role, memory| {
-            let order = phase.order(issuer.members, role, &lanes);
+            let order = phase.order(issuer.members, role, &run);
             issuer.issue(&order, memory, io);
         };
         let mut count = 0;
@@ -211,7 +227,7 @@ impl Shard {
             .source(*role)
             .map(|source| self.part(slot, *side, source, lanes));
         let mut issuer = self.issuer().0;
-        let order = phase.order(issuer.members, *role, lanes);
+        let order = phase.order(issuer.members, *role, &phase.run(lanes));
         issuer.issue(&order, memory, io);
     }
 
