@@ -56,7 +56,7 @@ impl Lanes {
     }
 
     /// Claims `lanes` of `cell` for `ticket`; whether they are granted at once.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn claim(&mut self, ticket: u32, cell: u64, lanes: Range<u32>) -> bool {
         assert!(lanes.start < lanes.end, "a ticket covers lanes");
         self.changes += 1;

@@ -231,18 +231,16 @@ impl Ticket {
         &self.bands[..self.band_count]
     }
 
-    /// Whether it was begun before, and may have more to do than to be planned.
-    #[inline]
-    fn has_a_past(&self) -> bool {
-        self.given_up | self.computed | self.refusals.is_some()
-    }
-
     /// The union over bands of what `select` names.
     #[inline]
     fn roles(&self, select: impl Fn(&PlannedBand) -> RoleSet) -> RoleSet {
-        self.bands()
-            .iter()
-            .fold(RoleSet::EMPTY, |all, band| all.union(select(band)))
+        match self.bands() {
+            // As most have: nothing to go through.
+            [only] => select(only),
+            bands => bands
+                .iter()
+                .fold(RoleSet::EMPTY, |all, band| all.union(select(band))),
+        }
     }
 }
 

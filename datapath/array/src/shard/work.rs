@@ -336,7 +336,7 @@ impl Shard {
     }
 
     /// A ticket of this work is answered.
-    #[inline]
+    #[inline(always)]
     pub(super) fn work_ticket_done(&mut self, slot: u32, status: Status, io: &mut impl Io) {
         let work = &mut self.works[slot];
         assert!(work.pending > 0, "a ticket is answered once");

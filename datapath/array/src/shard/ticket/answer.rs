@@ -81,7 +81,7 @@ impl Shard {
 
     /// Its writes are decided on. One of what was lost is answered when it is not on the list any
     /// more: whoever is told that a block is written reads it from then on.
-    #[inline]
+    #[inline(always)]
     fn conclude(&mut self, slot: u32, status: Status, io: &mut impl Io) {
         if planted::is_watched() {
             self.assert_region_dirty(slot);

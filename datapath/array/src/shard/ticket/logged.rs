@@ -14,7 +14,7 @@ use crate::io::Io;
 
 impl Shard {
     /// What is to be written is there: it is logged first, or written.
-    #[inline]
+    #[inline(always)]
     pub(in crate::shard) fn begin_writing(&mut self, slot: u32, io: &mut impl Io) {
         self.tickets[slot].step = if self.must_log(slot) {
             // Since it was planned.

@@ -44,6 +44,12 @@ impl Ticket {
         (self.pending == 0).then_some(!self.log_failed)
     }
 
+    /// Whether it was begun before, and may have more to do than to be planned.
+    #[inline]
+    pub(super) fn has_a_past(&self) -> bool {
+        self.given_up | self.computed | self.refusals.is_some()
+    }
+
     /// Whether its memory is the guest's again.
     pub(in crate::shard) fn is_answered(&self) -> bool {
         self.answered
