@@ -14,7 +14,13 @@ const BOUNDS: &str = "test/bench/instructions.txt";
 /// A count may be so much larger than the one that is kept, in percent.
 const TOLERANCE: u64 = 3;
 /// What is measured, and how many requests of it.
-const KINDS: [(&str, u64); 3] = [("read", 4000), ("rmw", 4000), ("full", 400)];
+const KINDS: [(&str, u64); 5] = [
+    ("read", 4000),
+    ("rmw", 4000),
+    ("rmw6", 4000),
+    ("mirror", 4000),
+    ("full", 400),
+];
 
 const HEAD: &str = "\
 # Instructions of one request from ring to completion, by `cargo xtask instructions`, which fails
