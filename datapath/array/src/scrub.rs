@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use units::{Instant, RoleSet, StripeIndex};
 
+use crate::format::ArrayOptions;
 use crate::map::ArrayMap;
 
 /// A pass without a rate of its own that the schedule began takes at most this part of the time
@@ -224,6 +225,14 @@ impl Scrub {
             not_before: Instant(0),
             clock,
             created,
+        }
+    }
+
+    /// The options are about to change. What it took at another rate delays it no longer: a rate
+    /// that was too low by mistake could hold it back for days after it was corrected.
+    pub(crate) fn change_rate(&mut self, old: &ArrayOptions, new: &ArrayOptions) {
+        if old.scrub_rate_bytes_per_second != new.scrub_rate_bytes_per_second {
+            self.not_before = Instant(0);
         }
     }
 

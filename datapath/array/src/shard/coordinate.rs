@@ -267,7 +267,12 @@ impl Shard {
                 checked.map_err(|error| Refusal::Invalid(error.to_string()))?;
                 commit.phase = CommitPhase::FlushData;
             }
-            Command::Options(options) => commit.config.options = options,
+            Command::Options(options) => {
+                let decider = self.decider();
+                let old = decider.config.options;
+                decider.scrub.change_rate(&old, &options);
+                commit.config.options = options;
+            }
             Command::Passes { run } => {
                 self.decider().passes_run = run;
                 self.decider().pass_stopped = false;

@@ -282,6 +282,7 @@ impl Shard {
         let mut next = decider.config.next(id);
         next.log_from = life;
         if let Some((options, _)) = options {
+            decider.scrub.change_rate(&next.options, &options);
             next.options = options;
         }
         let places = decider.places.clone();

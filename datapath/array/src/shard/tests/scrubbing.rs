@@ -9,7 +9,7 @@ use units::{Instant, MemberIndex, StripeIndex};
 use super::{AMPLE, Bench, CHUNK_BYTES, ME, ROWS, Shape, member_of};
 use crate::command::{Command, Copying};
 use crate::coordinator::{PassState, PassStatus};
-use crate::format::{MemberState, Missed};
+use crate::format::{ArrayOptions, MemberState, Missed, WriteHole};
 use crate::geometry::Level;
 use crate::io::{Event, MemberFailure, MemberRequest, PassEvent};
 use crate::map::{MapMember, MapState, Pass};
@@ -117,6 +117,34 @@ fn a_scrub_wakes_its_home_at_its_time_unless_something_else_is_to_be_done_before
     assert_eq!(bench.shard.scrub_deadline(), None, "a resync");
     bench.answer_all();
     assert_eq!(bench.shard.scrub_deadline(), Some(due));
+}
+
+#[test]
+fn a_scrub_that_a_low_rate_holds_back_goes_on_when_it_gets_another_one() {
+    let far = Instant(77_000_000_000);
+    for (write_hole, rate) in [
+        (WriteHole::Auto, 100 << 20),
+        (WriteHole::Auto, 0),
+        (WriteHole::Strict, 100 << 20),
+    ] {
+        let mut bench = Bench::home(|config, _| config.options.scrub_rate_bytes_per_second = 1);
+        let recorded = bench.shard.decider().config.options;
+        let scrub = &mut bench.shard.decider().scrub;
+        (scrub.record.state, scrub.not_before) = (ScrubState::Running, far);
+        bench.command(Command::Options(ArrayOptions {
+            latency_target_us: 5000,
+            ..recorded
+        }));
+        let due = bench.shard.scrub_deadline();
+        assert_eq!(due, Some(far), "its rate is what it was");
+        bench.command(Command::Options(ArrayOptions {
+            write_hole,
+            scrub_rate_bytes_per_second: rate,
+            ..recorded
+        }));
+        let due = bench.shard.scrub_deadline();
+        assert!(due.is_none_or(|due| due < far), "{write_hole:?}, {rate}");
+    }
 }
 
 #[test]
