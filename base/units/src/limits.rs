@@ -18,8 +18,10 @@ pub const ARRAY_VOLUMES_MAX: usize = 1024;
 pub const ARRAY_LOST_WORDS_MAX: usize = 256;
 /// Reactors of one engine.
 pub const REACTORS_MAX: usize = 128;
-/// Queues of one export.
-pub const EXPORT_QUEUES_MAX: usize = 1024;
+/// Queues of one export: what vhost-user can carry.
+pub const EXPORT_QUEUES_MAX: usize = 256;
+/// The least descriptors of one queue: a request has a header, data and a status.
+pub const QUEUE_SIZE_MIN: u16 = 4;
 /// Descriptors of one queue.
 pub const QUEUE_SIZE_MAX: u16 = 1024;
 /// Bytes of a name of a drive, array, volume or export.
@@ -67,6 +69,8 @@ pub const JOINED_BYTES_MAX: u64 = 256 << 10;
 pub const INBOX_MESSAGES: usize = 1024;
 /// The slowest a volume may be made, in bytes per second: less is surely a slip.
 pub const VOLUME_BANDWIDTH_MIN: u64 = 4096;
+/// The slowest a scrub may be made, in bytes per second: less is surely a slip.
+pub const SCRUB_RATE_MIN: u64 = 4096;
 /// Unused limit of a volume is kept for so long when nobody says.
 pub const VOLUME_BURST_MS: u64 = 100;
 /// And for so long at the most. At the least, one millisecond: reactors wake up late.

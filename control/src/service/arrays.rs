@@ -1,6 +1,8 @@
 //! Arrays: create, import, start, stop, destroy, modify, members, background work.
 
-use units::limits::{ARRAY_MEMBERS_MAX, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, PARITY_MAX};
+use units::limits::{
+    ARRAY_MEMBERS_MAX, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, PARITY_MAX, SCRUB_RATE_MIN,
+};
 use units::{BlockSize, Size};
 
 use super::restore::Start;
@@ -342,6 +344,13 @@ impl Control {
                 timeout.div_ceil(1000).saturating_mul(1000),
             );
             return Err(invalid(object, message).next(format!("give {less} or {more}")));
+        }
+        if let Some(rate) = modify.scrub_rate_bytes_per_second
+            && (1..SCRUB_RATE_MIN).contains(&rate)
+        {
+            let object = name::object::<ArrayView>(&array.name);
+            let message = format!("a scrub of {rate} bytes per second would hardly ever end");
+            return Err(invalid(object, message).next("give the rate with its unit, as in 100MiB"));
         }
         if array.parity == 0 {
             refuse_hedges(&name::object::<ArrayView>(&array.name), modify.hedged_reads)?;

@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use units::BlockSize;
-use units::limits::{EXPORT_QUEUES_MAX, QUEUE_SIZE_MAX};
+use units::limits::{EXPORT_QUEUES_MAX, QUEUE_SIZE_MAX, QUEUE_SIZE_MIN};
 
 use super::held::way_out;
 use super::{Control, invalid};
@@ -227,9 +227,10 @@ fn wishes(name: &str, volume: &VolumeView, body: &ExportCreateBody) -> Answer<Ex
         return Err(invalid(object, message));
     }
     if let Some(size) = body.queue_size
-        && !(size.is_power_of_two() && (2..=QUEUE_SIZE_MAX).contains(&size))
+        && !(size.is_power_of_two() && (QUEUE_SIZE_MIN..=QUEUE_SIZE_MAX).contains(&size))
     {
-        let message = format!("a queue of {size}: it is a power of two from 2 to {QUEUE_SIZE_MAX}");
+        let range = format!("{QUEUE_SIZE_MIN} to {QUEUE_SIZE_MAX}");
+        let message = format!("a queue of {size}: it is a power of two from {range}");
         return Err(invalid(object, message));
     }
     if let Some(bytes) = body.block_bytes

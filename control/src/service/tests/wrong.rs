@@ -142,6 +142,15 @@ fn wrong_drives_and_arrays() -> Vec<Wrong> {
         wrong("modify nothing", Invalid, "nothing", |c| {
             c.modify_array("a", &ArrayModify::default())
         }),
+        wrong("slow scrub", Invalid, "100 bytes per second", |c| {
+            c.modify_array(
+                "a",
+                &ArrayModify {
+                    scrub_rate_bytes_per_second: Some(100),
+                    ..ArrayModify::default()
+                },
+            )
+        }),
         wrong("import known", Exists, "knows it already", |c| {
             c.import_array(ImportBody {
                 array: "a".into(),
@@ -260,8 +269,14 @@ fn wrong_volumes_and_exports() -> Vec<Wrong> {
         wrong("queues", Invalid, "0 queues", |c| {
             c.create_export(change_export(|body| body.queues = Some(0)))
         }),
-        wrong("many queues", Invalid, "1025 queues", |c| {
-            c.create_export(change_export(|body| body.queues = Some(1025)))
+        wrong(
+            "many queues",
+            Invalid,
+            "257 queues: there are 1 to 256",
+            |c| c.create_export(change_export(|body| body.queues = Some(257))),
+        ),
+        wrong("small queue", Invalid, "from 4 to 1024", |c| {
+            c.create_export(change_export(|body| body.queue_size = Some(2)))
         }),
         wrong("queue size", Invalid, "power of two", |c| {
             c.create_export(change_export(|body| body.queue_size = Some(100)))

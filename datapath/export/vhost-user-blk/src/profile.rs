@@ -136,7 +136,8 @@ impl Profile {
                 "queues are not between 1 and 256, what vhost-user can carry",
             ),
             (
-                self.queue_size < 4 || self.queue_size > limits::QUEUE_SIZE_MAX,
+                self.queue_size < limits::QUEUE_SIZE_MIN
+                    || self.queue_size > limits::QUEUE_SIZE_MAX,
                 "the queue size is not between 4 and 1024",
             ),
             (
