@@ -48,17 +48,17 @@ impl Host {
         let map = Arc::new(map_of(&located)?);
         let shift = located.superblock.geometry.block_size().shift();
         let sectors = (map.blocks() << shift) / SECTOR_BYTES;
-        let (id, limiter) = {
+        let (id, (limiter, past)) = {
             let mut state = self.state();
             state.next_export += 1;
-            let limits = state.limits.entry(located.volume).or_default();
-            let limiter = Arc::clone(&limits.limiter);
-            (state.next_export, limiter)
+            let shared = state.limits.entry(located.volume).or_default().shared();
+            (state.next_export, shared)
         };
         let served = Served {
             array: located.array,
             map,
             limiter,
+            past,
             memory_stays: create.guest_memory == GuestMemory::Pinned,
         };
         let host = ExportHost::new(

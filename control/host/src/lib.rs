@@ -451,12 +451,6 @@ impl control::Engine for Host {
 
     fn status(&self) -> EngineStatus {
         let reports = self.engine.reports(&[]);
-        let exports = self.do_exports();
-        let requests = |core: Option<usize>| {
-            let queues = exports.iter().flat_map(|export| &export.queues);
-            let own = queues.filter(|queue| queue.core.map(usize::from) == core);
-            own.map(|queue| queue.requests_total).sum()
-        };
         let reactor = |report: &engine::ReactorReport| ReactorView {
             reactor: report.reactor.0,
             core: report
@@ -474,7 +468,7 @@ impl control::Engine for Host {
             idle_time_us_total: views::microseconds(report.times.idle),
             stalls_total: report.times.stalls,
             stalled_time_us_total: views::microseconds(report.times.stalled),
-            requests_total: requests(report.core),
+            requests_total: report.requests,
         };
         EngineStatus {
             reactors: reports.iter().map(reactor).collect(),

@@ -10,7 +10,7 @@ use control::request::{DriveSpec, ExportCreate, VolumeLimit};
 use control::scrub::ScrubFindingView;
 use control::view::{ExportProfile, JobView};
 use drive::Drive;
-use engine::ExportHost;
+use engine::{ExportHost, Past};
 use units::{ArrayIndex, DriveIndex, Instant, MemberIndex, NodeIndex};
 use uuid::Uuid;
 use vhost_user_blk::SessionHandle;
@@ -171,13 +171,22 @@ pub(crate) struct JobEntry {
     pub(crate) over: bool,
 }
 
-/// What a volume may do.
+/// What a volume may do, and what its guests did that have gone.
 #[derive(Debug, Default)]
 pub(crate) struct LimitEntry {
     /// As it was asked for.
     pub(crate) limit: VolumeLimit,
     /// As its rings obey it.
     pub(crate) limiter: Arc<Limiter>,
+    /// What its rings did that have ended.
+    pub(crate) past: Arc<Past>,
+}
+
+impl LimitEntry {
+    /// What all rings of the volume share.
+    pub(crate) fn shared(&self) -> (Arc<Limiter>, Arc<Past>) {
+        (Arc::clone(&self.limiter), Arc::clone(&self.past))
+    }
 }
 
 /// See the module.

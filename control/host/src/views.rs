@@ -407,7 +407,7 @@ pub(crate) fn volume(
     state: &State,
     entry: &ArrayEntry,
     record: &VolumeRecord,
-    rings: &Rings,
+    done: &Counters,
 ) -> VolumeView {
     let space = entry.superblock.extents();
     let exports = state
@@ -429,30 +429,25 @@ pub(crate) fn volume(
         // Everything written is copied once, but where there is no parity to keep true.
         copied_bytes_total: match entry.superblock.geometry.parity() {
             0 => 0,
-            _ => rings
-                .iter()
-                .map(|(_, _, counters)| counters.write_bytes)
-                .sum(),
+            _ => done.write_bytes,
         },
         throttled_requests_total: throttled.requests,
         throttled_time_us_total: microseconds(throttled.time),
-        counters: ring_counters(rings),
+        counters: io_counters(done),
     }
 }
 
-pub(crate) fn ring_counters(rings: &Rings) -> IoCounters {
-    let mut all = IoCounters::default();
-    for (_, _, counters) in rings {
-        all.reads_total += counters.reads;
-        all.writes_total += counters.writes + counters.discards + counters.write_zeroes;
-        all.flushes_total += counters.flushes;
-        all.read_bytes_total += counters.read_bytes;
-        all.written_bytes_total += counters.write_bytes;
-        all.read_time_us_total += counters.read_latency.sum_ns / NS_PER_US;
-        all.write_time_us_total += counters.write_latency.sum_ns / NS_PER_US;
-        all.errors_total += counters.errors;
+fn io_counters(done: &Counters) -> IoCounters {
+    IoCounters {
+        reads_total: done.reads,
+        writes_total: done.writes + done.discards + done.write_zeroes,
+        flushes_total: done.flushes,
+        read_bytes_total: done.read_bytes,
+        written_bytes_total: done.write_bytes,
+        read_time_us_total: done.read_latency.sum_ns / NS_PER_US,
+        write_time_us_total: done.write_latency.sum_ns / NS_PER_US,
+        errors_total: done.errors,
     }
-    all
 }
 
 pub(crate) fn export(

@@ -9,16 +9,20 @@ use engine::{ExportHost, ZeroError};
 use units::limits::VOLUME_BURST_MS;
 use units::{ArrayIndex, Clock, MonotonicClock, Size};
 use uuid::Uuid;
+use vhost_user_blk::Counters;
 use volume::{Limits, NewVolume, VolumeMap, VolumeTable, Zeroing};
 
 use crate::arrays::stopping;
 use crate::error::{WAY_OUT_OF_HANGS, error, late, not_found, of_volume};
-use crate::state::{ExportEntry, Serving};
+use crate::state::{ExportEntry, Serving, State};
 use crate::undecided::About;
 use crate::{Host, views};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// How often it is asked what the guests of a volume did, while some of them go.
+const LOOKS: u32 = 3;
 
 /// A volume and the array that it lies on.
 pub(crate) struct Located {
@@ -389,6 +393,27 @@ impl Host {
         found.ok_or_else(|| not_found("volume", &uuid.to_string()))
     }
 
+    /// What guests did on a volume since the engine began, those that have gone among them.
+    fn done_on(&self, state: &State, volume: Uuid) -> Counters {
+        let past = state.limits.get(&volume).map(|entry| &entry.past);
+        let past = || past.map(|past| past.counters()).unwrap_or_default();
+        let exports = state.exports.values();
+        let exports = exports.filter(|export| export.volume == volume);
+        let ids: Vec<u64> = exports.map(|export| export.id).collect();
+        for _ in 0..LOOKS {
+            let before = past();
+            let mut done = before.clone();
+            for (_, _, ring) in ids.iter().flat_map(|id| self.engine.rings(*id)) {
+                done.add(&ring);
+            }
+            // One that ended meanwhile is in neither, or in both.
+            if past() == before {
+                return done;
+            }
+        }
+        past()
+    }
+
     pub(crate) fn do_volumes(&self) -> Vec<VolumeView> {
         let state = self.state();
         let mut volumes = Vec::new();
@@ -399,15 +424,8 @@ impl Host {
                 .iter()
                 .filter(|volume| volume.state == VolumeState::Ready)
             {
-                let mut rings = Vec::new();
-                for export in state
-                    .exports
-                    .values()
-                    .filter(|export| export.volume == record.uuid)
-                {
-                    rings.extend(self.engine.rings(export.id));
-                }
-                volumes.push(views::volume(&state, entry, record, &rings));
+                let done = self.done_on(&state, record.uuid);
+                volumes.push(views::volume(&state, entry, record, &done));
             }
         }
         volumes.sort_by(|one, other| one.name.cmp(&other.name));

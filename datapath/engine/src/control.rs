@@ -103,6 +103,8 @@ pub struct ReactorReport {
     pub core: Option<usize>,
     /// Turns since the start.
     pub turns: u64,
+    /// Requests of guests that it has answered.
+    pub requests: u64,
     /// What it did with its time.
     pub times: ReactorTimes,
     /// Its port.
@@ -499,9 +501,9 @@ impl Engine {
                         .map(|counters| (drive, *counters))
                 });
                 let drives = drives.collect();
-                ((core.turns(), core.times()), port, drives)
+                ((core.turns(), core.requests(), core.times()), port, drives)
             });
-            let Ok(((turns, times), port, drives)) = report else {
+            let Ok(((turns, requests, times), port, drives)) = report else {
                 continue;
             };
             let reactor = ReactorIndex::from_at(position);
@@ -509,6 +511,7 @@ impl Engine {
                 reactor,
                 core: self.cores[position],
                 turns,
+                requests,
                 times,
                 port,
                 drives,

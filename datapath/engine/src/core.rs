@@ -30,6 +30,7 @@ use self::asked::{ControlRequest, WaitingControl};
 use self::attention::Attention;
 use self::times::{Spent, Times};
 use crate::lines::{Lines, Wait};
+use crate::past::Past;
 use crate::ports::{Envelope, INBOX_PIECES, MemberCookie, Ports};
 use crate::road::{self, Advance, Asker};
 use crate::shares::{Helpers, Shares};
@@ -56,6 +57,7 @@ pub(crate) struct Ring {
     pub(crate) volume: Arc<VolumeMap>,
     gate: Gate,
     limiter: Arc<Limiter>,
+    past: Arc<Past>,
     /// Its volume's line on this reactor.
     line: usize,
     /// What its next request was turned away for in the last turn.
@@ -75,12 +77,12 @@ pub(crate) enum Leaving {
 }
 
 impl Ring {
-    /// A ring of an export, on a volume of an array and under its limits.
+    /// A ring of an export, on a volume of an array, under its limits and among its other rings.
     pub(crate) fn new(
         ((export, uuid), key): ((u64, [u8; 16]), QueueKey),
         queue: Queue,
         (array, volume): (ArrayIndex, Arc<VolumeMap>),
-        limiter: Arc<Limiter>,
+        (limiter, past): (Arc<Limiter>, Arc<Past>),
     ) -> Ring {
         Ring {
             export,
@@ -92,6 +94,7 @@ impl Ring {
             volume,
             gate: Gate::new(Arc::clone(&limiter)),
             limiter,
+            past,
             line: 0,
             waits_for: None,
             stopping: None,
@@ -122,6 +125,8 @@ pub struct Core {
     /// By array: what this thread works for when it works for its shard.
     duties: Vec<Duty>,
     rings: Vec<Option<Ring>>,
+    /// Requests of rings that have left, less those that rings had done elsewhere when they came.
+    requests_past: u64,
     /// The places of those that do not sleep.
     awake: Vec<usize>,
     /// Which of them is polled first in this turn.
@@ -169,6 +174,7 @@ impl Core {
             shards_end: 0,
             duties: vec![Duty::Nobody; ARRAYS_MAX],
             rings: Vec::new(),
+            requests_past: 0,
             awake: Vec::new(),
             first_awake: 0,
             next_sleeper: 0,

@@ -15,6 +15,7 @@ use volume::{Limiter, VolumeMap};
 
 use crate::control::Engine;
 use crate::core::{Core, Leaving, Ring, Stopped};
+use crate::past::Past;
 use crate::pins::Pinner;
 
 /// Between two attempts to get at what another thread holds.
@@ -38,6 +39,8 @@ pub struct Served {
     pub map: Arc<VolumeMap>,
     /// The volume's limits: one for all its exports.
     pub limiter: Arc<Limiter>,
+    /// What its rings did that have ended: of all its exports, too.
+    pub past: Arc<Past>,
     /// Front-ends promise that no pages of guest memory are exchanged: the engine may pin them.
     pub memory_stays: bool,
 }
@@ -62,6 +65,7 @@ pub struct ExportHost {
     /// Held while a ring with it comes to a reactor: none comes with earlier extents.
     volume: Mutex<Arc<VolumeMap>>,
     limiter: Arc<Limiter>,
+    past: Arc<Past>,
     spread: Spread,
     /// Rings that were moved by command. Held during every change of rings: one that is on its way
     /// from reactor to reactor is on neither, and would miss its end or new memory.
@@ -110,6 +114,7 @@ impl ExportHost {
             array: served.array,
             volume: Mutex::new(served.map),
             limiter: served.limiter,
+            past: served.past,
             spread,
             places: Mutex::default(),
             pinner,
@@ -264,8 +269,8 @@ impl Host for ExportHost {
         }
         let volume = self.volume();
         let place = (self.array, Arc::clone(&volume));
-        let limiter = Arc::clone(&self.limiter);
-        let ring = Ring::new(((self.export, self.uuid), key), queue, place, limiter);
+        let shared = (Arc::clone(&self.limiter), Arc::clone(&self.past));
+        let ring = Ring::new(((self.export, self.uuid), key), queue, place, shared);
         // Guests of one queue each do not all come to the same.
         let reactors = self.first();
         let first = u64::from(key.index) + self.export.saturating_sub(1);

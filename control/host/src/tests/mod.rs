@@ -41,6 +41,7 @@ mod sharing;
 mod spares;
 mod times;
 mod torn;
+mod totals;
 mod trust;
 mod undecided;
 mod unreadable;

@@ -39,6 +39,13 @@ impl Core {
         self.turns
     }
 
+    /// Requests of guests that were answered here.
+    pub(crate) fn requests(&self) -> u64 {
+        let rings = self.rings.iter().flatten();
+        let answered = rings.map(|ring| ring.queue.counters().requests());
+        answered.fold(self.requests_past, u64::wrapping_add)
+    }
+
     pub(crate) fn times(&self) -> ReactorTimes {
         self.times.report(MonotonicClock.now())
     }

@@ -136,6 +136,8 @@ impl Core {
 
     pub(crate) fn add_ring(&mut self, mut ring: Ring) {
         ring.queue.disable_kicks();
+        let elsewhere = ring.queue.counters().requests();
+        self.requests_past = self.requests_past.wrapping_sub(elsewhere);
         ring.line = self.lines.join(ring.array, &ring.limiter);
         ring.waits_for = None;
         ring.attention = Attention::Polled;
@@ -249,10 +251,15 @@ impl Core {
         self.unwatch(place);
         let mut ring = self.rings[place].take().expect("looked at");
         self.lines.leave(ring.line);
+        let requests = ring.queue.counters().requests();
+        self.requests_past = self.requests_past.wrapping_add(requests);
         let (answer, leaving) = ring.stopping.take().expect("looked at");
         let stopped = match leaving {
             Leaving::Moves => Stopped::Moved(Box::new(ring)),
-            Leaving::Ends => Stopped::Ended(ring.queue.stop()),
+            Leaving::Ends => {
+                ring.past.add(ring.queue.counters());
+                Stopped::Ended(ring.queue.stop())
+            }
         };
         answer.send(stopped).ok();
     }

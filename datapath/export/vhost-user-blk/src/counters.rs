@@ -28,6 +28,13 @@ impl Latency {
         self.sum_ns = self.sum_ns.saturating_add(nanoseconds);
     }
 
+    fn add(&mut self, other: &Latency) {
+        for (bucket, more) in self.buckets.iter_mut().zip(other.buckets) {
+            *bucket += more;
+        }
+        self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
+    }
+
     /// How many requests were counted.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -89,6 +96,27 @@ impl Counters {
     pub fn requests(&self) -> u64 {
         let changes = self.writes + self.discards + self.write_zeroes;
         self.reads + changes + self.flushes + self.others
+    }
+
+    /// Adds what another queue has done.
+    pub fn add(&mut self, other: &Counters) {
+        self.reads += other.reads;
+        self.read_bytes += other.read_bytes;
+        self.writes += other.writes;
+        self.write_bytes += other.write_bytes;
+        self.flushes += other.flushes;
+        self.discards += other.discards;
+        self.write_zeroes += other.write_zeroes;
+        self.others += other.others;
+        self.errors += other.errors;
+        self.flushes_added += other.flushes_added;
+        self.resubmitted += other.resubmitted;
+        self.full += other.full;
+        self.calls += other.calls;
+        self.kicks += other.kicks;
+        self.read_latency.add(&other.read_latency);
+        self.write_latency.add(&other.write_latency);
+        self.other_latency.add(&other.other_latency);
     }
 
     /// Counts one answer, and how long it took. `bytes` were moved; `operation` is `None` for what

@@ -163,7 +163,8 @@ fn core<const N: usize>() -> (Core, [Guest; N]) {
 fn ring(guest: &Guest, index: u16) -> Ring {
     let which = ((1, [0; 16]), key(index));
     let place = (ArrayIndex(0), volume());
-    Ring::new(which, guest.queue(), place, Arc::new(Limiter::default()))
+    let shared = (Arc::new(Limiter::default()), Arc::default());
+    Ring::new(which, guest.queue(), place, shared)
 }
 
 /// Takes the one request that is in a ring. Its slot.
