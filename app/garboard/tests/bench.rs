@@ -7,7 +7,9 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
 use common::Engine;
+use rustix::process::Signal;
 use serde_json::Value;
+use units::{Clock, MonotonicClock};
 
 /// Options of short measurements.
 const SHORT: [&str; 7] = ["--yes", "--seconds", "0.2", "--jobs", "2", "--depth", "4"];
@@ -566,6 +568,48 @@ fn what_was_measured_is_kept_when_somebody_ends_it() {
     assert!(!told.contains("sequential_write"), "{told}");
     let page = std::fs::read_to_string(page).expect("written");
     assert!(page.contains("ended by a signal"));
+}
+
+#[test]
+fn a_back_end_that_ends_is_not_waited_for() {
+    for exports in [&["e0"][..], &["e0", "e1"]] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let engine = engine(folder.path(), "mem:64MiB", 2);
+        let mut bench = Command::new(env!("CARGO_BIN_EXE_garboard"));
+        bench.arg("--socket").arg(engine.folder().join("api.sock"));
+        bench.arg("bench").args(exports);
+        bench.args([
+            "--workloads",
+            "random_read",
+            "--seconds",
+            "30",
+            "--jobs",
+            "1",
+        ]);
+        bench.args(["--depth", "4", "--output", "json"]);
+        bench
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let bench = bench.spawn().expect("it runs");
+        let used = || {
+            let exports = engine.json(&["export", "list"]);
+            let exports = exports.as_array().expect("a list").clone();
+            exports
+                .iter()
+                .any(|export| export["queues"] != Value::Array(Vec::new()))
+        };
+        while !used() {
+            std::thread::park_timeout(std::time::Duration::from_millis(20));
+        }
+        assert!(!engine.end(Signal::KILL).success());
+        let begun = MonotonicClock.now();
+        let output = bench.wait_with_output().expect("it ends");
+        let took = MonotonicClock.now().since(begun);
+        assert!(took.as_secs() < 20, "{took:?}");
+        let told = String::from_utf8(output.stderr).expect("UTF-8");
+        assert!(told.contains("hung up"), "{told}");
+    }
 }
 
 #[test]

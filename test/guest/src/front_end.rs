@@ -146,6 +146,12 @@ impl FrontEnd {
         })
     }
 
+    /// The connection, for whoever waits for its end.
+    #[must_use]
+    pub fn connection(&self) -> &impl AsRawFd {
+        &self.stream
+    }
+
     /// The process that listens, as the kernel knows it (SO_PEERCRED); none when it is not to be
     /// seen from here.
     #[must_use]

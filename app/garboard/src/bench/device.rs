@@ -202,6 +202,8 @@ impl Device {
         let memory = Arc::new(Memory::new(bytes.next_multiple_of(1 << 20) + (1 << 20))?);
         front_end.set_memory(&memory)?;
         let poll = PollContext::new().map_err(os)?;
+        // All that it ever says by itself is that it has ended.
+        poll.add(front_end.connection(), u32::MAX).map_err(os)?;
         let mut rings = Vec::new();
         for index in 0..u32::try_from(queues).expect("a device has few rings") {
             let mut options = Options::new(Layout::Split, QUEUE_SIZE);
@@ -333,7 +335,11 @@ impl Lane for Device {
             ready |= ring.driver.enable_calls();
         }
         if !ready {
-            self.poll.wait_timeout(longest).map_err(os)?;
+            let events = self.poll.wait_timeout(longest).map_err(os)?;
+            if events.iter_hungup().next().is_some() {
+                let text = "the back-end hung up: it has ended, or lets us go";
+                return Err(io::Error::new(io::ErrorKind::ConnectionReset, text));
+            }
         }
         for ring in &mut self.rings {
             ring.driver.disable_calls();

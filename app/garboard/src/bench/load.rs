@@ -16,6 +16,8 @@ use super::verify::Book;
 
 /// Longest silence that is taken for a slow device and not for a dead one.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// After so long a silence it is looked whether who does not answer is still there.
+const GONE_LOOK: Duration = Duration::from_secs(1);
 /// How long the client polls without an answer before it sleeps.
 const POLL: Duration = Duration::from_micros(100);
 /// How long it sleeps at a time.
@@ -291,6 +293,13 @@ fn run<L: Lane>(workers: &mut [Worker<'_, L>], times: Times) -> Result<f64, (usi
             }
         }
         let silence = now.since(last_answer);
+        if silence > GONE_LOOK {
+            // Whoever has ended answers nothing any more, and need not be waited for.
+            for (number, worker) in workers.iter_mut().enumerate() {
+                let looked = worker.device.wait(Duration::ZERO);
+                looked.map_err(|error| (number, error))?;
+            }
+        }
         let [first, others @ ..] = &mut *workers else {
             unreachable!("nobody would be at work");
         };
