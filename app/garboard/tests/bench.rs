@@ -386,6 +386,27 @@ fn what_a_limit_of_the_volume_bounds_is_said_to_be() {
 }
 
 #[test]
+fn what_an_array_is_at_besides_is_said() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = engine(folder.path(), "mem:64MiB", 1);
+    let list = [
+        &["bench", "e0"][..],
+        &SHORT[..],
+        &["--workloads", "random_read"],
+    ]
+    .concat();
+    for job in engine.json(&["job", "list"]).as_array().expect("a list") {
+        engine.json(&["job", "wait", &job["id"].to_string()]);
+    }
+    let notes = engine.json(&list)["assumptions"].to_string();
+    assert!(!notes.contains("when this begins"), "{notes}");
+    engine.json(&["array", "fail", "a", "--member", "0", "--yes"]);
+    let notes = engine.json(&list)["assumptions"].to_string();
+    let said = "array a is degraded when this begins";
+    assert!(notes.contains(said), "{notes}");
+}
+
+#[test]
 fn what_the_engine_spends_is_told_per_request_and_byte() {
     let folder = tempfile::tempdir().expect("a folder");
     let engine = engine(folder.path(), "mem:64MiB", 1);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use control::view::{ArrayView, ExportState, ExportView, Sharing, VolumeView};
+use control::view::{ArrayState, ArrayView, ExportState, ExportView, Sharing, VolumeView};
 use control::{Answer, EngineError, ErrorKind};
 use models::Model;
 use serde::Serialize;
@@ -379,15 +379,36 @@ impl Found {
             ));
         }
         self.sockets.push(export.socket);
+        let array: ArrayView = session.get(&format!("/v1/arrays/{}", volume.array))?;
         if !self.arrays.contains(&volume.array) {
             self.arrays.push(volume.array.clone());
+            self.limits.extend(unrest(&array));
         }
-        let array: ArrayView = session.get(&format!("/v1/arrays/{}", volume.array))?;
         // Theory is that of one array.
         self.behind.array = Some(array).filter(|_| self.arrays.len() == 1);
         self.behind.drives = session.get("/v1/drives")?;
         Ok(())
     }
+}
+
+/// What an array is at besides that is measured, or measured instead of what was meant.
+fn unrest(array: &ArrayView) -> Option<String> {
+    let state = match array.state {
+        ArrayState::Optimal => None,
+        ArrayState::Degraded | ArrayState::Holding | ArrayState::Stopped | ArrayState::Failed => {
+            Some(format!("is {}", output::word(&array.state)))
+        }
+    };
+    let works = (!array.jobs.is_empty()).then(|| "has a job running".to_owned());
+    let parts: Vec<String> = state.into_iter().chain(works).collect();
+    let text = parts.join(" and ");
+    (!parts.is_empty()).then(|| {
+        format!(
+            "array {} {text} when this begins: rates, latencies and bytes of drives are not those \
+             of an array at rest",
+            array.name
+        )
+    })
 }
 
 /// Asks before anything is overwritten, or an array is made degraded.
