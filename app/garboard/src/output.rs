@@ -120,7 +120,7 @@ pub(crate) fn is_closed(error: &EngineError) -> bool {
 }
 
 /// A table without the blanks that end the lines: one long cell would make all lines as long.
-fn trimmed(table: &Table) -> String {
+pub(crate) fn trimmed(table: &Table) -> String {
     let text = table.to_string();
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
     lines.join("\n")

@@ -234,6 +234,10 @@ fn members_are_read_while_they_serve_and_never_written() {
     );
     let drives = points(&found)[0]["drives"].as_array().expect("a list");
     assert_eq!(drives.len(), 3);
+    let list = ["--workloads", "random_write"];
+    let none = engine.json(&[&["bench", "--members", "a"][..], &list[..]].concat());
+    let why = none["skipped"][0].as_str().expect("a reason");
+    assert!(why.contains("are only read"), "{why}");
     let usage = engine.command(&["bench", "--members", "a", "--write"]);
     assert_eq!(usage.status.code(), Some(2));
     let member = format!("file:{}", folder.path().join("d1.img").display());

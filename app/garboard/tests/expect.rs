@@ -90,6 +90,8 @@ fn a_person_reads_figures_formulas_bounds_and_sources() {
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }
+    // One long cell would make every line of the table wrap on a narrow screen.
+    assert!(text.lines().all(|line| !line.ends_with(' ')), "{text}");
 }
 
 #[test]

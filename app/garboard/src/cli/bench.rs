@@ -258,12 +258,14 @@ impl Bench {
         if !self.drives.writes() {
             wishes.workloads.retain(|workload| {
                 if workload.writes() {
-                    skipped.push(format!("{}: writing needs --write", workload.name));
+                    let why = self.drives.why_no_writes();
+                    skipped.push(format!("{}: {why}", workload.name));
                 }
                 !workload.writes()
             });
             if wishes.precondition > 0 {
-                let message = "--precondition writes: it needs --write";
+                let why = self.drives.why_no_writes();
+                let message = format!("--precondition writes: {why}");
                 return Err(EngineError::new(ErrorKind::Invalid, "bench", message));
             }
         }

@@ -175,7 +175,7 @@ fn text(expected: &Expectation) -> String {
             }
         }
     }
-    lines.push(table.to_string());
+    lines.push(output::trimmed(&table));
     lines.push(String::new());
     lines.extend(letters(expected));
     lines.push(String::new());

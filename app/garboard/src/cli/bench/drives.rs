@@ -83,6 +83,14 @@ impl Drives {
         self.write
     }
 
+    /// What is told of workloads that write, where there are to be none.
+    pub(super) fn why_no_writes(&self) -> &'static str {
+        match self.members {
+            Some(_) => "members of an array are only read; measure one of its exports",
+            None => "writing needs --write",
+        }
+    }
+
     /// Who makes the load, of drives and of files.
     pub(super) fn loader(&self) -> Loader {
         if self.fio.fio {

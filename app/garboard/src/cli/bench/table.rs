@@ -73,6 +73,7 @@ pub(super) fn layer_by_layer(ladders: &[Ladder<'_>]) -> String {
             ]);
         }
     }
+    let table = output::trimmed(&table);
     format!("layer by layer, each divided by the one below it\n{table}")
 }
 
@@ -112,7 +113,7 @@ fn points(report: &Report) -> String {
     for point in &report.points {
         table.add_row(row(point));
     }
-    table.to_string()
+    output::trimmed(&table)
 }
 
 /// What does not fit into the line of a point.
