@@ -94,6 +94,17 @@ fn a_host_that_refuses_io_uring_is_told_so_and_the_command_succeeds() {
 }
 
 #[test]
+fn a_folder_that_is_no_copy_of_a_host_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path().to_str().expect("UTF-8");
+    let output = doctor(&["--root", root]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stdout.is_empty(), "nothing of it is good or bad");
+    let said = String::from_utf8(output.stderr).expect("UTF-8");
+    assert!(said.contains("neither sys nor proc"), "{said}");
+}
+
+#[test]
 fn an_engines_drives_and_arrays_are_examined_with_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let engine = Engine::start(folder.path());

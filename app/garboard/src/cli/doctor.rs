@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use control::{Answer, ErrorKind};
+use control::{Answer, EngineError, ErrorKind};
 use serde::Serialize;
 
 use crate::doctor::{self, Finding, Known, RingAnswer, Severity, Tree};
@@ -38,6 +38,11 @@ struct Report<'a> {
 impl Doctor {
     pub(super) fn run(self, session: &mut Session<'_, '_>) -> Answer<()> {
         let tree = Tree::new(self.root);
+        if !tree.is_there() {
+            let text = "neither sys nor proc is in it, so there is nothing to examine";
+            let error = EngineError::new(ErrorKind::NotFound, tree.object(), text);
+            return Err(error.next("give --root the folder of a copy of a host's, or leave it out"));
+        }
         let ring = if tree.is_host() {
             RingAnswer::ask()
         } else {

@@ -171,6 +171,14 @@ fn state(array: &ArrayView, known: &Known) -> Finding {
                 "garboard array show {} says for which drives; bring them back, or make space",
                 array.name
             )),
+        ArrayState::Failed if array.hold.is_some() => {
+            finding(Severity::Critical, "it waited in vain for members")
+                .costs("requests that need them fail, until these work again")
+                .fix(format!(
+                    "garboard array show {} says for which drives; bring them back, or make space",
+                    array.name
+                ))
+        }
         ArrayState::Failed => finding(Severity::Critical, "too many members are lost")
             .costs("requests are not answered")
             .fix("bring lost drives back: garboard drive list says where they were"),

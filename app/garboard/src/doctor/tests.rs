@@ -6,8 +6,8 @@ use std::path::Path;
 
 use control::request::{DriveSpec, HedgedReads, Level, WriteHole};
 use control::view::{
-    ArrayState, ArrayView, Count, DriveState, DriveView, EngineStatus, IoCounters, LostView,
-    MemberState, MemberView, PaceView, ReactorView, StatusView,
+    ArrayState, ArrayView, Count, DriveState, DriveView, EngineStatus, HoldView, IoCounters,
+    LostView, MemberState, MemberView, PaceView, ReactorView, StatusView,
 };
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -698,6 +698,25 @@ fn files_that_promise_more_than_their_file_system_has_are_told_together() {
         drive.size_bytes = 4096;
     }
     assert!(!host.complaints(Some(&small)).contains(&"space"));
+}
+
+#[test]
+fn an_array_that_waited_in_vain_says_what_for() {
+    let host = Host::sound();
+    let mut known = engine(&[2], (0..4).map(block).collect());
+    known.arrays[0].state = ArrayState::Failed;
+    let lost = host.finds("state", Some(&known));
+    assert_eq!(lost.found, "too many members are lost");
+    known.arrays[0].hold = Some(HoldView {
+        waited_s: 6,
+        left_s: None,
+        requests: 1,
+        members: Vec::new(),
+    });
+    let in_vain = host.finds("state", Some(&known));
+    assert_eq!(in_vain.severity, Severity::Critical);
+    assert_eq!(in_vain.found, "it waited in vain for members");
+    assert!(in_vain.fix.expect("told").contains("make space"));
 }
 
 #[test]

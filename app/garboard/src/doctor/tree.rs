@@ -28,6 +28,17 @@ impl Tree {
         self.root == Path::new("/")
     }
 
+    /// Whether there is anything to read. What of it is missing is a missing fact; all of it, a
+    /// mistake in the name.
+    pub(crate) fn is_there(&self) -> bool {
+        self.at("/sys").is_dir() || self.at("/proc").is_dir()
+    }
+
+    /// What errors call it.
+    pub(crate) fn object(&self) -> String {
+        format!("folder {}", self.root.display())
+    }
+
     /// Its NUMA nodes.
     pub(super) fn nodes(&self) -> Nodes {
         Nodes::read(&self.root)
