@@ -6,6 +6,7 @@
 mod bench;
 mod cli;
 mod client;
+mod dates;
 mod demo;
 mod doctor;
 mod engine;

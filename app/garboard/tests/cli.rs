@@ -294,6 +294,7 @@ fn a_scrub_is_started_paused_shown_and_ends_in_an_error_when_something_stays_wro
         "mismatch, not located: stripe 7, block 3+1, member unknown, volume v at 4096+512",
         "1 d1: 1 block wrong",
         "8 of 8 stripes",
+        "2023-11-14 22:13 UTC",
     ] {
         assert!(shown.contains(text), "no `{text}` in {shown}");
     }

@@ -194,7 +194,7 @@ pub(crate) struct Modify {
     #[arg(long, value_name = "SIZE", value_parser = cli::rate)]
     pub(super) rebuild_floor: Option<Size>,
     /// Background work makes room when guests see more than this: 800us, 5ms; a number alone is
-    /// microseconds
+    /// microseconds; 0: a quarter more than without it
     #[arg(long, value_name = "TIME", value_parser = cli::time::micros)]
     pub(super) latency_target: Option<u64>,
     /// How long requests wait for members that the array cannot do without: 30s, 2m; a number alone

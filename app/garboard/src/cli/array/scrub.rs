@@ -6,6 +6,7 @@ use control::{Answer, EngineError, ErrorKind};
 
 use super::path;
 use super::said::{Action, Scrub};
+use crate::dates::date;
 use crate::output::{Row, or_dash, size, word};
 use crate::progress;
 use crate::session::Session;
@@ -91,10 +92,7 @@ impl Row for ScrubView {
     fn details(&self) -> Vec<(&'static str, String)> {
         let mut details = vec![
             ("job", or_dash(self.job)),
-            (
-                "finished at",
-                or_dash(self.finished_at_s.map(|at| format!("{at} s since 1970"))),
-            ),
+            ("finished at", or_dash(self.finished_at_s.map(date))),
             ("every", or_dash(self.every_s.map(progress::duration))),
             (
                 "rate",
