@@ -10,9 +10,10 @@
 //! nothing and calls nothing but async-signal-safe functions.
 
 use std::io;
+use std::ops::Range;
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
 use libc::{c_int, c_void, siginfo_t};
 
@@ -27,6 +28,8 @@ struct Slot {
     start: AtomicUsize,
     end: AtomicUsize,
     broken: AtomicBool,
+    /// Counts the ranges that were here.
+    uses: AtomicU64,
 }
 
 const FREE: usize = 0;
@@ -38,12 +41,56 @@ static SLOTS: [Slot; MAPPINGS_MAX] = [const {
         start: AtomicUsize::new(FREE),
         end: AtomicUsize::new(0),
         broken: AtomicBool::new(false),
+        uses: AtomicU64::new(0),
     }
 }; MAPPINGS_MAX];
 /// No slot at or above this one was ever used.
 static SLOTS_USED: AtomicUsize = AtomicUsize::new(0);
 static TRUNCATIONS: AtomicU64 = AtomicU64::new(0);
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
+
+impl Slot {
+    /// Puts a range here, if none is.
+    fn take(&self, range: &Range<usize>) -> bool {
+        let is_free = self.start.load(Ordering::Relaxed) == FREE
+            && self
+                .start
+                .compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok();
+        if is_free {
+            self.uses.fetch_add(1, Ordering::Relaxed);
+            // Who sees anything of what comes sees the count.
+            fence(Ordering::Release);
+            self.broken.store(false, Ordering::Relaxed);
+            self.end.store(range.end, Ordering::Relaxed);
+            // Release: who sees the start sees the end.
+            self.start.store(range.start, Ordering::Release);
+        }
+        is_free
+    }
+
+    fn leave(&self) {
+        self.start.store(FREE, Ordering::Release);
+    }
+
+    /// The range that is here, if one stays while this looks: a slot may be given up, and taken by
+    /// another range, between two looks at it, and from the start of one to the end of another
+    /// there may be all that this process has.
+    fn range(&self) -> Option<Range<usize>> {
+        self.range_beside(|| ())
+    }
+
+    /// The same, while `meanwhile` happens.
+    fn range_beside(&self, meanwhile: impl FnOnce()) -> Option<Range<usize>> {
+        let uses = self.uses.load(Ordering::Acquire);
+        let start = self.start.load(Ordering::Acquire);
+        meanwhile();
+        let end = self.end.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        let stays = self.uses.load(Ordering::Relaxed) == uses;
+        (start > TAKEN && stays).then_some(start..end)
+    }
+}
 
 /// A range of addresses that is in the table as long as this value lives.
 #[derive(Debug)]
@@ -55,23 +102,14 @@ impl Watched {
     /// Puts a range into the table.
     pub(super) fn new(start: usize, length: usize) -> io::Result<Watched> {
         assert!(start > TAKEN && start.checked_add(length).is_some());
-        let free = |slot: &Slot| {
-            slot.start.load(Ordering::Relaxed) == FREE
-                && slot
-                    .start
-                    .compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed)
-                    .is_ok()
-        };
-        let Some(slot) = SLOTS.iter().position(free) else {
+        let range = start..start + length;
+        let Some(slot) = SLOTS.iter().position(|slot| slot.take(&range)) else {
             let text =
                 format!("{MAPPINGS_MAX} pieces of guest memory are mapped, and no more can be");
             return Err(io::Error::new(io::ErrorKind::OutOfMemory, text));
         };
+        // Before anybody uses the mapping, and faults there.
         SLOTS_USED.fetch_max(slot + 1, Ordering::Release);
-        SLOTS[slot].broken.store(false, Ordering::Relaxed);
-        SLOTS[slot].end.store(start + length, Ordering::Relaxed);
-        // Release: who sees the start sees the end, and the slot count.
-        SLOTS[slot].start.store(start, Ordering::Release);
         Ok(Watched { slot })
     }
 
@@ -82,7 +120,7 @@ impl Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        SLOTS[self.slot].start.store(FREE, Ordering::Release);
+        SLOTS[self.slot].leave();
     }
 }
 
@@ -137,14 +175,12 @@ fn fault_address(information: *mut siginfo_t) -> usize {
 fn replace(address: usize) -> bool {
     let used = SLOTS_USED.load(Ordering::Acquire);
     for slot in &SLOTS[..used] {
-        let start = slot.start.load(Ordering::Acquire);
-        let end = slot.end.load(Ordering::Relaxed);
-        if start <= TAKEN || !(start..end).contains(&address) {
+        // Who faults in a mapping holds it, so its slot cannot change under us, as those of others
+        // may. Two threads may both be here; the second replaces zeroes by zeroes.
+        let Some(range) = slot.range().filter(|range| range.contains(&address)) else {
             continue;
-        }
-        // Who faults in a mapping holds it, so the slot cannot change under us. Two threads may
-        // both be here; the second replaces zeroes by zeroes.
-        if !zeroes(start, end - start) {
+        };
+        if !zeroes(range.start, range.end - range.start) {
             return false;
         }
         if !slot.broken.swap(true, Ordering::AcqRel) {
@@ -163,4 +199,31 @@ fn zeroes(start: usize, length: usize) -> bool {
     // with their true range), whose bytes nobody holds a Rust reference to (`Segment`).
     let mapped = unsafe { libc::mmap(address, length, access, flags, -1, 0) };
     mapped != libc::MAP_FAILED
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_range_is_of_the_start_of_one_and_the_end_of_another() {
+        let slot = Slot {
+            start: AtomicUsize::new(FREE),
+            end: AtomicUsize::new(0),
+            broken: AtomicBool::new(false),
+            uses: AtomicU64::new(0),
+        };
+        assert_eq!(slot.range(), None);
+        let (low, high) = (0x1000..0x2000, 0x9000..0xa000);
+        assert!(slot.take(&low) && !slot.take(&high));
+        assert_eq!(slot.range(), Some(low));
+        let seen = slot.range_beside(|| {
+            slot.leave();
+            assert!(slot.take(&high));
+        });
+        assert_eq!(seen, None);
+        assert_eq!(slot.range(), Some(high));
+        slot.leave();
+        assert_eq!(slot.range(), None);
+    }
 }
