@@ -405,6 +405,16 @@ impl ArrayMap {
         self.is_out(member, incarnation) || self.hopeless[member.at()]
     }
 
+    /// Whether the members in sync of its group are enough without `member`.
+    #[must_use]
+    pub(crate) fn can_do_without(&self, member: MemberIndex) -> bool {
+        let group = self.geometry.group_members();
+        let first = member.at() / group * group;
+        let left = (first..first + group)
+            .filter(|&other| other != member.at() && self.members[other].state == MapState::InSync);
+        left.count() >= self.geometry.data()
+    }
+
     /// Whether `member`'s filling `incarnation` is out, or replaced: nobody counts on what its
     /// drive holds.
     #[inline]

@@ -250,7 +250,7 @@ impl Shard {
         let geometry = &map.geometry;
         let code = Code::new(geometry.data(), geometry.parity()).map_err(ShardError::Code)?;
         let begun = shared.begun.clone();
-        let flushes = Flushes::new(begun.clone(), me, room.drive_requests);
+        let flushes = Flushes::new(Arc::clone(&shared), me, room.drive_requests);
         let table = begun.as_deref().map(|begun| begun.table(me.at(), &room));
         let in_file = begun.as_deref().map(|begun| begun.buffers(me.at()));
         let buffers = Buffers::new(room.small_buffers, room.large_buffers, in_file);

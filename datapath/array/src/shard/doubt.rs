@@ -10,11 +10,14 @@
 //! after the drive has answered a ping. A drive that is gone for less than a ping takes, and for
 //! which a flush is answered with an error meanwhile, counts as one that lost something. As long as
 //! that is open, a later flush of the same drive that goes well is not handed on: a drive may tell
-//! of what it lost only once. A write of zeroes over a bad block that is given up is made again as
-//! well; refused twice by a drive that is there it is passed over (`ticket/forfeit.rs`), and by one
-//! that is not it waits. Any other write to a member that the array cannot do without is made again
-//! for a second. What its drive refuses for so long, and is there, fails for good
-//! (`ticket/refused.rs`).
+//! of what it lost only once. Nor is it, where the array cannot do without the member, before the
+//! answers to flushes are dealt with that were asked for before it was answered, on whichever
+//! shard: one of these may have failed, and nobody has looked yet. (Where it can, the member is out
+//! in a moment, and the others have what it lost.) A write of zeroes over a bad block that is given
+//! up is made again as well; refused twice by a drive that is there it is passed over
+//! (`ticket/forfeit.rs`), and by one that is not it waits. Any other write to a member that the
+//! array cannot do without is made again for a second. What its drive refuses for so long, and is
+//! there, fails for good (`ticket/refused.rs`).
 
 use std::time::Duration;
 
@@ -27,8 +30,9 @@ use crate::format::{SUPERBLOCK_BYTES, Superblock};
 use crate::io::Io;
 use crate::planted::{self, Fault};
 
-/// Between two looks of a flush that waits for what another shard doubts.
+/// Between two looks of a flush that waits for what another shard doubts, or has not looked at.
 const OVERTAKEN: Duration = Duration::from_millis(10);
+const UNREAD: Duration = Duration::from_micros(100);
 /// A drive that is there must have refused a write for so long; and between two attempts.
 const REFUSED: Duration = Duration::from_secs(1);
 const REFUSED_PAUSE: Duration = Duration::from_millis(100);
@@ -38,6 +42,14 @@ const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 pub(super) struct Doubted {
     pub(super) parked: Parked,
     step: Step,
+}
+
+/// A flush that went well.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Overtaken {
+    done: DriveIo,
+    /// The last that was asked of its member before this one was answered.
+    last: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,27 +128,51 @@ impl Shard {
         }
     }
 
-    /// A flush went well beside one of which it is open what it has lost.
-    #[inline]
-    pub(super) fn is_overtaken(&self, done: &DriveIo) -> bool {
-        done.operation == Some(Operation::Flush)
-            && !self.map.settled(done.member, done.incarnation)
-            && self.shared.is_doubted(done.member)
+    /// A flush went well: it is handed on, unless it is open what others have lost.
+    pub(super) fn flush_went_well(&mut self, slot: u32, done: DriveIo, io: &mut impl Io) {
+        // Of this one it is not.
+        self.flushes.end(slot);
+        let last = self.shared.last_flush(done.member);
+        let flush = Overtaken { done, last };
+        if self.is_overtaken(&flush) {
+            self.hold.overtaken.push(flush);
+        } else {
+            self.deliver(done, Status::Ok, io);
+        }
+    }
+
+    /// Whether it is open what other flushes have lost beside one that went well. First whether
+    /// some answer is not dealt with: who deals with one tells of its doubts before.
+    fn is_overtaken(&self, flush: &Overtaken) -> bool {
+        let member = flush.done.member;
+        !self.map.settled(member, flush.done.incarnation)
+            && (self.is_unread(flush) || self.shared.is_doubted(member))
+    }
+
+    /// Whether another flush may have failed, of a member that the array cannot do without, and
+    /// nobody has looked at the answer.
+    fn is_unread(&self, flush: &Overtaken) -> bool {
+        let member = flush.done.member;
+        !self.map.can_do_without(member) && self.shared.awaits_flushes(member, flush.last)
     }
 
     /// Hands on flushes that went well, now that it is known what others have lost.
     fn release_overtaken(&mut self, io: &mut impl Io) -> usize {
         let overtaken = std::mem::take(&mut self.hold.overtaken);
         let mut moved = 0;
-        for done in overtaken {
-            if self.is_overtaken(&done) {
-                self.hold.overtaken.push(done);
+        let mut pause = OVERTAKEN;
+        for flush in overtaken {
+            if self.is_overtaken(&flush) {
+                if self.is_unread(&flush) {
+                    pause = UNREAD;
+                }
+                self.hold.overtaken.push(flush);
             } else {
-                self.deliver(done, Status::Ok, io);
+                self.deliver(flush.done, Status::Ok, io);
                 moved += 1;
             }
         }
-        self.hold.overtaken_at = (!self.hold.overtaken.is_empty()).then(|| io.now() + OVERTAKEN);
+        self.hold.overtaken_at = (!self.hold.overtaken.is_empty()).then(|| io.now() + pause);
         moved
     }
 

@@ -1,20 +1,22 @@
 //! Which flushes of members are under way, as the next engine is told: one may fail when nobody
-//! hears of it any more, or its answer may lie there unread (docs/design/007).
+//! hears of it any more, or its answer may lie there unread (docs/design/007). And as other shards
+//! are told: an answer that one of them has not looked at yet may be that the drive has lost what
+//! theirs should have kept.
 
 use std::sync::Arc;
 
 use block::{Operation, Status};
 use units::{Instant, MemberIndex, ReactorIndex};
 
-use super::{DriveIo, IoOwner, Shard};
-use crate::begun::{Begun, UnderWay};
+use super::{DriveIo, IoOwner, Shard, Shared};
+use crate::begun::UnderWay;
 use crate::io::Io;
 use crate::map::ArrayMap;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Flushes {
-    begun: Option<Arc<Begun>>,
+    shared: Arc<Shared>,
     me: ReactorIndex,
     /// The oldest first. A slot may be there twice while the answer to its first request is dealt
     /// with.
@@ -27,6 +29,8 @@ pub(super) struct Flushes {
 struct Asked {
     slot: u32,
     at: Instant,
+    /// Among all that were asked of its member.
+    number: u64,
     member: MemberIndex,
     incarnation: u32,
     /// Its member is out: what becomes of it is no matter.
@@ -35,10 +39,10 @@ struct Asked {
 
 impl Flushes {
     /// Of a shard that has so many slots.
-    pub(super) fn new(begun: Option<Arc<Begun>>, me: ReactorIndex, slots: usize) -> Flushes {
+    pub(super) fn new(shared: Arc<Shared>, me: ReactorIndex, slots: usize) -> Flushes {
         let under_way = Vec::with_capacity(slots + 1);
         Flushes {
-            begun,
+            shared,
             me,
             under_way,
             told: UnderWay::default(),
@@ -50,31 +54,41 @@ impl Flushes {
         self.under_way.push(Asked {
             slot,
             at: now,
+            number: self.shared.ask_flush(of.0),
             member: of.0,
             incarnation: of.1,
             is_out: false,
         });
-        self.tell();
+        self.tell(of.0);
     }
 
     /// Its answer is dealt with.
     pub(super) fn end(&mut self, slot: u32) {
         let at = self.under_way.iter().position(|asked| asked.slot == slot);
         let at = at.expect("what is answered was asked");
-        self.under_way.remove(at);
-        self.tell();
+        let ended = self.under_way.remove(at);
+        self.tell(ended.member);
     }
 
     /// The shard acts by `map`: what was asked of members that are out by it counts no more.
     pub(super) fn follow(&mut self, map: &ArrayMap) {
-        for asked in &mut self.under_way {
-            asked.is_out |= map.is_out(asked.member, asked.incarnation);
+        for at in 0..self.under_way.len() {
+            let asked = &mut self.under_way[at];
+            let (member, was_out) = (asked.member, asked.is_out);
+            asked.is_out |= map.is_out(member, asked.incarnation);
+            if asked.is_out != was_out {
+                self.tell(member);
+            }
         }
-        self.tell();
     }
 
-    fn tell(&mut self) {
-        let Some(begun) = &self.begun else {
+    /// Something has changed about flushes of `member`.
+    fn tell(&mut self, member: MemberIndex) {
+        let mut counts = self.under_way.iter().filter(|asked| !asked.is_out);
+        let oldest = counts.find(|asked| asked.member == member);
+        let oldest = oldest.map(|asked| asked.number);
+        self.shared.call_oldest_flush(self.me, member, oldest);
+        let Some(begun) = &self.shared.begun else {
             return;
         };
         let now = self.under_way();
@@ -147,11 +161,13 @@ mod tests {
     use super::*;
     use crate::exposure::tests::whole;
     use crate::map::MapState;
+    use crate::shard::tests::{Bench, ME};
 
     #[test]
     fn the_oldest_is_named_and_who_is_out_does_not_count() {
         let [first, second] = [MemberIndex(0), MemberIndex(1)];
-        let mut flushes = Flushes::new(None, ReactorIndex(0), 4);
+        let shared = Arc::clone(&Bench::new().shard.shared);
+        let mut flushes = Flushes::new(Arc::clone(&shared), ME, 4);
         let is = |flushes: &Flushes, oldest: Option<(u64, MemberIndex)>, others: Option<u64>| {
             let expected = UnderWay {
                 oldest: oldest.map(|(at, member)| (Instant(at), member)),

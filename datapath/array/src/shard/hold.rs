@@ -19,7 +19,7 @@ use memory::{Backing, Buffer, Pages, Pool, Segment, SegmentSlots};
 use units::{Instant, MemberIndex, RoleSet};
 
 use super::begun::Gone;
-use super::doubt::Doubted;
+use super::doubt::{Doubted, Overtaken};
 use super::ticket::Page;
 use super::{DriveIo, IoOwner, Shard};
 use crate::coordinator::Coordinator;
@@ -62,7 +62,7 @@ pub(super) struct Hold {
     pub(super) buried: Vec<Page>,
     /// Flushes that went well, while it is open what others of the same drive have lost; and when
     /// they are looked at again.
-    pub(super) overtaken: Vec<DriveIo>,
+    pub(super) overtaken: Vec<Overtaken>,
     pub(super) overtaken_at: Option<Instant>,
     /// Tickets that can go on only with a member whose fate is not decided.
     tickets: Vec<u32>,

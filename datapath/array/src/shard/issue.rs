@@ -361,8 +361,8 @@ impl Shard {
         };
         if done.owner.is_given_up() {
             self.late_done(slot, done, status, io);
-        } else if status.is_ok() && self.is_overtaken(&done) {
-            self.hold.overtaken.push(done);
+        } else if status.is_ok() && done.operation == Some(Operation::Flush) {
+            return self.flush_went_well(slot, done, io);
         } else if status.is_ok() {
             self.hand_on(&done, status, io);
         } else {

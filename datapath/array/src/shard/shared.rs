@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use block::{Histogram, LATENCY_BUCKETS, Status};
-use queues::sync::{AtomicBool, AtomicU32, Ordering};
+use queues::sync::{self, AtomicBool, AtomicU32, Ordering};
 use units::limits::REACTORS_MAX;
 use units::{Instant, MemberIndex, ReactorIndex};
 use uuid::Uuid;
@@ -30,6 +30,11 @@ pub struct Shared {
     /// By member: one more than the incarnation whose flush failed last. A drive may tell of lost
     /// writes only once, so no later flush of the same drive proves anything.
     failed: Vec<AtomicU32>,
+    /// By member: how many flushes it was asked for, which numbers them.
+    asked: Vec<sync::AtomicU64>,
+    /// By shard, and by member for each: the oldest flush that the shard has asked for and whose
+    /// answer it has not dealt with; 0 when there is none.
+    oldest: Vec<sync::AtomicU64>,
     /// By member: the shards that find it slow, one bit for each.
     slow: Vec<AtomicU64>,
     /// By member: flushes that failed and of which it is not known yet what that means.
@@ -83,6 +88,10 @@ impl Shared {
             begun,
             flushing: (0..members).map(|_| AtomicU32::new(WRITTEN)).collect(),
             failed: (0..members).map(|_| AtomicU32::new(0)).collect(),
+            asked: (0..members).map(|_| sync::AtomicU64::new(0)).collect(),
+            oldest: (0..members * log.1)
+                .map(|_| sync::AtomicU64::new(0))
+                .collect(),
             slow: (0..members).map(|_| AtomicU64::new(0)).collect(),
             doubted: (0..members).map(|_| AtomicU32::new(0)).collect(),
             owed: AtomicUsize::new(0),
@@ -165,6 +174,36 @@ impl Shared {
         }
         let later = planted::is(Fault::LaterFlushCounts) && status.is_ok();
         failed.load(Ordering::SeqCst) != this || later
+    }
+
+    /// A flush of `member` is about to be asked for; its number.
+    pub(super) fn ask_flush(&self, member: MemberIndex) -> u64 {
+        self.asked[member.at()].fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// The number of the last flush that was asked for.
+    pub(super) fn last_flush(&self, member: MemberIndex) -> u64 {
+        self.asked[member.at()].load(Ordering::SeqCst)
+    }
+
+    /// Of the flushes of `member` whose answers shard `me` has not dealt with, the oldest. Told
+    /// before a flush is made; and after an answer is dealt with, so that whoever misses it here
+    /// finds what it has told.
+    pub(super) fn call_oldest_flush(
+        &self,
+        me: ReactorIndex,
+        member: MemberIndex,
+        oldest: Option<u64>,
+    ) {
+        let at = me.at() * self.asked.len() + member.at();
+        self.oldest[at].store(oldest.unwrap_or(0), Ordering::Release);
+    }
+
+    /// Whether some answer is not dealt with, of flushes of `member` up to number `last`.
+    pub(super) fn awaits_flushes(&self, member: MemberIndex, last: u64) -> bool {
+        let words = self.oldest[member.at()..].iter().step_by(self.asked.len());
+        let mut oldest = words.map(|word| word.load(Ordering::Acquire));
+        oldest.any(|oldest| oldest != 0 && oldest <= last)
     }
 
     /// A flush of a member failed, and it is asked whether its drive was there.

@@ -53,6 +53,48 @@ fn a_flush_that_goes_well_beside_one_that_fails_counts_only_when_the_member_is_o
     assert_eq!(verdicts(&bench), [Some(Status::Ok); 2]);
 }
 
+/// Two flushes, of which all drives have answered both but the first one, which has answered one.
+fn all_but_one_answer(bench: &mut Bench, others: &[usize]) -> u64 {
+    let [flush, _] = [(); 2].map(|()| bench.ask(Operation::Flush, 0, 0));
+    for &drive in [others, others].concat().iter().chain([&0]) {
+        bench.answer(drive, Operation::Flush, Status::Ok);
+    }
+    flush
+}
+
+#[test]
+fn a_flush_of_a_member_that_is_needed_waits_for_answers_to_those_that_were_asked_before_its_own() {
+    let mut bench = Bench::new();
+    bench.exclude(2);
+    let flush = all_but_one_answer(&mut bench, &[1]);
+    bench.poll();
+    assert_eq!(bench.verdict(flush), None, "the other may have failed");
+    let third = bench.ask(Operation::Flush, 0, 0);
+    bench.answer(0, Operation::Flush, Status::Ok);
+    bench.poll();
+    assert_eq!(bench.verdict(flush), Some(Status::Ok));
+    assert_eq!(bench.verdict(third), None, "it was asked for later");
+}
+
+#[test]
+fn a_flush_of_a_member_that_is_needed_fails_if_another_had_failed_when_it_went_well() {
+    let mut bench = Bench::new();
+    bench.exclude(2);
+    let flush = all_but_one_answer(&mut bench, &[1]);
+    bench.answer(0, Operation::Flush, Status::Media);
+    bench.answer_all();
+    assert_eq!(bench.verdict(flush), None, "it is open what becomes of it");
+    bench.install(|map| map.hopeless[0] = true);
+    assert_eq!(bench.verdict(flush), Some(Status::Media));
+}
+
+#[test]
+fn a_flush_of_a_member_that_others_can_replace_waits_for_no_other() {
+    let mut bench = Bench::new();
+    let flush = all_but_one_answer(&mut bench, &[1, 2]);
+    assert_eq!(bench.verdict(flush), Some(Status::Ok));
+}
+
 #[test]
 fn after_a_flush_that_failed_none_of_the_same_drive_counts() {
     let bench = Bench::new();

@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex};
 use block::Status;
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use loom::thread;
-use units::limits::REACTORS_MAX;
 
 use super::*;
 use crate::exposure::tests::whole;
@@ -23,8 +22,10 @@ const MEMBER: MemberIndex = MemberIndex(0);
 const REGION: u32 = 0;
 /// One that another reactor asks for.
 const ASKED: (ReactorIndex, u32) = (ReactorIndex(1), REGION);
+/// Shards: the writers.
+const SHARDS: usize = 2;
 /// By writer: what it wrote.
-type Versions = [u32; 2];
+type Versions = [u32; SHARDS];
 
 /// Checks all interleavings with at most `preemptions` involuntary switches.
 fn bounded(preemptions: usize, check: impl Fn() + Send + Sync + 'static) {
@@ -52,8 +53,9 @@ struct Holds {
     under_way: usize,
     cached: Versions,
     durable: Versions,
-    /// Flushes that are to fail, and leave all as it is.
+    /// Flushes that are to fail. What they should have kept no later one keeps.
     failures: usize,
+    forsaken: Versions,
 }
 
 impl Drive {
@@ -65,6 +67,7 @@ impl Drive {
             cached: [0; 2],
             durable: [0; 2],
             failures,
+            forsaken: [0; 2],
         };
         Drive {
             is_dirty: AtomicBool::new(map == RegionKind::Dirty),
@@ -124,10 +127,13 @@ impl Holds {
     fn flush(&mut self, begun: &Holds) -> Status {
         if self.failures > 0 {
             self.failures -= 1;
+            self.forsaken = begun.cached;
             return Status::Media;
         }
-        for (durable, cached) in self.durable.iter_mut().zip(begun.cached) {
-            *durable = cached.max(*durable);
+        for (writer, cached) in begun.cached.into_iter().enumerate() {
+            if cached > self.forsaken[writer] {
+                self.durable[writer] = cached.max(self.durable[writer]);
+            }
         }
         if begun.map_written == self.map_written {
             self.map = self.map_written.0;
@@ -178,7 +184,7 @@ impl World {
             log,
             regions,
         } = given;
-        let shared = Shared::new(array, regions, (*log, REACTORS_MAX), None);
+        let shared = Shared::new(array, regions, (*log, SHARDS), None);
         shared.open_regions();
         let no = || [AtomicBool::new(false), AtomicBool::new(false)];
         Arc::new(World {
@@ -190,12 +196,30 @@ impl World {
     }
 
     /// A flush as a guest asks for it. Whether it went well.
-    fn flush(&self) -> bool {
+    fn flush(&self, writer: usize) -> bool {
         if !self.shared.begin_flush(MEMBER) {
             return true;
         }
+        let me = ReactorIndex::from_at(writer);
+        let number = self.shared.ask_flush(MEMBER);
+        self.shared.call_oldest_flush(me, MEMBER, Some(number));
         let status = self.drive.flush();
-        let flushed = self.shared.is_flushed(MEMBER, 0, status);
+        if !status.is_ok() {
+            self.shared.begin_doubt(MEMBER);
+        }
+        self.shared.call_oldest_flush(me, MEMBER, None);
+        let flushed = if status.is_ok() {
+            let last = self.shared.last_flush(MEMBER);
+            while self.shared.awaits_flushes(MEMBER, last) || self.shared.is_doubted(MEMBER) {
+                thread::yield_now();
+            }
+            self.shared.is_flushed(MEMBER, 0, status)
+        } else {
+            // It is known what that means.
+            let flushed = self.shared.is_flushed(MEMBER, 0, status);
+            self.shared.finish_doubt(MEMBER);
+            flushed
+        };
         self.shared.finish_flush(MEMBER, flushed);
         flushed
     }
@@ -325,7 +349,7 @@ fn no_region_becomes_clean_while_it_is_written_or_before_that_is_flushed() {
             move || {
                 world.write(0);
                 world.keep_dirty(0, false);
-                world.flush();
+                world.flush(0);
                 world.write(0);
                 world.serve(0);
             }
@@ -359,7 +383,8 @@ fn two_reactors_take_back_what_is_about_to_be_clean() {
     });
 }
 
-/// Also when another one has taken the word and its flush is under way, or fails.
+/// Also when another one has taken the word and its flush is under way, or fails, and nobody has
+/// looked at its answer yet.
 #[test]
 fn what_was_written_before_a_flush_that_went_well_is_durable() {
     for failures in [0, 1] {
@@ -380,7 +405,7 @@ fn write_and_flush(world: &World, writer: usize) {
     world.drive.begin_write();
     let version = world.drive.finish_write(writer);
     world.shared.mark_written(MEMBER);
-    if world.flush() {
+    if world.flush(writer) {
         let holds = world.drive.moment(|holds| *holds);
         assert!(holds.durable[writer] >= version, "{holds:?}");
     }
