@@ -170,10 +170,11 @@ impl Shared {
         let failed = &self.failed[member.at()];
         let this = incarnation.wrapping_add(1);
         if !status.is_ok() {
-            failed.store(this, Ordering::SeqCst);
+            // A late answer of a drive that is out says nothing of the one after it.
+            failed.fetch_max(this, Ordering::SeqCst);
+            return false;
         }
-        let later = planted::is(Fault::LaterFlushCounts) && status.is_ok();
-        failed.load(Ordering::SeqCst) != this || later
+        failed.load(Ordering::SeqCst) != this || planted::is(Fault::LaterFlushCounts)
     }
 
     /// A flush of `member` is about to be asked for; its number.

@@ -107,6 +107,9 @@ fn after_a_flush_that_failed_none_of_the_same_drive_counts() {
     assert!(!shared.is_flushed(member, 0, Status::Ok));
     assert!(shared.is_flushed(other, 0, Status::Ok));
     assert!(shared.is_flushed(member, 1, Status::Ok), "a new drive");
+    assert!(!shared.is_flushed(member, 1, Status::Media));
+    assert!(!shared.is_flushed(member, 0, Status::Media), "late");
+    assert!(!shared.is_flushed(member, 1, Status::Ok));
 }
 
 #[test]
