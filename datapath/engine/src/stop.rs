@@ -69,6 +69,16 @@ impl Engine {
     /// When a reactor is gone; `Late` when requests are not answered yet.
     pub fn drop_shards(&self, array: ArrayIndex) -> Result<(), StartError> {
         let begun = MonotonicClock.now();
+        // Whoever has requests may ask any other for a part of them, also one that is idle now. No
+        // new ones come.
+        for handle in self.handles() {
+            while handle.call(move |core| core.has_requests(array))? {
+                if MonotonicClock.now().since(begun) > self.patience() {
+                    return Err(StartError::Late);
+                }
+                std::thread::park_timeout(LOOK_PAUSE);
+            }
+        }
         // A shard is let go only when idle; the others' messages may make it busy once more, so
         // all are asked until all are gone.
         let mut left: Vec<&Handle<Core>> = self.handles().iter().collect();

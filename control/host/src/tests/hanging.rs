@@ -4,13 +4,13 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use array::Room;
+use array::{Command, Owners, Room};
 use control::request::{Level, MemberReplace, QueueMove};
 use control::view::{ArrayState, DriveState, MemberState};
 use control::{Answer, Engine, EngineError, ErrorKind};
 use drive::Fault;
 use engine::ZeroError;
-use units::{Role, StripeIndex};
+use units::{ReactorIndex, Role, StripeIndex};
 
 use super::guests::Guest;
 use super::{Bench, MIB, export_of, volume_of, wait_until};
@@ -291,6 +291,40 @@ fn a_volume_that_is_zeroed_late_keeps_its_extents_until_the_next_start() {
         "given back by the start"
     );
     assert_eq!(bench.array("tank").volumes, 0);
+}
+
+#[test]
+fn no_reactor_lets_go_of_an_array_while_another_has_requests_for_it() {
+    let room = Room {
+        works: 1,
+        ..Room::default()
+    };
+    let bench = Bench::tank_tuned(Tuning {
+        room,
+        ..Tuning::default()
+    });
+    let index = bench.host.state().arrays["tank"].index;
+    // Most of what is zeroed is the home's own, a part after the other.
+    let owners = Owners::new(|bucket| ReactorIndex(u16::from(bucket % 8 == 7)));
+    let engine = &bench.host.engine;
+    engine
+        .change(index, Command::Distribute(owners))
+        .expect("nothing is under way");
+    for name in ["one", "two", "three"] {
+        bench.inject(name, Fault::Delay(Duration::from_millis(20)));
+    }
+    engine.set_patience(PATIENCE);
+    let zeroed = engine.zero(index, 0, 40 * MIB / 512);
+    engine.set_patience(Duration::from_secs(30));
+    assert_eq!(
+        zeroed,
+        Err(ZeroError::Late),
+        "most is still to be asked for"
+    );
+    bench
+        .host
+        .stop_array("tank")
+        .expect("all that was asked for is done");
 }
 
 #[test]

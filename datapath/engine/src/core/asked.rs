@@ -85,6 +85,13 @@ impl Core {
         self.splits.set(array, true);
     }
 
+    /// Whether something that an array was asked here is not answered.
+    pub(crate) fn has_requests(&self, array: ArrayIndex) -> bool {
+        let waits = |waiting: &WaitingControl| waiting.array == array;
+        let asked = self.shard(array).is_some_and(|shard| shard.pending() > 0);
+        asked || self.waiting_controls.iter().any(waits)
+    }
+
     /// Takes a shard away if nothing is in flight in it.
     pub(crate) fn take_shard(&mut self, array: ArrayIndex) -> Option<Box<Shard>> {
         let idle = self.shards[array.at()]
