@@ -58,7 +58,8 @@ impl Slot {
                 .compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed)
                 .is_ok();
         if is_free {
-            self.uses.fetch_add(1, Ordering::Relaxed);
+            // Release: who sees the new count sees that the range before has gone.
+            self.uses.fetch_add(1, Ordering::Release);
             // Who sees anything of what comes sees the count.
             fence(Ordering::Release);
             self.broken.store(false, Ordering::Relaxed);
