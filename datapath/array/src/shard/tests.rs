@@ -16,6 +16,7 @@ mod merging;
 mod paces;
 mod refusing;
 mod resting;
+mod returning;
 mod scrubbing;
 mod slow;
 mod suspects;
