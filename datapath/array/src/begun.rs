@@ -12,7 +12,7 @@
 mod borrowed;
 mod read;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod trust;
 
 use std::fs::File;

@@ -610,23 +610,33 @@ fn a_borrowed_entry_of_more_than_a_cell_is_not_believed() {
     }
 }
 
+/// An array of so many members that is found whole.
+pub(crate) fn whole_array(members: u16) -> Assembly {
+    let count = usize::from(members);
+    let superblock =
+        |member| crate::format::tests::level_superblock(Level::L5, member, count, 256 << 20);
+    let found = (0..members).map(|member| Found {
+        drive: DriveIndex(member),
+        drive_bytes: 256 << 20,
+        identity: DriveIdentity::new(&format!("serial-{member}")),
+        superblocks: vec![Ok(superblock(member)); 4],
+        configs: vec![Ok((
+            MemberIndex(member),
+            crate::format::tests::config(members),
+        ))],
+    });
+    let found: Vec<Found> = found.collect();
+    let assembly = assemble(&found).arrays.remove(0);
+    assert!(matches!(assembly.verdict, Verdict::Startable { .. }));
+    assembly
+}
+
 /// An engine that trusted parity, and the array that is found after it: all are here.
 fn trusted() -> (Setting, Assembly) {
     let setting = Setting::started();
     setting.begun.note_appearances([1, 2, 3, 4].into_iter());
     setting.begun.trust(true);
-    let superblock = |member| crate::format::tests::superblock(member, 4, 256 << 20);
-    let found = (0..4).map(|member| Found {
-        drive: DriveIndex(member),
-        drive_bytes: 256 << 20,
-        identity: DriveIdentity::new(&format!("serial-{member}")),
-        superblocks: vec![Ok(superblock(member)); 4],
-        configs: vec![Ok((MemberIndex(member), crate::format::tests::config(4)))],
-    });
-    let found: Vec<Found> = found.collect();
-    let assembly = assemble(&found).arrays.remove(0);
-    assert!(matches!(assembly.verdict, Verdict::Startable { .. }));
-    (setting, assembly)
+    (setting, whole_array(4))
 }
 
 #[test]

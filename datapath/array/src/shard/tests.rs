@@ -20,15 +20,18 @@ mod returning;
 mod scrubbing;
 mod slow;
 mod suspects;
+mod telling;
 mod zeroing;
 
+use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
 use block::{Completion, Cookie, Full, Histogram, Operation, Part, Request, Stability, Status};
 use memory::{Backing, Buffer, Pages, Pool, SegmentList, SegmentSlots};
 use units::{
-    ArrayIndex, BlockSize, DriveIndex, Instant, MemberIndex, ReactorIndex, StripeIndex, bytes_usize,
+    ArrayIndex, BlockSize, DriveIndex, Instant, MemberIndex, ReactorIndex, StripeIndex, bytes_u64,
+    bytes_usize,
 };
 
 use super::{Patience, Room, Shard, Shared};
@@ -131,11 +134,31 @@ impl Io for Outside {
     }
 }
 
+impl Outside {
+    fn new() -> Outside {
+        Outside {
+            now: Instant(1_000_000_000),
+            room: AMPLE,
+            asked: Vec::new(),
+            messages: Vec::new(),
+            replies: Vec::new(),
+            completions: Vec::new(),
+            events: Vec::new(),
+            times: Vec::new(),
+            help: Help::NOBODY,
+            requests: 0,
+            told: 0,
+        }
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(in crate::shard) struct Bench {
     pub(in crate::shard) shard: Shard,
     pub(in crate::shard) outside: Outside,
+    /// What the next engine is told, if it is.
+    file: Option<File>,
     pool: Pool,
     memory: Option<Buffer>,
     lists: SegmentSlots,
@@ -163,6 +186,8 @@ pub(in crate::shard) struct Shape {
     pub(in crate::shard) region_stripes: u32,
     /// Of windows of passes.
     pub(in crate::shard) window_stripes: u64,
+    /// Whether the next engine is told of what is begun.
+    pub(in crate::shard) tells: bool,
 }
 
 impl Default for Shape {
@@ -173,6 +198,7 @@ impl Default for Shape {
             chunk_bytes: CHUNK_BYTES,
             region_stripes: REGION_STRIPES,
             window_stripes: 1,
+            tells: false,
         }
     }
 }
@@ -242,7 +268,7 @@ impl Bench {
             Some(MemberPlace {
                 drive: DriveIndex::from_at(at),
                 layout,
-                appearance: 0,
+                appearance: bytes_u64(at) + 1,
             })
         };
         let places: Vec<Option<MemberPlace>> = (0..members).map(place).collect();
@@ -256,7 +282,8 @@ impl Bench {
         let known = (&regions, suspects);
         let map = Arc::new(initial_map(identity, &config, &places, known));
         let log = LogSpace::new(&geometry, (layout.log.offset, layout.log.length));
-        let shared = Shared::new(&map, &regions, (log, 1), None);
+        let (file, begun) = shape.tells.then(telling::file).unzip();
+        let shared = Shared::new(&map, &regions, (log, 1), begun);
         let mut shard = Shard::new(ME, map, shared, room()).expect("memory");
         if home == ME {
             let settings = CoordinatorSettings {
@@ -279,19 +306,8 @@ impl Bench {
         let mut pool = Pool::new(1, 64 << 10, Backing::Anonymous(Pages::Plain)).expect("memory");
         Bench {
             shard,
-            outside: Outside {
-                now: Instant(1_000_000_000),
-                room: AMPLE,
-                asked: Vec::new(),
-                messages: Vec::new(),
-                replies: Vec::new(),
-                completions: Vec::new(),
-                events: Vec::new(),
-                times: Vec::new(),
-                help: Help::NOBODY,
-                requests: 0,
-                told: 0,
-            },
+            outside: Outside::new(),
+            file,
             memory: pool.acquire(),
             pool,
             lists: SegmentSlots::new(128, 64),

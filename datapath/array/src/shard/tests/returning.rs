@@ -84,7 +84,7 @@ fn new_record() -> MemberRecord {
 }
 
 /// Puts the new drive there.
-fn replace(copied: Option<Update>) -> Command {
+pub(super) fn replace(copied: Option<Update>) -> Command {
     Command::Replace {
         member: MEMBER,
         place: new_place(),
