@@ -3,6 +3,7 @@
 
 mod bare;
 mod borrowing;
+mod committing;
 mod copying;
 mod counting;
 mod failing;

@@ -20,7 +20,7 @@ use crate::regions::Suspects;
 const MEMBER: MemberIndex = MemberIndex(1);
 /// Another drive than those that are there, and its own uuid.
 const NEW: DriveIndex = DriveIndex(7);
-const NEW_UUID: Uuid = Uuid::from_u128(77);
+pub(super) const NEW_UUID: Uuid = Uuid::from_u128(77);
 
 /// A started home whose regions are clean, and whose passes do not run.
 fn quiet() -> Bench {
@@ -94,7 +94,7 @@ pub(super) fn replace(copied: Option<Update>) -> Command {
 }
 
 /// The drive that was there comes back, by another name.
-fn come_back(uuid: Uuid) -> Command {
+pub(super) fn come_back(uuid: Uuid) -> Command {
     let layout = Layout::for_member(64 << 20, BlockSize::B512, 3).expect("large enough");
     Command::Return {
         member: MEMBER,

@@ -1,0 +1,239 @@
+//! Records that some members do not take: who is left out, waited for, or stays what it was.
+
+use block::{Operation, Status};
+use units::{MemberIndex, Update};
+
+use super::returning::{NEW_UUID, come_back, replace};
+use super::{Bench, ME, MEMBERS, Shape};
+use crate::command::Command;
+use crate::format::{ArrayConfig, ArrayOptions, ExclusionCause, MemberState};
+use crate::io::Event;
+use crate::map::MapState;
+
+const MEMBER: MemberIndex = MemberIndex(1);
+
+/// A home whose passes do not run.
+fn quiet() -> Bench {
+    let mut bench = Bench::home(|_, _| {});
+    bench.command(Command::Passes { run: false });
+    bench.outside.events.clear();
+    bench
+}
+
+fn config(bench: &Bench) -> ArrayConfig {
+    bench.shard.coordinator().expect("home").config.clone()
+}
+
+fn state(bench: &Bench) -> MemberState {
+    config(bench).members[MEMBER.at()].state
+}
+
+/// Options that tell a record from the one before.
+fn options() -> ArrayOptions {
+    ArrayOptions {
+        latency_target_us: 777,
+        ..ArrayOptions::default()
+    }
+}
+
+/// Drives answer whatever they are asked; the first so many of these are answered like this.
+fn answer(bench: &mut Bench, bad: (usize, Operation), mut count: usize, status: Status) {
+    for _ in 0..1000 {
+        let Some(asked) = bench.outside.asked.first() else {
+            return;
+        };
+        let is_it = (asked.drive.at(), asked.operation) == bad && count > 0;
+        count -= usize::from(is_it);
+        let status = if is_it { status } else { Status::Ok };
+        let (drive, operation) = (asked.drive.at(), asked.operation);
+        bench.answer(drive, operation, status);
+        bench.poll();
+    }
+    panic!("it asks again and again");
+}
+
+/// How a command ended, and which members were said to be out.
+fn outcome(bench: &Bench) -> (Option<bool>, Vec<usize>) {
+    let (mut done, mut out) = (None, Vec::new());
+    for event in &bench.outside.events {
+        if let Event::CommandDone { result, .. } = event {
+            assert_eq!(done.replace(result.is_ok()), None, "it is answered once");
+        }
+        if let Event::MemberExcluded { member, .. } = event {
+            out.push(member.at());
+        }
+    }
+    (done, out)
+}
+
+#[test]
+fn whoever_does_not_take_a_record_is_left_out_by_the_next_one_which_says_the_rest_too() {
+    for operation in [Operation::Write, Operation::Flush] {
+        let mut bench = quiet();
+        let before = config(&bench).update;
+        bench.shard.command(2, Command::Options(options()));
+        bench.poll();
+        answer(&mut bench, (1, operation), 1, Status::ReadOnly);
+        assert_eq!(outcome(&bench), (Some(true), vec![1]), "{operation:?}");
+        let config = config(&bench);
+        // The record that it may have is another one than that which counts.
+        assert_eq!(config.update, Update(before.0 + 2));
+        assert_eq!(config.options, options());
+        let MemberState::Excluded { since, cause, .. } = state(&bench) else {
+            panic!("{:?}", state(&bench));
+        };
+        assert_eq!((since, cause), (config.update, ExclusionCause::WriteError));
+        assert_eq!(bench.shard.map.members[1].state, MapState::Lost);
+        let mut counted = [0; ExclusionCause::ALL.len()];
+        counted[ExclusionCause::WriteError.at()] = 1;
+        assert_eq!(bench.shard.counters().excluded, counted);
+    }
+}
+
+#[test]
+fn who_is_gone_when_a_record_is_written_is_called_gone() {
+    let mut bench = quiet();
+    bench.shard.command(2, Command::Options(options()));
+    bench.poll();
+    answer(&mut bench, (1, Operation::Write), 1, Status::Gone);
+    assert_eq!(outcome(&bench), (Some(true), vec![1]));
+    let MemberState::Excluded { cause, .. } = state(&bench) else {
+        panic!("{:?}", state(&bench));
+    };
+    assert_eq!(cause, ExclusionCause::Gone);
+}
+
+#[test]
+fn a_new_drive_that_does_not_take_its_first_record_was_never_there() {
+    let mut bench = quiet();
+    bench.command(Command::Fail { member: MEMBER });
+    bench.outside.events.clear();
+    let before = config(&bench);
+    let places = bench.shard.coordinator().expect("home").places.clone();
+    let member = bench.shard.map.members[1];
+    bench.shard.command(2, replace(None));
+    bench.poll();
+    answer(&mut bench, (7, Operation::Write), 1, Status::ReadOnly);
+    assert_eq!(
+        outcome(&bench),
+        (Some(false), vec![]),
+        "nobody is out by it"
+    );
+    let after = config(&bench);
+    assert_eq!(
+        after.members, before.members,
+        "who was there may still return"
+    );
+    assert_eq!(bench.shard.coordinator().expect("home").places, places);
+    assert_eq!(bench.shard.map.members[1], member);
+    let uuid = before.members[1].uuid;
+    assert_ne!(uuid, NEW_UUID);
+    bench.outside.events.clear();
+    bench.command(come_back(uuid));
+    assert_eq!(outcome(&bench), (Some(true), vec![]));
+}
+
+#[test]
+fn who_comes_back_and_does_not_take_its_record_is_out_with_what_it_lacked_before() {
+    let mut bench = quiet();
+    bench.command(Command::Fail { member: MEMBER });
+    let missed = |bench: &Bench| match state(bench) {
+        MemberState::Excluded { missed, .. } => missed,
+        state @ (MemberState::InSync | MemberState::Rebuilding { .. } | MemberState::Missing) => {
+            panic!("{state:?}")
+        }
+    };
+    let before = missed(&bench);
+    let uuid = config(&bench).members[1].uuid;
+    bench.outside.events.clear();
+    bench.shard.command(2, come_back(uuid));
+    bench.poll();
+    answer(&mut bench, (1, Operation::Write), 1, Status::ReadOnly);
+    assert_eq!(outcome(&bench), (Some(false), vec![1]));
+    assert_eq!(missed(&bench), before);
+    let back = |event: &Event| matches!(event, Event::MemberReturned { .. });
+    assert!(!bench.outside.events.iter().any(back), "it has not come");
+    bench.outside.events.clear();
+    bench.command(come_back(uuid));
+    assert_eq!(outcome(&bench), (Some(true), vec![]));
+    assert!(bench.outside.events.iter().any(back));
+}
+
+#[test]
+fn a_record_waits_for_a_member_that_has_no_space_and_is_the_same_then() {
+    let mut bench = quiet();
+    let before = config(&bench).update;
+    bench.shard.command(2, Command::Options(options()));
+    bench.poll();
+    answer(&mut bench, (1, Operation::Write), 100, Status::NoSpace);
+    assert_eq!(outcome(&bench), (None, vec![]));
+    assert_eq!(bench.shard.map.held, [false, true, false]);
+    assert_eq!(config(&bench).update, before, "nothing is durable");
+    for _ in 0..20 {
+        bench.pass(super::LOOK * 10);
+        bench.answer_all();
+    }
+    assert_eq!(outcome(&bench), (Some(true), vec![]));
+    assert_eq!(bench.shard.map.held, [false; MEMBERS]);
+    assert_eq!(
+        config(&bench).update,
+        Update(before.0 + 1),
+        "no other number"
+    );
+}
+
+#[test]
+fn when_no_record_can_be_written_the_array_takes_no_more_writes_and_says_so_once() {
+    let mut bench = quiet();
+    let before = config(&bench);
+    bench.shard.command(2, Command::Options(options()));
+    bench.poll();
+    for (operation, status) in [
+        (Operation::Write, Status::Ok),
+        (Operation::Flush, Status::Media),
+    ] {
+        for drive in 0..MEMBERS {
+            bench.answer(drive, operation, status);
+        }
+        bench.poll();
+    }
+    bench.answer_all();
+    assert_eq!(outcome(&bench), (Some(false), vec![]));
+    let failed = |event: &&Event| matches!(event, Event::MetadataFailed);
+    assert_eq!(bench.outside.events.iter().filter(failed).count(), 1);
+    assert!(bench.shard.map.read_only);
+    assert_eq!(config(&bench).members, before.members, "nobody is left out");
+    let write = bench.ask(Operation::Write, 0, 1);
+    bench.answer_all();
+    assert!(!bench.verdict(write).expect("answered").is_ok());
+    bench.outside.events.clear();
+    bench.shard.command(2, Command::Options(options()));
+    bench.poll();
+    assert_eq!(outcome(&bench), (Some(false), vec![]));
+    assert!(bench.outside.asked.is_empty(), "and no drive is asked");
+}
+
+#[test]
+fn who_is_left_out_is_known_by_the_last_record_that_he_is_sure_to_have() {
+    let held = |bench: &Bench| {
+        let MemberState::Excluded { missed, .. } = state(bench) else {
+            panic!("{:?}", state(bench));
+        };
+        missed.held
+    };
+    let mut bench = quiet();
+    let name = config(&bench).name_of_update();
+    bench.command(Command::Fail { member: MEMBER });
+    assert_eq!(held(&bench), name, "all have taken it");
+    // What a start begins with nobody has yet.
+    let last = (Update(4), 0xABCD);
+    let mut bench = Bench::of(Shape::default(), ME, |config, _| {
+        config.update = Update(5);
+        config.ancestors = vec![last];
+    });
+    bench.shard.command(2, Command::Start);
+    bench.poll();
+    answer(&mut bench, (1, Operation::Write), 1, Status::ReadOnly);
+    assert_eq!(outcome(&bench), (Some(true), vec![1]));
+    assert_eq!(held(&bench), (last.0, 0xABCD));
+}
