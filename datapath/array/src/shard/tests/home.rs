@@ -52,6 +52,20 @@ fn a_home_of_which_a_region_is_wanted_is_not_idle_until_it_is_dirty() {
 }
 
 #[test]
+fn who_asks_for_a_region_that_is_dirty_already_hears_so_at_once() {
+    let mut bench = clean();
+    bench.tell(Message::Dirty { region: 2 });
+    bench.answer_all();
+    bench.outside.replies.clear();
+    let again = Message::Dirty { region: 2 };
+    bench.shard.message(super::OTHER, again, &mut bench.outside);
+    let done = |reply: &Message| matches!(reply, Message::DirtyDone { region: 2 });
+    assert!(bench.outside.replies.iter().any(done));
+    bench.poll();
+    assert!(bench.outside.asked.is_empty(), "nothing is written again");
+}
+
+#[test]
 fn after_a_stop_no_region_becomes_dirty() {
     let mut bench = clean();
     bench.command(Command::Stop);

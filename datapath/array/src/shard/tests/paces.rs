@@ -10,6 +10,7 @@ use crate::format::ExclusionCause;
 use crate::geometry::Level;
 use crate::io::Event;
 use crate::map::MapState;
+use crate::throttle::Heard;
 
 const WINDOW: Duration = Duration::from_secs(1);
 /// The slow one.
@@ -153,9 +154,24 @@ fn a_member_that_lags_is_tried_all_over_its_data_and_nowhere_else() {
         assert_eq!((trial.drive.at(), trial.operation), (SLOW, Operation::Read));
         let end = trial.offset + trial.length;
         assert!(trial.offset >= data && end <= data + bytes, "{trial:?}");
-        places.insert(trial.offset);
+        let place = trial.offset - data;
+        assert!(place.is_multiple_of(trial.length), "{trial:?}");
+        places.insert(place);
         bench.answer(SLOW, Operation::Read, block::Status::Ok);
     }
     assert_eq!(bench.shard.counters().trials, 100);
     assert!(places.len() > 10, "{places:?}");
+}
+
+#[test]
+fn what_a_shard_told_counts_in_its_window_and_in_the_next_and_the_worst_of_all_does() {
+    let bench = Bench::home(|_, _| {});
+    let shared = &bench.shard.shared;
+    shared.tell_latency(super::ME, 7, Heard::P99(50));
+    let heard = [6, 7, 8, 9].map(|window| shared.worst_latency(window));
+    let told = Heard::P99(50);
+    assert_eq!(heard, [Heard::Nothing, told, told, Heard::Nothing]);
+    shared.tell_latency(super::OTHER, 8, Heard::P99(40));
+    assert_eq!(shared.worst_latency(8), told);
+    assert_eq!(shared.worst_latency(9), Heard::P99(40));
 }
