@@ -23,36 +23,47 @@ pub(super) enum Start {
     /// Those that lack no drive: drives come back one after another, and one that comes after the
     /// start has to be rebuilt.
     Complete,
-    /// Those that waited for members, and no other.
+    /// Those that waited for members, or had too few, and no other.
     Waited,
 }
 
-/// Arrays that were passed over because a start without members that may only be late could show
-/// wrong bytes.
+/// Arrays whose members may only be late.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
+    /// Those that were passed over because a start without some could show wrong bytes.
     arrays: BTreeSet<Uuid>,
-    /// Nobody is waited for any more.
-    is_over: bool,
+    /// Those that could not start with what was here.
+    short: BTreeSet<Uuid>,
+    grace: Grace,
+}
+
+/// What the waiting is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Grace {
+    /// The engine has started: whoever is late may come.
+    #[default]
+    Start,
+    /// Nothing: whoever has not come is done without.
+    Over,
+    /// Something came back to an array that had too few, just now or at that time: others may
+    /// follow.
+    Came,
+    CameAt(Instant),
 }
 
 impl Waiting {
     /// Whether a stopped array is to be started now, and notes it if it is to wait.
     fn starts(&mut self, array: &ArrayView, start: Start) -> bool {
-        let lacks = array
-            .members
-            .iter()
-            .any(|m| m.state == MemberState::Missing);
         let waited = self.arrays.contains(&array.uuid);
         let may_be_torn = !array.torn_without.is_empty();
         let is_due = match start {
             Start::Degraded => true,
             // Whoever it waited for is here. Others that it lacks were out before.
-            Start::Complete => !lacks || (waited && !may_be_torn),
-            Start::Waited => waited,
+            Start::Complete => !lacks(array) || (waited && !may_be_torn),
+            Start::Waited => waited || self.short.contains(&array.uuid),
         };
         // Also what would not be started yet: the end of the waiting is for it, too.
-        if may_be_torn && !self.is_over {
+        if may_be_torn && self.grace == Grace::Start {
             if self.arrays.insert(array.uuid) {
                 tracing::warn!(event = "array_waits", object = %format_args!("array {}", array.name),
                     members = ?array.torn_without, seconds = START_GRACE.as_secs(),
@@ -60,8 +71,42 @@ impl Waiting {
             }
             return false;
         }
+        if !is_due && start == Start::Complete {
+            self.short.insert(array.uuid);
+        }
         is_due
     }
+
+    /// Whether whoever did not come until now is to be done without.
+    fn is_due(&mut self, now: Instant, begun: Instant) -> bool {
+        if self.grace == Grace::Came {
+            self.grace = Grace::CameAt(now);
+        }
+        let since = match self.grace {
+            Grace::Start => begun,
+            Grace::CameAt(at) => at,
+            Grace::Over | Grace::Came => return false,
+        };
+        now.since(since) >= START_GRACE
+    }
+
+    /// Something came back, and all was started that could be.
+    fn came_back(&mut self) {
+        if self.grace != Grace::Start && !self.short.is_empty() {
+            self.grace = Grace::Came;
+        }
+    }
+
+    /// Nobody is waited for any more; whether somebody was.
+    fn end(&mut self) -> bool {
+        self.grace = Grace::Over;
+        !self.arrays.is_empty() || !self.short.is_empty()
+    }
+}
+
+fn lacks(array: &ArrayView) -> bool {
+    let mut members = array.members.iter();
+    members.any(|member| member.state == MemberState::Missing)
 }
 
 impl Control {
@@ -124,8 +169,16 @@ impl Control {
             let object = format!("array {}", array.name);
             match self.engine.start_array(&array.name, false) {
                 Ok(array) => tracing::info!(event = "array_started", object, state = ?array.state),
-                Err(error) => tracing::error!(event = "array_not_started", object, %error),
+                Err(error) => {
+                    if lacks(&array) {
+                        self.waiting().short.insert(array.uuid);
+                    }
+                    tracing::error!(event = "array_not_started", object, %error);
+                }
             }
+        }
+        if start == Start::Complete {
+            self.waiting().came_back();
         }
     }
 
@@ -133,24 +186,21 @@ impl Control {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the arrays that waited in vain for members, once the engine runs for long enough.
-    /// Nothing else ends that time: this looks for their drives first.
+    /// Starts the arrays that waited in vain for members, once the engine runs for long enough, or
+    /// for long enough after one came back to an array that had too few. Nothing else ends that
+    /// time: this looks for their drives first.
     ///
     /// # Errors
     /// None: what does not start is told.
     pub fn tend_starts(&self, now: Instant) -> Answer<()> {
-        if now.since(self.begun) < START_GRACE || self.waiting().is_over {
+        if !self.waiting().is_due(now, self.begun) {
             return Ok(());
         }
         let _changing = self.change();
         if self.tending().ended {
             return Ok(());
         }
-        let waited = {
-            let mut waiting = self.waiting();
-            waiting.is_over = true;
-            !waiting.arrays.is_empty()
-        };
+        let waited = self.waiting().end();
         if waited {
             self.bring_back(Start::Waited);
             // One that did not start goes on counting: it may when its members are here.
@@ -159,7 +209,9 @@ impl Control {
                 let mut arrays = arrays.iter();
                 arrays.any(|array| array.uuid == *uuid && array.state == ArrayState::Stopped)
             };
-            self.waiting().arrays.retain(stopped);
+            let mut waiting = self.waiting();
+            waiting.arrays.retain(stopped);
+            waiting.short.retain(stopped);
         }
         Ok(())
     }

@@ -354,7 +354,7 @@ fn an_array_starts_when_whom_it_waited_for_is_here_although_others_were_out_befo
 }
 
 #[test]
-fn the_end_of_the_waiting_starts_no_array_that_did_not_wait() {
+fn the_end_of_the_waiting_is_for_an_array_that_had_too_few_as_well() {
     let mut bed = Bed::full();
     let added = bed.control().add_drive(drive("file:/5"));
     added.expect("added");
@@ -373,7 +373,48 @@ fn the_end_of_the_waiting_starts_no_array_that_did_not_wait() {
     assert_eq!(states(&bed), [stopped; 2], "others of the second may come");
     let end = bed.control().begun + START_GRACE;
     bed.control().tend_starts(end).expect("looked");
-    assert_eq!(states(&bed), [ArrayState::Degraded, stopped]);
+    assert_eq!(states(&bed), [ArrayState::Degraded; 2]);
+}
+
+#[test]
+fn an_array_that_has_enough_again_waits_for_others_to_follow_and_starts_then() {
+    let mut bed = Bed::full();
+    let state = |bed: &Bed| bed.control().array("a").expect("found").state;
+    let tend = |bed: &Bed, seconds| {
+        let now = bed.control().begun + START_GRACE + Duration::from_secs(seconds);
+        bed.control().tend_starts(now).expect("looked");
+    };
+    let _ = bed.host.unplug("file:/0");
+    let _ = bed.host.unplug("file:/1");
+    let late = bed.host.unplug("file:/2");
+    bed.kill_and_start();
+    tend(&bed, 0);
+    assert_eq!(state(&bed), ArrayState::Stopped, "too few are here");
+    tend(&bed, 3600);
+    bed.host.replug("file:/2", late);
+    look(&bed, 5);
+    tend(&bed, 7200);
+    assert_eq!(state(&bed), ArrayState::Stopped, "the other one may follow");
+    tend(&bed, 7200 + START_GRACE.as_secs() - 1);
+    assert_eq!(state(&bed), ArrayState::Stopped);
+    tend(&bed, 7200 + START_GRACE.as_secs());
+    assert_eq!(state(&bed), ArrayState::Degraded);
+}
+
+#[test]
+fn an_array_with_too_few_that_somebody_stops_does_not_start_when_others_come() {
+    let mut bed = Bed::full();
+    let _ = bed.host.unplug("file:/0");
+    let _ = bed.host.unplug("file:/1");
+    let late = bed.host.unplug("file:/2");
+    bed.kill_and_start();
+    let _ = bed.control().stop_array("a");
+    bed.host.replug("file:/2", late);
+    look(&bed, 5);
+    let end = bed.control().begun + START_GRACE;
+    bed.control().tend_starts(end).expect("looked");
+    let state = bed.control().array("a").expect("found").state;
+    assert_eq!(state, ArrayState::Stopped);
 }
 
 #[test]
