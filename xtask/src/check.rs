@@ -52,7 +52,7 @@ const PLANTED_SMALL: [&str; 7] = [
 ];
 
 /// And what assertions of the array see by themselves.
-const PLANTED_ASSERTED: [&str; 3] = ["--asserted", "--seeds", "300"];
+const PLANTED_ASSERTED: [&str; 3] = ["--asserted", "--seeds", "1000"];
 
 /// Runs all checks, one after another, and stops at the first that fails; the end-to-end tests run
 /// beside them, to their end.
