@@ -3,26 +3,14 @@
 use block::{Operation, Status};
 use units::{MemberIndex, Update};
 
-use super::returning::{NEW_UUID, come_back, replace};
+use super::returning::{NEW_UUID, come_back, config, quiet, replace};
 use super::{Bench, ME, MEMBERS, Shape};
 use crate::command::Command;
-use crate::format::{ArrayConfig, ArrayOptions, ExclusionCause, MemberState};
+use crate::format::{ArrayOptions, ExclusionCause, MemberState};
 use crate::io::Event;
 use crate::map::MapState;
 
 const MEMBER: MemberIndex = MemberIndex(1);
-
-/// A home whose passes do not run.
-fn quiet() -> Bench {
-    let mut bench = Bench::home(|_, _| {});
-    bench.command(Command::Passes { run: false });
-    bench.outside.events.clear();
-    bench
-}
-
-fn config(bench: &Bench) -> ArrayConfig {
-    bench.shard.coordinator().expect("home").config.clone()
-}
 
 fn state(bench: &Bench) -> MemberState {
     config(bench).members[MEMBER.at()].state

@@ -23,14 +23,14 @@ const NEW: DriveIndex = DriveIndex(7);
 pub(super) const NEW_UUID: Uuid = Uuid::from_u128(77);
 
 /// A started home whose regions are clean, and whose passes do not run.
-fn quiet() -> Bench {
+pub(super) fn quiet() -> Bench {
     let mut bench = Bench::home(|_, _| {});
     bench.command(Command::Passes { run: false });
     bench.outside.events.clear();
     bench
 }
 
-fn config(bench: &Bench) -> ArrayConfig {
+pub(super) fn config(bench: &Bench) -> ArrayConfig {
     bench.shard.coordinator().expect("home").config.clone()
 }
 
