@@ -23,6 +23,7 @@ use crate::format::{
     ArrayConfig, Before, DriveIdentity, ExclusionCause, FormatError, MemberState, Superblock,
     WriteHole,
 };
+use crate::log::Redo;
 use crate::planted::{self, Fault};
 use crate::regions::RegionMap;
 
@@ -259,7 +260,7 @@ impl Assembly {
     }
 
     /// The update that a start commits before it does again what the log has of a write of which
-    /// members may know more that are not here ([`crate::Replay::guesses`]): as that of
+    /// members may know more that are not here ([`Assembly::who_misses`]): as that of
     /// [`Assembly::start`], but the log counts on, and so does what the last engine had begun, and
     /// of those that are not here just these are out. Those that were set aside are out as well:
     /// one of them that is still in sync by such a record would be the truth for a start that
@@ -297,6 +298,22 @@ impl Assembly {
             }
         }
         Ok(next)
+    }
+
+    /// Whom [`Assembly::without`] leaves out: of whom the log [`crate::Replay::guesses`], and who
+    /// is not here and misses what the last engine had begun and was just done again. Of these rows
+    /// only memory tells, and a power failure takes that along: a member that is in sync by the
+    /// record then and holds what was there before would make something else of what those that are
+    /// out held.
+    #[must_use]
+    pub fn who_misses(&self, mut guesses: Vec<MemberIndex>, begun: &[Redo]) -> Vec<MemberIndex> {
+        for part in begun {
+            let member = part.member;
+            if self.members[member.at()].is_none() && !guesses.contains(&member) {
+                guesses.push(member);
+            }
+        }
+        guesses
     }
 
     /// Calls a member excluded in the record that a start commits, unless it is out already.

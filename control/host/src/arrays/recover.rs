@@ -318,7 +318,8 @@ impl Host {
         if !guesses.is_empty() && !planted::is(Fault::ReplayBeforeExclusion) {
             let first = self.redo_first(object, &starting.assembly, begun, doubt)?;
             let noted = (regions, [&redo[..], &first.redo], &first.lost[..]);
-            self.exclude_absent(object, starting, (&guesses, noted), doubt)?;
+            let who = starting.assembly.who_misses(guesses, &first.redo);
+            self.exclude_absent(object, starting, (&who, noted), doubt)?;
         }
         let assembly = &starting.assembly;
         let drives = self.member_drives(assembly);

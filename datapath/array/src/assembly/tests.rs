@@ -228,6 +228,25 @@ fn the_record_before_the_log_leaves_out_the_absent_and_keeps_the_log() {
 }
 
 #[test]
+fn who_misses_what_had_begun_is_left_out_with_those_who_may_know_better() {
+    let mut running = later(&config(6), 3);
+    running.clean = false;
+    let found = raid6(6, &running);
+    let assembly = one(&found[2..]);
+    let part = |member| crate::Redo {
+        member: MemberIndex(member),
+        offset: 0,
+        bytes: Vec::new(),
+    };
+    let who = |begun: &[crate::Redo]| assembly.who_misses(vec![MemberIndex(1)], begun);
+    assert_eq!(who(&[]), [MemberIndex(1)]);
+    // Whoever is here has it, and nobody is named twice.
+    assert_eq!(who(&[part(1), part(2), part(5)]), [MemberIndex(1)]);
+    let both = [MemberIndex(1), MemberIndex(0)];
+    assert_eq!(who(&[part(0), part(1), part(0)]), both);
+}
+
+#[test]
 fn every_record_of_a_start_leaves_out_who_was_set_aside() {
     let mut running = later(&config(6), 3);
     running.clean = false;

@@ -284,6 +284,9 @@ impl History {
             disks::flush_log(drives, assembly);
         }
         hurt_absent(drives, assembly);
+        let (regions, redo, guesses) = noted;
+        let who = assembly.who_misses(guesses.to_vec(), &first.redo);
+        let noted = (regions, redo, &who[..]);
         if disks::exclude_absent(drives, assembly, noted, &first.lost, (id, records)) {
             Ok(done)
         } else {
