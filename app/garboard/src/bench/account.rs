@@ -173,10 +173,11 @@ pub(super) fn cost(spent: &Spent, measured: &Measured) -> Option<Cost> {
         copied_bytes_per_byte: more(|counted| counted.copied_bytes) / bytes,
         messages_per_request: more(|counted| counted.messages) / requests,
         system_calls_per_request: more(|counted| counted.system_calls) / requests,
+        // Of several at work each has its part of the requests: a stall of one is met by those.
         reactor_stalls: Stalls::new(
             counted.stalls,
             Duration::from_micros(counted.stalled_us),
-            spent.seconds,
+            (busy_us / 1e6).max(spent.seconds),
         ),
         drives,
     })
@@ -248,6 +249,8 @@ garboard_plain_total 9
         };
         Counted {
             busy_us: 500_000 * time_us[0].min(1),
+            stalls: 3 * time_us[0].min(1),
+            stalled_us: 20_000 * time_us[0].min(1),
             drives: time_us.iter().enumerate().map(drive).collect(),
             ..Counted::default()
         }
@@ -271,5 +274,17 @@ garboard_plain_total 9
         assert!((cost.drive_requests_per_request - 2.0).abs() < 1e-9);
         assert!((cost.drive_read_bytes_per_byte - 2.0).abs() < 1e-9);
         assert!((cost.core_us_per_request - 1250.0).abs() < 1e-9);
+        let stalls = cost.reactor_stalls;
+        assert_eq!(stalls.count, 3);
+        assert!((stalls.percent - 1.0).abs() < 1e-9, "of two seconds");
+        // Two reactors at work have twice the time.
+        let busy = Spent {
+            seconds: 0.25,
+            ..spent
+        };
+        let stalls = super::cost(&busy, &measured)
+            .expect("counted")
+            .reactor_stalls;
+        assert!((stalls.percent - 4.0).abs() < 1e-9, "of half a second");
     }
 }

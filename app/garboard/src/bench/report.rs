@@ -275,7 +275,7 @@ pub(crate) struct Cost {
     /// Between reactors.
     pub(crate) messages_per_request: f64,
     pub(crate) system_calls_per_request: f64,
-    /// Of all reactors together.
+    /// Of all reactors.
     pub(crate) reactor_stalls: Stalls,
     pub(crate) drives: Vec<DriveShare>,
 }

@@ -45,7 +45,8 @@ impl Stalled {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Stalls {
     pub(crate) count: u64,
-    /// Of the time that was measured; of reactors the sum of all.
+    /// Of the time that was measured; of reactors of all the time in which they were busy, where
+    /// that is longer, since more than one was.
     pub(crate) percent: f64,
     /// None where only their sum is known.
     pub(crate) longest_us: Option<f64>,
