@@ -263,3 +263,57 @@ fn what_only_memory_tells_is_in_its_place_before_anybody_is_left_out() {
         "this one has not come to nothing"
     );
 }
+
+/// One of whom the log cannot tell, and one who misses what only memory tells: without memory that
+/// one would speak for rows of which the others have the new half.
+#[test]
+fn who_misses_what_only_memory_tells_is_left_out_by_the_same_record() {
+    let folder = Arc::new(tempfile::tempdir().expect("a folder"));
+    let bench = begun::bench(&folder);
+    ALL.iter().for_each(|name| bench.file(name));
+    bench.create("tank", Level::Raid7, &ALL);
+    wait_until("the first resync", || bench.host.jobs().is_empty());
+    let geometry = bench.superblock("one").geometry;
+    let of_role = |stripe, role| geometry.member(StripeIndex(stripe), Role(role)).at();
+    let (out, misses, parity) = (of_role(0, 6), of_role(0, 0), of_role(0, 4));
+    let volume = volume_of("v", "tank", 8 * MIB);
+    bench.host.create_volume(&volume).expect("room");
+    let failed = bench
+        .host
+        .fail_member("tank", u16::try_from(out).expect("few"));
+    failed.expect("one may fail");
+    // A stripe with data on the one that is out, so that it is logged, and on the one that misses
+    // something, which has nothing to do with what is written to another chunk.
+    let place = (1..64).flat_map(|stripe| (0..4).map(move |role| (stripe, role)));
+    let mut place = place.filter(|&(stripe, role)| {
+        let data: Vec<usize> = (0..4).map(|role| of_role(stripe, role)).collect();
+        let written = of_role(stripe, role);
+        let is_other = ![out, misses, parity].contains(&written);
+        data.contains(&out) && data.contains(&misses) && is_other
+    });
+    let (stripe, role) = place.next().expect("members take turns");
+    let export = export_of(&bench, "e", "v");
+    bench.host.export_named(&export).expect("a socket");
+    let mut guest = Guest::connect(&bench.path("e.sock"));
+    guest.fill((stripe * 4 + u64::from(role)) * begun::CHUNK_SECTORS, 0x22);
+    drop((guest, bench));
+    begun::begin_of(&begun::file(&folder), 0b1_0001);
+
+    let fails = of_role(stripe, role);
+    let mut others = (4..7).map(|role| of_role(stripe, role));
+    let away = others.find(|at| ![out, misses, parity, fails].contains(at));
+    let away = away.expect("three have parity");
+    let next = begun::bench(&folder);
+    for at in (0..ALL.len()).filter(|at| ![out, misses, away].contains(at)) {
+        next.open_file(ALL[at]).expect("a file");
+    }
+    next.host.assemble();
+    let _ = take_nothing(&next, ALL[fails]);
+    let refused = next.host.start_array("tank", false);
+    let refused = refused.expect_err("it takes nothing");
+    assert!(refused.to_string().contains("its log holds"), "{refused}");
+    let config = record(&next, ALL[parity]);
+    for at in [away, misses] {
+        assert_eq!(cause(&config, at), Some(ExclusionCause::Absent), "{at}");
+    }
+}
