@@ -20,8 +20,9 @@ pub(crate) fn verdict(errno: i32) -> Verdict {
     match errno {
         libc::EAGAIN | libc::EINTR | libc::ENOMEM | libc::ENOBUFS => Verdict::Again,
         libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY => Verdict::NotSupported,
-        // A file system that turned read-only takes nothing any more; ECANCELED comes when the
-        // reactor's thread ends under its requests.
+        // A file system that turned read-only takes nothing any more; EBADE is how the kernel puts
+        // it that another host has reserved the drive; ECANCELED comes when the reactor's thread
+        // ends under its requests.
         libc::ENODEV
         | libc::ENXIO
         | libc::EBADF
@@ -29,6 +30,7 @@ pub(crate) fn verdict(errno: i32) -> Verdict {
         | libc::ENOMEDIUM
         | libc::ESTALE
         | libc::EROFS
+        | libc::EBADE
         | libc::ECANCELED => Verdict::Final(Status::Gone),
         libc::ENOSPC | libc::EDQUOT | libc::EFBIG => Verdict::Final(Status::NoSpace),
         // EFAULT: the guest's memory went away. EINVAL: misaligned. Neither is the drive's fault.
@@ -58,7 +60,13 @@ mod tests {
             ),
             (
                 Status::Gone,
-                &[libc::ENODEV, libc::ENXIO, libc::EBADF, libc::ESHUTDOWN],
+                &[
+                    libc::ENODEV,
+                    libc::ENXIO,
+                    libc::EBADF,
+                    libc::ESHUTDOWN,
+                    libc::EBADE,
+                ],
             ),
             (Status::NoSpace, &[libc::ENOSPC, libc::EDQUOT]),
             (Status::Invalid, &[libc::EFAULT, libc::EINVAL]),

@@ -58,7 +58,7 @@ pub struct SimDrive {
     pub gone: bool,
     /// It is not there, and everything is answered so; it comes back as it was.
     pub away: Option<Status>,
-    /// Changes of every so many-th 32 KiB are answered so; it passes.
+    /// Changes of every so many-th 32 KiB are answered so, and flushes if `Gone`; it passes.
     pub refuses: Option<(u64, Status)>,
     /// The drive answers nothing at all for now.
     pub hung: bool,
@@ -355,18 +355,19 @@ impl SimDrive {
         if self.away.is_some() {
             return self.away;
         }
+        let changes = request.operation.changes();
+        let flushes = request.operation == Operation::Flush;
         if let Some((each, status)) = self.refuses
-            && request.operation.changes()
+            && (changes || (flushes && status == Status::Gone))
             && (request.offset / SPELL_BYTES).is_multiple_of(each)
         {
             return Some(status);
         }
         let failing = self.failing.as_mut()?;
-        let changes = request.operation.changes();
         let hit = match failing.what {
             Failure::Writes => changes,
             Failure::WritesBelow(byte) => changes && request.offset < byte,
-            Failure::Flushes => request.operation == Operation::Flush,
+            Failure::Flushes => flushes,
             Failure::All => true,
         };
         if !hit {

@@ -25,6 +25,8 @@ enum Kind {
     Full,
     /// Writes fail.
     Refusing,
+    /// Another host has reserved drives: it alone may write, and all may read.
+    Reserved,
 }
 
 impl Spell {
@@ -62,11 +64,12 @@ impl History {
         if busy || may_leave_out || map.members.iter().any(is_doubtful) {
             return;
         }
-        let kind = match self.random.below(5) {
+        let kind = match self.random.below(6) {
             0 | 1 => Kind::Blink(Status::Gone),
             2 => Kind::Blink(Status::Media),
             3 => Kind::Full,
-            _ => Kind::Refusing,
+            4 => Kind::Refusing,
+            _ => Kind::Reserved,
         };
         let limit = self.hold_seconds(world);
         let is_long = limit == 0 || self.random.happens(300);
@@ -105,6 +108,7 @@ impl History {
                 Kind::Blink(status) => drive.away = Some(status),
                 Kind::Full => drive.refuses = Some((each, Status::NoSpace)),
                 Kind::Refusing => drive.refuses = Some((each, Status::Media)),
+                Kind::Reserved => drive.refuses = Some((1, Status::Gone)),
             }
             // One that is filled is left out rather than waited for, and so is one that is still
             // full when another took what it was asked as a trial.
