@@ -146,6 +146,16 @@ impl FrontEnd {
         })
     }
 
+    /// Gives up on a back-end that leaves a message unanswered, or unread, for so long; without
+    /// this it is waited for.
+    ///
+    /// # Errors
+    /// When it is no time at all.
+    pub fn set_patience(&self, patience: Duration) -> io::Result<()> {
+        self.stream.set_read_timeout(Some(patience))?;
+        self.stream.set_write_timeout(Some(patience))
+    }
+
     /// The connection, for whoever waits for its end.
     #[must_use]
     pub fn connection(&self) -> &impl AsRawFd {

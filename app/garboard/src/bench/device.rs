@@ -33,6 +33,8 @@ const WANTED: u64 = SIZE_MAX
     | PROTOCOL_FEATURES;
 const PROTOCOL: u64 = protocol::MQ | protocol::REPLY_ACK | protocol::CONFIG;
 
+/// How long a back-end may leave a message unanswered: one that drains slow drives takes a while.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Descriptors of each ring.
 const QUEUE_SIZE: u16 = 256;
 /// Bytes of `virtio_blk_config` up to the number of queues.
@@ -133,10 +135,31 @@ pub(super) struct Device {
 
 /// Asks a device what it is and which process has it, and leaves again.
 pub(super) fn look(socket: &Path) -> io::Result<(Facts, Option<u32>)> {
-    let mut front_end = FrontEnd::connect(socket)?;
-    let (features, chosen) = front_end.negotiate(WANTED, PROTOCOL)?;
-    let (facts, _) = facts(&front_end, features, chosen)?;
-    Ok((facts, front_end.peer_process()))
+    look_for(socket, PATIENCE)
+}
+
+fn look_for(socket: &Path, patience: Duration) -> io::Result<(Facts, Option<u32>)> {
+    answered(patience, || {
+        let mut front_end = FrontEnd::connect(socket)?;
+        front_end.set_patience(patience)?;
+        let (features, chosen) = front_end.negotiate(WANTED, PROTOCOL)?;
+        let (facts, _) = facts(&front_end, features, chosen)?;
+        Ok((facts, front_end.peer_process()))
+    })
+}
+
+/// What `ask` says, in clearer words where the back-end said nothing.
+fn answered<T>(patience: Duration, ask: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    ask().map_err(|error| {
+        if error.kind() != io::ErrorKind::WouldBlock {
+            return error;
+        }
+        let text = format!(
+            "the back-end has left a message unanswered for {} s: is it stopped, or its CPU taken?",
+            patience.as_secs_f32()
+        );
+        io::Error::new(io::ErrorKind::TimedOut, text)
+    })
 }
 
 /// The facts, and the longest segment.
@@ -177,7 +200,12 @@ impl Device {
     /// # Errors
     /// When nobody listens, the back-end refuses, or its rings are too short for the requests.
     pub(super) fn connect(socket: &Path, room: &Room) -> io::Result<Device> {
+        answered(PATIENCE, || Device::connected(socket, room))
+    }
+
+    fn connected(socket: &Path, room: &Room) -> io::Result<Device> {
         let mut front_end = FrontEnd::connect(socket)?;
+        front_end.set_patience(PATIENCE)?;
         let (features, chosen) = front_end.negotiate(WANTED, PROTOCOL)?;
         let (facts, segment_bytes) = facts(&front_end, features, chosen)?;
         let queues = room.queues.clamp(1, facts.queues);
@@ -243,10 +271,10 @@ impl Device {
 
     /// Stops all rings, so that nothing is written to our memory any more.
     pub(super) fn leave(self) -> io::Result<()> {
-        for index in 0..u32::try_from(self.rings.len()).expect("a device has few rings") {
-            self.front_end.stop_ring(index)?;
-        }
-        Ok(())
+        let rings = u32::try_from(self.rings.len()).expect("a device has few rings");
+        answered(PATIENCE, || {
+            (0..rings).try_for_each(|index| self.front_end.stop_ring(index).map(|_| ()))
+        })
     }
 }
 
@@ -354,4 +382,22 @@ const UNANSWERED: u8 = 0xAA;
 #[allow(clippy::needless_pass_by_value, reason = "given to map_err")]
 fn os(error: vmm_sys_util::errno::Error) -> io::Error {
     io::Error::from_raw_os_error(error.errno())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn a_back_end_that_says_nothing_is_given_up() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let socket = folder.path().join("vhost.sock");
+        // Connections wait in its queue: nobody takes them.
+        let _listener = UnixListener::bind(&socket).expect("a socket");
+        let error = look_for(&socket, Duration::from_millis(20)).expect_err("nobody answers");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        let text = error.to_string();
+        assert!(text.contains("unanswered for 0.02 s"), "{text}");
+    }
 }
