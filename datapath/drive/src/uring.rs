@@ -127,6 +127,7 @@ impl<S: squeue::EntryMarker, C: cqueue::EntryMarker> Ring<S, C> {
             Mode::Plain => {}
         }
         let uring = builder.build(operations)?;
+        let_all_wait(&uring, operations);
         let table = vec![-1; usize::try_from(files).expect("a u32 fits usize")];
         // Refused when it is larger than the limit of open files: then files go by number.
         let files = match uring.submitter().register_files(&table) {
@@ -278,6 +279,20 @@ impl<S: squeue::EntryMarker, C: cqueue::EntryMarker> Ring<S, C> {
             });
         }
     }
+}
+
+/// Lets as many operations sleep in the kernel as there can be. What cannot be done without
+/// sleeping (a file system that allocates, or is frozen) is done by threads of the kernel's, at
+/// most four for each CPU by default: one drive that hangs would take all of them from all the
+/// others. They are made when they are needed only.
+fn let_all_wait<S: squeue::EntryMarker, C: cqueue::EntryMarker>(
+    uring: &IoUring<S, C>,
+    operations: u32,
+) {
+    // Older than Linux 5.15 knows no such limit: what is kept apart there is worse, not wrong.
+    let _ = uring
+        .submitter()
+        .register_iowq_max_workers(&mut [operations, 0]);
 }
 
 impl Ring {
@@ -456,4 +471,27 @@ fn check_enter(error: &io::Error) {
 fn refused(error: io::Error) -> PortError {
     let switch = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").ok();
     PortError::from_setup(error, switch.as_deref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_drive_that_hangs_takes_the_kernels_threads_from_the_others() {
+        let operations = 4096;
+        for mode in [Mode::Deferred, Mode::Cooperative, Mode::Plain] {
+            let mut ring: Ring = Ring::with_mode(mode, operations, 1).expect("this kernel has it");
+            // The threads are those of who uses the ring, from its first use on.
+            ring.enter(0, None);
+            let mut found = [0, 0];
+            let submitter = ring.uring.submitter();
+            submitter
+                .register_iowq_max_workers(&mut found)
+                .expect("said");
+            let process = rustix::process::getrlimit(rustix::process::Resource::Nproc);
+            let most = process.current.unwrap_or(u64::MAX).min(operations.into());
+            assert_eq!(u64::from(found[0]), most, "{mode:?}");
+        }
+    }
 }
