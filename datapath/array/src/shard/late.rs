@@ -6,7 +6,9 @@
 //! * One that answers, but lags behind its peers (`crate::laggards`), is read around too.
 //! * A member that was asked and has answered nothing for 3 s is *late*: its home excludes it, if
 //!   the array can do without it and no stripe waits for a resync. Else it is waited for. One that
-//!   answers something has a long queue.
+//!   answers something has a long queue; but not when it keeps a read or a write for ten times as
+//!   long, while its peers do not: kernels give up what a drive does not answer, and who else keeps
+//!   it (a file system that is frozen) may do so for ever.
 //! * What a member that is out was asked and has not answered is *abandoned*: whoever waits for it
 //!   is told that it is gone. Memory that the drive may write to stays the request's until it
 //!   answers after all. A read into a guest's own memory is not abandoned, for the same reason.
@@ -34,6 +36,9 @@ pub use patience::Patience;
 
 /// A slow member's oldest request is so many times as old as its peers'.
 const SLOWER: u32 = 4;
+/// A slow member that keeps a read or a write for so many times as long as one that is silent is
+/// late, whatever else it answers.
+const KEPT: u32 = 10;
 /// Looks after which what was usual counts for three quarters.
 const USUAL_FOR: u32 = 64;
 
@@ -58,6 +63,9 @@ struct Answers {
     spell: u32,
     /// How old requests were lately when they were answered, in looks.
     usual: u32,
+    /// The age of its oldest read or write, in looks. How long a flush takes depends on all that
+    /// was written.
+    kept: u32,
 }
 
 /// See the module.
@@ -192,6 +200,9 @@ impl Shard {
     /// How old each member's oldest request is.
     fn measure(&mut self) {
         self.late.oldest.fill(0);
+        for Answers { kept, .. } in &mut self.late.answers {
+            *kept = 0;
+        }
         self.late.longest = 0;
         self.late.any_out = false;
         for under_way in self.ios.busy() {
@@ -216,6 +227,14 @@ impl Shard {
             });
             if current && !forgotten {
                 self.late.oldest[member] = self.late.oldest[member].max(age);
+                let moves = matches!(
+                    under_way.operation,
+                    Some(Operation::Read | Operation::Write)
+                );
+                if moves {
+                    let kept = &mut self.late.answers[member].kept;
+                    *kept = age.max(*kept);
+                }
             }
         }
     }
@@ -262,12 +281,15 @@ impl Shard {
         usual.is_some_and(|usual| age > usual.saturating_mul(SLOWER))
     }
 
-    /// Looks since a member that has something to answer has answered something.
+    /// Looks since a member that has something to answer has answered something; or since it was
+    /// asked what it keeps for ever.
     fn silence(&self, position: usize) -> u32 {
-        let since = self
-            .late
-            .now
-            .wrapping_sub(self.late.answers[position].heard);
+        let Answers { heard, kept, .. } = self.late.answers[position];
+        let for_ever = self.late.patience.late.saturating_mul(KEPT);
+        if self.late.slow[position] && kept >= for_ever {
+            return kept;
+        }
+        let since = self.late.now.wrapping_sub(heard);
         since.min(self.late.oldest[position])
     }
 

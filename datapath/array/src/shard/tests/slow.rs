@@ -2,8 +2,11 @@
 
 use block::{Operation, Status};
 
+use units::MemberIndex;
+
 use super::{Bench, LOOK, SLOW, member_of};
 use crate::format::HedgedReads;
+use crate::io::Message;
 
 /// Looks until a member that answers nothing is slow.
 fn look_long(bench: &mut Bench) {
@@ -125,6 +128,63 @@ fn what_is_written_again_keeps_its_memory_until_a_drive_that_is_out_has_let_go_o
     assert_eq!(Bench::content(&again), before);
     bench.answer(member, Operation::Write, Status::Ok);
     assert!(bench.shard.is_idle());
+}
+
+/// Looks until the home is told that a member is late which answers all but what it was asked so
+/// far; `None` when that does not come.
+fn looks_until_late(bench: &mut Bench, member: usize) -> Option<u32> {
+    bench.outside.asked.clear();
+    (0..LONG).find(|_| {
+        bench.pass(LOOK);
+        bench.answer_all();
+        let heard = (MemberIndex::from_at(member), bench.shard.late.now);
+        bench.shard.hear(heard);
+        bench.outside.messages.iter().any(|message| {
+            let Message::Report(failure) = message else {
+                return false;
+            };
+            failure.late && failure.member.at() == member
+        })
+    })
+}
+
+/// More looks than kernels wait for a drive.
+const LONG: u32 = 3_200;
+
+#[test]
+fn who_keeps_a_request_for_ever_is_late_whatever_else_it_answers() {
+    let on_time = 3_000..3_100;
+    let (mut bench, read, member) = hanging(HedgedReads::Auto);
+    let looks = looks_until_late(&mut bench, member).expect("it is told");
+    assert!(on_time.contains(&looks), "{looks}");
+    assert_eq!(bench.verdict(read), None);
+
+    let mut bench = Bench::new();
+    let write = bench.write_stripe(0);
+    let member = member_of(&bench, 0, 0);
+    bench.answer_all_but(&[member]);
+    assert_eq!(bench.is_asked(Operation::Write), [member]);
+    let looks = looks_until_late(&mut bench, member).expect("it is told");
+    assert!(on_time.contains(&looks), "{looks}");
+    assert_eq!(bench.verdict(write), None);
+    bench.exclude(member);
+    look_long(&mut bench);
+    assert_eq!(bench.verdict(write), Some(Status::Ok), "without it");
+}
+
+#[test]
+fn who_takes_long_over_a_flush_and_answers_the_rest_is_busy() {
+    let mut bench = Bench::new();
+    let write = bench.write_stripe(0);
+    bench.answer_all();
+    assert_eq!(bench.verdict(write), Some(Status::Ok));
+    let flush = bench.ask(Operation::Flush, 0, 0);
+    bench.poll();
+    let member = member_of(&bench, 0, 0);
+    bench.answer_all_but(&[member]);
+    assert_eq!(bench.is_asked(Operation::Flush), [member]);
+    assert_eq!(looks_until_late(&mut bench, member), None);
+    assert_eq!(bench.verdict(flush), None);
 }
 
 #[test]
