@@ -8,7 +8,7 @@ use array::format::{ArrayConfig, Superblock};
 use control::membership::Membership;
 use control::request::{DriveSpec, ExportCreate, VolumeLimit};
 use control::scrub::ScrubFindingView;
-use control::view::{ExportProfile, JobView};
+use control::view::{ExportProfile, IoCounters, JobView};
 use drive::Drive;
 use engine::{ExportHost, Past};
 use units::{ArrayIndex, DriveIndex, Instant, MemberIndex, NodeIndex};
@@ -180,12 +180,32 @@ pub(crate) struct LimitEntry {
     pub(crate) limiter: Arc<Limiter>,
     /// What its rings did that have ended.
     pub(crate) past: Arc<Past>,
+    /// What somebody was told that all of its rings did.
+    told: Mutex<IoCounters>,
 }
 
 impl LimitEntry {
     /// What all rings of the volume share.
     pub(crate) fn shared(&self) -> (Arc<Limiter>, Arc<Past>) {
         (Arc::clone(&self.limiter), Arc::clone(&self.past))
+    }
+
+    /// What to tell when so much was found: never less than before. A ring that is on its way from
+    /// one reactor to another is found on neither, and who takes rates of counters that fall takes
+    /// it for another engine.
+    pub(crate) fn tell(&self, found: IoCounters) -> IoCounters {
+        let mut told = self.told.lock().expect("nothing panics under it");
+        *told = IoCounters {
+            reads_total: found.reads_total.max(told.reads_total),
+            writes_total: found.writes_total.max(told.writes_total),
+            flushes_total: found.flushes_total.max(told.flushes_total),
+            read_bytes_total: found.read_bytes_total.max(told.read_bytes_total),
+            written_bytes_total: found.written_bytes_total.max(told.written_bytes_total),
+            read_time_us_total: found.read_time_us_total.max(told.read_time_us_total),
+            write_time_us_total: found.write_time_us_total.max(told.write_time_us_total),
+            errors_total: found.errors_total.max(told.errors_total),
+        };
+        *told
     }
 }
 

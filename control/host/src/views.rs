@@ -417,6 +417,8 @@ pub(crate) fn volume(
     let limits = state.limits.get(&record.uuid);
     let throttled = limits.map(|entry| entry.limiter.throttled());
     let throttled = throttled.unwrap_or_default();
+    let found = io_counters(done);
+    let counters = limits.map_or(found, |entry| entry.tell(found));
     VolumeView {
         name: record.name.clone(),
         uuid: record.uuid,
@@ -429,11 +431,11 @@ pub(crate) fn volume(
         // Everything written is copied once, but where there is no parity to keep true.
         copied_bytes_total: match entry.superblock.geometry.parity() {
             0 => 0,
-            _ => done.write_bytes,
+            _ => counters.written_bytes_total,
         },
         throttled_requests_total: throttled.requests,
         throttled_time_us_total: microseconds(throttled.time),
-        counters: io_counters(done),
+        counters,
     }
 }
 

@@ -9,7 +9,7 @@ use engine::{ExportHost, ZeroError};
 use units::limits::VOLUME_BURST_MS;
 use units::{ArrayIndex, Clock, MonotonicClock, Size};
 use uuid::Uuid;
-use vhost_user_blk::Counters;
+use vhost_user_blk::{Counters, QueueKey};
 use volume::{Limits, NewVolume, VolumeMap, VolumeTable, Zeroing};
 
 use crate::arrays::stopping;
@@ -17,6 +17,7 @@ use crate::error::{WAY_OUT_OF_HANGS, error, late, not_found, of_volume};
 use crate::state::{ExportEntry, Serving, State};
 use crate::undecided::About;
 use crate::{Host, views};
+use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
@@ -402,9 +403,19 @@ impl Host {
         let ids: Vec<u64> = exports.map(|export| export.id).collect();
         for _ in 0..LOOKS {
             let before = past();
+            let mut rings: BTreeMap<(u64, QueueKey), Counters> = BTreeMap::new();
+            for id in &ids {
+                for (_, key, ring) in self.engine.rings(*id) {
+                    // One that moved meanwhile was found on both reactors: the last has all of it.
+                    let found = rings.entry((*id, key)).or_default();
+                    if ring.requests() >= found.requests() {
+                        *found = ring;
+                    }
+                }
+            }
             let mut done = before.clone();
-            for (_, _, ring) in ids.iter().flat_map(|id| self.engine.rings(*id)) {
-                done.add(&ring);
+            for ring in rings.values() {
+                done.add(ring);
             }
             // One that ended meanwhile is in neither, or in both.
             if past() == before {

@@ -71,3 +71,29 @@ fn what_a_guest_did_is_counted_when_it_has_gone() {
     bench.host.remove_export("e").expect("it is there");
     assert_eq!(writes(&bench), 6);
 }
+
+#[test]
+fn what_guests_did_is_never_less_than_before_while_their_rings_move() {
+    let bench = Bench::tank();
+    let volume = volume_of("v", "tank", MIB);
+    bench.host.create_volume(&volume).expect("room");
+    let export = export_of(&bench, "e", "v");
+    let view = bench.host.export_named(&export).expect("a volume");
+    let guest = write(Guest::connect(&view.socket), 100);
+    let all = writes(&bench);
+    std::thread::scope(|scope| {
+        let moves = scope.spawn(|| {
+            for core in [1, 0].into_iter().cycle().take(2000) {
+                let to = QueueMove { queue: 0, core };
+                bench.host.move_queue("e", to).expect("it moves");
+            }
+        });
+        while !moves.is_finished() {
+            assert_eq!(writes(&bench), all);
+            assert_eq!(metric(&bench, "volume_writes"), all);
+        }
+    });
+    drop(write(guest, 1));
+    wait_until("it goes", || bench.host.exports()[0].connections == 0);
+    assert_eq!(writes(&bench), all + 1);
+}
