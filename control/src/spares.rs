@@ -3,6 +3,7 @@
 //! What does not live here: when a place is due, and the replacement itself (`service`).
 
 use serde::{Deserialize, Serialize};
+use units::Size;
 use uuid::Uuid;
 
 use crate::view::{ArrayView, DriveView};
@@ -71,7 +72,9 @@ impl Need {
         if size_bytes < self.member_bytes {
             let least = self.member_bytes;
             return Some(format!(
-                "it has {size_bytes} bytes and a member needs {least}"
+                "it has {size_bytes} bytes ({}) and a member needs {least} ({})",
+                Size(size_bytes),
+                Size(least)
             ));
         }
         if block_bytes > self.block_bytes {

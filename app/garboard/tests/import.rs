@@ -49,7 +49,11 @@ fn import(specs: &[String], volume: &str) {
         found[0]["drives"].as_array().map(Vec::len),
         Some(specs.len())
     );
-    engine.json(&[&["array", "import", "a"][..], &search].concat());
+    let taken = engine.json(&[&["array", "import", "a"][..], &search].concat());
+    assert_eq!(
+        found[0]["size_bytes"], taken["size_bytes"],
+        "what volumes can have"
+    );
     for start in ["imported", "started again"] {
         let array = engine.json(&["array", "show", "a"]);
         assert_eq!(array["state"], "optimal", "{start}");

@@ -181,6 +181,7 @@ fn found_array(
     names: &[(DriveIndex, DriveSpec, Option<String>)],
 ) -> FoundArray {
     let geometry = assembly.superblock.geometry;
+    let space = assembly.superblock.extents();
     let drives = assembly
         .members
         .iter()
@@ -200,7 +201,8 @@ fn found_array(
         level: views::level(geometry.level()),
         members: u16::try_from(geometry.members()).expect("limits.rs"),
         drives: drives.collect(),
-        size_bytes: geometry.blocks() << geometry.block_size().shift(),
+        // What `array show` will call its size: whole extents, for volumes.
+        size_bytes: space.bytes(space.count()),
         update: assembly.config.update.0,
         cause: match assembly.verdict {
             Verdict::Startable { .. } => None,

@@ -10,7 +10,7 @@ use control::request::MemberReplace;
 use control::view::ArrayView;
 use control::{Answer, EngineError, ErrorKind};
 use engine::{ArrayState, ChangeError};
-use units::{ArrayIndex, MemberIndex, StripeIndex};
+use units::{ArrayIndex, MemberIndex, Size, StripeIndex};
 use uuid::Uuid;
 
 use super::{Candidate, created_now, identity_of, sectors_of};
@@ -364,10 +364,13 @@ pub(super) fn own_superblock(
 /// Refuses a drive that is too small for a member or has larger blocks than the array.
 fn refuse_unfit(object: &str, candidate: &Candidate, superblock: &Superblock) -> Answer<()> {
     let drive_bytes = candidate.drive.info().size_bytes;
-    if drive_bytes < superblock.layout.member_bytes {
+    let least = superblock.layout.member_bytes;
+    if drive_bytes < least {
         let text = format!(
-            "drive {} has {} bytes and a member needs {}",
-            candidate.name, drive_bytes, superblock.layout.member_bytes
+            "drive {} has {drive_bytes} bytes ({}) and a member needs {least} ({})",
+            candidate.name,
+            Size(drive_bytes),
+            Size(least)
         );
         return Err(error(ErrorKind::Full, object, text).next("choose a larger drive"));
     }
