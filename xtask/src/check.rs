@@ -224,4 +224,38 @@ mod tests {
             assert_eq!(std::fs::read_to_string(&said).unwrap(), "all\nwell\n");
         }
     }
+
+    #[test]
+    fn the_script_says_what_it_does_and_runs_nothing_when_it_is_given_words() {
+        let folder = tempfile::tempdir().unwrap();
+        let ran = folder.path().join("ran");
+        // Whatever it would begin with leaves a trace, and ends it.
+        for tool in ["dpkg-query", "cargo"] {
+            let path = folder.path().join(tool);
+            let text = format!("#!/bin/sh\ntouch {}\nexit 1\n", ran.display());
+            std::fs::write(&path, text).unwrap();
+            let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+            std::fs::set_permissions(&path, executable).unwrap();
+        }
+        let usual = std::env::var("PATH").unwrap();
+        for (words, status, said) in [
+            (&["--help"][..], 0, "takes no argument"),
+            (&["-h"], 0, "usage: ./check"),
+            (&["first"], 1, "`first`"),
+            (&["--no-guests"], 1, "./check --help"),
+            (&[""], 1, "./check --help"),
+        ] {
+            let output = Command::new("bash")
+                .arg(Workspace::here().root().join("check"))
+                .args(words)
+                .env("PATH", format!("{}:{usual}", folder.path().display()))
+                .output()
+                .unwrap();
+            let text = [output.stdout, output.stderr].concat();
+            let text = String::from_utf8(text).unwrap();
+            assert!(!ran.exists(), "{words:?}: {text}");
+            assert_eq!(output.status.code(), Some(status), "{words:?}: {text}");
+            assert!(text.contains(said), "{words:?}: {text}");
+        }
+    }
 }
