@@ -47,6 +47,8 @@ pub struct Console<'a> {
     pub input: &'a mut dyn BufRead,
     /// Whether a person is there to be asked.
     pub terminal: bool,
+    /// How many columns results may take; as many as they need where nobody looks at them.
+    pub width: Option<u16>,
 }
 
 impl fmt::Debug for Console<'_> {

@@ -15,9 +15,16 @@ fn main() -> ExitCode {
     let mut input = io::stdin().lock();
     let mut console = Console {
         terminal: io::stdin().is_terminal() && error.is_terminal(),
+        width: columns(&out),
         out: &mut out,
         error: &mut error,
         input: &mut input,
     };
     ExitCode::from(garboard::run(std::env::args_os(), &mut console))
+}
+
+/// How wide the terminal of the results is, if it is one.
+fn columns(out: &io::Stdout) -> Option<u16> {
+    let size = rustix::termios::tcgetwinsize(out).ok()?;
+    Some(size.ws_col).filter(|columns| *columns > 0)
 }

@@ -3,7 +3,7 @@
 use std::io;
 
 use clap::ValueEnum;
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::{ColumnConstraint, ContentArrangement, Table, presets};
 use control::{Answer, EngineError, ErrorKind};
 use serde::Serialize;
 use units::Size;
@@ -12,6 +12,8 @@ use crate::Console;
 
 /// What errors about results are about.
 const OUTPUT: &str = "output";
+/// Columns up to so wide are not wrapped.
+const WHOLE_WIDTH_MAX: u16 = 16;
 /// What such an error says when the reader has gone.
 const CLOSED: &str = "nobody reads it any more";
 
@@ -52,11 +54,9 @@ impl Output {
         match self {
             Output::Json => json(objects, console),
             Output::Table => {
-                let mut table = table(T::HEADS);
-                for object in objects {
-                    table.add_row(object.cells());
-                }
-                line(console, &trimmed(&table))
+                let rows: Vec<Vec<String>> = objects.iter().map(Row::cells).collect();
+                let text = fitted(T::HEADS, &rows, &[], console.width);
+                line(console, &text)
             }
         }
     }
@@ -66,14 +66,15 @@ impl Output {
         match self {
             Output::Json => json(object, console),
             Output::Table => {
-                let mut table = table(&[]);
-                for (head, cell) in T::HEADS.iter().zip(object.cells()) {
-                    table.add_row([head.to_lowercase(), cell]);
-                }
-                for (name, text) in object.details() {
-                    table.add_row([name.to_owned(), text]);
-                }
-                line(console, &trimmed(&table))
+                let heads = T::HEADS.iter().map(|head| head.to_lowercase());
+                let cells = heads.zip(object.cells());
+                let details = object.details().into_iter();
+                let details = details.map(|(name, text)| (name.to_owned(), text));
+                let rows: Vec<Vec<String>> = cells
+                    .chain(details)
+                    .map(|(name, text)| vec![name, text])
+                    .collect();
+                line(console, &fitted(&[], &rows, &[], console.width))
             }
         }
     }
@@ -119,15 +120,87 @@ pub(crate) fn is_closed(error: &EngineError) -> bool {
     error.object == OUTPUT && error.message == CLOSED
 }
 
+/// A table that fits into `width` where somebody looks at it; else as wide as it is. Of the columns
+/// in `least` those that say nothing are left out, then one after another until the rest fits; what
+/// is still too long is wrapped within its column.
+pub(crate) fn fitted(
+    heads: &[&str],
+    rows: &[Vec<String>],
+    least: &[usize],
+    width: Option<u16>,
+) -> String {
+    let mut left_out: Vec<usize> = Vec::new();
+    let draw = |left_out: &[usize], width: Option<u16>| {
+        let kept = |cells: &[String]| -> Vec<String> {
+            let cells = cells.iter().enumerate();
+            let kept = cells.filter(|(column, _)| !left_out.contains(column));
+            kept.map(|(_, cell)| cell.clone()).collect()
+        };
+        let heads: Vec<String> = heads.iter().map(ToString::to_string).collect();
+        let mut drawn = table(&kept(&heads));
+        for row in rows {
+            drawn.add_row(kept(row));
+        }
+        if let Some(width) = width {
+            wrap(&mut drawn, width);
+        }
+        trimmed(&drawn)
+    };
+    let Some(width) = width else {
+        return draw(&left_out, None);
+    };
+    let fits = |text: &str| {
+        text.lines()
+            .all(|line| line.chars().count() <= width.into())
+    };
+    let whole = draw(&left_out, None);
+    if fits(&whole) {
+        return whole;
+    }
+    let says_nothing = |column: &&usize| rows.iter().all(|row| row[**column] == "-");
+    left_out.extend(least.iter().filter(says_nothing));
+    let silent = left_out.len();
+    for column in least {
+        if fits(&draw(&left_out, None)) {
+            break;
+        }
+        if !left_out.contains(column) {
+            left_out.push(*column);
+        }
+    }
+    let text = draw(&left_out, Some(width));
+    if left_out.len() == silent {
+        return text;
+    }
+    let names: Vec<&str> = left_out[silent..].iter().map(|at| heads[*at]).collect();
+    let names = names.join(", ");
+    format!("{text}\n(no room for {names}: a wider terminal, or --output json, has all)")
+}
+
+/// Wraps the long cells of a table, so that it is no wider than this.
+fn wrap(table: &mut Table, width: u16) {
+    table
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(width);
+    for (column, content) in table.column_max_content_widths().into_iter().enumerate() {
+        if let Some(column) = table
+            .column_mut(column)
+            .filter(|_| content <= WHOLE_WIDTH_MAX)
+        {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
+    }
+}
+
 /// A table without the blanks that end the lines: one long cell would make all lines as long.
-pub(crate) fn trimmed(table: &Table) -> String {
+fn trimmed(table: &Table) -> String {
     let text = table.to_string();
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
     lines.join("\n")
 }
 
 /// An empty table of this program's form.
-pub(crate) fn table(heads: &[&str]) -> Table {
+fn table(heads: &[String]) -> Table {
     let mut table = Table::new();
     table
         .load_style(presets::NOTHING)
@@ -169,12 +242,17 @@ pub(crate) fn amount(value: f64, unit: &str) -> String {
     }
 }
 
-/// A latency for people.
+/// A latency for people: three significant digits, as it was counted in steps of 3 %.
 pub(crate) fn micros(value: f64) -> String {
-    if value >= 10_000.0 {
-        format!("{:.1} ms", value / 1000.0)
-    } else {
-        format!("{value:.1} us")
+    let (value, unit) = match value {
+        value if value < 999.5 => (value, "us"),
+        value if value < 999_500.0 => (value / 1000.0, "ms"),
+        value => (value / 1e6, "s"),
+    };
+    match value {
+        value if value >= 99.95 => format!("{value:.0} {unit}"),
+        value if value >= 9.995 => format!("{value:.1} {unit}"),
+        value => format!("{value:.2} {unit}"),
     }
 }
 
@@ -217,6 +295,7 @@ mod tests {
             out: &mut Gone,
             error: &mut told,
             terminal: false,
+            width: None,
         };
         let error = line(&mut console, "x").expect_err("nobody reads");
         assert!(is_closed(&error), "{error}");
@@ -225,11 +304,66 @@ mod tests {
 
     #[test]
     fn lines_of_a_table_do_not_end_with_blanks() {
-        let mut table = table(&["A", "B"]);
-        table.add_row(["one", "a long cell"]).add_row(["two", "b"]);
-        let text = trimmed(&table);
+        let rows = rows(&[&["one", "a long cell"], &["two", "b"]]);
+        let text = fitted(&["A", "B"], &rows, &[], None);
         assert!(text.contains("long"));
         assert!(text.lines().all(|line| line.trim_end() == line), "{text}");
+    }
+
+    fn rows(cells: &[&[&str]]) -> Vec<Vec<String>> {
+        let row = |cells: &&[&str]| cells.iter().map(ToString::to_string).collect();
+        cells.iter().map(row).collect()
+    }
+
+    #[test]
+    fn a_table_is_no_wider_than_the_terminal() {
+        let heads = ["NAME", "RATE", "SILENT", "LESS", "LEAST", "BOUND"];
+        let bound = "what binds it, in a sentence that is long";
+        let rows = rows(&[
+            &["random_read", "64.8 M IOPS", "-", "0.33 x", "0.00", bound],
+            &["random_write", "8.40 M IOPS", "-", "1.25 x", "0.10", bound],
+        ]);
+        let least = [4, 3, 2];
+        let at = |width| fitted(&heads, &rows, &least, width);
+        let whole = at(None);
+        assert!(whole.contains(bound) && whole.contains("SILENT"), "{whole}");
+        assert_eq!(at(Some(200)), whole, "there is room");
+        let width = |text: &str| text.lines().map(|line| line.chars().count()).max();
+        let full = width(&whole).expect("lines");
+        let one_less = u16::try_from(full - 1).expect("few");
+        let quiet = at(Some(one_less));
+        assert!(
+            !quiet.contains("SILENT") && quiet.contains("LEAST"),
+            "{quiet}"
+        );
+        assert!(!quiet.contains("no room"), "nothing is lost: {quiet}");
+        for columns in [70, 60, 50, 40] {
+            let text = at(Some(columns));
+            let (table, note) = text.rsplit_once("\n(no room").expect(&text);
+            assert!(width(table) <= Some(columns.into()), "{text}");
+            assert!(note.contains("LEAST"), "{text}");
+            assert!(
+                text.contains("64.8 M IOPS") && text.contains("long"),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn latencies_have_three_digits_and_one_unit_for_each_size() {
+        for (value, text) in [
+            (0.25, "0.25 us"),
+            (75.04, "75.0 us"),
+            (458.8, "459 us"),
+            (999.6, "1.00 ms"),
+            (7077.9, "7.08 ms"),
+            (12_100.0, "12.1 ms"),
+            (388_300.0, "388 ms"),
+            (999_600.0, "1.00 s"),
+            (1_500_000.0, "1.50 s"),
+        ] {
+            assert_eq!(micros(value), text);
+        }
     }
 
     #[test]

@@ -56,6 +56,7 @@ fn say(bed: &Bed, arguments: &[&str], answer: Option<&str>) -> (u8, String) {
         error: &mut error,
         input: &mut input,
         terminal: answer.is_some(),
+        width: None,
     };
     let status = garboard::run(all, &mut console);
     (status, String::from_utf8(error).expect("UTF-8"))

@@ -452,6 +452,7 @@ struct Layers<'a> {
 
 /// Tells everything.
 fn tell(session: &mut Session<'_, '_>, reports: &[Report], html: Option<&Path>) -> Answer<()> {
+    let width = session.console.width;
     match (session.output, reports) {
         (Output::Json, [report]) => session.json(report)?,
         (Output::Json, layers) => session.json(&Layers {
@@ -460,11 +461,11 @@ fn tell(session: &mut Session<'_, '_>, reports: &[Report], html: Option<&Path>) 
         })?,
         (Output::Table, reports) => {
             for report in reports {
-                session.line(&table::text(report))?;
+                session.line(&table::text(report, width))?;
             }
             let ladders = bench::ladders(reports);
             if !ladders.is_empty() {
-                session.line(&table::layer_by_layer(&ladders))?;
+                session.line(&table::layer_by_layer(&ladders, width))?;
             }
         }
     }

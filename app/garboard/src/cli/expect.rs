@@ -128,13 +128,13 @@ impl Expect {
         })?;
         match output {
             Output::Json => output::json(&expected, console),
-            Output::Table => output::line(console, &text(&expected)),
+            Output::Table => output::line(console, &text(&expected, console.width)),
         }
     }
 }
 
 /// The answer for people.
-fn text(expected: &Expectation) -> String {
+fn text(expected: &Expectation, width: Option<u16>) -> String {
     let shape = &expected.shape;
     let mut lines = vec![
         format!(
@@ -158,24 +158,25 @@ fn text(expected: &Expectation) -> String {
         ),
         String::new(),
     ];
-    let mut table = output::table(&["WORKLOAD", "AT MOST", "FORMULA", "BOUND BY"]);
+    let mut rows = Vec::new();
     for workload in &expected.workloads {
         let binding = workload.binding();
-        let figure = [
-            workload.name,
-            &figure(workload, binding.value),
-            &binding.formula,
-            binding.bound,
-        ];
-        table.add_row(figure);
+        rows.push(vec![
+            workload.name.to_owned(),
+            figure(workload, binding.value),
+            binding.formula.clone(),
+            binding.bound.to_owned(),
+        ]);
         for other in &workload.bounds {
             if !std::ptr::eq(other, binding) {
                 let value = figure_of_other(workload, other.value);
-                table.add_row(["", &value, &other.formula, other.bound]);
+                let bound = other.bound.to_owned();
+                rows.push(vec![String::new(), value, other.formula.clone(), bound]);
             }
         }
     }
-    lines.push(output::trimmed(&table));
+    let heads = ["WORKLOAD", "AT MOST", "FORMULA", "BOUND BY"];
+    lines.push(output::fitted(&heads, &rows, &[], width));
     lines.push(String::new());
     lines.extend(letters(expected));
     lines.push(String::new());

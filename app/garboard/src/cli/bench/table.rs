@@ -6,10 +6,13 @@ use crate::bench::{
 use crate::expect::Unit;
 use crate::output::{self, amount, micros};
 
+/// From so much error on an efficiency says nothing.
+const SURE_PERCENT: f64 = 50.0;
+
 /// The report for people.
-pub(super) fn text(report: &Report) -> String {
+pub(super) fn text(report: &Report, width: Option<u16>) -> String {
     let mut lines = vec![head(report)];
-    lines.push(points(report));
+    lines.push(points(report, width));
     for point in &report.points {
         lines.extend(details(point));
     }
@@ -35,8 +38,8 @@ pub(super) fn text(report: &Report) -> String {
 }
 
 /// All loads that several layers were measured with.
-pub(super) fn layer_by_layer(ladders: &[Ladder<'_>]) -> String {
-    let mut table = output::table(&[
+pub(super) fn layer_by_layer(ladders: &[Ladder<'_>], width: Option<u16>) -> String {
+    let heads = [
         "WORKLOAD",
         "BYTES",
         "JOBSxDEPTH",
@@ -48,7 +51,10 @@ pub(super) fn layer_by_layer(ladders: &[Ladder<'_>]) -> String {
         "OF BELOW",
         "P99",
         "OF BELOW",
-    ]);
+    ];
+    // How many requests are in flight follows from the others.
+    let least = [4, 10, 9];
+    let mut rows = Vec::new();
     let text = |ratio: f64| match ratio {
         ratio if ratio < 0.1 => format!("{ratio:.3} x"),
         ratio => format!("{ratio:.2} x"),
@@ -58,7 +64,7 @@ pub(super) fn layer_by_layer(ladders: &[Ladder<'_>]) -> String {
         for (number, rung) in ladder.rungs.iter().enumerate() {
             let once = |text: String| if number == 0 { text } else { String::new() };
             let (measured, of) = (&rung.point.measured, rung.of_below);
-            table.add_row(vec![
+            rows.push(vec![
                 once(ladder.workload.clone()),
                 once(output::size(ladder.request_bytes)),
                 once(format!("{}x{}", ladder.jobs, ladder.depth)),
@@ -73,7 +79,7 @@ pub(super) fn layer_by_layer(ladders: &[Ladder<'_>]) -> String {
             ]);
         }
     }
-    let table = output::trimmed(&table);
+    let table = output::fitted(&heads, &rows, &least, width);
     format!("layer by layer, each divided by the one below it\n{table}")
 }
 
@@ -93,8 +99,8 @@ fn head(report: &Report) -> String {
     )
 }
 
-fn points(report: &Report) -> String {
-    let mut table = output::table(&[
+fn points(report: &Report, width: Option<u16>) -> String {
+    let heads = [
         "WORKLOAD",
         "BYTES",
         "JOBSxDEPTH",
@@ -109,11 +115,11 @@ fn points(report: &Report) -> String {
         "COPIED",
         "MESSAGES",
         "BOUND BY",
-    ]);
-    for point in &report.points {
-        table.add_row(row(point));
-    }
-    output::trimmed(&table)
+    ];
+    // What was spent, and what theory says, tell less than what came of it.
+    let least = [12, 11, 10, 13, 9, 4, 8, 5];
+    let rows: Vec<Vec<String>> = report.points.iter().map(row).collect();
+    output::fitted(&heads, &rows, &least, width)
 }
 
 /// What does not fit into the line of a point.
@@ -160,6 +166,13 @@ fn details(point: &PointReport) -> Vec<String> {
             drives.len(),
             amount(least, "IOPS"),
             amount(most, "IOPS"),
+        ));
+    }
+    if point.efficiency_percent.is_some() && point.window_error_percent >= SURE_PERCENT {
+        lines.push(format!(
+            "{name}: rates may be off by {:.0} %, as few requests were answered for those in \
+             flight: too few to tell an efficiency; measure longer (--seconds)",
+            point.window_error_percent.ceil(),
         ));
     }
     lines.extend(rate(point).map(|text| format!("{name}: {text}")));
@@ -293,7 +306,9 @@ fn row(point: &PointReport) -> Vec<String> {
         format!("{}x{}", point.jobs, point.depth),
         figure(point, measured),
         output::or_dash(theory_text),
-        output::or_dash(efficiency.map(|percent| efficiency_text(point, percent))),
+        output::or_dash(
+            efficiency.map(|percent| efficiency_text(percent, point.window_error_percent)),
+        ),
         micros(measured.latency_us_p50),
         micros(measured.latency_us_p99),
         micros(measured.latency_us_p999),
@@ -305,11 +320,30 @@ fn row(point: &PointReport) -> Vec<String> {
     ]
 }
 
-/// Measured of theoretical, with how far off it may be where that is more than the digits say.
-fn efficiency_text(point: &PointReport, percent: f64) -> String {
-    if point.window_error_percent < 0.5 {
-        format!("{percent:.1} %")
-    } else {
-        format!("{percent:.1} ±{:.0} %", point.window_error_percent.ceil())
+/// Measured of theoretical, with how far off it may be where that is more than the digits say; and
+/// none where it may be anything.
+fn efficiency_text(percent: f64, error_percent: f64) -> String {
+    match error_percent {
+        error if error < 0.5 => format!("{percent:.1} %"),
+        error if error < SURE_PERCENT => format!("{percent:.1} ±{:.0} %", error.ceil()),
+        _ => "unsure".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_efficiency_that_may_be_anything_is_not_told() {
+        for (error, text) in [
+            (0.4, "96.0 %"),
+            (9.2, "96.0 ±10 %"),
+            (49.9, "96.0 ±50 %"),
+            (50.0, "unsure"),
+            (379.0, "unsure"),
+        ] {
+            assert_eq!(efficiency_text(96.0, error), text);
+        }
     }
 }
