@@ -717,7 +717,9 @@ fn what_must_not_be_measured_is_refused() {
     );
     assert_eq!(engine.refused(&["bench", "nosuch"])["code"], "not_found");
     // More than the queues hold is skipped, and said.
-    let report = engine.json(&[
+    let output = engine.command(&[
+        "--output",
+        "json",
         "bench",
         "r",
         "--seconds",
@@ -729,12 +731,27 @@ fn what_must_not_be_measured_is_refused() {
         "--depth",
         "512",
     ]);
+    assert_eq!(common::refused(&output)["code"], "invalid");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("the report");
     assert_eq!(points(&report).len(), 0);
     let skipped = report["skipped"][0].as_str().expect("said");
     assert!(
         skipped.starts_with("random_read 4x512: 2048 requests"),
         "{skipped}"
     );
+}
+
+#[test]
+fn an_export_that_is_not_served_is_refused_with_the_reason() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let before = engine(folder.path(), "mem:64MiB", 1);
+    assert!(before.end(Signal::TERM).success());
+    // What was in memory is gone.
+    let engine = Engine::start(folder.path());
+    let refused = engine.refused(&["bench", "e0", "--seconds", "0.1"]);
+    assert_eq!(refused["object"], "export e0", "{refused}");
+    let next = refused["next"].as_str().expect("a way out");
+    assert!(next.contains("garboard export show e0"), "{next}");
 }
 
 #[test]

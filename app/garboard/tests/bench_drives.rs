@@ -221,6 +221,24 @@ fn nothing_is_written_that_somebody_needs() {
 }
 
 #[test]
+fn nobody_is_asked_about_drives_that_hold_nothing() {
+    for spec in ["mem:64MiB", "null:64MiB", "paced:kioxia-cm7,size=64MiB"] {
+        let alone = ["--drive", spec, "--write", "--workloads", "random_write"];
+        assert_eq!(points(&report(&bench(&alone))).len(), 1, "{spec}");
+    }
+    // One that does hold something is asked about, and alone named.
+    let folder = tempfile::tempdir().expect("a folder");
+    let (spec, path) = marked(folder.path());
+    let drives = ["--drive", "mem:64MiB", "--drive", &spec, "--write"];
+    let unsure = refused(&bench(&drives));
+    assert_eq!(unsure["code"], "unsafe");
+    let message = unsure["message"].as_str().expect("text");
+    assert!(message.contains(&path), "{message}");
+    assert!(!message.contains("mem:"), "{message}");
+    assert!(is_untouched(&path));
+}
+
+#[test]
 fn members_are_read_while_they_serve_and_never_written() {
     let folder = tempfile::tempdir().expect("a folder");
     let engine = Engine::start(folder.path());
@@ -235,7 +253,13 @@ fn members_are_read_while_they_serve_and_never_written() {
     let drives = points(&found)[0]["drives"].as_array().expect("a list");
     assert_eq!(drives.len(), 3);
     let list = ["--workloads", "random_write"];
-    let none = engine.json(&[&["bench", "--members", "a"][..], &list[..]].concat());
+    // What nothing was measured of is told, and is no success.
+    let words = ["--output", "json", "bench", "--members", "a"];
+    let none = engine.command(&[&words[..], &list[..]].concat());
+    let wrong = refused(&none);
+    let message = wrong["message"].as_str().expect("text");
+    assert!(message.starts_with("nothing was measured"), "{message}");
+    let none: Value = serde_json::from_slice(&none.stdout).expect("the report");
     let why = none["skipped"][0].as_str().expect("a reason");
     assert!(why.contains("are only read"), "{why}");
     let usage = engine.command(&["bench", "--members", "a", "--write"]);

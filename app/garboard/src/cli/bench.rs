@@ -176,7 +176,10 @@ impl Bench {
         } else {
             self.measure_nothing()?
         };
-        let verdict = measured.iter().try_for_each(verdict);
+        let verdict = measured
+            .iter()
+            .try_for_each(verdict)
+            .and_then(|()| something(&measured));
         reports.extend(measured);
         reports.sort_by_key(|report| report.layer);
         tell(session, &reports, self.how.html.as_deref())?;
@@ -269,7 +272,10 @@ impl Bench {
                 return Err(EngineError::new(ErrorKind::Invalid, "bench", message));
             }
         }
-        confirm(session, &wishes, touched, self.yes)?;
+        // Drives that begin with this command and end with it hold nothing that could be lost.
+        if !touched.is_empty() {
+            confirm(session, &wishes, touched, self.yes)?;
+        }
         self.begin_page()?;
         let mut watch = Watch::of_nothing(session)?;
         let mut reports = bench::raw::run(&wishes, &raw, &mut watch)?;
@@ -351,6 +357,15 @@ impl Found {
             return Err(
                 EngineError::new(ErrorKind::Busy, object, "a guest is connected")
                     .next("shut the guest down, or measure an export of another volume"),
+            );
+        }
+        if let ExportState::Held | ExportState::Missing = export.state {
+            let cause = export.cause.unwrap_or_else(|| "it is not made".to_owned());
+            return Err(
+                EngineError::new(ErrorKind::Busy, object, cause).next(format!(
+                    "`garboard export show {}` tells how it is",
+                    export.name
+                )),
             );
         }
         if self.sockets.contains(&export.socket) {
@@ -495,6 +510,24 @@ fn verdict(report: &Report) -> Answer<()> {
         (None, None) => return Ok(()),
     };
     Err(EngineError::new(ErrorKind::Internal, object(), message))
+}
+
+/// Whoever asked for measurements and got none learns it from the exit status, too.
+fn something(measured: &[Report]) -> Answer<()> {
+    if measured.iter().any(|report| !report.points.is_empty()) {
+        return Ok(());
+    }
+    let mut skipped = measured.iter().flat_map(|report| &report.skipped);
+    let Some(first) = skipped.next() else {
+        // Reports of earlier runs are all that was asked for.
+        return Ok(());
+    };
+    let message = match skipped.count() {
+        0 => format!("nothing was measured: {first}"),
+        more => format!("nothing was measured: {first}; and {more} more were skipped"),
+    };
+    Err(EngineError::new(ErrorKind::Invalid, "bench", message)
+        .next("ask for loads that fit, as the reasons say"))
 }
 
 fn write_page(path: &Path, page: &str) -> Answer<()> {

@@ -113,7 +113,7 @@ impl Drives {
         })
     }
 
-    /// Opens them. With what would be overwritten, a line each.
+    /// Opens them. With what would be overwritten, a line each: those that keep what is written.
     pub(super) fn open(
         &self,
         session: &Session<'_, '_>,
@@ -160,7 +160,15 @@ impl Drives {
                 let opened = Drive::open_to_look(&spec);
                 opened.map_err(|error| unopened(ErrorKind::Invalid, &name, &error))?
             };
-            touched.push(format!("{name}, {}", output::size(drive.info().size_bytes)));
+            match spec {
+                drive::DriveSpec::File { .. } | drive::DriveSpec::BlockDevice { .. } => {
+                    let size = output::size(drive.info().size_bytes);
+                    touched.push(format!("{name}, {size}"));
+                }
+                drive::DriveSpec::Memory { .. }
+                | drive::DriveSpec::Paced { .. }
+                | drive::DriveSpec::Null { .. } => {}
+            }
             raw.drives.push((name, drive));
         }
         Ok((raw, touched))
