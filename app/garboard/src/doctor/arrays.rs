@@ -118,9 +118,14 @@ fn place_of<'a>(drive: &DriveView, known: &'a Known) -> Option<(&'a ArrayView, &
 
 /// How a place is filled anew: by a drive that is free and fits, if there is one.
 fn replace(array: &ArrayView, member: &MemberView, known: &Known) -> String {
+    // A drive that keeps nothing takes no place among others that do.
+    let pretends = members(array, known)
+        .iter()
+        .any(|drive| is_pretended(drive));
     let fits = |drive: &&DriveView| {
         drive.state == DriveState::Free
             && drive.signature.is_none()
+            && (pretends || !is_pretended(drive))
             && drive.size_bytes >= array.member_bytes
             && drive.block_bytes <= array.block_bytes
     };
@@ -255,15 +260,19 @@ fn reads_fail(array: &ArrayView) -> Vec<Finding> {
     often.map(finding).collect()
 }
 
-/// Members that do not keep what is written.
-fn kinds(array: &ArrayView, members: &[&DriveView]) -> Option<Finding> {
-    let keeps_nothing = |drive: &&&DriveView| match drive.spec {
+/// Whether a drive does not keep what is written.
+fn is_pretended(drive: &DriveView) -> bool {
+    match drive.spec {
         DriveSpec::Memory { .. } | DriveSpec::Paced { .. } | DriveSpec::Null { .. } => true,
         DriveSpec::File { .. } | DriveSpec::Block { .. } => false,
-    };
+    }
+}
+
+/// Members that do not keep what is written.
+fn kinds(array: &ArrayView, members: &[&DriveView]) -> Option<Finding> {
     let names: Vec<&str> = members
         .iter()
-        .filter(keeps_nothing)
+        .filter(|drive| is_pretended(drive))
         .map(|drive| drive.name.as_str())
         .collect();
     (!names.is_empty()).then(|| {

@@ -838,6 +838,15 @@ fn what_is_lost_is_filled_again_by_the_command_that_is_told() {
         known.drives.push(block(4));
         known.drives[4].state = DriveState::Free;
     };
+    // Nobody is told to put what is to be kept onto a drive that keeps nothing.
+    let memory = |known: &mut Known| {
+        spare(known);
+        known.drives[4].spec = DriveSpec::Memory {
+            size_bytes: 1 << 30,
+        };
+    };
+    let fix = after(&memory, "state").fix.expect("one");
+    assert!(fix.ends_with("--drive D, a free one"), "{fix}");
     let fills = "garboard array replace a --member 1 --drive d4";
     assert_eq!(after(&spare, "state").fix.as_deref(), Some(fills));
     let fix = after(&spare, "drive").fix.expect("one");
