@@ -4,7 +4,7 @@
 //! as well; only the question whether the kernel gives us an `io_uring` is asked of the kernel.
 //! What an engine knows of its drives and arrays is added when one answers.
 
-mod arrays;
+pub(crate) mod arrays;
 mod cpus;
 mod drives;
 mod host;

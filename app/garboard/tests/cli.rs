@@ -643,6 +643,47 @@ fn errors_for_people_name_object_cause_and_next_step() {
 }
 
 #[test]
+fn what_a_new_array_wastes_and_what_a_socket_had_made_for_it_is_said() {
+    let bed = Bed::full();
+    bed.host.plug("file:/large", 3 << 30);
+    bed.ok(&["drive", "add", "file:/large", "--name", "large"]);
+    bed.ok(&["drive", "add", "file:/5", "--name", "d5"]);
+    let said = |arguments: &[&str]| {
+        let output = bed.command(arguments);
+        let (_, error) = texts(&output);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {error}");
+        error
+    };
+    let create = ["array", "create", "b", "--level", "1", "--drives"];
+    let wasted = said(&[&create[..], &["d4,large"]].concat());
+    assert!(
+        wasted.contains("the smallest is d4") && wasted.contains("2GiB of other members"),
+        "{wasted}"
+    );
+    // Nothing is said where members are alike, or where somebody wants JSON.
+    said(&["array", "destroy", "b", "--yes"]);
+    assert_eq!(said(&[&create[..], &["d4,d5"]].concat()), "");
+    said(&["array", "destroy", "b", "--yes"]);
+    let json = [&create[..], &["d4,large", "--output", "json"]].concat();
+    assert_eq!(said(&json), "");
+
+    let folder = bed.folder.path().join("slip/of");
+    let socket = folder.join("the.sock");
+    let export = ["export", "vhost", "v", "--name", "e", "--socket"];
+    let there = bed.folder.path().join("run/f.sock");
+    bed.ok(&["export", "remove", "e"]);
+    let there = there.to_str().expect("UTF-8");
+    assert_eq!(said(&[&export[..], &[there]].concat()), "");
+    bed.ok(&["export", "remove", "e"]);
+    let socket = socket.to_str().expect("UTF-8");
+    let made = said(&[&export[..], &[socket]].concat());
+    assert!(
+        made.contains(folder.to_str().expect("UTF-8")) && made.contains("has been made"),
+        "{made}"
+    );
+}
+
+#[test]
 fn nobody_there_exits_with_3() {
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("api.sock");

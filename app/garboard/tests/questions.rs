@@ -190,6 +190,11 @@ fn nobody_is_asked_about_what_is_refused() {
     let (status, error) = say(&bed, &["drive", "wipe", "d2", "--force"], Some("y\n"));
     assert_eq!(status, 0, "{error}");
     assert!(error.contains("Go on?"), "{error}");
+    let fail = ["array", "fail", "a", "--member", "1"];
+    let (status, error) = say(&bed, &fail, Some("y\n"));
+    assert_eq!(status, 0, "{error}");
+    let (_, error) = say(&bed, &fail, Some("y\n"));
+    assert!(!error.contains("Go on?"), "it is out already: {error}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `garboard export …`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use control::body::{ExportCreateBody, QueueMoveBody};
@@ -67,7 +67,8 @@ pub(super) struct Vhost {
     /// The export's name [default: the volume's]
     #[arg(long, value_parser = super::new_name)]
     name: Option<String>,
-    /// Where front-ends connect [default: exports/NAME/vhost.sock beside the engine's socket]
+    /// Where front-ends connect; folders that are missing are made, and the last one has mode 0750
+    /// then [default: exports/NAME/vhost.sock beside the engine's socket]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// The socket's owner
@@ -155,7 +156,15 @@ impl Export {
         match self {
             Export::Vhost(vhost) => {
                 let asked = vhost.block_size.is_some();
-                let export: ExportView = session.post("/v1/exports", &vhost.body()?)?;
+                let body = vhost.body()?;
+                let missing = body.socket.as_deref().and_then(missing_folder);
+                let export: ExportView = session.post("/v1/exports", &body)?;
+                if let Some(folder) = missing {
+                    let folder = folder.display();
+                    session.remark(&format!(
+                        "note: folder {folder} was not there and has been made for the socket"
+                    ));
+                }
                 if let (false, Some(note)) = (asked, block_note(&export)) {
                     session.remark(&note);
                 }
@@ -204,6 +213,12 @@ impl Export {
             }
         }
     }
+}
+
+/// The folder of a socket, where it is missing: it will be made, and may be a slip of the pen.
+fn missing_folder(socket: &Path) -> Option<PathBuf> {
+    let folder = socket.parent()?;
+    (!folder.exists()).then(|| folder.to_owned())
 }
 
 /// What a person should know who did not choose the block size, when it is not the usual one.

@@ -284,7 +284,8 @@ fn kinds(array: &ArrayView, members: &[&DriveView]) -> Option<Finding> {
     })
 }
 
-fn sizes(array: &ArrayView, members: &[&DriveView]) -> Option<Finding> {
+/// What of its members an array cannot use, because others are smaller.
+pub(crate) fn sizes(array: &ArrayView, members: &[&DriveView]) -> Option<Finding> {
     let smallest = members.iter().map(|drive| drive.size_bytes).min()?;
     let wasted: u64 = members
         .iter()

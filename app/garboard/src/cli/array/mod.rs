@@ -14,6 +14,7 @@ use control::view::{
 use control::{Answer, EngineError, ErrorKind};
 
 use super::drive;
+use crate::doctor::arrays;
 use crate::output::{size, word};
 use crate::progress;
 use crate::session::{Question, Session};
@@ -120,6 +121,7 @@ impl Create {
         }
         let array: ArrayView = session.post("/v1/arrays", &body)?;
         session.warn(&array.warnings);
+        warn_of_waste(session, &array);
         let jobs = array.jobs.clone();
         finish(session, array, (&jobs, self.wait), |array| {
             format!(
@@ -128,6 +130,23 @@ impl Create {
                 size(array.size_bytes)
             )
         })
+    }
+}
+
+/// Says what of the members is not used because others are smaller: now it is easily mended.
+fn warn_of_waste(session: &mut Session<'_, '_>, array: &ArrayView) {
+    // A remark at most: the array is made.
+    let Ok(drives) = session.get::<Vec<DriveView>>("/v1/drives") else {
+        return;
+    };
+    let is_member = |drive: &&DriveView| {
+        let mut members = array.members.iter();
+        members.any(|member| member.drive.as_ref() == Some(&drive.name))
+    };
+    let members: Vec<&DriveView> = drives.iter().filter(is_member).collect();
+    if let Some(finding) = arrays::sizes(array, &members) {
+        let costs = finding.costs.unwrap_or_default();
+        session.remark(&format!("warning: {}: {costs}", finding.found));
     }
 }
 
@@ -232,11 +251,14 @@ impl Fail {
             what: format!("this excludes member {}", self.member),
             touched: touched(session, &array)?,
         };
-        // What is not there is refused, and nobody is asked about it.
+        // What is not there, or out already, is refused, and nobody is asked about it.
+        let is_in = |place: &MemberView| {
+            matches!(place.state, MemberState::Online | MemberState::Rebuilding)
+        };
         if array
             .members
             .iter()
-            .any(|place| place.member == self.member)
+            .any(|place| place.member == self.member && is_in(place))
         {
             session.confirm(&question, self.yes.yes)?;
         }

@@ -122,7 +122,7 @@ fn blocks(count: u64) -> String {
     }
 }
 
-/// `mismatch, repaired: stripe 7, block 3+1, member 1, volume v at 4096+512`.
+/// `2026-11-29 02:57 UTC: mismatch, repaired: stripe 7, block 3+1, member 1, volume v at 4096+512`.
 fn finding(found: &ScrubFindingView) -> String {
     let members: Vec<String> = found.members.iter().map(ToString::to_string).collect();
     let members = match members.join(" ") {
@@ -134,14 +134,57 @@ fn finding(found: &ScrubFindingView) -> String {
         (Some(volume), Some(offset), Some(length)) => {
             format!("volume {volume} at {offset}+{length}")
         }
-        (Some(volume), _, _) => format!("volume {volume}, parity"),
+        // All of the stripe is meant where nobody knows which member was wrong.
+        (Some(volume), _, _) if found.members.is_empty() => {
+            format!("behind the end of volume {volume}")
+        }
+        (Some(volume), _, _) => format!("volume {volume}, parity or behind its end"),
     };
     format!(
-        "{}, {}: stripe {}, block {}+{}, {members}, {volume}",
+        "{}: {}, {}: stripe {}, block {}+{}, {members}, {volume}",
+        date(found.time_s),
         word(&found.cause),
         word(&found.outcome).replace('_', " "),
         found.stripe,
         found.block,
         found.blocks,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use control::scrub::{ScrubCause, ScrubOutcome};
+
+    use super::*;
+
+    #[test]
+    fn a_finding_says_when_it_was_made_and_where_it_is_in_the_volume() {
+        let found = |members: &[u16], at: Option<(u64, u64)>| {
+            finding(&ScrubFindingView {
+                time_s: 1_764_384_000,
+                stripe: 7,
+                block: 3,
+                blocks: 1,
+                cause: ScrubCause::Mismatch,
+                outcome: ScrubOutcome::NotLocated,
+                members: members.to_vec(),
+                volume: Some("v".to_owned()),
+                offset_bytes: at.map(|(offset, _)| offset),
+                length_bytes: at.map(|(_, length)| length),
+            })
+        };
+        let exact = found(&[1], Some((4096, 512)));
+        assert_eq!(
+            exact,
+            "2025-11-29 02:40 UTC: mismatch, not located: stripe 7, block 3+1, member 1, volume v at \
+             4096+512"
+        );
+        for (members, place) in [
+            (&[1][..], "member 1, volume v, parity or behind its end"),
+            (&[], "member unknown, behind the end of volume v"),
+        ] {
+            let text = found(members, None);
+            assert!(text.ends_with(place), "{text}");
+        }
+    }
 }
