@@ -195,9 +195,14 @@ impl Laggards {
         }
         for first in (0..self.records.len()).step_by(self.group) {
             let counts = |position: &usize| drive(*position).is_some();
-            let members: Vec<usize> = (first..first + self.group).filter(counts).collect();
-            self.judge_group(&members, took);
-            self.turn_group(&members, &mut turns);
+            let (mut members, mut count) = ([0; GROUP_MEMBERS_MAX], 0);
+            for position in (first..first + self.group).filter(counts) {
+                members[count] = position;
+                count += 1;
+            }
+            let members = &members[..count];
+            self.judge_group(members, took);
+            self.turn_group(members, &mut turns);
         }
         turns
     }

@@ -42,6 +42,8 @@ pub(crate) struct ReadErrors {
     records: Vec<Record>,
     group: usize,
     tolerated: u32,
+    /// Some read has failed, once.
+    any: bool,
 }
 
 impl ReadErrors {
@@ -51,6 +53,7 @@ impl ReadErrors {
             records: vec![Record::default(); members],
             group,
             tolerated,
+            any: false,
         }
     }
 
@@ -61,6 +64,7 @@ impl ReadErrors {
         (position, incarnation): (usize, Option<u32>),
         more: u32,
     ) {
+        self.any |= more > 0;
         let record = &mut self.records[position];
         let hour = hour_of(now);
         if incarnation != Some(record.incarnation) {
@@ -90,6 +94,10 @@ impl ReadErrors {
         counts: impl Fn(usize) -> bool,
         data: usize,
     ) -> Option<MemberIndex> {
+        if !self.any {
+            // As with most arrays, for years.
+            return None;
+        }
         let groups = (0..self.records.len()).step_by(self.group);
         let worst = groups.filter_map(|first| {
             let members = (first..first + self.group).filter(|&position| counts(position));

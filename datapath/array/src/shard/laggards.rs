@@ -101,8 +101,10 @@ impl LaggardKeeper {
             for (kind, sample) in took.iter_mut().enumerate() {
                 let which = (position, kind);
                 let counted = shared.counted(which);
-                if std::mem::replace(&mut self.counted[position][kind], counted) != counted {
-                    shared.see_times(which, &mut self.seen[position][kind], sample);
+                let before = std::mem::replace(&mut self.counted[position][kind], counted);
+                if before != counted {
+                    let new = counted.wrapping_sub(before);
+                    shared.see_times(which, (&mut self.seen[position][kind], new), sample);
                     let lags = shared.lags(MemberIndex::from_at(position));
                     self.busy |= sample.count > 0 && !lags;
                 } else if sample.count > 0 {
@@ -198,13 +200,19 @@ impl Shard {
                 }
                 // Counted anew when the drive was attached anew.
                 let fewer = count < before;
+                // No more is to be found than was counted: few buckets hold all of it.
+                let mut left = if fewer { u64::MAX } else { count - before };
                 let buckets = now.took[kind].buckets.iter();
-                let buckets = buckets.zip(&mut told.took[kind].buckets).enumerate();
-                let more = buckets.filter_map(|(bucket, (&now, told))| {
+                let mut buckets = buckets.zip(&mut told.took[kind].buckets).enumerate();
+                let more = std::iter::from_fn(|| {
+                    let (bucket, (&now, told)) = buckets.next().filter(|_| left > 0)?;
                     let told = std::mem::replace(told, now);
                     let before = if fewer { 0 } else { told };
-                    (now > before).then(|| (bucket, now - before))
+                    let more = now.saturating_sub(before);
+                    left = left.saturating_sub(more);
+                    Some((bucket, more))
                 });
+                let more = more.filter(|(_, more)| *more > 0);
                 self.shared.add_times((position, kind), more);
             }
         }

@@ -297,16 +297,21 @@ impl Shared {
         self.counted[position][kind].load(Ordering::Acquire)
     }
 
-    /// What is new since `seen` of how long reads of a member took, or writes; into `sample`.
+    /// What is new since `seen` of how long reads of a member took, or writes: at least `new`; into
+    /// `sample`. What comes meanwhile and is not seen is new the next time.
     pub(super) fn see_times(
         &self,
         (position, kind): (usize, usize),
-        seen: &mut Histogram,
+        (seen, new): (&mut Histogram, u64),
         sample: &mut Sample,
     ) {
-        sample.count = 0;
+        *sample = Sample::default();
         let words = self.times[position][kind].iter().zip(&mut seen.buckets);
         for ((word, seen), more) in words.zip(&mut sample.times.buckets) {
+            if sample.count >= new {
+                // All that was counted is found; the rest of the buckets is as it was.
+                return;
+            }
             let all = word.load(Ordering::Relaxed);
             *more = all.wrapping_sub(std::mem::replace(seen, all));
             sample.count += *more;

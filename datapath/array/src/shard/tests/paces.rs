@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use block::Operation;
+use block::{Histogram, Operation};
 use units::MemberIndex;
 
 use super::{Bench, Drive, Shape};
 use crate::format::ExclusionCause;
 use crate::geometry::Level;
 use crate::io::Event;
+use crate::laggards::Sample;
 use crate::map::MapState;
 use crate::throttle::Heard;
 
@@ -69,6 +70,36 @@ fn a_drive_that_is_counted_anew_is_judged_by_what_it_does_since() {
 }
 
 #[test]
+fn all_times_of_a_window_are_told_however_they_are_spread() {
+    let mut bench = slowly();
+    let shared = std::sync::Arc::clone(&bench.shard.shared);
+    let before = shared.counted((SLOW, 0));
+    let times = &mut bench.outside.times[SLOW];
+    for took in [5_000, 300_000, 300_000, 10_000_000, 900_000_000] {
+        times.counts[0] += 1;
+        times.took[0].record(took);
+    }
+    bench.pass(WINDOW);
+    assert_eq!(shared.counted((SLOW, 0)), before + 5);
+}
+
+#[test]
+fn what_is_added_while_somebody_looks_is_seen_the_next_time() {
+    let bench = Bench::home(|_, _| {});
+    let (shared, which) = (&bench.shard.shared, (0, 0));
+    let (mut seen, mut sample) = (Histogram::default(), Sample::default());
+    let found = |sample: &Sample| (sample.count, [3, 40].map(|at| sample.times.buckets[at]));
+    shared.add_times(which, [(3, 5), (40, 2)].into_iter());
+    for (new, expected) in [(5, (5, [5, 0])), (2, (2, [0, 2]))] {
+        shared.see_times(which, (&mut seen, new), &mut sample);
+        assert_eq!(found(&sample), expected);
+    }
+    shared.add_times(which, [(3, 1), (40, 1)].into_iter());
+    shared.see_times(which, (&mut seen, 2), &mut sample);
+    assert_eq!(found(&sample), (2, [1, 1]), "all that is new");
+}
+
+#[test]
 fn another_shard_is_heard_as_well() {
     let mut bench = slowly();
     let shared = std::sync::Arc::clone(&bench.shard.shared);
@@ -78,7 +109,7 @@ fn another_shard_is_heard_as_well() {
         } else {
             300_000
         };
-        let bucket = block::Histogram::bucket_of(took);
+        let bucket = Histogram::bucket_of(took);
         let more = std::iter::once((bucket, 100));
         shared.add_times((position, 0), more);
     }
