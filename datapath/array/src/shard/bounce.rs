@@ -163,6 +163,9 @@ impl Shard {
 
     /// Gives up what slow members keep, where others can say what was to be read.
     pub(super) fn give_up_reads(&mut self, io: &mut impl Io) -> usize {
+        if !self.late.waits_long() {
+            return 0;
+        }
         let (mut moved, mut from) = (0, 0);
         while let Some(slot) = self.ios.used_from(from) {
             from = slot + 1;

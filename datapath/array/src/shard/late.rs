@@ -113,6 +113,11 @@ impl Late {
         self.shaky[member.at()]
     }
 
+    /// Whether anything was under way for so long, at the last look, that its member may be slow.
+    pub(super) fn waits_long(&self) -> bool {
+        self.longest >= self.patience.slow
+    }
+
     pub(super) fn new(patience: Patience, map: &ArrayMap) -> Late {
         let members = map.members.len();
         let mut late = Late {
@@ -199,19 +204,26 @@ impl Shard {
 
     /// How old each member's oldest request is.
     fn measure(&mut self) {
-        self.late.oldest.fill(0);
-        for Answers { kept, .. } in &mut self.late.answers {
+        let Late {
+            now,
+            oldest,
+            answers,
+            ..
+        } = &mut self.late;
+        let (now, members) = (*now, &self.map.members[..]);
+        let (oldest, answers) = (&mut oldest[..], &mut answers[..]);
+        oldest.fill(0);
+        for Answers { kept, .. } in &mut *answers {
             *kept = 0;
         }
-        self.late.longest = 0;
-        self.late.any_out = false;
+        let (mut longest, mut any_out) = (0, false);
         for under_way in self.ios.busy() {
-            let age = self.late.now.wrapping_sub(under_way.issued);
-            self.late.longest = self.late.longest.max(age);
+            let age = now.wrapping_sub(under_way.issued);
+            longest = age.max(longest);
             let member = under_way.member.at();
-            let entry = &self.map.members[member];
+            let entry = &members[member];
             let current = entry.incarnation == under_way.incarnation;
-            self.late.any_out |= !current || entry.state == MapState::Lost;
+            any_out |= !current || entry.state == MapState::Lost;
             // What was given up counts as long as the drive has answered nothing since: it is asked
             // little meanwhile that would show that it still hangs.
             let given_up = if let IoOwner::Abandoned { look, .. } | IoOwner::GivenUp { look, .. } =
@@ -221,22 +233,24 @@ impl Shard {
             } else {
                 None
             };
-            let since = self.late.now.wrapping_sub(self.late.answers[member].heard);
             let forgotten = given_up.is_some_and(|look| {
-                since < self.late.now.wrapping_sub(look) || planted::is(Fault::GivenUpNotCounted)
+                let since = now.wrapping_sub(answers[member].heard);
+                since < now.wrapping_sub(look) || planted::is(Fault::GivenUpNotCounted)
             });
             if current && !forgotten {
-                self.late.oldest[member] = self.late.oldest[member].max(age);
+                oldest[member] = age.max(oldest[member]);
                 let moves = matches!(
                     under_way.operation,
                     Some(Operation::Read | Operation::Write)
                 );
                 if moves {
-                    let kept = &mut self.late.answers[member].kept;
+                    let kept = &mut answers[member].kept;
                     *kept = age.max(*kept);
                 }
             }
         }
+        self.late.longest = longest;
+        self.late.any_out = any_out;
     }
 
     /// Says which members are slow as seen from here, and hears which are as seen from anywhere.
