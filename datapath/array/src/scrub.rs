@@ -250,13 +250,12 @@ impl Scrub {
 
     /// When there is something to do next. Now or earlier: there is.
     pub(crate) fn due_at(&self, map: &ArrayMap, every_seconds: u32) -> Option<Instant> {
-        if self.failed || !can_scrub(map) {
-            return None;
-        }
-        if self.record.state.runs() {
-            return Some(self.not_before);
-        }
-        self.scheduled_at(every_seconds)
+        let at = if self.record.state.runs() {
+            self.not_before
+        } else {
+            self.scheduled_at(every_seconds)?
+        };
+        (!self.failed && can_scrub(map)).then_some(at)
     }
 
     /// The pass begins because its time has come.

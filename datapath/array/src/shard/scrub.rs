@@ -146,17 +146,16 @@ impl Shard {
     /// When the scrub goes on, if nothing else stands in its way.
     pub(super) fn scrub_deadline(&self) -> Option<units::Instant> {
         let coordinator = self.coordinator.as_deref()?;
+        // First what is quickly told: asked each turn, and mostly there is nothing.
+        let every = coordinator.config.options.scrub_every_seconds;
+        let due = coordinator.scrub.due_at(&self.map, every)?;
         let works = coordinator.window.is_some()
             || coordinator.commit.is_some()
             || coordinator.broadcast.is_some()
             || !coordinator.failures.is_empty()
             || !coordinator.commands.is_empty();
         let waits = goes_before_scrub(&self.map) || coordinator.copied.is_some();
-        if works || waits {
-            return None;
-        }
-        let every = coordinator.config.options.scrub_every_seconds;
-        coordinator.scrub.due_at(&self.map, every)
+        (!works && !waits).then_some(due)
     }
 
     /// Nothing else is due: the scrub's turn.
@@ -184,8 +183,8 @@ impl Shard {
         let every = decider.config.options.scrub_every_seconds;
         let due = decider.scrub.due_at(map, every);
         // What it repairs on a member that is being copied, no region would tell.
-        let waits = goes_before_scrub(map) || decider.copied.is_some();
-        due.is_some_and(|due| due <= io.now()) && !waits
+        let waits = || goes_before_scrub(map) || decider.copied.is_some();
+        due.is_some_and(|due| due <= io.now()) && !waits()
     }
 
     /// The window that may be opened now, in a map without one.
