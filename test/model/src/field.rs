@@ -7,6 +7,8 @@ use std::sync::OnceLock;
 
 /// Bytes that are multiplied together.
 const TOGETHER: usize = 64;
+/// Bytes of which sums are made at a time.
+const SUMMED: usize = 256;
 
 /// a × b, as one learns to multiply at school.
 #[must_use]
@@ -72,8 +74,6 @@ pub fn add_scaled(target: &mut [u8], factor: u8, source: &[u8]) {
         target.iter_mut().zip(source).for_each(|(t, s)| *t ^= s);
         return;
     }
-    // Much of what is checked was never written, and zeroes add nothing.
-    let is_zero = |some: &[u8]| some.iter().fold(0, |all, byte| all | byte) == 0;
     if factor == 0 || source.chunks(256).all(is_zero) {
         return;
     }
@@ -90,6 +90,59 @@ pub fn add_scaled(target: &mut [u8], factor: u8, source: &[u8]) {
         }
         target.iter_mut().zip(sum).for_each(|(t, s)| *t ^= s);
     }
+}
+
+/// By row of factors: the sum of factor × source over all sources. Sources are added by the bits of
+/// their factors first, and only these sums are doubled.
+///
+/// # Panics
+/// When the lengths differ, or a row has not a factor for each source.
+#[must_use]
+pub fn sums_of_scaled(rows: &[Vec<u8>], sources: &[&[u8]]) -> Vec<Vec<u8>> {
+    let length = sources.first().map_or(0, |source| source.len());
+    assert!(sources.iter().all(|source| source.len() == length));
+    assert!(rows.iter().all(|row| row.len() == sources.len()));
+    let mut sums = vec![vec![0; length]; rows.len()];
+    let mut some = Vec::with_capacity(sources.len());
+    for start in (0..length).step_by(SUMMED) {
+        let part = start..length.min(start + SUMMED);
+        // Much of what is checked was never written, and zeroes add nothing.
+        let parts = sources.iter().map(|source| &source[part.clone()]);
+        some.clear();
+        some.extend(parts.enumerate().filter(|(_, source)| !is_zero(source)));
+        if some.is_empty() {
+            continue;
+        }
+        for (row, sum) in rows.iter().zip(&mut sums) {
+            let terms = some.iter().map(|(at, source)| (row[*at], *source));
+            add_all(terms, &mut sum[part.clone()]);
+        }
+    }
+    sums
+}
+
+/// Adds factor × source for each term, of as many bytes as are summed at a time.
+fn add_all<'a>(terms: impl Iterator<Item = (u8, &'a [u8])>, sum: &mut [u8]) {
+    let (mut by_bit, mut bits) = ([[0; SUMMED]; 8], 0);
+    for (factor, source) in terms {
+        for (bit, sum) in by_bit.iter_mut().enumerate() {
+            if factor >> bit & 1 == 1 {
+                sum.iter_mut().zip(source).for_each(|(t, s)| *t ^= s);
+                bits = bits.max(bit + 1);
+            }
+        }
+    }
+    // As one evaluates a polynomial: what belongs to the highest bit is doubled most often.
+    let mut all = [0; SUMMED];
+    for part in by_bit[..bits].iter().rev() {
+        let pairs = all.iter_mut().zip(part);
+        pairs.for_each(|(all, part)| *all = double(*all) ^ part);
+    }
+    sum.iter_mut().zip(all).for_each(|(sum, all)| *sum ^= all);
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().fold(0, |all, byte| all | byte) == 0
 }
 
 /// 2 × a.
@@ -140,6 +193,28 @@ mod tests {
             let expected = expected.map(|(byte, before)| before ^ multiply(*byte, factor));
             assert!(sum.into_iter().eq(expected), "factor {factor}");
         }
+    }
+
+    #[test]
+    fn a_sum_of_products_is_what_each_adds() {
+        let source = |shift: u8| -> Vec<u8> {
+            let bytes = (0..=255).chain(0..=98).chain(7..=200);
+            bytes.map(|byte: u8| byte.rotate_left(3) ^ shift).collect()
+        };
+        let mut sources: Vec<Vec<u8>> = (0..5).map(|shift| source(shift * 51)).collect();
+        // Nothing was ever written there.
+        sources[2][..400].fill(0);
+        let sources: Vec<&[u8]> = sources.iter().map(Vec::as_slice).collect();
+        let rows = [[1; 5], [0; 5], [1, 2, 4, 8, 16], [255, 0, 3, 128, 77]].map(Vec::from);
+        let sums = sums_of_scaled(&rows, &sources);
+        for (row, sum) in rows.iter().zip(sums) {
+            let mut expected = vec![0; sources[0].len()];
+            for (factor, source) in row.iter().zip(&sources) {
+                add_scaled(&mut expected, *factor, source);
+            }
+            assert_eq!(sum, expected, "{row:?}");
+        }
+        assert_eq!(sums_of_scaled(&[Vec::new()], &[]), [[]; 1]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use crate::field::{add_scaled, coefficient, inverse};
+use crate::field::{add_scaled, coefficient, inverse, sums_of_scaled};
 
 /// The numbers of an array. Mirrors are one data chunk and its copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,8 @@ impl Layout {
     pub fn encode(&self, data: &[Vec<u8>]) -> Vec<Vec<u8>> {
         assert_eq!(data.len(), self.data);
         let mut chunks = data.to_vec();
-        chunks.extend((0..self.parity).map(|parity| parity_chunk(parity, data.iter())));
+        let sources: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+        chunks.extend(sums_of_scaled(&self.factors(), &sources));
         chunks
     }
 
@@ -169,10 +170,17 @@ impl Layout {
         &self,
         chunk: impl Fn(usize, usize) -> Option<Cow<'a, [u8]>>,
     ) -> Vec<usize> {
+        // Rows turn round and round, and groups are alike.
+        let n = self.group_members();
+        let turns: Vec<Vec<usize>> = (0..n)
+            .map(|row| self.members_by_role(row * self.groups))
+            .collect();
+        let factors = self.factors();
         let agree = |stripe: &usize| {
-            let members = self.members_by_role(*stripe).into_iter();
+            let (row, group) = (stripe / self.groups, stripe % self.groups);
+            let members = turns[row % n].iter().map(|place| group * n + place);
             let chunks: Vec<_> = members.map(|member| chunk(*stripe, member)).collect();
-            self.agree(&chunks)
+            self.agree_by(&factors, &chunks)
         };
         let stripes = 0..self.rows * self.groups;
         stripes.filter(|stripe| !agree(stripe)).collect()
@@ -213,15 +221,28 @@ impl Layout {
         Ok(all.map(|chunks| chunks[..self.data].concat()))
     }
 
+    /// By parity chunk: what each data chunk is multiplied with.
+    fn factors(&self) -> Vec<Vec<u8>> {
+        let row = |parity| (0..self.data).map(move |data| coefficient(parity, data));
+        (0..self.parity)
+            .map(|parity| row(parity).collect())
+            .collect()
+    }
+
     /// Whether a stripe's chunks are what its first k of them make.
     fn agree(&self, chunks: &[Option<impl AsRef<[u8]>>]) -> bool {
+        self.agree_by(&self.factors(), chunks)
+    }
+
+    fn agree_by(&self, factors: &[Vec<u8>], chunks: &[Option<impl AsRef<[u8]>>]) -> bool {
         let chunks = chunks.iter().map(Option::as_ref);
         let chunks: Vec<Option<&[u8]>> = chunks.map(|chunk| chunk.map(AsRef::as_ref)).collect();
         let (data, parity) = chunks.split_at(self.data);
-        if data.iter().all(Option::is_some) {
-            let mut pairs = parity.iter().enumerate();
-            let right = |row, chunk: &[u8]| *chunk == parity_chunk(row, data.iter().flatten());
-            return pairs.all(|(row, chunk)| chunk.is_none_or(|chunk| right(row, chunk)));
+        let there: Vec<&[u8]> = data.iter().copied().flatten().collect();
+        if there.len() == data.len() {
+            let expected = sums_of_scaled(factors, &there);
+            let mut pairs = parity.iter().zip(&expected);
+            return pairs.all(|(chunk, expected)| chunk.is_none_or(|chunk| chunk == expected));
         }
         let Some(expected) = self.decode(&chunks) else {
             return false;
@@ -272,17 +293,6 @@ impl Layout {
             .map(|member| files[member].as_ref().map(read).transpose())
             .collect()
     }
-}
-
-/// Parity chunk number `parity` of `data`.
-fn parity_chunk(parity: usize, data: impl Iterator<Item = impl AsRef<[u8]>>) -> Vec<u8> {
-    let mut chunk = Vec::new();
-    for (index, source) in data.enumerate() {
-        let source = source.as_ref();
-        chunk.resize(source.len(), 0);
-        add_scaled(&mut chunk, coefficient(parity, index), source);
-    }
-    chunk
 }
 
 #[cfg(test)]
