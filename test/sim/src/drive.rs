@@ -3,6 +3,7 @@
 mod dead;
 mod reads;
 mod taken;
+mod writes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -512,13 +513,7 @@ impl SimDrive {
                 for taken in &mut self.taken {
                     let _ = taken.sticks.take_if(|block| blocks.contains(block));
                 }
-                let contents = bytes.chunks_exact(bytes_usize(self.block));
-                for (block, content) in blocks.zip(contents) {
-                    if !self.forgets.contains(&block) {
-                        self.keep(block, content);
-                        self.are_well(block..block + 1);
-                    }
-                }
+                self.take_in(blocks, bytes);
             }
             Operation::WriteZeroes | Operation::Discard => {
                 let zeroes = vec![0; bytes_usize(self.block)];
@@ -530,25 +525,6 @@ impl SimDrive {
             Operation::Flush => self.store.flush(began),
         }
         if refuses { Status::Media } else { Status::Ok }
-    }
-
-    /// These blocks were written: they can be read.
-    fn are_well(&mut self, blocks: Range<u64>) {
-        if self.bad.is_empty() && self.refused.is_empty() {
-            return;
-        }
-        for block in blocks {
-            self.bad.remove(&block);
-            self.refused.remove(&block);
-        }
-    }
-
-    fn keep(&mut self, block: u64, content: &[u8]) {
-        if self.keeps_all {
-            self.store.write_through(block, content);
-        } else {
-            self.store.write(block, content);
-        }
     }
 
     /// The process is about to end: the kernel has what was asked.

@@ -1,11 +1,14 @@
 //! What a simulated drive holds, block by block: what a read finds, and what a loss of power may
 //! bring back. A flush costs as much as was written since the last one, whatever the drive holds.
 
+mod content;
+
 use std::cell::OnceCell;
 use std::ops::Range;
 
 use units::{bytes_u64, bytes_usize};
 
+use self::content::Content;
 use crate::random::Random;
 
 /// Blocks of a page: the bits of its mask.
@@ -20,9 +23,9 @@ const ZEROES: [u8; 4096] = [0; 4096];
 #[derive(Debug)]
 struct Page {
     /// What a read finds.
-    now: Box<[u8]>,
+    now: Content,
     /// What is durable, of blocks in `cached`; nothing yet of a page that never had one.
-    durable: Box<[u8]>,
+    durable: Content,
     /// Blocks whose content is only in the cache, one bit each.
     cached: u8,
     /// The next flush makes it durable.
@@ -33,10 +36,10 @@ struct Page {
 
 impl Page {
     /// One that is durable.
-    fn of(now: Box<[u8]>) -> Box<Page> {
+    fn of(now: Content) -> Box<Page> {
         Box::new(Page {
             now,
-            durable: Box::default(),
+            durable: Content::default(),
             cached: 0,
             is_dirty: false,
             written: 0,
@@ -100,12 +103,12 @@ impl Store {
     fn soiled(&self, page: usize) -> Option<Box<Page>> {
         let mut latest = self.soil.iter().rev();
         let soil = latest.find(|soil| soil.pages.contains(&page))?;
-        let mut bytes = vec![0; self.page_bytes()];
+        let mut bytes = Content::any(self.page_bytes());
         let mut random = soil.random.clone();
         let before = bytes_u64((page - soil.pages.start) * bytes.len());
         random.skip(before / WORD);
         random.fill(&mut bytes);
-        Some(Page::of(bytes.into()))
+        Some(Page::of(bytes))
     }
 
     /// What a read finds.
@@ -148,7 +151,7 @@ impl Store {
     fn page(&mut self, page: usize) -> &mut Page {
         self.reach(page + 1);
         if self.known(page).is_none() {
-            let zeroes = Page::of(vec![0; self.page_bytes()].into());
+            let zeroes = Page::of(Content::zeroes(self.page_bytes()));
             self.pages[page].set(zeroes).expect("nothing is there");
         }
         self.pages[page].get_mut().expect("it is there")
@@ -161,10 +164,23 @@ impl Store {
         }
     }
 
-    /// Writes into the cache.
-    pub(crate) fn write(&mut self, block: u64, content: &[u8]) {
-        let (position, bytes, bit) = self.place(block);
-        self.writes += 1;
+    /// Writes whole blocks into the cache, from this one on.
+    pub(crate) fn write(&mut self, mut block: u64, mut contents: &[u8]) {
+        while !contents.is_empty() {
+            let blocks = PAGE_BLOCKS - block % PAGE_BLOCKS;
+            let bytes = contents.len().min(bytes_usize(blocks) * self.block);
+            let (content, rest) = contents.split_at(bytes);
+            self.write_in_page(block, content);
+            (block, contents) = (block + blocks, rest);
+        }
+    }
+
+    /// Writes blocks that are in one page.
+    fn write_in_page(&mut self, block: u64, content: &[u8]) {
+        let (position, first, _) = self.place(block);
+        let size = self.block;
+        let bytes = first.start..first.start + content.len();
+        self.writes += bytes_u64(content.len() / size);
         let (writes, flush_began) = (self.writes, self.flush_began);
         let page = self.page(position);
         if page.is_dirty && page.written <= flush_began {
@@ -173,12 +189,15 @@ impl Store {
         }
         page.written = writes;
         let was_dirty = std::mem::replace(&mut page.is_dirty, true);
-        if page.cached & bit == 0 {
-            if page.durable.is_empty() {
-                page.durable = page.now.clone();
+        if page.durable.is_empty() {
+            page.durable = page.now.clone();
+        }
+        for at in bytes.clone().step_by(size) {
+            let bit = 1 << (at / size);
+            if page.cached & bit == 0 {
+                page.durable[at..at + size].copy_from_slice(&page.now[at..at + size]);
+                page.cached |= bit;
             }
-            page.durable[bytes.clone()].copy_from_slice(&page.now[bytes.clone()]);
-            page.cached |= bit;
         }
         page.now[bytes].copy_from_slice(content);
         if !was_dirty {
@@ -186,7 +205,7 @@ impl Store {
         }
     }
 
-    /// Writes past the cache: durable at once.
+    /// Writes one block past the cache: durable at once.
     pub(crate) fn write_through(&mut self, block: u64, content: &[u8]) {
         let (position, bytes, bit) = self.place(block);
         let page = self.page(position);
@@ -352,6 +371,23 @@ mod tests {
         let found = [8, 9, 10, 11].map(|block| store.read(block)[0]);
         assert_eq!(found, [5, 1, 0, 0]);
         store.power_fails(|| panic!("nothing is cached"));
+    }
+
+    #[test]
+    fn blocks_that_are_written_together_are_lost_each_by_itself() {
+        let mut store = Store::new(BLOCK);
+        store.write(6, &[1; BLOCK]);
+        let began = store.begin_flush();
+        let contents: Vec<u8> = (2..6).flat_map(|content| [content; BLOCK]).collect();
+        store.write(6, &contents);
+        let read = |store: &Store| [5, 6, 7, 8, 9, 10].map(|block| store.read(block)[0]);
+        assert_eq!(read(&store), [0, 2, 3, 4, 5, 0]);
+        store.flush(began);
+        let mut kept = [false, true, true, false].into_iter();
+        store.power_fails(|| kept.next().expect("four blocks are cached"));
+        assert!(kept.next().is_none(), "each of them is asked for");
+        // The flush under way may have kept what was there when it began.
+        assert_eq!(read(&store), [0, 1, 3, 4, 0, 0]);
     }
 
     #[test]
