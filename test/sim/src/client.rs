@@ -316,13 +316,14 @@ impl Client {
             return true;
         }
         let buffer = self.pool.acquire().expect("one for each slot");
-        let segment = self.pool.segment(&buffer).part(0, asked.length);
         assert!(reactor < world.shards.len());
-        if asked.operation == Operation::Write {
+        let segment = if asked.operation == Operation::Write {
+            let segment = self.pool.segment(&buffer).part(0, asked.length);
             segment.copy_from_slice(&asked.bytes);
+            segment
         } else {
-            segment.fill(0xEE);
-        }
+            self.pool.other(&buffer, asked.length)
+        };
         let token = self.begin(&asked);
         let pieces = self.pieces_of(&asked);
         assert!(pieces.len() <= PIECES);

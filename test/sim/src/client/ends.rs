@@ -50,7 +50,7 @@ impl Client {
                 for piece in 0..pending.submitted {
                     self.lists.take_back(slot * PIECES + piece);
                 }
-                self.pool.release(buffer);
+                self.pool.forsake(buffer);
             }
             left.push(pending.asked);
         }

@@ -16,9 +16,8 @@ impl Client {
         let found = &mut room[..bytes];
         pending.memory.part(0, bytes).copy_to_slice(found);
         // It is the guest's again, who has other things there.
-        pending.memory.fill(0xDD);
-        self.pool
-            .release(pending.buffer.take().expect("it is ours"));
+        let buffer = pending.buffer.take().expect("it is ours");
+        self.pool.take_back(buffer, pending.memory);
         self.judge(pending, found, false);
         self.found = room;
     }
@@ -37,14 +36,12 @@ impl Client {
         } = pending;
         let (operation, start, blocks) = (asked.operation, asked.start, asked.blocks);
         let Part { offset, bytes } = asked.part;
-        let what = format!(
-            "{operation:?} {start}+{blocks} ({offset}+{bytes}) of {}",
-            asked.volume
-        );
+        let volume = asked.volume;
+        let what = || format!("{operation:?} {start}+{blocks} ({offset}+{bytes}) of {volume}");
         let well = status.is_ok();
         let may_fail = may_fail || self.may_meet_lost(operation, &pieces);
         let may_fail = may_fail || self.doomed || number <= self.lenient;
-        assert!(may_fail || well, "{what}: {status:?}");
+        assert!(may_fail || well, "{}: {status:?}", what());
         if well && asked.part.is_whole() {
             self.forget_lost(operation, &pieces);
         }
@@ -74,7 +71,7 @@ impl Client {
                 let disk = self.disks.get_mut(&asked.volume).expect("in use");
                 if well && !self.doomed {
                     let verdict = disk.model.finish_read(read, found);
-                    verdict.unwrap_or_else(|wrong| panic!("{what}: {wrong}"));
+                    verdict.unwrap_or_else(|wrong| panic!("{}: {wrong}", what()));
                 } else {
                     disk.model.abandon_read(&read);
                 }
