@@ -215,11 +215,11 @@ pub fn read(index: usize, drive: &impl Medium) -> Option<Found> {
         drive: DriveIndex::from_at(index),
         drive_bytes: DRIVE_BYTES,
         identity: Default::default(),
-        superblocks: superblocks.to_vec(),
+        superblocks: superblocks.into(),
         configs: Vec::new(),
     };
     let layout = found.superblock()?.layout;
-    found.configs = layout.config.map(|area| read_config(drive, area)).to_vec();
+    found.configs = layout.config.map(|area| read_config(drive, area)).into();
     Some(found)
 }
 

@@ -419,8 +419,10 @@ impl History {
 
     /// Some events, and what follows from them.
     fn turn(&mut self, world: &mut World, steps: u64) {
-        let map = world.shards[world.home].map();
-        self.filled_by = map.members.iter().map(|member| member.drive).collect();
+        let members = &world.shards[world.home].map().members;
+        self.filled_by.clear();
+        self.filled_by
+            .extend(members.iter().map(|member| member.drive));
         self.client.advance(world);
         for drive in &mut world.outside.drives {
             if !drive.bad.is_empty() {
