@@ -15,6 +15,7 @@
 //!   What an abandoned write takes to the drive does not matter: the drive counts for nothing, and
 //!   nobody uses it again before it has answered (`control/host`).
 
+mod ages;
 mod hear;
 mod patience;
 
@@ -200,57 +201,6 @@ impl Shard {
             moved += self.give_up_reads(io);
         }
         moved + self.abandon_what_is_out(io) + self.abandon_records(io)
-    }
-
-    /// How old each member's oldest request is.
-    fn measure(&mut self) {
-        let Late {
-            now,
-            oldest,
-            answers,
-            ..
-        } = &mut self.late;
-        let (now, members) = (*now, &self.map.members[..]);
-        let (oldest, answers) = (&mut oldest[..], &mut answers[..]);
-        oldest.fill(0);
-        for Answers { kept, .. } in &mut *answers {
-            *kept = 0;
-        }
-        let (mut longest, mut any_out) = (0, false);
-        for under_way in self.ios.busy() {
-            let age = now.wrapping_sub(under_way.issued);
-            longest = age.max(longest);
-            let member = under_way.member.at();
-            let entry = &members[member];
-            let current = entry.incarnation == under_way.incarnation;
-            any_out |= !current || entry.state == MapState::Lost;
-            // What was given up counts as long as the drive has answered nothing since: it is asked
-            // little meanwhile that would show that it still hangs.
-            let given_up = if let IoOwner::Abandoned { look, .. } | IoOwner::GivenUp { look, .. } =
-                under_way.owner
-            {
-                Some(look)
-            } else {
-                None
-            };
-            let forgotten = given_up.is_some_and(|look| {
-                let since = now.wrapping_sub(answers[member].heard);
-                since < now.wrapping_sub(look) || planted::is(Fault::GivenUpNotCounted)
-            });
-            if current && !forgotten {
-                oldest[member] = age.max(oldest[member]);
-                let moves = matches!(
-                    under_way.operation,
-                    Some(Operation::Read | Operation::Write)
-                );
-                if moves {
-                    let kept = &mut answers[member].kept;
-                    *kept = age.max(*kept);
-                }
-            }
-        }
-        self.late.longest = longest;
-        self.late.any_out = any_out;
     }
 
     /// Says which members are slow as seen from here, and hears which are as seen from anywhere.
