@@ -307,4 +307,24 @@ mod tests {
             buffers.release(&mut ticket);
         }
     }
+
+    #[test]
+    fn what_is_no_tickets_is_lent_by_its_size_as_long_as_half_are_left() {
+        let mut buffers = Buffers::new(BUFFERS_MIN, BUFFERS_MIN, None).expect("memory");
+        for bytes in [
+            SMALL_BUFFER_BYTES,
+            SMALL_BUFFER_BYTES + 1,
+            LARGE_BUFFER_BYTES,
+        ] {
+            let loans: Vec<Loan> = std::iter::from_fn(|| buffers.lend(bytes)).collect();
+            assert_eq!(loans.len(), BUFFERS_MIN / 2, "{bytes}");
+            assert_eq!(buffers.in_use(), loans.len());
+            assert_eq!(buffers.lent(&loans[0], bytes).len(), bytes);
+            for loan in loans {
+                buffers.give_back(loan);
+            }
+            assert_eq!(buffers.in_use(), 0);
+        }
+        assert!(buffers.lend(LARGE_BUFFER_BYTES + 1).is_none());
+    }
 }

@@ -292,6 +292,15 @@ mod tests {
     }
 
     #[test]
+    fn a_list_is_the_same_in_whichever_order_blocks_are_added() {
+        let blocks = [640, 0, 200, 63, 64, 1];
+        let mut sorted = blocks;
+        sorted.sort_unstable();
+        assert_eq!(list(&blocks), list(&sorted));
+        assert_eq!(list(&blocks).count(), 6);
+    }
+
+    #[test]
     fn what_is_removed_is_not_lost_and_nothing_around_it_is_touched() {
         let mut list = list(&[60, 61, 62, 63, 64, 65, 130]);
         list.remove(62..65);
@@ -327,5 +336,37 @@ mod tests {
         assert_eq!(list(&[3]).first_in(u64::MAX - 1..u64::MAX), None);
         let far = LostBlocks::of_words(vec![word(u64::MAX, 1 << 63)]);
         assert_eq!(far.map(|list| list.end()), Some(u64::MAX));
+    }
+
+    #[test]
+    fn what_hangs_on_a_lost_block_is_it_and_the_parity_of_its_row() {
+        use crate::geometry::{GeometryParameters, Level};
+        let geometry = Geometry::new(GeometryParameters {
+            level: Level::L5,
+            members: 3,
+            parity: None,
+            group_size: None,
+            chunk_bytes: 4096,
+            block: units::BlockSize::B512,
+            member_data_blocks: 32,
+        });
+        let geometry = geometry.expect("a good shape");
+        for lost in [0, 5, 17, 43, 63] {
+            let (place, list) = (geometry.place(lost), list(&[lost]));
+            for (member, block) in (0..3).flat_map(|member| (0..32).map(move |at| (member, at))) {
+                let member = MemberIndex(member);
+                let stripe = geometry.stripe_at(member, block);
+                let role = geometry.role(stripe, member).expect("one group");
+                let lane = u64::from(place.block_in_chunk);
+                let in_row = stripe == place.stripe && block % 8 == lane;
+                let is_it = role == place.role || geometry.parity_roles().has(role);
+                let hangs = in_row && is_it;
+                assert_eq!(list.row_has(&geometry, member, block), hangs);
+                for is_bad in [false, true] {
+                    let left = list.may_be_left_out(&geometry, (member, block), || is_bad);
+                    assert_eq!(left, hangs && is_bad, "{lost}: {block} of {member}");
+                }
+            }
+        }
     }
 }

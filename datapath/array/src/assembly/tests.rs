@@ -172,6 +172,51 @@ fn only_parity_may_be_torn() {
 }
 
 #[test]
+fn a_start_tears_if_somebody_is_not_here_and_parity_may_not_agree() {
+    for clean in [false, true] {
+        let mut running = config(4);
+        running.clean = clean;
+        let mut found = drives_of(Level::L5, 4, &running);
+        assert!(!one(&found).would_tear(), "all are here");
+        found.remove(1);
+        assert_eq!(one(&found).would_tear(), !clean, "clean: {clean}");
+    }
+    let mut whole = one(&drives_of(Level::L5, 4, &config(4)));
+    whole.config.clean = false;
+    whole.config = excluding(&whole.config, 2, 7);
+    assert!(!whole.would_tear(), "it was out before");
+    whole.config.unfinished_since = whole.config.update;
+    assert!(whole.would_tear(), "left out by a start");
+}
+
+#[test]
+fn a_member_counts_for_the_stripes_below_the_one_to_be_filled_next() {
+    let mut assembly = one(&raid6(6, &config(6)));
+    let counts = |assembly: &Assembly, member: usize| {
+        let stripes = [0, 4, 5, 6].map(StripeIndex);
+        stripes.map(|stripe| assembly.counts(MemberIndex::from_at(member), stripe))
+    };
+    assembly.config.members[2].state = MemberState::Rebuilding {
+        until: StripeIndex(5),
+        missed: Missed::ALL,
+    };
+    assembly.config.members[3].state = MemberState::Missing;
+    assembly.members[4] = None;
+    assert_eq!(counts(&assembly, 1), [true; 4]);
+    assert_eq!(counts(&assembly, 2), [true, true, false, false]);
+    assert_eq!(counts(&assembly, 3), [false; 4], "out");
+    assert_eq!(counts(&assembly, 4), [false; 4], "not here");
+}
+
+#[test]
+fn lives_are_counted_from_each_start() {
+    let most = (1 << LIVES_SHIFT) - 1;
+    for lives in [0, 1, 5, most] {
+        assert_eq!(lives_since_start(7 << LIVES_SHIFT | lives), lives);
+    }
+}
+
+#[test]
 fn a_majority_starts_degraded_and_excludes_the_absent() {
     let found = raid6(6, &config(6));
     let assembly = one(&found[..4]);

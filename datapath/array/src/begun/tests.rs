@@ -219,8 +219,14 @@ fn what_was_begun_is_read_again_until_it_has_ended() {
 
 #[test]
 fn the_file_has_room_for_what_each_shard_holds_and_no_more() {
+    for tickets in [6, 5000] {
+        has_room_for(tickets);
+    }
+}
+
+fn has_room_for(tickets: usize) {
     let room = Room {
-        tickets: 6,
+        tickets,
         small_buffers: 128,
         large_buffers: 130,
         ..Room::default()
@@ -230,13 +236,27 @@ fn the_file_has_room_for_what_each_shard_holds_and_no_more() {
     for (shard, buffers) in all.iter().enumerate() {
         assert_eq!(buffers.end - buffers.start, room.buffer_bytes());
         let table = buffers.start - space.table(bytes_u64(shard));
-        let entries = bytes_u64(6 * ENTRY_WORDS * size_of::<u64>());
+        let entries = bytes_u64(tickets * ENTRY_WORDS * size_of::<u64>());
         assert!((entries..entries + ALIGNMENT).contains(&table), "{table}");
     }
     let next = all.iter().skip(1).map(|buffers| buffers.start);
     let apart = next.zip(&all).map(|(next, before)| next - before.end);
-    assert!(apart.into_iter().all(|table| table < 2 * ALIGNMENT));
+    let table = all[0].start - space.table(0);
+    assert!(apart.into_iter().all(|apart| apart == table));
     assert_eq!(space.bytes(), all[2].end);
+}
+
+#[test]
+#[should_panic(expected = "the file was made for shards like this")]
+fn there_is_no_table_for_a_shard_more() {
+    let setting = Setting::new();
+    let room = Room {
+        tickets: 6,
+        small_buffers: 128,
+        large_buffers: 128,
+        ..Room::default()
+    };
+    let _ = setting.begun.table(2, &room);
 }
 
 #[test]
@@ -799,4 +819,21 @@ fn a_file_of_such_writes_is_told_from_others_and_from_one_that_cannot_be_read() 
     let fails = |_, _: &mut [u8]| Err(io::ErrorKind::PermissionDenied.into());
     let error = BegunWrites::is_one(fails).expect_err("nobody knows");
     assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+}
+
+#[test]
+fn once_trust_is_withdrawn_parity_is_not_trusted_and_all_else_stays_told() {
+    let (setting, assembly) = trusted();
+    setting.tell();
+    let read = || {
+        let writes = setting.read().expect("it is good");
+        let same = |member: MemberIndex| bytes_u64(member.at()) + 1;
+        (writes.doubt(&assembly, None, same), writes.len())
+    };
+    assert_eq!(read(), (None, 1));
+    let write = |offset, bytes: &[u8]| setting.file.write_all_at(bytes, offset);
+    BegunWrites::withdraw(write).expect("memory");
+    assert_eq!(read(), (Some(Doubt::NotTrusted), 1));
+    let fails = |_, _: &[u8]| Err(std::io::ErrorKind::StorageFull.into());
+    assert!(BegunWrites::withdraw(fails).is_err());
 }

@@ -272,6 +272,15 @@ fn the_areas_cost_what_the_document_says() {
 }
 
 #[test]
+fn copies_of_a_superblock_lie_a_mebibyte_from_both_ends() {
+    let end = 64 << 20;
+    let [first, second] = [1 << 20, (1 << 20) + (64 << 10)];
+    let copies = [first, second, end - (1 << 20), end - (1 << 20) + (64 << 10)];
+    assert_eq!(Superblock::offsets(end), copies);
+    assert_eq!(Superblock::head_offsets(), [first, second]);
+}
+
+#[test]
 fn a_drive_that_is_too_small_is_refused() {
     for bytes in [0, 1, MIB, 16 * MIB - 1] {
         let refused = Layout::for_member(bytes, BlockSize::B4096, 4);
@@ -618,6 +627,44 @@ fn a_config_record_must_suit_the_superblock() {
         refused(&|c| c.volumes.push(large.clone())),
         invalid("a volume larger than its extents")
     );
+    // All of it may be in use, and every pass at its end.
+    let end = StripeIndex(superblock.geometry.stripes());
+    let mut full = good.clone();
+    full.volumes.push(VolumeRecord {
+        size_blocks: superblock.extents().extent_blocks(),
+        ..volume(1, run(count - 1, 1))
+    });
+    full.unzeroed = run(0, count - 1);
+    (full.resynced_until, full.scrub.next) = (end, end);
+    full.members[1].state = MemberState::Rebuilding {
+        until: end,
+        missed: Missed::ALL,
+    };
+    assert_eq!(full.check_against(&superblock), Ok(()));
+}
+
+#[test]
+fn a_record_may_be_the_one_that_was_forced_or_of_a_start_and_name_none_that_comes() {
+    let mut record = config(4).next(7);
+    (record.forced_at, record.unfinished_since) = (record.update, record.update);
+    let read = ArrayConfig::decode(&encoded(&record));
+    assert_eq!(read, Ok((MemberIndex(2), record.clone())));
+    for change in [
+        |record: &mut ArrayConfig| record.forced_at.0 += 1,
+        |record: &mut ArrayConfig| record.unfinished_since.0 += 1,
+    ] {
+        let mut bad = record.clone();
+        change(&mut bad);
+        assert_eq!(bad.check(), Err(FormatError::Invalid("history")));
+    }
+}
+
+#[test]
+fn no_two_writes_of_the_region_map_that_count_have_the_same_place() {
+    let places = (0..4).flat_map(|block| [6, 7].map(|at| RegionBlock::offset(block, at)));
+    let size = u64::try_from(REGION_BLOCK_BYTES).expect("few");
+    assert!(places.eq((0..8).map(|place| place * size)));
+    assert!(!Features::default().has_unwritten(), "unless it says so");
 }
 
 #[test]

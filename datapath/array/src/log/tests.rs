@@ -439,3 +439,67 @@ fn parity_goes_with_what_a_drive_holds_that_refuses() {
     assert_eq!(agrees.map(sorted), Some(sorted(right)));
     assert_eq!(without, Some(vec![redo(4, &expected[0])]));
 }
+
+#[test]
+fn each_run_of_a_piece_is_done_again_with_its_own_bytes() {
+    let mut whole = replay(|_| true);
+    let runs = [(1, 2), (5, 1), (8, 3)];
+    for role in [0, 4] {
+        let mut one = piece(3, role, (5, 1));
+        one.runs = runs;
+        let payload: Vec<u8> = (0..6).flat_map(|block| [role + block; 4096]).collect();
+        one.payload_checksum = LogPiece::checksum([payload.as_slice()].into_iter());
+        let mut header = vec![0; LOG_HEADER_BYTES];
+        one.encode_into(&mut header);
+        assert_eq!(
+            whole.payload_bytes(one.member, &header),
+            Some(payload.len())
+        );
+        whole.take(one.member, &header, payload);
+    }
+    let geometry = superblock(0, 6, 256 * MIB).geometry;
+    let begin = geometry.member_block(StripeIndex(3));
+    let redo = whole.redo();
+    for role in [0, 4] {
+        let member = geometry.member(StripeIndex(3), Role(role));
+        let written = redo.iter().filter(|part| part.member == member);
+        let blocks = written.flat_map(|part| {
+            let first = part.offset / 4096 - begin;
+            (first..).zip(part.bytes.chunks(4096).map(|block| block[0]))
+        });
+        let lanes = [1, 2, 5, 8, 9, 10];
+        let expected = lanes.into_iter().zip(role..);
+        assert_eq!(blocks.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn what_a_slot_hides_of_one_group_is_nothing_to_another() {
+    let of = |member| crate::format::tests::level_superblock(Level::L10, member, 4, 256 * MIB);
+    let (superblock, config) = (of(0), config(4));
+    let regions = RegionMap::new(superblock.regions(), superblock.array);
+    let geometry = superblock.geometry;
+    for stripe in [2, 3] {
+        let group = geometry.group(StripeIndex(stripe)).at();
+        for missing in 0..4 {
+            let mut whole = Replay::new(&config, &superblock, &regions, |_| true);
+            for role in [0, 1] {
+                let mut one = piece(stripe, role, (5, 1));
+                one.member = geometry.member(StripeIndex(stripe), Role(role));
+                one.roles = RoleSet::range(0, 2);
+                take(&mut whole, one, 0xA0);
+            }
+            whole.miss(MemberIndex::from_at(missing));
+            let done = 2 * usize::from(missing / 2 != group);
+            assert_eq!(whole.redo().len(), done, "{missing} of stripe {stripe}");
+        }
+    }
+}
+
+#[test]
+fn cells_beside_each_other_seldom_have_the_same_hash() {
+    let cells = (0..128).flat_map(|stripe| [0, 1, 2, 3].map(|cell| (stripe, cell)));
+    let hashes = cells.map(|(stripe, cell)| cell_hash(StripeIndex(stripe), cell));
+    let different: std::collections::BTreeSet<u16> = hashes.collect();
+    assert!(different.len() > 400, "{} of 512", different.len());
+}

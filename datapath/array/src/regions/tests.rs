@@ -321,12 +321,32 @@ fn a_new_array_is_unwritten_and_nobody_lacks_anything() {
     }
     // The other blocks were not read.
     assert_eq!(map.written(), space.count() - all.len());
+    let written = map.written_regions();
+    for region in [0, all.len() - 1, all.len(), space.count() - 1] {
+        let (first, _) = space.stripes(u32::try_from(region).expect("few"));
+        assert_eq!(written.has(first), region >= all.len(), "region {region}");
+    }
     let suspects = map.suspects(false, StripeIndex(0));
     assert!(!suspects.has(StripeIndex(0)), "whatever the record says");
     for base in [0, 1, 7] {
         let missed = map.missed(Update(base)).expect("not everything");
         assert!(!missed.has(StripeIndex(0)), "since {base}");
     }
+}
+
+#[test]
+fn who_has_nothing_lacks_what_is_written_and_after_a_clean_stop_nothing_is_suspect() {
+    let map = found(true, &[[block_of(3, 6), block_of(3, 5)]]);
+    let all = map.space().regions(0);
+    let missed = map.missed(Update(0)).expect("not everything");
+    for region in all {
+        let (first, _) = map.space().stripes(u32::try_from(region).expect("few"));
+        assert_eq!(missed.has(first), region < 3, "region {region}");
+        assert_eq!(map.written_regions().has(first), region < 3);
+    }
+    let end = StripeIndex(map.space().stripes);
+    assert!(map.suspects(false, end).has(StripeIndex(0)));
+    assert!(!map.suspects(true, end).has(StripeIndex(0)), "it was told");
 }
 
 #[test]
@@ -523,4 +543,14 @@ fn what_was_written_for_certain_is_written_and_suspect_whatever_the_map_says() {
     assert_eq!(map.untold().count(), map.space().blocks());
     let holders = map.space().holders(0).count();
     assert_eq!(map.to_erase().len(), holders, "nobody believes it any more");
+}
+
+#[test]
+fn a_block_that_is_lost_goes_on_behind_whatever_was_written_before_this_update() {
+    let superblock = crate::format::tests::superblock(0, 6, GIB);
+    let mut config = crate::format::tests::config(6);
+    config.update = Update(9);
+    let mut map = RegionMap::to_read(&superblock, &config);
+    map.complete();
+    assert_eq!(map.sequence(0), 9 << reading::LOST_SHIFT);
 }
