@@ -275,4 +275,20 @@ mod tests {
         bench.answer_all();
         assert_eq!(bench.shard.counters().scrubbed_cells, 20);
     }
+
+    #[test]
+    fn a_pass_that_may_do_nothing_looks_again_in_the_next_window() {
+        let mut bench = Bench::new();
+        let (shard, now) = (&mut bench.shard, bench.outside.now);
+        shard.shared.set_rate(0);
+        (shard.throttle.applies, shard.throttle.allowed) = (true, 1);
+        assert!(!shard.take_allowance(StripeIndex(0), now));
+        let windows = shard.throttle.windows;
+        let next = windows.begin_of(windows.window_of(now) + 1);
+        assert_eq!(shard.throttle.wake, Some(next));
+        shard.throttle.applies = false;
+        assert!(shard.take_allowance(StripeIndex(0), now), "no other pass");
+        (shard.throttle.applies, shard.throttle.allowed) = (true, UNLIMITED);
+        assert!(shard.take_allowance(StripeIndex(0), now));
+    }
 }

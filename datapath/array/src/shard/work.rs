@@ -396,3 +396,25 @@ fn lanes_of(bands: &[Band]) -> Range<u32> {
 fn clip(lanes: &Range<u32>, window: &Range<u32>) -> Range<u32> {
     lanes.start.max(window.start)..lanes.end.min(window.end)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_fails_that_was_looked_at_too_often_before_it_was_cut() {
+        for (cut, verdict) in [(1, Status::Media), (4, Status::Ok)] {
+            let mut work = Work {
+                blocks: 4,
+                cut,
+                ..Work::default()
+            };
+            for _ in 0..2 {
+                work.age(2);
+                assert_eq!((work.cut, work.status), (cut, Status::Ok));
+            }
+            work.age(2);
+            assert_eq!((work.cut, work.status), (4, verdict));
+        }
+    }
+}

@@ -239,3 +239,13 @@ fn memory_is_not_let_go_before_a_drive_has_answered_what_was_given_up() {
     bench.answer_all();
     assert!(bench.shard.is_idle());
 }
+
+#[test]
+fn while_a_member_is_slow_nothing_is_borrowed() {
+    let mut bench = bench(7);
+    bench.shard.shared.call_slow(2, super::OTHER, true);
+    let write = bench.write_stripe(0);
+    bench.answer_all();
+    assert_eq!(bench.verdict(write), Some(Status::Ok));
+    assert_eq!(bench.shard.counters().borrowed_writes, 0);
+}

@@ -7,6 +7,7 @@ use units::MemberIndex;
 
 use super::{Bench, STRIPE_BLOCKS, Shape, member_of};
 use crate::io::Message;
+use crate::shard::hold::OLD;
 
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -18,18 +19,72 @@ fn reports(bench: &Bench) -> usize {
 
 #[test]
 fn a_flush_is_answered_as_soon_as_everybody_leaves_out_whose_part_failed() {
+    for status in [Status::Media, Status::Gone] {
+        let mut bench = Bench::new();
+        let flush = bench.ask(Operation::Flush, 0, 0);
+        bench.answer(0, Operation::Flush, status);
+        bench.answer_all();
+        assert_eq!((bench.verdict(flush), reports(&bench)), (None, 1));
+        let serial = bench.install(|map| {
+            map.members[0].state = crate::map::MapState::Lost;
+            map.barrier = map.serial;
+        });
+        assert_eq!(bench.verdict(flush), None, "others still count on it");
+        bench.make_effective(serial);
+        assert_eq!(bench.verdict(flush), Some(Status::Ok), "{status:?}");
+    }
+}
+
+#[test]
+fn a_drive_is_pinged_once_for_all_that_fails_before_it_answers() {
     let mut bench = Bench::new();
-    let flush = bench.ask(Operation::Flush, 0, 0);
-    bench.answer(0, Operation::Flush, Status::Media);
+    for _ in 0..3 {
+        bench.ask(Operation::Flush, 0, 0);
+    }
+    for _ in 0..3 {
+        bench.answer(0, Operation::Flush, Status::Media);
+        bench.poll();
+        assert_eq!(bench.is_asked(Operation::Read), [0], "the first one");
+    }
+}
+
+#[test]
+fn where_a_member_is_beyond_help_nothing_is_reconstructed_and_all_else_is_read() {
+    let mut bench = Bench::new();
+    let [out, torn] = [0, 1].map(|role| member_of(&bench, 0, role));
+    bench.exclude(out);
+    bench.install(|map| map.hopeless[torn] = true);
+    let reads = [0, 8].map(|block| bench.ask(Operation::Read, block, 1));
     bench.answer_all();
-    assert_eq!((bench.verdict(flush), reports(&bench)), (None, 1));
-    let serial = bench.install(|map| {
-        map.members[0].state = crate::map::MapState::Lost;
-        map.barrier = map.serial;
-    });
-    assert_eq!(bench.verdict(flush), None, "others still count on it");
-    bench.make_effective(serial);
-    assert_eq!(bench.verdict(flush), Some(Status::Ok));
+    let verdicts = reads.map(|read| bench.verdict(read));
+    assert_eq!(verdicts, [Some(Status::Media), Some(Status::Ok)]);
+}
+
+#[test]
+fn a_piece_that_was_given_up_in_its_line_is_answered_once_when_all_has_ended() {
+    let mut bench = Bench::new();
+    for stripe in 0..8 {
+        bench.write_stripe(stripe);
+    }
+    let blocks = u32::try_from(6 * STRIPE_BLOCKS).expect("few");
+    let write = bench.ask(Operation::Write, 8 * STRIPE_BLOCKS, blocks);
+    bench.poll();
+    assert_eq!(bench.shard.tickets.free(), 0, "some of it waits");
+    let waiting = bench.shard.waiting_works.first();
+    let work = waiting.expect("there is no ticket left");
+    for _ in 0..=OLD {
+        bench.shard.works[work].age(OLD);
+    }
+    while let Some(asked) = bench.outside.asked.pop() {
+        let Bench { shard, outside, .. } = &mut bench;
+        outside.room += 1;
+        shard.drive_done(asked.cookie, Status::Ok, outside);
+    }
+    assert_eq!(bench.verdict(write), None, "it is still in its line");
+    bench.answer_all();
+    assert_eq!(bench.verdict(write), Some(Status::Media));
+    assert_eq!(bench.outside.completions.len(), 9);
+    assert!(bench.shard.is_idle());
 }
 
 #[test]
@@ -143,6 +198,7 @@ fn what_waits_for_a_member_is_made_again_when_its_time_has_come_and_not_before()
     assert_eq!(bench.is_asked(Operation::Write), [0]);
     bench.answer_all();
     assert_eq!(bench.verdict(write), Some(Status::Ok));
+    assert_eq!(bench.shard.counters().held, 2);
 }
 
 #[test]

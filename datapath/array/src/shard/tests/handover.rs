@@ -245,3 +245,19 @@ fn the_home_asks_others_to_drain_the_log_and_counts_that() {
     }
     assert!(bench.is_done());
 }
+
+#[test]
+fn an_owner_that_has_answered_can_be_asked_again() {
+    let mut bench = Bench::new();
+    bench.install(|map| map.owners = Owners::new(|_| OTHER));
+    for _ in 0..20 {
+        let write = bench.ask(Operation::Write, 0, 1);
+        bench.poll();
+        let Some(Message::Work(work)) = bench.outside.messages.pop() else {
+            panic!("it owns the stripe");
+        };
+        let (request, status) = (work.request, Status::Ok);
+        bench.tell(Message::WorkDone { request, status });
+        assert_eq!(bench.verdict(write), Some(Status::Ok));
+    }
+}

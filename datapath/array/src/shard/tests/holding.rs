@@ -170,3 +170,13 @@ fn a_member_works_again_when_no_other_shard_has_anything_open_there() {
     assert_eq!(asked, [0, 1, 0, 1]);
     assert_eq!(states(&bench), [SERVES; 3]);
 }
+
+#[test]
+fn a_home_that_waits_for_members_knows_when_to_look_at_them() {
+    let mut bench = holding(&[]);
+    assert_eq!(bench.shard.decider().hold.deadline(), None);
+    let mut bench = holding(&[1]);
+    let now = bench.outside.now;
+    let due = bench.shard.decider().hold.deadline().expect("it looks");
+    assert!(due > now && due <= now + 2 * STEP, "{due:?}");
+}

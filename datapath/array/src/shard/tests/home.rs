@@ -7,11 +7,13 @@ use units::{MemberIndex, RoleSet, StripeIndex};
 
 use super::{Bench, CLEAR_AFTER, Shape};
 use crate::command::{Command, Copying};
+use crate::format::{ArrayConfig, MemberState};
 use crate::geometry::Level;
 use crate::io::{Event, MemberFailure, Message, PassEvent};
 use crate::losses::{LossChange, Rows};
 use crate::map::MapState;
 use crate::regions::RegionState;
+use crate::shard::coordinate::Fate;
 
 /// A started home whose regions are clean.
 fn clean() -> Bench {
@@ -539,4 +541,165 @@ fn a_member_is_left_out_that_takes_no_block_of_the_region_map_or_no_flush_for_it
         is_left_out(&mut bench, Operation::Flush),
         "before it is clean"
     );
+}
+
+#[test]
+fn the_roll_is_called_for_a_member_that_is_gone_for_now_and_for_no_other_failure() {
+    for (status, late, passing, calls) in [
+        (Status::Gone, false, true, true),
+        (Status::Media, false, true, true),
+        (Status::NoSpace, false, true, false),
+        (Status::Gone, true, true, false),
+        (Status::Gone, false, false, false),
+    ] {
+        let mut bench = clean();
+        let failure = MemberFailure {
+            member: MemberIndex(1),
+            incarnation: 0,
+            status,
+            late,
+            passing,
+        };
+        for failure in [failure, failure] {
+            bench.shard.coordinate_failure(failure);
+        }
+        assert_eq!(bench.shard.decider().failures.len(), 1, "one failed");
+        bench.shard.stir();
+        bench.turn();
+        let called = bench.is_asked(Operation::Read);
+        assert_eq!(!called.is_empty(), calls, "{status:?} {late} {passing}");
+    }
+}
+
+#[test]
+fn who_cannot_be_done_without_is_waited_for_if_that_may_help() {
+    let mut bench = clean();
+    let whole = bench.shard.coordinator().expect("home").config.clone();
+    let mut degraded = whole.clone();
+    degraded.members[2].state = MemberState::Missing;
+    let fate = |bench: &Bench, config: &ArrayConfig, status, passing| {
+        let failure = MemberFailure {
+            member: MemberIndex(1),
+            incarnation: 0,
+            status,
+            late: false,
+            passing,
+        };
+        bench.shard.fate(config, &failure)
+    };
+    let gone = |bench: &Bench, config: &ArrayConfig| fate(bench, config, Status::Gone, true);
+    let torn = |bench: &Bench, config: &ArrayConfig| fate(bench, config, Status::Media, false);
+    let full = |bench: &Bench, config: &ArrayConfig| fate(bench, config, Status::NoSpace, true);
+    assert_eq!(gone(&bench, &whole), Fate::Excluded);
+    assert_eq!(gone(&bench, &degraded), Fate::Held);
+    assert_eq!(torn(&bench, &whole), Fate::Excluded);
+    assert_eq!(torn(&bench, &degraded), Fate::Hopeless);
+    assert_eq!(full(&bench, &whole), Fate::Held);
+    std::sync::Arc::make_mut(&mut bench.shard.map).hopeless[1] = true;
+    assert_eq!(gone(&bench, &degraded), Fate::Hopeless, "it has lost some");
+    degraded.members[1].state = MemberState::Missing;
+    assert_eq!(torn(&bench, &degraded), Fate::Excluded, "it is out");
+}
+
+#[test]
+fn what_was_given_up_and_is_not_carried_out_leaves_a_stop_unclean() {
+    for owed in [false, true] {
+        let mut bench = clean();
+        if owed {
+            bench.shard.shared.owe();
+        }
+        assert_eq!(bench.shard.shared.owes(), owed);
+        bench.command(Command::Stop);
+        let config = &bench.shard.coordinator().expect("home").config;
+        assert_eq!(config.clean, !owed);
+    }
+}
+
+#[test]
+fn a_command_does_not_wait_for_the_end_of_a_pass() {
+    let mut bench = clean();
+    bench.shard.command(2, Command::Resync);
+    while bench.shard.map.window.is_none() {
+        bench.poll();
+        let next = bench.outside.asked[0];
+        bench.answer(next.drive.at(), next.operation, Status::Ok);
+    }
+    bench.outside.events.clear();
+    let options = crate::format::ArrayOptions::default();
+    bench.shard.command(3, Command::Options(options));
+    bench.answer_all();
+    let at = |is_it: fn(&Event) -> bool| bench.outside.events.iter().position(is_it);
+    let done = at(|event| matches!(event, Event::CommandDone { id: 3, .. }));
+    let ended = at(|event| {
+        matches!(
+            event,
+            Event::Pass {
+                state: PassEvent::Finished,
+                ..
+            }
+        )
+    });
+    assert!(done.is_some() && done < ended, "{done:?} {ended:?}");
+}
+
+#[test]
+fn a_block_is_not_given_up_while_a_member_of_its_group_may_bring_it_back() {
+    let shape = Shape {
+        level: Level::L10,
+        members: 4,
+        ..Shape::default()
+    };
+    for (stripe, refused) in [(4, false), (5, true)] {
+        let mut bench = Bench::home_of(shape, |_, _| {});
+        bench.command(Command::Fail {
+            member: MemberIndex(3),
+        });
+        bench.outside.events.clear();
+        let rows = Rows {
+            stripe: StripeIndex(stripe),
+            start: 1,
+            end: 2,
+            roles: RoleSet::one(units::Role(0)),
+        };
+        let change = LossChange::GivenUp;
+        let pauses = [0, 1, 8, 1].map(Duration::from_secs);
+        for pause in pauses {
+            bench.outside.now = bench.outside.now + pause;
+            bench.tell(Message::ChangeLosses { change, rows });
+            bench.answer_all();
+            let answer = bench.outside.replies.pop();
+            let made = matches!(answer, Some(Message::LossesChanged { ok: true }));
+            assert_eq!(made, !refused, "stripe {stripe}");
+        }
+        let told = |event: &&Event| {
+            let member = MemberIndex(3);
+            matches!(event, Event::NotGivenUp { member: it, .. } if *it == member)
+        };
+        let told = bench.outside.events.iter().filter(told).count();
+        assert_eq!(told, 2 * usize::from(refused), "once in ten seconds");
+    }
+}
+
+#[test]
+fn the_log_may_be_in_use_once_a_member_is_out_and_where_a_rebuild_has_failed() {
+    let mut bench = clean();
+    assert!(!bench.shard.is_log_used());
+    bench.command(Command::Fail {
+        member: MemberIndex(1),
+    });
+    assert!(bench.shard.is_log_used());
+    for (level, members, is_unsafe) in [(Level::L5, 3, true), (Level::L1, 2, false)] {
+        let shape = Shape {
+            level,
+            members,
+            ..Shape::default()
+        };
+        let mut bench = Bench::home_of(shape, |_, _| {});
+        assert!(!bench.shard.is_refill_unsafe());
+        bench.shard.unfill();
+        assert_eq!(bench.shard.is_refill_unsafe(), is_unsafe);
+        bench.shard.stir();
+        bench.answer_all();
+        assert!(!bench.shard.is_refill_unsafe(), "another life has begun");
+    }
 }

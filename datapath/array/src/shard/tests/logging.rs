@@ -4,6 +4,7 @@ use block::{Operation, Status};
 
 use super::{Bench, STRIPE_BLOCKS, member_of};
 use crate::format::WriteHole;
+use crate::io::Message;
 use crate::map::MapState;
 
 /// A write whose pieces are in the log, and not flushed.
@@ -296,4 +297,40 @@ fn what_was_logged_is_written_although_nothing_can_be_read_any_more() {
     bench.answer_all();
     assert_eq!(bench.verdict(write), Some(Status::Ok));
     assert!(bench.shard.is_idle());
+}
+
+#[test]
+fn a_slot_names_its_cell_as_long_as_it_is_in_use_and_then_until_its_life_is_dead() {
+    let (mut bench, write) = logged();
+    bench.shard.log.forget(u64::MAX);
+    assert!(bench.shard.log.names(), "it is in use");
+    write_pieces(&mut bench);
+    bench.answer_all();
+    assert_eq!(bench.verdict(write), Some(Status::Ok));
+    let life = bench.shard.map.log_life;
+    bench.shard.log.forget(life);
+    assert!(bench.shard.log.names(), "its life goes on");
+    bench.shard.log.forget(life + 1);
+    assert!(!bench.shard.log.names());
+}
+
+#[test]
+fn a_life_of_the_log_is_drained_when_the_last_write_that_it_holds_has_ended() {
+    let (mut bench, write) = logged();
+    let drained = |bench: &mut Bench| {
+        let drained = |reply: &Message| matches!(reply, Message::LogDrained);
+        let replies = std::mem::take(&mut bench.outside.replies);
+        replies.iter().any(drained)
+    };
+    let (life, since) = (bench.shard.map.log_life, 0);
+    bench.tell(Message::DrainLog { life, since });
+    assert!(drained(&mut bench), "no write is older");
+    let life = life + 1;
+    bench.tell(Message::DrainLog { life, since });
+    write_pieces(&mut bench);
+    bench.poll();
+    assert!(!drained(&mut bench), "it is to be written in its place");
+    bench.answer_all();
+    assert_eq!(bench.verdict(write), Some(Status::Ok));
+    assert!(drained(&mut bench));
 }

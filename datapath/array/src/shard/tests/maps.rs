@@ -5,7 +5,8 @@ use std::sync::Arc;
 use block::{Operation, Status};
 use units::{DriveIndex, MemberSet, StripeIndex};
 
-use super::{AMPLE, Bench, MEMBERS, STRIPE_BLOCKS, member_of};
+use super::{AMPLE, Bench, MEMBERS, STRIPE_BLOCKS, Shape, member_of};
+use crate::geometry::Level;
 use crate::losses::LostBlocks;
 use crate::map::{ArrayMap, MapState, Pass, Window};
 use crate::regions::Suspects;
@@ -133,4 +134,31 @@ fn what_waits_for_room_does_not_read_a_drive_that_came_after_it_was_planned() {
     let mut asked = bench.is_asked(Operation::Read);
     asked.sort_unstable();
     assert_eq!(asked, others, "old data and old parity");
+}
+
+#[test]
+fn stripes_are_untrusted_where_parity_is_to_agree_and_does_not_yet() {
+    for (level, members, counts) in [
+        (Level::L5, 3, 1),
+        (Level::L6, 4, 1),
+        (Level::L1, 2, 0),
+        (Level::L10, 4, 0),
+        (Level::L0, 2, 0),
+    ] {
+        let mut bench = Bench::shaped(Shape {
+            level,
+            members,
+            ..Shape::default()
+        });
+        let stripes = bench.shard.map.geometry.stripes();
+        assert_eq!(bench.shard.map.stripes_untrusted(), 0);
+        for done in [3, 0] {
+            bench.install(|map| {
+                map.trusted_until = StripeIndex(done);
+                map.suspects = Arc::new(Suspects::all(map.suspects.space()));
+            });
+            let untrusted = bench.shard.map.stripes_untrusted();
+            assert_eq!(untrusted, (stripes - done) * counts, "{level:?}");
+        }
+    }
 }

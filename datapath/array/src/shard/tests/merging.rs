@@ -390,3 +390,33 @@ fn nobody_is_put_off_by_what_came_after_one_that_joined_it() {
     all_answered(&mut bench, &[second, before, last]);
     assert_eq!(bench.shard.counters().joined_writes, 1);
 }
+
+#[test]
+fn writes_to_parts_of_a_block_go_one_after_the_other() {
+    let mut bench = Bench::new();
+    let parts = [0, 128].map(|offset| {
+        bench.part = block::Part { offset, bytes: 128 };
+        write(&mut bench, 0, 1)
+    });
+    bench.poll();
+    let mut answered = 0;
+    while bench.verdict(parts[0]).is_none() {
+        let mut places: Vec<(usize, u64)> = Vec::new();
+        for request in &bench.outside.asked {
+            places.push((request.drive.at(), request.offset));
+        }
+        let count = places.len();
+        places.sort_unstable();
+        places.dedup();
+        assert_eq!(places.len(), count, "both are under way");
+        let next = bench.outside.asked[0];
+        bench.answer(next.drive.at(), next.operation, Status::Ok);
+        bench.poll();
+        answered += 1;
+    }
+    assert!(answered >= 4, "data and parity are read and written");
+    assert_eq!(bench.verdict(parts[1]), None);
+    assert!(!bench.is_asked(Operation::Read).is_empty());
+    bench.answer_all();
+    assert_eq!(bench.verdict(parts[1]), Some(Status::Ok));
+}

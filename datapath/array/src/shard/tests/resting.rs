@@ -151,3 +151,13 @@ fn no_more_is_begun_in_a_turn_than_its_bytes() {
     assert_eq!(turns(2 * each), [2, 4, 6, 6, 6, 6]);
     assert_eq!(turns(2 * each + 1), [3, 6, 6, 6, 6, 6]);
 }
+
+#[test]
+fn a_shard_is_busy_from_a_request_to_its_answer() {
+    let mut bench = Bench::new();
+    assert!(!bench.shard.is_busy());
+    bench.write_stripe(0);
+    assert!(bench.shard.is_busy());
+    bench.answer_all();
+    assert!(!bench.shard.is_busy());
+}

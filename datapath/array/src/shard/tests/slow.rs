@@ -4,7 +4,7 @@ use block::{Operation, Status};
 
 use units::MemberIndex;
 
-use super::{Bench, LOOK, SLOW, member_of};
+use super::{Bench, LOOK, Patience, SLOW, member_of};
 use crate::format::HedgedReads;
 use crate::io::Message;
 
@@ -215,4 +215,99 @@ fn a_new_drive_is_not_slow_because_the_old_one_hangs() {
     assert_eq!(bench.shard.counters().slow_spells, 0);
     bench.answer_all();
     assert_eq!(bench.verdict(read), Some(Status::Ok));
+}
+
+#[test]
+fn a_read_through_a_buffer_is_one_request_and_copied_when_it_went_well() {
+    for (status, copied) in [(Status::Ok, 4096), (Status::Media, 0)] {
+        let (mut bench, read, member) = hanging(HedgedReads::Always);
+        bench.answer_all();
+        assert_eq!(bench.verdict(read), Some(Status::Ok));
+        let before = bench.shard.counters().bytes_copied;
+        let read = bench.ask(Operation::Read, 0, 8);
+        bench.poll();
+        assert_eq!(bench.is_asked(Operation::Read), [member]);
+        bench.answer(member, Operation::Read, status);
+        assert_eq!(bench.shard.counters().bytes_copied - before, copied);
+        bench.answer_all();
+        assert_eq!(bench.verdict(read), Some(Status::Ok));
+    }
+}
+
+#[test]
+fn a_read_through_a_buffer_does_not_wait_for_a_member_that_is_out() {
+    let (mut bench, read, member) = hanging(HedgedReads::Always);
+    bench.exclude(member);
+    let mut moved = 0;
+    while bench.shard.counters().abandoned == 0 {
+        bench.outside.now = bench.outside.now + LOOK;
+        moved = bench.shard.advance_late(&mut bench.outside);
+    }
+    assert_eq!(moved, 1, "or its reactor sleeps");
+    bench.answer_all_but(&[member]);
+    assert_eq!(bench.verdict(read), Some(Status::Ok));
+    assert_eq!(bench.shard.counters().given_up_reads, 0);
+    bench.answer(member, Operation::Read, Status::Ok);
+    assert_eq!(bench.shard.buffers.in_use(), 0);
+    assert!(bench.shard.is_idle());
+}
+
+/// How often the home was told that some member is late.
+fn told_late(bench: &Bench) -> Vec<usize> {
+    let late = |message: &Message| {
+        let Message::Report(failure) = message else {
+            return None;
+        };
+        (failure.late && !failure.passing).then(|| failure.member.at())
+    };
+    bench.outside.messages.iter().filter_map(late).collect()
+}
+
+#[test]
+fn a_member_that_answers_nothing_is_told_of_again_and_again_if_others_answer() {
+    let late = Patience::default().late;
+    let (mut bench, _, member) = hanging(HedgedReads::Auto);
+    let wait = |bench: &mut Bench, looks: u32| {
+        for _ in 0..looks {
+            bench.pass(LOOK);
+        }
+    };
+    wait(&mut bench, late - 1);
+    assert_eq!(told_late(&bench), []);
+    wait(&mut bench, 3);
+    assert_eq!(told_late(&bench), [member]);
+    wait(&mut bench, late / 4);
+    assert_eq!(told_late(&bench), [member; 2], "not at each look");
+    bench.exclude(member);
+    wait(&mut bench, late);
+    assert_eq!(told_late(&bench), [member; 2], "it is out");
+    // When no other answers, it is not the drive.
+    let (mut bench, _, member) = hanging(HedgedReads::Auto);
+    let others = (1..9).find(|stripe| member_of(&bench, *stripe, 0) != member);
+    let start = others.expect("some stripe") * super::STRIPE_BLOCKS;
+    bench.ask(Operation::Read, start, 1);
+    wait(&mut bench, late * 2);
+    assert_eq!(told_late(&bench), []);
+}
+
+#[test]
+fn other_shards_hear_of_a_member_that_has_answered_and_of_no_other() {
+    let mut bench = Bench::new();
+    for block in [0, 8] {
+        bench.ask(Operation::Read, block, 1);
+    }
+    let heard = |bench: &Bench| [0, 1, 2].map(|at| bench.shard.shared.heard(at));
+    look_long(&mut bench);
+    let before = heard(&bench);
+    let answers = member_of(&bench, 0, 0);
+    bench.answer(answers, Operation::Read, Status::Ok);
+    bench.pass(LOOK);
+    let changed = [0, 1, 2].map(|at| heard(&bench)[at] != before[at]);
+    assert_eq!(changed, [0, 1, 2].map(|at| at == answers));
+    bench.answer_all();
+    let before = heard(&bench);
+    look_long(&mut bench);
+    let other = member_of(&bench, 0, 1);
+    let changed = [0, 1, 2].map(|at| heard(&bench)[at] != before[at]);
+    assert_eq!(changed, [0, 1, 2].map(|at| at == other));
 }
