@@ -9,9 +9,16 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use units::{Clock, MonotonicClock};
 
 use crate::{Answer, EngineError, ErrorKind};
 
+/// How long a lock is waited for: a killed engine has it until the kernel has let go of its memory.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(20);
 const STATE_DIR_MODE: u32 = 0o700;
 const RUNTIME_DIR_MODE: u32 = 0o755;
 const SOCKET_MODE: u32 = 0o660;
@@ -29,7 +36,7 @@ impl StateDir {
     /// Makes the directory when it is missing (0700) and locks it.
     ///
     /// # Errors
-    /// `Busy` when another engine has it, `Internal` when it cannot be made.
+    /// `Busy` when another engine has it and keeps it, `Internal` when it cannot be made.
     pub fn claim(path: &Path) -> Answer<StateDir> {
         let object = format!("state directory {}", path.display());
         make_dir(path, STATE_DIR_MODE).map_err(|error| failed(&object, &error))?;
@@ -154,15 +161,20 @@ fn lock(path: &Path, object: &str) -> Answer<Lock> {
     let mut options = OpenOptions::new();
     options.create(true).truncate(false).write(true).mode(0o600);
     let file = options.open(path).map_err(|error| failed(object, &error))?;
-    match file.try_lock() {
-        Ok(()) => Ok(Lock(file)),
-        Err(TryLockError::WouldBlock) => {
-            Err(
+    let begun = MonotonicClock.now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(Lock(file)),
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(error)) => return Err(failed(object, &error)),
+        }
+        if MonotonicClock.now().since(begun) >= PATIENCE {
+            return Err(
                 EngineError::new(ErrorKind::Busy, object, "another engine has it")
                     .next("stop that engine, or give this one its own --socket and --state-dir"),
-            )
+            );
         }
-        Err(TryLockError::Error(error)) => Err(failed(object, &error)),
+        std::thread::park_timeout(PAUSE);
     }
 }
 
@@ -255,6 +267,20 @@ mod tests {
         assert_eq!(error.kind, ErrorKind::Busy);
         drop(first);
         StateDir::claim(&path).expect("free again");
+    }
+
+    #[test]
+    fn an_engine_that_is_about_to_end_is_waited_for() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("state");
+        let dying = StateDir::claim(&path).expect("made");
+        std::thread::scope(|scope| {
+            let next = scope.spawn(|| StateDir::claim(&path));
+            std::thread::park_timeout(5 * PAUSE);
+            assert!(!next.is_finished(), "it waits");
+            drop(dying);
+            next.join().expect("no panic").expect("free in time");
+        });
     }
 
     #[test]

@@ -278,6 +278,9 @@ pub struct ArrayView {
     /// Blocks that nobody can tell any more, when there are some.
     #[serde(default)]
     pub lost: Option<LostView>,
+    /// Blocks that the last scrub found wrong and could not put right.
+    #[serde(default)]
+    pub unrepaired_blocks: u64,
     /// The NUMA node that it belongs to: of two thirds of its drives at least; `null`: there is
     /// none, or nobody knows.
     #[serde(default)]

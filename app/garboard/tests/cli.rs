@@ -303,7 +303,7 @@ fn a_scrub_is_started_paused_shown_and_ends_in_an_error_when_something_stays_wro
         1,
     );
     assert_eq!(error["code"], "degraded");
-    assert_eq!(error["message"], "1 wrong blocks were not repaired");
+    assert_eq!(error["message"], "left wrong: 1 block");
     bed.ok(&[
         "array",
         "modify",

@@ -274,10 +274,13 @@ fn finish(job: &mut JobEntry, tally: &ScrubTally) {
     job.view.time_left_s = Some(0);
     let found = tally.mismatches + tally.unreadable;
     job.view.cause = (found > 0).then(|| {
-        format!(
-            "{found} blocks were wrong: {} repaired, {} not",
-            tally.repaired, tally.unrepaired
-        )
+        let were = if found == 1 {
+            "block was"
+        } else {
+            "blocks were"
+        };
+        let (repaired, not) = (tally.repaired, tally.unrepaired);
+        format!("{found} {were} wrong: {repaired} repaired, {not} not")
     });
 }
 

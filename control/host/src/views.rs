@@ -185,6 +185,7 @@ pub(crate) fn array(
         unwritten_regions: config.features.has_unwritten(),
         hold: running.and_then(|running| hold(state, entry, running)),
         lost: crate::losses::view(entry, config),
+        unrepaired_blocks: warnings::unrepaired(config, running),
         node: state.node_of(entry.uuid).map(|node| node.0),
         reactors: running.map_or_else(Vec::new, |running| {
             let owners = running.map.owners.reactors().into_iter();

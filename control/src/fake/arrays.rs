@@ -183,6 +183,7 @@ impl FakeEngine {
             hold_timeout_ms: Some(60_000),
             hold: None,
             lost: None,
+            unrepaired_blocks: 0,
             node: Some(0),
             reactors: vec![0],
             scrub_rate_bytes_per_second: None,

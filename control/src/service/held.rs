@@ -113,7 +113,7 @@ impl Control {
     ///
     /// # Errors
     /// `Invalid` when it is not held back; as [`crate::Engine::create_export`] when it cannot be
-    /// served for another reason.
+    /// served for another reason: it is not held back any more even so.
     pub fn resume_export(&self, key: &str) -> Answer<ExportView> {
         let _changing = self.change();
         let export = self.export(key)?;
@@ -127,7 +127,10 @@ impl Control {
         self.wanted.apply(&[Change::Release(export.uuid)])?;
         tracing::info!(event = "export_released", object, by = "command");
         self.make_exports(&self.wanted.state());
-        self.made_export(&export.name)
+        self.made_export(&export.name).map_err(|mut error| {
+            error.message = format!("it is not held back any more, but {}", error.message);
+            error
+        })
     }
 
     /// Refuses an export of a volume of which another one is held back: its guest has writes in

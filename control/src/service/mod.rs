@@ -26,7 +26,9 @@ use uuid::Uuid;
 
 use crate::membership::Membership;
 use crate::metrics::Metric;
-use crate::view::{ArrayState, Count, DriveState, ExportState, JobState, JobView, StatusView};
+use crate::view::{
+    ArrayState, ArrayView, Count, DriveState, ExportState, JobState, JobView, StatusView,
+};
 use crate::wanted::{Change, Wanted};
 use crate::{Answer, Engine, EngineError, ErrorKind};
 
@@ -138,11 +140,8 @@ impl Control {
                 DriveState::Failed | DriveState::Missing => true,
                 DriveState::Free | DriveState::Spare | DriveState::Member => false,
             }),
-            arrays: count(&self.arrays(), |array| match array.state {
-                ArrayState::Degraded | ArrayState::Holding | ArrayState::Failed => true,
-                // Nobody has stopped it: it cannot start.
-                ArrayState::Stopped => !stopped.contains(&array.uuid),
-                ArrayState::Optimal => false,
+            arrays: count(&self.arrays(), |array| {
+                needs_attention(array, stopped.contains(&array.uuid))
             }),
             volumes: count(&self.volumes(), |_| false),
             exports: count(&exports, |export| match export.state {
@@ -240,6 +239,16 @@ impl Control {
         if let Err(error) = self.record_drives() {
             tracing::error!(event = "wanted_state_unwritable", %error);
         }
+    }
+}
+
+fn needs_attention(array: &ArrayView, somebody_stopped_it: bool) -> bool {
+    match array.state {
+        ArrayState::Degraded | ArrayState::Holding | ArrayState::Failed => true,
+        // It cannot start.
+        ArrayState::Stopped => !somebody_stopped_it,
+        // Blocks of it are lost, or wrong.
+        ArrayState::Optimal => array.lost.is_some() || array.unrepaired_blocks > 0,
     }
 }
 

@@ -70,7 +70,8 @@ pub struct StatusView {
     pub uptime_s: u64,
     /// Drives; failed and missing need attention.
     pub drives: Count,
-    /// Arrays; degraded and failed need attention, and those that nobody stopped and do not run.
+    /// Arrays; degraded and failed need attention, those that nobody stopped and do not run, and
+    /// those with blocks that are lost, or that the last scrub left wrong.
     pub arrays: Count,
     /// Volumes.
     pub volumes: Count,

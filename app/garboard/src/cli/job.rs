@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 use control::Answer;
-use control::view::JobView;
+use control::view::{JobState, JobView};
 
 use crate::output::{Row, or_dash, size, word};
 use crate::progress;
@@ -53,6 +53,12 @@ impl Job {
     }
 }
 
+/// A dash where nobody has measured it: the job ended before anybody looked twice.
+fn rate(job: &JobView) -> String {
+    let is_known = job.rate_bytes_per_second > 0 || job.state == JobState::Running;
+    or_dash(is_known.then(|| format!("{}/s", size(job.rate_bytes_per_second))))
+}
+
 impl Row for JobView {
     const HEADS: &'static [&'static str] =
         &["ID", "KIND", "ARRAY", "STATE", "DONE", "RATE", "LEFT"];
@@ -68,7 +74,7 @@ impl Row for JobView {
             self.array.clone(),
             word(&self.state),
             format!("{percent}%"),
-            format!("{}/s", size(self.rate_bytes_per_second)),
+            rate(self),
             or_dash(self.time_left_s.map(progress::duration)),
         ]
     }

@@ -145,7 +145,11 @@ impl Create {
             force: self.force,
         };
         let pool: PoolView = session.post("/v1/pools", &body)?;
-        let sentence = format!("pool {} created, {} drives", pool.name, pool.drives.len());
+        let drives = match pool.drives.len() {
+            1 => "1 drive".to_owned(),
+            drives => format!("{drives} drives"),
+        };
+        let sentence = format!("pool {} created, {drives}", pool.name);
         session.done(&pool, &sentence)
     }
 }

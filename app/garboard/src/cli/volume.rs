@@ -135,8 +135,12 @@ impl Volume {
                     bytes_per_second,
                     burst_ms: burst,
                 };
+                let before: VolumeView = session.get(&path(&name))?;
                 let volume: VolumeView = session.put(&format!("{}/limit", path(&name)), &limit)?;
-                let sentence = format!("volume {}: {}", volume.name, limits(&volume.limit));
+                let mut sentence = format!("volume {}: {}", volume.name, limits(&volume.limit));
+                if before.limit != volume.limit {
+                    sentence.push_str(&format!(" (before: {})", limits(&before.limit)));
+                }
                 session.done(&volume, &sentence)
             }
         }

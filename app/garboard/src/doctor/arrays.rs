@@ -27,6 +27,7 @@ pub(super) fn findings(tree: &Tree, known: &Known) -> Vec<Finding> {
     for drive in &known.drives {
         findings.extend(state_of_drive(drive, known));
         findings.extend(buffered(drive));
+        findings.extend(forgetful_spare(drive));
     }
     for array in &known.arrays {
         let members = members(array, known);
@@ -37,10 +38,14 @@ pub(super) fn findings(tree: &Tree, known: &Known) -> Vec<Finding> {
         findings.extend(redundancy(array));
         findings.extend(write_hole(array));
         findings.extend(lost(array));
+        findings.extend(unrepaired(array));
         findings.extend(hardware(tree, array, &members));
-        // What the engine saw when it made the array; shared devices are told above.
+        // What the engine saw when it made the array; the rest is told above.
         let cause = array.cause.as_deref().unwrap_or_default();
-        let told = |warning: &&String| cause.is_empty() || !cause.starts_with(warning.as_str());
+        let told = |warning: &&String| {
+            (cause.is_empty() || !cause.starts_with(warning.as_str()))
+                && !(array.unrepaired_blocks > 0 && warning.starts_with("the last scrub left"))
+        };
         findings.extend(array.warnings.iter().filter(told).map(|warning| {
             Finding::good(&subject(array), "engine", warning.clone()).at(Severity::Notice)
         }));
@@ -281,6 +286,33 @@ fn kinds(array: &ArrayView, members: &[&DriveView]) -> Option<Finding> {
             .at(Severity::Critical)
             .costs("memory is empty after a restart, null drives keep nothing at all: for measuring only")
             .fix("file or block devices for data that is to be kept")
+    })
+}
+
+/// A spare that does not keep what is written.
+fn forgetful_spare(drive: &DriveView) -> Option<Finding> {
+    let waits = drive.state == DriveState::Spare && is_pretended(drive);
+    waits.then(|| {
+        let found = "it is a spare, and pretended".to_owned();
+        Finding::good(&format!("drive {}", drive.name), "pretended", found)
+            .at(Severity::Warning)
+            .costs("an array that takes it has lost that member again after the next restart")
+            .fix("file or block devices as spares of arrays that are to be kept")
+    })
+}
+
+/// Blocks that are wrong, and that a scrub could not put right.
+fn unrepaired(array: &ArrayView) -> Option<Finding> {
+    let (name, wrong) = (&array.name, array.unrepaired_blocks);
+    (wrong > 0).then(|| {
+        let found = format!("the last scrub left wrong: {wrong} blocks");
+        Finding::good(&subject(array), "scrub", found)
+            .at(Severity::Warning)
+            .costs("nobody can tell which bytes of them are right")
+            .fix(&format!(
+                "garboard array scrub {name} show lists them; write them anew from a backup, and \
+                 scrub again"
+            ))
     })
 }
 

@@ -219,6 +219,7 @@ fn engine(cores: &[u16], drives: Vec<DriveView>) -> Known {
         hold_timeout_ms: None,
         hold: None,
         lost: None,
+        unrepaired_blocks: 0,
         node: None,
         reactors: Vec::new(),
         scrub_every_s: None,
@@ -733,6 +734,23 @@ fn arrays_say_what_they_would_lose() {
     };
     let memory = |known: &mut Known| known.drives[1].spec = DriveSpec::Memory { size_bytes: 1 };
     assert_eq!(after(&memory, "pretended").severity, Severity::Critical);
+    let spare = |known: &mut Known| {
+        let mut spare = known.drives[1].clone();
+        spare.name = "spare".to_owned();
+        spare.state = DriveState::Spare;
+        spare.spec = DriveSpec::Memory { size_bytes: 1 };
+        known.drives.push(spare);
+    };
+    let forgets = after(&spare, "pretended");
+    assert_eq!(forgets.severity, Severity::Warning);
+    assert_eq!(forgets.subject, "drive spare");
+    let rotten = |known: &mut Known| {
+        known.arrays[0].unrepaired_blocks = 3;
+        let said = "the last scrub left wrong: 3 blocks; look".to_owned();
+        known.arrays[0].warnings.push(said);
+    };
+    // Once, and not by the engine's sentence as well.
+    assert_eq!(after(&rotten, "scrub").severity, Severity::Warning);
     let larger = |known: &mut Known| known.drives[1].size_bytes = 3 << 30;
     let sizes = after(&larger, "sizes");
     assert_eq!(

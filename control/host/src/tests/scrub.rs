@@ -175,11 +175,12 @@ fn level_5_reports_what_it_cannot_locate_and_changes_nothing() {
         assert_eq!(job.state, JobState::Done);
         assert_eq!(
             job.cause.as_deref(),
-            Some("1 blocks were wrong: 0 repaired, 1 not")
+            Some("1 block was wrong: 0 repaired, 1 not")
         );
         assert!(bench.contents(3) == rotten, "nothing was changed");
         let warnings = bench.array("tank").warnings.join("; ");
-        assert!(warnings.contains("left 1 wrong blocks"), "{warnings}");
+        assert!(warnings.contains("left wrong: 1 block"), "{warnings}");
+        assert_eq!(bench.array("tank").unrepaired_blocks, 1);
         assert_eq!((view.mismatched_blocks, view.unrepaired_blocks), (1, 1));
         assert_eq!(view.repaired_blocks, 0);
         let finding = &view.findings[0];

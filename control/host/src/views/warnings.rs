@@ -66,14 +66,24 @@ pub(super) fn warnings(
     }
     warnings.extend(untrusted(entry, running));
     warnings.extend(running.and_then(|running| stopped_pass(entry, running)));
-    let scrub = running.map_or(config.scrub, |running| running.scrub.record);
-    if scrub.tally.unrepaired > 0 {
+    let wrong = unrepaired(config, running);
+    if wrong > 0 {
+        let blocks = if wrong == 1 { "block" } else { "blocks" };
         warnings.push(format!(
-            "the last scrub left {} wrong blocks; `garboard array scrub {} show` lists them",
-            scrub.tally.unrepaired, entry.name
+            "the last scrub left wrong: {wrong} {blocks}; `garboard array scrub {} show` lists them",
+            entry.name
         ));
     }
     warnings
+}
+
+/// Blocks that the last scrub left wrong.
+pub(super) fn unrepaired(
+    config: &array::format::ArrayConfig,
+    running: Option<&engine::ArrayState>,
+) -> u64 {
+    let scrub = running.map_or(config.scrub, |running| running.scrub.record);
+    scrub.tally.unrepaired
 }
 
 /// Of a stopped array: the members without which it may show wrong bytes.

@@ -189,6 +189,10 @@ fn an_export_that_cannot_be_resumed_says_why_and_is_not_held_back_any_more() {
     bed.host.fail_next("create_export");
     let refused = bed.control().resume_export("v").expect_err("no socket");
     assert_eq!(refused.kind, ErrorKind::Busy);
+    let says = refused
+        .message
+        .starts_with("it is not held back any more, but ");
+    assert!(says, "{refused}");
     assert_eq!(
         states(&bed),
         both(ExportState::Missing, ExportState::Waiting)

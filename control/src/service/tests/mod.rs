@@ -19,7 +19,7 @@ use crate::fake::{FakeEngine, FakeHost};
 use crate::request::{
     ArrayModify, ArrayOptions, BackgroundKind, HedgedReads, Lamp, Level, QueueMove, VolumeLimit,
 };
-use crate::view::{Access, MemberState};
+use crate::view::{Access, LostView, MemberState};
 use crate::wanted::{self, FILE_NAME};
 
 /// A host with drives, a state directory, and one run of the engine at a time.
@@ -255,6 +255,22 @@ fn a_missing_drive_is_shown_and_comes_back_under_its_name_at_another_place() {
         bed.control().drive("d1").expect("found").state,
         DriveState::Member
     );
+}
+
+#[test]
+fn an_array_with_blocks_that_are_lost_or_wrong_needs_attention_though_it_is_optimal() {
+    let mut array = Bed::full().control().array("a").expect("there");
+    assert_eq!(array.state, ArrayState::Optimal);
+    assert!(!needs_attention(&array, false));
+    array.unrepaired_blocks = 1;
+    assert!(needs_attention(&array, false));
+    array.unrepaired_blocks = 0;
+    array.lost = Some(LostView {
+        blocks: 1,
+        bytes: 512,
+        runs: Vec::new(),
+    });
+    assert!(needs_attention(&array, false));
 }
 
 #[test]

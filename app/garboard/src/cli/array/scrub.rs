@@ -58,7 +58,7 @@ fn refuse_unrepaired(scrub: &ScrubView) -> Answer<()> {
         return Ok(());
     }
     let object = format!("array {}", scrub.array);
-    let text = format!("{} wrong blocks were not repaired", scrub.unrepaired_blocks);
+    let text = format!("left wrong: {}", blocks(scrub.unrepaired_blocks));
     let next = format!(
         "`garboard array scrub {} show` lists the last; write those blocks anew from a backup",
         scrub.array
