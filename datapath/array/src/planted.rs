@@ -224,6 +224,8 @@ pub enum Fault {
     HeldWriteAnswered,
     /// A write that waited for a member counts as done when the member works again.
     HeldWriteNotRepeated,
+    /// A member that keeps a request for ever is not left out as long as it answers others.
+    KeptForEver,
     /// A write that was given up is not carried out later.
     GivenUpWriteForgotten,
     /// A write that was logged and then given up is not carried out in its place later.
@@ -482,6 +484,7 @@ impl Fault {
         Fault::UnreadableCounts,
         Fault::HeldWriteAnswered,
         Fault::HeldWriteNotRepeated,
+        Fault::KeptForEver,
         Fault::GivenUpWriteForgotten,
         Fault::GivenUpLogForgotten,
         Fault::ResyncNotLogged,

@@ -44,6 +44,15 @@ pub enum Failure {
     All,
 }
 
+/// Which requests a drive keeps: it answers all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeps {
+    /// Reads.
+    Reads,
+    /// Anything that changes blocks.
+    Changes,
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct SimDrive {
@@ -63,6 +72,8 @@ pub struct SimDrive {
     pub refuses: Option<(u64, Status)>,
     /// The drive answers nothing at all for now.
     pub hung: bool,
+    /// What it is asked from now on of this kind, it answers only after `let_writes_go`.
+    pub keeps: Option<Keeps>,
     /// It has no cache that it would lose with the power: what is answered is durable.
     pub keeps_all: bool,
     /// It takes many times as long over everything.
@@ -138,9 +149,14 @@ impl SimDrive {
         let range = request.offset / self.block..(request.offset + request.length) / self.block;
         let reads = request.operation == Operation::Read;
         let sticks = self.stuck.take_if(|block| reads && range.contains(block));
+        let is_kept = match self.keeps {
+            None => false,
+            Some(Keeps::Reads) => reads,
+            Some(Keeps::Changes) => request.operation.changes(),
+        };
         self.taken.push(Taken {
             sticks,
-            is_kept: false,
+            is_kept,
             reactor,
             request,
             bytes,
@@ -223,7 +239,7 @@ impl SimDrive {
     #[must_use]
     pub fn is_well(&self) -> bool {
         let here = !self.gone && !self.hung && !self.drags && !self.is_under_a_spell();
-        here && self.failing.is_none() && self.bad.is_empty()
+        here && self.keeps.is_none() && self.failing.is_none() && self.bad.is_empty()
     }
 
     /// Whether something is wrong with it that passes.
@@ -246,6 +262,7 @@ impl SimDrive {
         self.gone = false;
         self.end_spell();
         self.hung = false;
+        self.keeps = None;
         self.drags = false;
         self.failing = None;
         self.mend();
@@ -474,6 +491,12 @@ impl SimDrive {
         for taken in &mut self.taken {
             taken.is_kept = false;
         }
+    }
+
+    /// How many requests take longer than anything that comes.
+    #[must_use]
+    pub fn kept(&self) -> usize {
+        self.taken.iter().filter(|taken| taken.is_kept).count()
     }
 
     /// Changes from this byte on that are under way take longer than anything that comes.

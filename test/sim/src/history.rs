@@ -14,6 +14,7 @@ mod faults;
 mod first;
 mod healed;
 mod hedged;
+mod kept;
 mod killed;
 mod late_help;
 mod leaving;

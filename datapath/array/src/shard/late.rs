@@ -250,7 +250,8 @@ impl Shard {
     fn silence(&self, position: usize) -> u32 {
         let Answers { heard, kept, .. } = self.late.answers[position];
         let for_ever = self.late.patience.late.saturating_mul(KEPT);
-        if self.late.slow[position] && kept >= for_ever {
+        let counts = !planted::is(Fault::KeptForEver);
+        if self.late.slow[position] && kept >= for_ever && counts {
             return kept;
         }
         let since = self.late.now.wrapping_sub(heard);

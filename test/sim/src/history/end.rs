@@ -16,6 +16,7 @@ impl History {
         world = self.doubt(world);
         world = self.be_killed_in_writes(world);
         world = self.hang_over_rewrites(world);
+        world = self.keep_some(world);
         world = self.log_in_vain(world);
         world = self.refuse_needed(world);
         world = self.lose_memory_between_starts(world);

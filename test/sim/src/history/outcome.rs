@@ -139,6 +139,8 @@ pub struct Outcome {
     pub landed: u64,
     /// Repairs of bad blocks that a drive carried out after it was left out.
     pub rewritten_late: u64,
+    /// Members left out that kept some requests and answered others.
+    pub kept: u64,
     /// Writes that were logged when all members went away for long.
     pub logged_in_vain: u64,
 }
@@ -162,11 +164,9 @@ impl Outcome {
         self.late += outcome.late;
         self.lagged += outcome.lagged;
         self.left_behind += outcome.left_behind;
-        self.hedged.0 += outcome.hedged.0;
-        self.hedged.1 += outcome.hedged.1;
+        add_both(&mut self.hedged, outcome.hedged);
         self.returned += outcome.returned;
-        self.missed.0 += outcome.missed.0;
-        self.missed.1 += outcome.missed.1;
+        add_both(&mut self.missed, outcome.missed);
         self.refused += outcome.refused;
         self.spells += outcome.spells;
         self.given_up += outcome.given_up;
@@ -182,8 +182,7 @@ impl Outcome {
         self.refused_starts += outcome.refused_starts;
         self.followed_starts += outcome.followed_starts;
         self.not_given_up += outcome.not_given_up;
-        self.doubted.0 += outcome.doubted.0;
-        self.doubted.1 += outcome.doubted.1;
+        add_both(&mut self.doubted, outcome.doubted);
         self.modes += outcome.modes;
         self.strengthened += outcome.strengthened;
         self.left_open += outcome.left_open;
@@ -206,17 +205,22 @@ impl Outcome {
         self.borrowed += outcome.borrowed;
         self.lent += outcome.lent;
         self.helped += outcome.helped;
-        self.distributed.0 += outcome.distributed.0;
-        self.distributed.1 += outcome.distributed.1;
+        add_both(&mut self.distributed, outcome.distributed);
         self.half_written += outcome.half_written;
         self.outwaited += outcome.outwaited;
         self.excluded_early += outcome.excluded_early;
         self.reset += outcome.reset;
         self.landed += outcome.landed;
         self.rewritten_late += outcome.rewritten_late;
+        self.kept += outcome.kept;
         self.logged_in_vain += outcome.logged_in_vain;
         self.rings.add(&outcome.rings);
     }
+}
+
+fn add_both(sum: &mut (u64, u64), more: (u64, u64)) {
+    sum.0 += more.0;
+    sum.1 += more.1;
 }
 
 impl fmt::Display for Outcome {
@@ -284,6 +288,7 @@ impl fmt::Display for Outcome {
             reset,
             landed,
             rewritten_late,
+            kept,
             logged_in_vain,
             distributed,
             rings,
@@ -304,6 +309,7 @@ impl fmt::Display for Outcome {
          without such a drive), {excluded_early} starts killed that had left a member out, \
          {reset} power failures after such as came to nothing, \
          {rewritten_late} repairs by drives that were left out, \
+         {kept} members left out that kept requests, \
          {logged_in_vain} writes logged in vain, \
          {late} members late, {lagged} lagged ({left_behind} left behind), \
          {} reads hedged ({} not for the budget), \
