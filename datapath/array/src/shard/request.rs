@@ -10,7 +10,7 @@ use memory::{Segment, SegmentList};
 use units::limits::REQUEST_BYTES_MAX;
 use units::{Instant, MemberIndex, Role, RoleSet, StripeIndex, bytes_u64, bytes_usize};
 
-pub(super) use self::retry::Retry;
+pub(super) use self::retry::{PART_BYTES, Retry};
 use super::hold::OLD;
 use super::{DriveIo, IoOwner, Order, Shard};
 use crate::geometry::Place;

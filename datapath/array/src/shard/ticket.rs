@@ -59,7 +59,7 @@ pub(super) enum Kind {
     /// Zeroes for all blocks of the cell, parity included; the space may be released.
     Clear,
     /// Content of blocks that cannot be read directly. `damaged`: the chunk in this role returned
-    /// an error, so the blocks are rewritten too.
+    /// an error, so the blocks are rewritten too; so are those of others that are met on the way.
     Read { damaged: Option<Role> },
     /// A cell of a background pass.
     Repair(Pass),

@@ -45,7 +45,7 @@ impl Retry {
 }
 
 /// Bytes of the parts in which a failed read is tried again.
-const PART_BYTES: u64 = 4 << 10;
+pub(in crate::shard) const PART_BYTES: u64 = 4 << 10;
 
 impl Shard {
     /// A piece of a request could not be read.

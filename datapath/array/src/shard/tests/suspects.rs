@@ -5,11 +5,12 @@ use std::sync::Arc;
 use block::{Operation, Status};
 use units::{Role, StripeIndex};
 
-use super::{Bench, STRIPE_BLOCKS, member_of};
+use super::{Bench, STRIPE_BLOCKS, Shape, member_of};
 use crate::command::Command;
 use crate::format::WriteHole;
+use crate::geometry::Level;
 use crate::io::{Event, MemberRequest};
-use crate::map::{ArrayMap, Pass, Window};
+use crate::map::{ArrayMap, MapState, Pass, Window};
 use crate::regions::Suspects;
 
 /// The stripe that is looked at, its first block, and where its chunks have a bad block.
@@ -86,7 +87,8 @@ impl Drives {
             let range = request.offset..request.offset + request.length;
             request.drive.at() == drive && range.contains(&offset)
         };
-        let asked = (0..3).filter(|role| covers(&place(bench, *role)));
+        let roles = u8::try_from(bench.shard.geometry().group_members()).expect("few");
+        let asked = (0..roles).filter(|role| covers(&place(bench, *role)));
         self.asked
             .extend(asked.map(|role| (role, request.operation)));
         if request.operation == Operation::Read {
@@ -166,6 +168,60 @@ fn a_bad_block_where_parity_agrees_is_reconstructed_and_written() {
     let mut drives = Drives::with_bad(&bench, &[0]);
     let told = (Status::Ok, vec![0]);
     assert_eq!(drives.outcome(&mut bench, read(BAD)), told);
+}
+
+/// Two data and two parity chunks of so many bytes, and data role 1 is lost in the stripe.
+fn without_role_1(chunk_bytes: u64) -> Bench {
+    let mut bench = Bench::shaped(Shape {
+        level: Level::L6,
+        members: 4,
+        chunk_bytes,
+        ..Shape::default()
+    });
+    let lost = bench.shard.map.member(StripeIndex(STRIPE), Role(1)).0.at();
+    bench.install(|map| map.members[lost].state = MapState::Lost);
+    bench
+}
+
+#[test]
+fn a_bad_block_that_is_met_on_the_way_to_a_lost_one_is_written_again_too() {
+    for role in [0, 2] {
+        let mut bench = without_role_1(CHUNK * 512);
+        let mut drives = Drives::with_bad(&bench, &[role]);
+        let told = (Status::Ok, vec![role]);
+        assert_eq!(drives.outcome(&mut bench, read(BESIDE)), told);
+        assert_eq!(drives.bad, []);
+        // All of the row can be told by three of its four roles.
+        let told = (Status::Ok, vec![]);
+        assert_eq!(drives.outcome(&mut bench, read(BESIDE)), told);
+    }
+}
+
+#[test]
+fn of_what_a_long_read_meets_on_the_way_nothing_is_written() {
+    // Twice as much as is asked for at a time when a drive has failed to read it.
+    let mut bench = without_role_1(2 * CHUNK * 512);
+    let mut drives = Drives::with_bad(&bench, &[0]);
+    let chunk = bench.shard.geometry().chunk_blocks();
+    let lost = STRIPE * 2 * u64::from(chunk) + u64::from(chunk);
+    let told = (Status::Ok, vec![]);
+    let long = (Operation::Read, lost, chunk);
+    assert_eq!(drives.outcome(&mut bench, long), told);
+    assert_eq!((drives.bad.len(), &drives.written[..]), (1, &[][..]));
+    let short = (Operation::Read, lost, chunk / 2);
+    assert_eq!(drives.outcome(&mut bench, short), (Status::Ok, vec![0]));
+}
+
+#[test]
+fn what_is_met_on_the_way_stays_as_it_is_where_parity_is_doubted() {
+    let mut bench = without_role_1(CHUNK * 512);
+    bench.install(doubt);
+    // The lost one is the best that can be told; of the bad one nobody knows better.
+    for role in [0, 2] {
+        let mut drives = Drives::with_bad(&bench, &[role]);
+        let (_, written) = drives.outcome(&mut bench, read(BESIDE));
+        assert_eq!((written, drives.bad.len()), (vec![], 1), "{role}");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ use block::Status;
 use units::{Role, RoleSet};
 
 use super::super::Shard;
+use super::super::request::PART_BYTES;
 use super::{Kind, PlannedBand, Step, TicketOrder};
 use crate::io::Io;
 use crate::map::Pass;
@@ -295,12 +296,22 @@ impl Shard {
         if plan.decode.meets(untold) {
             return Err(Beyond);
         }
-        let write =
-            if damaged.is_some() && !self.map.read_only && !planted::is(Fault::MediaErrorStays) {
-                plan.decode.both(wanted).without(state.lost)
-            } else {
-                RoleSet::EMPTY
-            };
+        let is_asked_for = if damaged.is_some() {
+            wanted
+        } else {
+            RoleSet::EMPTY
+        };
+        let met = self.met_besides(slot, &state);
+        let more = plan_read(k, m, wanted.union(met), &state);
+        let (plan, mended) = match more {
+            Ok(more) if !plan.decode.is_empty() => (more, is_asked_for.union(met)),
+            Ok(_) | Err(Beyond) => (plan, is_asked_for),
+        };
+        let write = if self.map.read_only || planted::is(Fault::MediaErrorStays) {
+            RoleSet::EMPTY
+        } else {
+            plan.decode.both(mended).without(state.lost)
+        };
         let asked = Band {
             lanes: asked.lanes,
             written: wanted,
@@ -312,6 +323,19 @@ impl Shard {
             write,
             ..Default::default()
         })
+    }
+
+    /// Roles that the ticket could not read where it looked for another: what they hold is computed
+    /// from what it reads anyway, and written there again. Nobody else may ask for them for long.
+    /// Not of long reads: most of their blocks are not bad, and must not become what others say.
+    fn met_besides(&self, slot: u32, state: &StripeState) -> RoleSet {
+        let ticket = &self.tickets[slot];
+        let lanes = ticket.lanes.end - ticket.lanes.start;
+        let is_long = self.bytes(lanes) > PART_BYTES;
+        if ticket.media.is_empty() || is_long || !state.parity_trusted {
+            return RoleSet::EMPTY;
+        }
+        ticket.media.without(ticket.gone).without(state.lost)
     }
 
     fn plan_repair_band(
