@@ -309,7 +309,7 @@ fn unrepaired(array: &ArrayView) -> Option<Finding> {
         Finding::good(&subject(array), "scrub", found)
             .at(Severity::Warning)
             .costs("nobody can tell which bytes of them are right")
-            .fix(&format!(
+            .fix(format!(
                 "garboard array scrub {name} show lists them; write them anew from a backup, and \
                  scrub again"
             ))

@@ -7,6 +7,10 @@ use super::{Finding, RingAnswer, Severity, bad};
 const KERNEL_OLDEST: (u64, u64) = (5, 15);
 /// The first kernel whose rings answer only when they are asked.
 const KERNEL_DEFERRED: (u64, u64) = (6, 1);
+/// What one array has pinned of its buffers for one core: less is no help.
+const PINNED: u64 = 17 << 20;
+/// Its bit in the sets of `/proc/self/status` (capabilities(7)).
+const CAP_IPC_LOCK: u64 = 1 << 14;
 /// Open files that a host with some hundred drives and queues needs.
 const FILES: u64 = 4096;
 
@@ -152,10 +156,7 @@ fn limits(tree: &Tree) -> Vec<Finding> {
     let Some(text) = tree.text("/proc/self/limits") else {
         return Vec::new();
     };
-    let lockable = limits_of(&text, "Max locked memory")[0].map(units::Size);
-    let lockable = lockable.map_or("any amount".to_owned(), |size| size.to_string());
-    let found = format!("this user may lock {lockable} of memory; the engine locks none");
-    let locked = Finding::good("host", "memlock", found);
+    let locked = memlock(tree, limits_of(&text, "Max locked memory")[0]);
     // The engine takes all that it may have.
     let files = match limits_of(&text, "Max open files")[1] {
         Some(files) if files < FILES => bad(
@@ -168,6 +169,33 @@ fn limits(tree: &Tree) -> Vec<Finding> {
         _ => Finding::good("host", "open_files", "enough files may be open"),
     };
     vec![locked, files]
+}
+
+/// Whether what the engine asks the kernel to pin is within what may be locked
+/// (docs/design/016-pinned-memory.md).
+fn memlock(tree: &Tree, limit: Option<u64>) -> Finding {
+    let status = tree.text("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let capabilities = line.and_then(|line| u64::from_str_radix(line.trim(), 16).ok());
+    let may_lock_any = capabilities.is_some_and(|set| set & CAP_IPC_LOCK != 0);
+    match limit {
+        Some(limit) if !may_lock_any && limit < PINNED => bad(
+            Severity::Notice,
+            "memlock",
+            format!("this user may lock {} of memory", units::Size(limit)),
+        )
+        .costs(
+            "busy arrays would have 17 MiB of transfer buffers pinned for each core, and guests \
+             with --pin-guest-memory all of theirs: without, the kernel looks the pages up for \
+             each transfer",
+        )
+        .fix("LimitMEMLOCK=infinity in the service, or ulimit -l unlimited as root"),
+        Some(limit) if !may_lock_any => {
+            let found = format!("this user may lock {} of memory", units::Size(limit));
+            Finding::good("host", "memlock", found)
+        }
+        _ => Finding::good("host", "memlock", "this user may lock any amount of memory"),
+    }
 }
 
 fn iommu(tree: &Tree) -> Finding {

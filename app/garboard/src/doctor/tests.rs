@@ -360,6 +360,7 @@ fn a_laptops_virtual_machine_is_told_what_it_lacks_and_nothing_is_critical() {
             "isolation",
             "kernel",
             "kvm",
+            "memlock",
             "open_files",
             "queues",
             "request_size",
@@ -375,12 +376,14 @@ fn a_laptops_virtual_machine_is_told_what_it_lacks_and_nothing_is_critical() {
         assert_eq!(finding.costs.is_none(), good, "{finding:?}");
         assert!(!finding.subject.starts_with("loop"), "{finding:?}");
     }
-    // Nothing is locked, so that the limit costs nothing.
-    let mut findings = host.examine(None).into_iter();
-    let locked = findings.find(|finding| finding.check == "memlock");
-    let locked = locked.expect("it is looked at");
-    assert_eq!(locked.severity, Severity::Good);
+    let locked = host.finds("memlock", None);
+    assert_eq!(locked.severity, Severity::Notice);
     assert!(locked.found.contains("8MiB"), "{}", locked.found);
+    // Who may lock any amount is not held to the limit.
+    host.write("proc/self/status", "CapEff:\t000001ffffffffff\n");
+    assert!(!host.complaints(None).contains(&"memlock"));
+    host.write("proc/self/status", "CapEff:\t000001ffffffbfff\n");
+    assert!(host.complaints(None).contains(&"memlock"));
     let stolen = host.finds("virtual_machine", None);
     assert_eq!(stolen.severity, Severity::Warning);
     assert!(stolen.found.contains("10.0 %"), "{}", stolen.found);
@@ -721,19 +724,16 @@ fn an_array_that_waited_in_vain_says_what_for() {
 }
 
 #[test]
-fn arrays_say_what_they_would_lose() {
+fn spares_that_forget_and_blocks_that_are_wrong_are_told() {
     let host = Host::sound();
     for number in 0..4 {
         host.nvme(number, "0\n");
     }
-    let sound = || engine(&[2], (0..4).map(block).collect());
     let after = |change: &dyn Fn(&mut Known), check: &str| {
-        let mut known = sound();
+        let mut known = engine(&[2], (0..4).map(block).collect());
         change(&mut known);
         host.finds(check, Some(&known))
     };
-    let memory = |known: &mut Known| known.drives[1].spec = DriveSpec::Memory { size_bytes: 1 };
-    assert_eq!(after(&memory, "pretended").severity, Severity::Critical);
     let spare = |known: &mut Known| {
         let mut spare = known.drives[1].clone();
         spare.name = "spare".to_owned();
@@ -751,6 +751,22 @@ fn arrays_say_what_they_would_lose() {
     };
     // Once, and not by the engine's sentence as well.
     assert_eq!(after(&rotten, "scrub").severity, Severity::Warning);
+}
+
+#[test]
+fn arrays_say_what_they_would_lose() {
+    let host = Host::sound();
+    for number in 0..4 {
+        host.nvme(number, "0\n");
+    }
+    let sound = || engine(&[2], (0..4).map(block).collect());
+    let after = |change: &dyn Fn(&mut Known), check: &str| {
+        let mut known = sound();
+        change(&mut known);
+        host.finds(check, Some(&known))
+    };
+    let memory = |known: &mut Known| known.drives[1].spec = DriveSpec::Memory { size_bytes: 1 };
+    assert_eq!(after(&memory, "pretended").severity, Severity::Critical);
     let larger = |known: &mut Known| known.drives[1].size_bytes = 3 << 30;
     let sizes = after(&larger, "sizes");
     assert_eq!(
