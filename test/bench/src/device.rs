@@ -10,7 +10,7 @@ use array::{
     MapState, Owners, RegionMap, RegionSpace, Room, Shared, Suspects,
 };
 use guest::{Driver, Layout, Memory, Options, Part, Token};
-use memory::{Mapping, Region, RegionTable};
+use memory::{Mapping, Region, RegionTable, Segment};
 use units::{ArrayIndex, BlockSize, DriveIndex, ReactorIndex, StripeIndex, Update};
 use vhost_user_blk::{
     Access, CacheMode, Events, Notice, Profile, Queue, QueueSetup, Shown, feature,
@@ -19,7 +19,7 @@ use virtqueue::{Features, RingMemory, Vring};
 
 const RING: u16 = 256;
 const BLOCK: BlockSize = BlockSize::B512;
-const CHUNK: usize = 64 << 10;
+pub(crate) const CHUNK: usize = 64 << 10;
 /// Data chunks of a stripe.
 const DATA: usize = 4;
 
@@ -197,8 +197,19 @@ pub(crate) fn array(load: Load, reactors: usize) -> (Arc<ArrayMap>, Arc<Shared>)
     (Arc::new(map), shared)
 }
 
-/// The device's side of the ring of `guest`, on an array of so many blocks.
-pub(crate) fn queue(guest: &Guest, blocks: u64) -> Queue {
+/// The chunks of data of each request of `guest`, and what keeps them mapped.
+#[allow(dead_code, reason = "one of the programs asks for it")]
+pub(crate) fn stripes(guest: &Guest) -> (Arc<Mapping>, Vec<Vec<Segment>>) {
+    let (mapping, table) = memory_of(guest);
+    let chunk = |at: u64| table.guest(at, units::bytes_u64(CHUNK)).expect("inside");
+    let chunks = |(_, data, _): &(u64, u64, u64)| {
+        let places = (0..guest.load.bytes / CHUNK).map(|at| data + units::bytes_u64(at * CHUNK));
+        places.map(chunk).collect()
+    };
+    (mapping, guest.requests.iter().map(chunks).collect())
+}
+
+fn memory_of(guest: &Guest) -> (Arc<Mapping>, Arc<RegionTable>) {
     let mapping = Mapping::new(guest.memory.file().as_fd(), 0, 64 << 20).expect("mapped");
     let region = Region {
         guest_base: Memory::START,
@@ -208,6 +219,12 @@ pub(crate) fn queue(guest: &Guest, blocks: u64) -> Queue {
         offset: 0,
     };
     let table = RegionTable::new(vec![region]).expect("one region");
+    (mapping, table)
+}
+
+/// The device's side of the ring of `guest`, on an array of so many blocks.
+pub(crate) fn queue(guest: &Guest, blocks: u64) -> Queue {
+    let (mapping, table) = memory_of(guest);
     let addresses = guest.driver.addresses();
     let part = |(address, length): (u64, usize)| {
         table

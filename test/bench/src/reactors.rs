@@ -4,6 +4,10 @@
 //! what is written there goes by message. With `helped:K` the first reactor writes stripes of K
 //! data chunks, all its own, and the second does nothing but help. Prints each pair, and the median
 //! ratio.
+//!
+//! `reactors bound [SECONDS] [PAIRS] [DEPTH]`: whole stripes of 256 KiB on one reactor, and in turn
+//! with it a core that does nothing but copy the same bytes and make their parity: no RAID 5 that
+//! copies can do more.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a program for people")]
 
@@ -16,6 +20,8 @@ use std::time::Duration;
 
 use array::{Event, Help, Io, MemberRequest, Message, Room, Shard, Times};
 use block::{Completion, Cookie, Full, Request, Status};
+use memory::{Backing, Pages, Pool, Segment};
+use parity::Code;
 use queues::{NoWake, Post, mesh};
 use units::limits::INBOX_MESSAGES;
 use units::{Clock, DriveIndex, Instant, MonotonicClock, ReactorIndex};
@@ -141,6 +147,10 @@ fn main() {
     let seconds: f64 = word(1, "0.5").parse().expect("seconds");
     let pairs: usize = word(2, "7").parse().expect("a number of pairs");
     let time = Duration::from_secs_f64(seconds);
+    if words.first().is_some_and(|word| word == "bound") {
+        beside_the_bound(load, time, pairs);
+        return;
+    }
     println!("thousands of requests per second; two reactors: messages for each request");
     println!("{:>8} {:>8} {:>8} {:>8}", "one", "two", "messages", "ratio");
     let mut ratios = Vec::new();
@@ -161,6 +171,64 @@ fn main() {
     ratios.sort_by(f64::total_cmp);
     let median = ratios[ratios.len() / 2];
     println!("ratio: {median:.2}, median of {pairs} pairs");
+}
+
+fn beside_the_bound(load: Load, time: Duration, pairs: usize) {
+    println!("thousands of stripes per second");
+    println!("{:>8} {:>8} {:>8}", "reactor", "bound", "ratio");
+    let mut ratios = Vec::new();
+    for pair in 0..pairs {
+        let (ours, bound) = if pair % 2 == 0 {
+            let ours = measure(1, load, time).0;
+            (ours, copy_and_sum(load, time))
+        } else {
+            let bound = copy_and_sum(load, time);
+            (measure(1, load, time).0, bound)
+        };
+        let ratio = ours / bound;
+        println!(
+            "{:>8.1} {:>8.1} {ratio:>8.2}",
+            ours / 1000.0,
+            bound / 1000.0
+        );
+        ratios.push(ratio);
+    }
+    ratios.sort_by(f64::total_cmp);
+    let (median, most) = (ratios[pairs / 2], ratios[pairs - 1]);
+    println!(
+        "ratio: {median:.2} ({:.2} to {most:.2}), median of {pairs} pairs",
+        ratios[0]
+    );
+}
+
+/// Stripes per second of a loop that copies what the guest's requests hold, and makes parity of it,
+/// in as many buffers as requests are under way.
+fn copy_and_sum(load: Load, time: Duration) -> f64 {
+    let guest = Guest::new(load, 7, 1 << 20);
+    let (_kept, stripes) = device::stripes(&guest);
+    let chunks = stripes[0].len();
+    let backing = Backing::Shared(Pages::Huge);
+    let mut pool = Pool::new(load.depth * (chunks + 1), device::CHUNK, backing).expect("memory");
+    let mut buffer = || pool.acquire().map(|buffer| pool.segment(&buffer));
+    let buffers: Vec<Vec<Segment>> = (0..load.depth)
+        .map(|_| (0..=chunks).map(|_| buffer().expect("counted")).collect())
+        .collect();
+    let code = Code::new(chunks, 1).expect("a small code");
+    let (mut done, mut began) = (0_u64, MonotonicClock.now());
+    for round in 0.. {
+        for (data, copies) in stripes.iter().zip(&buffers) {
+            code.copy_generate(data, &copies[..chunks], &copies[chunks..]);
+            done += 1;
+        }
+        if round == 100 {
+            (done, began) = (0, MonotonicClock.now());
+        }
+        if round > 100 && MonotonicClock.now().since(began) >= time {
+            break;
+        }
+    }
+    let seconds = MonotonicClock.now().since(began).as_secs_f64();
+    f64::from(u32::try_from(done).expect("a few seconds")) / seconds
 }
 
 /// Requests and messages per second of one device on so many reactors.
