@@ -314,11 +314,12 @@ impl Shard {
 
     /// Reads from members that lag, and from those that do not answer something, as long as others
     /// are asked for something: one request may be lost, and the drive be well.
-    pub(super) fn try_laggards(&mut self, io: &mut impl Io) {
+    pub(super) fn try_laggards(&mut self, io: &mut impl Io) -> usize {
         let runs = self.coordinator().is_some_and(|home| !home.stopped);
         if !runs || !self.has_trials() {
-            return;
+            return 0;
         }
+        let mut moved = 0;
         for position in 0..self.map.members.len() {
             let member = MemberIndex::from_at(position);
             let entry = &self.map.members[position];
@@ -330,8 +331,10 @@ impl Shard {
             }
             if self.can_issue(1, io) {
                 self.try_member(member, io);
+                moved += 1;
             }
         }
+        moved
     }
 
     fn try_member(&mut self, member: MemberIndex, io: &mut impl Io) {

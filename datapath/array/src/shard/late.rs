@@ -197,7 +197,7 @@ impl Shard {
         let mut moved = 0;
         self.late.budget.refill(self.counters.direct_reads);
         if self.late.any_slow {
-            self.try_laggards(io);
+            moved += self.try_laggards(io);
             moved += self.give_up_reads(io);
         }
         moved + self.abandon_what_is_out(io) + self.abandon_records(io)

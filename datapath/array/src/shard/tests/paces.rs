@@ -178,7 +178,9 @@ fn a_member_that_lags_is_tried_all_over_its_data_and_nowhere_else() {
     let data = bench.shard.map.members[SLOW].data_offset;
     let mut places = std::collections::BTreeSet::new();
     for _ in 0..100 {
-        bench.shard.try_laggards(&mut bench.outside);
+        for _ in 0..2 {
+            bench.shard.try_laggards(&mut bench.outside);
+        }
         let [trial] = bench.outside.asked[..] else {
             panic!("one: {:?}", bench.outside.asked);
         };
@@ -192,6 +194,20 @@ fn a_member_that_lags_is_tried_all_over_its_data_and_nowhere_else() {
     }
     assert_eq!(bench.shard.counters().trials, 100);
     assert!(places.len() > 10, "{places:?}");
+}
+
+#[test]
+fn trials_of_a_member_that_lags_are_no_reason_for_more_of_them() {
+    let mut bench = slowly();
+    read_slowly(&mut bench);
+    assert!(bench.shard.paces()[SLOW].lags && bench.shard.has_trials());
+    let trial = &mut bench.outside.times[SLOW];
+    trial.counts[0] += 1;
+    trial.took[0].record(10_000_000);
+    bench.pass(WINDOW);
+    assert!(!bench.shard.has_trials(), "nobody asks for anything");
+    read_slowly(&mut bench);
+    assert!(bench.shard.has_trials());
 }
 
 #[test]
