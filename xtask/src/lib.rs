@@ -9,6 +9,7 @@ pub mod check;
 pub mod e2e;
 pub mod fuzz;
 pub mod instructions;
+pub mod miri;
 pub mod power;
 pub mod races;
 pub mod tidy;

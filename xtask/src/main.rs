@@ -7,7 +7,7 @@
 
 use std::process::ExitCode;
 
-use xtask::{Workspace, check, e2e, fuzz, instructions, power, races, tidy};
+use xtask::{Workspace, check, e2e, fuzz, instructions, miri, power, races, tidy};
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
@@ -27,6 +27,7 @@ usage: cargo xtask COMMAND
   planted [WORDS…] breaks the array on purpose and shows that the simulator sees it:
                    planted [--seed S] [--seeds N] [--exhaustive | --asserted] [FAULT…]
   races [CRATE…]   tests with real threads under ThreadSanitizer (half an hour, needs nightly)
+  miri [CRATE…]    tests of crates with unsafe code under Miri (half an hour, needs nightly)
   fuzz [WORDS…]    the fuzz targets, ten minutes each: fuzz [--seconds N | --runs N] [--keep]
                    [TARGET…];
                    --keep puts what they found into fuzz/corpus";
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         ["sim", words @ ..] => check::sim(&workspace, words),
         ["planted", words @ ..] => check::planted(&workspace, words),
         ["races", crates @ ..] => races::run(&workspace, crates),
+        ["miri", crates @ ..] => miri::run(&workspace, crates),
         ["fuzz", words @ ..] => fuzz::run(&workspace, words),
         _ => Err(USAGE.to_owned()),
     };

@@ -97,6 +97,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no nodes")]
     fn memory_is_asked_of_a_node_only_while_something_is_made_for_it() {
         let before = policy();
         let inside = near(Some(NodeIndex(0)), || {
@@ -114,6 +115,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no nodes")]
     fn a_node_that_there_is_not_is_an_error_and_work_is_done_all_the_same() {
         for node in [1000, 1023, 1024, u16::MAX] {
             assert!(prefer(NodeIndex(node)).is_err(), "{node}");

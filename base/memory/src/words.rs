@@ -68,6 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no memory files")]
     fn words_are_those_of_the_file() {
         let page = page_bytes();
         let file = unnamed_file(3 * page).expect("memory");
@@ -87,6 +88,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no memory files")]
     fn words_beyond_the_end_are_refused() {
         let page = page_bytes();
         let file = unnamed_file(page).expect("memory");

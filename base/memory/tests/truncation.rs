@@ -1,4 +1,6 @@
 //! Front-ends that take their memory away, and bus errors that are none of our business.
+// Miri knows neither memory files nor signals.
+#![cfg(not(miri))]
 #![allow(unsafe_code, reason = "bus errors are made by hand")]
 #![allow(clippy::unwrap_used, reason = "a test")]
 

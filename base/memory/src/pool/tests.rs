@@ -141,6 +141,7 @@ fn a_pool_outlives_its_buffers() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri knows no memory files")]
 fn what_a_buffer_in_a_file_holds_outlives_the_pool() {
     use std::os::fd::AsFd;
     use std::os::unix::fs::FileExt;

@@ -175,6 +175,7 @@ proptest! {
     #![proptest_config(common::cases(200))]
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no memory files")]
     fn both_devices_do_the_same(
         shift in 0u32..=10,
         event_idx in any::<bool>(),
