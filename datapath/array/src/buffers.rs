@@ -256,7 +256,11 @@ mod tests {
     fn a_ticket_gets_all_its_buffers_or_none() {
         let mut buffers = Buffers::new(BUFFERS_MIN, BUFFERS_MIN, None).expect("memory");
         let (first, last) = (RoleSet((1 << 60) - 1), RoleSet(!0 << 60));
-        let mut wide = TicketBuffers::default();
+        let (all, mut wide) = (first.union(last), TicketBuffers::default());
+        let mut other = TicketBuffers::default();
+        assert!(buffers.acquire(&mut other, 512, RoleSet::one(Role(0)), RoleSet::EMPTY));
+        assert!(!buffers.acquire(&mut wide, 512, all, all), "one is in use");
+        buffers.release(&mut other);
         assert!(buffers.acquire(&mut wide, 512, first, first.union(last)));
         // Four are left.
         let few = RoleSet((1 << 4) - 1);

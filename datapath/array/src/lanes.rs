@@ -235,6 +235,16 @@ mod tests {
     }
 
     #[test]
+    fn claims_beside_each_other_go_side_by_side() {
+        let mut lanes = Lanes::new(8);
+        for (ticket, range) in [(0, 4..8), (1, 0..4), (2, 8..9)] {
+            assert!(lanes.claim(ticket, 7, range), "{ticket}");
+        }
+        assert!(!lanes.claim(3, 7, 3..4));
+        assert!(!lanes.claim(4, 7, 8..20));
+    }
+
+    #[test]
     fn overlapping_claims_go_in_order_of_arrival() {
         let mut lanes = Lanes::new(8);
         assert!(lanes.claim(0, 7, 0..4));

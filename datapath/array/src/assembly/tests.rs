@@ -475,6 +475,31 @@ fn a_member_two_updates_behind_is_stale() {
     );
 }
 
+/// Its drive has the record that it left by: nobody has told it that it came back.
+#[test]
+fn who_was_to_be_filled_and_never_heard_of_it_holds_what_it_left_with() {
+    let left = (Update(1), 0x77);
+    let mut old = config(6);
+    old.members[3].state = MemberState::Rebuilding {
+        until: StripeIndex(0),
+        missed: Missed {
+            base: Update(0),
+            held: left,
+        },
+    };
+    let now = later(&old, 3);
+    for (has, held) in [(0, left), (1, now.name_of_update())] {
+        let mut found = raid6(6, &now);
+        set(&mut found[3], &later(&old, has));
+        let start = one(&found).start(1, false).expect("startable");
+        let MemberState::Excluded { cause, missed, .. } = start.members[3].state else {
+            panic!("{:?}", start.members[3].state);
+        };
+        assert_eq!(cause, ExclusionCause::Stale);
+        assert_eq!(missed.held, held, "{has} updates later");
+    }
+}
+
 #[test]
 fn of_the_two_records_of_a_member_the_newer_good_one_counts() {
     let old = later(&config(6), 4);

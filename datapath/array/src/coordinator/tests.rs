@@ -1,7 +1,10 @@
 //! What a window has, and who can be excluded.
 
+use units::BlockSize;
+
 use super::*;
 use crate::exposure::tests::whole;
+use crate::geometry::{GeometryParameters, Level};
 
 /// How many stripes a window has that is to be of this many.
 fn stripes_of(map: &ArrayMap, pass: Pass, start: u64, stripes: u64) -> u64 {
@@ -37,6 +40,55 @@ fn a_window_has_its_bytes_in_the_groups_that_it_is_for_and_ends_with_the_array()
     let all = map.geometry.stripes();
     assert_eq!(stripes_of(&map, Pass::Scrub, 5, 0), 1, "it goes on");
     assert_eq!(stripes_of(&map, Pass::Scrub, all - 3, 8), 3);
+}
+
+#[test]
+fn whoever_is_filled_lacks_what_is_behind_and_was_written_since_he_left() {
+    let mut map = whole();
+    let (member, until) = (MemberIndex(2), StripeIndex(8));
+    let of_all = |map: &ArrayMap| {
+        let stripes = (0..16).map(StripeIndex);
+        let lacking = stripes.filter(|&stripe| !map.unfilled(stripe).is_empty());
+        lacking.map(|stripe| stripe.0).collect::<Vec<_>>()
+    };
+    assert!(of_all(&map).is_empty());
+    map.members[member.at()].state = MapState::Rebuilding { until };
+    // The other group has the odd ones.
+    assert_eq!(of_all(&map), [8, 10, 12, 14]);
+    let role = map
+        .geometry
+        .role(until, member)
+        .expect("it is of its group");
+    assert_eq!(map.unfilled(until), units::RoleSet::one(role));
+    map.missed[member.at()] = Some(Arc::new(Suspects::none(map.suspects.space())));
+    assert!(of_all(&map).is_empty());
+}
+
+#[test]
+fn a_resync_is_due_before_a_rebuild_and_only_where_there_is_parity() {
+    let bare = GeometryParameters {
+        level: Level::L0,
+        members: 10,
+        parity: None,
+        group_size: None,
+        chunk_bytes: 64 << 10,
+        block: BlockSize::B4096,
+        member_data_blocks: 1 << 10,
+    };
+    let bare = Geometry::new(bare).expect("a good shape");
+    let mut map = whole();
+    assert_eq!(due_pass(&map), None);
+    map.members[3].state = MapState::Rebuilding {
+        until: StripeIndex(0),
+    };
+    assert_eq!(due_pass(&map), Some(Pass::Rebuild));
+    map.trusted_until = StripeIndex(map.geometry.stripes() - 1);
+    assert_eq!(due_pass(&map), Some(Pass::Resync));
+    map.members[3].state = MapState::InSync;
+    assert_eq!(due_pass(&map), Some(Pass::Resync));
+    map.geometry = bare;
+    map.trusted_until = StripeIndex(0);
+    assert_eq!(due_pass(&map), None);
 }
 
 #[test]

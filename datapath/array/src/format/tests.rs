@@ -348,6 +348,20 @@ fn volume(number: u128, extents: Vec<ExtentRun>) -> VolumeRecord {
 }
 
 #[test]
+fn runs_are_joined_where_they_touch_and_refused_where_they_share_an_extent() {
+    for first in [0, 1, 5] {
+        let runs = |second| {
+            let run = |first, count| ExtentRun { first, count };
+            join_runs(vec![run(second, 1), run(first, 3)])
+        };
+        let [shared, touching, apart] = [2, 3, 4].map(|after| runs(first + after));
+        assert_eq!(shared, Err("an extent is used twice"));
+        assert_eq!(touching, Ok(vec![ExtentRun { first, count: 4 }]));
+        assert_eq!(apart.map(|runs| runs.len()), Ok(2));
+    }
+}
+
+#[test]
 fn a_record_that_does_not_fit_is_refused_and_the_area_left_alone() {
     let mut area = vec![0xEE; 4096];
     let refused = config(64).encode_into(MemberIndex(0), &mut area);

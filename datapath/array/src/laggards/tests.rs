@@ -274,3 +274,15 @@ fn of_few_trials_it_takes_half_to_be_slow() {
         assert_eq!(turns, expected, "{slow} of 20");
     }
 }
+
+#[test]
+fn who_has_more_than_twice_the_load_of_his_peers_is_not_compared_with_them() {
+    let peers = || {
+        [10, 12, 14]
+            .map(|count| Some(((100, 110), count)))
+            .into_iter()
+    };
+    let is_longer = |count| is_longer(Some(((900, 1000), count)), peers(), 500);
+    let found = [1, 12 * BUSIER, 12 * BUSIER + 1].map(is_longer);
+    assert_eq!(found, [Some(true), Some(true), Some(false)]);
+}

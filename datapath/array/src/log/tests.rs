@@ -101,6 +101,19 @@ fn a_piece_of_a_role_that_the_write_has_not_is_none() {
 }
 
 #[test]
+fn what_a_slot_holds_is_told_without_taking_notice_of_it() {
+    let asked = replay(|_| true);
+    for zeroes in [false, true] {
+        let mut one = piece(3, 0, (5, 1));
+        one.zeroes = zeroes;
+        let (member, header, payload) = encoded(one, 1);
+        assert_eq!(asked.holds(member, &header), Some(payload.len()));
+        assert_eq!(asked.holds(MemberIndex(member.0 + 1), &header), None);
+    }
+    assert!(asked.newest.is_empty());
+}
+
+#[test]
 fn a_write_is_done_again_when_all_its_pieces_are_there_and_not_otherwise() {
     let mut whole = replay(|_| true);
     take(&mut whole, piece(3, 0, (5, 1)), 0xA0);

@@ -196,7 +196,7 @@ mod tests {
     use super::*;
     use crate::geometry::Level;
     use crate::map::Window;
-    use crate::shard::tests::{Bench, Shape};
+    use crate::shard::tests::{Bench, ME, Shape};
 
     #[test]
     fn bytes_of_a_time_do_not_overflow() {
@@ -253,6 +253,23 @@ mod tests {
         }
         bench.shard.shared.set_rate(UNLIMITED);
         assert_eq!(bench.shard.rate_share(), UNLIMITED);
+    }
+
+    #[test]
+    fn passes_slow_down_when_requests_take_longer_than_the_options_say() {
+        let [none, missed, met] = [0, 1_000, 100_000].map(|target| {
+            let mut bench = Bench::home(|config, _| config.options.latency_target_us = target);
+            for window in 1..50 {
+                let shard = &mut bench.shard;
+                shard.shared.tell_latency(ME, window, Heard::P99(10_000));
+                shard.govern(window);
+            }
+            bench.shard.shared.rate()
+        });
+        assert!(
+            missed < none / 10 && missed < met / 10,
+            "{none} {missed} {met}"
+        );
     }
 
     #[test]

@@ -297,6 +297,28 @@ fn what_the_log_did_again_is_missed_by_who_was_not_there() {
 }
 
 #[test]
+fn a_region_that_the_log_wrote_to_is_no_more_called_unwritten() {
+    let (config, own) = (resynced(), superblock(0, 6, DRIVE_BYTES));
+    let here: Vec<Found> = (0..6)
+        .map(|member| found(superblock(member, 6, DRIVE_BYTES), &config))
+        .collect();
+    let assembly = super::super::assemble(&here).arrays.remove(0);
+    let space = own.regions();
+    let last = u32::try_from(space.count() - 1).expect("few");
+    let (stripe, _) = space.stripes(last);
+    let redo = Redo {
+        member: own.geometry.member(stripe, units::Role(0)),
+        offset: own.geometry.member_block(stripe) * own.geometry.block_size().bytes(),
+        bytes: vec![1; 4096],
+    };
+    let at = bytes_usize(u64::from(last));
+    let mut map = RegionMap::unwritten(space, own.array);
+    assert_eq!(map.entry(at).kind, RegionKind::Unwritten);
+    assembly.note_written(&mut map, &[redo]);
+    assert_eq!(map.entry(at).kind, RegionKind::Dirty);
+}
+
+#[test]
 fn log_and_region_map_are_erased() {
     let own = superblock(3, 6, DRIVE_BYTES);
     assert_eq!(
