@@ -285,7 +285,7 @@ impl Shard {
         }
     }
 
-    fn parks(&self, done: &DriveIo, status: Status) -> bool {
+    pub(super) fn parks(&self, done: &DriveIo, status: Status) -> bool {
         let settled = self.map.settled(done.member, done.incarnation);
         if settled || self.map.read_only || !may_pass(done.operation, status) {
             return false;

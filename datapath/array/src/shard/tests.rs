@@ -82,6 +82,8 @@ pub(in crate::shard) struct Outside {
     pub(in crate::shard) times: Vec<Drive>,
     /// Who has time for it.
     pub(in crate::shard) help: Help,
+    /// Messages that the other shard has no room for now.
+    pub(in crate::shard) refuses: fn(&Message) -> bool,
     requests: usize,
     /// Messages that the shard counts: all but answers that it gives at once.
     told: u64,
@@ -96,6 +98,11 @@ impl Io for Outside {
     }
     fn drive(&mut self, request: MemberRequest) {
         self.room = self.room.checked_sub(1).expect("it looks for room before");
+        let memory = request.segments.as_slice().iter();
+        let bytes: usize = memory.map(|part| part.len()).sum();
+        let carries = matches!(request.operation, Operation::Read | Operation::Write);
+        let expected = if carries { request.length } else { 0 };
+        assert_eq!(bytes_u64(bytes), expected, "{request:?}");
         self.requests += 1;
         self.asked.push(request);
     }
@@ -108,6 +115,9 @@ impl Io for Outside {
     }
     fn ask(&mut self, to: ReactorIndex, message: Message) -> Result<(), Full<Message>> {
         assert_eq!(to, OTHER, "there are two");
+        if (self.refuses)(&message) {
+            return Err(Full(message));
+        }
         self.messages.push(message);
         self.told += 1;
         Ok(())
@@ -147,6 +157,7 @@ impl Outside {
             events: Vec::new(),
             times: Vec::new(),
             help: Help::NOBODY,
+            refuses: |_| false,
             requests: 0,
             told: 0,
         }
@@ -183,6 +194,7 @@ impl Drop for Bench {
 pub(in crate::shard) struct Shape {
     pub(in crate::shard) level: Level,
     pub(in crate::shard) members: usize,
+    pub(in crate::shard) group_size: Option<usize>,
     pub(in crate::shard) chunk_bytes: u64,
     pub(in crate::shard) region_stripes: u32,
     /// Of windows of passes.
@@ -196,6 +208,7 @@ impl Default for Shape {
         Shape {
             level: Level::L5,
             members: MEMBERS,
+            group_size: None,
             chunk_bytes: CHUNK_BYTES,
             region_stripes: REGION_STRIPES,
             window_stripes: 1,
@@ -210,7 +223,7 @@ impl Shape {
             level: self.level,
             members: self.members,
             parity: None,
-            group_size: None,
+            group_size: self.group_size,
             chunk_bytes: self.chunk_bytes,
             block: BlockSize::B512,
             member_data_blocks: ROWS * self.chunk_bytes / 512,

@@ -1,10 +1,13 @@
 //! Arrays without parity: what nobody can make up for.
 
+use std::time::Duration;
+
 use block::{Operation, Part, Status};
 use units::MemberIndex;
 
 use super::{Bench, Shape};
 use crate::geometry::Level;
+use crate::io::Event;
 use crate::map::MapState;
 
 const MEMBERS: usize = 3;
@@ -97,5 +100,50 @@ fn one_that_nothing_may_be_written_to_is_read() {
         assert_eq!(untouched, operation != Operation::Read);
         bench.answer_all();
         assert_eq!(bench.verdict(cookie), Some(verdict), "{operation:?}");
+    }
+}
+
+#[test]
+fn a_write_that_a_drive_refuses_for_long_is_told_of_by_its_rows() {
+    let mut bench = bare();
+    let write = bench.ask(Operation::Write, 2, 3);
+    for _ in 0..20 {
+        while let Some(asked) = bench.outside.asked.first().copied() {
+            // It takes others.
+            let refuses = asked.operation == Operation::Write && asked.length == 3 * 512;
+            let status = [Status::Ok, Status::Media][usize::from(refuses)];
+            bench.answer(asked.drive.at(), asked.operation, status);
+        }
+        bench.pass(Duration::from_millis(100));
+    }
+    assert_eq!(bench.verdict(write), Some(Status::Media));
+    let told = bench.outside.events.iter();
+    let told = told.filter(|event| matches!(event, Event::WriteRefused { .. }));
+    let place = bench.shard.map.geometry.place(2);
+    let (member, _) = bench.shard.map.member(place.stripe, place.role);
+    let refused = Event::WriteRefused {
+        member,
+        first: 2,
+        rows: 3,
+    };
+    assert_eq!(told.collect::<Vec<_>>(), [&refused]);
+}
+
+#[test]
+fn a_guest_hears_of_a_drive_that_is_gone_as_of_one_that_cannot_read() {
+    let place = |bench: &Bench| bench.shard.map.geometry.place(0);
+    for (status, verdict) in [
+        (Status::Invalid, Status::Invalid),
+        (Status::Gone, Status::Media),
+    ] {
+        let mut bench = bare();
+        let place = place(&bench);
+        let (member, _) = bench.shard.map.member(place.stripe, place.role);
+        // Nobody waits for it any more.
+        bench.install(|map| (map.held[member.at()], map.given_up) = (true, true));
+        let read = bench.ask(Operation::Read, 0, 1);
+        bench.answer(member.at(), Operation::Read, status);
+        bench.poll();
+        assert_eq!(bench.verdict(read), Some(verdict));
     }
 }

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use block::{Operation, Status};
-use units::MemberIndex;
+use units::{MemberIndex, Role};
 
 use super::{Bench, STRIPE_BLOCKS, Shape, member_of};
+use crate::geometry::Level;
 use crate::io::Message;
 use crate::shard::hold::OLD;
+use crate::shard::{DriveIo, IoOwner};
 
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -148,6 +150,20 @@ fn a_flush_of_a_member_that_others_can_replace_waits_for_no_other() {
     let mut bench = Bench::new();
     let flush = all_but_one_answer(&mut bench, &[1, 2]);
     assert_eq!(bench.verdict(flush), Some(Status::Ok));
+}
+
+#[test]
+fn nobody_waits_for_a_flush_of_a_drive_that_is_out() {
+    let mut bench = Bench::new();
+    bench.ask(Operation::Flush, 0, 0);
+    bench.answer_all_but(&[0]);
+    let awaits = |bench: &Bench| {
+        let (shared, member) = (&bench.shard.shared, MemberIndex(0));
+        shared.awaits_flushes(member, shared.last_flush(member))
+    };
+    assert!(awaits(&bench));
+    bench.exclude(0);
+    assert!(!awaits(&bench), "another may have its place");
 }
 
 #[test]
@@ -366,4 +382,76 @@ fn a_large_read_that_fails_is_made_again_in_parts_and_only_what_is_lost_is_recon
         bench.answer_all();
         assert_eq!(bench.verdict(read), Some(Status::Ok));
     }
+}
+
+const NEVER: [bool; 3] = [false; 3];
+const ALWAYS: [bool; 3] = [true; 3];
+const WHILE_HELD: [bool; 3] = [false, true, false];
+const UNLESS_GIVEN_UP: [bool; 3] = [true, true, false];
+
+/// Whether a request waits for a member that is gone: while nothing is decided, while the array
+/// waits for it, and when that was given up.
+fn waits(level: Level, owner: IoOwner, operation: Operation) -> [bool; 3] {
+    let mut bench = Bench::shaped(Shape {
+        level,
+        ..Shape::default()
+    });
+    let done = DriveIo {
+        owner,
+        operation: Some(operation),
+        ..DriveIo::default()
+    };
+    let of_another_drive = DriveIo {
+        incarnation: 1,
+        ..done
+    };
+    let waits = [(false, false), (true, false), (true, true)].map(|(held, given_up)| {
+        bench.install(|map| (map.held[0], map.given_up) = (held, given_up));
+        assert!(!bench.shard.parks(&done, Status::Invalid), "it is in vain");
+        assert!(!bench.shard.parks(&of_another_drive, Status::Gone));
+        bench.shard.parks(&done, Status::Gone)
+    });
+    bench.install(|map| map.read_only = true);
+    assert!(
+        !bench.shard.parks(&done, Status::Gone),
+        "nothing is written"
+    );
+    waits
+}
+
+#[test]
+fn what_fails_on_a_member_that_is_gone_waits_for_what_becomes_of_it() {
+    let (read, write, flush) = (Operation::Read, Operation::Write, Operation::Flush);
+    let (request, ticket, role, look) = (0, 0, Role(0), 0);
+    let direct = IoOwner::Direct {
+        request,
+        first: 0,
+        blocks: 1,
+    };
+    let of_ticket = IoOwner::Ticket { ticket, role };
+    let abandoned = IoOwner::Abandoned { grave: None, look };
+    for (owner, operation, expected) in [
+        (direct, read, WHILE_HELD),
+        (direct, write, UNLESS_GIVEN_UP),
+        (of_ticket, read, WHILE_HELD),
+        (of_ticket, write, ALWAYS),
+        (IoOwner::Flush { request }, flush, UNLESS_GIVEN_UP),
+        (IoOwner::LogFlush, flush, UNLESS_GIVEN_UP),
+        (IoOwner::Clear, flush, UNLESS_GIVEN_UP),
+        (IoOwner::Log { ticket }, write, ALWAYS),
+        (IoOwner::Zeroing, Operation::WriteZeroes, ALWAYS),
+        (IoOwner::Region, write, ALWAYS),
+        (IoOwner::Metadata, write, [false, true, true]),
+        (IoOwner::Probe, read, NEVER),
+        (IoOwner::Trial, read, NEVER),
+        (IoOwner::Doubt, read, NEVER),
+        (IoOwner::Bounced { bounce: 0 }, read, NEVER),
+        (abandoned, write, NEVER),
+    ] {
+        let found = waits(Level::L5, owner, operation);
+        assert_eq!(found, expected, "{owner:?} {operation:?}");
+    }
+    // Nobody else knows what was to be read.
+    assert_eq!(waits(Level::L0, direct, read), UNLESS_GIVEN_UP);
+    assert_eq!(waits(Level::L0, direct, write), UNLESS_GIVEN_UP);
 }

@@ -236,14 +236,34 @@ fn the_home_asks_others_to_drain_the_log_and_counts_that() {
     let drains = |message: &Message| matches!(message, Message::DrainLog { .. });
     let asked = bench.outside.messages.iter().filter(|it| drains(it));
     assert_eq!(asked.count(), 1);
-    bench.answer_all();
-    assert!(!bench.is_done(), "it has not answered");
+    assert!(bench.outside.asked.is_empty(), "it has not answered");
     bench.tell(Message::LogDrained);
+    assert!(!bench.outside.asked.is_empty(), "a record says so");
     for _ in 0..4 {
         bench.answer_all();
         follow(&mut bench);
     }
     assert!(bench.is_done());
+}
+
+#[test]
+fn a_life_of_the_log_ends_for_nobody_who_could_not_be_asked_yet() {
+    let mut bench = Bench::home(|_, _| {});
+    bench.shard.decider().reactors.push(OTHER);
+    bench.outside.refuses = |message| matches!(message, Message::DrainLog { .. });
+    let options = crate::format::ArrayOptions {
+        write_hole: crate::format::WriteHole::Strict,
+        ..crate::format::ArrayOptions::default()
+    };
+    bench.shard.command(3, Command::Options(options));
+    bench.poll();
+    follow(&mut bench);
+    assert!(bench.outside.asked.is_empty(), "no record says so");
+    bench.outside.refuses = |_| false;
+    bench.poll();
+    let asked = bench.outside.messages.pop();
+    assert!(matches!(asked, Some(Message::DrainLog { .. })), "{asked:?}");
+    assert!(bench.outside.asked.is_empty());
 }
 
 #[test]

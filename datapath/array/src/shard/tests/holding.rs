@@ -6,7 +6,10 @@ use block::{Operation, Status};
 use units::{Instant, MemberIndex};
 
 use super::handover::follow;
-use super::{Bench, OTHER};
+use super::{Bench, OTHER, Shape};
+use crate::command::Command;
+use crate::format::ArrayOptions;
+use crate::geometry::Level;
 use crate::io::{Event, MemberFailure, MemberRequest, Message};
 use crate::map::MapState;
 use crate::shard::HoldStatus;
@@ -41,13 +44,17 @@ fn fail(bench: &mut Bench, members: &[u16]) {
 }
 
 /// So much time passes, in which drives say this to reads, and take all else.
-fn live(bench: &mut Bench, time: Duration, says: [Status; 3]) {
+fn live(bench: &mut Bench, time: Duration, says: impl AsRef<[Status]>) {
     let end = bench.outside.now + time;
     while bench.outside.now < end {
         bench.pass(STEP);
         while let Some(next) = bench.outside.asked.first().copied() {
             let reads = next.operation == Operation::Read;
-            let status = if reads { says[next.drive.at()] } else { WORKS };
+            let status = if reads {
+                says.as_ref()[next.drive.at()]
+            } else {
+                WORKS
+            };
             bench.answer(next.drive.at(), next.operation, status);
             bench.poll();
         }
@@ -132,6 +139,82 @@ fn whose_host_is_full_is_left_out_at_the_limit_if_he_can_be_done_without() {
     let timed_out = |event: &Event| matches!(event, Event::HoldTimedOut { .. });
     assert!(!bench.outside.events.iter().any(timed_out), "nothing fails");
     assert_eq!(bench.shard.hold_status(), None);
+}
+
+#[test]
+fn who_can_be_done_without_is_asked_of_his_own_group() {
+    let shape = Shape {
+        level: Level::L50,
+        members: 6,
+        group_size: Some(3),
+        ..Shape::default()
+    };
+    let waits = |bench: &Bench| {
+        let map = &bench.shard.map;
+        let lost = map.members.iter().map(|it| it.state == MapState::Lost);
+        let lost = lost.collect::<Vec<bool>>();
+        (lost, map.held.clone(), map.given_up)
+    };
+    let only = |members: &[usize]| (0..6).map(|at| members.contains(&at)).collect();
+    for (full, out) in [(&[3, 4][..], &[][..]), (&[0, 1, 5][..], &[5][..])] {
+        let mut bench = Bench::home_of(shape, |_, _| {});
+        let members: Vec<u16> = full
+            .iter()
+            .map(|&at| u16::try_from(at).expect("few"))
+            .collect();
+        fail(&mut bench, &members);
+        assert_eq!(waits(&bench), (only(&[]), only(full), false));
+        let says: Vec<Status> = (0..6)
+            .map(|at| [WORKS, GONE][usize::from(full.contains(&at))])
+            .collect();
+        live(&mut bench, LIMIT + SECOND, &says);
+        let held: Vec<usize> = full
+            .iter()
+            .copied()
+            .filter(|at| !out.contains(at))
+            .collect();
+        assert_eq!(waits(&bench), (only(out), only(&held), true), "{full:?}");
+    }
+}
+
+#[test]
+fn who_fails_under_a_record_is_no_help_to_his_group_while_the_record_waits_for_another() {
+    for (level, members, is_out) in [(Level::L5, 3, false), (Level::L6, 5, true)] {
+        let shape = Shape {
+            level,
+            members,
+            ..Shape::default()
+        };
+        let mut bench = Bench::home_of(shape, |_, _| {});
+        fail(&mut bench, &[0]);
+        let options = ArrayOptions {
+            latency_target_us: 777,
+            ..ArrayOptions::default()
+        };
+        bench.shard.command(2, Command::Options(options));
+        bench.poll();
+        while bench.is_asked(Operation::Write).is_empty() {
+            let flush = bench.outside.asked[0];
+            bench.answer(flush.drive.at(), Operation::Flush, WORKS);
+            bench.poll();
+        }
+        for (drive, status) in [(0, Status::NoSpace), (1, Status::ReadOnly)] {
+            bench.answer(drive, Operation::Write, status);
+            bench.poll();
+        }
+        for _ in 0..=LIMIT.as_millis() / STEP.as_millis() {
+            bench.pass(STEP);
+            while let Some(next) = bench.outside.asked.first().copied() {
+                let is_full = next.drive.at() == 0 && next.operation == Operation::Write;
+                let status = [WORKS, Status::NoSpace][usize::from(is_full)];
+                bench.answer(next.drive.at(), next.operation, status);
+                bench.poll();
+            }
+        }
+        let [full, failed, _] = states(&bench);
+        let expected = if is_out { (OUT, OUT) } else { (HELD, SERVES) };
+        assert_eq!((full, failed), expected, "{level:?}");
+    }
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use block::{Operation, Status};
 
-use units::MemberIndex;
+use units::{MemberIndex, Role};
 
-use super::{Bench, LOOK, Patience, SLOW, member_of};
+use super::{Bench, LOOK, Patience, SLOW, STRIPE_BLOCKS, member_of};
 use crate::format::HedgedReads;
 use crate::io::Message;
 
@@ -310,4 +310,57 @@ fn other_shards_hear_of_a_member_that_has_answered_and_of_no_other() {
     let other = member_of(&bench, 0, 1);
     let changed = [0, 1, 2].map(|at| heard(&bench)[at] != before[at]);
     assert_eq!(changed, [0, 1, 2].map(|at| at == other));
+}
+
+#[test]
+fn a_write_that_waits_for_what_a_slow_member_has_is_planned_without_it() {
+    let mut bench = Bench::new();
+    let write = bench.ask(Operation::Write, 0, 1);
+    bench.poll();
+    let [member] = bench.is_asked(Operation::Read)[..] else {
+        panic!("the other chunk: {:?}", bench.outside.asked);
+    };
+    look_long(&mut bench);
+    assert_eq!(bench.shard.counters().given_up_reads, 1);
+    bench.answer_all_but(&[member]);
+    assert_eq!(bench.verdict(write), Some(Status::Ok));
+    assert_eq!(bench.is_asked(Operation::Read), [member]);
+    bench.answer_all();
+    assert!(bench.shard.is_idle());
+}
+
+#[test]
+fn what_two_tickets_leave_to_drives_is_never_kept_together() {
+    let mut bench = Bench::new();
+    for stripe in 0..2 {
+        bench.ask(Operation::Write, stripe * STRIPE_BLOCKS, 1);
+    }
+    bench.poll();
+    let tickets = bench.shard.tickets.used();
+    assert_eq!(tickets.len(), 2);
+    let graves: Vec<u32> = [0, 1, 0, 1]
+        .map(|at| bench.shard.bury(tickets[at], Role(1)))
+        .to_vec();
+    assert_eq!(graves[..2], graves[2..]);
+    assert_ne!(
+        graves[0], graves[1],
+        "each goes when its own drives have answered"
+    );
+}
+
+#[test]
+fn a_write_does_not_wait_for_the_drive_that_was_a_members_before() {
+    let mut bench = Bench::new();
+    let write = bench.write_stripe(0);
+    let member = member_of(&bench, 0, 0);
+    bench.answer_all_but(&[member]);
+    let serial = bench.install(|map| {
+        map.members[member].incarnation += 1;
+        map.barrier = map.serial;
+    });
+    bench.make_effective(serial);
+    look_long(&mut bench);
+    bench.answer_all_but(&[member]);
+    assert_eq!(bench.shard.counters().abandoned, 1);
+    assert_eq!(bench.verdict(write), Some(Status::Ok));
 }
