@@ -193,3 +193,16 @@ fn who_owes_is_served_although_another_can_do_nothing() {
     }
     assert_eq!(tries, 2);
 }
+
+#[test]
+fn the_turn_goes_on_to_a_line_that_owes_nothing() {
+    let mut lines = Lines::new(2, SLOTS, TURN);
+    for (slot, line) in [(0, 0), (1, 1)] {
+        lines.push(slot, line);
+    }
+    let mut attempts = Attempts::default();
+    for slot in [0, 1, 0] {
+        assert_eq!(attempts.next(&mut lines), Some(slot));
+        lines.charge(lines.credit());
+    }
+}

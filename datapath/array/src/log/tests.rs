@@ -230,6 +230,10 @@ fn pieces_that_cannot_be_are_not_taken() {
             ..good
         },
         LogPiece {
+            roles: good.roles.with(Role(6)),
+            ..good
+        },
+        LogPiece {
             stripe: StripeIndex(far),
             ..good
         },

@@ -72,6 +72,18 @@ fn without_the_promise_and_where_others_hang_on_the_parity_it_is_copied() {
 }
 
 #[test]
+fn memory_that_drives_do_not_take_as_it_is_is_copied() {
+    for (pieces, borrowed) in [(vec![512, 1024], 1), (vec![100, 412], 0)] {
+        let mut bench = bench(1);
+        bench.pieces = pieces;
+        let write = bench.write_stripe(0);
+        bench.answer_all();
+        assert_eq!(bench.verdict(write), Some(Status::Ok));
+        assert_eq!(bench.shard.counters().borrowed_writes, borrowed);
+    }
+}
+
+#[test]
 fn what_is_degraded_is_copied() {
     let mut bench = bench(7);
     bench.exclude(member_of(&bench, 0, 0));

@@ -51,6 +51,23 @@ fn a_drive_is_pinged_once_for_all_that_fails_before_it_answers() {
 }
 
 #[test]
+fn who_could_not_be_pinged_for_want_of_room_is_pinged_later() {
+    let mut bench = Bench::new();
+    bench.ask(Operation::Flush, 0, 0);
+    for drive in [0, 1] {
+        bench.answer(drive, Operation::Flush, Status::Media);
+    }
+    bench.outside.room = 1;
+    bench.poll();
+    assert_eq!(bench.is_asked(Operation::Read).len(), 1);
+    bench.outside.room = 100;
+    bench.poll();
+    let mut pinged = bench.is_asked(Operation::Read);
+    pinged.sort_unstable();
+    assert_eq!(pinged, [0, 1]);
+}
+
+#[test]
 fn where_a_member_is_beyond_help_nothing_is_reconstructed_and_all_else_is_read() {
     let mut bench = Bench::new();
     let [out, torn] = [0, 1].map(|role| member_of(&bench, 0, role));
@@ -150,6 +167,20 @@ fn a_flush_of_a_member_that_others_can_replace_waits_for_no_other() {
     let mut bench = Bench::new();
     let flush = all_but_one_answer(&mut bench, &[1, 2]);
     assert_eq!(bench.verdict(flush), Some(Status::Ok));
+}
+
+#[test]
+fn a_flush_asks_nobody_who_has_written_nothing_since_the_last_one() {
+    let mut bench = Bench::new();
+    bench.write_stripe(0);
+    bench.answer_all();
+    for asked in [3, 0] {
+        let flush = bench.ask(Operation::Flush, 0, 0);
+        bench.poll();
+        assert_eq!(bench.outside.asked.len(), asked);
+        bench.answer_all();
+        assert_eq!(bench.verdict(flush), Some(Status::Ok));
+    }
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::time::Duration;
 use block::{Operation, Status};
 use units::{MemberIndex, RoleSet, StripeIndex};
 
-use super::{Bench, CLEAR_AFTER, Shape};
+use super::handover::follow;
+use super::{Bench, CLEAR_AFTER, OTHER, Shape};
 use crate::command::{Command, Copying};
 use crate::format::{ArrayConfig, MemberState};
 use crate::geometry::Level;
@@ -38,11 +39,9 @@ fn idle(bench: &mut Bench) {
 fn a_home_of_which_a_region_is_wanted_is_not_idle_until_it_is_dirty() {
     let mut bench = clean();
     assert!(bench.shard.is_idle());
-    bench.shard.message(
-        super::OTHER,
-        Message::Dirty { region: 2 },
-        &mut bench.outside,
-    );
+    bench
+        .shard
+        .message(OTHER, Message::Dirty { region: 2 }, &mut bench.outside);
     assert!(!bench.shard.is_idle());
     bench.answer_all();
     assert!(bench.shard.is_idle());
@@ -60,11 +59,30 @@ fn who_asks_for_a_region_that_is_dirty_already_hears_so_at_once() {
     bench.answer_all();
     bench.outside.replies.clear();
     let again = Message::Dirty { region: 2 };
-    bench.shard.message(super::OTHER, again, &mut bench.outside);
+    bench.shard.message(OTHER, again, &mut bench.outside);
     let done = |reply: &Message| matches!(reply, Message::DirtyDone { region: 2 });
     assert!(bench.outside.replies.iter().any(done));
     bench.poll();
     assert!(bench.outside.asked.is_empty(), "nothing is written again");
+}
+
+#[test]
+fn a_region_is_dirty_when_everybody_leaves_out_who_has_not_taken_that() {
+    let mut bench = clean();
+    bench.shard.decider().reactors.push(OTHER);
+    bench.tell(Message::Dirty { region: 2 });
+    let holder = bench.is_asked(Operation::Write)[0];
+    bench.answer(holder, Operation::Write, Status::ReadOnly);
+    bench.answer_all();
+    let is_done = |bench: &Bench| {
+        let done = |reply: &Message| matches!(reply, Message::DirtyDone { region: 2 });
+        bench.outside.replies.iter().any(done)
+    };
+    assert_eq!(bench.shard.map.members[holder].state, MapState::Lost);
+    assert!(!is_done(&bench), "the other shard counts on it");
+    follow(&mut bench);
+    bench.answer_all();
+    assert!(is_done(&bench));
 }
 
 #[test]

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use block::{Operation, Status};
 use units::{Instant, MemberIndex, StripeIndex};
 
-use super::{AMPLE, Bench, CHUNK_BYTES, ME, ROWS, Shape, member_of};
+use super::handover::follow;
+use super::{AMPLE, Bench, CHUNK_BYTES, ME, OTHER, ROWS, Shape, member_of};
 use crate::command::{Command, Copying};
 use crate::coordinator::{PassState, PassStatus};
 use crate::format::{ArrayOptions, MemberState, Missed, WriteHole};
 use crate::geometry::Level;
-use crate::io::{Event, MemberFailure, MemberRequest, PassEvent};
+use crate::io::{Event, MemberFailure, MemberRequest, Message, PassEvent};
 use crate::map::{MapMember, MapState, Pass};
 use crate::regions::Suspects;
-use crate::scrub::{ScrubCourse, ScrubOrder, ScrubOutcome, ScrubState};
+use crate::scrub::{ScrubCourse, ScrubOrder, ScrubOutcome, ScrubState, WindowTally};
 
 fn course(bench: &Bench) -> ScrubCourse {
     bench.shard.scrub_status().expect("it is the home").course
@@ -379,4 +380,25 @@ fn what_a_scrub_is_about_to_repair_is_left_alone_when_its_parity_is_not_trusted_
     }
     let told = |event: &Event| matches!(event, Event::Scrubbed(_));
     assert!(!bench.outside.events.iter().any(told));
+}
+
+#[test]
+fn a_scrub_ends_when_another_shard_could_not_do_its_part() {
+    for ok in [true, false] {
+        let mut bench = clean();
+        bench.shard.decider().reactors.push(OTHER);
+        let order = Command::Scrub(ScrubOrder::Start);
+        bench.shard.command(2, order);
+        bench.answer_all();
+        follow(&mut bench);
+        bench.answer_all();
+        let window = bench.shard.map.window.expect("one is open");
+        let (serial, tally) = (window.opened, WindowTally::default());
+        bench.tell(Message::WindowDone { serial, ok, tally });
+        let stopped = |event: &Event| {
+            let (pass, state) = (Pass::Scrub, PassEvent::Stopped);
+            *event == Event::Pass { pass, state }
+        };
+        assert_eq!(bench.outside.events.iter().any(stopped), !ok);
+    }
 }

@@ -296,6 +296,9 @@ fn a_resync_gives_a_bad_block_up_and_a_write_of_all_of_it_heals_it() {
     bench.shard.command(2, Command::Resync);
     drives.answer(&mut bench);
     assert!(bench.shard.map.is_optimal());
+    let (member, _) = place(&bench, 0);
+    let errors = bench.shard.shared.take_read_errors(member);
+    assert_eq!(errors, 1, "however often it was tried");
     let lost = |event: &Event| {
         if let Event::BlocksLost { first, total, .. } = event {
             return Some((*first, *total));
