@@ -486,3 +486,50 @@ fn what_fails_on_a_member_that_is_gone_waits_for_what_becomes_of_it() {
     assert_eq!(waits(Level::L0, direct, read), UNLESS_GIVEN_UP);
     assert_eq!(waits(Level::L0, direct, write), UNLESS_GIVEN_UP);
 }
+
+/// A block of a member that is out is read from the two others, for the second time, and one of
+/// these is gone.
+fn reconstructing() -> (Bench, u64, [usize; 2]) {
+    let mut bench = Bench::new();
+    let [out, gone, other] = [0, 1, 2].map(|role| member_of(&bench, 0, role));
+    bench.exclude(out);
+    let read = bench.ask(Operation::Read, 0, 1);
+    bench.poll();
+    bench.answer(gone, Operation::Read, Status::Gone);
+    bench.answer(other, Operation::Read, Status::Ok);
+    bench.poll();
+    bench.answer(gone, Operation::Read, Status::Gone);
+    bench.poll();
+    assert_eq!(bench.is_asked(Operation::Read), [other]);
+    (bench, read, [gone, other])
+}
+
+/// The array waits for a member, and it works again.
+fn comes_back(bench: &mut Bench, member: usize) {
+    bench.install(|map| map.held[member] = true);
+    bench.install(|map| {
+        map.held[member] = false;
+        map.released[member] += 1;
+    });
+}
+
+#[test]
+fn a_read_waits_for_what_becomes_of_a_member_that_it_needs() {
+    let (mut bench, read, [gone, other]) = reconstructing();
+    bench.answer(other, Operation::Read, Status::Ok);
+    bench.poll();
+    assert_eq!(bench.verdict(read), None, "it may come back");
+    assert!(bench.outside.asked.is_empty());
+    comes_back(&mut bench, gone);
+    bench.answer_all();
+    assert_eq!(bench.verdict(read), Some(Status::Ok));
+}
+
+#[test]
+fn a_read_is_made_again_if_its_member_came_back_while_it_waited_for_another() {
+    let (mut bench, read, [gone, other]) = reconstructing();
+    comes_back(&mut bench, gone);
+    bench.answer(other, Operation::Read, Status::Ok);
+    bench.answer_all();
+    assert_eq!(bench.verdict(read), Some(Status::Ok));
+}
