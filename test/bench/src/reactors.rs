@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use array::{Event, Help, Io, MemberRequest, Message, Room, Shard, Times};
 use block::{Completion, Cookie, Full, Request, Status};
-use memory::{Backing, Pages, Pool, Segment};
+use memory::{Backing, Buffer, Pages, Pool, Segment};
 use parity::Code;
 use queues::{NoWake, Post, mesh};
 use units::limits::INBOX_MESSAGES;
@@ -202,22 +202,21 @@ fn beside_the_bound(load: Load, time: Duration, pairs: usize) {
 }
 
 /// Stripes per second of a loop that copies what the guest's requests hold, and makes parity of it,
-/// in as many buffers as requests are under way.
+/// always in the same buffers, which so are in the cache.
 fn copy_and_sum(load: Load, time: Duration) -> f64 {
     let guest = Guest::new(load, 7, 1 << 20);
     let (_kept, stripes) = device::stripes(&guest);
     let chunks = stripes[0].len();
     let backing = Backing::Shared(Pages::Huge);
-    let mut pool = Pool::new(load.depth * (chunks + 1), device::CHUNK, backing).expect("memory");
-    let mut buffer = || pool.acquire().map(|buffer| pool.segment(&buffer));
-    let buffers: Vec<Vec<Segment>> = (0..load.depth)
-        .map(|_| (0..=chunks).map(|_| buffer().expect("counted")).collect())
-        .collect();
+    let mut pool = Pool::new(chunks + 1, device::CHUNK, backing).expect("memory");
+    let taken: Vec<Buffer> = std::iter::from_fn(|| pool.acquire()).collect();
+    let segments: Vec<Segment> = taken.iter().map(|buffer| pool.segment(buffer)).collect();
+    let (copies, parity) = segments.split_at(chunks);
     let code = Code::new(chunks, 1).expect("a small code");
     let (mut done, mut began) = (0_u64, MonotonicClock.now());
     for round in 0.. {
-        for (data, copies) in stripes.iter().zip(&buffers) {
-            code.copy_generate(data, &copies[..chunks], &copies[chunks..]);
+        for data in &stripes {
+            code.copy_generate(data, copies, parity);
             done += 1;
         }
         if round == 100 {
@@ -228,6 +227,9 @@ fn copy_and_sum(load: Load, time: Duration) -> f64 {
         }
     }
     let seconds = MonotonicClock.now().since(began).as_secs_f64();
+    for buffer in taken {
+        pool.release(buffer);
+    }
     f64::from(u32::try_from(done).expect("a few seconds")) / seconds
 }
 
