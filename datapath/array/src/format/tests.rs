@@ -550,6 +550,7 @@ fn which_reads_are_hedged_counts_with_its_feature_only() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too many records for Miri")]
 fn a_forged_config_record_is_refused_for_what_is_wrong_with_it() {
     let invalid = |at: usize, bytes: &[u8]| match forged_config(at, bytes) {
         Err(FormatError::Invalid(what)) => what,
