@@ -1,6 +1,23 @@
 //! What must hold whenever members are written, asserted where it would be broken first: an engine
 //! that finds itself wrong ends, and the next one starts from what is durable. One that went on
 //! would tear stripes which nobody repairs. Each costs a look or two at what was just used.
+//!
+//! * A write that is answered is on every member that a start may count on: `assert_decided`.
+//! * Who writes a member acts by the map that counts, has its lanes to itself, in a region that is
+//!   dirty on the drives, and after its log entry is durable: `assert_may_write`.
+//! * Copies of the region map, and entries of the log, count on members only that were flushed:
+//!   `regions/keeper.rs`, `log.rs` (`note_durable`).
+//! * Drives get the very bytes that parity is made of: `assert_copied`, `assert_not_lent`.
+//! * One shard at a time works on a stripe: `assert_owns`, `assert_owns_all`.
+//! * Updates do not go back: `regions/keeper.rs`.
+//! * Nobody is left out whom its group needs: `coordinate/record.rs` (`exclude`).
+//! * A scrub writes only what its checks tell for sure: `assert_located`.
+//! * Buffers and slots come back: `memory::Buffer` when it is dropped, `Engine::drop_shards`.
+//!
+//! Not asserted, because it would take reading everything, or all the time: parity outside of
+//! dirty regions agrees (the simulator looks after each recovery, and scrubs do), only the newest
+//! entry of the log for a lane is written again and every request ends in time (the simulator),
+//! and each block has one place (tests over small shapes).
 
 use units::{MemberIndex, StripeIndex};
 
