@@ -17,8 +17,8 @@ const CRATES: [(&str, &[&str]); 6] = [
     ("memory", &[]),
     ("virtqueue", &[]),
     ("parity", &[]),
-    // What drives hold: superblocks, records, maps, the log.
-    ("array", &["format::"]),
+    // What a drive holds that nobody has vouched for. Records are of 64 KiB, which takes hours.
+    ("array", &["superblock"]),
 ];
 
 /// Interprets the tests of `crates`, or of all.

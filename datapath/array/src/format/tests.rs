@@ -303,7 +303,6 @@ fn members_are_rounded_so_that_a_nearly_equal_drive_fits() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "too many records for Miri")]
 fn every_small_array_has_room_for_its_largest_record() {
     // Mostly there is room beside; where it just fits depends on how sizes are rounded.
     let sizes = || (16..=64).chain([256, 1024]);
@@ -376,7 +375,6 @@ fn a_record_that_does_not_fit_is_refused_and_the_area_left_alone() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "too many records for Miri")]
 fn no_single_changed_byte_of_a_config_record_is_believed() {
     let mut full = config(4);
     full.volumes = vec![volume(1, vec![ExtentRun { first: 0, count: 3 }])];
@@ -550,7 +548,6 @@ fn which_reads_are_hedged_counts_with_its_feature_only() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "too many records for Miri")]
 fn a_forged_config_record_is_refused_for_what_is_wrong_with_it() {
     let invalid = |at: usize, bytes: &[u8]| match forged_config(at, bytes) {
         Err(FormatError::Invalid(what)) => what,
@@ -957,7 +954,6 @@ proptest! {
     })]
 
     #[test]
-    #[cfg_attr(miri, ignore = "too many records for Miri")]
     fn a_config_record_is_read_as_it_was_written(
         config in any_config().prop_map(with_unzeroed_joined),
     ) {
@@ -967,7 +963,6 @@ proptest! {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "too many records for Miri")]
     fn member_sizes_lose_at_most_a_thousandth_and_rounding_twice_changes_nothing(
         bytes in any::<u64>(),
     ) {
@@ -979,7 +974,6 @@ proptest! {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "too many records for Miri")]
     fn forged_bytes_never_panic_and_what_is_believed_can_be_written_again(
         changes in proptest::collection::vec((0usize..1600, any::<u8>()), 1..12),
         kind in any::<bool>(),
@@ -1009,7 +1003,6 @@ proptest! {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "too many records for Miri")]
     fn arbitrary_bytes_with_a_right_checksum_never_panic(
         mut bytes in proptest::collection::vec(any::<u8>(), HEAD_BYTES..4096),
         kind in 0usize..2,
