@@ -235,6 +235,21 @@ impl History {
         drive.gone = true;
     }
 
+    /// A drive answers what it has kept, and returns if it was left out: all is in order again.
+    pub(super) fn answer_and_return(&mut self, world: &mut World, position: usize, drive: usize) {
+        world.outside.drives[drive].let_writes_go();
+        self.run_until(world, |history, world| {
+            world.outside.drives[drive].pending() == 0 && history.client.pending() == 0
+        });
+        if self.has_left(world, position) && self.given.is_none() {
+            let _ = self.return_one(world, position);
+            self.await_commands(world);
+        }
+        self.refill(world);
+        self.read_everything(world);
+        self.settle(world);
+    }
+
     /// Whether every reactor knows that the member is out.
     pub(super) fn has_left(&self, world: &World, position: usize) -> bool {
         let is_out = |shard: &Shard| shard.map().members[position].state == MapState::Lost;

@@ -55,17 +55,7 @@ impl History {
             }
         }
         world.outside.drives[drive].hung = false;
-        world.outside.drives[drive].let_writes_go();
-        self.run_until(&mut world, |history, world| {
-            world.outside.drives[drive].pending() == 0 && history.client.pending() == 0
-        });
-        if self.has_left(&world, position) && self.given.is_none() {
-            let _ = self.return_one(&mut world, position);
-            self.await_commands(&mut world);
-        }
-        self.refill(&mut world);
-        self.read_everything(&mut world);
-        self.settle(&mut world);
+        self.answer_and_return(&mut world, position, drive);
         world
     }
 
