@@ -212,6 +212,9 @@ pub struct HeldMember {
     pub cause: String,
 }
 
+/// How the warning begins that tells of [`ArrayView::unrepaired_blocks`].
+pub const LEFT_WRONG: &str = "the last scrub left wrong: ";
+
 /// An array.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArrayView {

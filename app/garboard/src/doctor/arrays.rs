@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use control::request::{DriveSpec, Level, WriteHole};
-use control::view::{ArrayState, ArrayView, DriveState, DriveView, MemberState, MemberView};
+use control::view::{
+    ArrayState, ArrayView, DriveState, DriveView, LEFT_WRONG, MemberState, MemberView,
+};
 use units::Size;
 
 use super::drives::{Device, device_of};
@@ -44,7 +46,7 @@ pub(super) fn findings(tree: &Tree, known: &Known) -> Vec<Finding> {
         let cause = array.cause.as_deref().unwrap_or_default();
         let told = |warning: &&String| {
             (cause.is_empty() || !cause.starts_with(warning.as_str()))
-                && !(array.unrepaired_blocks > 0 && warning.starts_with("the last scrub left"))
+                && !(array.unrepaired_blocks > 0 && warning.starts_with(LEFT_WRONG))
         };
         findings.extend(array.warnings.iter().filter(told).map(|warning| {
             Finding::good(&subject(array), "engine", warning.clone()).at(Severity::Notice)
@@ -305,7 +307,8 @@ fn forgetful_spare(drive: &DriveView) -> Option<Finding> {
 fn unrepaired(array: &ArrayView) -> Option<Finding> {
     let (name, wrong) = (&array.name, array.unrepaired_blocks);
     (wrong > 0).then(|| {
-        let found = format!("the last scrub left wrong: {wrong} blocks");
+        let blocks = if wrong == 1 { "block" } else { "blocks" };
+        let found = format!("{LEFT_WRONG}{wrong} {blocks}");
         Finding::good(&subject(array), "scrub", found)
             .at(Severity::Warning)
             .costs("nobody can tell which bytes of them are right")

@@ -7,7 +7,7 @@ use std::path::Path;
 use control::request::{DriveSpec, HedgedReads, Level, WriteHole};
 use control::view::{
     ArrayState, ArrayView, Count, DriveState, DriveView, EngineStatus, HoldView, IoCounters,
-    LostView, MemberState, MemberView, PaceView, ReactorView, StatusView,
+    LEFT_WRONG, LostView, MemberState, MemberView, PaceView, ReactorView, StatusView,
 };
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -746,11 +746,16 @@ fn spares_that_forget_and_blocks_that_are_wrong_are_told() {
     assert_eq!(forgets.subject, "drive spare");
     let rotten = |known: &mut Known| {
         known.arrays[0].unrepaired_blocks = 3;
-        let said = "the last scrub left wrong: 3 blocks; look".to_owned();
+        let said = format!("{LEFT_WRONG}3 blocks; look");
         known.arrays[0].warnings.push(said);
     };
-    // Once, and not by the engine's sentence as well.
     assert_eq!(after(&rotten, "scrub").severity, Severity::Warning);
+    // And not once more in the engine's words.
+    let mut known = engine(&[2], (0..4).map(block).collect());
+    rotten(&mut known);
+    let mut told = host.examine(Some(&known));
+    told.retain(|finding| finding.found.starts_with(LEFT_WRONG));
+    assert_eq!(told.len(), 1, "{told:?}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use array::PassState;
 use array::assembly::Verdict;
 use array::format::Superblock;
+use control::view::LEFT_WRONG;
 use units::limits::START_GRACE;
 
 use super::verdict;
@@ -70,7 +71,7 @@ pub(super) fn warnings(
     if wrong > 0 {
         let blocks = if wrong == 1 { "block" } else { "blocks" };
         warnings.push(format!(
-            "the last scrub left wrong: {wrong} {blocks}; `garboard array scrub {} show` lists them",
+            "{LEFT_WRONG}{wrong} {blocks}; `garboard array scrub {} show` lists them",
             entry.name
         ));
     }
