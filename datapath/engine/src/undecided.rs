@@ -59,28 +59,7 @@ impl Engine {
 
     fn take(&self, is_wanted: impl Fn(&Command) -> bool) -> Vec<Decided> {
         let mut late = self.late.lock().expect("nothing panics under this lock");
-        let mut decided = Vec::new();
-        for change in std::mem::take(&mut *late) {
-            let answer = is_wanted(&change.command).then(|| change.answer.try_recv());
-            let result = match answer {
-                Some(Ok(result)) => result,
-                None | Some(Err(TryRecvError::Empty)) => {
-                    late.push(change);
-                    continue;
-                }
-                // Its reactor has ended.
-                Some(Err(TryRecvError::Disconnected)) => {
-                    Err(Refusal::Failed("a reactor has stopped".to_owned()))
-                }
-            };
-            let LateChange { array, command, .. } = change;
-            decided.push(Decided {
-                array,
-                command,
-                result,
-            });
-        }
-        decided
+        take(&mut late, is_wanted)
     }
 
     pub(crate) fn note_late(&self, change: LateChange) {
@@ -92,5 +71,88 @@ impl Engine {
     pub(crate) fn forget_late(&self, array: ArrayIndex) {
         let mut late = self.late.lock().expect("nothing panics under this lock");
         late.retain(|change| change.array != array);
+    }
+}
+
+/// Takes out what has been answered, in the order it was asked. What comes after a change that its
+/// array has not answered stays with it: the answers of both may arrive while this looks, and the
+/// later one must not seem the first.
+fn take(late: &mut Vec<LateChange>, is_wanted: impl Fn(&Command) -> bool) -> Vec<Decided> {
+    let mut decided = Vec::new();
+    let mut waits: Vec<ArrayIndex> = Vec::new();
+    for change in std::mem::take(late) {
+        let asked = is_wanted(&change.command);
+        let looks = asked && !waits.contains(&change.array);
+        let result = match looks.then(|| change.answer.try_recv()) {
+            Some(Ok(result)) => result,
+            None | Some(Err(TryRecvError::Empty)) => {
+                if asked {
+                    waits.push(change.array);
+                }
+                late.push(change);
+                continue;
+            }
+            // Its reactor has ended.
+            Some(Err(TryRecvError::Disconnected)) => {
+                Err(Refusal::Failed("a reactor has stopped".to_owned()))
+            }
+        };
+        let LateChange { array, command, .. } = change;
+        decided.push(Decided {
+            array,
+            command,
+            result,
+        });
+    }
+    decided
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Sender, channel};
+
+    use super::*;
+
+    type Answer = Sender<Result<(), Refusal>>;
+
+    fn asked(late: &mut Vec<LateChange>, array: u16, command: Command) -> Answer {
+        let (sender, answer) = channel();
+        late.push(LateChange {
+            array: ArrayIndex(array),
+            command,
+            answer,
+        });
+        sender
+    }
+
+    fn stops(late: &mut Vec<LateChange>) -> Vec<(u16, bool)> {
+        let taken = take(late, |command| matches!(command, Command::Stop));
+        let told = taken.iter().map(|stop| (stop.array.0, stop.result.is_ok()));
+        told.collect()
+    }
+
+    #[test]
+    fn an_answer_that_overtook_an_earlier_one_is_not_told_first() {
+        let mut late = Vec::new();
+        let _resync = asked(&mut late, 0, Command::Resync);
+        let first = asked(&mut late, 0, Command::Stop);
+        let second = asked(&mut late, 0, Command::Stop);
+        let other = asked(&mut late, 1, Command::Stop);
+        // As they look while the home answers: the first had no answer yet, the second has one.
+        let refused = Err(Refusal::Invalid("the array is not running".to_owned()));
+        second.send(refused).expect("kept");
+        other.send(Ok(())).expect("kept");
+        assert_eq!(stops(&mut late), [(1, true)]);
+        first.send(Ok(())).expect("kept");
+        assert_eq!(stops(&mut late), [(0, true), (0, false)]);
+        assert_eq!(late.len(), 1, "who asks for stops takes nothing else");
+    }
+
+    #[test]
+    fn what_a_reactor_that_ended_was_asked_has_failed() {
+        let mut late = Vec::new();
+        drop(asked(&mut late, 0, Command::Stop));
+        assert_eq!(stops(&mut late), [(0, false)]);
+        assert!(late.is_empty());
     }
 }
