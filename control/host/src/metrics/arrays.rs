@@ -13,7 +13,7 @@ use crate::Host;
 const CAUSES: usize = ExclusionCause::ALL.len();
 
 /// Counters of an array, in the order in which they are gathered.
-const ARRAY_COUNTERS: [(&str, &str); 33] = [
+const ARRAY_COUNTERS: [(&str, &str); 34] = [
     ("array_direct_reads", "Reads that went straight to a drive"),
     (
         "array_reconstructed_reads",
@@ -118,6 +118,10 @@ const ARRAY_COUNTERS: [(&str, &str); 33] = [
     (
         "array_rewrites",
         "Times that what a member could not read was written to it again",
+    ),
+    (
+        "array_failed_rewrites",
+        "Times that a member could not read it even then",
     ),
     (
         "array_unwritten_pieces",
@@ -226,6 +230,7 @@ fn counts_of(counters: &ShardCounters) -> [u64; ARRAY_COUNTERS.len()] {
         counters.left_behind,
         counters.media_errors,
         counters.rewrites,
+        counters.failed_rewrites,
         counters.unwritten_pieces,
         counters.regions_zeroed,
     ]

@@ -56,6 +56,8 @@ pub struct ShardCounters {
     pub media_errors: u64,
     /// Tickets that wrote again what a member could not read.
     pub rewrites: u64,
+    /// Of these, those after which it could not be read either.
+    pub failed_rewrites: u64,
     /// Cells that a scrub has looked at.
     pub scrubbed_cells: u64,
     /// Blocks at which a scrub found something.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! claim lanes → plan → take buffers → [read → (error: plan anew)] → compute → [helped] → write →
-//! [barrier] → end
+//! [barrier] → [check] → end
 //! ```
 //! A ticket whose map changed before it began to write is planned anew, unless nothing changed for
 //! its stripe (`follow`). All member writes of a ticket are submitted in one turn, so that a killed
@@ -10,6 +10,8 @@
 
 mod answer;
 mod borrow;
+mod buffers;
+mod check;
 mod delay;
 mod follow;
 mod forfeit;
@@ -23,12 +25,11 @@ mod scrub;
 mod state;
 mod transfer;
 
-use std::collections::VecDeque;
 use std::ops::Range;
 
 use block::{Operation, Part, Stability, Status};
 use memory::SegmentList;
-use units::{MemberIndex, Role, RoleSet, StripeIndex, bytes_usize};
+use units::{MemberIndex, Role, RoleSet, StripeIndex};
 
 pub(super) use self::borrow::is_aligned;
 pub(in crate::shard) use self::refused::{Page, Refusals};
@@ -149,6 +150,9 @@ enum Step {
     AskRoom,
     Asking,
     Barrier,
+    /// What was bad and is written again is to be read back, and is.
+    CheckRoom,
+    Checking,
 }
 
 /// See the module.
@@ -391,49 +395,6 @@ impl Shard {
         self.goes_on_as_logged(slot, io)
     }
 
-    #[inline]
-    pub(super) fn nobody_waits_for_buffers(&self) -> bool {
-        self.buffer_waiters.iter().all(VecDeque::is_empty)
-    }
-
-    /// Whether nobody waits for buffers of the size that the ticket needs.
-    #[cold]
-    fn nobody_waits_before(&self, slot: u32) -> bool {
-        let class = self.class_of(&self.tickets[slot].lanes);
-        self.buffer_waiters[class as usize].is_empty()
-    }
-
-    /// What buffers tickets on these lanes need.
-    pub(super) fn class_of(&self, lanes: &Range<u32>) -> Class {
-        Class::of(bytes_usize(self.bytes(lanes.end - lanes.start)))
-    }
-
-    /// Takes the buffers that the plan needs; all or none.
-    #[inline]
-    fn take_buffers(&mut self, slot: u32) -> bool {
-        let mirrors = self.geometry().data() == 1;
-        let shift = self.geometry().block_size().shift();
-        let ticket = &mut self.tickets[slot];
-        let old = ticket.roles(|band| band.old);
-        let kind = ticket.order.kind;
-        let writes = matches!(kind, Kind::Write(_) | Kind::Forfeit(_));
-        let new = if kind == Kind::Clear {
-            RoleSet::EMPTY
-        } else if writes && mirrors {
-            // All copies are written from the one buffer that holds the new content.
-            ticket.roles(|band| band.asked.written.union(band.read))
-        } else {
-            ticket.roles(|band| {
-                let computed = band.read.without(band.old).union(band.decode);
-                let written = band.write.union(band.asked.written);
-                computed.union(if writes { written } else { RoleSet::EMPTY })
-            })
-        };
-        let lanes = ticket.lanes.end - ticket.lanes.start;
-        let bytes = bytes_usize(u64::from(lanes) << shift);
-        self.buffers.acquire(&mut ticket.buffers, bytes, old, new)
-    }
-
     /// Brings the new content into the buffers and starts the reads, if there are any.
     #[inline(always)]
     fn fill_and_read(&mut self, slot: u32, io: &mut impl Io) {
@@ -468,6 +429,7 @@ impl Shard {
         let ticket = &self.tickets[slot];
         let (operation, next) = match (ticket.step, ticket.order.kind) {
             (Step::ReadRoom, _) => (Operation::Read, Step::Reading),
+            (Step::CheckRoom, _) => (Operation::Read, Step::Checking),
             (Step::WriteRoom, Kind::Clear) => (Operation::WriteZeroes, Step::Writing),
             (Step::WriteRoom, _) => (Operation::Write, Step::Writing),
             (other, _) => seeks_nothing(other),
@@ -553,11 +515,17 @@ impl Shard {
             self.refused_is_read(slot, io);
             return;
         }
+        if self.tickets[slot].step == Step::Checking {
+            self.is_checked(slot, io);
+            return;
+        }
         let ticket = &mut self.tickets[slot];
         if !ticket.errors.is_empty() || ticket.lacks_a_read() {
             ticket.media = ticket.media.union(ticket.errors);
             ticket.errors = RoleSet::EMPTY;
-            self.replan(slot);
+            if !self.parts_from_bad_blocks(slot) {
+                self.replan(slot);
+            }
             return;
         }
         if self.is_promoted(slot) {
@@ -565,6 +533,10 @@ impl Shard {
             return;
         }
         self.compute(slot);
+        if self.tickets[slot].order.kind == Kind::Repair(Pass::Rebuild) {
+            let mends = !self.tickets[slot].rewritten().is_empty();
+            self.counters.rewrites += u64::from(mends);
+        }
         if let Kind::Read { .. } = self.tickets[slot].order.kind {
             self.counters.reconstructed_reads += 1;
             let rewrites = !self.tickets[slot].roles(|band| band.write).is_empty();

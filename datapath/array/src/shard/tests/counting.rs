@@ -42,18 +42,18 @@ fn each_way_to_serve_a_request_counts_under_its_name() {
     let read = (Operation::Read, 1);
     assert_eq!(counted(of(3), read, Status::Ok), counters);
     assert_eq!((counters.tickets(), counters.buffered_transfers()), (0, 0));
-    // The bad block is read again by the ticket, and written anew.
+    // The bad block is computed by the ticket, written anew, and read back.
     let counters = ShardCounters {
         direct_reads: 1,
         reconstructed_reads: 1,
         media_errors: 1,
         rewrites: 1,
         bytes_copied: 512,
-        drive_requests: 1 + 2 + 1,
+        drive_requests: 1 + 2 + 1 + 1,
         ..ShardCounters::default()
     };
     assert_eq!(counted(of(3), read, Status::Media), counters);
-    assert_eq!((counters.tickets(), counters.buffered_transfers()), (1, 3));
+    assert_eq!((counters.tickets(), counters.buffered_transfers()), (1, 4));
     let write = |drive_requests, bytes_copied| ShardCounters {
         drive_requests,
         bytes_copied,

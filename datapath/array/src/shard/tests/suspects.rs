@@ -40,6 +40,8 @@ enum Kind {
     Plain,
     /// They take no writes of bad blocks either.
     Refusing,
+    /// They say that they take them, and cannot read them afterwards.
+    Spent,
     /// Parity reads as something that agrees with no data.
     Torn,
 }
@@ -102,7 +104,9 @@ impl Drives {
         if self.kind == Kind::Refusing && self.bad.iter().any(covers) {
             return Status::Media;
         }
-        self.bad.retain(|block| !covers(block));
+        if self.kind != Kind::Spent {
+            self.bad.retain(|block| !covers(block));
+        }
         if request.operation == Operation::Write {
             self.written.push((request.drive.at(), request.offset));
         }
@@ -210,6 +214,86 @@ fn of_what_a_long_read_meets_on_the_way_nothing_is_written() {
     assert_eq!((drives.bad.len(), &drives.written[..]), (1, &[][..]));
     let short = (Operation::Read, lost, chunk / 2);
     assert_eq!(drives.outcome(&mut bench, short), (Status::Ok, vec![0]));
+}
+
+/// Data role 1 of an array of two data and two parity chunks is to be filled in the stripe.
+fn lacking_role_1(chunk_bytes: u64) -> Bench {
+    let mut bench = without_role_1(chunk_bytes);
+    let lacks = bench.shard.map.member(StripeIndex(STRIPE), Role(1)).0;
+    bench.install(|map| {
+        map.members[lacks.at()].state = MapState::Rebuilding {
+            until: StripeIndex(STRIPE),
+        };
+        map.window = Some(Window {
+            pass: Pass::Rebuild,
+            start: StripeIndex(STRIPE),
+            end: StripeIndex(STRIPE + 1),
+            fills: units::MemberSet::EMPTY.with(lacks),
+            opened: map.serial,
+        });
+    });
+    bench
+}
+
+#[test]
+fn a_rebuild_writes_just_those_parts_again_in_which_it_met_bad_blocks() {
+    for role in [0, 2] {
+        // 4 KiB are eight blocks, and the cell has 32.
+        let mut bench = lacking_role_1(4 * 4096);
+        let mut drives = Drives::with_bad(&bench, &[role]);
+        let (drive, byte) = drives.bad[0];
+        let bad = [byte, byte + 2 * 4096];
+        drives.bad.push((drive, bad[1]));
+        drives.answer(&mut bench);
+        assert_eq!(drives.bad, []);
+        let written = drives.written.iter().filter(|(to, _)| *to == drive);
+        let written: Vec<u64> = written.map(|(_, at)| *at).collect();
+        let is_near = |(at, bad): (&u64, u64)| (*at..at + 4096).contains(&bad);
+        let near = written.len() == 2 && written.iter().zip(bad).all(is_near);
+        assert!(near, "{role}: {written:?} for {bad:?}");
+        assert_eq!(bench.shard.tickets.in_use(), 0);
+        assert!(!bench.shard.background.failed);
+        let counters = bench.shard.counters();
+        assert_eq!((counters.rewrites, counters.failed_rewrites), (2, 0));
+        let errors = bench.shard.shared.take_read_errors(place(&bench, role).0);
+        assert_eq!(errors, 1, "however often it was tried");
+    }
+}
+
+#[test]
+fn a_rebuild_goes_on_where_a_bad_block_is_refused() {
+    let mut bench = lacking_role_1(CHUNK * 512);
+    let mut drives = Drives::with_bad(&bench, &[0]);
+    drives.kind = Kind::Refusing;
+    // It is asked for a second.
+    for _ in 0..30 {
+        drives.answer(&mut bench);
+        bench.outside.now = bench.outside.now + std::time::Duration::from_millis(100);
+    }
+    assert_eq!(bench.shard.tickets.in_use(), 0);
+    assert!(!bench.shard.background.failed);
+    let bad = bench.shard.map.member(StripeIndex(STRIPE), Role(0)).1.state;
+    assert_eq!(bad, MapState::InSync, "nobody else is out");
+    let left_out = |event: &Event| matches!(event, Event::MemberExcluded { .. });
+    assert!(!bench.outside.events.iter().any(left_out));
+}
+
+#[test]
+fn a_rewrite_after_which_nothing_can_be_read_counts_as_failed() {
+    for kind in [Kind::Plain, Kind::Spent] {
+        let mut bench = Bench::new();
+        let mut drives = Drives::with_bad(&bench, &[0]);
+        drives.kind = kind;
+        let told = (Status::Ok, vec![0]);
+        assert_eq!(drives.outcome(&mut bench, read(BAD)), told);
+        let last = drives.asked.last();
+        assert_eq!(last, Some(&(0, Operation::Read)), "it is read back");
+        let counters = bench.shard.counters();
+        let failed = u64::from(kind == Kind::Spent);
+        assert_eq!((counters.rewrites, counters.failed_rewrites), (1, failed));
+        let errors = bench.shard.shared.take_read_errors(place(&bench, 0).0);
+        assert_eq!(u64::from(errors), 1 + failed);
+    }
 }
 
 #[test]

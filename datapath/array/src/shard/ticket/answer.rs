@@ -24,7 +24,7 @@ impl Shard {
             ticket.failures.clear();
         }
         let (well, known) = (ticket.failures.is_empty(), ticket.barrier <= self.effective);
-        if well && ticket.refusals.is_none() {
+        if well && ticket.refusals.is_none() && !ticket.is_to_be_checked() {
             // Else the next engine may have to write it again, until the members are out.
             self.release_buffers(slot);
         }
@@ -108,6 +108,9 @@ impl Shard {
         }
         if self.looks_again(slot) {
             self.replan(slot);
+            return;
+        }
+        if self.reads_back(slot, io) {
             return;
         }
         if self.goes_on(slot) || self.goes_on_with_rows(slot) {

@@ -61,6 +61,8 @@ impl Step {
             | Step::Writing
             | Step::AskRoom
             | Step::Asking
+            | Step::CheckRoom
+            | Step::Checking
             | Step::Barrier => false,
         }
     }

@@ -46,10 +46,8 @@ impl Shard {
         if self.map.is_broken() {
             return false;
         }
-        let lanes = ticket.lanes.clone();
-        if lanes.len() > 1 {
-            let half = (lanes.end - lanes.start) / 2;
-            self.look_at(slot, lanes.start..lanes.start + half, pass);
+        if ticket.lanes.len() > 1 {
+            self.look_at_half(slot, pass);
             return true;
         }
         self.tickets[slot].order.kind = Kind::Forfeit(pass);
@@ -116,6 +114,26 @@ impl Shard {
         }
         self.look_at(slot, rest, pass);
         true
+    }
+
+    /// A rebuild has met bad blocks of drives that are there, among many others: whether it takes
+    /// the cell in smaller parts, so that just these are written again with what is filled
+    /// (`met_besides`).
+    pub(super) fn parts_from_bad_blocks(&mut self, slot: u32) -> bool {
+        let ticket = &self.tickets[slot];
+        let rebuilds = ticket.order.kind == Kind::Repair(Pass::Rebuild);
+        let met = !ticket.media.is_empty() && ticket.gone.is_empty();
+        if !rebuilds || !met || !self.is_long(slot) || self.tickets[slot].is_dropped() {
+            return false;
+        }
+        self.look_at_half(slot, Pass::Rebuild);
+        true
+    }
+
+    fn look_at_half(&mut self, slot: u32, pass: Pass) {
+        let lanes = self.tickets[slot].lanes.clone();
+        let half = (lanes.end - lanes.start) / 2;
+        self.look_at(slot, lanes.start..lanes.start + half, pass);
     }
 
     fn look_at(&mut self, slot: u32, lanes: Range<u32>, pass: Pass) {

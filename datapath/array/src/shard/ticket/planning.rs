@@ -330,12 +330,17 @@ impl Shard {
     /// Not of long reads: most of their blocks are not bad, and must not become what others say.
     fn met_besides(&self, slot: u32, state: &StripeState) -> RoleSet {
         let ticket = &self.tickets[slot];
-        let lanes = ticket.lanes.end - ticket.lanes.start;
-        let is_long = self.bytes(lanes) > PART_BYTES;
-        if ticket.media.is_empty() || is_long || !state.parity_trusted {
+        let stays = !state.parity_trusted || planted::is(Fault::MediaErrorStays);
+        if ticket.media.is_empty() || self.is_long(slot) || stays {
             return RoleSet::EMPTY;
         }
         ticket.media.without(ticket.gone).without(state.lost)
+    }
+
+    /// Whether it covers more than what is written again because of one bad block.
+    pub(super) fn is_long(&self, slot: u32) -> bool {
+        let lanes = &self.tickets[slot].lanes;
+        self.bytes(lanes.end - lanes.start) > PART_BYTES
     }
 
     fn plan_repair_band(
@@ -361,6 +366,7 @@ impl Shard {
         if pass == Pass::Resync && !state.untold(k).is_empty() {
             return Err(Beyond);
         }
+        let targets = targets.union(self.met_besides(slot, state));
         let plan = plan_repair(k, m, targets, state)?;
         // A resync compares before it writes: most parity is right, and drives wear.
         let old = match pass {

@@ -159,7 +159,17 @@ impl Shard {
         let changes = done.operation.is_some_and(Operation::changes);
         let member = &self.map.members[done.member.at()];
         let same = member.incarnation == done.incarnation && member.state == MapState::InSync;
-        if !changes || !same || self.map.read_only || !self.is_needed(done.member.at()) {
+        if !changes || !same || self.map.read_only {
+            return false;
+        }
+        let mends = |ticket: u32| self.tickets[ticket].order.kind == Kind::Repair(Pass::Rebuild);
+        if let IoOwner::Ticket { ticket, .. } = done.owner
+            && mends(ticket)
+        {
+            // What was bad before. Its group lacks a member already, and would lack another.
+            return true;
+        }
+        if !self.is_needed(done.member.at()) {
             return false;
         }
         let (slot, role) = match done.owner {

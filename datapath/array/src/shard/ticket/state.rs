@@ -68,7 +68,7 @@ impl Ticket {
     /// Whether what it asked of drives is not answered.
     pub(in crate::shard) fn is_at_drives(&self) -> bool {
         let asks = match self.step {
-            Step::Reading | Step::Logging | Step::Writing | Step::Asking => true,
+            Step::Reading | Step::Logging | Step::Writing | Step::Asking | Step::Checking => true,
             Step::Claiming
             | Step::Ready
             | Step::Planning
@@ -78,6 +78,7 @@ impl Ticket {
             | Step::LogRoom
             | Step::WriteRoom
             | Step::AskRoom
+            | Step::CheckRoom
             | Step::Barrier => false,
         };
         asks && self.pending > 0
