@@ -13,7 +13,7 @@ use crate::Host;
 const CAUSES: usize = ExclusionCause::ALL.len();
 
 /// Counters of an array, in the order in which they are gathered.
-const ARRAY_COUNTERS: [(&str, &str); 34] = [
+const ARRAY_COUNTERS: [(&str, &str); 38] = [
     ("array_direct_reads", "Reads that went straight to a drive"),
     (
         "array_reconstructed_reads",
@@ -31,8 +31,24 @@ const ARRAY_COUNTERS: [(&str, &str); 34] = [
         "Writes that dropped what they had read, because others made their stripe whole",
     ),
     (
+        "array_wasted_reads",
+        "Requests to members whose bytes these dropped",
+    ),
+    (
         "array_delayed_writes",
         "Writes put off until the writes before them had brought more of their stripe",
+    ),
+    (
+        "array_delayed_microseconds",
+        "How long these were put off, all together",
+    ),
+    (
+        "array_whole_requests",
+        "Write requests of nothing but whole stripes of several chunks",
+    ),
+    (
+        "array_split_requests",
+        "Write requests of several stripes, of which the first or the last is not whole",
     ),
     (
         "array_borrowed_writes",
@@ -206,7 +222,11 @@ fn counts_of(counters: &ShardCounters) -> [u64; ARRAY_COUNTERS.len()] {
         counters.reconstruct_writes,
         counters.joined_writes,
         counters.promoted_writes,
+        counters.wasted_reads,
         counters.delayed_writes,
+        counters.delayed_nanoseconds / 1000,
+        counters.whole_requests,
+        counters.split_requests,
         counters.borrowed_writes,
         counters.lent_writes,
         counters.helped_pieces,

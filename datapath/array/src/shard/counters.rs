@@ -36,8 +36,18 @@ pub struct ShardCounters {
     pub joined_writes: u64,
     /// Tickets that dropped what they had read, because others came that made the stripe whole.
     pub promoted_writes: u64,
+    /// Member requests whose bytes these dropped.
+    pub wasted_reads: u64,
     /// Tickets that let writes before them bring more of their stripe, before they read.
     pub delayed_writes: u64,
+    /// How long these were put off, all together.
+    pub delayed_nanoseconds: u64,
+    /// Write requests of nothing but whole stripes, and those of several stripes of which the first
+    /// or the last is not whole. All others lie within one. Counted of stripes of several data
+    /// chunks.
+    pub whole_requests: u64,
+    /// See `whole_requests`.
+    pub split_requests: u64,
     /// Writes whose plan outlived the map that it was made by.
     pub kept_plans: u64,
     /// Tickets whose data went to the drives from guests' memory.

@@ -251,7 +251,23 @@ impl Shard {
         let run_end = (stripe.0 / run + 1) * run * u64::from(geometry.stripe_blocks());
         let to_run_end =
             u32::try_from((run_end - block).min(u64::from(left))).expect("at most left");
-        self.issue_work(slot, stripe, to_run_end, io)
+        let is_first = request.issued == 0 && request.operation == Operation::Write;
+        let in_stripe = u32::from(role.0) * geometry.chunk_blocks() + in_chunk;
+        let advance = self.issue_work(slot, stripe, to_run_end, io);
+        if is_first && advance == Advance::Moved {
+            self.count_alignment(in_stripe, left);
+        }
+        advance
+    }
+
+    /// A write begins so far within its first stripe.
+    fn count_alignment(&mut self, in_stripe: u32, blocks: u32) {
+        let whole = self.geometry().stripe_blocks();
+        if in_stripe == 0 && blocks.is_multiple_of(whole) {
+            self.counters.whole_requests += 1;
+        } else if in_stripe + blocks > whole {
+            self.counters.split_requests += 1;
+        }
     }
 
     /// The role to read blocks of data role `role` from without asking the owner, if there is one.

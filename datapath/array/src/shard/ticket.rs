@@ -32,6 +32,7 @@ use memory::SegmentList;
 use units::{MemberIndex, Role, RoleSet, StripeIndex};
 
 pub(super) use self::borrow::is_aligned;
+use self::delay::Delayed;
 pub(in crate::shard) use self::refused::{Page, Refusals};
 use self::rows::Asked;
 pub(super) use self::scrub::Looking;
@@ -173,8 +174,8 @@ pub(super) struct Ticket {
     joined: Option<u32>,
     /// The ticket that does its work.
     leader: Option<u32>,
-    /// Blocks that it was to write when it was delayed (`delay`).
-    delayed: Option<u32>,
+    /// It is put off, or was until now (`delay`).
+    delayed: Option<Delayed>,
     /// It has dropped once what it had read.
     promoted: bool,
     step: Step,
@@ -347,8 +348,9 @@ impl Shard {
             return;
         }
         self.part_again(slot);
-        self.join_others(slot);
-        if self.is_delayed(slot) {
+        let now = io.now();
+        self.join_others(slot, now);
+        if self.is_delayed(slot, now) {
             return;
         }
         let ticket = &mut self.tickets[slot];

@@ -61,6 +61,7 @@ fn each_way_to_serve_a_request_counts_under_its_name() {
     };
     let counters = ShardCounters {
         full_writes: 1,
+        whole_requests: 1,
         ..write(3, 16 * 512)
     };
     let whole = (Operation::Write, 16);

@@ -1,5 +1,7 @@
 //! Writes of one stripe that come one by one and are carried out together.
 
+use std::time::Duration;
+
 use block::{Operation, Status};
 
 use super::{Bench, STRIPE_BLOCKS};
@@ -112,7 +114,8 @@ fn what_was_read_is_dropped_when_the_stripe_becomes_whole_meanwhile() {
     bench.poll();
     assert_eq!(asked(&bench), WHOLE);
     all_answered(&mut bench, &[first, others[0], others[1]]);
-    assert_eq!(bench.shard.counters().promoted_writes, 1);
+    let counters = bench.shard.counters();
+    assert_eq!((counters.promoted_writes, counters.wasted_reads), (1, 1));
 }
 
 #[test]
@@ -131,7 +134,8 @@ fn what_was_read_is_used_when_the_stripe_does_not_become_whole() {
     // Eleven blocks, and parity of all eight lanes.
     assert_eq!((reads, written), (NOTHING, 19));
     all_answered(&mut bench, &[cookies[0], cookies[1], last]);
-    assert_eq!(bench.shard.counters().promoted_writes, 0);
+    let counters = bench.shard.counters();
+    assert_eq!((counters.promoted_writes, counters.wasted_reads), (0, 0));
 }
 
 /// A stripe is being written whole, and the beginning of the next one comes.
@@ -148,11 +152,15 @@ fn the_end_of_a_stream_waits_for_what_the_writes_before_it_bring() {
     let mut bench = Bench::new();
     let [before, start] = delayed(&mut bench, 0);
     assert_eq!(asked(&bench), WHOLE, "it is put off");
+    bench.outside.now = bench.outside.now + Duration::from_micros(30);
     let rest = write(&mut bench, STRIPE_BLOCKS + 5, 11);
     bench.poll();
     assert_eq!(asked(&bench), [NOTHING, (6, 48)], "and is whole");
+    bench.outside.now = bench.outside.now + Duration::from_micros(500);
     all_answered(&mut bench, &[before, start, rest]);
-    assert_eq!(bench.shard.counters().delayed_writes, 1);
+    let counters = bench.shard.counters();
+    assert_eq!(counters.delayed_writes, 1);
+    assert_eq!(counters.delayed_nanoseconds, 30_000, "until it began");
 }
 
 #[test]
@@ -419,4 +427,27 @@ fn writes_to_parts_of_a_block_go_one_after_the_other() {
     assert!(!bench.is_asked(Operation::Read).is_empty());
     bench.answer_all();
     assert_eq!(bench.verdict(parts[1]), Some(Status::Ok));
+}
+
+#[test]
+fn write_requests_are_counted_by_how_they_lie_in_stripes() {
+    let lie = |start: u64, blocks: u64| {
+        let mut bench = Bench::new();
+        let cookie = write(&mut bench, start, u32::try_from(blocks).expect("few"));
+        all_answered(&mut bench, &[cookie]);
+        let read = bench.ask(Operation::Read, start, 2);
+        all_answered(&mut bench, &[read]);
+        let counters = bench.shard.counters();
+        [counters.whole_requests, counters.split_requests]
+    };
+    let (stripe, chunk) = (STRIPE_BLOCKS, STRIPE_BLOCKS / 2);
+    for (start, blocks) in [(0, stripe), (3 * stripe, 2 * stripe)] {
+        assert_eq!(lie(start, blocks), [1, 0], "{start}+{blocks}");
+    }
+    for (start, blocks) in [(stripe - 1, 2), (0, stripe + 1), (1, 3 * stripe)] {
+        assert_eq!(lie(start, blocks), [0, 1], "{start}+{blocks}");
+    }
+    for (start, blocks) in [(0, 1), (stripe - 1, 1), (chunk - 1, 2), (1, stripe - 1)] {
+        assert_eq!(lie(start, blocks), [0, 0], "{start}+{blocks}");
+    }
 }

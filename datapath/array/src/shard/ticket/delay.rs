@@ -3,7 +3,7 @@
 //! The last stripe of a stream of writes is never whole: the rest comes when the guest hears of
 //! writes that are under way. A ticket that would have to read is *delayed* while the stripes right
 //! before its own are being written, by other requests that came before it, with at least as many
-//! blocks as its own lacks: each that is answered makes room for another. No clock is asked. As
+//! blocks as its own lacks: each that is answered makes room for another. No clock decides. As
 //! those before it end, they become fewer than it lacks, and it begins with what has come. Nobody
 //! else waits for it but who shares its lanes, and those before it wait for nothing that it has: no
 //! buffers, no region. Nobody is put off while a member is slow or waited for.
@@ -15,8 +15,8 @@
 //! A ticket that was not delayed reads, and while it does, others may come that make its stripe
 //! whole. Then what was read is dropped, and the whole stripe is written: it is *promoted*.
 
-use units::StripeIndex;
 use units::limits::SHARD_LINES;
+use units::{Instant, StripeIndex, bytes_u64};
 
 use super::super::{Shard, cell_lanes};
 use super::Step;
@@ -33,27 +33,36 @@ const IN_VAIN: i8 = -2;
 const BEST: i8 = 4;
 const WORST: i8 = -32;
 
+/// How a ticket was when it was put off.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Delayed {
+    /// Blocks that it was to write.
+    blocks: u32,
+    since: Instant,
+}
+
 impl Shard {
     /// Whether a ticket that is about to begin is put off.
     #[inline]
-    pub(super) fn is_delayed(&mut self, slot: u32) -> bool {
+    pub(super) fn is_delayed(&mut self, slot: u32, now: Instant) -> bool {
         // As random writes do: nothing is under way before them.
         let before = self.lanes.cell(slot).wrapping_sub(self.stripe_cells);
         if self.tickets[slot].delayed.is_none() && self.lanes.is_surely_free(before) {
             return false;
         }
-        self.looks_before(slot)
+        self.looks_before(slot, now)
     }
 
     #[inline(never)]
-    fn looks_before(&mut self, slot: u32) -> bool {
+    fn looks_before(&mut self, slot: u32, now: Instant) -> bool {
         if !self.would_be_delayed(slot) {
-            self.note_delay(slot, false);
+            self.note_delay(slot, false, now);
             return false;
         }
         self.counters.delayed_writes += u64::from(self.tickets[slot].delayed.is_none());
         let blocks = self.blocks_to_write(slot);
-        self.tickets[slot].delayed.get_or_insert(blocks);
+        let delayed = Delayed { blocks, since: now };
+        self.tickets[slot].delayed.get_or_insert(delayed);
         self.delayed.push(slot);
         true
     }
@@ -87,9 +96,10 @@ impl Shard {
     /// A ticket begins: whether it was worth it to put it off, if it was; it has `joined` another,
     /// or does the work of more than before.
     #[inline]
-    pub(super) fn note_delay(&mut self, slot: u32, joined: bool) {
-        if let Some(before) = self.tickets[slot].delayed.take() {
-            let has_grown = joined || self.blocks_to_write(slot) > before;
+    pub(super) fn note_delay(&mut self, slot: u32, joined: bool, now: Instant) {
+        if let Some(Delayed { blocks, since }) = self.tickets[slot].delayed.take() {
+            self.counters.delayed_nanoseconds += now.0.saturating_sub(since.0);
+            let has_grown = joined || self.blocks_to_write(slot) > blocks;
             let line = self.line_of(slot);
             let change = if has_grown { GROWN } else { IN_VAIN };
             self.delays[line] = (self.delays[line] + change).clamp(WORST, BEST);
@@ -196,8 +206,13 @@ impl Shard {
             .as_slice()
             .iter()
             .all(|band| self.is_whole(band));
-        self.counters.promoted_writes += u64::from(whole);
-        self.tickets[slot].promoted = whole;
+        let ticket = &mut self.tickets[slot];
+        ticket.promoted = whole;
+        if whole {
+            let read = ticket.roles(|band| band.read);
+            self.counters.promoted_writes += 1;
+            self.counters.wasted_reads += bytes_u64(read.len());
+        }
         whole
     }
 }

@@ -20,6 +20,7 @@
 use std::ops::Range;
 
 use block::Status;
+use units::Instant;
 use units::limits::LARGE_BUFFER_BYTES;
 
 use super::super::{Shard, cell_lanes};
@@ -112,10 +113,10 @@ pub(super) fn blocks_of(band: &Band) -> u32 {
 impl Shard {
     /// Takes over the work of others of its cell that fit.
     #[inline]
-    pub(super) fn join_others(&mut self, slot: u32) {
+    pub(super) fn join_others(&mut self, slot: u32, now: Instant) {
         if self.lanes.has_company(slot) && self.may_lead(slot) {
             let party = self.party(slot);
-            self.lead(slot, &party);
+            self.lead(slot, &party, now);
         }
     }
 
@@ -207,7 +208,7 @@ impl Shard {
     }
 
     /// The ticket does the work of all of them.
-    fn lead(&mut self, slot: u32, party: &Party) {
+    fn lead(&mut self, slot: u32, party: &Party, now: Instant) {
         let others = &party.others[..party.count];
         if others.is_empty() {
             return;
@@ -225,7 +226,7 @@ impl Shard {
         ticket.ask(party.written.as_slice());
         others
             .iter()
-            .for_each(|&other| self.note_delay(other, true));
+            .for_each(|&other| self.note_delay(other, true, now));
         let tickets = &self.tickets;
         self.delayed.retain(|&other| !tickets[other].follows());
     }
