@@ -1,7 +1,11 @@
 //! Which instructions compute.
 
+use std::sync::OnceLock;
+
 use crate::kernels::Pass;
-use crate::scalar;
+use crate::{scalar, tune};
+
+static BEST: OnceLock<Backend> = OnceLock::new();
 
 /// Which instructions compute. All give the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,12 +29,16 @@ impl Backend {
             .filter(|backend| backend.is_available())
     }
 
-    /// The fastest backend that this CPU can run. A [`crate::Code`] asks once and keeps it.
+    /// The fastest backend that this CPU can run: of those with vectors the one that took least
+    /// time when this was first asked. A [`crate::Code`] asks once and keeps it.
     #[must_use]
     pub fn best() -> Backend {
-        Backend::available()
-            .next_back()
-            .expect("the scalar backend runs everywhere")
+        *BEST.get_or_init(|| {
+            let scalar = |backend: &Backend| *backend == Backend::Scalar;
+            let vectors: Vec<Backend> = Backend::available().filter(|it| !scalar(it)).collect();
+            let last = vectors.last().copied().unwrap_or(Backend::Scalar);
+            tune::fastest(&vectors).unwrap_or(last)
+        })
     }
 
     /// Whether this CPU can run it.

@@ -7,7 +7,8 @@
 //!
 //! Everything here is one linear map over bytes: targets = matrix · sources. [`Code`] holds the
 //! generator matrix, [`Decoder`] the matrix that gives lost roles from those that are left.
-//! Nothing is allocated by any call but those that make a [`DecoderCache`].
+//! Nothing is allocated by any call but those that make a [`DecoderCache`], and the first
+//! [`Backend::best`].
 //!
 //! What does not live here: which chunk has which role, and when to compute what.
 #![allow(
@@ -29,6 +30,7 @@ mod map;
 mod scalar;
 #[cfg(test)]
 mod tests;
+mod tune;
 
 pub use backend::Backend;
 pub use check::{Finding, LOCATED_MAX, is_zero};
