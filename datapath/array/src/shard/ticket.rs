@@ -480,6 +480,9 @@ impl Shard {
             self.end_ticket(slot);
             return Some(true);
         }
+        if self.goes_unchecked(slot, io) {
+            return Some(true);
+        }
         if self.is_stale(slot) && !planted::is(Fault::PlanOfAnOldMap) {
             self.replan(slot);
             return Some(true);

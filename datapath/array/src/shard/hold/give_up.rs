@@ -103,8 +103,8 @@ impl Shard {
             return false;
         }
         let ticket = &self.tickets[slot];
-        let (at_drives, at_barrier) = (ticket.is_at_drives(), ticket.is_at_barrier());
-        if at_barrier || (at_drives && (!parked || self.lends_memory(slot))) {
+        let (at_drives, is_written) = (ticket.is_at_drives(), ticket.is_all_written());
+        if is_written || (at_drives && (!parked || self.lends_memory(slot))) {
             return false;
         }
         if logged && !self.keep(slot) {

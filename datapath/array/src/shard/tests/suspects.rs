@@ -1,6 +1,7 @@
 //! Bad blocks where a stop may have torn parity from data, and the resync has not been there yet.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use block::{Operation, Status};
 use units::{Role, StripeIndex};
@@ -55,6 +56,8 @@ struct Drives {
     asked: Vec<(u8, Operation)>,
     /// What they have written: drive and byte.
     written: Vec<(usize, u64)>,
+    /// How many reads have failed.
+    unread: usize,
 }
 
 impl Drives {
@@ -65,6 +68,7 @@ impl Drives {
             kind: Kind::Plain,
             asked: Vec::new(),
             written: Vec::new(),
+            unread: 0,
         }
     }
 
@@ -99,6 +103,7 @@ impl Drives {
                 let segments = request.segments.as_slice().iter();
                 segments.for_each(|segment| segment.fill(0x99));
             }
+            self.unread += usize::from(is_bad);
             return if is_bad { Status::Media } else { Status::Ok };
         }
         if self.kind == Kind::Refusing && self.bad.iter().any(covers) {
@@ -257,7 +262,54 @@ fn a_rebuild_writes_just_those_parts_again_in_which_it_met_bad_blocks() {
         assert_eq!((counters.rewrites, counters.failed_rewrites), (2, 0));
         let errors = bench.shard.shared.take_read_errors(place(&bench, role).0);
         assert_eq!(errors, 1, "however often it was tried");
+        assert_eq!(drives.unread, 2 + 2, "each with others, and by itself");
     }
+}
+
+/// Refusing takes a second, in which maps come and go.
+fn tenths_of_a_second(count: usize, bench: &mut Bench, drives: &mut Drives) {
+    for tenth in 0..count {
+        if tenth % 5 == 4 {
+            let serial = bench.install(|_| {});
+            bench.make_effective(serial);
+        }
+        drives.answer(bench);
+        bench.outside.now = bench.outside.now + Duration::from_millis(100);
+    }
+}
+
+#[test]
+fn what_was_refused_is_not_written_for_ever_while_maps_change() {
+    let mut bench = Bench::new();
+    let filled = bench.shard.map.member(StripeIndex(STRIPE), Role(1)).0.at();
+    bench.install(|map| {
+        map.members[filled].state = MapState::Rebuilding {
+            until: StripeIndex(STRIPE + 1),
+        };
+    });
+    let mut drives = Drives::with_bad(&bench, &[0]);
+    drives.kind = Kind::Refusing;
+    let first = bench.ask(Operation::Read, BAD, 1);
+    tenths_of_a_second(30, &mut bench, &mut drives);
+    assert_eq!(bench.verdict(first), Some(Status::Ok));
+    let write = bench.ask(Operation::Write, BESIDE, 1);
+    tenths_of_a_second(30, &mut bench, &mut drives);
+    assert_eq!(bench.verdict(write), Some(Status::Ok), "its lanes are free");
+    assert_eq!(bench.shard.tickets.in_use(), 0);
+    assert_eq!(bench.shard.counters().rewrites, 1);
+}
+
+#[test]
+fn what_a_rebuild_has_written_is_filled_whoever_goes_while_another_refuses() {
+    let mut bench = lacking_role_1(CHUNK * 512);
+    let mut drives = Drives::with_bad(&bench, &[0]);
+    drives.kind = Kind::Refusing;
+    let source = bench.shard.map.member(StripeIndex(STRIPE), Role(3)).0.at();
+    tenths_of_a_second(4, &mut bench, &mut drives);
+    bench.exclude(source);
+    tenths_of_a_second(30, &mut bench, &mut drives);
+    assert_eq!(bench.shard.tickets.in_use(), 0);
+    assert!(bench.shard.background.is_filled(StripeIndex(STRIPE), 0));
 }
 
 #[test]
@@ -266,10 +318,7 @@ fn a_rebuild_goes_on_where_a_bad_block_is_refused() {
     let mut drives = Drives::with_bad(&bench, &[0]);
     drives.kind = Kind::Refusing;
     // It is asked for a second.
-    for _ in 0..30 {
-        drives.answer(&mut bench);
-        bench.outside.now = bench.outside.now + std::time::Duration::from_millis(100);
-    }
+    tenths_of_a_second(30, &mut bench, &mut drives);
     assert_eq!(bench.shard.tickets.in_use(), 0);
     assert!(!bench.shard.background.failed);
     let bad = bench.shard.map.member(StripeIndex(STRIPE), Role(0)).1.state;
@@ -294,6 +343,73 @@ fn a_rewrite_after_which_nothing_can_be_read_counts_as_failed() {
         let errors = bench.shard.shared.take_read_errors(place(&bench, 0).0);
         assert_eq!(u64::from(errors), 1 + failed);
     }
+}
+
+#[test]
+fn what_is_to_be_read_back_is_not_when_the_map_changes_before() {
+    let mut bench = Bench::new();
+    let mut drives = Drives::with_bad(&bench, &[0]);
+    let cookie = bench.ask(Operation::Read, BAD, 1);
+    bench.poll();
+    bench.answer(place(&bench, 0).0, Operation::Read, Status::Media);
+    bench.poll();
+    for drive in bench.is_asked(Operation::Read) {
+        bench.answer(drive, Operation::Read, Status::Ok);
+    }
+    bench.poll();
+    assert_eq!(bench.verdict(cookie), Some(Status::Ok));
+    bench.outside.room = 0;
+    let write = bench.outside.asked.remove(0);
+    assert_eq!(write.operation, Operation::Write);
+    let Bench { shard, outside, .. } = &mut bench;
+    shard.drive_done(write.cookie, Status::Ok, outside);
+    bench.poll();
+    assert_eq!(bench.shard.tickets.in_use(), 1, "it waits for room");
+    bench.install(|_| {});
+    bench.outside.room = super::AMPLE;
+    drives.asked.clear();
+    drives.answer(&mut bench);
+    assert_eq!(
+        (&drives.asked[..], bench.shard.tickets.in_use()),
+        (&[][..], 0)
+    );
+}
+
+#[test]
+fn a_rebuild_counts_what_a_drive_cannot_read_back() {
+    for chunk_bytes in [4096, 4 * 4096] {
+        let mut bench = lacking_role_1(chunk_bytes);
+        let mut drives = Drives::with_bad(&bench, &[0]);
+        drives.kind = Kind::Spent;
+        drives.answer(&mut bench);
+        let counters = bench.shard.counters();
+        assert_eq!((counters.rewrites, counters.failed_rewrites), (1, 1));
+        let errors = bench.shard.shared.take_read_errors(place(&bench, 0).0);
+        assert_eq!(errors, 2, "{chunk_bytes}");
+    }
+}
+
+#[test]
+fn a_drive_that_is_gone_when_it_is_to_read_back_has_not_failed_to() {
+    let mut bench = Bench::new();
+    let mut drives = Drives::with_bad(&bench, &[0]);
+    let cookie = bench.ask(Operation::Read, BAD, 1);
+    bench.poll();
+    while bench.shard.tickets.in_use() > 0 || bench.verdict(cookie).is_none() {
+        let request = bench.outside.asked.remove(0);
+        bench.outside.room += 1;
+        let checks = bench.verdict(cookie).is_some() && request.operation == Operation::Read;
+        let status = if checks {
+            Status::Gone
+        } else {
+            drives.carry_out(&bench, &request)
+        };
+        bench
+            .shard
+            .drive_done(request.cookie, status, &mut bench.outside);
+        bench.poll();
+    }
+    assert_eq!(bench.shard.counters().failed_rewrites, 0);
 }
 
 #[test]

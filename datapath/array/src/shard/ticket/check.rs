@@ -1,6 +1,7 @@
 //! Bad blocks that were written again are read back: a drive that cannot read them even now has no
 //! spare block for them, and that counts against it as any failed read does. What it brings is not
 //! compared, as drives answer from their caches; nobody waits for it but who wants the same lanes.
+//! All is written by then: whatever changes meanwhile, the ticket ends, and is not planned anew.
 
 use block::Status;
 use units::RoleSet;
@@ -57,11 +58,23 @@ impl Shard {
         self.seek_room(slot, io);
     }
 
-    /// What was bad is read back.
+    /// Whether the ticket was to read back by a map that is not valid any more; it goes without.
+    #[cold]
+    pub(super) fn goes_unchecked(&mut self, slot: u32, io: &mut impl Io) -> bool {
+        let goes = self.tickets[slot].step == Step::CheckRoom && self.is_stale(slot);
+        if goes {
+            self.tickets[slot].errors = RoleSet::EMPTY;
+            self.is_checked(slot, io);
+        }
+        goes
+    }
+
+    /// What was bad is read back, or cannot be.
     #[cold]
     pub(super) fn is_checked(&mut self, slot: u32, io: &mut impl Io) {
         let ticket = &mut self.tickets[slot];
-        self.counters.failed_rewrites += u64::from(!ticket.errors.is_empty());
+        let unread = ticket.errors.without(ticket.gone);
+        self.counters.failed_rewrites += u64::from(!unread.is_empty());
         ticket.step = Step::Barrier;
         for band in &mut ticket.bands[..ticket.band_count] {
             band.read = RoleSet::EMPTY;

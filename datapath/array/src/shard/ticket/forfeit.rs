@@ -46,8 +46,10 @@ impl Shard {
         if self.map.is_broken() {
             return false;
         }
-        if ticket.lanes.len() > 1 {
-            self.look_at_half(slot, pass);
+        let lanes = ticket.lanes.clone();
+        if lanes.len() > 1 {
+            let half = (lanes.end - lanes.start) / 2;
+            self.look_at(slot, lanes.start..lanes.start + half, pass);
             return true;
         }
         self.tickets[slot].order.kind = Kind::Forfeit(pass);
@@ -108,17 +110,23 @@ impl Shard {
         let (Kind::Repair(pass) | Kind::Forfeit(pass)) = ticket.order.kind else {
             return false;
         };
-        let rest = ticket.lanes.end..ticket.claimed;
+        let mut rest = ticket.lanes.end..ticket.claimed;
         if rest.is_empty() || ticket.answered || pass == Pass::Scrub {
             return false;
+        }
+        let is_before = ticket.order.kind == Kind::Repair(Pass::Rebuild) && ticket.media.is_empty();
+        if is_before {
+            // The bad block because of which it goes by parts is still to come.
+            rest.end = rest.end.min(rest.start + self.short_lanes());
         }
         self.look_at(slot, rest, pass);
         true
     }
 
     /// A rebuild has met bad blocks of drives that are there, among many others: whether it takes
-    /// the cell in smaller parts, so that just these are written again with what is filled
-    /// (`met_besides`).
+    /// the cell in small parts, so that just these are written again with what is filled
+    /// (`met_besides`). A drive may take seconds to say that it cannot read a block, so that is
+    /// asked once more, and not by halves.
     pub(super) fn parts_from_bad_blocks(&mut self, slot: u32) -> bool {
         let ticket = &self.tickets[slot];
         let rebuilds = ticket.order.kind == Kind::Repair(Pass::Rebuild);
@@ -126,14 +134,9 @@ impl Shard {
         if !rebuilds || !met || !self.is_long(slot) || self.tickets[slot].is_dropped() {
             return false;
         }
-        self.look_at_half(slot, Pass::Rebuild);
+        let first = self.tickets[slot].lanes.start;
+        self.look_at(slot, first..first + self.short_lanes(), Pass::Rebuild);
         true
-    }
-
-    fn look_at_half(&mut self, slot: u32, pass: Pass) {
-        let lanes = self.tickets[slot].lanes.clone();
-        let half = (lanes.end - lanes.start) / 2;
-        self.look_at(slot, lanes.start..lanes.start + half, pass);
     }
 
     fn look_at(&mut self, slot: u32, lanes: Range<u32>, pass: Pass) {

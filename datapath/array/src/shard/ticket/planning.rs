@@ -340,7 +340,12 @@ impl Shard {
     /// Whether it covers more than what is written again because of one bad block.
     pub(super) fn is_long(&self, slot: u32) -> bool {
         let lanes = &self.tickets[slot].lanes;
-        self.bytes(lanes.end - lanes.start) > PART_BYTES
+        lanes.end - lanes.start > self.short_lanes()
+    }
+
+    /// Lanes of what is written again because of one bad block.
+    pub(super) fn short_lanes(&self) -> u32 {
+        u32::try_from(PART_BYTES >> self.geometry().block_size().shift()).expect("few")
     }
 
     fn plan_repair_band(

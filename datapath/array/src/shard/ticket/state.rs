@@ -90,8 +90,13 @@ impl Ticket {
     }
 
     /// Whether all is written.
-    pub(in crate::shard) fn is_at_barrier(&self) -> bool {
-        self.step == Step::Barrier
+    pub(in crate::shard) fn is_all_written(&self) -> bool {
+        matches!(self.step, Step::Barrier | Step::CheckRoom | Step::Checking)
+    }
+
+    /// Whether what it reads now was bad and is written again.
+    pub(super) fn is_checking(&self) -> bool {
+        self.step == Step::Checking
     }
 
     /// What returned an error is read again, for the last time.

@@ -310,7 +310,8 @@ impl Shard {
             // The next engine may have to write it again, until the member is out.
             self.own_payload(slot);
         }
-        let counted = reading && self.looks_closer(slot);
+        let checks = self.tickets[slot].is_checking();
+        let counted = reading && self.looks_closer(slot) && !checks;
         let ticket = &mut self.tickets[slot];
         if !reading {
             ticket.failures.push((done.member, done.incarnation));
