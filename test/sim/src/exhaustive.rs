@@ -15,6 +15,9 @@
 //! or more was missing than there is. Without a log a member and the power that go within one write
 //! are the write hole; there, a drive that is gone by its error is there again after the stop.
 //!
+//! In some a new drive comes into the place of a member that is out, and is filled. Where that is
+//! so, members that cannot come back after a stop get new drives, too.
+//!
 //! Not enumerated: orders of answers beyond those few, several reactors, several errors; those are
 //! the random histories' part.
 
@@ -22,6 +25,7 @@ mod disk;
 mod machine;
 mod recovery;
 mod scenario;
+mod steps;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,15 +35,15 @@ use std::rc::Rc;
 
 use array::Command;
 use array::Geometry;
-use array::assembly::may_return;
-use array::format::{ArrayConfig, INCOMPAT_UNWRITTEN, WriteHole};
+use array::format::{INCOMPAT_UNWRITTEN, WriteHole};
 use block::Operation;
 use units::{MemberIndex, bytes_u64, bytes_usize};
 use uuid::Uuid;
 
 use self::disk::{Disk, Write, mix};
 use self::machine::{Choice, Error, Machine, Schedule, Setup, Unwatched, Watch};
-use self::scenario::{CHUNK_BYTES, ROWS, SCENARIOS, Scenario, Step};
+use self::scenario::{CHUNK_BYTES, ROWS, Scenario, Step, scenarios};
+use self::steps::take;
 use crate::disks;
 use crate::world::{new_config, place};
 
@@ -112,10 +116,7 @@ impl fmt::Display for Count {
 /// The names of all scenarios that are run when none is named.
 pub fn names(bounds: Bounds) -> impl Iterator<Item = &'static str> {
     let is_run = move |scenario: &&Scenario| !scenario.is_long || bounds.depth > 1;
-    SCENARIOS
-        .iter()
-        .filter(is_run)
-        .map(|scenario| scenario.name)
+    scenarios().filter(is_run).map(|scenario| scenario.name)
 }
 
 /// Runs the scenario of this name.
@@ -126,9 +127,9 @@ pub fn names(bounds: Bounds) -> impl Iterator<Item = &'static str> {
 /// # Panics
 /// When there is no such scenario.
 pub fn run(name: &str, bounds: Bounds) -> Result<Count, String> {
-    let scenario = SCENARIOS.iter().find(|scenario| scenario.name == name);
+    let scenario = scenarios().find(|scenario| scenario.name == name);
     let scenario = scenario.expect("one of `names`");
-    let late = (0..scenario.members).map(Schedule::Late);
+    let late = (0..scenario.drives().len()).map(Schedule::Late);
     let others = [Schedule::Oldest, Schedule::Newest, Schedule::Tight];
     let mut count = Count::default();
     let mut seen = BTreeMap::new();
@@ -242,7 +243,7 @@ impl Lister<'_> {
             }
             let nobody: &mut dyn Watch = &mut Unwatched;
             let watch = if is_watched { &mut *self } else { nobody };
-            take(&mut machine, *step, watch, &mut number);
+            take(&mut machine, (scenario, *step), watch, &mut number);
         }
         assert!(is_watched, "a stop may come at some time");
         machine.run(self, Machine::is_answered);
@@ -380,6 +381,7 @@ impl Lister<'_> {
         let known: Vec<u64> = left.disks.iter().map(Disk::content).collect();
         let knowledge = left.model.fingerprint(mix);
         let geometry = self.scenario.geometry();
+        let owners = self.scenario.drives();
         for lost in losses(&geometry, &vec![lost_max; geometry.groups()]) {
             for back in sets(gone.len(), gone.len()) {
                 let back: Vec<usize> = back.iter().map(|at| gone[*at]).collect();
@@ -387,8 +389,9 @@ impl Lister<'_> {
                 if waits && !self.scenario.strict {
                     continue;
                 }
-                let is_gone =
-                    |at: usize| lost.contains(&at) || gone.contains(&at) && !back.contains(&at);
+                let is_gone = |at: usize| {
+                    lost.contains(&owners[at]) || gone.contains(&at) && !back.contains(&at)
+                };
                 let state = known
                     .iter()
                     .enumerate()
@@ -452,72 +455,6 @@ impl Watch for Lister<'_> {
         };
         self.list(&now, &taken);
     }
-}
-
-/// Does one step.
-fn take(machine: &mut Machine, step: Step, watch: &mut dyn Watch, number: &mut u64) {
-    match step {
-        Step::Write(first, blocks) => {
-            machine.ask(Operation::Write, first, &content(number, blocks));
-        }
-        Step::Read(first, blocks) => {
-            machine.ask(Operation::Read, first, &vec![0; blocks * 512]);
-        }
-        Step::Zero(first, blocks) => {
-            machine.ask(Operation::WriteZeroes, first, &vec![0; blocks * 512]);
-        }
-        Step::Flush => machine.ask(Operation::Flush, 0, &[]),
-        Step::Wait => machine.run(watch, Machine::is_answered),
-        Step::Idle => machine.idle(watch),
-        Step::Vanish(drive) => machine.disk(drive).gone = true,
-        Step::Fail(position) => {
-            let member = MemberIndex::from_at(position);
-            let failed = machine.finish(watch, Command::Fail { member });
-            failed.expect("it can be done without");
-        }
-        Step::Return(position) => {
-            machine.run(watch, |machine| !machine.is_asked(position));
-            assert!(bring_back(machine, position, watch), "it may return");
-        }
-        Step::Scrub => {
-            let order = array::ScrubOrder::Start;
-            let _ = machine.command(Command::Scrub(order));
-        }
-        Step::Stop => machine.finish(watch, Command::Stop).expect("nobody writes"),
-        Step::Watch => {}
-    }
-}
-
-/// Takes a drive back as the member that it was, as the control path does; whether it may return.
-fn bring_back(machine: &mut Machine, position: usize, watch: &mut dyn Watch) -> bool {
-    machine.finish(watch, Command::Settle).expect("always");
-    let member = MemberIndex::from_at(position);
-    let config: ArrayConfig = config(machine);
-    let Some(found) = disks::read(position, &machine.disks()[position]) else {
-        return false;
-    };
-    let own = *found.superblock().expect("a member");
-    if may_return(&found, &own, &config).is_err() {
-        return false;
-    }
-    disks::erase(machine.disk(position), &own);
-    let began = machine.disk(position).begin_flush();
-    machine.disk(position).flush(began);
-    let command = Command::Return {
-        member,
-        place: place(&own.layout, position),
-        uuid: own.member_uuid,
-        identity: Default::default(),
-    };
-    let returned = machine.finish(watch, command);
-    // Its own error keeps it out.
-    assert!(returned.is_ok() || machine.has_erred(), "{returned:?}");
-    true
-}
-
-fn config(machine: &Machine) -> ArrayConfig {
-    let coordinator = machine.shard().coordinator().expect("home");
-    coordinator.config().clone()
 }
 
 /// Blocks that are like no others.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use array::MemberRequest;
 use units::{bytes_u64, bytes_usize};
 
 use crate::disks::Medium;
@@ -41,6 +42,18 @@ impl Write {
             first: offset / BLOCK,
             blocks: bytes.chunks_exact(512).map(block).collect(),
         }
+    }
+
+    /// What a request carries now.
+    pub(super) fn carried_by(request: &MemberRequest) -> Write {
+        let mut bytes = vec![0; bytes_usize(request.length)];
+        let mut done = 0;
+        for segment in request.segments.as_slice() {
+            segment.copy_to_slice(&mut bytes[done..done + segment.len()]);
+            done += segment.len();
+        }
+        assert_eq!(done, bytes.len(), "a write carries what it names");
+        Write::new(request.offset, &bytes)
     }
 
     /// In how many ways a stop may leave it: one or two blocks each for itself; more of them, which

@@ -1,11 +1,13 @@
 //! One array on one reactor with a fixed order of events: what happens next is never drawn.
 
 mod errors;
+mod places;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::memory::{Backing, Buffer, Pages, Pool, SegmentList, SegmentSlots};
 use array::format::{Area, ArrayConfig};
 use array::{
     Command, Coordinator, CoordinatorSettings, Event, Geometry, Hedging, Io, Lends, LogSpace,
@@ -13,7 +15,6 @@ use array::{
     RegionMap, Room, Shard, Shared, Suspects, Times, WallClock, Yield, initial_map,
 };
 use block::{Completion, Cookie, Full, Operation, Part, Request, Stability, Status};
-use memory::{Backing, Buffer, Pages, Pool, SegmentList, SegmentSlots};
 use units::{ArrayIndex, DriveIndex, Instant, ReactorIndex, bytes_usize};
 
 use self::errors::Errors;
@@ -101,16 +102,7 @@ impl Io for Outside {
     fn drive(&mut self, request: MemberRequest) {
         self.room = self.room.checked_sub(1).expect("it looks for room before");
         let write = match request.operation {
-            Operation::Write => {
-                let mut bytes = vec![0; bytes_usize(request.length)];
-                let mut done = 0;
-                for segment in request.segments.as_slice() {
-                    segment.copy_to_slice(&mut bytes[done..done + segment.len()]);
-                    done += segment.len();
-                }
-                assert_eq!(done, bytes.len(), "a write carries what it names");
-                Some(Write::new(request.offset, &bytes))
-            }
+            Operation::Write => Some(Write::carried_by(&request)),
             Operation::WriteZeroes | Operation::Discard => Some(Write::new(
                 request.offset,
                 &vec![0; bytes_usize(request.length)],
@@ -265,6 +257,11 @@ impl Machine {
 
     pub(super) fn disk(&mut self, drive: usize) -> &mut Disk {
         &mut self.outside.disks[drive]
+    }
+
+    /// One more drive is there.
+    pub(super) fn add(&mut self, disk: Disk) {
+        self.outside.disks.push(disk);
     }
 
     /// Writes that the drives have taken and not answered, oldest first.

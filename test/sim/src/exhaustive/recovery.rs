@@ -12,7 +12,8 @@ use units::{MemberIndex, StripeIndex, bytes_u64, bytes_usize};
 
 use super::disk::Disk;
 use super::machine::{Choice, Error, Machine, Setup, Watch};
-use super::{Left, Lister, bring_back, choices, layout, losses};
+use super::steps::{bring_back, put_in};
+use super::{Left, Lister, choices, layout, losses};
 use crate::disks::{self, Medium};
 
 /// A recovery that a stop may end; nobody stops the last one.
@@ -185,12 +186,19 @@ impl Lister<'_> {
         self.read_everything(&mut machine);
         let area = layout(self.scenario).data;
         check(&mut machine, area);
-        let members = &machine.shard().map().members;
-        let lost = |at: &usize| members[*at].state == MapState::Lost;
-        let out: Vec<usize> = (0..members.len()).filter(lost).collect();
+        let scenario = self.scenario;
+        let out: Vec<usize> = (0..scenario.members)
+            .filter(|at| machine.is_out(*at))
+            .collect();
         let mut is_back = false;
         for position in out {
-            is_back |= self.watched(|watch| bring_back(&mut machine, position, watch));
+            is_back |= self.watched(|watch| {
+                let is_back = bring_back(&mut machine, position, watch);
+                if !is_back && scenario.replaces() {
+                    put_in(&mut machine, (scenario, position), watch);
+                }
+                is_back || scenario.replaces()
+            });
         }
         if is_back {
             self.read_everything(&mut machine);

@@ -1,7 +1,13 @@
 //! What happens in the small models, until a stop comes.
 
+mod erring;
+mod replaced;
+
 use array::{Geometry, GeometryParameters, Level};
 use units::BlockSize;
+
+use self::erring::ERRING;
+use self::replaced::REPLACED;
 
 /// Bytes of a chunk: eight blocks.
 pub(super) const CHUNK_BYTES: u64 = 4096;
@@ -29,6 +35,12 @@ pub(super) enum Step {
     Return(usize),
     /// A member is excluded by command.
     Fail(usize),
+    /// A new drive is in the place of a member that is out: the next after all that were there.
+    Replace(usize),
+    /// Waits until a record says that so many stripes of a member are filled.
+    Filled(usize, u64),
+    /// Members are filled, or that waits.
+    Passes(bool),
     /// Everything is compared.
     Scrub,
     /// The array is marked clean.
@@ -89,15 +101,35 @@ impl Scenario {
         })
         .expect("a good shape")
     }
+
+    /// By drive: whose place it is for. Members have the first ones.
+    pub(super) fn drives(&self) -> Vec<usize> {
+        let replaced = self.steps.iter().filter_map(|step| match step {
+            Step::Replace(member) => Some(*member),
+            _ => None,
+        });
+        (0..self.members).chain(replaced).collect()
+    }
+
+    /// Whether members that are out for good get new drives.
+    pub(super) fn replaces(&self) -> bool {
+        self.drives().len() > self.members
+    }
 }
 
-use Step::{Fail, Flush, Idle, Read, Return, Scrub, Stop, Vanish, Wait, Watch, Write, Zero};
+/// All of them.
+pub(super) fn scenarios() -> impl Iterator<Item = &'static Scenario> {
+    let more = [ERRING, REPLACED].into_iter().flatten();
+    SCENARIOS.iter().chain(more)
+}
+
+use Step::{Fail, Flush, Idle, Return, Scrub, Stop, Vanish, Wait, Watch, Write, Zero};
 
 /// Chunks of level 5 on three members: stripe s has user blocks 16 s to 16 s + 15, eight for each
 /// of its two data chunks. Level 6 on four members likewise.
 /// Level 50 of two groups of three deals them over the groups: stripe 2 r is row r of members 0 to
 /// 2, stripe 2 r + 1 that of members 3 to 5; level 60 likewise.
-pub(super) const SCENARIOS: &[Scenario] = &[
+const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "one-small-write",
         steps: &[Idle, Watch, Write(0, 1), Flush, Wait, Idle],
@@ -478,98 +510,6 @@ pub(super) const SCENARIOS: &[Scenario] = &[
             Flush,
             Wait,
         ],
-        ..PLAIN
-    },
-    Scenario {
-        name: "drives-err-under-a-read",
-        errs: true,
-        steps: &[Idle, Watch, Read(0, 16), Wait],
-        ..PLAIN
-    },
-    Scenario {
-        name: "drives-err-under-a-small-write",
-        errs: true,
-        steps: &[Idle, Watch, Write(0, 1), Wait, Flush, Wait],
-        ..PLAIN
-    },
-    Scenario {
-        name: "drives-err-under-a-logged-write",
-        strict: true,
-        errs: true,
-        steps: &[Idle, Watch, Write(7, 2), Wait, Flush, Wait],
-        ..PLAIN
-    },
-    Scenario {
-        name: "drives-err-beside-one-that-is-out",
-        level: Level::L6,
-        members: 4,
-        errs: true,
-        is_long: true,
-        steps: &[
-            Vanish(1),
-            Write(0, 48),
-            Wait,
-            Idle,
-            Watch,
-            Write(1, 1),
-            Wait,
-        ],
-        ..PLAIN
-    },
-    Scenario {
-        name: "drives-of-level-7-err",
-        level: Level::L7,
-        members: 5,
-        strict: true,
-        errs: true,
-        is_long: true,
-        steps: &[Idle, Watch, Write(1, 1), Wait],
-        ..PLAIN
-    },
-    Scenario {
-        name: "drives-of-two-groups-err",
-        level: Level::L50,
-        members: 6,
-        group_size: Some(3),
-        strict: true,
-        errs: true,
-        is_long: true,
-        steps: &[Idle, Watch, Write(15, 2), Wait],
-        ..PLAIN
-    },
-    Scenario {
-        name: "drives-of-a-mirror-err",
-        level: Level::L1,
-        members: 2,
-        errs: true,
-        steps: &[
-            Idle,
-            Watch,
-            Write(0, 1),
-            Wait,
-            Read(0, 8),
-            Wait,
-            Flush,
-            Wait,
-        ],
-        ..PLAIN
-    },
-    Scenario {
-        name: "drives-err-under-a-return",
-        level: Level::L6,
-        members: 4,
-        errs: true,
-        is_long: true,
-        steps: &[Idle, Fail(1), Write(1, 1), Wait, Watch, Return(1), Idle],
-        ..PLAIN
-    },
-    Scenario {
-        name: "drives-err-under-a-first-write",
-        strict: true,
-        is_new: true,
-        errs: true,
-        is_long: true,
-        steps: &[Watch, Write(1, 1), Wait, Flush, Wait],
         ..PLAIN
     },
 ];

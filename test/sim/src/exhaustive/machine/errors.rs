@@ -152,6 +152,9 @@ impl Machine {
     /// A block of a drive cannot be read. Nobody may be able to tell what it held, or what those
     /// held that are out, where parity is not trusted or more is missing than there is parity.
     fn doubt(&mut self, drive: usize, block: u64) {
+        let Some(position) = self.place_of(drive) else {
+            return;
+        };
         let map = self.shard.map();
         let geometry = &map.geometry;
         let area = self.area.offset / 512;
@@ -160,7 +163,7 @@ impl Machine {
             return;
         }
         let block = block - area;
-        let stripe = geometry.stripe_at(MemberIndex::from_at(drive), block);
+        let stripe = geometry.stripe_at(MemberIndex::from_at(position), block);
         let lane = block % u64::from(geometry.chunk_blocks());
         let first = geometry.group(stripe).at() * geometry.group_members();
         let lost = map.lost(stripe, false);
@@ -171,7 +174,7 @@ impl Machine {
         let mut missing: BTreeSet<usize> = (first..first + geometry.group_members())
             .filter(is_out)
             .collect();
-        missing.insert(drive);
+        missing.insert(position);
         if map.parity_trusted(stripe, false) && missing.len() <= geometry.parity() {
             return;
         }
