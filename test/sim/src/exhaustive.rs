@@ -15,6 +15,9 @@
 //! or more was missing than there is. Without a log a member and the power that go within one write
 //! are the write hole; there, a drive that is gone by its error is there again after the stop.
 //!
+//! In others the guest changes the memory of all that it writes, once, at each moment in turn; then
+//! each block may be read as it was or as it is, and all copies and parity must be of the same.
+//!
 //! In some a new drive comes into the place of a member that is out, and is filled. Where that is
 //! so, members that cannot come back after a stop get new drives, too.
 //!
@@ -200,22 +203,27 @@ fn choices(asked: &[Operation]) -> Vec<Choice> {
 }
 
 impl Lister<'_> {
-    /// The scenario as it is, then with each error at each request.
+    /// The scenario as it is, then with each error at each request, or with each change of memory.
     fn play_all(&mut self) {
-        let asked = self.play(None);
-        if !self.scenario.errs {
-            return;
-        }
-        for choice in choices(&asked) {
+        let (asked, moments) = self.play(None, None);
+        let scenario = self.scenario;
+        let errors = choices(&asked).into_iter().filter(|_| scenario.errs);
+        for choice in errors {
             self.erred = true;
             self.trail.borrow_mut().push(format!("{choice:?}"));
-            self.play(Some(choice));
+            self.play(Some(choice), None);
+            self.trail.borrow_mut().pop();
+        }
+        for moment in (0..moments).filter(|_| scenario.changes) {
+            let said = format!("memory changes at {moment}");
+            self.trail.borrow_mut().push(said);
+            self.play(None, Some(moment));
             self.trail.borrow_mut().pop();
         }
     }
 
-    /// What drives were asked while somebody looked.
-    fn play(&mut self, choice: Option<Choice>) -> Vec<Operation> {
+    /// What drives were asked while somebody looked, and how many moments there were.
+    fn play(&mut self, choice: Option<Choice>, change: Option<u64>) -> (Vec<Operation>, u64) {
         let scenario = self.scenario;
         let mut machine = self.create();
         machine
@@ -240,6 +248,7 @@ impl Lister<'_> {
             if matches!(step, Step::Watch) {
                 is_watched = true;
                 machine.choose(choice);
+                machine.change_at(change);
             }
             let nobody: &mut dyn Watch = &mut Unwatched;
             let watch = if is_watched { &mut *self } else { nobody };
@@ -249,9 +258,9 @@ impl Lister<'_> {
         machine.run(self, Machine::is_answered);
         // All is answered, and a stop comes now.
         self.look(&machine);
-        let asked = machine.asked().to_vec();
+        let seen = (machine.asked().to_vec(), machine.moments());
         machine.die();
-        asked
+        seen
     }
 
     fn create(&self) -> Machine {
@@ -432,7 +441,7 @@ impl Lister<'_> {
 
 impl Watch for Lister<'_> {
     fn look(&mut self, machine: &Machine) {
-        if machine.awaits_error() {
+        if machine.awaits_error() || machine.awaits_change() {
             return;
         }
         let taken: Vec<(usize, &Write)> = machine.taken().collect();

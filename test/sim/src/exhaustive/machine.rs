@@ -1,6 +1,7 @@
 //! One array on one reactor with a fixed order of events: what happens next is never drawn.
 
 mod errors;
+mod memory;
 mod places;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use units::{ArrayIndex, DriveIndex, Instant, ReactorIndex, bytes_usize};
 
 use self::errors::Errors;
 pub(super) use self::errors::{Choice, Error};
+use self::memory::Change;
 use super::disk::{Disk, Write, mix};
 use crate::disks::Medium;
 
@@ -78,6 +80,8 @@ struct Pending {
     slot: usize,
     buffer: Buffer,
     bytes: usize,
+    /// Whether it has that much in memory.
+    carries: bool,
 }
 
 /// Everything outside the shard.
@@ -173,6 +177,7 @@ pub(super) struct Machine {
     answers: BTreeMap<u64, Result<(), Refusal>>,
     tight_polls: usize,
     errors: Errors,
+    change: Change,
     /// Where data lies on every drive.
     area: Area,
 }
@@ -243,6 +248,7 @@ impl Machine {
             answers: BTreeMap::new(),
             tight_polls: 0,
             errors: Errors::default(),
+            change: Change::default(),
             area,
         }
     }
@@ -320,6 +326,7 @@ impl Machine {
             slot,
             buffer,
             bytes: content.len(),
+            carries,
         };
         self.pending.insert(self.cookie, pending);
         let taken = self.shard.submit(request, &mut self.outside);
@@ -339,7 +346,9 @@ impl Machine {
     /// # Panics
     /// When a guest reads what it must not.
     pub(super) fn step(&mut self, watch: &mut dyn Watch) -> bool {
+        self.pass_moment();
         let moved = self.advance();
+        self.pass_moment();
         watch.look(self);
         let Some(next) = self.next() else {
             self.outside.now = Instant(self.outside.now.0 + nanoseconds(PAUSE));
@@ -349,6 +358,7 @@ impl Machine {
         let taken = self.outside.taken.remove(next);
         let cookie = taken.request.cookie;
         let status = self.carry_out(taken);
+        self.pass_moment();
         watch.look(self);
         self.shard.drive_done(cookie, status, &mut self.outside);
         self.collect();

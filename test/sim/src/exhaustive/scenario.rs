@@ -1,11 +1,13 @@
 //! What happens in the small models, until a stop comes.
 
+mod changed;
 mod erring;
 mod replaced;
 
 use array::{Geometry, GeometryParameters, Level};
 use units::BlockSize;
 
+use self::changed::CHANGED;
 use self::erring::ERRING;
 use self::replaced::REPLACED;
 
@@ -68,6 +70,8 @@ pub(super) struct Scenario {
     /// At each request that a drive is asked, it errs once, in each way in which it may. A drive
     /// that is gone by that is there again after a stop, or it is not, where every write is logged.
     pub(super) errs: bool,
+    /// At each moment in turn, the guest changes the memory of all that it writes.
+    pub(super) changes: bool,
     /// It takes too long for each commit.
     pub(super) is_long: bool,
     pub(super) steps: &'static [Step],
@@ -84,6 +88,7 @@ const PLAIN: Scenario = Scenario {
     is_new: false,
     lost: 0,
     errs: false,
+    changes: false,
     is_long: false,
     steps: &[],
 };
@@ -119,7 +124,7 @@ impl Scenario {
 
 /// All of them.
 pub(super) fn scenarios() -> impl Iterator<Item = &'static Scenario> {
-    let more = [ERRING, REPLACED].into_iter().flatten();
+    let more = [ERRING, REPLACED, CHANGED].into_iter().flatten();
     SCENARIOS.iter().chain(more)
 }
 
