@@ -138,8 +138,10 @@ pub struct Client {
     pub restless: bool,
     /// How often one did.
     pub changed: u64,
-    /// Errors are expected: nothing is judged any more.
+    /// Errors are expected of anything; what reads bring is judged as ever.
     pub doomed: bool,
+    /// Reads answered since then, and those of them that failed.
+    pub beyond: (u64, u64),
     /// So many of the first requests may fail: members were waited for in vain.
     pub lenient: u64,
     /// Flushes answered.
@@ -191,6 +193,7 @@ impl Client {
             restless: false,
             changed: 0,
             doomed: false,
+            beyond: (0, 0),
             lenient: 0,
             flushed: 0,
             begun: 0,

@@ -7,6 +7,7 @@ mod begun;
 mod busy;
 mod copies;
 mod distributing;
+mod doomed;
 mod doubted;
 mod drives;
 mod end;

@@ -29,8 +29,8 @@
 //! Rings move, are stopped, go on and are reset. Memory is taken away while requests lie there, or
 //! cut off. When the process is killed these guests live on, and the next engine finds their rings
 //! and in-flight regions: each request is answered once, as if nothing had been. At the end of
-//! others more fails than the array survives: then nothing is judged but that everything is
-//! answered and nothing panics.
+//! others more fails than the array survives (`history/doomed.rs`): then everything is answered,
+//! anything may fail, and what is read is judged as ever.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::struct_excessive_bools,

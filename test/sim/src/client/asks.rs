@@ -162,7 +162,11 @@ impl Client {
 
     /// Everything that is to be read once: all volumes from end to end.
     pub fn read_all(&mut self) -> Vec<Asked> {
-        let most = bytes_u64(BUFFER_BYTES / self.block);
+        self.read_all_by(bytes_u64(BUFFER_BYTES / self.block))
+    }
+
+    /// The same, at most so many blocks at a time.
+    pub fn read_all_by(&mut self, most: u64) -> Vec<Asked> {
         let volumes: Vec<(Uuid, u64)> = self
             .disks
             .iter()

@@ -23,42 +23,6 @@ impl History {
         self.give_up_beside_one_that_hangs(world)
     }
 
-    /// More is lost than the array survives: everything is still answered.
-    pub(super) fn doom(&mut self, mut world: World) {
-        self.run_until(&mut world, |history, _| history.started);
-        self.client.doomed = true;
-        let status = disks::ERRORS[self.random.position(disks::ERRORS.len())];
-        let what = [
-            Failure::All,
-            Failure::Writes,
-            Failure::Flushes,
-            Failure::WritesBelow(self.layout.data.offset),
-        ][self.random.position(4)];
-        for drive in &mut world.outside.drives {
-            let after = self.random.below(30);
-            drive.failing = Some(Failing {
-                what,
-                after,
-                count: u64::MAX,
-                status,
-            });
-        }
-        for _ in 0..60 {
-            let stripe_blocks = u64::from(self.geometry.stripe_blocks());
-            if let Some(asked) = self.client.draw(&mut self.random, stripe_blocks) {
-                let _ = self.client.submit(asked, &mut world);
-            }
-            self.turn(&mut world, 20);
-        }
-        self.calm(&mut world);
-        self.run_until(&mut world, |history, world| {
-            // A command waits for as long as the array does.
-            let holds = world.shards[world.home].map().is_holding();
-            history.client.pending() == 0 && (history.given.is_none() || holds)
-        });
-        drop(world.die());
-    }
-
     /// What can be read although it is bad on one member is written there again. No row is bad on
     /// more.
     fn check_rewrites(&mut self, world: &mut World) {

@@ -143,6 +143,8 @@ pub struct Outcome {
     pub kept: u64,
     /// Writes that were logged when all members went away for long.
     pub logged_in_vain: u64,
+    /// Reads answered when more had failed than the array survives, and those that failed.
+    pub beyond: (u64, u64),
 }
 
 impl Outcome {
@@ -214,6 +216,7 @@ impl Outcome {
         self.rewritten_late += outcome.rewritten_late;
         self.kept += outcome.kept;
         self.logged_in_vain += outcome.logged_in_vain;
+        add_both(&mut self.beyond, outcome.beyond);
         self.rings.add(&outcome.rings);
     }
 }
@@ -290,6 +293,7 @@ impl fmt::Display for Outcome {
             rewritten_late,
             kept,
             logged_in_vain,
+            beyond,
             distributed,
             rings,
         } = self;
@@ -311,6 +315,7 @@ impl fmt::Display for Outcome {
          {rewritten_late} repairs by drives that were left out, \
          {kept} members left out that kept requests, \
          {logged_in_vain} writes logged in vain, \
+         {} reads beyond redundancy ({} failed), \
          {late} members late, {lagged} lagged ({left_behind} left behind), \
          {} reads hedged ({} not for the budget), \
          {returned} members returned that lacked {permille} \
@@ -334,6 +339,8 @@ impl fmt::Display for Outcome {
          {zeroed} regions zeroed ({zeroed_in_pass} under a pass, {first_without} times while a \
          reactor did not know who was out, {copies_refused} times without one that took no copy of \
          the map), {unwritten} pieces of unwritten ones, {rings}, events {trace:016x}",
+            beyond.0,
+            beyond.1,
             hedged.0,
             hedged.1,
             distributed.1,

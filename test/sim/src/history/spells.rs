@@ -202,7 +202,8 @@ impl History {
             self.client.refused.push(start..start + blocks);
             self.outcome.blocks_refused += 1;
         }
-        if !self.client.is_refused {
+        // Beyond redundancy more is given up than what is being written.
+        if !self.client.is_refused || self.client.doomed {
             return;
         }
         for shard in &world.shards {
