@@ -107,9 +107,9 @@ pub(super) const REPLACED: &[Scenario] = &[
         steps: &[
             Idle,
             Fail(1),
-            Watch,
             Replace(1),
             Filled(1, 1),
+            Watch,
             Vanish(2),
             Write(1, 1),
             Wait,
