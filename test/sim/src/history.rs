@@ -61,8 +61,8 @@ use array::{
 use block::{Cookie, Operation, Part, Request, Stability, Status};
 use memory::SegmentList;
 use units::{
-    BlockSize, DriveIndex, Instant, MemberIndex, ReactorIndex, Role, Size, StripeIndex, Update,
-    bytes_u64, bytes_usize,
+    BlockSize, DriveIndex, Instant, MemberIndex, ReactorIndex, Role, RoleSet, Size, StripeIndex,
+    Update, bytes_u64, bytes_usize,
 };
 use uuid::Uuid;
 
@@ -176,6 +176,7 @@ struct History {
     again: Vec<Asked>,
     /// What a scrub is still to find.
     rot: Vec<scrub::Rot>,
+    hole: doomed::Hole,
     /// By member: its drive when the last events had been looked at.
     filled_by: Vec<Option<DriveIndex>>,
     /// What engines had begun, one file for each that had memory for it; those that no start looks
@@ -263,6 +264,7 @@ pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
         next_start: begun::NextStart::default(),
         again: Vec::new(),
         rot: Vec::new(),
+        hole: doomed::Hole::default(),
         filled_by: Vec::new(),
         begun: Vec::new(),
         begun_before: Vec::new(),
@@ -443,6 +445,7 @@ impl History {
         self.outcome.trace = mix(self.outcome.trace, world.outside.trace);
         self.follow_spell(world);
         self.collect_zeroing(world);
+        self.note_hole(world);
         self.client.judge_rings();
         self.client.collect(world);
         self.take_events(world);

@@ -1,6 +1,12 @@
 //! More fails than the array survives. Everything is still answered, and with an error or well; a
 //! read that goes well brings what some guest has written to each block and the model allows, as
-//! ever: nothing of another block or volume, no mix, nothing made of parity that may be torn.
+//! ever: nothing of another block or volume, no mix, nothing made of parity that may be torn. But one:
+//! what a member held that leaves before the resync has been there may be anything, which is the
+//! write hole of `docs/promises.md`.
+
+use std::collections::BTreeSet;
+
+use array::ArrayMap;
 
 #[allow(clippy::wildcard_imports, reason = "one type in several files")]
 use super::*;
@@ -10,11 +16,21 @@ const ASKED: u64 = 60;
 /// Blocks of each drive that cannot be read, at most.
 const BAD: u64 = 400;
 
+/// What is known of the write hole.
+#[derive(Debug, Default)]
+pub(super) struct Hole {
+    /// By reactor: the map when it was looked at last.
+    maps: Vec<Arc<ArrayMap>>,
+    /// Blocks that may have been anything once.
+    blocks: BTreeSet<u64>,
+}
+
 impl History {
     /// The end of a history.
     pub(super) fn doom(&mut self, mut world: World) {
         self.run_until(&mut world, |history, _| history.started);
         self.client.doomed = true;
+        self.note_hole(&world);
         match self.random.below(3) {
             0 => self.fail_all(&mut world),
             1 => self.lose_too_many(&mut world),
@@ -35,6 +51,52 @@ impl History {
         }
         self.outcome.beyond = self.client.beyond;
         drop(world.die());
+    }
+
+    /// Blocks of members that are out by now may be anything where parity was not trusted a moment
+    /// ago: it may be torn, and they are made of it.
+    pub(super) fn note_hole(&mut self, world: &World) {
+        if !self.client.doomed {
+            return;
+        }
+        let maps = world.shards.iter().map(|shard| Arc::clone(shard.map()));
+        let maps: Vec<Arc<ArrayMap>> = maps.collect();
+        let before = std::mem::replace(&mut self.hole.maps, maps);
+        for at in 0..self.hole.maps.len() {
+            let now = Arc::clone(&self.hole.maps[at]);
+            let before = before.get(at).unwrap_or(&now);
+            if Arc::ptr_eq(before, &now) {
+                continue;
+            }
+            for stripe in (0..self.geometry.stripes()).map(StripeIndex) {
+                if !(before.parity_trusted(stripe, false) && now.parity_trusted(stripe, false)) {
+                    self.open_hole(stripe, now.lost(stripe, false));
+                }
+            }
+        }
+    }
+
+    /// What members with these roles held of a stripe may be anything, if it was not before.
+    fn open_hole(&mut self, stripe: StripeIndex, lost: RoleSet) {
+        let chunk = u64::from(self.geometry.chunk_blocks());
+        let base = stripe.0 * u64::from(self.geometry.stripe_blocks());
+        for role in lost {
+            let is_copy = self.geometry.data() == 1;
+            if role.at() >= self.geometry.data() && !is_copy {
+                continue;
+            }
+            let first = base
+                + if is_copy {
+                    0
+                } else {
+                    bytes_u64(role.at()) * chunk
+                };
+            for block in first..first + chunk {
+                if self.hole.blocks.insert(block) {
+                    self.client.may_be_anything(block);
+                }
+            }
+        }
     }
 
     /// All drives fail in one way, one after another.
