@@ -25,7 +25,7 @@ thread_local! {
 const SEEDS: u64 = 1000;
 /// Faults that the small models must catch; most others need several reactors, several
 /// errors, or long histories.
-const SMALL: [Fault; 26] = [
+const SMALL: [Fault; 29] = [
     Fault::AnswerBeforeExclusion,
     Fault::FailedWriteForgotten,
     Fault::FailedFlushForgotten,
@@ -52,6 +52,9 @@ const SMALL: [Fault; 26] = [
     Fault::EpochOffByOne,
     Fault::DirtyRegionsNotMissed,
     Fault::WrongRotationInOneGroup,
+    Fault::RebuildWithoutLanes,
+    Fault::GuestMemoryReadTwice,
+    Fault::BorrowedUnpromised,
 ];
 /// Faults that break what the array asserts.
 const ASSERTED: [Fault; 17] = [
