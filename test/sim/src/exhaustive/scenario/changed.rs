@@ -8,10 +8,17 @@ use super::{PLAIN, Scenario};
 /// Where regions are clean at the end, nothing makes parity right after the stop.
 pub(super) const CHANGED: &[Scenario] = &[
     Scenario {
-        // With four data chunks parity is changed by the difference.
         name: "changed-under-a-small-write",
+        changes: true,
+        steps: &[Idle, Watch, Write(1, 1), Wait, Idle],
+        ..PLAIN
+    },
+    // With four data chunks parity is changed by a difference.
+    Scenario {
+        name: "changed-under-a-difference",
         members: 5,
         changes: true,
+        is_long: true,
         steps: &[Idle, Watch, Write(1, 1), Wait, Idle],
         ..PLAIN
     },
