@@ -95,7 +95,6 @@ impl Guest {
 /// One of them has the written block by then, and parity has not: the array cannot write its record
 /// and takes no more writes, but its stripe is torn.
 #[test]
-#[ignore = "a known fault: what is out is made of the torn parity, and the read goes well"]
 fn nothing_is_made_of_parity_that_a_failed_write_has_torn() {
     let (mut world, geometry) = degraded();
     let faults = [

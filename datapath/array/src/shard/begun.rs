@@ -7,9 +7,9 @@
 //! And what the next engine is told of parity besides: docs/design/007-no-resync-after-a-kill.md.
 
 use block::Status;
-use units::{MemberIndex, Role, RoleSet};
+use units::{MemberIndex, Role, RoleSet, StripeIndex};
 
-use super::ticket::Kind;
+use super::ticket::{Kind, TicketOrder};
 use super::{DriveIo, Shard, Shared};
 use crate::begun::{Content, Order, place};
 use crate::buffers::Side;
@@ -133,6 +133,21 @@ impl Shard {
         if self.tickets[slot].is_begun {
             self.shared.tear();
         }
+        // As long as the array takes writes, the members that failed are known to the map.
+        let TicketOrder {
+            kind, stripe, cell, ..
+        } = self.tickets[slot].order;
+        if self.map.read_only && kind.changes() {
+            self.shared.tear_cell(self.cell_of(stripe, cell));
+        }
+    }
+
+    /// Whether nothing may be computed from what the members of a stripe hold in a cell: a write
+    /// that failed may have reached some of them only.
+    #[inline]
+    pub(super) fn is_torn(&self, stripe: StripeIndex, cell: u32) -> bool {
+        let torn = || self.shared.is_cell_torn(self.cell_of(stripe, cell));
+        self.map.is_torn(stripe) || self.map.read_only && torn()
     }
 
     /// Tells the next engine whether parity agrees wherever no ticket is: never before every shard

@@ -1,8 +1,8 @@
 //! What the shards of one array see of each other without messages: words that one sets and another
 //! takes.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex};
 
 use block::{Histogram, LATENCY_BUCKETS, Status};
 use queues::sync::{self, AtomicBool, AtomicU32, Ordering};
@@ -60,6 +60,9 @@ pub struct Shared {
     laggards: Vec<AtomicBool>,
     /// By member: reads that it could not do, since the home took their number.
     read_errors: Vec<AtomicU32>,
+    /// Cells, counted over all stripes, that writes left torn because the array takes none any
+    /// more: as many as tickets were under way.
+    torn: Mutex<Vec<u64>>,
     /// Which regions may be written.
     pub(super) regions: Arc<RegionStates>,
     pub(super) array: Uuid,
@@ -104,6 +107,7 @@ impl Shared {
             shaky: (0..members).map(|_| AtomicU64::new(0)).collect(),
             laggards: (0..members).map(|_| AtomicBool::new(false)).collect(),
             read_errors: (0..members).map(|_| AtomicU32::new(0)).collect(),
+            torn: Mutex::new(Vec::new()),
         })
     }
 
@@ -112,6 +116,19 @@ impl Shared {
         if let Some(begun) = &self.begun {
             begun.tear();
         }
+    }
+
+    /// A write of this cell has reached a part of its members only, and no more is written.
+    pub(super) fn tear_cell(&self, cell: u64) {
+        let mut torn = self.torn.lock().expect("nothing panics under this lock");
+        torn.push(cell);
+    }
+
+    /// Whether nothing may be computed from what members hold in this cell. For an array that takes
+    /// no writes any more.
+    pub(super) fn is_cell_torn(&self, cell: u64) -> bool {
+        let torn = self.torn.lock().expect("nothing panics under this lock");
+        torn.contains(&cell)
     }
 
     /// See [`Begun::call_unflushed`].

@@ -1,8 +1,8 @@
 //! More fails than the array survives. Everything is still answered, and with an error or well; a
 //! read that goes well brings what some guest has written to each block and the model allows, as
-//! ever: nothing of another block or volume, no mix, nothing made of parity that may be torn. But one:
-//! what a member held that leaves before the resync has been there may be anything, which is the
-//! write hole of `docs/promises.md`.
+//! ever: nothing of another block or volume, no mix, nothing made of parity that may be torn. But
+//! one: what a member held that leaves before the resync has been there may be anything, which is
+//! the write hole of `docs/promises.md`.
 
 use std::collections::BTreeSet;
 

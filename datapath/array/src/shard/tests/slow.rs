@@ -159,17 +159,21 @@ fn who_keeps_a_request_for_ever_is_late_whatever_else_it_answers() {
     assert!(on_time.contains(&looks), "{looks}");
     assert_eq!(bench.verdict(read), None);
 
-    let mut bench = Bench::new();
-    let write = bench.write_stripe(0);
-    let member = member_of(&bench, 0, 0);
-    bench.answer_all_but(&[member]);
-    assert_eq!(bench.is_asked(Operation::Write), [member]);
-    let looks = looks_until_late(&mut bench, member).expect("it is told");
-    assert!(on_time.contains(&looks), "{looks}");
-    assert_eq!(bench.verdict(write), None);
-    bench.exclude(member);
-    look_long(&mut bench);
-    assert_eq!(bench.verdict(write), Some(Status::Ok), "without it");
+    for operation in [Operation::Write, Operation::WriteZeroes] {
+        let mut bench = Bench::new();
+        let stripe = u32::try_from(STRIPE_BLOCKS).expect("few");
+        let write = bench.ask(operation, 0, stripe);
+        bench.poll();
+        let member = member_of(&bench, 0, 0);
+        bench.answer_all_but(&[member]);
+        assert_eq!(bench.is_asked(operation), [member]);
+        let looks = looks_until_late(&mut bench, member).expect("it is told");
+        assert!(on_time.contains(&looks), "{looks}");
+        assert_eq!(bench.verdict(write), None);
+        bench.exclude(member);
+        look_long(&mut bench);
+        assert_eq!(bench.verdict(write), Some(Status::Ok), "without it");
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The plan of a ticket: which bands are written and how, given what is lost now.
 
 use block::Status;
-use units::{Role, RoleSet};
+use units::{Role, RoleSet, StripeIndex};
 
 use super::super::Shard;
 use super::super::request::PART_BYTES;
@@ -28,8 +28,14 @@ impl Shard {
             | Kind::Clear
             | Kind::Read { .. }
             | Kind::Repair(_)
-            | Kind::Forfeit(_) => order.stripe.0 * self.stripe_cells + u64::from(order.cell),
+            | Kind::Forfeit(_) => self.cell_of(order.stripe, order.cell),
         }
+    }
+
+    /// A cell, counted over all stripes.
+    #[inline]
+    pub(in crate::shard) fn cell_of(&self, stripe: StripeIndex, cell: u32) -> u64 {
+        stripe.0 * self.stripe_cells + u64::from(cell)
     }
 
     #[inline]
@@ -288,7 +294,7 @@ impl Shard {
         let state = self.stripe_state(slot);
         let wanted = RoleSet::one(role);
         let plan = plan_read(k, m, wanted, &state)?;
-        if !plan.decode.is_empty() && self.map.is_torn(stripe) {
+        if !plan.decode.is_empty() && self.is_torn(stripe, self.tickets[slot].order.cell) {
             return Err(Beyond);
         }
         // One that is only slow is judged elsewhere (`late`).

@@ -103,6 +103,7 @@ impl Shard {
         let torn = self.map.is_torn(self.tickets[slot].order.stripe);
         if self.map.read_only || torn || self.is_region_lost(slot) || !enough {
             self.shared.tear();
+            self.tell_torn(slot);
             self.answer_ticket(slot, Status::Media, io);
             self.end_ticket(slot);
             return;
@@ -463,6 +464,9 @@ impl Shard {
             self.end_log(slot);
             self.go_on_refused(slot, io);
             return;
+        }
+        if !status.is_ok() {
+            self.tell_torn(slot);
         }
         self.end_refused(slot, io);
     }
