@@ -47,7 +47,7 @@ impl Shard {
                 oldest[member] = age.max(oldest[member]);
                 let moves = matches!(
                     under_way.operation,
-                    Some(Operation::Read | Operation::Write)
+                    Some(Operation::Read | Operation::Write | Operation::WriteZeroes)
                 );
                 if moves {
                     let kept = &mut answers[member].kept;
