@@ -5,6 +5,7 @@
     reason = "a command-line tool speaks on its output"
 )]
 
+pub mod bench;
 pub mod check;
 pub mod e2e;
 pub mod fuzz;

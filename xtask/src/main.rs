@@ -7,7 +7,7 @@
 
 use std::process::ExitCode;
 
-use xtask::{Workspace, check, e2e, fuzz, instructions, miri, power, races, tidy};
+use xtask::{Workspace, bench, check, e2e, fuzz, instructions, miri, power, races, tidy};
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
@@ -19,6 +19,8 @@ usage: cargo xtask COMMAND
   instructions     what one request costs in instructions, against test/bench/instructions.txt
   instructions --bless
                    the same, and keep what was counted
+  bench [WORDS…]   what parts of the engine reach, beside each other or a limit in the same run:
+                   bench [reactors | iops | beside | idle [WORDS…]]
   e2e [NAME…]      the end-to-end tests test/e2e/*.test.sh, all or those whose name contains NAME
   power [WORDS…]   power loss on a real kernel, each level optimal and degraded, 1000 cut points:
                    power [--cuts N] [--seed S] [--planted FAULT] [LEVEL…]
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
         ["tidy", "--bless"] => tidy::bless(&workspace).and_then(|()| tidy::run(&workspace)),
         ["instructions"] => instructions::run(&workspace, false),
         ["instructions", "--bless"] => instructions::run(&workspace, true),
+        ["bench", words @ ..] => bench::run(&workspace, words),
         ["e2e", names @ ..] => e2e::run(&workspace, names),
         ["power", words @ ..] => power::run(&workspace, words),
         ["sim", words @ ..] => check::sim(&workspace, words),
