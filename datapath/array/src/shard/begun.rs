@@ -7,13 +7,13 @@
 //! And what the next engine is told of parity besides: docs/design/007-no-resync-after-a-kill.md.
 
 use block::Status;
-use units::{MemberIndex, Role, RoleSet, StripeIndex};
+use units::{MemberIndex, Role, RoleSet};
 
 use super::ticket::{Kind, TicketOrder};
 use super::{DriveIo, Shard, Shared};
 use crate::begun::{Content, Order, place};
 use crate::buffers::Side;
-use crate::map::ArrayMap;
+use crate::map::{ArrayMap, MapState};
 use crate::planted::{self, Fault};
 
 /// Members that were gone when they were asked, or are held.
@@ -138,16 +138,29 @@ impl Shard {
             kind, stripe, cell, ..
         } = self.tickets[slot].order;
         if self.map.read_only && kind.changes() {
-            self.shared.tear_cell(self.cell_of(stripe, cell));
+            let lanes = self.tickets[slot].lanes.clone();
+            self.shared.tear_cell(self.cell_of(stripe, cell), lanes);
         }
     }
 
-    /// Whether nothing may be computed from what the members of a stripe hold in a cell: a write
-    /// that failed may have reached some of them only.
-    #[inline]
-    pub(super) fn is_torn(&self, stripe: StripeIndex, cell: u32) -> bool {
-        let torn = || self.shared.is_cell_torn(self.cell_of(stripe, cell));
-        self.map.is_torn(stripe) || self.map.read_only && torn()
+    /// Whether nothing may be computed from what the members of its stripe hold in the ticket's
+    /// lanes: some may have what others lack.
+    pub(super) fn is_torn(&self, slot: u32) -> bool {
+        let TicketOrder { stripe, cell, .. } = self.tickets[slot].order;
+        if self.map.is_torn(stripe) || !self.map.read_only {
+            return self.map.is_torn(stripe);
+        }
+        // No record can be written that says of a member what it lacks, and the map does not.
+        let group = self.geometry().group_members();
+        let first = self.geometry().group(stripe).at() * group;
+        let lacks = |position: usize| {
+            let entry = &self.map.members[position];
+            let member = MemberIndex::from_at(position);
+            entry.state == MapState::InSync && self.shared.may_have_lost(member, entry.incarnation)
+        };
+        let lanes = &self.tickets[slot].lanes;
+        (first..first + group).any(lacks)
+            || self.shared.is_cell_torn(self.cell_of(stripe, cell), lanes)
     }
 
     /// Tells the next engine whether parity agrees wherever no ticket is: never before every shard

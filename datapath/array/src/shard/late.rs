@@ -37,8 +37,8 @@ pub use patience::Patience;
 
 /// A slow member's oldest request is so many times as old as its peers'.
 const SLOWER: u32 = 4;
-/// A slow member that keeps a read, a write or zeroes for so many times as long as one that is
-/// silent is late, whatever else it answers.
+/// A slow member that keeps a read, a write or the zeroes before a first one for so many times as
+/// long as one that is silent is late, whatever else it answers.
 const KEPT: u32 = 10;
 /// Looks after which what was usual counts for three quarters.
 const USUAL_FOR: u32 = 64;

@@ -1,6 +1,7 @@
 //! What the shards of one array see of each other without messages: words that one sets and another
 //! takes.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex};
 
@@ -60,9 +61,9 @@ pub struct Shared {
     laggards: Vec<AtomicBool>,
     /// By member: reads that it could not do, since the home took their number.
     read_errors: Vec<AtomicU32>,
-    /// Cells, counted over all stripes, that writes left torn because the array takes none any
-    /// more: as many as tickets were under way.
-    torn: Mutex<Vec<u64>>,
+    /// Cells, counted over all stripes, and lanes of them, that writes left torn because the array
+    /// takes none any more: as many as tickets were under way.
+    torn: Mutex<Vec<(u64, Range<u32>)>>,
     /// Which regions may be written.
     pub(super) regions: Arc<RegionStates>,
     pub(super) array: Uuid,
@@ -118,17 +119,25 @@ impl Shared {
         }
     }
 
-    /// A write of this cell has reached a part of its members only, and no more is written.
-    pub(super) fn tear_cell(&self, cell: u64) {
+    /// A write of these lanes of a cell has reached a part of its members only, and no more is
+    /// written.
+    pub(super) fn tear_cell(&self, cell: u64, lanes: Range<u32>) {
         let mut torn = self.torn.lock().expect("nothing panics under this lock");
-        torn.push(cell);
+        torn.push((cell, lanes));
     }
 
-    /// Whether nothing may be computed from what members hold in this cell. For an array that takes
-    /// no writes any more.
-    pub(super) fn is_cell_torn(&self, cell: u64) -> bool {
+    /// Whether nothing may be computed from what members hold in some of these lanes. For an array
+    /// that takes no writes any more.
+    pub(super) fn is_cell_torn(&self, cell: u64, lanes: &Range<u32>) -> bool {
         let torn = self.torn.lock().expect("nothing panics under this lock");
-        torn.contains(&cell)
+        let meets = |other: &Range<u32>| other.start < lanes.end && lanes.start < other.end;
+        torn.iter()
+            .any(|(other, there)| *other == cell && meets(there))
+    }
+
+    /// Whether a flush of this member has failed: it may have lost what was written before.
+    pub(super) fn may_have_lost(&self, member: MemberIndex, incarnation: u32) -> bool {
+        self.failed[member.at()].load(Ordering::SeqCst) == incarnation.wrapping_add(1)
     }
 
     /// See [`Begun::call_unflushed`].

@@ -45,10 +45,12 @@ impl Shard {
             });
             if current && !forgotten {
                 oldest[member] = age.max(oldest[member]);
-                let moves = matches!(
-                    under_way.operation,
-                    Some(Operation::Read | Operation::Write | Operation::WriteZeroes)
-                );
+                let moves = match under_way.operation {
+                    Some(Operation::Read | Operation::Write) => true,
+                    // Of those of guests thousands may wait in one drive.
+                    Some(Operation::WriteZeroes) => matches!(under_way.owner, IoOwner::Zeroing),
+                    Some(Operation::Flush | Operation::Discard) | None => false,
+                };
                 if moves {
                     let kept = &mut answers[member].kept;
                     *kept = age.max(*kept);

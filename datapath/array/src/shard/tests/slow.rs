@@ -160,6 +160,7 @@ fn who_keeps_a_request_for_ever_is_late_whatever_else_it_answers() {
     assert_eq!(bench.verdict(read), None);
 
     for operation in [Operation::Write, Operation::WriteZeroes] {
+        let is_write = operation == Operation::Write;
         let mut bench = Bench::new();
         let stripe = u32::try_from(STRIPE_BLOCKS).expect("few");
         let write = bench.ask(operation, 0, stripe);
@@ -167,8 +168,10 @@ fn who_keeps_a_request_for_ever_is_late_whatever_else_it_answers() {
         let member = member_of(&bench, 0, 0);
         bench.answer_all_but(&[member]);
         assert_eq!(bench.is_asked(operation), [member]);
-        let looks = looks_until_late(&mut bench, member).expect("it is told");
-        assert!(on_time.contains(&looks), "{looks}");
+        let looks = looks_until_late(&mut bench, member);
+        // Of zeroes that guests ask for it may have many, and is busy.
+        let on_time = |looks: &u32| on_time.contains(looks);
+        assert_eq!(looks.as_ref().is_some_and(on_time), is_write, "{looks:?}");
         assert_eq!(bench.verdict(write), None);
         bench.exclude(member);
         look_long(&mut bench);

@@ -586,3 +586,28 @@ fn a_resync_is_logged_where_the_log_names_its_cell_and_nowhere_else() {
         assert_eq!(logged, writes_before, "written: {:?}", drives.written);
     }
 }
+
+#[test]
+fn an_array_that_takes_no_writes_computes_nothing_where_a_write_was_cut_short_or_a_flush_failed() {
+    let fails = (Status::Media, vec![]);
+    let well = (Status::Ok, vec![]);
+    let mut bench = without_role_1(CHUNK * 512);
+    bench.install(|map| map.read_only = true);
+    let mut drives = Drives::with_bad(&bench, &[]);
+    assert_eq!(drives.outcome(&mut bench, read(BESIDE)), well);
+    let cell = STRIPE * bench.shard.stripe_cells;
+    let lane = u32::try_from(LANE).expect("few");
+    bench.shard.shared.tear_cell(cell, lane..lane + 1);
+    assert_eq!(drives.outcome(&mut bench, read(BESIDE)), fails);
+    assert_eq!(drives.outcome(&mut bench, read(BESIDE + 1)), well);
+    assert_eq!(drives.outcome(&mut bench, read(BAD)), well, "it is there");
+    // Who may have lost something that was acknowledged tells nothing of others.
+    let (lacks, entry) = bench.shard.map.member(StripeIndex(STRIPE), Role(3));
+    let incarnation = entry.incarnation;
+    let flushed = bench
+        .shard
+        .shared
+        .is_flushed(lacks, incarnation, Status::Media);
+    assert!(!flushed);
+    assert_eq!(drives.outcome(&mut bench, read(BESIDE + 1)), fails);
+}

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use block::{Operation, Status};
 use units::{MemberIndex, Role, StripeIndex};
 
-use super::{Bench, Shape};
+use super::{Bench, LOOK, Shape};
 use crate::command::Command;
 use crate::format::INCOMPAT_UNWRITTEN;
 use crate::geometry::Level;
+use crate::io::MemberRequest;
 use crate::map::{ArrayMap, MapState};
 use crate::regions::{RegionMap, RegionState};
 
@@ -55,6 +56,33 @@ fn carry_out(bench: &mut Bench, cookie: u64) -> Vec<Asked> {
         bench.poll();
     }
     asked
+}
+
+#[test]
+fn a_drive_that_keeps_the_zeroes_before_a_first_write_for_ever_is_left_out() {
+    let mut bench = unwritten(Shape::default());
+    let write = bench.ask(Operation::Write, 0, 1);
+    bench.poll();
+    while bench.is_asked(Operation::WriteZeroes).is_empty() {
+        let request = bench.outside.asked[0];
+        bench.answer(request.drive.at(), request.operation, Status::Ok);
+        bench.poll();
+    }
+    let is_zeroes = |request: &MemberRequest| request.operation == Operation::WriteZeroes;
+    let at = bench.outside.asked.iter().position(is_zeroes);
+    let kept = bench.outside.asked.remove(at.expect("asked above"));
+    for look in 0..3_300 {
+        bench.pass(LOOK);
+        bench.answer_all();
+        bench
+            .shard
+            .hear((MemberIndex::from_at(kept.drive.at()), bench.shard.late.now));
+        let is_answered = bench.verdict(write).is_some();
+        assert!(!is_answered || look > 2_900, "not before: {look}");
+    }
+    assert_eq!(bench.verdict(write), Some(Status::Ok));
+    let entry = bench.shard.map.members[kept.drive.at()];
+    assert_eq!(entry.state, MapState::Lost);
 }
 
 fn shapes() -> [Shape; 4] {

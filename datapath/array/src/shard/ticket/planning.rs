@@ -294,7 +294,7 @@ impl Shard {
         let state = self.stripe_state(slot);
         let wanted = RoleSet::one(role);
         let plan = plan_read(k, m, wanted, &state)?;
-        if !plan.decode.is_empty() && self.is_torn(stripe, self.tickets[slot].order.cell) {
+        if !plan.decode.is_empty() && self.is_torn(slot) {
             return Err(Beyond);
         }
         // One that is only slow is judged elsewhere (`late`).
