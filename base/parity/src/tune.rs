@@ -14,7 +14,7 @@ use crate::code::Code;
 const DATA: usize = 8;
 const PARITY: usize = 2;
 const CHUNK: usize = 16 << 10;
-/// How often, by turns; the least time counts. All of it takes a tenth of a millisecond.
+/// How often, by turns; the least time counts. By estimate all takes a tenth of a millisecond.
 const ROUNDS: u32 = 15;
 /// Narrower instructions must take less than so many percent of the time of wider ones. Else chance
 /// decides where there is no difference, and one engine is not like the next.
