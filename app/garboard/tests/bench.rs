@@ -612,15 +612,20 @@ fn a_back_end_that_ends_is_not_waited_for() {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
-        let bench = bench.spawn().expect("it runs");
-        let used = || {
-            let exports = engine.json(&["export", "list"]);
-            let exports = exports.as_array().expect("a list").clone();
-            exports
-                .iter()
-                .any(|export| export["queues"] != Value::Array(Vec::new()))
+        let mut bench = bench.spawn().expect("it runs");
+        // Until it has asked each of them for something: before, it is still connecting.
+        let read = || {
+            let volumes = engine.json(&["volume", "list"]);
+            let used = |name: &str| {
+                let volumes = volumes.as_array().expect("a list");
+                volumes.iter().any(|volume| {
+                    volume["exports"][0] == name && volume["counters"]["reads_total"] != 0
+                })
+            };
+            exports.iter().all(|name| used(name))
         };
-        while !used() {
+        while !read() {
+            assert!(bench.try_wait().expect("ours").is_none(), "it ended");
             std::thread::park_timeout(std::time::Duration::from_millis(20));
         }
         assert!(!engine.end(Signal::KILL).success());
