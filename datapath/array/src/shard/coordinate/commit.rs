@@ -256,7 +256,7 @@ impl Shard {
     }
 
     /// The array takes no more writes: it does not guess what is on its members.
-    pub(super) fn fail_metadata(&mut self, answers: Vec<u64>, io: &mut impl Io) {
+    pub(in crate::shard) fn fail_metadata(&mut self, answers: Vec<u64>, io: &mut impl Io) {
         self.shared.tear();
         self.decider().metadata_failed = true;
         io.event(Event::MetadataFailed);
@@ -268,9 +268,7 @@ impl Shard {
             });
         }
         let mut map = self.successor();
-        map.read_only = true;
-        map.held.fill(false);
-        map.given_up = false;
+        self.forsake(&mut map);
         self.begin_broadcast(map, Vec::new(), Vec::new(), io);
     }
 

@@ -404,17 +404,28 @@ impl Shard {
     /// The array is to stop while members are waited for: nothing is written any more, so that it
     /// can. It comes up as after an unclean stop.
     fn abandon(&mut self, io: &mut impl Io) {
-        // Nobody looks any more whether they come back as they were.
         self.shared.tear();
+        let mut map = self.successor();
+        self.forsake(&mut map);
         let decider = self.decider();
         decider.metadata_failed = true;
         decider.hold.holding = None;
-        let mut map = self.successor();
-        map.held.fill(false);
-        map.given_up = false;
-        map.read_only = true;
         io.event(Event::MetadataFailed);
         self.begin_broadcast(map, Vec::new(), Vec::new(), io);
+    }
+
+    /// The array takes no writes from now on, and nobody is waited for. Whether those who were come
+    /// back as they were is not looked at any more, so nothing is computed from what they hold;
+    /// those that were only full have it.
+    pub(super) fn forsake(&self, map: &mut ArrayMap) {
+        let decider = self.coordinator.as_deref().expect("the home");
+        for (position, held) in map.held.iter_mut().enumerate() {
+            let waits = std::mem::take(held);
+            map.hopeless[position] |=
+                waits && !decider.hold.is_full(MemberIndex::from_at(position));
+        }
+        map.given_up = false;
+        map.read_only = true;
     }
 
     // ---- looking -------------------------------------------------------------------------

@@ -30,11 +30,15 @@ fn holding(members: &[u16]) -> Bench {
 }
 
 fn fail(bench: &mut Bench, members: &[u16]) {
+    fail_with(bench, members, Status::NoSpace);
+}
+
+fn fail_with(bench: &mut Bench, members: &[u16], status: Status) {
     for &member in members {
         bench.shard.coordinate_failure(MemberFailure {
             member: MemberIndex(member),
             incarnation: 0,
-            status: Status::NoSpace,
+            status,
             late: false,
             passing: true,
         });
@@ -127,6 +131,35 @@ fn who_stays_away_when_others_have_come_back_is_left_out_two_seconds_later() {
     live(&mut bench, 6 * STEP, [WORKS, GONE, WORKS]);
     assert_eq!(states(&bench), [SERVES, OUT, SERVES]);
     assert_eq!(bench.shard.hold_status(), None);
+}
+
+#[test]
+fn nothing_is_computed_from_who_was_gone_when_the_array_took_no_writes_any_more() {
+    // The first one that is gone is left out, the next one is waited for.
+    for stops in [true, false] {
+        for (status, hopeless) in [(GONE, [false, true, false]), (Status::NoSpace, [false; 3])] {
+            let mut bench = Bench::home(|_, _| {});
+            bench.command(Command::Fail {
+                member: MemberIndex(0),
+            });
+            fail_with(&mut bench, &[1], status);
+            assert_eq!(states(&bench), [OUT, HELD, SERVES]);
+            if stops {
+                bench.shard.command(2, Command::Stop);
+                bench.poll();
+            } else {
+                bench.shard.fail_metadata(Vec::new(), &mut bench.outside);
+                live(&mut bench, STEP, [WORKS; 3]);
+            }
+            let map = &bench.shard.map;
+            assert!(map.read_only && !map.given_up);
+            assert_eq!(
+                (&map.held[..], &map.hopeless[..]),
+                (&[false; 3][..], &hopeless[..])
+            );
+            assert_eq!(bench.shard.hold_status(), None);
+        }
+    }
 }
 
 #[test]
