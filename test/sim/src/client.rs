@@ -269,6 +269,13 @@ impl Client {
         self.pending.values().any(|pending| pending.number <= first)
     }
 
+    /// How many requests began after the oldest that is not answered.
+    #[must_use]
+    pub fn overtaking(&self) -> u64 {
+        let oldest = self.pending.values().map(|pending| pending.number).min();
+        oldest.map_or(0, |oldest| self.begun - oldest)
+    }
+
     /// Whether something that changes blocks is under way.
     #[must_use]
     pub fn changes(&self) -> bool {

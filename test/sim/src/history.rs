@@ -20,6 +20,7 @@ mod killed;
 mod late_help;
 mod leaving;
 mod lending;
+mod loaded;
 mod logged;
 mod lost;
 mod lost_holds;
@@ -320,6 +321,7 @@ impl History {
             self.settle(&mut world);
         }
         world = self.hard_times(world);
+        self.ask_without_a_pause(&mut world);
         self.scrub_finds_nothing(&mut world);
         self.check(&mut world);
         for counters in world.shards.iter().map(array::Shard::counters) {

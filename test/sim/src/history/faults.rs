@@ -111,7 +111,7 @@ impl History {
     }
 
     /// All parity is called untrusted. What is bad then would be lost.
-    fn resync_all(&mut self, world: &mut World) {
+    pub(super) fn resync_all(&mut self, world: &mut World) {
         if world
             .outside
             .drives

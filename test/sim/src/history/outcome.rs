@@ -91,6 +91,9 @@ pub struct Outcome {
     pub failed_windows: u64,
     /// See `failed_windows`: those that were filled again before the power failed.
     pub refilled: u64,
+    /// Passes and scrubs beside which guests asked without a pause, and the most requests that
+    /// began after another one, and before that was answered.
+    pub loaded: (u64, u64),
     /// Blocks that were given up and written before their members were filled.
     pub healed: u64,
     /// Regions that were zeroed for their first write, and those of them under a pass; pieces of
@@ -190,6 +193,8 @@ impl Outcome {
         self.left_open += outcome.left_open;
         self.failed_windows += outcome.failed_windows;
         self.refilled += outcome.refilled;
+        self.loaded.0 += outcome.loaded.0;
+        self.loaded.1 = self.loaded.1.max(outcome.loaded.1);
         self.healed += outcome.healed;
         self.zeroed += outcome.zeroed;
         self.zeroed_in_pass += outcome.zeroed_in_pass;
@@ -268,6 +273,7 @@ impl fmt::Display for Outcome {
             left_open,
             failed_windows,
             refilled,
+            loaded: (loaded, overtaking),
             healed,
             zeroed,
             zeroed_in_pass,
@@ -323,6 +329,7 @@ impl fmt::Display for Outcome {
          {spells} spells ({given_up} given up, {blocks_refused} blocks refused, \
          {failed_windows} windows of rebuilds failed, \
          {refilled} filled again before a stop), \
+         {loaded} passes beside guests without a pause (a request overtaken {overtaking} times), \
          {joined} writes joined, {promoted} promoted, {delayed} delayed, \
          {lent} lent ({helped} pieces done by others), \
          {borrowed} borrowed ({half_written} blocks half written and lost), \
