@@ -205,8 +205,9 @@ impl Machine {
             .iter()
             .any(|event| event.token() == u32::from(QUEUES));
         drop(events);
-        if cut {
-            self.front_end = None;
+        // Told to the context, or it complains about a loop after many engines have ended.
+        if cut && let Some(front_end) = self.front_end.take() {
+            self.poll.delete(&front_end).map_err(|error| os(&error))?;
         }
         Ok(())
     }
