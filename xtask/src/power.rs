@@ -9,7 +9,7 @@ use crate::workspace::must;
 
 /// Level, members, the member that is failed before, if any, or how many are lost with the power,
 /// and options of the array.
-const RUNS: [&str; 19] = [
+const RUNS: [&str; 23] = [
     "1:2:",
     "1:2:0",
     "5:3:",
@@ -26,6 +26,10 @@ const RUNS: [&str; 19] = [
     "50:6:4:--group-size=3",
     "60:8::--group-size=4",
     "60:8:5:--group-size=4",
+    "70:10::--group-size=5",
+    "70:10:6:--group-size=5",
+    "nm:6::--parity=2",
+    "nm:6:1:--parity=2",
     "5:3:lost=1:--write-hole=strict",
     "6:5:lost=2:--write-hole=strict",
     "7:7:lost=3:--write-hole=strict",
@@ -66,7 +70,7 @@ impl<'w> Asked<'w> {
                     asked.runs.extend(RUNS.iter().filter(of));
                     if asked.runs.len() == before {
                         return Err(format!(
-                            "{level}: there are the levels 1, 5, 6, 7, 10, 50 and 60"
+                            "{level}: there are the levels 1, 5, 6, 7, 10, 50, 60, 70 and nm"
                         ));
                     }
                 }
@@ -121,6 +125,10 @@ mod tests {
                 "5:3:",
                 "5:3:1",
                 "5:3::--unwritten-regions",
+                "70:10::--group-size=5",
+                "70:10:6:--group-size=5",
+                "nm:6::--parity=2",
+                "nm:6:1:--parity=2",
                 "5:3:lost=1:--write-hole=strict",
             ],
         };

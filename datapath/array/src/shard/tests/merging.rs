@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use block::{Operation, Status};
 
-use super::{Bench, STRIPE_BLOCKS};
+use super::{Bench, CHUNK_BYTES, STRIPE_BLOCKS};
+use crate::io::MemberRequest;
 
 /// What drives are asked to read and to write: requests, and blocks.
 fn asked(bench: &Bench) -> [(usize, u64); 2] {
@@ -57,6 +58,36 @@ fn odd_pieces_of_a_turn_become_a_stripe_in_whichever_order_they_come() {
         assert_eq!(asked(&bench), WHOLE, "{order:?}");
         all_answered(&mut bench, &cookies);
         assert_eq!(bench.shard.counters().joined_writes, 2);
+    }
+}
+
+/// As guests and hosts split a large request: into pieces of whole stripes, at odd boundaries.
+#[test]
+fn pieces_at_odd_boundaries_are_whole_stripes_but_for_the_first_and_the_last() {
+    const PIECES: u64 = 3;
+    for stripes in [1, 3] {
+        for odd in [1, 7, 8, STRIPE_BLOCKS - 1] {
+            for backwards in [false, true] {
+                let mut bench = Bench::new();
+                let length = stripes * STRIPE_BLOCKS;
+                let mut starts: Vec<u64> = (0..PIECES).map(|piece| odd + piece * length).collect();
+                if backwards {
+                    starts.reverse();
+                }
+                let blocks = u32::try_from(length).expect("few");
+                let cookies = starts.iter().map(|&start| write(&mut bench, start, blocks));
+                let cookies: Vec<u64> = cookies.collect();
+                bench.poll();
+                let data = bench.shard.map.members[0].data_offset;
+                let reads = bench.outside.asked.iter();
+                let mut reads = reads.filter(|asked| asked.operation == Operation::Read);
+                let row = |asked: &MemberRequest| (asked.offset - data) / CHUNK_BYTES;
+                assert!(reads.all(|asked| [0, PIECES * stripes].contains(&row(asked))));
+                all_answered(&mut bench, &cookies);
+                let joined = bench.shard.counters().joined_writes;
+                assert_eq!(joined, PIECES - 1, "{stripes} {odd}");
+            }
+        }
     }
 }
 
