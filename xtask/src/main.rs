@@ -27,7 +27,7 @@ usage: cargo xtask COMMAND
   sim [WORDS…]     the simulator: sim [--seed S] [--seeds N] [--hours H] [--jobs J], or all that
                    can happen in small models: sim --exhaustive [--full] [SCENARIO…]
   planted [WORDS…] breaks the array on purpose and shows that the simulator sees it:
-                   planted [--seed S] [--seeds N] [--exhaustive | --asserted] [FAULT…]
+                   planted [--seed S] [--seeds N] [--exhaustive [SCENARIO…] | --asserted] [FAULT…]
   races [CRATE…]   tests with real threads under ThreadSanitizer (half an hour, needs nightly)
   miri [CRATE…]    tests of crates with unsafe code under Miri (needs nightly with miri)
   fuzz [WORDS…]    the fuzz targets, ten minutes each: fuzz [--seconds N | --runs N] [--keep]

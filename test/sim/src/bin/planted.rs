@@ -1,7 +1,8 @@
 //! The test of the test: switches one planted fault on after another, and runs histories until one
 //! fails. `planted [--seed S] [--seeds N] [NAME…]`: N is the most seeds that a fault gets. A fault
 //! that none of them catches is a hole in the simulator. `planted --exhaustive [NAME…]` does so
-//! with the small models, for the faults that are theirs to find. `planted --asserted [NAME…]` runs
+//! with the small models, for the faults that are theirs to find; names may be those of models,
+//! too, and then no others are run. `planted --asserted [NAME…]` runs
 //! histories as well, and what must see a fault is an assertion of the array: in all other runs
 //! they let it pass, so that what comes of it is seen.
 #![forbid(unsafe_code)]
@@ -142,6 +143,11 @@ fn main() -> ExitCode {
             name => names.push(name),
         }
     }
+    let mut models: Vec<&str> = exhaustive::names(Bounds::FULL).collect();
+    if small {
+        models.retain(|model| names.contains(model));
+        names.retain(|name| !models.contains(name));
+    }
     let is_asked = |fault: &Planted| match names.is_empty() {
         true if asserted => fault.is_of(&ASSERTED),
         true => !small || fault.is_of(&SMALL),
@@ -159,7 +165,7 @@ fn main() -> ExitCode {
     }
     let seeds = first..first.saturating_add(seeds);
     let missed = if small {
-        exhaust(&faults)
+        exhaust(&faults, &models)
     } else if asserted {
         search(&faults, seeds, true)
     } else {
@@ -203,12 +209,16 @@ fn search(faults: &[Planted], seeds: Range<u64>, asserted: bool) -> usize {
     missed
 }
 
-/// Runs the small models with each of the faults; how many were not caught.
-fn exhaust(faults: &[Planted]) -> usize {
+/// Runs the small models with each of the faults, or those that are named; how many were not
+/// caught.
+fn exhaust(faults: &[Planted], named: &[&'static str]) -> usize {
+    let mut scenarios = named.to_vec();
+    if scenarios.is_empty() {
+        scenarios.extend(exhaustive::names(Bounds::SLICE));
+    }
     let mut missed = 0;
     for fault in faults {
         fault.switch_on();
-        let scenarios: Vec<&str> = exhaustive::names(Bounds::SLICE).collect();
         let scenario = |number: u64| scenarios[units::bytes_usize(number)];
         let fails = |number| exhaustive::run(scenario(number), Bounds::SLICE).is_err();
         let name = fault.name();
@@ -253,7 +263,7 @@ fn describe(panic: &std::panic::PanicHookInfo) -> String {
 
 fn usage() -> ExitCode {
     println!(
-        "usage: planted [--seed S] [--seeds N] [--exhaustive | --asserted] [FAULT…], FAULT one of"
+        "usage: planted [--seed S] [--seeds N] [--exhaustive [SCENARIO…] | --asserted] [FAULT…], FAULT one of"
     );
     for fault in Planted::all() {
         println!("  {}", fault.name());
