@@ -26,7 +26,7 @@ thread_local! {
 const SEEDS: u64 = 1000;
 /// Faults that the small models must catch; most others need several reactors, several
 /// errors, or long histories.
-const SMALL: [Fault; 29] = [
+const SMALL: [Fault; 33] = [
     Fault::AnswerBeforeExclusion,
     Fault::FailedWriteForgotten,
     Fault::FailedFlushForgotten,
@@ -35,10 +35,12 @@ const SMALL: [Fault; 29] = [
     Fault::ReadAnUnfilledMember,
     Fault::AcceptTheLowerUpdate,
     Fault::RecordOverTheLast,
+    Fault::NumberOfARecordSkipped,
     Fault::RecordOnHalfOfTheMembers,
     Fault::RecordNotFlushed,
     Fault::CleanWhileInUse,
     Fault::MemberForgottenInFlush,
+    Fault::LaterFlushCounts,
     Fault::FlushDoesNotJoin,
     Fault::WriteDuringFlushForgotten,
     Fault::WriteBeforeDirty,
@@ -54,6 +56,8 @@ const SMALL: [Fault; 29] = [
     Fault::DirtyRegionsNotMissed,
     Fault::WrongRotationInOneGroup,
     Fault::RebuildWithoutLanes,
+    Fault::HeldFlushAnswered,
+    Fault::FlushCountsBesideADoubt,
     Fault::GuestMemoryReadTwice,
     Fault::BorrowedUnpromised,
 ];

@@ -37,8 +37,8 @@ const RENEW_AFTER: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(5);
 /// So many pauses in which nothing happens are for ever.
 const PAUSES_MAX: usize = 2_000;
-/// After so many of them a drive is there again that the array waits for.
-const PAUSES_AWAY: usize = 100;
+/// After so long a drive is there again that the array waits for.
+const AWAY: Duration = Duration::from_millis(500);
 /// Room for more than anybody asks.
 const AMPLE: usize = 1000;
 /// More polls than that without an answer of a drive are an endless loop.
@@ -397,10 +397,12 @@ impl Machine {
     /// # Panics
     /// When that never happens.
     pub(super) fn run(&mut self, watch: &mut dyn Watch, done: impl Fn(&Machine) -> bool) {
-        let mut pauses = 0;
+        let (mut pauses, mut held) = (0, None);
         while !done(self) {
             pauses = if self.step(watch) { 0 } else { pauses + 1 };
-            if pauses == PAUSES_AWAY && self.shard.map().is_holding() {
+            let (now, is_holding) = (self.outside.now, self.shard.map().is_holding());
+            held = is_holding.then(|| held.unwrap_or(now));
+            if held.is_some_and(|since| now.since(since) >= AWAY) {
                 self.end_error();
             }
             assert!(pauses < PAUSES_MAX, "it hangs: {:?}", self.shard);

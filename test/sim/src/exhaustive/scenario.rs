@@ -1,5 +1,6 @@
 //! What happens in the small models, until a stop comes.
 
+mod beside;
 mod changed;
 mod erring;
 mod replaced;
@@ -7,9 +8,11 @@ mod replaced;
 use array::{Geometry, GeometryParameters, Level};
 use units::BlockSize;
 
+use self::beside::BESIDE;
 use self::changed::CHANGED;
 use self::erring::ERRING;
 use self::replaced::REPLACED;
+use super::machine::Error;
 
 /// Bytes of a chunk: eight blocks.
 pub(super) const CHUNK_BYTES: u64 = 4096;
@@ -33,6 +36,10 @@ pub(super) enum Step {
     Idle,
     /// The drive of a member is not there any more.
     Vanish(usize),
+    /// The next request of a drive errs that may do so in this way.
+    Err(usize, Error),
+    /// Waits until the array waits for a member.
+    Held,
     /// The drive of a member that was excluded is there again, and taken back.
     Return(usize),
     /// A member is excluded by command.
@@ -124,7 +131,7 @@ impl Scenario {
 
 /// All of them.
 pub(super) fn scenarios() -> impl Iterator<Item = &'static Scenario> {
-    let more = [ERRING, REPLACED, CHANGED].into_iter().flatten();
+    let more = [ERRING, REPLACED, CHANGED, BESIDE].into_iter().flatten();
     SCENARIOS.iter().chain(more)
 }
 

@@ -38,6 +38,8 @@ pub(super) fn take(
         Step::Wait => machine.run(watch, Machine::is_answered),
         Step::Idle => machine.idle(watch),
         Step::Vanish(drive) => machine.disk(drive).gone = true,
+        Step::Err(drive, error) => machine.aim(drive, error),
+        Step::Held => machine.run(watch, |machine| machine.shard().map().is_holding()),
         Step::Fail(position) => {
             let member = MemberIndex::from_at(position);
             let failed = machine.finish(watch, Command::Fail { member });

@@ -50,6 +50,8 @@ pub(super) struct Errors {
     /// What drives were asked since they are counted, in the order of the answers.
     asked: Vec<Operation>,
     choice: Option<Choice>,
+    /// The next request of this drive that may err so does.
+    aimed: Option<(usize, Error)>,
     /// The error has come.
     has_come: bool,
     /// The drive that is gone by that.
@@ -63,6 +65,11 @@ impl Machine {
     pub(in crate::exhaustive) fn choose(&mut self, choice: Option<Choice>) {
         self.errors.is_counting = true;
         self.errors.choice = choice;
+    }
+
+    /// The next request of a drive errs that may do so in this way.
+    pub(in crate::exhaustive) fn aim(&mut self, drive: usize, error: Error) {
+        self.errors.aimed = Some((drive, error));
     }
 
     /// What drives have been asked since then.
@@ -107,17 +114,28 @@ impl Machine {
         }
     }
 
-    /// What the error makes of a request, if it is the one; some answers follow from it.
-    pub(super) fn err(&mut self, taken: &mut Taken) -> Option<Status> {
+    /// How a request errs, if it does.
+    fn error_of(&mut self, taken: &Taken) -> Option<Error> {
+        let (drive, operation) = (taken.request.drive.at(), taken.request.operation);
+        let meets = |aimed: &mut (usize, Error)| {
+            aimed.0 == drive && Error::of(operation).contains(&aimed.1)
+        };
+        if let Some((_, error)) = self.errors.aimed.take_if(meets) {
+            return Some(error);
+        }
         if !self.errors.is_counting {
             return None;
         }
         let number = self.errors.asked.len();
-        self.errors.asked.push(taken.request.operation);
-        let Choice { error, .. } = self
-            .errors
-            .choice
-            .filter(|choice| choice.request == number)?;
+        self.errors.asked.push(operation);
+        let choice = self.errors.choice;
+        let choice = choice.filter(|choice| choice.request == number)?;
+        Some(choice.error)
+    }
+
+    /// What the error makes of a request, if it is the one; some answers follow from it.
+    pub(super) fn err(&mut self, taken: &mut Taken) -> Option<Status> {
+        let error = self.error_of(taken)?;
         self.errors.has_come = true;
         let drive = taken.request.drive.at();
         match error {

@@ -1,0 +1,57 @@
+//! What goes wrong while something else does not yet know of it.
+
+use array::Level;
+
+use super::Step::{Err, Fail, Flush, Held, Idle, Read, Scrub, Wait, Watch, Write};
+use super::{Error, PLAIN, Scenario};
+
+pub(super) const BESIDE: &[Scenario] = &[
+    // One flush of a drive fails, and the next one goes well: it has kept nothing.
+    Scenario {
+        name: "drives-err-under-two-flushes",
+        errs: true,
+        steps: &[Idle, Write(0, 1), Wait, Watch, Flush, Flush, Wait],
+        ..PLAIN
+    },
+    // A drive is away for a while that the array cannot do without. With the power it loses what
+    // it was to flush: no log has it, because member 1 holds the parity of stripe 1.
+    Scenario {
+        name: "needed-drive-is-away-under-a-flush",
+        steps: &[
+            Idle,
+            Fail(1),
+            Write(16, 16),
+            Wait,
+            Watch,
+            Err(0, Error::Gone),
+            Read(16, 16),
+            Held,
+            Flush,
+            Wait,
+        ],
+        ..PLAIN
+    },
+    // A record gets no further than its first flush, which fails. The last one that is durable
+    // leaves out member 1, and stays until the next one is durable, too.
+    Scenario {
+        name: "record-begins-in-vain",
+        level: Level::L6,
+        members: 4,
+        strict: true,
+        steps: &[
+            Idle,
+            Fail(1),
+            Write(0, 16),
+            Wait,
+            Flush,
+            Wait,
+            Write(0, 16),
+            Wait,
+            Watch,
+            Err(0, Error::Unflushed),
+            Scrub,
+            Idle,
+        ],
+        ..PLAIN
+    },
+];
