@@ -26,7 +26,7 @@ thread_local! {
 const SEEDS: u64 = 1000;
 /// Faults that the small models must catch; most others need several reactors, several
 /// errors, or long histories.
-const SMALL: [Fault; 33] = [
+const SMALL: [Fault; 34] = [
     Fault::AnswerBeforeExclusion,
     Fault::FailedWriteForgotten,
     Fault::FailedFlushForgotten,
@@ -59,6 +59,7 @@ const SMALL: [Fault; 33] = [
     Fault::HeldFlushAnswered,
     Fault::FlushCountsBesideADoubt,
     Fault::GuestMemoryReadTwice,
+    Fault::OutMembersBelieved,
     Fault::BorrowedUnpromised,
 ];
 /// Faults that break what the array asserts.

@@ -39,6 +39,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 const PAUSES_MAX: usize = 2_000;
 /// After so long a drive is there again that the array waits for.
 const AWAY: Duration = Duration::from_millis(500);
+/// Drives are looked at after so long: that is longer than most scenarios.
+pub(super) const LOOK: Duration = Duration::from_secs(1);
 /// Room for more than anybody asks.
 const AMPLE: usize = 1000;
 /// More polls than that without an answer of a drive are an endless loop.
@@ -166,6 +168,8 @@ pub(super) struct Machine {
     shard: Shard,
     outside: Outside,
     schedule: Schedule,
+    /// This drive answers nothing.
+    hung: Option<usize>,
     pool: Pool,
     lists: SegmentSlots,
     pending: BTreeMap<u64, Pending>,
@@ -239,6 +243,7 @@ impl Machine {
                 events: Vec::new(),
             },
             schedule,
+            hung: None,
             pool: Pool::new(IN_FLIGHT, REQUEST_BYTES, backing).expect("memory"),
             lists: SegmentSlots::new(IN_FLIGHT, 4),
             pending: BTreeMap::new(),
@@ -431,12 +436,37 @@ impl Machine {
         self.pending.is_empty() && self.outside.taken.is_empty()
     }
 
+    /// Whether all have answered but the drive that hangs.
+    pub(super) fn is_hanging(&self) -> bool {
+        self.next().is_none()
+    }
+
+    /// Whether no write of the guest is under way.
+    pub(super) fn is_written(&self) -> bool {
+        let mut pending = self.pending.values();
+        pending.all(|pending| !matches!(pending.token, Token::Write(_)))
+    }
+
     /// Lets time pass until idle regions are clean.
     pub(super) fn idle(&mut self, watch: &mut dyn Watch) {
         self.run(watch, Machine::is_quiet);
-        let end = self.outside.now.0 + 4 * nanoseconds(CLEAR_AFTER);
-        self.run(watch, |machine| machine.outside.now.0 >= end);
+        self.pass(watch, 4 * CLEAR_AFTER);
         self.run(watch, Machine::is_quiet);
+    }
+
+    /// Lets time pass.
+    pub(super) fn pass(&mut self, watch: &mut dyn Watch, time: Duration) {
+        let end = self.outside.now + time;
+        self.run(watch, |machine| machine.outside.now >= end);
+    }
+
+    /// A drive hangs, or no drive does. What one is asked that hangs it carries out later, and what
+    /// it writes then is what is in memory by then.
+    pub(super) fn hang(&mut self, drive: Option<usize>) {
+        let hung = std::mem::replace(&mut self.hung, drive);
+        let taken = self.outside.taken.iter_mut();
+        let asked = taken.filter(|taken| Some(taken.request.drive.at()) == hung);
+        asked.for_each(Taken::read_again);
     }
 
     /// The process ends.
@@ -449,17 +479,18 @@ impl Machine {
     }
 
     fn next(&self) -> Option<usize> {
-        let taken = &self.outside.taken;
-        match self.schedule {
-            Schedule::Oldest | Schedule::Tight => (!taken.is_empty()).then_some(0),
-            Schedule::Newest => taken.len().checked_sub(1),
-            Schedule::Late(drive) => {
-                let other = taken
-                    .iter()
-                    .position(|taken| taken.request.drive.at() != drive);
-                other.or((!taken.is_empty()).then_some(0))
+        let taken = self.outside.taken.iter();
+        let taken = taken.map(|taken| taken.request.drive.at()).enumerate();
+        let mut taken = taken.filter(|(_, drive)| self.hung != Some(*drive));
+        let next = match self.schedule {
+            Schedule::Oldest | Schedule::Tight => taken.next(),
+            Schedule::Newest => taken.next_back(),
+            Schedule::Late(late) => {
+                let mut others = taken.clone().filter(|(_, drive)| *drive != late);
+                others.next().or_else(|| taken.next())
             }
-        }
+        };
+        next.map(|(position, _)| position)
     }
 
     fn carry_out(&mut self, mut taken: Taken) -> Status {
@@ -540,10 +571,10 @@ fn room() -> Room {
         large_buffers: 128,
         turn_bytes: 24 << 10,
         line_bytes: 4 << 10,
-        // A drive that answers late is late by this model's order only.
+        // A drive that answers late is late by this model's order only, or hangs.
         patience: Patience {
-            look: Duration::from_secs(3600),
-            slow: 1_000_000,
+            look: LOOK,
+            slow: 2,
             late: 1_000_000,
             shaky: Duration::ZERO,
             window: Duration::from_secs(3600),

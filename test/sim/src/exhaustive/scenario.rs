@@ -40,6 +40,16 @@ pub(super) enum Step {
     Err(usize, Error),
     /// Waits until the array waits for a member.
     Held,
+    /// A drive answers nothing.
+    Hang(usize),
+    /// Waits until all others have answered.
+    Others,
+    /// It carries out what it was asked.
+    GoOn,
+    /// Drives are looked at.
+    Look,
+    /// Waits until the guest's writes are answered.
+    Written,
     /// The drive of a member that was excluded is there again, and taken back.
     Return(usize),
     /// A member is excluded by command.

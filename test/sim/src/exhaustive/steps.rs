@@ -1,5 +1,7 @@
 //! The steps of the small models, and what the control path does for members that are out.
 
+use std::time::Duration;
+
 use array::Command;
 use array::assembly::may_return;
 use array::format::{ArrayConfig, MemberRecord, MemberState, Missed, Superblock};
@@ -8,7 +10,7 @@ use units::{MemberIndex, StripeIndex, bytes_u64, bytes_usize};
 use uuid::Uuid;
 
 use super::disk::Disk;
-use super::machine::{Machine, Watch};
+use super::machine::{LOOK, Machine, Watch};
 use super::scenario::{Scenario, Step};
 use super::{content, superblock};
 use crate::disks::{self, Medium};
@@ -40,6 +42,14 @@ pub(super) fn take(
         Step::Vanish(drive) => machine.disk(drive).gone = true,
         Step::Err(drive, error) => machine.aim(drive, error),
         Step::Held => machine.run(watch, |machine| machine.shard().map().is_holding()),
+        Step::Hang(drive) => machine.hang(Some(drive)),
+        Step::Others => {
+            machine.pass(watch, Duration::from_millis(1));
+            machine.run(watch, Machine::is_hanging);
+        }
+        Step::GoOn => machine.hang(None),
+        Step::Look => machine.pass(watch, 4 * LOOK),
+        Step::Written => machine.run(watch, Machine::is_written),
         Step::Fail(position) => {
             let member = MemberIndex::from_at(position);
             let failed = machine.finish(watch, Command::Fail { member });

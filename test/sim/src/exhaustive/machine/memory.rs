@@ -76,7 +76,7 @@ impl Machine {
 
 impl Taken {
     /// Takes what is in memory now for what is written.
-    fn read_again(&mut self) {
+    pub(super) fn read_again(&mut self) {
         if self.request.operation == Operation::Write {
             self.write = Some(Write::carried_by(&self.request));
         }

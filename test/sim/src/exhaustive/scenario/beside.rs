@@ -2,7 +2,10 @@
 
 use array::Level;
 
-use super::Step::{Err, Fail, Flush, Held, Idle, Read, Scrub, Wait, Watch, Write};
+use super::Step::{
+    Err, Fail, Flush, GoOn, Hang, Held, Idle, Look, Others, Read, Scrub, Wait, Watch, Write,
+    Written,
+};
 use super::{Error, PLAIN, Scenario};
 
 pub(super) const BESIDE: &[Scenario] = &[
@@ -51,6 +54,30 @@ pub(super) const BESIDE: &[Scenario] = &[
             Err(0, Error::Unflushed),
             Scrub,
             Idle,
+        ],
+        ..PLAIN
+    },
+    // A drive hangs with a read and a write of the same block, and is left out. What it goes on to
+    // write then is whatever has come into the buffer since; that it reads.
+    Scenario {
+        name: "read-of-one-that-is-out",
+        steps: &[
+            Idle,
+            Write(0, 1),
+            Wait,
+            Hang(0),
+            Read(0, 1),
+            Write(0, 1),
+            Others,
+            Fail(0),
+            Look,
+            Written,
+            Write(17, 1),
+            Write(33, 1),
+            Written,
+            Watch,
+            GoOn,
+            Wait,
         ],
         ..PLAIN
     },
