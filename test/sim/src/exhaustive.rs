@@ -18,6 +18,9 @@
 //! In others the guest changes the memory of all that it writes, once, at each moment in turn; then
 //! each block may be read as it was or as it is, and all copies and parity must be of the same.
 //!
+//! In some, what a killed engine has asked of a drive is carried out late: the next engine does
+//! without the drive, which returns when it has let go.
+//!
 //! In some a new drive comes into the place of a member that is out, and is filled. Where that is
 //! so, members that cannot come back after a stop get new drives, too.
 //!
@@ -307,10 +310,19 @@ impl Lister<'_> {
         Machine::new(setup, self.schedule)
     }
 
-    /// Every stop of this moment: of the power, and of the process alone.
+    /// Every stop of this moment: of the power, of the process alone, and of the process while a
+    /// drive takes long over what it was asked.
     fn list(&mut self, now: &Left, taken: &[(usize, &Write)]) {
         self.count.moments += 1;
-        for power in [true, false] {
+        let is_last = self.depth + 1 == self.bounds.depth;
+        let busy = 0..if self.scenario.lands_late && is_last {
+            now.disks.len()
+        } else {
+            0
+        };
+        let writes = |drive: &usize| taken.iter().any(|(at, _)| at == drive);
+        let busy = busy.filter(writes).map(|drive| (false, Some(drive)));
+        for (power, busy) in [(true, None), (false, None)].into_iter().chain(busy) {
             let mut left = now.clone();
             let mut units: Vec<(usize, Write)> = Vec::new();
             if power {
@@ -323,8 +335,13 @@ impl Lister<'_> {
                 left.model.stop();
                 left.disks.iter_mut().for_each(Disk::process_dies);
             }
-            let landing = taken.iter().filter(|(at, _)| !now.disks[*at].gone);
-            units.extend(landing.map(|(at, write)| (*at, (*write).clone())));
+            for (at, write) in taken.iter().filter(|(at, _)| !now.disks[*at].gone) {
+                if busy == Some(*at) {
+                    left.disks[*at].lock((*write).clone());
+                } else {
+                    units.push((*at, (*write).clone()));
+                }
+            }
             let ways: Vec<usize> = units.iter().map(|(_, write)| write.ways()).collect();
             for parts in self.parts(&ways) {
                 self.stop(left.clone(), &units, (&parts, power));
@@ -387,6 +404,7 @@ impl Lister<'_> {
         let gone: Vec<usize> = (0..left.disks.len())
             .filter(|at| left.disks[*at].gone)
             .collect();
+        let is_locked: Vec<bool> = left.disks.iter().map(Disk::is_locked).collect();
         let known: Vec<u64> = left.disks.iter().map(Disk::content).collect();
         let knowledge = left.model.fingerprint(mix);
         let geometry = self.scenario.geometry();
@@ -399,7 +417,8 @@ impl Lister<'_> {
                     continue;
                 }
                 let is_gone = |at: usize| {
-                    lost.contains(&owners[at]) || gone.contains(&at) && !back.contains(&at)
+                    let is_lost = lost.contains(&owners[at]) || is_locked[at];
+                    is_lost || gone.contains(&at) && !back.contains(&at)
                 };
                 let state = known
                     .iter()
@@ -417,8 +436,10 @@ impl Lister<'_> {
                     disk.gone = is_gone(at);
                 }
                 let (moment, what) = (self.count.moments, if power { "power" } else { "process" });
+                let busy = is_locked.iter().position(|is_locked| *is_locked);
                 let said = format!(
-                    "{what} at {moment}, left {parts:?}, lost {lost:?}, there again {back:?}"
+                    "{what} at {moment}, left {parts:?}, lost {lost:?}, there again {back:?}, \
+                     busy {busy:?}"
                 );
                 self.trail.borrow_mut().push(said);
                 self.recover(left);

@@ -26,7 +26,7 @@ thread_local! {
 const SEEDS: u64 = 1000;
 /// Faults that the small models must catch; most others need several reactors, several
 /// errors, or long histories.
-const SMALL: [Fault; 34] = [
+const SMALL: [Fault; 35] = [
     Fault::AnswerBeforeExclusion,
     Fault::FailedWriteForgotten,
     Fault::FailedFlushForgotten,
@@ -58,6 +58,7 @@ const SMALL: [Fault; 34] = [
     Fault::RebuildWithoutLanes,
     Fault::HeldFlushAnswered,
     Fault::FlushCountsBesideADoubt,
+    Fault::LockedDriveReturns,
     Fault::GuestMemoryReadTwice,
     Fault::OutMembersBelieved,
     Fault::BorrowedUnpromised,

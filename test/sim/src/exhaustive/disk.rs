@@ -131,6 +131,8 @@ pub(super) struct Disk {
     cached: Vec<Write>,
     /// What flushes have failed to make durable: no later one does.
     forsaken: Vec<Write>,
+    /// What a dead engine had asked, and the drive carries out later. Nobody opens it until then.
+    dead: Vec<Write>,
     /// How many were flushed before.
     flushed: usize,
     /// The drive answers nothing but that it is gone.
@@ -176,6 +178,23 @@ impl Disk {
         self.cached = cached;
     }
 
+    /// The process has died, and the drive takes long over this.
+    pub(super) fn lock(&mut self, write: Write) {
+        self.dead.push(write);
+    }
+
+    /// Whether it is still to carry out what a dead engine has asked.
+    pub(super) fn is_locked(&self) -> bool {
+        !self.dead.is_empty()
+    }
+
+    /// It carries that out.
+    pub(super) fn let_go(&mut self) {
+        for write in std::mem::take(&mut self.dead) {
+            self.write(write);
+        }
+    }
+
     /// What would be lost with the power, or not.
     pub(super) fn cached(&self) -> impl Iterator<Item = &Write> {
         self.forsaken.iter().chain(&self.cached)
@@ -215,6 +234,7 @@ impl Disk {
             now: self.durable.clone(),
             cached: Vec::new(),
             forsaken: Vec::new(),
+            dead: Vec::new(),
             flushed: 0,
             gone: self.gone,
         }
@@ -241,6 +261,8 @@ impl Disk {
         let cache = cache.fold(bytes_u64(self.forsaken.len()), |sum, block| {
             mix(sum, block.hash)
         });
+        let dead = self.dead.iter();
+        let cache = dead.fold(cache, |sum, write| mix(sum, write.hash()));
         let now = if self.cached().next().is_none() {
             0
         } else {

@@ -13,8 +13,11 @@ use units::{MemberIndex, StripeIndex, bytes_u64, bytes_usize};
 use super::disk::Disk;
 use super::machine::{Choice, Error, Machine, Setup, Watch};
 use super::steps::{bring_back, put_in};
-use super::{Left, Lister, choices, layout, losses};
+use super::{Left, Lister, choices, content, layout, losses};
 use crate::disks::{self, Medium};
+
+/// What guests write after a stop has numbers from here on.
+const ANEW: u64 = 1 << 40;
 
 /// A recovery that a stop may end; nobody stops the last one.
 impl Lister<'_> {
@@ -190,6 +193,20 @@ impl Lister<'_> {
         let out: Vec<usize> = (0..scenario.members)
             .filter(|at| machine.is_out(*at))
             .collect();
+        // A drive is opened only when it has carried out what was asked before.
+        let believed = planted::is(Fault::LockedDriveReturns);
+        let busy: Vec<usize> = (0..machine.disks().len())
+            .filter(|at| machine.disks()[*at].is_locked())
+            .collect();
+        if !busy.is_empty() {
+            self.write_over(&mut machine);
+        }
+        for drive in &busy {
+            machine.disk(*drive).gone = false;
+            if !believed {
+                machine.disk(*drive).let_go();
+            }
+        }
         let mut is_back = false;
         for position in out {
             is_back |= self.watched(|watch| {
@@ -203,12 +220,27 @@ impl Lister<'_> {
         if is_back {
             self.read_everything(&mut machine);
             self.watched(|watch| machine.run(watch, Machine::is_quiet));
+            for drive in busy {
+                machine.disk(drive).let_go();
+            }
             self.read_everything(&mut machine);
             check(&mut machine, area);
         }
         let asked = machine.asked().to_vec();
         machine.die();
         asked
+    }
+
+    /// Guests write everything anew.
+    fn write_over(&mut self, machine: &mut Machine) {
+        let geometry = self.scenario.geometry();
+        let blocks = u64::from(geometry.stripe_blocks());
+        let mut number = ANEW;
+        for stripe in 0..geometry.stripes() {
+            let content = content(&mut number, bytes_usize(blocks));
+            machine.ask(Operation::Write, stripe * blocks, &content);
+            self.watched(|watch| machine.run(watch, Machine::is_answered));
+        }
     }
 
     fn read_everything(&mut self, machine: &mut Machine) {

@@ -89,6 +89,8 @@ pub(super) struct Scenario {
     pub(super) errs: bool,
     /// At each moment in turn, the guest changes the memory of all that it writes.
     pub(super) changes: bool,
+    /// A drive may take long over what a killed engine has asked.
+    pub(super) lands_late: bool,
     /// It takes too long for each commit.
     pub(super) is_long: bool,
     pub(super) steps: &'static [Step],
@@ -106,6 +108,7 @@ const PLAIN: Scenario = Scenario {
     lost: 0,
     errs: false,
     changes: false,
+    lands_late: false,
     is_long: false,
     steps: &[],
 };

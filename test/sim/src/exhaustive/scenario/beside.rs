@@ -81,4 +81,20 @@ pub(super) const BESIDE: &[Scenario] = &[
         ],
         ..PLAIN
     },
+    // An engine starts without the drive, writes everything, and takes the drive back.
+    Scenario {
+        name: "dead-writes-of-a-mirror-land-late",
+        level: Level::L1,
+        members: 2,
+        lands_late: true,
+        steps: &[Idle, Watch, Write(0, 2), Wait, Write(9, 1), Wait],
+        ..PLAIN
+    },
+    Scenario {
+        name: "dead-writes-land-late",
+        strict: true,
+        lands_late: true,
+        steps: &[Idle, Watch, Write(1, 1), Wait],
+        ..PLAIN
+    },
 ];
