@@ -15,6 +15,8 @@
 //! or more was missing than there is. Without a log a member and the power that go within one write
 //! are the write hole; there, a drive that is gone by its error is there again after the stop.
 //!
+//! In some a drive that is needed takes no writes of a block, until a stop or until it is mended.
+//!
 //! In others the guest changes the memory of all that it writes, once, at each moment in turn; then
 //! each block may be read as it was or as it is, and all copies and parity must be of the same.
 //!

@@ -26,7 +26,7 @@ thread_local! {
 const SEEDS: u64 = 1000;
 /// Faults that the small models must catch; most others need several reactors, several
 /// errors, or long histories.
-const SMALL: [Fault; 35] = [
+const SMALL: [Fault; 38] = [
     Fault::AnswerBeforeExclusion,
     Fault::FailedWriteForgotten,
     Fault::FailedFlushForgotten,
@@ -56,6 +56,9 @@ const SMALL: [Fault; 35] = [
     Fault::DirtyRegionsNotMissed,
     Fault::WrongRotationInOneGroup,
     Fault::RebuildWithoutLanes,
+    Fault::RefusalNotFollowed,
+    Fault::RefusalNotTold,
+    Fault::UnreadableRefusalStays,
     Fault::HeldFlushAnswered,
     Fault::FlushCountsBesideADoubt,
     Fault::LockedDriveReturns,

@@ -121,6 +121,13 @@ pub(super) fn mix(sum: u64, number: u64) -> u64 {
     mixed ^ mixed >> 29
 }
 
+/// What a block is after it has refused a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refuses {
+    AsItWas,
+    Unreadable,
+}
+
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Disk {
@@ -135,6 +142,8 @@ pub(super) struct Disk {
     dead: Vec<Write>,
     /// How many were flushed before.
     flushed: usize,
+    /// It takes no write of this block. One that is refused leaves it unreadable, or as it was.
+    refuses: Option<(u64, Refuses)>,
     /// The drive answers nothing but that it is gone.
     pub(super) gone: bool,
 }
@@ -171,8 +180,10 @@ impl Disk {
         self.flushed += count;
     }
 
-    /// The process ends: for the next one, what a flush failed to keep is as if never flushed.
+    /// The process ends: for the next one, what a flush failed to keep is as if never flushed, and
+    /// it takes all writes.
     pub(super) fn process_dies(&mut self) {
+        self.refuses = None;
         let mut cached = std::mem::take(&mut self.forsaken);
         cached.append(&mut self.cached);
         self.cached = cached;
@@ -198,6 +209,30 @@ impl Disk {
     /// What would be lost with the power, or not.
     pub(super) fn cached(&self) -> impl Iterator<Item = &Write> {
         self.forsaken.iter().chain(&self.cached)
+    }
+
+    /// From now on it takes no write of a block.
+    pub(super) fn refuse(&mut self, block: u64, how: Refuses) {
+        self.refuses = Some((block, how));
+    }
+
+    /// The block that takes no write, if it is one of these.
+    pub(super) fn refused(&self, write: &Write) -> Option<(u64, Refuses)> {
+        let first = write.first;
+        let blocks = first..first + bytes_u64(write.blocks.len());
+        self.refuses.filter(|(block, _)| blocks.contains(block))
+    }
+
+    /// Nothing is wrong with its blocks any more: what could not be read is as it was.
+    pub(super) fn mend(&mut self) {
+        self.refuses = None;
+        for block in self.bad() {
+            for blocks in [&mut self.durable, &mut self.now] {
+                if let Some(bytes) = blocks.get(&block).map(|block| block.bytes) {
+                    Write::new(block * BLOCK, &bytes).put(blocks);
+                }
+            }
+        }
     }
 
     /// From now on a block cannot be read, until it is written.
@@ -236,6 +271,7 @@ impl Disk {
             forsaken: Vec::new(),
             dead: Vec::new(),
             flushed: 0,
+            refuses: None,
             gone: self.gone,
         }
     }

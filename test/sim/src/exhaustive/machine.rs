@@ -520,7 +520,12 @@ impl Machine {
             }
             Operation::Flush => disk.flush(began),
             Operation::Write | Operation::WriteZeroes | Operation::Discard => {
-                disk.write(write.expect("it writes"));
+                let write = write.expect("it writes");
+                if let Some(refused) = disk.refused(&write) {
+                    self.refuse(request.drive.at(), refused);
+                    return Status::Media;
+                }
+                disk.write(write);
             }
         }
         Status::Ok
@@ -540,6 +545,7 @@ impl Machine {
             let segment = self.pool.segment(&pending.buffer).part(0, pending.bytes);
             segment.copy_to_slice(&mut found);
             match pending.token {
+                Token::Write(write) if !well => self.model.fail_write(write),
                 Token::Write(write) => self.model.finish_write(write),
                 Token::Flush(flush) => self.model.finish_flush(flush),
                 Token::Read(read) if !well => self.model.abandon_read(&read),

@@ -12,6 +12,7 @@ use self::beside::BESIDE;
 use self::changed::CHANGED;
 use self::erring::ERRING;
 use self::replaced::REPLACED;
+use super::disk::Refuses;
 use super::machine::Error;
 
 /// Bytes of a chunk: eight blocks.
@@ -40,6 +41,10 @@ pub(super) enum Step {
     Err(usize, Error),
     /// Waits until the array waits for a member.
     Held,
+    /// A drive takes no writes of a block of data, which one that it refuses leaves like this.
+    Refuse(usize, u64, Refuses),
+    /// Nothing is wrong with a drive's blocks any more.
+    Mend(usize),
     /// A drive answers nothing.
     Hang(usize),
     /// Waits until all others have answered.

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::disk::Disk;
 use super::machine::{LOOK, Machine, Watch};
 use super::scenario::{Scenario, Step};
-use super::{content, superblock};
+use super::{content, layout, superblock};
 use crate::disks::{self, Medium};
 use crate::world::place;
 
@@ -42,6 +42,11 @@ pub(super) fn take(
         Step::Vanish(drive) => machine.disk(drive).gone = true,
         Step::Err(drive, error) => machine.aim(drive, error),
         Step::Held => machine.run(watch, |machine| machine.shard().map().is_holding()),
+        Step::Refuse(drive, block, how) => {
+            let first = layout(scenario).data.offset / 512;
+            machine.disk(drive).refuse(first + block, how);
+        }
+        Step::Mend(drive) => machine.disk(drive).mend(),
         Step::Hang(drive) => machine.hang(Some(drive)),
         Step::Others => {
             machine.pass(watch, Duration::from_millis(1));

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use block::{Operation, Status};
 use units::{MemberIndex, StripeIndex, bytes_u64};
 
+use super::super::disk::Refuses;
 use super::{Machine, Pending, Taken, Token};
 
 /// How a drive errs.
@@ -58,6 +59,8 @@ pub(super) struct Errors {
     gone: Option<usize>,
     /// User blocks that nobody may be able to tell.
     doubtful: BTreeSet<u64>,
+    /// A drive has refused a write: it fails.
+    refused: bool,
 }
 
 impl Machine {
@@ -160,11 +163,24 @@ impl Machine {
         Some(Status::Media)
     }
 
-    /// Whether it reads what nobody may be able to tell.
+    /// A drive does not take a write of one of its blocks.
+    pub(super) fn refuse(&mut self, drive: usize, (block, how): (u64, Refuses)) {
+        self.errors.refused = true;
+        if how == Refuses::Unreadable {
+            self.outside.disks[drive].spoil(block);
+            self.doubt(drive, block);
+        }
+    }
+
+    /// Whether it reads what nobody may be able to tell, or writes what a drive refuses.
     pub(super) fn may_fail(&self, pending: &Pending) -> bool {
         let end = pending.start + bytes_u64(pending.bytes / 512);
         let mut doubtful = self.errors.doubtful.range(pending.start..end);
-        matches!(pending.token, Token::Read(_)) && doubtful.next().is_some()
+        match pending.token {
+            Token::Read(_) => doubtful.next().is_some(),
+            Token::Write(_) => self.errors.refused,
+            Token::Flush(_) => false,
+        }
     }
 
     /// A block of a drive cannot be read. Nobody may be able to tell what it held, or what those

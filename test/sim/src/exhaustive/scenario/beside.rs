@@ -3,10 +3,10 @@
 use array::Level;
 
 use super::Step::{
-    Err, Fail, Flush, GoOn, Hang, Held, Idle, Look, Others, Read, Scrub, Wait, Watch, Write,
-    Written,
+    Err, Fail, Flush, GoOn, Hang, Held, Idle, Look, Mend, Others, Read, Refuse, Scrub, Wait, Watch,
+    Write, Written,
 };
-use super::{Error, PLAIN, Scenario};
+use super::{Error, PLAIN, Refuses, Scenario};
 
 pub(super) const BESIDE: &[Scenario] = &[
     // One flush of a drive fails, and the next one goes well: it has kept nothing.
@@ -95,6 +95,39 @@ pub(super) const BESIDE: &[Scenario] = &[
         strict: true,
         lands_late: true,
         steps: &[Idle, Watch, Write(1, 1), Wait],
+        ..PLAIN
+    },
+    // A drive that is needed refuses a block, which cannot be read any more. When it can again, it
+    // says what it said before.
+    Scenario {
+        name: "refused-and-unreadable",
+        steps: &[
+            Idle,
+            Fail(1),
+            Refuse(0, 0, Refuses::Unreadable),
+            Write(0, 1),
+            Wait,
+            Mend(0),
+            Watch,
+            Read(0, 1),
+            Read(8, 1),
+            Wait,
+        ],
+        ..PLAIN
+    },
+    // The row is mended, while the log has what was to be written, and is written again.
+    Scenario {
+        name: "refused-under-a-logged-write",
+        steps: &[
+            Idle,
+            Fail(1),
+            Refuse(0, 0, Refuses::AsItWas),
+            Watch,
+            Write(0, 1),
+            Wait,
+            Write(8, 1),
+            Wait,
+        ],
         ..PLAIN
     },
 ];
