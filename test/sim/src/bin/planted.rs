@@ -26,7 +26,7 @@ thread_local! {
 const SEEDS: u64 = 1000;
 /// Faults that the small models must catch; most others need several reactors, several
 /// errors, or long histories.
-const SMALL: [Fault; 38] = [
+const SMALL: [Fault; 39] = [
     Fault::AnswerBeforeExclusion,
     Fault::FailedWriteForgotten,
     Fault::FailedFlushForgotten,
@@ -56,6 +56,7 @@ const SMALL: [Fault; 38] = [
     Fault::DirtyRegionsNotMissed,
     Fault::WrongRotationInOneGroup,
     Fault::RebuildWithoutLanes,
+    Fault::ResyncNotLogged,
     Fault::RefusalNotFollowed,
     Fault::RefusalNotTold,
     Fault::UnreadableRefusalStays,

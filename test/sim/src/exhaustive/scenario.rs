@@ -65,6 +65,12 @@ pub(super) enum Step {
     Filled(usize, u64),
     /// Members are filled, or that waits.
     Passes(bool),
+    /// Parity is not trusted any more.
+    Resync,
+    /// Then a block of it changes by itself.
+    Tear(usize, u64),
+    /// Waits until parity is trusted.
+    Resynced,
     /// Everything is compared.
     Scrub,
     /// The array is marked clean.

@@ -76,6 +76,19 @@ pub(super) fn take(
             let done = machine.finish(watch, Command::Passes { run });
             done.expect("always");
         }
+        Step::Resync => machine.finish(watch, Command::Resync).expect("always"),
+        Step::Tear(drive, block) => {
+            let mut garbage = GARBAGE * bytes_u64(drive);
+            let offset = layout(scenario).data.offset + 512 * block;
+            machine.disk(drive).put(offset, &content(&mut garbage, 1));
+            Medium::flush(machine.disk(drive));
+        }
+        Step::Resynced => {
+            let stripes = StripeIndex(scenario.geometry().stripes());
+            machine.run(watch, |machine| {
+                machine.shard().map().trusted_until == stripes
+            });
+        }
         Step::Scrub => {
             let order = array::ScrubOrder::Start;
             let _ = machine.command(Command::Scrub(order));

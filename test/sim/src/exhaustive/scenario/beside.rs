@@ -3,8 +3,8 @@
 use array::Level;
 
 use super::Step::{
-    Err, Fail, Flush, GoOn, Hang, Held, Idle, Look, Mend, Others, Read, Refuse, Scrub, Wait, Watch,
-    Write, Written,
+    Err, Fail, Flush, GoOn, Hang, Held, Idle, Look, Mend, Others, Passes, Read, Refuse, Resync,
+    Resynced, Scrub, Tear, Wait, Watch, Write, Written,
 };
 use super::{Error, PLAIN, Refuses, Scenario};
 
@@ -126,6 +126,29 @@ pub(super) const BESIDE: &[Scenario] = &[
             Write(0, 1),
             Wait,
             Write(8, 1),
+            Wait,
+        ],
+        ..PLAIN
+    },
+    // Beside a block that cannot be read, a write leaves parity torn, and the log has that. When
+    // the block can be read again, a resync makes it right, and the log has it still.
+    Scenario {
+        name: "resync-of-what-the-log-has",
+        strict: true,
+        lost: 1,
+        steps: &[
+            Idle,
+            Passes(false),
+            Resync,
+            Tear(2, 0),
+            Err(1, Error::Unreadable),
+            Write(0, 1),
+            Wait,
+            Mend(1),
+            Passes(true),
+            Resynced,
+            Watch,
+            Write(2, 1),
             Wait,
         ],
         ..PLAIN
