@@ -20,6 +20,9 @@
 //! In others the guest changes the memory of all that it writes, once, at each moment in turn; then
 //! each block may be read as it was or as it is, and all copies and parity must be of the same.
 //!
+//! In some, what an engine has begun is in memory that outlives it, and the next one writes it
+//! again; where nothing speaks against that, nothing is resynced.
+//!
 //! In some, what a killed engine has asked of a drive is carried out late: the next engine does
 //! without the drive, which returns when it has let go.
 //!
@@ -29,6 +32,7 @@
 //! Not enumerated: orders of answers beyond those few, several reactors, several errors; those are
 //! the random histories' part.
 
+mod begun;
 mod disk;
 mod machine;
 mod recovery;
@@ -48,6 +52,7 @@ use block::Operation;
 use units::{MemberIndex, bytes_u64, bytes_usize};
 use uuid::Uuid;
 
+use self::begun::{Memory, Told};
 use self::disk::{Disk, Write, mix};
 use self::machine::{Choice, Error, Machine, Schedule, Setup, Unwatched, Watch};
 use self::scenario::{CHUNK_BYTES, ROWS, Scenario, Step, scenarios};
@@ -193,6 +198,8 @@ struct Left {
     doubtful: BTreeSet<u64>,
     /// The drive that is gone because it erred.
     gone: Option<usize>,
+    /// What outlives the process.
+    memory: Option<Memory>,
 }
 
 /// Each error of each request.
@@ -304,6 +311,7 @@ impl Lister<'_> {
             regions,
             places: (0..all.len()).map(|at| Some(place(&layout, at))).collect(),
             log: first.log(),
+            told: self.scenario.told.then(|| Told::new(&config)),
             model: model::Volume::new(bytes_usize(geometry.blocks()) * 512, 512),
             geometry,
             config,
@@ -329,6 +337,7 @@ impl Lister<'_> {
             let mut units: Vec<(usize, Write)> = Vec::new();
             if power {
                 left.model.power_loss();
+                left.memory = None;
                 for (at, disk) in now.disks.iter().enumerate() {
                     left.disks[at] = disk.without_cache();
                     units.extend(disk.cached().map(|write| (at, write.clone())));
@@ -408,7 +417,8 @@ impl Lister<'_> {
             .collect();
         let is_locked: Vec<bool> = left.disks.iter().map(Disk::is_locked).collect();
         let known: Vec<u64> = left.disks.iter().map(Disk::content).collect();
-        let knowledge = left.model.fingerprint(mix);
+        let memory = left.memory.as_ref().map_or(0, |memory| memory.said);
+        let knowledge = mix(left.model.fingerprint(mix), memory);
         let geometry = self.scenario.geometry();
         let owners = self.scenario.drives();
         for lost in losses(&geometry, &vec![lost_max; geometry.groups()]) {
@@ -475,7 +485,7 @@ impl Watch for Lister<'_> {
         let moment = taken.iter().fold(disks, |sum, (at, write)| {
             mix(mix(sum, bytes_u64(*at)), write.hash())
         });
-        let moment = mix(moment, machine.knowledge());
+        let moment = mix(mix(moment, machine.knowledge()), machine.said());
         if std::mem::replace(&mut self.last, moment) == moment {
             return;
         }
@@ -484,6 +494,7 @@ impl Watch for Lister<'_> {
             model: machine.model.clone(),
             doubtful: machine.doubtful().clone(),
             gone: machine.gone_by_error(),
+            memory: machine.memory(),
         };
         self.list(&now, &taken);
     }

@@ -26,7 +26,7 @@ thread_local! {
 const SEEDS: u64 = 1000;
 /// Faults that the small models must catch; most others need several reactors, several
 /// errors, or long histories.
-const SMALL: [Fault; 39] = [
+const SMALL: [Fault; 41] = [
     Fault::AnswerBeforeExclusion,
     Fault::FailedWriteForgotten,
     Fault::FailedFlushForgotten,
@@ -59,9 +59,11 @@ const SMALL: [Fault; 39] = [
     Fault::ResyncNotLogged,
     Fault::RefusalNotFollowed,
     Fault::RefusalNotTold,
+    Fault::RefusalBegunBesideTheLog,
     Fault::UnreadableRefusalStays,
     Fault::HeldFlushAnswered,
     Fault::FlushCountsBesideADoubt,
+    Fault::TornEndNotTold,
     Fault::LockedDriveReturns,
     Fault::GuestMemoryReadTwice,
     Fault::OutMembersBelieved,

@@ -183,7 +183,9 @@ impl Disk {
     /// The process ends: for the next one, what a flush failed to keep is as if never flushed, and
     /// it takes all writes.
     pub(super) fn process_dies(&mut self) {
-        self.refuses = None;
+        if self.refuses.is_some() {
+            self.mend();
+        }
         let mut cached = std::mem::take(&mut self.forsaken);
         cached.append(&mut self.cached);
         self.cached = cached;
@@ -264,7 +266,7 @@ impl Disk {
 
     /// The same drive after a loss of its cache.
     pub(super) fn without_cache(&self) -> Disk {
-        Disk {
+        let mut disk = Disk {
             durable: self.durable.clone(),
             now: self.durable.clone(),
             cached: Vec::new(),
@@ -273,7 +275,11 @@ impl Disk {
             flushed: 0,
             refuses: None,
             gone: self.gone,
+        };
+        if self.refuses.is_some() {
+            disk.mend();
         }
+        disk
     }
 
     /// Stores what is left of a write for good.

@@ -3,6 +3,7 @@
 mod errors;
 mod memory;
 mod places;
+mod room;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,9 +12,9 @@ use std::time::Duration;
 use ::memory::{Backing, Buffer, Pages, Pool, SegmentList, SegmentSlots};
 use array::format::{Area, ArrayConfig};
 use array::{
-    Command, Coordinator, CoordinatorSettings, Event, Geometry, Hedging, Io, Lends, LogSpace,
-    MapIdentity, MemberPlace, MemberRequest, Message, Owners, PassState, Patience, Refusal,
-    RegionMap, Room, Shard, Shared, Suspects, Times, WallClock, Yield, initial_map,
+    Command, Coordinator, CoordinatorSettings, Event, Geometry, Io, LogSpace, MapIdentity,
+    MemberPlace, MemberRequest, Message, Owners, PassState, Refusal, RegionMap, Shard, Shared,
+    Suspects, Times, WallClock, initial_map,
 };
 use block::{Completion, Cookie, Full, Operation, Part, Request, Stability, Status};
 use units::{ArrayIndex, DriveIndex, Instant, ReactorIndex, bytes_usize};
@@ -21,6 +22,8 @@ use units::{ArrayIndex, DriveIndex, Instant, ReactorIndex, bytes_usize};
 use self::errors::Errors;
 pub(super) use self::errors::{Choice, Error};
 use self::memory::Change;
+pub(super) use self::room::room;
+use super::begun::{Memory, Told};
 use super::disk::{Disk, Write, mix};
 use crate::disks::Medium;
 
@@ -148,6 +151,7 @@ pub(super) struct Setup {
     pub(super) suspects: Suspects,
     pub(super) log: LogSpace,
     pub(super) model: model::Volume,
+    pub(super) told: Option<Told>,
 }
 
 /// Who looks at a machine between any two events.
@@ -184,6 +188,7 @@ pub(super) struct Machine {
     change: Change,
     /// Where data lies on every drive.
     area: Area,
+    told: Option<Told>,
 }
 
 impl Machine {
@@ -197,9 +202,10 @@ impl Machine {
             suspects,
             log,
             model,
+            told,
         } = setup;
-        let area = places.iter().flatten().next().expect("some member");
-        let area = area.layout.data;
+        let first = places.iter().flatten().next().expect("some member");
+        let area = first.layout.data;
         let owners = Owners::new(|_| ME);
         let identity = MapIdentity {
             array: ArrayIndex(0),
@@ -213,8 +219,8 @@ impl Machine {
             &places,
             (&regions, suspects),
         ));
-        let shared = Shared::new(&map, &regions, (log, 1), None);
-        let mut shard = Shard::new(ME, map, shared, room()).expect("memory");
+        let begun = told.as_ref().map(Told::begun);
+        let shared = Shared::new(&map, &regions, (log, 1), begun);
         let settings = CoordinatorSettings {
             config,
             places,
@@ -230,8 +236,8 @@ impl Machine {
             },
             created: 0,
         };
+        let mut shard = Shard::new(ME, map, shared, room()).expect("memory");
         shard.set_coordinator(Coordinator::new(settings).expect("memory"));
-        let backing = Backing::Anonymous(Pages::Plain);
         Machine {
             shard,
             outside: Outside {
@@ -244,7 +250,7 @@ impl Machine {
             },
             schedule,
             hung: None,
-            pool: Pool::new(IN_FLIGHT, REQUEST_BYTES, backing).expect("memory"),
+            pool: guest_memory(),
             lists: SegmentSlots::new(IN_FLIGHT, 4),
             pending: BTreeMap::new(),
             model,
@@ -255,7 +261,19 @@ impl Machine {
             errors: Errors::default(),
             change: Change::default(),
             area,
+            told,
         }
+    }
+
+    /// What the next engine finds in memory, if this one is killed now.
+    pub(super) fn memory(&self) -> Option<Memory> {
+        let told = self.told.as_ref()?;
+        Some(told.left(self.outside.now))
+    }
+
+    /// Tells apart what it says.
+    pub(super) fn said(&self) -> u64 {
+        self.told.as_ref().map_or(0, Told::said)
     }
 
     pub(super) fn shard(&self) -> &Shard {
@@ -522,8 +540,7 @@ impl Machine {
             Operation::Write | Operation::WriteZeroes | Operation::Discard => {
                 let write = write.expect("it writes");
                 if let Some(refused) = disk.refused(&write) {
-                    self.refuse(request.drive.at(), refused);
-                    return Status::Media;
+                    return self.refuse(request.drive.at(), refused);
                 }
                 disk.write(write);
             }
@@ -560,35 +577,11 @@ impl Machine {
     }
 }
 
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).expect("short")
+fn guest_memory() -> Pool {
+    let backing = Backing::Anonymous(Pages::Plain);
+    Pool::new(IN_FLIGHT, REQUEST_BYTES, backing).expect("memory")
 }
 
-/// As much as a shard needs at least.
-fn room() -> Room {
-    Room {
-        requests: IN_FLIGHT,
-        works: IN_FLIGHT,
-        foreign_works: 1,
-        asked_works: 1,
-        tickets: IN_FLIGHT,
-        drive_requests: 200,
-        small_buffers: 128,
-        large_buffers: 128,
-        turn_bytes: 24 << 10,
-        line_bytes: 4 << 10,
-        // A drive that answers late is late by this model's order only, or hangs.
-        patience: Patience {
-            look: LOOK,
-            slow: 2,
-            late: 1_000_000,
-            shaky: Duration::ZERO,
-            window: Duration::from_secs(3600),
-            enough: 1_000_000,
-            read_errors: 256,
-            hedging: Hedging::default(),
-        },
-        makes_way: Yield::default(),
-        lends: Lends::default(),
-    }
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).expect("short")
 }

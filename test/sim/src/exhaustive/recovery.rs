@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use array::assembly::Verdict;
-use array::format::{Area, MemberState};
+use array::assembly::{Assembly, Verdict};
+use array::format::{Area, ArrayConfig, MemberState};
 use array::planted::{self, Fault};
-use array::{Command, MapState};
+use array::{Command, MapState, MemberPlace};
 use block::Operation;
 use units::{MemberIndex, StripeIndex, bytes_u64, bytes_usize};
 
@@ -71,51 +71,56 @@ impl Lister<'_> {
             mut disks,
             model,
             doubtful,
-            ..
+            memory,
+            gone: _,
         } = left;
-        let mut assembly = disks::find(&mut disks);
-        match &assembly.verdict {
-            Verdict::Startable { .. } | Verdict::NeedsForce { .. } => {}
-            Verdict::Failed { explanation } | Verdict::Refused { explanation } => {
-                panic!("{explanation}; {:?}", assembly.config)
-            }
-        }
+        let mut assembly = find(&mut disks);
         disks::catch_up(&mut disks, &assembly);
         assembly.behind.clear();
         self.control_flushes(&mut disks, (&model, &doubtful));
         let mut regions = disks::regions(&disks, &assembly);
-        let (redo, guesses) = disks::read_log(&disks, &assembly, &regions);
+        let told = memory.as_ref().and_then(|memory| memory.read(&assembly));
+        let (mut redo, guesses) = disks::read_log(&disks, &assembly, &regions);
         // No two starts of one history have the same numbers.
         let id = 1000 + 2 * u128::from(bytes_u64(self.depth));
         let found = assembly.clone();
         if !guesses.is_empty() && !planted::is(Fault::ReplayBeforeExclusion) {
+            let guesses = if let Some(told) = &told {
+                let first = told.to_redo(&disks, &assembly).redo;
+                disks::redo_all(&mut disks, &assembly, &first, usize::MAX);
+                self.control_flushes(&mut disks, (&model, &doubtful));
+                assembly.who_misses(guesses, &first)
+            } else {
+                guesses
+            };
             let noted = (&regions, &redo[..], &guesses[..]);
             disks::exclude_absent(&mut disks, &mut assembly, noted, &[], (id, usize::MAX));
             self.control_flushes(&mut disks, (&model, &doubtful));
         }
         disks::redo_all(&mut disks, &assembly, &redo, usize::MAX);
         self.control_flushes(&mut disks, (&model, &doubtful));
+        if let Some(told) = &told {
+            let begun = told.to_redo(&disks, &assembly).redo;
+            disks::redo_all(&mut disks, &assembly, &begun, usize::MAX);
+            self.control_flushes(&mut disks, (&model, &doubtful));
+            redo.extend(begun);
+        }
         let mut config = assembly.start(id + 1, true).expect("looked at").clone();
         found.note_replay(&mut config, &mut regions, &redo);
         let untold: Vec<_> = regions.untold().collect();
         assert!(untold.is_empty(), "{untold:?} may have been written or not");
-        let mut places = disks::places(&assembly);
-        for (place, record) in places.iter_mut().zip(&config.members) {
-            let is_in = matches!(
-                record.state,
-                MemberState::InSync | MemberState::Rebuilding { .. }
-            );
-            if !is_in {
-                *place = None;
-            }
-        }
+        let suspects = match told {
+            Some(told) if told.doubt.is_none() => regions.suspects_when_told(config.resynced_until),
+            Some(_) | None => regions.suspects(assembly.config.clean, config.resynced_until),
+        };
         let setup = Setup {
             geometry: self.scenario.geometry(),
-            suspects: regions.suspects(assembly.config.clean, config.resynced_until),
+            suspects,
+            told: None,
             log: assembly.superblock.log(),
             regions,
+            places: places(&assembly, &config),
             config,
-            places,
             disks,
             model,
         };
@@ -139,6 +144,7 @@ impl Lister<'_> {
             model: machine.model.clone(),
             doubtful: machine.doubtful().clone(),
             gone: None,
+            memory: None,
         };
         let landing: Vec<_> = machine.taken().map(|(at, one)| (at, one.clone())).collect();
         machine.die();
@@ -166,6 +172,7 @@ impl Lister<'_> {
                 model: model.clone(),
                 doubtful: doubtful.clone(),
                 gone: None,
+                memory: None,
             };
             self.list(&now, &[]);
         }
@@ -265,6 +272,32 @@ impl Lister<'_> {
         }
         self.watched(|watch| machine.run(watch, Machine::is_answered));
     }
+}
+
+/// The array as it is found: it may start, be it by force.
+fn find(disks: &mut [Disk]) -> Assembly {
+    let assembly = disks::find(disks);
+    match &assembly.verdict {
+        Verdict::Startable { .. } | Verdict::NeedsForce { .. } => assembly,
+        Verdict::Failed { explanation } | Verdict::Refused { explanation } => {
+            panic!("{explanation}; {:?}", assembly.config)
+        }
+    }
+}
+
+/// Where members are that count.
+fn places(assembly: &Assembly, config: &ArrayConfig) -> Vec<Option<MemberPlace>> {
+    let mut places = disks::places(assembly);
+    for (place, record) in places.iter_mut().zip(&config.members) {
+        let is_in = matches!(
+            record.state,
+            MemberState::InSync | MemberState::Rebuilding { .. }
+        );
+        if !is_in {
+            *place = None;
+        }
+    }
+    places
 }
 
 /// The drives hold what was read, whoever of them is lost next.

@@ -43,6 +43,8 @@ pub(super) enum Step {
     Held,
     /// A drive takes no writes of a block of data, which one that it refuses leaves like this.
     Refuse(usize, u64, Refuses),
+    /// A block of data of a drive cannot be read.
+    Spoil(usize, u64),
     /// Nothing is wrong with a drive's blocks any more.
     Mend(usize),
     /// A drive answers nothing.
@@ -75,6 +77,7 @@ pub(super) enum Step {
     Scrub,
     /// The array is marked clean.
     Stop,
+
     /// From here on a stop may come at any moment.
     Watch,
 }
@@ -102,6 +105,8 @@ pub(super) struct Scenario {
     pub(super) changes: bool,
     /// A drive may take long over what a killed engine has asked.
     pub(super) lands_late: bool,
+    /// What an engine has begun is in memory that outlives it.
+    pub(super) told: bool,
     /// It takes too long for each commit.
     pub(super) is_long: bool,
     pub(super) steps: &'static [Step],
@@ -120,6 +125,7 @@ const PLAIN: Scenario = Scenario {
     errs: false,
     changes: false,
     lands_late: false,
+    told: false,
     is_long: false,
     steps: &[],
 };

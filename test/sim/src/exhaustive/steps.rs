@@ -43,9 +43,9 @@ pub(super) fn take(
         Step::Err(drive, error) => machine.aim(drive, error),
         Step::Held => machine.run(watch, |machine| machine.shard().map().is_holding()),
         Step::Refuse(drive, block, how) => {
-            let first = layout(scenario).data.offset / 512;
-            machine.disk(drive).refuse(first + block, how);
+            machine.disk(drive).refuse(data_block(scenario, block), how);
         }
+        Step::Spoil(drive, block) => machine.spoil(drive, data_block(scenario, block)),
         Step::Mend(drive) => machine.disk(drive).mend(),
         Step::Hang(drive) => machine.hang(Some(drive)),
         Step::Others => {
@@ -79,16 +79,11 @@ pub(super) fn take(
         Step::Resync => machine.finish(watch, Command::Resync).expect("always"),
         Step::Tear(drive, block) => {
             let mut garbage = GARBAGE * bytes_u64(drive);
-            let offset = layout(scenario).data.offset + 512 * block;
+            let offset = 512 * data_block(scenario, block);
             machine.disk(drive).put(offset, &content(&mut garbage, 1));
             Medium::flush(machine.disk(drive));
         }
-        Step::Resynced => {
-            let stripes = StripeIndex(scenario.geometry().stripes());
-            machine.run(watch, |machine| {
-                machine.shard().map().trusted_until == stripes
-            });
-        }
+        Step::Resynced => machine.run(watch, Machine::is_resynced),
         Step::Scrub => {
             let order = array::ScrubOrder::Start;
             let _ = machine.command(Command::Scrub(order));
@@ -96,6 +91,11 @@ pub(super) fn take(
         Step::Stop => machine.finish(watch, Command::Stop).expect("nobody writes"),
         Step::Watch => {}
     }
+}
+
+/// A block of data, as drives count them.
+fn data_block(scenario: &Scenario, block: u64) -> u64 {
+    layout(scenario).data.offset / 512 + block
 }
 
 /// Takes a drive back as the member that it was, as the control path does; whether one may return.

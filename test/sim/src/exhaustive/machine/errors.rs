@@ -144,8 +144,7 @@ impl Machine {
         match error {
             Error::Unreadable => {
                 let block = taken.request.offset / 512;
-                self.outside.disks[drive].spoil(block);
-                self.doubt(drive, block);
+                self.spoil(drive, block);
                 return None;
             }
             Error::Gone => {
@@ -163,12 +162,21 @@ impl Machine {
         Some(Status::Media)
     }
 
+    /// A block of a drive cannot be read until it is written.
+    pub(in crate::exhaustive) fn spoil(&mut self, drive: usize, block: u64) {
+        self.outside.disks[drive].spoil(block);
+        self.doubt(drive, block);
+    }
+
     /// A drive does not take a write of one of its blocks.
-    pub(super) fn refuse(&mut self, drive: usize, (block, how): (u64, Refuses)) {
+    pub(super) fn refuse(&mut self, drive: usize, (block, how): (u64, Refuses)) -> Status {
         self.errors.refused = true;
-        if how == Refuses::Unreadable {
-            self.outside.disks[drive].spoil(block);
-            self.doubt(drive, block);
+        match how {
+            Refuses::AsItWas => Status::Media,
+            Refuses::Unreadable => {
+                self.spoil(drive, block);
+                Status::Media
+            }
         }
     }
 

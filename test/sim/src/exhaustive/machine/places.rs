@@ -7,6 +7,12 @@ use super::Machine;
 use crate::disks;
 
 impl Machine {
+    /// Whether all parity is trusted.
+    pub(in crate::exhaustive) fn is_resynced(&self) -> bool {
+        let map = self.shard.map();
+        map.trusted_until.0 == map.geometry.stripes()
+    }
+
     /// Whether a member is out.
     pub(in crate::exhaustive) fn is_out(&self, position: usize) -> bool {
         self.shard.map().members[position].state == MapState::Lost

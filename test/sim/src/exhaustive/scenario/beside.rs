@@ -3,8 +3,8 @@
 use array::Level;
 
 use super::Step::{
-    Err, Fail, Flush, GoOn, Hang, Held, Idle, Look, Mend, Others, Passes, Read, Refuse, Resync,
-    Resynced, Scrub, Tear, Wait, Watch, Write, Written,
+    Err, Fail, Filled, Flush, GoOn, Hang, Held, Idle, Look, Mend, Others, Passes, Read, Refuse,
+    Resync, Resynced, Return, Scrub, Spoil, Tear, Wait, Watch, Write, Written,
 };
 use super::{Error, PLAIN, Refuses, Scenario};
 
@@ -118,6 +118,7 @@ pub(super) const BESIDE: &[Scenario] = &[
     // The row is mended, while the log has what was to be written, and is written again.
     Scenario {
         name: "refused-under-a-logged-write",
+        told: true,
         steps: &[
             Idle,
             Fail(1),
@@ -150,6 +151,24 @@ pub(super) const BESIDE: &[Scenario] = &[
             Watch,
             Write(2, 1),
             Wait,
+        ],
+        ..PLAIN
+    },
+    // A block is given up, and takes no zeroes. When it can be read again after a kill, its row
+    // does not agree with it: parity is not trusted there.
+    Scenario {
+        name: "killed-after-a-block-was-passed-over",
+        told: true,
+        steps: &[
+            Idle,
+            Fail(1),
+            Write(8, 1),
+            Wait,
+            Spoil(0, 0),
+            Refuse(0, 0, Refuses::AsItWas),
+            Watch,
+            Return(1),
+            Filled(1, 3),
         ],
         ..PLAIN
     },
