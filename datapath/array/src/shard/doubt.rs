@@ -145,7 +145,7 @@ impl Shard {
     /// some answer is not dealt with: who deals with one tells of its doubts before.
     fn is_overtaken(&self, flush: &Overtaken) -> bool {
         let member = flush.done.member;
-        !self.map.settled(member, flush.done.incarnation)
+        !self.map.is_out(member, flush.done.incarnation)
             && (self.is_unread(flush) || self.shared.is_doubted(member))
     }
 
@@ -191,7 +191,11 @@ impl Shard {
             let gone = ends || self.map.settled(member, parked.done.incarnation);
             if gone && step != Step::Pinged && step != Step::Tried {
                 moved += 1;
-                self.believe(parked, Status::Gone, io);
+                // Nobody looks any more what it has lost: a later flush proves nothing.
+                let out = self.map.is_out(member, parked.done.incarnation);
+                let lost = parked.is_failed_flush() && !out;
+                let status = if lost { Status::Media } else { Status::Gone };
+                self.believe(parked, status, io);
                 continue;
             }
             let is_due = matches!(step, Step::Later(at) if io.now() >= at);
@@ -377,8 +381,8 @@ impl Shard {
     /// After a ping that failed, whether the other copy is read: one may lie on a bad block.
     fn pings_again(&mut self, done: DriveIo, status: Status, io: &mut impl Io) -> bool {
         let [first, second] = Superblock::head_offsets();
-        let settled = self.map.settled(done.member, done.incarnation);
-        if status.is_ok() || done.offset != first || settled || !self.can_issue(1, io) {
+        let out = self.map.is_out(done.member, done.incarnation);
+        if status.is_ok() || done.offset != first || out || !self.can_issue(1, io) {
             return false;
         }
         self.read_superblock(

@@ -138,7 +138,7 @@ impl Shard {
     fn late_flush_answered(&mut self, slot: u32, done: DriveIo, status: Status, io: &mut impl Io) {
         let flushes = done.operation == Some(Operation::Flush);
         let failed = flushes && !matches!(status, Status::Ok | Status::Gone);
-        if failed && !self.map.settled(done.member, done.incarnation) {
+        if failed && !self.map.is_out(done.member, done.incarnation) {
             self.request_failed(slot, done, status, io);
         }
     }

@@ -13,6 +13,7 @@ use crate::command::Refusal;
 use crate::coordinator::{Commit, CommitPhase, Ending, cause_of, record_bytes, trusted_until};
 use crate::format::{ArrayConfig, ExclusionCause, MemberState};
 use crate::io::{Event, Io, MemberFailure, PassEvent};
+use crate::map::MapState;
 use crate::planted::{self, Fault};
 
 impl Shard {
@@ -179,7 +180,7 @@ impl Shard {
         for failure in &failed {
             let fate = self.fate(&trial, failure);
             if fate == Fate::Hopeless || self.map.read_only {
-                self.fail_metadata(commit.answers, io);
+                self.fail_metadata(commit.answers, &gone_of(&failed, &commit.excluded), io);
                 return;
             }
             waits |= fate == Fate::Held;
@@ -191,7 +192,7 @@ impl Shard {
             // One of which nobody knows what it holds is not waited for, nor are others with it.
             let hopeless = |failure: &MemberFailure| self.map.hopeless[failure.member.at()];
             if failed.iter().any(hopeless) {
-                self.fail_metadata(commit.answers, io);
+                self.fail_metadata(commit.answers, &gone_of(&failed, &commit.excluded), io);
             } else {
                 self.commit_waits(commit, failed, io);
             }
@@ -255,8 +256,14 @@ impl Shard {
         self.hold(&waiting, &[], io);
     }
 
-    /// The array takes no more writes: it does not guess what is on its members.
-    pub(in crate::shard) fn fail_metadata(&mut self, answers: Vec<u64>, io: &mut impl Io) {
+    /// The array takes no more writes: it does not guess what is on its members. Of those that are
+    /// `gone` no record can say so.
+    pub(in crate::shard) fn fail_metadata(
+        &mut self,
+        answers: Vec<u64>,
+        gone: &[MemberIndex],
+        io: &mut impl Io,
+    ) {
         self.shared.tear();
         self.decider().metadata_failed = true;
         io.event(Event::MetadataFailed);
@@ -269,6 +276,9 @@ impl Shard {
         }
         let mut map = self.successor();
         self.forsake(&mut map);
+        for member in gone {
+            map.hopeless[member.at()] |= map.members[member.at()].state == MapState::InSync;
+        }
         self.begin_broadcast(map, Vec::new(), Vec::new(), io);
     }
 
@@ -337,4 +347,14 @@ impl Shard {
             self.decider().keeper.owe(member);
         }
     }
+}
+
+/// The members of a record in vain that are not there.
+fn gone_of(failed: &[MemberFailure], excluded: &[(MemberIndex, Status)]) -> Vec<MemberIndex> {
+    let failed = failed
+        .iter()
+        .map(|failure| (failure.member, failure.status));
+    let all = failed.chain(excluded.iter().copied());
+    all.filter_map(|(member, status)| (status == Status::Gone).then_some(member))
+        .collect()
 }

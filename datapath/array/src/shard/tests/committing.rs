@@ -7,7 +7,7 @@ use super::returning::{NEW_UUID, come_back, config, quiet, replace};
 use super::{Bench, ME, MEMBERS, Shape};
 use crate::command::Command;
 use crate::format::{ArrayOptions, ExclusionCause, MemberState};
-use crate::io::Event;
+use crate::io::{Event, MemberFailure};
 use crate::map::MapState;
 
 const MEMBER: MemberIndex = MemberIndex(1);
@@ -199,6 +199,26 @@ fn when_no_record_can_be_written_the_array_takes_no_more_writes_and_says_so_once
     bench.poll();
     assert_eq!(outcome(&bench), (Some(false), vec![]));
     assert!(bench.outside.asked.is_empty(), "and no drive is asked");
+}
+
+#[test]
+fn nothing_is_computed_from_who_was_gone_when_no_record_could_say_so() {
+    for (status, hopeless) in [(Status::Gone, true), (Status::ReadOnly, false)] {
+        let mut bench = quiet();
+        bench.shard.coordinate_failure(MemberFailure {
+            member: MEMBER,
+            incarnation: 0,
+            status,
+            late: false,
+            passing: status == Status::Gone,
+        });
+        bench.shard.stir();
+        bench.poll();
+        answer(&mut bench, (0, Operation::Flush), 1, Status::Media);
+        let map = &bench.shard.map;
+        assert!(map.read_only, "one is out, and one cannot have it");
+        assert_eq!(map.hopeless, [false, hopeless, false], "{status:?}");
+    }
 }
 
 #[test]

@@ -163,6 +163,32 @@ fn a_flush_of_a_member_that_is_needed_fails_if_another_had_failed_when_it_went_w
 }
 
 #[test]
+fn a_flush_proves_nothing_for_a_member_that_was_given_up_while_another_one_was_in_doubt() {
+    for is_pinged in [true, false] {
+        let mut bench = Bench::new();
+        bench.exclude(2);
+        let flushes = [(); 2].map(|()| bench.ask(Operation::Flush, 0, 0));
+        bench.answer(0, Operation::Flush, Status::Media);
+        if is_pinged {
+            bench.poll();
+            assert_eq!(bench.is_asked(Operation::Read), [0]);
+        }
+        // As an array does that takes no writes from now on.
+        bench.install(|map| (map.hopeless[0], map.read_only) = (true, true));
+        bench.poll();
+        for drive in [0, 1, 1] {
+            bench.answer(drive, Operation::Flush, Status::Ok);
+        }
+        bench.answer_all();
+        let third = bench.ask(Operation::Flush, 0, 0);
+        bench.answer_all();
+        let verdicts = flushes.map(|flush| bench.verdict(flush));
+        assert_eq!(verdicts, [Some(Status::Media); 2], "{is_pinged}");
+        assert_eq!(bench.verdict(third), Some(Status::Media), "{is_pinged}");
+    }
+}
+
+#[test]
 fn a_flush_of_a_member_that_others_can_replace_waits_for_no_other() {
     let mut bench = Bench::new();
     let flush = all_but_one_answer(&mut bench, &[1, 2]);

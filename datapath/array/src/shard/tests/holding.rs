@@ -148,7 +148,9 @@ fn nothing_is_computed_from_who_was_gone_when_the_array_took_no_writes_any_more(
                 bench.shard.command(2, Command::Stop);
                 bench.poll();
             } else {
-                bench.shard.fail_metadata(Vec::new(), &mut bench.outside);
+                bench
+                    .shard
+                    .fail_metadata(Vec::new(), &[], &mut bench.outside);
                 live(&mut bench, STEP, [WORKS; 3]);
             }
             let map = &bench.shard.map;
