@@ -9,12 +9,13 @@ use super::*;
 /// So often of a thousand times.
 const OFTEN: u64 = 100;
 /// Requests under way at any time, if the guests have as many to ask for.
-const BUSY: usize = 6;
-/// Attempts to ask for something in a turn.
+const BUSY: usize = 8;
+/// Attempts to ask for something in a turn, and its events: fewer than a request takes.
 const ASKS: usize = 10;
-/// Turns of 20 events in which the work may stand still; 858 were seen in 1,157 times.
-const STILL_TURNS: usize = 20_000;
-/// Requests that may begin after another one before that is answered; 129 were seen.
+const EVENTS: u64 = 3;
+/// Turns in which the work may stand still; 9,397 were seen in 387 times.
+const STILL_TURNS: usize = 60_000;
+/// Requests that may begin after another one before that is answered; 178 were seen.
 const OVERTAKING: u64 = 1000;
 
 impl History {
@@ -39,7 +40,7 @@ impl History {
                     self.ask(world, stripe_blocks);
                 }
             }
-            self.turn(world, 20);
+            self.turn(world, EVENTS);
             let now = self::progress(world);
             still = if now == progress { still + 1 } else { 0 };
             progress = now;
