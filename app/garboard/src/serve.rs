@@ -17,7 +17,8 @@ use uuid::Uuid;
 /// Threads of the control path that do not block. Blocking calls have their own.
 const CONTROL_THREADS: usize = 2;
 
-/// Runs the built-in engine until SIGTERM or SIGINT, then finishes.
+/// Runs the built-in engine until SIGTERM, SIGINT, or SIGHUP (its terminal is
+/// closed), then finishes.
 pub(crate) fn until_a_signal(given: Given) -> Answer<()> {
     control::log::begin();
     open_many_files();
@@ -35,7 +36,9 @@ pub(crate) fn until_a_signal(given: Given) -> Answer<()> {
         // Before anything else, so that a signal during a long restore is not lost.
         let terminate = signal(SignalKind::terminate()).map_err(no_signals)?;
         let interrupt = signal(SignalKind::interrupt()).map_err(no_signals)?;
-        run(given, crate::engine::engine, first(terminate, interrupt)).await
+        let hangup = hangup().map_err(no_signals)?;
+        let stop = first(terminate, interrupt, hangup);
+        run(given, crate::engine::engine, stop).await
     });
     // Blocked calls of clients that hung up must not hold the end.
     runtime.shutdown_background();
@@ -67,11 +70,31 @@ pub(crate) fn end_with(parent: i32) -> Answer<()> {
     }
 }
 
-async fn first(mut terminate: Signal, mut interrupt: Signal) {
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
+/// SIGHUP, unless this process was started to outlive its terminal (`nohup`).
+fn hangup() -> std::io::Result<Option<Signal>> {
+    // The kernel's own word for it: bit n − 1 of the mask is signal n (proc_pid_status(5)).
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let is_ignored = ignored.is_some_and(|mask| mask & 1 == 1);
+    (!is_ignored)
+        .then(|| signal(SignalKind::hangup()))
+        .transpose()
+}
+
+async fn first(mut terminate: Signal, mut interrupt: Signal, mut hangup: Option<Signal>) {
+    let hung_up = async {
+        match &mut hangup {
+            Some(hangup) => hangup.recv().await,
+            None => std::future::pending().await,
+        }
+    };
+    let name = tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+        _ = hung_up => "SIGHUP",
+    };
+    tracing::info!(event = "signal", name);
 }
 
 /// A panic is a programmer's error, and a crash is a tested path: exports reconnect and arrays

@@ -24,7 +24,7 @@ fn a_signal_ends_it_clean_and_it_comes_back_also_after_a_kill() {
     let engine = Engine::start(folder.path());
     engine.fill(&files(folder.path(), 3));
     let mut engine = engine;
-    for signal in [Signal::TERM, Signal::INT] {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let status = engine.end(signal);
         assert_eq!(status.code(), Some(0), "{signal:?}");
         assert!(!socket.exists(), "{signal:?}: the socket is left behind");

@@ -161,6 +161,7 @@ impl Host {
         for array in running {
             self.release_excluded(&array);
         }
+        self.note_deleted();
         let unused: Vec<(String, Arc<Drive>)> = {
             let state = self.state();
             let is_unused = |entry: &&DriveEntry| match entry.role {
@@ -232,7 +233,9 @@ impl Host {
     ) -> Answer<()> {
         if force {
             // It would go out of service now, and out of the array whenever others are back.
-            self.refuse_removal(&format!("drive {drive}"), (name, array), member)?;
+            let object = format!("drive {drive}");
+            self.refuse_removal(&object, (name, array), member)?;
+            self.refuse_beside_deleted(&object, (name, array), member)?;
         }
         let state = self.engine.array_state(array);
         let needed = state.as_ref();

@@ -9,6 +9,7 @@ mod balance;
 mod begun;
 mod caches;
 mod contents;
+mod deleted;
 mod drives;
 mod error;
 mod exports;

@@ -216,6 +216,8 @@ pub(crate) struct State {
     /// Drives that somebody takes out of their arrays, by uuid: what they are asked fails, as if
     /// somebody had pulled them.
     pub(crate) pulled: BTreeSet<Uuid>,
+    /// Drives of members whose files were deleted, when somebody looked last.
+    pub(crate) deleted: BTreeSet<Uuid>,
     pub(crate) arrays: BTreeMap<String, ArrayEntry>,
     pub(crate) exports: BTreeMap<String, ExportEntry>,
     pub(crate) ending: BTreeMap<String, Ending>,

@@ -12,6 +12,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use block::{Operation, Status};
+use rustix::fs::{AtFlags, StatxFlags, statx};
 use units::{Clock, Instant, MonotonicClock, Size};
 
 use crate::errno::{Verdict, verdict};
@@ -343,6 +344,17 @@ impl Drive {
                 Err(error) => error.kind() == io::ErrorKind::NotFound,
             },
         }
+    }
+
+    /// Whether it is a file that was deleted: what is open here has no name any more, and is gone
+    /// when it is closed. By what the kernel has at hand: no server that hangs is asked.
+    #[must_use]
+    pub fn is_deleted(&self) -> bool {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let is_file = self.info.kind == DriveKind::File;
+        let file = self.file().filter(|_| is_file);
+        let found = file.and_then(|file| statx(file, "", flags, StatxFlags::NLINK).ok());
+        found.is_some_and(|found| found.stx_nlink == 0)
     }
 
     /// Whether it is a device that the kernel is taking away, or has: one without any block left.

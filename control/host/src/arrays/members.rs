@@ -28,6 +28,7 @@ impl Host {
         self.refuse_missing_member(name, member)?;
         self.refuse_waiting(&object, (name, index), Some(MemberIndex(member)))?;
         self.refuse_torn(&object, (name, index), MemberIndex(member))?;
+        self.refuse_beside_deleted(&object, (name, index), MemberIndex(member))?;
         let failed = self.engine.change(
             index,
             Command::Fail {

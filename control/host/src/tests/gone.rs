@@ -8,7 +8,7 @@ use control::body::{ArrayCreateBody, DriveAddBody, VolumeCreateBody};
 use control::request::{ArrayOptions, DriveKnown, DriveSpec, Level};
 use control::view::{ArrayState, DriveState, MemberState};
 use control::wanted::Wanted;
-use control::{Control, Engine};
+use control::{Control, Engine, ErrorKind};
 use drive::Fault;
 use units::{Clock, MonotonicClock};
 
@@ -129,6 +129,45 @@ impl Run {
             self.bench.array("tank").state == ArrayState::Optimal
         });
     }
+}
+
+#[test]
+fn a_member_whose_file_was_deleted_is_told_and_nobody_else_goes_before_it_is_replaced() {
+    let (run, guest) = Run::served();
+    let warnings = || run.bench.array("tank").warnings;
+    let told = || {
+        warnings()
+            .iter()
+            .filter(|one| one.contains("was deleted"))
+            .count()
+    };
+    fs::rename(run.bench.path("one"), run.bench.path("moved")).expect("moved");
+    run.look();
+    assert_eq!(told(), 0, "it has a name: {:?}", warnings());
+    fs::remove_file(run.bench.path("moved")).expect("it is there");
+    let refused = run.bench.host.fail_member("tank", 1).expect_err("needed");
+    assert_eq!(refused.kind, ErrorKind::Unsafe, "{refused}");
+    assert!(refused.next.contains("--member 0"), "{refused}");
+    let refused = run
+        .bench
+        .host
+        .remove_drive("two", true)
+        .expect_err("needed");
+    assert_eq!(refused.kind, ErrorKind::Unsafe, "{refused}");
+    run.look();
+    assert_eq!(told(), 1, "{:?}", warnings());
+    assert_eq!(
+        run.bench.array("tank").state,
+        ArrayState::Optimal,
+        "it works"
+    );
+    run.bench
+        .host
+        .fail_member("tank", 0)
+        .expect("this is the one");
+    run.look();
+    assert_eq!(told(), 0, "{:?}", warnings());
+    drop(guest);
 }
 
 #[test]

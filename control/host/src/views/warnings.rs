@@ -7,6 +7,7 @@ use control::view::LEFT_WRONG;
 use units::limits::START_GRACE;
 
 use super::verdict;
+use crate::deleted::deleted_members;
 use crate::losses::{pass_word, way_out_of_losses};
 use crate::state::{ArrayEntry, DriveEntry, DriveRole, Notice, Serving, State};
 
@@ -45,6 +46,14 @@ pub(super) fn warnings(
         Notice::LostListFull => None,
     };
     let mut warnings: Vec<String> = entry.notices.iter().filter_map(holds).collect();
+    warnings.extend(deleted_members(state, entry.uuid).into_iter().map(|(member, drive)| {
+        format!(
+            "the file of {member}, drive {drive}, was deleted: it works until the engine ends and \
+             is lost then; `garboard array replace {} --member {} --drive DRIVE` keeps the \
+             redundancy",
+            entry.name, member.0
+        )
+    }));
     warnings.extend(untold(config, &entry.superblock));
     match verdict(state, entry) {
         None

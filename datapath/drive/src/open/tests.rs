@@ -60,9 +60,11 @@ fn a_file_that_is_not_at_its_path_any_more_was_taken_away() {
     fs::write(&path, "another").unwrap();
     assert!(drive.is_taken_away(), "another file is there");
     fs::rename(&away, &path).unwrap();
-    assert!(!drive.is_taken_away());
+    assert!(!drive.is_taken_away() && !drive.is_deleted());
+    fs::remove_file(&path).unwrap();
+    assert!(drive.is_taken_away() && drive.is_deleted());
     let memory = Drive::open(&"mem:8MiB".parse().unwrap()).unwrap();
-    assert!(!memory.is_taken_away());
+    assert!(!memory.is_taken_away() && !memory.is_deleted());
 }
 
 #[test]
