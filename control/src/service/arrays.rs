@@ -390,6 +390,7 @@ impl Control {
         // One that is only late has taken its drive all the same.
         self.record_drives_or_say();
         let view = replaced?;
+        self.note_copy(&view, &replace);
         let in_place = |place: &MemberView| {
             place.member == member && place.drive.as_ref() == Some(&replace.drive)
         };

@@ -5,6 +5,7 @@
 //! the API runs each on its own thread to its end, even when the client hangs up.
 
 mod arrays;
+mod copies;
 mod drives;
 mod exports;
 pub mod held;

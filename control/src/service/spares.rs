@@ -386,6 +386,7 @@ impl Control {
         let mut changes = vec![
             Change::NotStopped(array.uuid),
             Change::NoMembership(array.uuid),
+            Change::NoCopy(array.uuid),
         ];
         let own = |of: &&SpareOf| **of == SpareOf::Array(array.uuid);
         let spares = state.spares.iter().filter(|(_, of)| own(of));

@@ -13,6 +13,7 @@ use units::limits::SPARE_RETRY;
 use uuid::Uuid;
 
 use super::Control;
+use super::copies::Copies;
 use super::spares::{need_of, pool_of};
 use crate::request::MemberReplace;
 use crate::spares::{Choice, Need, Spare, choose};
@@ -31,6 +32,8 @@ pub(super) struct Tending {
     pub(super) unusable: BTreeMap<Uuid, (Instant, String)>,
     /// By array, why no spare has started.
     pub(super) warnings: BTreeMap<Uuid, String>,
+    /// Copies of members that are wanted.
+    pub(super) copies: Copies,
     /// The engine has ended.
     pub(super) ended: bool,
 }
@@ -99,9 +102,14 @@ impl Control {
         if self.engine.tend_copies() {
             self.record_drives_or_say();
         }
+        self.go_on_with_copies();
         self.finish_removals();
         if state.spares.is_empty() && state.pools.is_empty() {
-            *self.tending() = Tending::default();
+            let copies = std::mem::take(&mut self.tending().copies);
+            *self.tending() = Tending {
+                copies,
+                ..Tending::default()
+            };
             return Ok(());
         }
         let arrays = self.engine.arrays();

@@ -44,6 +44,7 @@ const SPARES: TableDefinition<u128, &str> = TableDefinition::new("spares");
 const POOLS: TableDefinition<&str, &str> = TableDefinition::new("pools");
 const HELD: TableDefinition<u128, &str> = TableDefinition::new("held_back");
 const MEMBERSHIPS: TableDefinition<u128, &str> = TableDefinition::new("memberships");
+const COPIES: TableDefinition<u128, &str> = TableDefinition::new("copies");
 
 /// An export as it is wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,6 +62,17 @@ pub struct WantedPool {
     pub uuid: Uuid,
     /// The arrays that take spares from it, by uuid.
     pub arrays: BTreeSet<Uuid>,
+}
+
+/// A member that is to be replaced by a copy of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WantedCopy {
+    /// Its place.
+    pub member: u16,
+    /// The uuid of the drive that becomes the copy.
+    pub drive: Uuid,
+    /// What the drive carries may be overwritten.
+    pub force: bool,
 }
 
 /// Everything wanted.
@@ -82,6 +94,8 @@ pub struct WantedState {
     pub held: BTreeMap<Uuid, HeldBack>,
     /// Who was in sync last, by uuid of the array.
     pub memberships: BTreeMap<Uuid, Membership>,
+    /// Copies that are being made, by uuid of the array: one at a time.
+    pub copies: BTreeMap<Uuid, WantedCopy>,
 }
 
 /// One change of the wanted state.
@@ -119,6 +133,10 @@ pub enum Change {
     Membership(Uuid, Membership),
     /// The array is there no more.
     NoMembership(Uuid),
+    /// A member of this array is to be replaced by a copy.
+    Copy(Uuid, WantedCopy),
+    /// That was done, or is not wanted any more.
+    NoCopy(Uuid),
 }
 
 /// The kept wanted state.
@@ -326,6 +344,7 @@ fn make_tables(database: &Database) -> Result<u64, redb::Error> {
     write.open_table(POOLS)?;
     write.open_table(HELD)?;
     write.open_table(MEMBERSHIPS)?;
+    write.open_table(COPIES)?;
     write.commit()?;
     Ok(found)
 }
@@ -389,6 +408,12 @@ fn read(database: &Database) -> Answer<WantedState> {
         let (uuid, text) = row.map_err(unreadable_by)?;
         let uuid = Uuid::from_u128(uuid.value());
         state.memberships.insert(uuid, parse(text.value())?);
+    }
+    let copies = read.open_table(COPIES).map_err(unreadable_by)?;
+    for row in copies.iter().map_err(unreadable_by)? {
+        let (uuid, text) = row.map_err(unreadable_by)?;
+        let uuid = Uuid::from_u128(uuid.value());
+        state.copies.insert(uuid, parse(text.value())?);
     }
     Ok(state)
 }
@@ -459,6 +484,13 @@ fn apply_one(write: &redb::WriteTransaction, change: &Change) -> Result<(), redb
         Change::NoMembership(uuid) => {
             write.open_table(MEMBERSHIPS)?.remove(uuid.as_u128())?;
         }
+        Change::Copy(uuid, copy) => {
+            let mut table = write.open_table(COPIES)?;
+            table.insert(uuid.as_u128(), print(copy).as_str())?;
+        }
+        Change::NoCopy(uuid) => {
+            write.open_table(COPIES)?.remove(uuid.as_u128())?;
+        }
     }
     Ok(())
 }
@@ -503,7 +535,9 @@ fn apply_to_spares(write: &redb::WriteTransaction, change: &Change) -> Result<()
         | Change::HoldBack(..)
         | Change::Release(_)
         | Change::Membership(..)
-        | Change::NoMembership(_) => unreachable!("the caller has done these"),
+        | Change::NoMembership(_)
+        | Change::Copy(..)
+        | Change::NoCopy(_) => unreachable!("the caller has done these"),
     }
     Ok(())
 }

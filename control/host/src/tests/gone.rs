@@ -4,9 +4,9 @@ use std::fs;
 use std::sync::Arc;
 
 use array::format::Superblock;
-use control::body::{ArrayCreateBody, DriveAddBody, VolumeCreateBody};
+use control::body::{ArrayCreateBody, DriveAddBody, ReplaceBody, VolumeCreateBody};
 use control::request::{ArrayOptions, DriveKnown, DriveSpec, Level};
-use control::view::{ArrayState, DriveState, MemberState};
+use control::view::{ArrayState, DriveState, JobKind, JobView, MemberState};
 use control::wanted::Wanted;
 use control::{Control, Engine, ErrorKind};
 use drive::Fault;
@@ -129,6 +129,83 @@ impl Run {
             self.bench.array("tank").state == ArrayState::Optimal
         });
     }
+}
+
+/// The next engine over the same files and the same wanted state.
+fn after_a_kill(run: Run) -> Run {
+    let folder = Arc::clone(&run.bench.folder);
+    drop(run.control);
+    drop(run.bench);
+    let bench = Bench::on(folder);
+    let wanted = Wanted::open(bench.folder.path()).expect("it is there");
+    let engine = Arc::clone(&bench.host) as Arc<dyn Engine>;
+    let control = Control::new(engine, wanted, bench.folder.path().to_owned());
+    control.restore().expect("all drives are here");
+    Run { bench, control }
+}
+
+#[test]
+fn a_copy_that_an_engine_has_not_finished_is_begun_again_by_the_next_one_and_once() {
+    let (mut run, guest) = Run::served();
+    drop(guest);
+    let spec = DriveSpec::File {
+        path: run.bench.path("four"),
+        size_bytes: Some(DRIVE_BYTES),
+        create: true,
+    };
+    let body = DriveAddBody {
+        spec,
+        name: Some("four".to_owned()),
+        uuid: None,
+    };
+    run.control.add_drive(body).expect("a new file");
+    wait_until("parity is right", || {
+        run.bench.array("tank").jobs.is_empty()
+    });
+    let replace = ReplaceBody {
+        drive: "four".to_owned(),
+        force: false,
+    };
+    run.control
+        .replace_member("tank", 1, &replace)
+        .expect("it fits");
+    let tick = |run: &Run| {
+        run.control
+            .tend_spares(MonotonicClock.now())
+            .expect("looked")
+    };
+    for _ in 0..2 {
+        run = after_a_kill(run);
+        assert_eq!(run.state("four"), DriveState::Free, "nobody has looked yet");
+        let copies = |job: &JobView| job.kind == JobKind::Copy;
+        // Not while parity is made anew.
+        wait_until("it begins again", || {
+            tick(&run);
+            run.bench.host.jobs().iter().any(copies)
+        });
+        let jobs = run.bench.host.jobs();
+        assert_eq!(jobs.iter().filter(|job| copies(job)).count(), 1);
+    }
+    wait_until("it takes its place", || {
+        tick(&run);
+        run.bench.array("tank").members[1].drive.as_deref() == Some("four")
+    });
+    tick(&run);
+    run.optimal();
+    // What was asked for is done: nobody does it again.
+    run = after_a_kill(run);
+    tick(&run);
+    assert_eq!(
+        run.bench.array("tank").members[1].drive.as_deref(),
+        Some("four")
+    );
+    assert!(
+        run.bench
+            .host
+            .jobs()
+            .iter()
+            .all(|job| job.kind != JobKind::Copy)
+    );
 }
 
 #[test]

@@ -317,7 +317,7 @@ impl Replace {
         let sentence = match jobs.join(", ") {
             jobs if !is_in(&array) => format!(
                 "drive {drive} becomes a copy of member {member} of array {name}, job {jobs}; \
-                 then it takes its place. Should the engine end before, ask again"
+                 then it takes its place"
             ),
             none if none.is_empty() => {
                 format!("member {member} of array {name} replaced; {state}")
