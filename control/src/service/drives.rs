@@ -52,6 +52,7 @@ impl Control {
         {
             return self.reopen(&again(gone, &body.spec));
         }
+        let is_given = body.name.is_some();
         let name = match body.name {
             Some(name) => name,
             None => default_name(&drives, body.uuid)?,
@@ -74,7 +75,13 @@ impl Control {
             uuid,
             spec: body.spec,
         };
-        let drive = self.engine.add_drive(&add)?;
+        let drive = self.engine.add_drive(&add).map_err(|refused| {
+            if is_given {
+                refused
+            } else {
+                of_spec(refused, &add)
+            }
+        })?;
         let record = [Change::Drive(restore::known(&drive))];
         if let Err(error) = self.wanted.apply(&record) {
             // An array may have taken it back already.
@@ -286,6 +293,14 @@ fn default_name(drives: &[DriveView], uuid: Option<uuid::Uuid>) -> Answer<String
             let message = format!("there are {DRIVES_MAX} drives, and no more fit");
             EngineError::new(ErrorKind::Full, "drive", message).next("remove one that is not used")
         })
+}
+
+/// The same refusal, about the spec: nobody has heard of the name that the drive would have got.
+fn of_spec(mut refused: EngineError, add: &DriveAdd) -> EngineError {
+    if refused.object == name::object::<DriveView>(&add.name) {
+        refused.object = name::object::<DriveView>(&add.spec.to_string());
+    }
+    refused
 }
 
 /// What is shown of a drive that is wanted and not open.

@@ -717,6 +717,21 @@ fn what_the_engine_refuses_is_not_recorded() {
 }
 
 #[test]
+fn a_drive_that_is_refused_is_named_by_its_spec_unless_it_was_given_a_name() {
+    let bed = Bed::full();
+    let refused = |name: Option<&str>| {
+        let body = DriveAddBody {
+            name: name.map(str::to_owned),
+            ..drive("file:/9")
+        };
+        let refused = bed.control().add_drive(body);
+        refused.expect_err("nothing is there").object
+    };
+    assert_eq!(refused(None), "drive file:/9");
+    assert_eq!(refused(Some("late")), "drive late");
+}
+
+#[test]
 fn an_array_of_another_engine_is_found_and_imported_for_good() {
     let bed = Bed::full();
     let mut other = Bed::bare();
