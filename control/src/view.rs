@@ -543,8 +543,8 @@ pub struct JobView {
     pub done_bytes: u64,
     /// Bytes in all.
     pub total_bytes: u64,
-    /// The rate now.
-    pub rate_bytes_per_second: u64,
+    /// The rate now; `null` before it was measured.
+    pub rate_bytes_per_second: Option<u64>,
     /// What is left at that rate; `null` when nobody knows.
     pub time_left_s: Option<u64>,
     /// Why it failed; for a scrub that is done, what it found.

@@ -95,8 +95,12 @@ pub(crate) fn way_on(job: &JobView) -> String {
     }
 }
 
+/// Empty before it was measured.
 fn rate(job: &JobView) -> String {
-    let rate = format!("{}/s", units::Size(job.rate_bytes_per_second));
+    let Some(rate) = job.rate_bytes_per_second else {
+        return String::new();
+    };
+    let rate = format!("{}/s", units::Size(rate));
     match job.time_left_s {
         Some(seconds) => format!("{rate}, {} left", duration(seconds)),
         None => rate,

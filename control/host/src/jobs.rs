@@ -52,16 +52,7 @@ impl Host {
             // A rebuild of members that return visits what they have missed only.
             job.view.total_bytes = pass.to_visit * stripe;
             let done = (pass.to_visit - pass.left) * stripe;
-            let elapsed = now.since(job.seen.0).as_secs_f64();
-            if elapsed > 0.5 || done < job.seen.1 {
-                let bytes = done.saturating_sub(job.seen.1);
-                job.view.rate_bytes_per_second = per_second(bytes, elapsed);
-                job.seen = (now, done);
-            }
-            job.view.done_bytes = done;
-            let left = job.view.total_bytes - done;
-            let rate = job.view.rate_bytes_per_second;
-            job.view.time_left_s = (rate > 0).then(|| left.div_ceil(rate));
+            job.measure(now, done);
             (job.view.state, job.view.cause) = match pass.state {
                 PassState::Running => (JobState::Running, None),
                 PassState::Paused => (JobState::Cancelled, None),
@@ -507,6 +498,8 @@ pub(crate) fn open_job(state: &mut State, array: Uuid, name: &str, kind: JobKind
     if let Some(job) = state.jobs.values().rfind(running) {
         return job.view.id;
     }
+    // A pass or a scrub may have come a long way before, also with another engine.
+    let seen = (kind == JobKind::Copy).then_some(0);
     state.next_job += 1;
     let id = state.next_job;
     let view = JobView {
@@ -516,7 +509,7 @@ pub(crate) fn open_job(state: &mut State, array: Uuid, name: &str, kind: JobKind
         state: JobState::Running,
         done_bytes: 0,
         total_bytes: 0,
-        rate_bytes_per_second: 0,
+        rate_bytes_per_second: None,
         time_left_s: None,
         cause: None,
     };
@@ -525,7 +518,7 @@ pub(crate) fn open_job(state: &mut State, array: Uuid, name: &str, kind: JobKind
         JobEntry {
             view,
             array,
-            seen: (MonotonicClock.now(), 0),
+            seen: (MonotonicClock.now(), seen),
             over: false,
         },
     );
@@ -547,21 +540,6 @@ fn end_other_kinds(state: &mut State, array: Uuid, kind: JobKind) {
     for job in others.filter(|job| job.view.state == JobState::Running) {
         job.view.state = JobState::Done;
         job.view.done_bytes = job.view.total_bytes;
-    }
-}
-
-/// Bytes per second, rounded down.
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    clippy::cast_precision_loss,
-    reason = "a rate for people"
-)]
-pub(crate) fn per_second(bytes: u64, seconds: f64) -> u64 {
-    if seconds <= 0.0 {
-        0
-    } else {
-        (bytes as f64 / seconds) as u64
     }
 }
 

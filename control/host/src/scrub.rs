@@ -21,7 +21,7 @@ use uuid::Uuid;
 use crate::Host;
 use crate::arrays::Candidate;
 use crate::error::{error, not_found};
-use crate::jobs::{open_job, per_second};
+use crate::jobs::open_job;
 use crate::state::{ArrayEntry, JobEntry, State};
 
 /// Findings that are kept of each array.
@@ -145,15 +145,7 @@ impl Host {
             }
             Recorded::Running | Recorded::Scheduled => {
                 let done = scrub.record.next.0 * stripe;
-                let elapsed = now.since(job.seen.0).as_secs_f64();
-                if elapsed > 0.5 || done < job.seen.1 {
-                    let bytes = done.saturating_sub(job.seen.1);
-                    job.view.rate_bytes_per_second = per_second(bytes, elapsed);
-                    job.seen = (now, done);
-                }
-                job.view.done_bytes = done;
-                let (left, rate) = (job.view.total_bytes - done, job.view.rate_bytes_per_second);
-                job.view.time_left_s = (rate > 0).then(|| left.div_ceil(rate));
+                job.measure(now, done);
             }
             Recorded::Paused => {
                 job.view.state = JobState::Cancelled;

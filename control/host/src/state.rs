@@ -166,9 +166,50 @@ pub(crate) struct Ending {
 pub(crate) struct JobEntry {
     pub(crate) view: JobView,
     pub(crate) array: Uuid,
-    pub(crate) seen: (Instant, u64),
+    /// When it was opened or measured last, and how much was done then, if that is known.
+    pub(crate) seen: (Instant, Option<u64>),
     /// It was stopped, and what is done since is another job.
     pub(crate) over: bool,
+}
+
+impl JobEntry {
+    /// So much is done of the total.
+    pub(crate) fn measure(&mut self, now: Instant, done: u64) {
+        let (at, before) = self.seen;
+        let elapsed = now.since(at).as_secs_f64();
+        let since = before.and_then(|before| done.checked_sub(before));
+        match since {
+            // It has begun, or begun anew: from here on it can be told.
+            None => {
+                self.view.rate_bytes_per_second = None;
+                self.seen = (now, Some(done));
+            }
+            Some(bytes) if elapsed > 0.5 => {
+                self.view.rate_bytes_per_second = Some(per_second(bytes, elapsed));
+                self.seen = (now, Some(done));
+            }
+            Some(_) => {}
+        }
+        self.view.done_bytes = done;
+        let left = self.view.total_bytes - done;
+        let rate = self.view.rate_bytes_per_second.filter(|rate| *rate > 0);
+        self.view.time_left_s = rate.map(|rate| left.div_ceil(rate));
+    }
+}
+
+/// Bytes per second, rounded down.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a rate for people"
+)]
+fn per_second(bytes: u64, seconds: f64) -> u64 {
+    if seconds <= 0.0 {
+        0
+    } else {
+        (bytes as f64 / seconds) as u64
+    }
 }
 
 /// What a volume may do, and what its guests did that have gone.

@@ -303,7 +303,7 @@ impl FakeEngine {
             state: JobState::Running,
             done_bytes: 0,
             total_bytes: 4 << 20,
-            rate_bytes_per_second: 1 << 20,
+            rate_bytes_per_second: Some(1 << 20),
             time_left_s: Some(4),
             cause: None,
         };

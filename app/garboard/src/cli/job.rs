@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 use control::Answer;
-use control::view::{JobState, JobView};
+use control::view::JobView;
 
 use crate::output::{Row, or_dash, size, word};
 use crate::progress;
@@ -53,10 +53,10 @@ impl Job {
     }
 }
 
-/// A dash where nobody has measured it: the job ended before anybody looked twice.
+/// A dash where nobody has measured it: nobody has looked twice, or the job ended before.
 fn rate(job: &JobView) -> String {
-    let is_known = job.rate_bytes_per_second > 0 || job.state == JobState::Running;
-    or_dash(is_known.then(|| format!("{}/s", size(job.rate_bytes_per_second))))
+    let rate = job.rate_bytes_per_second;
+    or_dash(rate.map(|rate| format!("{}/s", size(rate))))
 }
 
 impl Row for JobView {
@@ -87,5 +87,33 @@ impl Row for JobView {
             ),
             ("cause", or_dash(self.cause.as_ref())),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use control::view::{JobKind, JobState};
+
+    use super::*;
+
+    #[test]
+    fn a_rate_is_a_dash_until_it_was_measured_and_then_may_be_none_at_all() {
+        let rate = |rate_bytes_per_second| {
+            let job = JobView {
+                id: 1,
+                kind: JobKind::Scrub,
+                array: "a".into(),
+                state: JobState::Running,
+                done_bytes: 3 << 20,
+                total_bytes: 4 << 20,
+                rate_bytes_per_second,
+                time_left_s: None,
+                cause: None,
+            };
+            job.cells().swap_remove(5)
+        };
+        assert_eq!(rate(None), "-");
+        assert_eq!(rate(Some(0)), "0/s");
+        assert_eq!(rate(Some(1 << 20)), "1MiB/s");
     }
 }

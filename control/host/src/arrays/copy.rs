@@ -28,7 +28,7 @@ use super::Candidate;
 use super::members::{forget_replacement, format_replacement, own_superblock};
 use crate::drives::{survives_without, torn_without};
 use crate::error::{error, not_found, of_change, of_io};
-use crate::jobs::{open_job, per_second};
+use crate::jobs::open_job;
 use crate::state::DriveRole;
 use crate::undecided::About;
 use crate::{Host, records};
@@ -250,15 +250,7 @@ impl Host {
             };
             let done = copy.hand.done.load(Ordering::Relaxed);
             job.view.total_bytes = copy.hand.total.load(Ordering::Relaxed).max(done);
-            job.view.done_bytes = done;
-            let elapsed = now.since(job.seen.0).as_secs_f64();
-            if elapsed > 0.5 {
-                let rate = per_second(done.saturating_sub(job.seen.1), elapsed);
-                job.view.rate_bytes_per_second = rate;
-                job.seen = (now, done);
-            }
-            let (left, rate) = (job.view.total_bytes - done, job.view.rate_bytes_per_second);
-            job.view.time_left_s = (rate > 0).then(|| left.div_ceil(rate));
+            job.measure(now, done);
         }
     }
 

@@ -289,6 +289,38 @@ fn a_scrub_is_paused_survives_the_engine_and_goes_on() {
 }
 
 #[test]
+fn what_was_scrubbed_before_a_pause_or_a_restart_does_not_count_as_done_since() {
+    let limit = |bench: &Bench, rate| {
+        let modify = ArrayModify {
+            scrub_rate_bytes_per_second: Some(rate),
+            ..ArrayModify::default()
+        };
+        bench.host.modify_array("tank", &modify).expect("it runs");
+    };
+    let bench = Bench::files(Level::Raid6, 4);
+    limit(&bench, 32 * MIB);
+    bench.host.start_scrub("tank", GO_ON).expect("it begins");
+    wait_until("a quarter", || {
+        let scrub = bench.host.scrub("tank").expect("an array");
+        scrub.stripes_checked > scrub.stripes / 4
+    });
+    bench.host.stop_scrub("tank").expect("it runs");
+    let bench = bench.next();
+    for number in 0..4 {
+        bench.open_file(&format!("d{number}")).expect("there");
+    }
+    bench.host.assemble();
+    bench.host.start_array("tank", false).expect("clean");
+    limit(&bench, MIB);
+    let begun = bench.host.start_scrub("tank", GO_ON).expect("it goes on");
+    assert!(begun.done_bytes > begun.total_bytes / 4, "{begun:?}");
+    assert_eq!(begun.rate_bytes_per_second, None, "nobody has measured it");
+    let rate = || bench.host.jobs()[0].rate_bytes_per_second;
+    wait_until("a measurement", || rate().is_some());
+    assert!(rate().is_some_and(|rate| rate < 16 * MIB), "{:?}", rate());
+}
+
+#[test]
 fn a_scrub_begins_by_itself_when_its_time_has_come() {
     super::on_both_kinds(|| {
         let bench = Bench::files(Level::Raid5, 3);
