@@ -229,7 +229,8 @@ pub struct ArrayView {
     /// Why it cannot start as it is, when it is stopped and cannot.
     #[serde(default)]
     pub cause: Option<String>,
-    /// Members without which it may show wrong bytes: it is stopped, and was not stopped cleanly.
+    /// Members without which it may show wrong bytes: it is stopped, was not stopped cleanly, and
+    /// can start.
     #[serde(default)]
     pub torn_without: Vec<u16>,
     /// Its places, in order.

@@ -195,7 +195,7 @@ pub(crate) fn array(
         volumes: u32::try_from(config.volumes.len()).expect("limits.rs"),
         jobs: running_jobs.map(|job| job.view.id).collect(),
         cause: cause(state, entry),
-        torn_without: torn_without(entry, running).to_vec(),
+        torn_without: torn_without(state, entry, running).to_vec(),
         warnings: warnings(state, entry, config, running),
     }
 }

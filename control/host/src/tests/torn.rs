@@ -109,6 +109,18 @@ fn a_start_without_a_member_that_was_in_sync_is_told_where_it_may_be_torn() {
 }
 
 #[test]
+fn an_array_that_cannot_start_waits_for_nobody_in_particular() {
+    let bench = went_down(Level::Raid5, WriteHole::Auto);
+    let failed = open(&bench, &ALL[..1]);
+    let said = failed.warnings.join(" ");
+    assert!(said.contains("failed: "), "{said}");
+    assert!(!said.contains("waits for them"), "{said}");
+    assert_eq!(failed.torn_without, [0; 0]);
+    let short = open(&bench, &ALL[1..2]);
+    assert_eq!(short.torn_without, [2], "it can, and waits");
+}
+
+#[test]
 fn complete_arrays_and_those_that_were_stopped_wait_for_nobody() {
     let bench = went_down(Level::Raid5, WriteHole::Auto);
     assert_eq!(open(&bench, &ALL).torn_without, [0; 0], "complete");

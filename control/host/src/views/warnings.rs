@@ -74,7 +74,7 @@ pub(super) fn warnings(
             entry.name
         ));
     }
-    warnings.extend(untrusted(entry, running));
+    warnings.extend(untrusted(state, entry, running));
     warnings.extend(running.and_then(|running| stopped_pass(entry, running)));
     let wrong = unrepaired(config, running);
     if wrong > 0 {
@@ -96,21 +96,29 @@ pub(super) fn unrepaired(
     scrub.tally.unrepaired
 }
 
-/// Of a stopped array: the members without which it may show wrong bytes.
+/// Of a stopped array that can start: the members without which it may show wrong bytes.
 pub(super) fn torn_without<'entry>(
+    state: &State,
     entry: &'entry ArrayEntry,
     running: Option<&engine::ArrayState>,
 ) -> &'entry [u16] {
-    match running {
-        None => &entry.torn_without,
-        Some(_) => &[],
+    if running.is_some() {
+        return &[];
+    }
+    match verdict(state, entry) {
+        None | Some(Verdict::Startable { .. } | Verdict::NeedsForce { .. }) => &entry.torn_without,
+        Some(Verdict::Failed { .. } | Verdict::Refused { .. }) => &[],
     }
 }
 
 /// What the loss of a member would do now, beside what degraded says anyway.
-fn untrusted(entry: &ArrayEntry, running: Option<&engine::ArrayState>) -> Option<String> {
+fn untrusted(
+    state: &State,
+    entry: &ArrayEntry,
+    running: Option<&engine::ArrayState>,
+) -> Option<String> {
     let Some(running) = running else {
-        let waits = !torn_without(entry, running).is_empty();
+        let waits = !torn_without(state, entry, running).is_empty();
         return waits.then(|| {
             format!(
                 "members that were in sync when it went down are not here, and what they held \
