@@ -125,10 +125,6 @@ mod tests {
                 "5:3:",
                 "5:3:1",
                 "5:3::--unwritten-regions",
-                "70:10::--group-size=5",
-                "70:10:6:--group-size=5",
-                "nm:6::--parity=2",
-                "nm:6:1:--parity=2",
                 "5:3:lost=1:--write-hole=strict",
             ],
         };
