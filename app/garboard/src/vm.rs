@@ -36,7 +36,8 @@ impl Attachment {
         let object = format!("export {}", export.name);
         if memory.0 == 0 || !memory.0.is_multiple_of(MIB) {
             let message = format!("memory of {memory}: it is whole MiB and not 0");
-            return Err(EngineError::new(ErrorKind::Invalid, object, message));
+            return Err(EngineError::new(ErrorKind::Invalid, object, message)
+                .next("give it with its unit, for example 512MiB or 4GiB"));
         }
         let profile = export
             .profile

@@ -503,8 +503,8 @@ fn refusals_exit_with_1_name_the_code_and_change_nothing() {
     let before = bed.everything();
     for (arguments, code, object) in [
         (&["drive", "show", "x"][..], "not_found", "drive x"),
-        (&["drive", "add", "file:/0"], "exists", "drive d5"),
-        (&["drive", "add", "file:/9"], "not_found", "drive d5"),
+        (&["drive", "add", "file:/0"], "exists", "drive file:/0"),
+        (&["drive", "add", "file:/9"], "not_found", "drive file:/9"),
         (&["drive", "remove", "d0"], "busy", "drive d0"),
         (&["drive", "remove", "d0", "--force"], "unsafe", "drive d0"),
         (&["drive", "wipe", "d4"], "unsafe", "drive d4"),
@@ -742,6 +742,9 @@ fn attachments_are_exact() {
     let bed = Bed::full();
     let socket = bed.folder.path().join("run/exports/e/vhost.sock");
     let socket = socket.to_str().expect("UTF-8");
+    let unitless = bed.error(&["vm", "qemu", "e", "--memory", "1"], 1);
+    let next = unitless["next"].as_str().expect("a way out");
+    assert!(next.contains("512MiB"), "{next}");
     let qemu = bed.ok(&["vm", "qemu", "e", "--memory", "2GiB"]);
     assert!(
         qemu.contains(&format!(

@@ -19,6 +19,7 @@ use crate::{Answer, EngineError, ErrorKind};
 /// What GET_ID holds (virtio 1.2, 5.2.6).
 const SERIAL_BYTES_MAX: usize = 20;
 const MODE_DEFAULT: u32 = 0o660;
+const MODE_MAX: u32 = 0o777;
 
 impl Control {
     /// All exports, made or only wanted, by name.
@@ -132,15 +133,7 @@ impl Control {
         check_socket(&object, &path)?;
         let mode = match &body.mode {
             None => MODE_DEFAULT,
-            Some(text) => u32::from_str_radix(text, 8)
-                .ok()
-                .filter(|mode| *mode <= 0o777)
-                .ok_or_else(|| {
-                    invalid(
-                        &object,
-                        format!("mode `{text}`: it is octal, for example 0660"),
-                    )
-                })?,
+            Some(text) => mode_of(text).map_err(|cause| invalid(&object, cause))?,
         };
         Ok(ExportSocket {
             path,
@@ -200,6 +193,16 @@ impl Control {
         tracing::info!(event = "export_removed", object = %format_args!("export {}", export.name));
         Ok(export)
     }
+}
+
+fn mode_of(text: &str) -> Result<u32, String> {
+    let is_octal = !text.is_empty() && text.bytes().all(|digit| matches!(digit, b'0'..=b'7'));
+    if !is_octal {
+        return Err(format!("mode `{text}`: it is octal, for example 0660"));
+    }
+    let mode = u32::from_str_radix(text, 8).ok();
+    mode.filter(|mode| *mode <= MODE_MAX)
+        .ok_or_else(|| format!("mode `{text}`: it is at most 0{MODE_MAX:o}"))
 }
 
 fn check_socket(object: &str, path: &Path) -> Answer<()> {

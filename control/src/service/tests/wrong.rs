@@ -263,8 +263,11 @@ fn wrong_volumes_and_exports() -> Vec<Wrong> {
         wrong("mode", Invalid, "octal", |c| {
             c.create_export(change_export(|body| body.mode = Some("0888".into())))
         }),
-        wrong("wide mode", Invalid, "octal", |c| {
+        wrong("wide mode", Invalid, "at most 0777", |c| {
             c.create_export(change_export(|body| body.mode = Some("4777".into())))
+        }),
+        wrong("wider mode", Invalid, "at most 0777", |c| {
+            c.create_export(change_export(|body| body.mode = Some("7".repeat(99))))
         }),
         wrong("queues", Invalid, "0 queues", |c| {
             c.create_export(change_export(|body| body.queues = Some(0)))
