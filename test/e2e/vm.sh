@@ -358,8 +358,8 @@ run() {
     rc=0; timeout --foreground -k 5 "$LIMIT" "${C[@]}" </dev/null || rc=$?
     boots=$((boots + 1))
     # Nothing of the script has run: the emulator's fault, and worth another boot. Anything else is not.
-    [ "$ACC" = tcg ] && [ $boots -lt 4 ] && ! grep -qs '^boot ' "$W/ctl" && grep -qs 'Oops: int3' "$W/console" || break
-    echo "vm.sh: the emulator lost a patched instruction while the kernel came up; booting again" >&2
+    [ "$ACC" = tcg ] && [ $boots -lt 4 ] && ! grep -qs '^boot ' "$W/ctl" && grep -qsE 'Oops: (int3|double fault)' "$W/console" || break
+    echo "vm.sh: the emulator lost an instruction while the kernel came up; booting again" >&2
   done
   t1=$(date +%s.%N)
   [ -n "$OUT" ] && [ -s "$W/out" ] && { mkdir -p "$OUT"; tar -C "$OUT" -xf "$W/out"; }
