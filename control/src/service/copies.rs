@@ -40,13 +40,15 @@ impl Control {
         };
         let mut places = view.members.iter();
         let in_place = places.any(|place| place.drive.as_ref() == Some(&replace.drive));
+        if in_place {
+            self.forget_copy_of(view.uuid, replace.member);
+        }
         if in_place || !self.is_copying(view) {
             return;
         }
         let copy = WantedCopy {
             member: replace.member,
             drive: drive.uuid,
-            force: replace.force,
         };
         self.tending().copies.begun.insert(view.uuid);
         if let Err(error) = self.wanted.apply(&[Change::Copy(view.uuid, copy)]) {
@@ -104,7 +106,8 @@ impl Control {
         let replace = MemberReplace {
             member,
             drive,
-            force: copy.force,
+            // It may carry something else by now.
+            force: false,
         };
         let drive = &replace.drive;
         match self.engine.replace_member(&array.name, &replace) {
@@ -135,6 +138,18 @@ impl Control {
                     "the engine had ended before it was made; ask for it again");
                 self.forget_copy(uuid);
             }
+        }
+    }
+
+    /// Another drive has this place now: a copy that waits for its own is not to push it out.
+    pub(super) fn forget_copy_of(&self, array: Uuid, member: u16) {
+        let wanted = self.wanted.state();
+        if wanted
+            .copies
+            .get(&array)
+            .is_some_and(|copy| copy.member == member)
+        {
+            self.forget_copy(array);
         }
     }
 

@@ -224,6 +224,7 @@ impl Control {
         self.wanted.apply(&[Change::NoSpare(spare.uuid)])?;
         self.record_drives_or_say();
         self.tending().lost.remove(&(array.uuid, member));
+        self.forget_copy_of(array.uuid, member);
         tracing::warn!(event = "spare_started", object = %format_args!("array {}", array.name), member,
             drive = spare.drive, of = ?spare.of, "a spare takes the place of a lost member");
         Ok(())

@@ -71,8 +71,6 @@ pub struct WantedCopy {
     pub member: u16,
     /// The uuid of the drive that becomes the copy.
     pub drive: Uuid,
-    /// What the drive carries may be overwritten.
-    pub force: bool,
 }
 
 /// Everything wanted.

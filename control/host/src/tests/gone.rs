@@ -76,6 +76,31 @@ impl Run {
         (Run { bench, control }, guest)
     }
 
+    /// A new file.
+    fn add(&self, name: &str) {
+        let spec = DriveSpec::File {
+            path: self.bench.path(name),
+            size_bytes: Some(DRIVE_BYTES),
+            create: true,
+        };
+        let body = DriveAddBody {
+            spec,
+            name: Some(name.to_owned()),
+            uuid: None,
+        };
+        self.control.add_drive(body).expect("a new file");
+    }
+
+    /// Member 1 is to be this drive.
+    fn replace(&self, drive: &str) {
+        let replace = ReplaceBody {
+            drive: drive.to_owned(),
+            force: false,
+        };
+        let replaced = self.control.replace_member("tank", 1, &replace);
+        replaced.expect("it fits");
+    }
+
     fn look(&self) {
         let now = MonotonicClock.now();
         self.control.tend_drives(now).expect("looked");
@@ -148,27 +173,11 @@ fn after_a_kill(run: Run) -> Run {
 fn a_copy_that_an_engine_has_not_finished_is_begun_again_by_the_next_one_and_once() {
     let (mut run, guest) = Run::served();
     drop(guest);
-    let spec = DriveSpec::File {
-        path: run.bench.path("four"),
-        size_bytes: Some(DRIVE_BYTES),
-        create: true,
-    };
-    let body = DriveAddBody {
-        spec,
-        name: Some("four".to_owned()),
-        uuid: None,
-    };
-    run.control.add_drive(body).expect("a new file");
+    run.add("four");
     wait_until("parity is right", || {
         run.bench.array("tank").jobs.is_empty()
     });
-    let replace = ReplaceBody {
-        drive: "four".to_owned(),
-        force: false,
-    };
-    run.control
-        .replace_member("tank", 1, &replace)
-        .expect("it fits");
+    run.replace("four");
     let tick = |run: &Run| {
         run.control
             .tend_spares(MonotonicClock.now())
@@ -206,6 +215,37 @@ fn a_copy_that_an_engine_has_not_finished_is_begun_again_by_the_next_one_and_onc
             .iter()
             .all(|job| job.kind != JobKind::Copy)
     );
+}
+
+#[test]
+fn a_copy_that_waits_for_its_drive_does_not_push_out_who_has_the_place_since() {
+    let (mut run, guest) = Run::served();
+    drop(guest);
+    run.add("four");
+    run.add("five");
+    wait_until("parity is right", || {
+        run.bench.array("tank").jobs.is_empty()
+    });
+    run.replace("four");
+    let away = run.bench.path("away");
+    fs::rename(run.bench.path("four"), &away).expect("moved");
+    run = after_a_kill(run);
+    run.control.fail_member("tank", 1).expect("one may fail");
+    run.replace("five");
+    run.optimal();
+    fs::rename(&away, run.bench.path("four")).expect("moved");
+    run = after_a_kill(run);
+    assert_eq!(run.state("four"), DriveState::Free);
+    wait_until("parity is right", || {
+        run.bench.array("tank").jobs.is_empty()
+    });
+    run.control
+        .tend_spares(MonotonicClock.now())
+        .expect("looked");
+    let jobs = run.bench.host.jobs();
+    assert!(jobs.iter().all(|job| job.kind != JobKind::Copy), "{jobs:?}");
+    let drive = run.bench.array("tank").members[1].drive.clone();
+    assert_eq!(drive.as_deref(), Some("five"));
 }
 
 #[test]
