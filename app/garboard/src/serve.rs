@@ -72,8 +72,9 @@ pub(crate) fn end_with(parent: i32) -> Answer<()> {
 
 /// SIGHUP, unless this process was started to outlive its terminal (`nohup`).
 fn hangup() -> std::io::Result<Option<Signal>> {
-    // The kernel's own word for it: bit n − 1 of the mask is signal n (proc_pid_status(5)).
-    let status = std::fs::read_to_string("/proc/self/status")?;
+    // The kernel's own word for it: bit n − 1 of the mask is signal n (proc_pid_status(5)). Where
+    // it is not to be had, no signal counts as ignored.
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     let is_ignored = ignored.is_some_and(|mask| mask & 1 == 1);
