@@ -368,12 +368,12 @@ pub(crate) fn in_sync_without(
 pub(crate) fn cause_of(status: Status) -> ExclusionCause {
     match status {
         Status::Gone => ExclusionCause::Gone,
+        Status::NoSpace => ExclusionCause::NoSpace,
         Status::Ok
         | Status::Media
         | Status::OutOfRange
         | Status::ReadOnly
         | Status::Unsupported
-        | Status::NoSpace
         | Status::Invalid => ExclusionCause::WriteError,
     }
 }

@@ -279,6 +279,7 @@ fn label_of(cause: ExclusionCause) -> &'static str {
         ExclusionCause::Absent => "absent",
         ExclusionCause::Stale => "stale",
         ExclusionCause::Replaced => "replaced",
+        ExclusionCause::NoSpace => "no_space",
     }
 }
 

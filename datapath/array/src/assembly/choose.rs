@@ -3,7 +3,6 @@
 use std::fmt::Write;
 
 use units::{DriveIndex, MemberIndex};
-use uuid::Uuid;
 
 use super::history::{History, Relation, judge};
 use super::{Assembly, Claim, LeftOut, Verdict};
@@ -391,14 +390,22 @@ fn why_refused(
     Some(format!(
         "split brain, both sides may hold acknowledged writes: {}; {}; attach the members that \
          are absent, or remove those of the side to give up",
-        side(config),
-        side(rival)
+        side(config, claims, name),
+        side(rival, claims, name)
     ))
 }
 
-/// One side of a split brain: what it wrote last, from where, and with whom.
-fn side(config: &ArrayConfig) -> String {
-    let mut text = format!("{} ({:032x}) after", config.update, config.update_id);
+/// One side of a split brain: its drives, what it wrote last, from where, and with whom.
+fn side(config: &ArrayConfig, claims: &[Claim], name: Name) -> String {
+    let is_its = |claim: &&Claim| claim.config.update_id == config.update_id;
+    let drives = claims.iter().filter(is_its);
+    let drives: Vec<String> = drives.map(|claim| name(claim.drive())).collect();
+    let mut text = format!(
+        "{} wrote {} ({:032x}) after",
+        drives.join(", "),
+        config.update,
+        config.update_id
+    );
     for (update, id) in config.ancestors.iter().take(3) {
         write!(text, " {} ({id:032x})", update.0).expect("memory");
     }
@@ -425,16 +432,14 @@ pub(super) fn why_failed(superblock: &Superblock, usable: &[MemberIndex]) -> Opt
 }
 
 fn explain_left_out(explanation: &mut String, assembly: &Assembly, name: Name) {
-    let uuids: Vec<Uuid> = assembly.config.members.iter().map(|m| m.uuid).collect();
+    let says_so = |member| {
+        let mut reasons = assembly.left_out.iter();
+        reasons.any(|(_, reason)| reason.member() == Some(member))
+    };
     for (position, drive) in assembly.members.iter().enumerate() {
-        if drive.is_none() {
-            let member = MemberIndex::from_at(position);
-            write!(
-                explanation,
-                "; {member} ({}) is not usable",
-                uuids[position]
-            )
-            .expect("memory");
+        let member = MemberIndex::from_at(position);
+        if drive.is_none() && !says_so(member) {
+            write!(explanation, "; {member} is not here").expect("memory");
         }
     }
     for (drive, reason) in &assembly.left_out {

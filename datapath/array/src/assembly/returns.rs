@@ -47,6 +47,7 @@ impl Returning {
             | ExclusionCause::WriteError
             | ExclusionCause::FlushFailed
             | ExclusionCause::TooSlow
+            | ExclusionCause::NoSpace
             | ExclusionCause::Command => false,
         }
     }

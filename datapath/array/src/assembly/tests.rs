@@ -318,7 +318,7 @@ fn fewer_than_k_members_fail_and_no_force_helps() {
     assert!(assembly.start(1, true).is_err());
     let said = explanation(&assembly);
     assert!(
-        said.starts_with("failed: group 0 needs 4 members in sync and has 3; member 3 ("),
+        said.starts_with("failed: group 0 needs 4 members in sync and has 3; member 3 is not here"),
         "{said}"
     );
 }

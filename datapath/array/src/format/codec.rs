@@ -534,6 +534,7 @@ fn cause_code(cause: ExclusionCause) -> u8 {
         ExclusionCause::Absent => 7,
         ExclusionCause::Stale => 8,
         ExclusionCause::Replaced => 9,
+        ExclusionCause::NoSpace => 10,
     }
 }
 

@@ -58,6 +58,8 @@ pub enum ExclusionCause {
     Stale,
     /// Another drive took its place and is not filled yet.
     Replaced,
+    /// The file system that its file lies on had no room left.
+    NoSpace,
 }
 
 impl ExclusionCause {
@@ -69,7 +71,7 @@ impl ExclusionCause {
     }
 
     /// All causes.
-    pub const ALL: [ExclusionCause; 9] = [
+    pub const ALL: [ExclusionCause; 10] = [
         ExclusionCause::Gone,
         ExclusionCause::ReadErrors,
         ExclusionCause::WriteError,
@@ -79,6 +81,7 @@ impl ExclusionCause {
         ExclusionCause::Absent,
         ExclusionCause::Stale,
         ExclusionCause::Replaced,
+        ExclusionCause::NoSpace,
     ];
 }
 
@@ -94,6 +97,7 @@ impl fmt::Display for ExclusionCause {
             ExclusionCause::Absent => "absent at assembly",
             ExclusionCause::Stale => "stale at assembly",
             ExclusionCause::Replaced => "replaced",
+            ExclusionCause::NoSpace => "no space left for its file",
         })
     }
 }

@@ -131,6 +131,11 @@ fn who_stays_away_when_others_have_come_back_is_left_out_two_seconds_later() {
     live(&mut bench, 6 * STEP, [WORKS, GONE, WORKS]);
     assert_eq!(states(&bench), [SERVES, OUT, SERVES]);
     assert_eq!(bench.shard.hold_status(), None);
+    let config = &bench.shard.coordinator().expect("home").config;
+    let crate::format::MemberState::Excluded { cause, .. } = config.members[1].state else {
+        panic!("it is out: {config:?}");
+    };
+    assert_eq!(cause, crate::format::ExclusionCause::NoSpace);
 }
 
 #[test]
