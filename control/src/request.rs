@@ -230,6 +230,34 @@ pub struct DriveKnown {
     /// The last [`crate::view::DriveView::identity`]; empty when the drive has none (a blank
     /// file, memory).
     pub identity: String,
+    /// The array that it was a member of, and its number there. Only people are told.
+    #[serde(default)]
+    pub member_of: Option<MemberOf>,
+}
+
+impl DriveKnown {
+    /// One that nothing else is known of.
+    #[must_use]
+    pub fn new(name: &str, uuid: Uuid, spec: &DriveSpec) -> DriveKnown {
+        DriveKnown {
+            name: name.to_owned(),
+            uuid,
+            spec: spec.kept(),
+            identity: String::new(),
+            member_of: None,
+        }
+    }
+}
+
+/// A place in an array.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberOf {
+    /// The array's uuid.
+    pub uuid: Uuid,
+    /// Its name then.
+    pub array: String,
+    /// The member's number.
+    pub member: u16,
 }
 
 /// A lamp.

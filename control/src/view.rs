@@ -141,7 +141,8 @@ pub struct MemberView {
     pub state: MemberState,
     /// The drive that fills it, if any.
     pub drive: Option<String>,
-    /// Why it is missing or failed, or what it lacks while it is being filled.
+    /// Why it is missing or failed, what it lacks while it is being filled, or why it will be lost
+    /// although it is online.
     pub cause: Option<String>,
     /// How it keeps up with its peers, as far as that is known.
     pub pace: Option<PaceView>,

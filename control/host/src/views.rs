@@ -19,6 +19,7 @@ use vhost_user_blk::{Counters, QueueKey, SessionStatus};
 mod warnings;
 
 use crate::arrays::assemble::what_helps;
+use crate::deleted::deleted_members;
 use crate::error::file_limit;
 use crate::found;
 use crate::state::{ArrayEntry, DriveEntry, DriveRole, ExportEntry, Serving, State};
@@ -340,13 +341,16 @@ fn member(
         .drive_of(entry.uuid, index)
         .map(|drive| drive.name.clone());
     let stopped = matches!(entry.serving, Serving::Stopped(_));
+    let mut deleted = deleted_members(state, entry.uuid).into_iter();
+    let deleted = deleted.find(|(member, _)| *member == index);
+    let deleted = deleted.map(|_| "its file was deleted: lost when the engine ends".to_owned());
     let (shown, cause) = match config.members[index.at()].state {
         MemberState::InSync | MemberState::Rebuilding { .. } if stopped && drive.is_none() => {
             let left_out = why_left_out(state, entry.uuid, index);
             let cause = left_out.unwrap_or_else(|| ExclusionCause::Absent.to_string());
             (Shown::Missing, Some(cause))
         }
-        MemberState::InSync => (Shown::Online, None),
+        MemberState::InSync => (Shown::Online, deleted),
         MemberState::Rebuilding { .. } => (Shown::Rebuilding, returned),
         MemberState::Excluded {
             cause: ExclusionCause::Absent,

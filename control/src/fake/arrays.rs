@@ -257,12 +257,8 @@ impl FakeEngine {
             ));
         };
         for drive in &array.drives {
-            self.open(DriveKnown {
-                name: format!("{}-{}", array.name, drive.member),
-                uuid: Uuid::new_v4(),
-                spec: drive.spec.clone(),
-                identity: String::new(),
-            })?;
+            let name = format!("{}-{}", array.name, drive.member);
+            self.open(DriveKnown::new(&name, Uuid::new_v4(), &drive.spec))?;
         }
         self.assemble();
         self.start_array(&array.name, import.force)

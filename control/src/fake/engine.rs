@@ -66,12 +66,7 @@ impl Engine for FakeEngine {
             }
             self.host.plug(&at, bytes);
         }
-        self.open(DriveKnown {
-            name: add.name.clone(),
-            uuid: add.uuid,
-            spec: add.spec.kept(),
-            identity: String::new(),
-        })
+        self.open(DriveKnown::new(&add.name, add.uuid, &add.spec))
     }
 
     fn open_drive(&self, known: &DriveKnown) -> Answer<DriveView> {

@@ -26,6 +26,7 @@ impl Control {
     pub fn arrays(&self) -> Vec<ArrayView> {
         let mut arrays = self.engine.arrays();
         self.show_spares(&mut arrays);
+        self.show_missing_drives(&mut arrays);
         arrays
     }
 

@@ -2,14 +2,14 @@
 
 use units::limits::DRIVES_MAX;
 
+use super::Control;
 use super::restore::Start;
 use super::spares::refuse_spare;
-use super::{Control, restore};
 use crate::body::DriveAddBody;
 use crate::name::{self, Create};
-use crate::request::{DriveAdd, DriveKnown, DriveSpec, Lamp};
-use crate::view::{DriveState, DriveView, IoCounters};
-use crate::wanted::Change;
+use crate::request::{DriveAdd, DriveKnown, DriveSpec, Lamp, MemberOf};
+use crate::view::{ArrayView, DriveState, DriveView, IoCounters, MemberState, MemberView};
+use crate::wanted::{Change, WantedState};
 use crate::{Answer, EngineError, ErrorKind};
 
 impl Control {
@@ -18,15 +18,68 @@ impl Control {
     pub fn drives(&self) -> Vec<DriveView> {
         let mut drives = self.engine.drives();
         let state = self.wanted.state();
-        for known in state.drives.values() {
-            if drives.iter().all(|drive| drive.name != known.name) {
-                let cause = self.causes().drives.get(&known.name).cloned();
-                drives.push(missing(known.clone(), cause));
-            }
+        for (known, place) in self.missing_drives(&state) {
+            drives.push(missing_drive(known.clone(), place, self.why_missing(known)));
         }
         self.show_spare_drives(&state, &mut drives);
         drives.sort_by(|a, b| a.name.cmp(&b.name));
         drives
+    }
+
+    /// The drives that are wanted and not open, and the places that they have left empty.
+    fn missing_drives<'s>(
+        &self,
+        state: &'s WantedState,
+    ) -> Vec<(&'s DriveKnown, Option<&'s MemberOf>)> {
+        let open = self.engine.drives();
+        let known = state.drives.values();
+        let missing = known.filter(|known| open.iter().all(|drive| drive.name != known.name));
+        let missing: Vec<&DriveKnown> = missing.collect();
+        if missing.is_empty() {
+            return Vec::new();
+        }
+        let arrays = self.engine.arrays();
+        // Of an array that is not known, all places may be empty.
+        let is_filled = |place: &MemberOf| {
+            let of_array = arrays.iter().find(|array| array.uuid == place.uuid);
+            let filled = |at: &MemberView| at.member == place.member && at.drive.is_some();
+            of_array.is_some_and(|array| array.members.iter().any(filled))
+        };
+        let with_place = |known: &'s DriveKnown| {
+            let place = known.member_of.as_ref();
+            (known, place.filter(|place| !is_filled(place)))
+        };
+        missing.into_iter().map(with_place).collect()
+    }
+
+    /// Why a drive is missing.
+    fn why_missing(&self, known: &DriveKnown) -> String {
+        let cause = self.causes().drives.get(&known.name).cloned();
+        cause.unwrap_or_else(|| "it is not open".into())
+    }
+
+    /// Names the missing drives in the places that lack them.
+    pub(super) fn show_missing_drives(&self, arrays: &mut [ArrayView]) {
+        let is_empty = |place: &MemberView| place.state == MemberState::Missing;
+        if !arrays
+            .iter()
+            .any(|array| array.members.iter().any(is_empty))
+        {
+            return;
+        }
+        let state = self.wanted.state();
+        for (known, place) in self.missing_drives(&state) {
+            let Some(place) = place else { continue };
+            let array = arrays.iter_mut().find(|array| array.uuid == place.uuid);
+            let members = array.map(|array| array.members.iter_mut());
+            let member = members.and_then(|mut members| {
+                members.find(|member| member.member == place.member && is_empty(member))
+            });
+            if let Some(member) = member {
+                let (name, why) = (&known.name, self.why_missing(known));
+                member.cause = Some(format!("drive {name} is missing: {why}"));
+            }
+        }
     }
 
     /// One drive, by name or uuid.
@@ -82,7 +135,7 @@ impl Control {
                 of_spec(refused, &add)
             }
         })?;
-        let record = [Change::Drive(restore::known(&drive))];
+        let record = [Change::Drive(to_know(&drive, &self.engine.arrays()))];
         if let Err(error) = self.wanted.apply(&record) {
             // An array may have taken it back already.
             self.undo("remove_drive", self.engine.remove_drive(&drive.name, true));
@@ -108,7 +161,7 @@ impl Control {
     /// Opens a wanted drive that was missing, perhaps at another place.
     pub(super) fn reopen(&self, known: &DriveKnown) -> Answer<DriveView> {
         let drive = self.engine.open_drive(known)?;
-        let record = [Change::Drive(restore::known(&drive))];
+        let record = [Change::Drive(to_know(&drive, &self.engine.arrays()))];
         if let Err(error) = self.wanted.apply(&record) {
             self.undo("remove_drive", self.engine.remove_drive(&drive.name, true));
             return Err(error);
@@ -127,7 +180,8 @@ impl Control {
         let drive = self.engine.reopen_awaited(known)?;
         self.causes().drives.remove(&known.name);
         // The engine finds it there in any case: the place is a hint.
-        self.wanted.apply(&[Change::Drive(restore::known(&drive))])
+        self.wanted
+            .apply(&[Change::Drive(to_know(&drive, &self.engine.arrays()))])
     }
 
     /// Forgets a drive; what is on it stays.
@@ -245,6 +299,23 @@ impl Control {
     }
 }
 
+/// What is kept of a drive.
+pub(super) fn to_know(drive: &DriveView, arrays: &[ArrayView]) -> DriveKnown {
+    let is_its = |array: &&ArrayView| Some(&array.name) == drive.array.as_ref();
+    let place = drive.member.zip(arrays.iter().find(is_its));
+    DriveKnown {
+        name: drive.name.clone(),
+        uuid: drive.uuid,
+        spec: drive.spec.kept(),
+        identity: drive.identity.clone(),
+        member_of: place.map(|(member, array)| MemberOf {
+            uuid: array.uuid,
+            array: array.name.clone(),
+            member,
+        }),
+    }
+}
+
 /// A drive that was missing, at the place where somebody says it is.
 fn again(gone: &DriveView, spec: &DriveSpec) -> DriveKnown {
     DriveKnown {
@@ -252,6 +323,7 @@ fn again(gone: &DriveView, spec: &DriveSpec) -> DriveKnown {
         uuid: gone.uuid,
         spec: spec.kept(),
         identity: gone.identity.clone(),
+        member_of: None,
     }
 }
 
@@ -304,16 +376,16 @@ fn of_spec(mut refused: EngineError, add: &DriveAdd) -> EngineError {
 }
 
 /// What is shown of a drive that is wanted and not open.
-fn missing(known: DriveKnown, cause: Option<String>) -> DriveView {
+fn missing_drive(known: DriveKnown, place: Option<&MemberOf>, cause: String) -> DriveView {
     DriveView {
         name: known.name,
         uuid: known.uuid,
         spec: known.spec,
         identity: known.identity,
         state: DriveState::Missing,
-        array: None,
+        array: place.map(|place| place.array.clone()),
         pool: None,
-        member: None,
+        member: place.map(|place| place.member),
         model: None,
         serial: None,
         size_bytes: 0,
@@ -323,7 +395,7 @@ fn missing(known: DriveKnown, cause: Option<String>) -> DriveView {
         access: "none".into(),
         write_cache: "none".into(),
         signature: None,
-        cause: Some(cause.unwrap_or_else(|| "it is not open".into())),
+        cause: Some(cause),
         node: None,
         counters: IoCounters::default(),
     }

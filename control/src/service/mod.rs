@@ -5,6 +5,7 @@
 //! the API runs each on its own thread to its end, even when the client hangs up.
 
 mod arrays;
+mod attention;
 mod copies;
 mod drives;
 mod exports;
@@ -27,9 +28,7 @@ use uuid::Uuid;
 
 use crate::membership::Membership;
 use crate::metrics::Metric;
-use crate::view::{
-    ArrayState, ArrayView, Count, DriveState, ExportState, JobState, JobView, StatusView,
-};
+use crate::view::{ArrayView, Count, JobState, JobView, StatusView};
 use crate::wanted::{Change, Wanted};
 use crate::{Answer, Engine, EngineError, ErrorKind};
 
@@ -129,27 +128,22 @@ impl Control {
     pub fn status(&self) -> StatusView {
         let uptime = MonotonicClock.now().since(self.begun);
         let jobs = self.engine.jobs();
-        let exports = self.exports();
         let stopped = self.wanted.state().stopped;
+        let (drives, arrays, exports) = (self.drives(), self.arrays(), self.exports());
+        let of_array =
+            |array: &ArrayView| attention::of_array(array, stopped.contains(&array.uuid));
         let mut engine = self.engine.status();
         engine.warnings.extend(Control::held_warnings(&exports));
         StatusView {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             process: std::process::id(),
             uptime_s: uptime.as_secs(),
-            drives: count(&self.drives(), |drive| match drive.state {
-                DriveState::Failed | DriveState::Missing => true,
-                DriveState::Free | DriveState::Spare | DriveState::Member => false,
-            }),
-            arrays: count(&self.arrays(), |array| {
-                needs_attention(array, stopped.contains(&array.uuid))
-            }),
+            drives: count(&drives, |drive| attention::of_drive(drive).is_some()),
+            arrays: count(&arrays, |array| of_array(array).is_some()),
             volumes: count(&self.volumes(), |_| false),
-            exports: count(&exports, |export| match export.state {
-                ExportState::Held | ExportState::Missing => true,
-                ExportState::Waiting | ExportState::Connected => false,
-            }),
+            exports: count(&exports, |export| attention::of_export(export).is_some()),
             jobs_running: count(&jobs, |job| job.state == JobState::Running).attention,
+            attention: attention::told((&arrays, of_array), &drives, &exports),
             engine,
         }
     }
@@ -188,9 +182,10 @@ impl Control {
     /// Records what the engine's drives are told by now; members change their identity.
     fn record_drives(&self) -> Answer<()> {
         let state = self.wanted.state();
+        let arrays = self.engine.arrays();
         let mut changes = Vec::new();
         for drive in self.engine.drives() {
-            let known = restore::known(&drive);
+            let known = drives::to_know(&drive, &arrays);
             if state.drives.get(&known.name) != Some(&known) {
                 changes.push(Change::Drive(known));
             }
@@ -240,16 +235,6 @@ impl Control {
         if let Err(error) = self.record_drives() {
             tracing::error!(event = "wanted_state_unwritable", %error);
         }
-    }
-}
-
-fn needs_attention(array: &ArrayView, somebody_stopped_it: bool) -> bool {
-    match array.state {
-        ArrayState::Degraded | ArrayState::Holding | ArrayState::Failed => true,
-        // It cannot start.
-        ArrayState::Stopped => !somebody_stopped_it,
-        // Blocks of it are lost, or wrong.
-        ArrayState::Optimal => array.lost.is_some() || array.unrepaired_blocks > 0,
     }
 }
 

@@ -10,8 +10,8 @@ use units::limits::START_GRACE;
 use uuid::Uuid;
 
 use super::Control;
-use crate::request::DriveKnown;
-use crate::view::{ArrayState, ArrayView, DriveView, MemberState};
+
+use crate::view::{ArrayState, ArrayView, MemberState};
 use crate::wanted::WantedState;
 use crate::{Answer, EngineError, ErrorKind};
 
@@ -269,16 +269,6 @@ impl Control {
                 }
             }
         }
-    }
-}
-
-/// What is kept of a drive.
-pub(super) fn known(drive: &DriveView) -> DriveKnown {
-    DriveKnown {
-        name: drive.name.clone(),
-        uuid: drive.uuid,
-        spec: drive.spec.kept(),
-        identity: drive.identity.clone(),
     }
 }
 

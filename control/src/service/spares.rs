@@ -138,10 +138,12 @@ impl Control {
             uuid,
             ..WantedPool::default()
         };
+        let mut arrays = Vec::new();
         for key in &body.arrays {
             let array = self.array(key)?;
             Control::refuse_attached(&array, &body.name)?;
             pool.arrays.insert(array.uuid);
+            arrays.push(array);
         }
         let mut drives: Vec<DriveView> = Vec::new();
         for key in &body.drives {
@@ -151,6 +153,7 @@ impl Control {
                 return Err(invalid(name::object::<PoolView>(&body.name), text)
                     .next("name each drive once"));
             }
+            refuse_unfit_of_all(&arrays, &drive)?;
             drives.push(drive);
         }
         let mut changes = vec![Change::Pool(body.name.clone(), pool)];
@@ -187,11 +190,19 @@ impl Control {
     /// Adds a free drive to a pool.
     ///
     /// # Errors
-    /// `Busy` when somebody uses the drive, `Unsafe` when it carries a signature and not `force`.
+    /// `Busy` when somebody uses the drive, `Unsafe` when it carries a signature and not `force`,
+    /// `Full` or `Invalid` when it fits none of the pool's arrays.
     pub fn add_pool_drive(&self, key: &str, body: &SpareBody) -> Answer<PoolView> {
         let _changing = self.change();
         let pool = self.pool(key)?;
         let drive = self.drive(&body.drive)?;
+        // Those that are not here may take what these cannot.
+        let arrays: Vec<ArrayView> = (pool.arrays.iter())
+            .filter_map(|array| self.array(array).ok())
+            .collect();
+        if arrays.len() == pool.arrays.len() {
+            refuse_unfit_of_all(&arrays, &drive)?;
+        }
         let of = SpareOf::Pool(pool.name.clone());
         let ready = self.make_spares(std::slice::from_ref(&drive), &of, body.force)?;
         self.wanted.apply(&ready.changes)?;
@@ -459,7 +470,9 @@ pub(super) fn need_of(array: &ArrayView, pool: Option<String>) -> Need {
 pub(super) fn refuse_spare(drive: &DriveView) -> Answer<()> {
     let spare = match drive.state {
         DriveState::Spare => true,
-        DriveState::Missing => drive.pool.is_some() || drive.array.is_some(),
+        DriveState::Missing => {
+            drive.pool.is_some() || (drive.array.is_some() && drive.member.is_none())
+        }
         DriveState::Free | DriveState::Member | DriveState::Failed => false,
     };
     let name = &drive.name;
@@ -500,6 +513,19 @@ pub(super) fn refuse_unfit(array: &str, need: &Need, drive: &DriveView) -> Answe
     };
     let text = format!("it cannot be a spare of array {array}: {unfit}");
     Err(EngineError::new(kind, object, text).next("choose another drive"))
+}
+
+/// Refuses a drive that can be a member of none of these arrays, if there are some.
+pub(super) fn refuse_unfit_of_all(arrays: &[ArrayView], drive: &DriveView) -> Answer<()> {
+    let fit = |array: &ArrayView| refuse_unfit(&array.name, &need_of(array, None), drive);
+    let mut first = Ok(());
+    for array in arrays {
+        match fit(array) {
+            Ok(()) => return Ok(()),
+            unfit => first = first.and(unfit),
+        }
+    }
+    first
 }
 
 /// How an array is called; one that is not here by its uuid.

@@ -70,8 +70,9 @@ pub struct StatusView {
     pub uptime_s: u64,
     /// Drives; failed and missing need attention.
     pub drives: Count,
-    /// Arrays; degraded and failed need attention, those that nobody stopped and do not run, and
-    /// those with blocks that are lost, or that the last scrub left wrong.
+    /// Arrays; degraded and failed need attention, those that nobody stopped and do not run, those
+    /// with blocks that are lost, or that the last scrub left wrong, and those with a member whose
+    /// file was deleted.
     pub arrays: Count,
     /// Volumes.
     pub volumes: Count,
@@ -79,6 +80,10 @@ pub struct StatusView {
     pub exports: Count,
     /// Jobs that run.
     pub jobs_running: u32,
+    /// What needs attention, and why, a sentence for each: arrays, drives that no array of these
+    /// lacks, exports that are missing. Those held back are among the engine's warnings.
+    #[serde(default)]
+    pub attention: Vec<String>,
     /// The engine itself.
     pub engine: EngineStatus,
 }

@@ -10,6 +10,7 @@ fn drive(name: &str) -> DriveKnown {
         uuid: Uuid::from_u128(1),
         spec: "file:/d,size=1GiB".parse().expect("a spec"),
         identity: "wwid 7".into(),
+        member_of: None,
     }
 }
 

@@ -11,10 +11,22 @@ use crate::progress;
 use crate::session::Session;
 use crate::top;
 
+/// So many things that need attention are told at once.
+const FEW: usize = 8;
+
 /// Everything at a glance.
 pub(super) fn status(session: &mut Session<'_, '_>) -> Answer<()> {
     let status: StatusView = session.get("/v1/status")?;
     session.warn(&status.engine.warnings);
+    let (few, more) = status.attention.split_at(status.attention.len().min(FEW));
+    session.warn(few);
+    if !more.is_empty() {
+        let next = "`garboard array list` and `garboard drive list` show them";
+        session.remark(&format!(
+            "warning: {} more need attention: {next}",
+            more.len()
+        ));
+    }
     session.show(&status)
 }
 
@@ -42,6 +54,7 @@ impl Top {
 fn count(count: Count) -> String {
     match count.attention {
         0 => count.total.to_string(),
+        1 => format!("{} (1 needs attention)", count.total),
         attention => format!("{} ({attention} need attention)", count.total),
     }
 }

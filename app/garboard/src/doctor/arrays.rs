@@ -109,16 +109,7 @@ fn state_of_drive(drive: &DriveView, known: &Known) -> Option<Finding> {
 /// The place that a drive has or had in an array.
 fn place_of<'a>(drive: &DriveView, known: &'a Known) -> Option<(&'a ArrayView, &'a MemberView)> {
     let array = |array: &&ArrayView| drive.array.as_ref() == Some(&array.name);
-    let (array, member) = match drive.member {
-        Some(member) => (known.arrays.iter().find(array)?, member),
-        // One that is missing says it by what was on it.
-        None => {
-            let mut parts = drive.identity.strip_prefix("member:")?.split(':');
-            let uuid = parts.next()?;
-            let of = |array: &&ArrayView| array.uuid.to_string() == uuid;
-            (known.arrays.iter().find(of)?, parts.next()?.parse().ok()?)
-        }
-    };
+    let (array, member) = (known.arrays.iter().find(array)?, drive.member?);
     let place = array.members.iter().find(|place| place.member == member);
     place.map(|place| (array, place))
 }

@@ -234,6 +234,7 @@ fn engine(cores: &[u16], drives: Vec<DriveView>) -> Known {
     };
     Known {
         status: StatusView {
+            attention: Vec::new(),
             version: "0".into(),
             process: 1,
             uptime_s: 1,
@@ -891,10 +892,7 @@ fn what_is_lost_is_filled_again_by_the_command_that_is_told() {
     let fix = after(&spare, "drive").fix.expect("one");
     assert!(fix.ends_with(fills), "{fix}");
     let missing = |known: &mut Known| {
-        let gone = &mut known.drives[1];
-        gone.state = DriveState::Missing;
-        (gone.array, gone.member) = (None, None);
-        gone.identity = format!("member:{}:1:x", known.arrays[0].uuid);
+        known.drives[1].state = DriveState::Missing;
     };
     let fix = after(&missing, "drive").fix.expect("one");
     assert!(fix.contains("garboard drive add PLACE --name d1"), "{fix}");

@@ -273,6 +273,10 @@ fn a_member_whose_file_was_deleted_is_told_and_nobody_else_goes_before_it_is_rep
     assert_eq!(refused.kind, ErrorKind::Unsafe, "{refused}");
     run.look();
     assert_eq!(told(), 1, "{:?}", warnings());
+    let member = run.bench.array("tank").members[0].clone();
+    let cause = member.cause.unwrap_or_default();
+    assert_eq!(member.state, MemberState::Online);
+    assert!(cause.contains("was deleted"), "{cause}");
     assert_eq!(
         run.bench.array("tank").state,
         ArrayState::Optimal,
@@ -450,6 +454,7 @@ fn what_may_have_lost_something_or_was_used_elsewhere_is_not_gone_on_with() {
                 uuid: there.uuid,
                 spec: there.spec,
                 identity: there.identity,
+                member_of: None,
             };
             assert!(run.bench.host.is_back(&known), "{what}");
             let refused = run.bench.host.reopen_awaited(&known);

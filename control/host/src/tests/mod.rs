@@ -147,6 +147,7 @@ impl Bench {
             uuid: Uuid::new_v4(),
             spec: file_at(&self.path(name)),
             identity: identity.to_owned(),
+            member_of: None,
         })
     }
 

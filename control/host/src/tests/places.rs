@@ -17,6 +17,7 @@ fn remembered(bench: Bench) -> (Bench, Vec<DriveKnown>) {
             uuid: drive.uuid,
             spec: drive.spec,
             identity: drive.identity,
+            member_of: None,
         }
     };
     let known = ["one", "two", "three"].map(known).to_vec();

@@ -17,9 +17,14 @@ const ALL: [&str; 3] = ["one", "two", "three"];
 /// An array of three files that went down while a guest wrote, with nothing in memory that tells of
 /// it; nothing is opened yet.
 fn went_down(level: Level, write_hole: WriteHole) -> Bench {
+    went_down_of(&ALL, level, write_hole)
+}
+
+/// The same of these files.
+fn went_down_of(names: &[&str], level: Level, write_hole: WriteHole) -> Bench {
     let bench = Bench::new();
-    ALL.iter().for_each(|name| bench.file(name));
-    bench.create("tank", level, &ALL);
+    names.iter().for_each(|name| bench.file(name));
+    bench.create("tank", level, names);
     wait_until("parity is right everywhere", || {
         bench.host.jobs().is_empty()
     });
@@ -118,6 +123,17 @@ fn an_array_that_cannot_start_waits_for_nobody_in_particular() {
     assert_eq!(failed.torn_without, [0; 0]);
     let short = open(&bench, &ALL[1..2]);
     assert_eq!(short.torn_without, [2], "it can, and waits");
+}
+
+#[test]
+fn an_array_that_needs_force_does_not_say_that_it_starts_by_itself() {
+    let all = ["one", "two", "three", "four"];
+    let bench = went_down_of(&all, Level::Raid6, WriteHole::Auto);
+    let half = open(&bench, &all[2..]);
+    let said = half.warnings.join(" ");
+    assert!(said.contains("needs --force"), "{said}");
+    assert!(said.contains("can only be guessed"), "{said}");
+    assert!(!said.contains("waits for them"), "{said}");
 }
 
 #[test]

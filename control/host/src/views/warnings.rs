@@ -118,17 +118,23 @@ fn untrusted(
     running: Option<&engine::ArrayState>,
 ) -> Option<String> {
     let Some(running) = running else {
-        let waits = !torn_without(state, entry, running).is_empty();
-        return waits.then(|| {
+        if torn_without(state, entry, running).is_empty() {
+            return None;
+        }
+        let by_itself = matches!(verdict(state, entry), Some(Verdict::Startable { .. }));
+        let starts = by_itself.then(|| {
             format!(
-                "members that were in sync when it went down are not here, and what they held \
-                 beside what was being written then can only be guessed without them: it waits \
-                 for them {} s after the engine has started, before it starts without; `garboard \
-                 array start {}` does so at once",
+                ": it waits for them {} s after the engine has started, before it starts without; \
+                 `garboard array start {}` does so at once",
                 START_GRACE.as_secs(),
                 entry.name
             )
         });
+        let starts = starts.unwrap_or_default();
+        return Some(format!(
+            "members that were in sync when it went down are not here, and what they held beside \
+             what was being written then can only be guessed without them{starts}"
+        ));
     };
     let stripes = running.map.stripes_untrusted();
     // A new array has nothing to lose yet, and its first resync is shown as that.

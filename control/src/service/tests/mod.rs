@@ -19,7 +19,7 @@ use crate::fake::{FakeEngine, FakeHost};
 use crate::request::{
     ArrayModify, ArrayOptions, BackgroundKind, HedgedReads, Lamp, Level, QueueMove, VolumeLimit,
 };
-use crate::view::{Access, LostView, MemberState};
+use crate::view::{Access, ArrayState, DriveState, ExportState, LostView, MemberState};
 use crate::wanted::{self, FILE_NAME};
 
 /// A host with drives, a state directory, and one run of the engine at a time.
@@ -261,16 +261,62 @@ fn a_missing_drive_is_shown_and_comes_back_under_its_name_at_another_place() {
 fn an_array_with_blocks_that_are_lost_or_wrong_needs_attention_though_it_is_optimal() {
     let mut array = Bed::full().control().array("a").expect("there");
     assert_eq!(array.state, ArrayState::Optimal);
-    assert!(!needs_attention(&array, false));
+    let told = |array: &ArrayView| attention::of_array(array, false);
+    assert_eq!(told(&array), None);
+    array.members[1].cause = Some("its file was deleted".into());
+    let said = "array a is about to lose: member 1 (its file was deleted)";
+    assert_eq!(told(&array).as_deref(), Some(said));
     array.unrepaired_blocks = 1;
-    assert!(needs_attention(&array, false));
-    array.unrepaired_blocks = 0;
+    let said = "array a has blocks that the last scrub left wrong";
+    assert_eq!(told(&array).as_deref(), Some(said));
     array.lost = Some(LostView {
         blocks: 1,
         bytes: 512,
         runs: Vec::new(),
     });
-    assert!(needs_attention(&array, false));
+    assert_eq!(
+        told(&array).as_deref(),
+        Some("array a has blocks that are lost")
+    );
+}
+
+#[test]
+fn a_missing_drive_says_what_it_was_and_its_array_who_is_missing() {
+    let mut bed = Bed::full();
+    bed.control = None;
+    let content = bed.host.unplug("file:/1");
+    bed.start();
+    let gone = bed.control().drive("d1").expect("wanted");
+    assert_eq!(
+        (gone.array.as_deref(), gone.member),
+        (Some("a"), Some(1)),
+        "of {gone:?}"
+    );
+    let cause = |bed: &Bed| {
+        let array = bed.control().array("a").expect("there");
+        array.members[1].cause.clone()
+    };
+    let said = "drive d1 is missing: nothing is there";
+    assert_eq!(cause(&bed).as_deref(), Some(said));
+    assert_eq!(
+        bed.control().status().attention,
+        [format!("array a is degraded: member 1 ({said})")]
+    );
+    // Another one has its place since.
+    let replace = ReplaceBody {
+        drive: "d4".into(),
+        force: false,
+    };
+    let replaced = bed.control().replace_member("a", 1, &replace);
+    replaced.expect("it was nobody's");
+    let gone = bed.control().drive("d1").expect("wanted");
+    assert_eq!((gone.array, gone.member), (None, None));
+    let told = bed.control().status().attention;
+    assert!(
+        told.contains(&"drive d1 is missing: nothing is there".to_owned()),
+        "{told:?}"
+    );
+    drop(content);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Spares against the pretended engine: which one starts, when, and what they are not used for.
 use units::Instant;
 
+use super::super::spares::refuse_unfit_of_all;
 use super::*;
 use crate::body::{PoolArrayBody, PoolCreateBody, SpareBody};
 use crate::view::{ArrayView, DriveState};
@@ -168,7 +169,9 @@ fn the_arrays_own_spares_go_first_and_the_smallest_that_fits() {
     let bed = bed(&[100, 63, 300, 200]);
     let control = bed.control();
     let drives = ["e0", "e1"];
-    control.create_pool(&pool(&drives, &["a"])).expect("free");
+    control.create_pool(&pool(&drives, &[])).expect("free");
+    let body = PoolArrayBody { array: "a".into() };
+    control.attach_pool("p", &body).expect("none has another");
     for own in ["e2", "e3"] {
         control.add_spare("a", &spare(own)).expect("free");
     }
@@ -224,7 +227,10 @@ fn two_arrays_that_want_the_last_drive_of_a_pool_get_it_once() {
 fn spares_of_a_pool_that_are_too_small_are_named() {
     let bed = bed(&[63]);
     let control = bed.control();
-    control.create_pool(&pool(&["e0"], &["a"])).expect("free");
+    // A pool for no array as yet takes any drive.
+    control.create_pool(&pool(&["e0"], &[])).expect("free");
+    let body = PoolArrayBody { array: "a".into() };
+    control.attach_pool("p", &body).expect("none has another");
     bed.fail(1);
     bed.tend(1);
     let warnings = control.array("a").expect("there").warnings.join(" ");
@@ -233,6 +239,31 @@ fn spares_of_a_pool_that_are_too_small_are_named() {
         "{warnings}"
     );
     assert_eq!(bed.place(1).1, MemberState::Failed);
+}
+
+#[test]
+fn a_drive_that_fits_no_array_of_a_pool_does_not_come_into_it() {
+    let bed = bed(&[63]);
+    let control = bed.control();
+    let refused = control.create_pool(&pool(&["e0"], &["a"]));
+    let refused = refused.expect_err("a is of larger drives");
+    assert_eq!(refused.kind, ErrorKind::Full, "{refused}");
+    assert!(refused.message.contains("array a"), "{refused}");
+    control.create_pool(&pool(&[], &["a"])).expect("no drive");
+    let refused = control.add_pool_drive("p", &spare("e0"));
+    assert_eq!(refused.expect_err("still").kind, ErrorKind::Full);
+    // Another array, of such drives.
+    let (large, drive) = (
+        control.array("a").expect("there"),
+        control.drive("e0").expect("there"),
+    );
+    let mut small = large.clone();
+    small.member_bytes = 62 << 20;
+    let refused = |arrays: &[&ArrayView]| {
+        refuse_unfit_of_all(&arrays.iter().copied().cloned().collect::<Vec<_>>(), &drive).is_err()
+    };
+    assert!(!refused(&[&large, &small]) && !refused(&[&small, &large]) && !refused(&[]));
+    assert!(refused(&[&large, &large]));
 }
 
 #[test]
