@@ -44,7 +44,14 @@ impl Place {
         };
         match is_made(&place.path) {
             Ok(true) => {}
-            Ok(false) => place.make(directory)?,
+            Ok(false) => {
+                if place.path.exists() {
+                    tracing::warn!(event = "wanted_state_empty", path = %place.path.display(),
+                        "nothing is in it: an engine begins anew that knows no drives; `garboard \
+                         array import` finds what is on them, exports are to be made again");
+                }
+                place.make(directory)?;
+            }
             Err(error) => {
                 let text = format!("{}: {error}", place.path.display());
                 return Err(super::unreadable(&text));

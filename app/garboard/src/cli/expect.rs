@@ -10,13 +10,30 @@ use crate::Console;
 use crate::expect::{self, Asked, Expectation, Limits, Unit, Workload};
 use crate::output::{self, Output, amount};
 
+/// How a model of one's own is written, at the end of the help.
+const MODEL_FORMAT: &str = "\
+A model of your own is a TOML file:
+
+  name = \"my-drive\"             letters, digits, `.`, `_` and `-`
+  title = \"what people call it\"
+  volatile_cache = true          or nothing: drives with power-loss protection
+
+  [capacity_bytes]
+  value = 3_840_000_000_000
+  source = \"where the figure is from\"
+
+and such a table for each of read_iops, write_iops (4 KiB random), read_bytes_per_second,
+write_bytes_per_second, read_latency_us, write_latency_us and, where reads and writes disturb each
+other, mixed_iops.";
+
 /// What an array of given drives can do at most, and what binds it.
 #[derive(Debug, Args)]
+#[command(after_long_help = MODEL_FORMAT)]
 pub(super) struct Expect {
     #[command(flatten)]
     shape: Shape,
     /// A built-in model (kioxia-cm7, kioxia-cm6, intel-p5520, micron-7450-pro, hdd-7200), or the
-    /// path of a file with figures of your own (base/models/README.md has the format)
+    /// path of a file with figures of your own (the end of this help has the format)
     #[arg(long, value_name = "NAME|FILE", value_parser = model)]
     drive_model: Model,
     #[command(flatten)]
