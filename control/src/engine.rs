@@ -173,6 +173,9 @@ pub trait Engine: Send + Sync + 'static {
     /// is lost. `Degraded` when not even force helps. `Busy` when it runs already.
     fn start_array(&self, name: &str, force: bool) -> Answer<ArrayView>;
 
+    /// Shows [`ArrayView::start_warnings`] of the last start of an array no more.
+    fn forget_start_warnings(&self, array: Uuid);
+
     /// Finishes what is pending, marks the array clean and stops it; it stays assembled.
     ///
     /// # Errors

@@ -301,6 +301,10 @@ pub struct ArrayView {
     pub jobs: Vec<u64>,
     /// What the operator should know, in sentences: shared controllers, what a forced start lost.
     pub warnings: Vec<String>,
+    /// Those of them that starts have told and that may cost bytes: they stay until somebody says
+    /// that he knows ([`crate::Control::acknowledge_array`]).
+    #[serde(default)]
+    pub start_warnings: Vec<String>,
 }
 
 /// Spares that several arrays share.

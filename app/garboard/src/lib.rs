@@ -6,7 +6,6 @@
 mod bench;
 mod cli;
 mod client;
-mod dates;
 mod demo;
 mod doctor;
 mod engine;

@@ -375,6 +375,15 @@ impl control::Engine for Host {
     fn start_array(&self, name: &str, force: bool) -> Answer<ArrayView> {
         self.do_start_array(name, force)
     }
+    fn forget_start_warnings(&self, array: Uuid) {
+        let mut state = self.state();
+        let mut arrays = state.arrays.values_mut();
+        if let Some(entry) = arrays.find(|entry| entry.uuid == array) {
+            entry
+                .notices
+                .retain(|notice| !matches!(notice, state::Notice::Told(_)));
+        }
+    }
     fn stop_array(&self, name: &str) -> Answer<ArrayView> {
         self.do_stop_array(name)
     }

@@ -110,6 +110,8 @@ pub(crate) struct ArrayEntry {
 pub(crate) enum Notice {
     /// What is not undone by anything that happens to members.
     Lasting(String),
+    /// A start that may cost bytes.
+    Told(String),
     /// A drive was not taken when the array was put together.
     LeftOut { drive: String, text: String },
     /// These members are files of one file system.

@@ -23,7 +23,7 @@ use crate::deleted::deleted_members;
 use crate::error::file_limit;
 use crate::found;
 use crate::state::{ArrayEntry, DriveEntry, DriveRole, ExportEntry, Serving, State};
-use warnings::{torn_without, warnings};
+use warnings::{start_warnings, torn_without, warnings};
 
 const NS_PER_US: u64 = 1000;
 
@@ -198,6 +198,7 @@ pub(crate) fn array(
         cause: cause(state, entry),
         torn_without: torn_without(state, entry, running).to_vec(),
         warnings: warnings(state, entry, config, running),
+        start_warnings: start_warnings(entry),
     }
 }
 

@@ -102,6 +102,10 @@ fn arrays() -> Router<Arc<Control>> {
         .route("/v1/arrays/{key}/start", post(objects::start_array))
         .route("/v1/arrays/{key}/stop", post(objects::stop_array))
         .route(
+            "/v1/arrays/{key}/acknowledge",
+            post(objects::acknowledge_array),
+        )
+        .route(
             "/v1/arrays/{key}/members/{member}/fail",
             post(objects::fail_member),
         )

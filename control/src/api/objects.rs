@@ -112,6 +112,10 @@ pub(super) async fn stop_array(control: Shared, Key(key): Key<String>) -> Reply<
     reply(control, move |control| control.stop_array(&key)).await
 }
 
+pub(super) async fn acknowledge_array(control: Shared, Key(key): Key<String>) -> Reply<ArrayView> {
+    reply(control, move |control| control.acknowledge_array(&key)).await
+}
+
 pub(super) async fn fail_member(
     control: Shared,
     Key((key, member)): Key<(String, u16)>,

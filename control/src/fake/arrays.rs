@@ -195,6 +195,7 @@ impl FakeEngine {
             jobs: Vec::new(),
             cause: None,
             warnings: Vec::new(),
+            start_warnings: Vec::new(),
         };
         let kept = KeptArray {
             view,

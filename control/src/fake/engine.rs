@@ -78,6 +78,10 @@ impl Engine for FakeEngine {
         self.memberships_()
     }
 
+    fn forget_start_warnings(&self, array: Uuid) {
+        self.host.tell_of_start(array, &[]);
+    }
+
     fn recall(&self, memberships: BTreeMap<Uuid, Membership>) {
         self.host.lock().recalled = memberships;
     }

@@ -64,6 +64,17 @@ impl FakeHost {
         self.lock().recalled.clone()
     }
 
+    /// What the start of an array tells, until it is started again.
+    ///
+    /// # Panics
+    /// When there is no such array.
+    pub fn tell_of_start(&self, array: Uuid, told: &[&str]) {
+        let mut host = self.lock();
+        let kept = host.arrays.get_mut(&array).expect("there is one");
+        kept.view.start_warnings = told.iter().map(|&text| text.to_owned()).collect();
+        kept.view.warnings.clone_from(&kept.view.start_warnings);
+    }
+
     /// A host without drives.
     #[must_use]
     pub fn new() -> FakeHost {

@@ -27,6 +27,7 @@ impl Control {
         let mut arrays = self.engine.arrays();
         self.show_spares(&mut arrays);
         self.show_missing_drives(&mut arrays);
+        self.show_told(&mut arrays);
         arrays
     }
 

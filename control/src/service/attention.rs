@@ -59,6 +59,10 @@ pub(super) fn of_array(array: &ArrayView, somebody_stopped_it: bool) -> Option<S
         ArrayState::Optimal if array.unrepaired_blocks > 0 => {
             "has blocks that the last scrub left wrong".into()
         }
+        ArrayState::Optimal if !array.start_warnings.is_empty() => {
+            let object = name::object::<ArrayView>(&array.name);
+            return Some(format!("{object}: {}", array.start_warnings.join("; ")));
+        }
         ArrayState::Optimal if array.members.iter().any(is_doomed) => {
             format!(
                 "is about to lose{}",

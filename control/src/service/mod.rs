@@ -14,6 +14,7 @@ mod restore;
 mod returns;
 mod spares;
 mod tending;
+mod told;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -193,6 +194,14 @@ impl Control {
         self.wanted.apply(&changes)
     }
 
+    /// Records who is in sync, and what starts have told.
+    fn record_memberships_or_say(&self) {
+        let recorded = [self.record_memberships(), self.record_told()];
+        for error in recorded.into_iter().filter_map(Result::err) {
+            tracing::error!(event = "memberships_not_recorded", %error);
+        }
+    }
+
     /// Records who is in sync now in arrays where that has changed. Of an array that runs with an
     /// older record than is remembered, as after a start by force, the new story counts.
     fn record_memberships(&self) -> Answer<()> {
@@ -215,12 +224,6 @@ impl Control {
             }
         }
         Ok(())
-    }
-
-    fn record_memberships_or_say(&self) {
-        if let Err(error) = self.record_memberships() {
-            tracing::error!(event = "memberships_not_recorded", %error);
-        }
     }
 
     /// Waits until nobody else records who is in sync.

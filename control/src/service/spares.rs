@@ -398,6 +398,7 @@ impl Control {
             Change::NotStopped(array.uuid),
             Change::NoMembership(array.uuid),
             Change::NoCopy(array.uuid),
+            Change::NoTold(array.uuid),
         ];
         let own = |of: &&SpareOf| **of == SpareOf::Array(array.uuid);
         let spares = state.spares.iter().filter(|(_, of)| own(of));

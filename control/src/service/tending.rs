@@ -151,13 +151,14 @@ impl Control {
         Ok(())
     }
 
-    /// One look at who is in sync. It waits for no other call: until it has been, a start without
-    /// the others would trust a member that they have left out.
+    /// One look at who is in sync, and at what late starts have told. It waits for no other call:
+    /// until it has been, a start without the others would trust a member that they have left out.
     ///
     /// # Errors
     /// `Full` or `Internal` when the wanted state cannot be written.
     pub fn tend_memberships(&self, _: Instant) -> Answer<()> {
-        self.record_memberships()
+        self.record_memberships()?;
+        self.record_told()
     }
 
     /// Gives a place the best spare that there is. Why it got none.

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{AccessGuard, Database, ReadableDatabase, ReadableTable, StorageError, TableDefinition};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -45,6 +45,7 @@ const POOLS: TableDefinition<&str, &str> = TableDefinition::new("pools");
 const HELD: TableDefinition<u128, &str> = TableDefinition::new("held_back");
 const MEMBERSHIPS: TableDefinition<u128, &str> = TableDefinition::new("memberships");
 const COPIES: TableDefinition<u128, &str> = TableDefinition::new("copies");
+const TOLD: TableDefinition<u128, &str> = TableDefinition::new("told");
 
 /// An export as it is wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +74,15 @@ pub struct WantedCopy {
     pub drive: Uuid,
 }
 
+/// What a start has told of an array that may cost bytes, and nobody has said that he knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Told {
+    /// When: seconds since 1970 UTC.
+    pub at_s: u64,
+    /// What, in a sentence.
+    pub text: String,
+}
+
 /// Everything wanted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WantedState {
@@ -94,6 +104,8 @@ pub struct WantedState {
     pub memberships: BTreeMap<Uuid, Membership>,
     /// Copies that are being made, by uuid of the array: one at a time.
     pub copies: BTreeMap<Uuid, WantedCopy>,
+    /// What starts have told, by uuid of the array.
+    pub told: BTreeMap<Uuid, Vec<Told>>,
 }
 
 /// One change of the wanted state.
@@ -135,6 +147,10 @@ pub enum Change {
     Copy(Uuid, WantedCopy),
     /// That was done, or is not wanted any more.
     NoCopy(Uuid),
+    /// Starts of this array have told all of this.
+    Told(Uuid, Vec<Told>),
+    /// Somebody knows.
+    NoTold(Uuid),
 }
 
 /// The kept wanted state.
@@ -343,93 +359,58 @@ fn make_tables(database: &Database) -> Result<u64, redb::Error> {
     write.open_table(HELD)?;
     write.open_table(MEMBERSHIPS)?;
     write.open_table(COPIES)?;
+    write.open_table(TOLD)?;
     write.commit()?;
     Ok(found)
 }
 
 fn read(database: &Database) -> Answer<WantedState> {
     let read = database.begin_read().map_err(unreadable_by)?;
-    let mut state = WantedState::default();
-    for row in read
-        .open_table(DRIVES)
-        .map_err(unreadable_by)?
-        .iter()
-        .map_err(unreadable_by)?
-    {
-        let (name, text) = row.map_err(unreadable_by)?;
-        state
-            .drives
-            .insert(name.value().to_owned(), parse(text.value())?);
-    }
-    for row in read
-        .open_table(EXPORTS)
-        .map_err(unreadable_by)?
-        .iter()
-        .map_err(unreadable_by)?
-    {
-        let (name, text) = row.map_err(unreadable_by)?;
-        state
-            .exports
-            .insert(name.value().to_owned(), parse(text.value())?);
-    }
-    for row in read
-        .open_table(LIMITS)
-        .map_err(unreadable_by)?
-        .iter()
-        .map_err(unreadable_by)?
-    {
-        let (uuid, text) = row.map_err(unreadable_by)?;
-        state
-            .limits
-            .insert(Uuid::from_u128(uuid.value()), parse(text.value())?);
-    }
-    for row in read
-        .open_table(STOPPED)
-        .map_err(unreadable_by)?
-        .iter()
-        .map_err(unreadable_by)?
-    {
+    let stopped = read.open_table(STOPPED).map_err(unreadable_by)?;
+    let stopped = stopped.iter().map_err(unreadable_by)?.map(|row| {
         let (uuid, ()) = row
             .map(|(uuid, _)| (uuid.value(), ()))
             .map_err(unreadable_by)?;
-        state.stopped.insert(Uuid::from_u128(uuid));
-    }
-    read_spares(&read, &mut state)?;
-    let held = read.open_table(HELD).map_err(unreadable_by)?;
-    for row in held.iter().map_err(unreadable_by)? {
-        let (uuid, text) = row.map_err(unreadable_by)?;
-        let uuid = Uuid::from_u128(uuid.value());
-        state.held.insert(uuid, parse(text.value())?);
-    }
-    let memberships = read.open_table(MEMBERSHIPS).map_err(unreadable_by)?;
-    for row in memberships.iter().map_err(unreadable_by)? {
-        let (uuid, text) = row.map_err(unreadable_by)?;
-        let uuid = Uuid::from_u128(uuid.value());
-        state.memberships.insert(uuid, parse(text.value())?);
-    }
-    let copies = read.open_table(COPIES).map_err(unreadable_by)?;
-    for row in copies.iter().map_err(unreadable_by)? {
-        let (uuid, text) = row.map_err(unreadable_by)?;
-        let uuid = Uuid::from_u128(uuid.value());
-        state.copies.insert(uuid, parse(text.value())?);
-    }
-    Ok(state)
+        Ok(Uuid::from_u128(uuid))
+    });
+    Ok(WantedState {
+        drives: by_name(&read, DRIVES)?,
+        exports: by_name(&read, EXPORTS)?,
+        limits: by_uuid(&read, LIMITS)?,
+        stopped: stopped.collect::<Answer<_>>()?,
+        spares: by_uuid(&read, SPARES)?,
+        pools: by_name(&read, POOLS)?,
+        held: by_uuid(&read, HELD)?,
+        memberships: by_uuid(&read, MEMBERSHIPS)?,
+        copies: by_uuid(&read, COPIES)?,
+        told: by_uuid(&read, TOLD)?,
+    })
 }
 
-fn read_spares(read: &redb::ReadTransaction, state: &mut WantedState) -> Answer<()> {
-    let spares = read.open_table(SPARES).map_err(unreadable_by)?;
-    for row in spares.iter().map_err(unreadable_by)? {
-        let (drive, text) = row.map_err(unreadable_by)?;
-        let drive = Uuid::from_u128(drive.value());
-        state.spares.insert(drive, parse(text.value())?);
-    }
-    let pools = read.open_table(POOLS).map_err(unreadable_by)?;
-    for row in pools.iter().map_err(unreadable_by)? {
+fn by_name<T: DeserializeOwned>(
+    read: &redb::ReadTransaction,
+    table: TableDefinition<&str, &str>,
+) -> Answer<BTreeMap<String, T>> {
+    let table = read.open_table(table).map_err(unreadable_by)?;
+    let rows = table.iter().map_err(unreadable_by)?;
+    let row = |row: Result<(AccessGuard<&str>, AccessGuard<&str>), StorageError>| {
         let (name, text) = row.map_err(unreadable_by)?;
-        let name = name.value().to_owned();
-        state.pools.insert(name, parse(text.value())?);
-    }
-    Ok(())
+        Ok((name.value().to_owned(), parse(text.value())?))
+    };
+    rows.map(row).collect()
+}
+
+fn by_uuid<T: DeserializeOwned>(
+    read: &redb::ReadTransaction,
+    table: TableDefinition<u128, &str>,
+) -> Answer<BTreeMap<Uuid, T>> {
+    let table = read.open_table(table).map_err(unreadable_by)?;
+    let rows = table.iter().map_err(unreadable_by)?;
+    let row = |row: Result<(AccessGuard<u128>, AccessGuard<&str>), StorageError>| {
+        let (uuid, text) = row.map_err(unreadable_by)?;
+        Ok((Uuid::from_u128(uuid.value()), parse(text.value())?))
+    };
+    rows.map(row).collect()
 }
 
 fn write(database: &Database, changes: &[Change]) -> Result<(), redb::Error> {
@@ -489,6 +470,13 @@ fn apply_one(write: &redb::WriteTransaction, change: &Change) -> Result<(), redb
         Change::NoCopy(uuid) => {
             write.open_table(COPIES)?.remove(uuid.as_u128())?;
         }
+        Change::Told(uuid, told) => {
+            let mut table = write.open_table(TOLD)?;
+            table.insert(uuid.as_u128(), print(told).as_str())?;
+        }
+        Change::NoTold(uuid) => {
+            write.open_table(TOLD)?.remove(uuid.as_u128())?;
+        }
     }
     Ok(())
 }
@@ -535,7 +523,9 @@ fn apply_to_spares(write: &redb::WriteTransaction, change: &Change) -> Result<()
         | Change::Membership(..)
         | Change::NoMembership(_)
         | Change::Copy(..)
-        | Change::NoCopy(_) => unreachable!("the caller has done these"),
+        | Change::NoCopy(_)
+        | Change::Told(..)
+        | Change::NoTold(_) => unreachable!("the caller has done these"),
     }
     Ok(())
 }

@@ -88,6 +88,9 @@ fn every_change_is_there_after_a_kill() {
         in_sync: vec![volume],
     };
     expected.memberships.insert(array, membership.clone());
+    let text = "bytes may be wrong".into();
+    let told = vec![Told { at_s: 5, text }];
+    expected.told.insert(array, told.clone());
     let changes = [
         Change::Pool("p".into(), pool),
         Change::Spare(volume, SpareOf::Pool("p".into())),
@@ -96,6 +99,7 @@ fn every_change_is_there_after_a_kill() {
         Change::Limit(volume, limit()),
         Change::Stopped(array),
         Change::Membership(array, membership),
+        Change::Told(array, told),
     ];
     wanted.apply(&changes).expect("recorded");
     check(&wanted, &expected);
@@ -109,6 +113,7 @@ fn every_change_is_there_after_a_kill() {
         Change::NoSpare(array),
         Change::NoPool("p".into()),
         Change::NoMembership(array),
+        Change::NoTold(array),
     ];
     wanted.apply(&changes).expect("recorded");
     expected = WantedState::default();

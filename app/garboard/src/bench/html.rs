@@ -15,8 +15,8 @@ use std::fmt::Write as _;
 use self::svg::{Measure, escape};
 use super::files::FileSystem;
 use super::{PointReport, Report, ladders};
-use crate::dates::date;
 use crate::output::size;
+use control::dates::date;
 
 const STYLE: &str = include_str!("html/style.css");
 

@@ -196,6 +196,7 @@ fn engine(cores: &[u16], drives: Vec<DriveView>) -> Known {
         pace: None,
     });
     let array = ArrayView {
+        start_warnings: Vec::new(),
         name: "a".into(),
         uuid: Uuid::from_u128(99),
         level: Level::Raid6,

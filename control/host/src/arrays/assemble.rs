@@ -319,7 +319,7 @@ impl Host {
         if let Some(said) = more
             && let Some(entry) = self.state().arrays.get_mut(name)
         {
-            entry.notices.push(Notice::Lasting(said));
+            entry.notices.push(Notice::Told(said));
         }
         if !matches!(assembly.verdict, Verdict::NeedsForce { .. }) {
             return;
@@ -336,7 +336,7 @@ impl Host {
             assembly.config.update
         );
         if let Some(entry) = self.state().arrays.get_mut(name) {
-            entry.notices.push(Notice::Lasting(said));
+            entry.notices.push(Notice::Told(said));
         }
     }
 

@@ -118,7 +118,7 @@ impl Host {
              beside what was being written may read as something else; compare it with a copy"
         );
         if let Some(entry) = self.state().arrays.get_mut(name) {
-            entry.notices.push(Notice::Lasting(said));
+            entry.notices.push(Notice::Told(said));
         }
     }
 

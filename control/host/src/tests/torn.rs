@@ -110,6 +110,12 @@ fn a_start_without_a_member_that_was_in_sync_is_told_where_it_may_be_torn() {
         let started = bench.host.start_array("tank", false).expect("two are here");
         assert_eq!(started.torn_without, [0; 0], "{what}: it runs");
         assert_eq!(told(&started, "started without member 2"), torn, "{what}");
+        let lasts = usize::from(torn);
+        assert_eq!(started.start_warnings.len(), lasts, "{what}");
+        bench.host.forget_start_warnings(started.uuid);
+        let known = bench.array("tank");
+        assert!(!told(&known, "started without member 2"), "{what}");
+        assert_eq!(known.start_warnings, [""; 0], "{what}");
     }
 }
 

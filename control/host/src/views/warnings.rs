@@ -28,7 +28,7 @@ pub(super) fn warnings(
         DriveRole::LeftOut { .. } | DriveRole::Copy { .. } | DriveRole::Free => false,
     };
     let holds = |notice: &Notice| match notice {
-        Notice::Lasting(text) => Some(text.clone()),
+        Notice::Lasting(text) | Notice::Told(text) => Some(text.clone()),
         Notice::LeftOut { drive, text } => {
             let out = state.drives.get(drive).is_some_and(is_out);
             out.then(|| text.clone())
@@ -85,6 +85,18 @@ pub(super) fn warnings(
         ));
     }
     warnings
+}
+
+/// What the start of an array has told that may cost bytes.
+pub(super) fn start_warnings(entry: &ArrayEntry) -> Vec<String> {
+    let told = |notice: &Notice| match notice {
+        Notice::Told(text) => Some(text.clone()),
+        Notice::Lasting(_)
+        | Notice::LeftOut { .. }
+        | Notice::Together(_)
+        | Notice::LostListFull => None,
+    };
+    entry.notices.iter().filter_map(told).collect()
 }
 
 /// Blocks that the last scrub left wrong.

@@ -281,6 +281,58 @@ fn an_array_with_blocks_that_are_lost_or_wrong_needs_attention_though_it_is_opti
 }
 
 #[test]
+fn what_a_start_has_told_outlives_the_engine_until_somebody_knows() {
+    let mut bed = Bed::full();
+    let uuid = bed.control().array("a").expect("there").uuid;
+    let said = |bed: &Bed| {
+        let array = bed.control().array("a").expect("there");
+        assert_eq!(array.warnings, array.start_warnings);
+        array.warnings
+    };
+    let refused = bed.control().acknowledge_array("a").expect_err("nothing");
+    assert_eq!(refused.kind, ErrorKind::NotFound);
+    bed.host.tell_of_start(uuid, &["bytes may be wrong"]);
+    assert_eq!(said(&bed), ["bytes may be wrong"]);
+    for _ in 0..2 {
+        bed.control().tend_memberships(Instant(0)).expect("room");
+    }
+    // Another engine, whose start has nothing to tell, and one that has something else.
+    bed.host.tell_of_start(uuid, &[]);
+    bed.kill_and_start();
+    let one = said(&bed);
+    assert_eq!(one.len(), 1, "{one:?}");
+    let way_out = "`garboard array acknowledge a`";
+    assert!(
+        one[0].contains(" UTC: bytes may be wrong") && one[0].contains(way_out),
+        "{one:?}"
+    );
+    let told = bed.control().status().attention;
+    assert_eq!(told, [format!("array a: {}", one[0])]);
+    bed.host.tell_of_start(uuid, &["others, too"]);
+    bed.control().tend_memberships(Instant(0)).expect("room");
+    assert_eq!(said(&bed).len(), 2);
+    let known = bed.control().acknowledge_array("a").expect("told");
+    assert_eq!(known.start_warnings.len(), 2);
+    assert_eq!(said(&bed), [""; 0]);
+    bed.control().tend_memberships(Instant(0)).expect("room");
+    bed.kill_and_start();
+    assert_eq!(said(&bed), [""; 0]);
+}
+
+#[test]
+fn the_latest_of_what_many_starts_have_told_is_kept() {
+    let bed = Bed::full();
+    let uuid = bed.control().array("a").expect("there").uuid;
+    for start in 0..20 {
+        bed.host.tell_of_start(uuid, &[&format!("start {start}")]);
+        bed.control().tend_memberships(Instant(0)).expect("room");
+    }
+    let told = bed.control().array("a").expect("there").start_warnings;
+    assert_eq!(told.len(), 16);
+    assert!(told[0].contains("start 4") && told[15].contains("start 19"));
+}
+
+#[test]
 fn a_missing_drive_says_what_it_was_and_its_array_who_is_missing() {
     let mut bed = Bed::full();
     bed.control = None;

@@ -42,6 +42,12 @@ impl Array {
                     session.post(&format!("{}/stop", path(&name)), &NoBody {})?;
                 session.done(&array, &format!("array {} stopped", array.name))
             }
+            Array::Acknowledge(Name { name }) => {
+                let path = format!("{}/acknowledge", path(&name));
+                let array: ArrayView = session.post(&path, &NoBody {})?;
+                session.warn(&array.start_warnings);
+                session.done(&array, &format!("array {}: you know this", array.name))
+            }
             Array::Destroy(destroy) => destroy.run(session),
             Array::Import(import) => import.run(session),
             Array::Modify(modify) => modify.run(session),

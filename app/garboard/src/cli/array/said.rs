@@ -20,6 +20,8 @@ pub(crate) enum Array {
     Start(Start),
     /// Stop an array, now and after a restart
     Stop(Name),
+    /// Say that you know what its starts have told: lost or doubtful bytes; it is told until then
+    Acknowledge(Name),
     /// Forget an array and all it holds
     Destroy(Destroy),
     /// Find arrays on drives that this engine does not know, or take one over

@@ -6,10 +6,10 @@ use control::{Answer, EngineError, ErrorKind};
 
 use super::path;
 use super::said::{Action, Scrub};
-use crate::dates::date;
 use crate::output::{Row, or_dash, size, word};
 use crate::progress;
 use crate::session::Session;
+use control::dates::date;
 
 impl Scrub {
     pub(super) fn run(self, session: &mut Session<'_, '_>) -> Answer<()> {

@@ -1,7 +1,8 @@
 //! Dates as people read them.
 
 /// `2026-11-21 15:27 UTC` of seconds since 1970 (the proleptic Gregorian calendar).
-pub(crate) fn date(seconds: u64) -> String {
+#[must_use]
+pub fn date(seconds: u64) -> String {
     let (days, of_day) = (seconds / 86_400, seconds % 86_400);
     // From the first of March of the year 0, so that leap days end a year.
     let days = days + 719_468;
