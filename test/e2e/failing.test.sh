@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Drives that fail as the kernel's device mapper makes them, in a guest: one answers with errors for a
-# second and works for a second, in turns; then one takes 400 ms over everything. Guests of the array
-# see no error and every byte is right, a scrub finds nothing afterwards.
+# second and works for a second, in turns; then one takes 400 ms over everything; then 1 MiB of one and
+# all of another are bad. Guests of the array see no error and every byte is right, a scrub finds nothing
+# afterwards.
 source "$(dirname "$0")/lib.sh"
 MEMBER_BYTES=$((64 << 20))
 disks=()
@@ -12,5 +13,5 @@ done
 "$HERE/vm.sh" run -q -t 600 -c 2 -m 768 -M "dm-mod dm-flakey dm-delay" -f "$GARBOARD:/usr/bin/garboard" \
   -e MEMBER_BYTES=$MEMBER_BYTES "$HERE/failing.guest" -- "${disks[@]}" >"$WORK/failing.log" 2>&1 ||
   { cat "$WORK/failing.log"; fail "the guest"; }
-grep -hE '^(flaky|slow):' "$WORK/failing.log" | tr -d '\r'
+grep -hE '^(flaky|slow|bad):' "$WORK/failing.log" | tr -d '\r'
 say "passed"
