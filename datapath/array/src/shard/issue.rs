@@ -302,6 +302,9 @@ impl Shard {
     }
 
     /// Takes the completion of a member request.
+    // Inlined into the loop over what drives have answered, or each of them saves and restores all
+    // registers.
+    #[inline(always)]
     pub fn drive_done(&mut self, cookie: Cookie, status: Status, io: &mut impl Io) {
         let slot = u32::try_from(cookie.0).expect("cookies of member requests are slots");
         let done = &self.ios[slot];

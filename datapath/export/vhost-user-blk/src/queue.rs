@@ -237,6 +237,8 @@ impl Queue {
     ///
     /// # Panics
     /// When nothing was submitted with that slot number.
+    // Inlined into the loop over answers, or each of them saves and restores all registers.
+    #[inline(always)]
     pub fn complete(&mut self, slot: u32, status: Status, now: Instant) {
         let index = u16::try_from(slot).expect("a slot number is below the ring's size");
         let slot = &mut self.slots[usize::from(index)];
@@ -525,9 +527,6 @@ impl Queue {
             self.lists.take_back(usize::from(index));
         }
         self.pending -= 1;
-        if slot.table != self.retired.current {
-            self.retired.pending -= 1;
-        }
         if !matches!(self.state, State::Broken(_)) {
             if !planted::is(Fault::AnsweredBeforeStatus) {
                 slot.write_status();
@@ -543,8 +542,9 @@ impl Queue {
             let operation = slot.operation();
             self.counters.answered(operation, slot.bytes, answer);
         }
-        if self.retired.pending == 0 {
-            self.retired.tables.clear();
+        // Last: its status was still in that memory.
+        if slot.table != self.retired.current {
+            self.retired.answered();
         }
     }
 

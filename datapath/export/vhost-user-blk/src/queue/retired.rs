@@ -17,6 +17,17 @@ pub(super) struct Retired {
     pub(super) pending: usize,
 }
 
+impl Retired {
+    /// A request is answered that was taken under an earlier table.
+    #[cold]
+    pub(super) fn answered(&mut self) {
+        self.pending -= 1;
+        if self.pending == 0 {
+            self.tables.clear();
+        }
+    }
+}
+
 impl Queue {
     /// Guest memory as requests are looked up in it now.
     #[must_use]
