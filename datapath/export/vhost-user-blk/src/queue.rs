@@ -202,32 +202,19 @@ impl Queue {
             answered.for_each(Slot::write_status);
         }
         let mut done = 0;
-        if !self.submit_flushes(submit, &mut done) {
-            return done;
-        }
-        if let Some(slot) = self.held.take()
-            && !self.submit_pieces(slot, submit, &mut done)
-        {
-            return done;
-        }
         // At most one ring's worth, so that one queue does not keep its reactor for itself.
-        for _ in 0..self.slots.len() {
-            if self.state != State::Running && !self.owes_recovered() {
-                break;
-            }
-            match self.vring.pop(&*self.memory, &mut self.chain) {
-                Ok(false) => break,
-                Err(error) => self.break_down(Broken::Ring(error)),
-                Ok(true) => {
-                    if let Some(slot) = self.take(now, &mut done)
-                        && !self.submit_pieces(slot, submit, &mut done)
-                    {
-                        break;
-                    }
-                    if !self.vring.sees_more() {
-                        break;
-                    }
+        let mut most = self.slots.len();
+        // One call of `submit` for all that there is to submit: it is long, and inlined here.
+        while let Some(index) = self.next_slot(now, &mut most, &mut done) {
+            let slot = &mut self.slots[usize::from(index)];
+            while slot.submitted < slot.pieces {
+                if submit(slot.next_request()).is_err() {
+                    self.hold(index);
+                    return done;
                 }
+                slot.submitted += 1;
+                slot.outstanding += 1;
+                done += 1;
             }
         }
         done
@@ -251,8 +238,9 @@ impl Queue {
         }
         let moved = slot.phase == Phase::Moving && slot.verdict.is_ok() && !broken;
         if slot.through && moved && slot.operation().is_some_and(Operation::changes) {
-            slot.phase = Phase::Flushing;
+            slot.begin_flush();
             self.flushes.push_back(index);
+            self.counters.flushes_added += 1;
         } else {
             self.finish_now(index, now);
         }
@@ -409,46 +397,43 @@ impl Queue {
         owes && !planted::is(Fault::StopsBeforeRecovered)
     }
 
-    /// Submits the flushes that write-through added. Whether all found room.
-    fn submit_flushes(
-        &mut self,
-        submit: &mut impl FnMut(Request) -> Result<(), Full<Request>>,
-        done: &mut usize,
-    ) -> bool {
-        while let Some(&index) = self.flushes.front() {
-            let slot = &mut self.slots[usize::from(index)];
-            if submit(slot.flush_request()).is_err() {
-                self.counters.full += 1;
-                return false;
-            }
-            slot.outstanding = 1;
-            self.counters.flushes_added += 1;
-            self.flushes.pop_front();
-            *done += 1;
+    /// The slot of which something is to be submitted next: flushes that write-through added, what
+    /// was handed back, and then what the guest asks for.
+    #[inline(always)]
+    fn next_slot(&mut self, now: Instant, most: &mut usize, done: &mut usize) -> Option<u16> {
+        if !self.flushes.is_empty() {
+            return self.flushes.pop_front();
         }
-        true
+        if self.held.is_some() {
+            return self.held.take();
+        }
+        while *most > 0 && (self.state == State::Running || self.owes_recovered()) {
+            if *most < self.slots.len() && !self.vring.sees_more() {
+                break;
+            }
+            *most -= 1;
+            match self.vring.pop(&*self.memory, &mut self.chain) {
+                Ok(false) => break,
+                Err(error) => self.break_down(Broken::Ring(error)),
+                Ok(true) => {
+                    if let Some(index) = self.take(now, done) {
+                        return Some(index);
+                    }
+                }
+            }
+        }
+        None
     }
 
-    /// Submits what is left of a slot's pieces. Whether all found room; else the slot is held.
-    #[inline(always)]
-    fn submit_pieces(
-        &mut self,
-        index: u16,
-        submit: &mut impl FnMut(Request) -> Result<(), Full<Request>>,
-        done: &mut usize,
-    ) -> bool {
-        let slot = &mut self.slots[usize::from(index)];
-        while slot.submitted < slot.pieces {
-            if submit(slot.next_request()).is_err() {
-                self.counters.full += 1;
-                self.held = Some(index);
-                return false;
-            }
-            slot.submitted += 1;
-            slot.outstanding += 1;
-            *done += 1;
+    /// The volume is full: the slot is the first to be submitted when it is asked again.
+    #[cold]
+    fn hold(&mut self, index: u16) {
+        self.counters.full += 1;
+        match self.slots[usize::from(index)].phase {
+            Phase::Flushing => self.flushes.push_front(index),
+            Phase::Moving => self.held = Some(index),
+            Phase::Free => unreachable!("nothing of it is to be submitted"),
         }
-        true
     }
 
     /// Parses the chain that was popped. The slot, if anything is to be submitted for it.
@@ -474,7 +459,6 @@ impl Queue {
         slot.work = request::parse(&envelope, parts, shown, &mut slot.ranges);
         slot.phase = Phase::Moving;
         slot.head = self.chain.head;
-        slot.segments = SegmentList::EMPTY;
         slot.bytes = 0;
         (slot.submitted, slot.outstanding) = (0, 0);
         slot.verdict = Status::Ok;
@@ -484,9 +468,15 @@ impl Queue {
         slot.writable = envelope.writable;
         slot.begun = now;
         slot.table = self.retired.current;
-        match slot.work {
-            Work::Answer(status) => slot.verdict = status,
-            Work::Serial => request::copy_serial(parts, &self.shown.profile.serial),
+        slot.pieces = match slot.work {
+            Work::Answer(status) => {
+                slot.verdict = status;
+                0
+            }
+            Work::Serial => {
+                request::copy_serial(parts, &self.shown.profile.serial);
+                0
+            }
             Work::Move(operation, blocks) => {
                 let fill = |list: &mut Vec<Segment>| request::data_of(operation, parts, list);
                 let list = usize::from(index);
@@ -495,10 +485,11 @@ impl Queue {
                     None => self.lists.lend(list, fill),
                 };
                 slot.bytes = u64::from(blocks.count) << self.shown.profile.block.shift();
+                1
             }
-            Work::Flush | Work::Ranges(_) => {}
-        }
-        slot.pieces = slot.count_pieces();
+            Work::Flush => 1,
+            Work::Ranges(_) => slot.ranges.len(),
+        };
         let pieces = slot.pieces;
         self.pending += 1;
         self.counters.resubmitted += u64::from(self.chain.again);

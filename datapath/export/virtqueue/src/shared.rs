@@ -67,12 +67,19 @@ impl<A> Cells<A> {
 
     #[inline(always)]
     fn at(&self, index: usize) -> &A {
-        assert!(index < self.count, "a word is in its table");
+        self.get(index).expect("a word is in its table")
+    }
+
+    #[inline(always)]
+    fn get(&self, index: usize) -> Option<&A> {
+        if index >= self.count {
+            return None;
+        }
         let word = self.memory.address().cast::<A>().wrapping_add(index);
         // SAFETY: inside and aligned (checked by `new` and above); mapped as long as `self` is
         // used, by the promise of the segment's constructor. Others may store at any moment: the
         // type is atomic, so that is a race on values and nothing else.
-        unsafe { &*word }
+        Some(unsafe { &*word })
     }
 }
 
@@ -117,12 +124,24 @@ impl Pairs {
         Cells::new(memory, 0, count).map(Pairs)
     }
 
+    /// How many pairs.
+    #[inline(always)]
+    pub(crate) fn len(&self) -> usize {
+        self.0.count
+    }
+
     /// Loads both words of a pair, each once.
     #[inline(always)]
     pub(crate) fn pair(&self, at: usize) -> [u64; 2] {
-        let [first, second] = self.0.at(at);
+        self.get(at).expect("a pair is in its table")
+    }
+
+    /// The same, if the table has such a pair.
+    #[inline(always)]
+    pub(crate) fn get(&self, at: usize) -> Option<[u64; 2]> {
+        let [first, second] = self.0.get(at)?;
         let first = first.load_value(Ordering::Relaxed);
-        [first, second.load_value(Ordering::Relaxed)]
+        Some([first, second.load_value(Ordering::Relaxed)])
     }
 
     /// Starts to bring a pair into the cache.

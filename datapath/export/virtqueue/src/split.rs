@@ -141,14 +141,15 @@ impl Split {
         }
         let slot = usize::from(self.next_avail & (self.size - 1));
         let head = self.avail.load(HEADS + slot, Ordering::Relaxed);
-        if head >= self.size {
-            return Err(RingError::HeadOutOfRange(head));
+        let gather = Gather::new(memory, scratch, chain);
+        match self.in_flight.get_mut(usize::from(head)) {
+            None => return Err(RingError::HeadOutOfRange(head)),
+            Some(true) => return Err(RingError::HeadInFlight(head)),
+            Some(in_flight) => {
+                follow(&self.descriptors, Head(head), gather)?;
+                *in_flight = true;
+            }
         }
-        if self.in_flight[usize::from(head)] {
-            return Err(RingError::HeadInFlight(head));
-        }
-        self.gather(Head(head), Gather::new(memory, scratch, chain))?;
-        self.in_flight[usize::from(head)] = true;
         self.next_avail = self.next_avail.wrapping_add(1);
         if let Some(record) = &mut self.record {
             record.take(Head(head));
@@ -166,7 +167,11 @@ impl Split {
         let Some(head) = self.recovered.pop() else {
             return Ok(false);
         };
-        self.gather(Head(head), Gather::new(memory, scratch, chain))?;
+        follow(
+            &self.descriptors,
+            Head(head),
+            Gather::new(memory, scratch, chain),
+        )?;
         chain.again = true;
         Ok(true)
     }
@@ -240,32 +245,6 @@ impl Split {
                 bring_header(header.address());
             }
         }
-    }
-
-    /// Follows the chain from `head` on.
-    #[inline(always)]
-    fn gather<M: GuestMemory>(
-        &self,
-        head: Head,
-        mut gather: Gather<'_, M>,
-    ) -> Result<(), RingError> {
-        let mut index = head.0;
-        for _ in 0..self.size {
-            let descriptor = self.descriptor(index);
-            if descriptor.has(INDIRECT) {
-                gather.add_split_table(descriptor)?;
-                return gather.finish(head);
-            }
-            gather.add(descriptor)?;
-            if !descriptor.has(NEXT) {
-                return gather.finish(head);
-            }
-            index = descriptor.link;
-            if index >= self.size {
-                return Err(RingError::NextOutOfRange(index));
-            }
-        }
-        Err(RingError::ChainTooLong)
     }
 
     #[inline(always)]
@@ -348,6 +327,32 @@ impl Split {
     pub(crate) fn has_history(&self) -> bool {
         self.published != 0
     }
+}
+
+/// Follows the chain from `head` on.
+#[inline(always)]
+fn follow<M: GuestMemory>(
+    descriptors: &Pairs,
+    head: Head,
+    mut gather: Gather<'_, M>,
+) -> Result<(), RingError> {
+    let mut index = head.0;
+    for _ in 0..descriptors.len() {
+        let Some(words) = descriptors.get(usize::from(index)) else {
+            return Err(RingError::NextOutOfRange(index));
+        };
+        let descriptor = Descriptor::from_split(words);
+        if descriptor.has(INDIRECT) {
+            gather.add_split_table(descriptor)?;
+            return gather.finish(head);
+        }
+        gather.add(descriptor)?;
+        if !descriptor.has(NEXT) {
+            return gather.finish(head);
+        }
+        index = descriptor.link;
+    }
+    Err(RingError::ChainTooLong)
 }
 
 /// Starts to bring the header of a request. Drivers keep the place of its status beside it, so that

@@ -64,14 +64,11 @@ impl Slot {
         }
     }
 
-    /// How many requests the chain becomes.
-    #[inline]
-    pub(super) fn count_pieces(&self) -> usize {
-        match self.work {
-            Work::Answer(_) | Work::Serial => 0,
-            Work::Move(..) | Work::Flush => 1,
-            Work::Ranges(_) => self.ranges.len(),
-        }
+    /// Its write is done, and is to be durable before it is answered.
+    pub(super) fn begin_flush(&mut self) {
+        self.phase = Phase::Flushing;
+        self.segments = SegmentList::EMPTY;
+        self.pieces += 1;
     }
 
     /// Tells the guest the verdict.
@@ -91,8 +88,10 @@ impl Slot {
     }
 
     /// The piece that is to be submitted next.
+    #[inline(always)]
     pub(super) fn next_request(&self) -> Request {
         let (operation, blocks) = match self.work {
+            _ if self.phase == Phase::Flushing => (Operation::Flush, Blocks::NONE),
             Work::Move(operation, blocks) => (operation, blocks),
             Work::Ranges(operation) => (operation, self.ranges[self.submitted]),
             Work::Flush | Work::Answer(_) | Work::Serial => (Operation::Flush, Blocks::NONE),
@@ -103,18 +102,6 @@ impl Slot {
             blocks: blocks.count,
             part: Part::WHOLE,
             segments: self.segments,
-            stability: Stability::MayChange,
-            cookie: Cookie(u64::from(self.head.id())),
-        }
-    }
-
-    pub(super) fn flush_request(&self) -> Request {
-        Request {
-            operation: Operation::Flush,
-            start: 0,
-            blocks: 0,
-            part: Part::WHOLE,
-            segments: SegmentList::EMPTY,
             stability: Stability::MayChange,
             cookie: Cookie(u64::from(self.head.id())),
         }
