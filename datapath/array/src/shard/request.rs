@@ -62,14 +62,45 @@ impl RequestSlot {
         self.issued < self.blocks
     }
 
-    /// What is left of one that is old fails.
+    /// Whether all pieces are answered, and there are no more.
     #[inline]
-    fn end_if_old(&mut self) {
-        if self.attempts > OLD && self.issued < self.blocks {
+    fn is_over(&self) -> bool {
+        self.pending == 0 && !self.is_to_be_cut()
+    }
+
+    /// What is left of one that is old fails. Whether it is.
+    fn ends_old(&mut self) -> bool {
+        let ends = self.attempts > OLD && self.is_to_be_cut();
+        if ends {
             self.issued = self.blocks;
             self.status = self.status.and(Status::Media);
         }
+        ends
     }
+
+    /// Some blocks are on their way to a drive.
+    #[inline]
+    fn begin_piece(&mut self, first: u32, blocks: u32) -> Piece {
+        self.pending += 1;
+        Piece {
+            first,
+            blocks,
+            is_all: blocks == self.blocks,
+            operation: self.operation,
+            segments: self.segments,
+        }
+    }
+}
+
+/// Blocks of a request that are asked of one drive.
+#[derive(Clone, Copy)]
+struct Piece {
+    first: u32,
+    blocks: u32,
+    /// There are no others.
+    is_all: bool,
+    operation: Operation,
+    segments: SegmentList,
 }
 
 impl Default for RequestSlot {
@@ -113,6 +144,8 @@ impl Shard {
         request: Request,
         io: &mut impl Io,
     ) {
+        // Whoever waits has its turn first, or a steady stream of small ones starves a large one.
+        let waits = !self.waiting_requests.is_empty();
         let entry = &mut self.requests[slot];
         entry.line = line;
         entry.cookie = request.cookie;
@@ -123,7 +156,7 @@ impl Shard {
         entry.segments = request.segments;
         entry.stability = request.stability;
         entry.issued = 0;
-        entry.pending = 0;
+        entry.pending = u32::from(!waits);
         entry.status = Status::Ok;
         entry.begun = io.now();
         entry.unsettled.clear();
@@ -131,35 +164,44 @@ impl Shard {
         if request.operation == Operation::Flush {
             entry.blocks = u32::try_from(self.map.members.len()).expect("limits.rs");
         }
-        // Whoever waits has its turn first, or a steady stream of small ones starves a large one.
-        let waits = !self.waiting_requests.is_empty();
-        if waits || self.advance_request(slot, io) == Advance::Stuck {
+        if waits || self.cut_request(slot, io) == Advance::Stuck {
             self.waiting_requests.push(slot, line);
         }
     }
 
     /// Issues pieces until all are on their way, or there is no room, or nobody to ask: then it
-    /// waits for that in no line, and stands in nobody's way. Answers the request when nothing is
-    /// left to wait for.
+    /// waits for that in no line, and stands in nobody's way. There is one at least. Answers the
+    /// request when nothing is left to wait for.
+    ///
+    /// That it is cut counts as a piece on its way: it must not be answered by a piece that
+    /// completes meanwhile.
     #[inline(always)]
+    fn cut_request(&mut self, slot: u32, io: &mut impl Io) -> Advance {
+        loop {
+            let last = self.issue_next_piece(slot, io);
+            let request = &mut self.requests[slot];
+            if last == Advance::Moved && request.is_to_be_cut() {
+                continue;
+            }
+            request.pending -= 1;
+            match last {
+                Advance::Moved if request.is_over() => self.finish_request(slot, io),
+                Advance::Moved | Advance::Stuck => {}
+                Advance::Unowned => self.unowned.push(slot),
+            }
+            return last;
+        }
+    }
+
+    /// The same for one that has waited.
     fn advance_request(&mut self, slot: u32, io: &mut impl Io) -> Advance {
         let request = &mut self.requests[slot];
-        // The request must not be answered by a piece that completes while others are cut.
+        if request.ends_old() {
+            self.finish_if_done(slot, io);
+            return Advance::Moved;
+        }
         request.pending += 1;
-        // Here and nowhere else: a request that waits in the queue has pieces to be cut, or the
-        // answer to its last one would end it there.
-        request.end_if_old();
-        let mut last = Advance::Moved;
-        while last == Advance::Moved && self.requests[slot].is_to_be_cut() {
-            last = self.issue_next_piece(slot, io);
-        }
-        self.requests[slot].pending -= 1;
-        match last {
-            Advance::Moved => self.finish_if_done(slot, io),
-            Advance::Stuck => {}
-            Advance::Unowned => self.unowned.push(slot),
-        }
-        last
+        self.cut_request(slot, io)
     }
 
     /// Moves requests on that wait for room: by volumes in turn, and oldest first in each.
@@ -334,32 +376,33 @@ impl Shard {
         } else {
             blocks
         };
-        let first = self.requests[slot].issued;
-        self.requests[slot].issued += blocks;
-        self.issue_direct_part(slot, (stripe, role, lane), (first, blocks), io);
+        let request = &mut self.requests[slot];
+        let first = request.issued;
+        request.issued += blocks;
+        let piece = request.begin_piece(first, blocks);
+        self.issue_direct_part(slot, (stripe, role, lane), piece, io);
         Advance::Moved
     }
 
-    /// Asks the drive of `role` for blocks `first..first + blocks` of the request. There is room.
+    /// Asks the drive of `role` for a piece of the request. There is room.
     #[inline(always)]
     fn issue_direct_part(
         &mut self,
         slot: u32,
         (stripe, role, lane): (StripeIndex, Role, u32),
-        (first, blocks): (u32, u32),
+        piece: Piece,
         io: &mut impl Io,
     ) {
+        let Piece {
+            first,
+            blocks,
+            is_all,
+            operation,
+            segments,
+        } = piece;
         let places = self.map.geometry.places(stripe);
         let (member, offset) = self.drive_offset(&places, role, lane);
         let length = self.bytes(blocks);
-        let request = &mut self.requests[slot];
-        request.pending += 1;
-        let RequestSlot {
-            operation,
-            segments,
-            ..
-        } = *request;
-        let whole = blocks == request.blocks;
         self.counters.direct_reads += u64::from(operation == Operation::Read);
         let owner = IoOwner::Direct {
             request: slot,
@@ -376,7 +419,7 @@ impl Shard {
         if self.late.any_shaky && self.issue_bounced(order, io) {
             return;
         }
-        if whole {
+        if is_all {
             return self.issue_whole(&order, segments, io);
         }
         let begin = bytes_usize(self.bytes(first));
@@ -407,8 +450,9 @@ impl Shard {
                 Advance::Stuck
             };
         }
-        self.requests[slot].issued += blocks;
-        self.requests[slot].pending += 1;
+        let request = &mut self.requests[slot];
+        request.issued += blocks;
+        request.pending += 1;
         Advance::Moved
     }
 
@@ -505,13 +549,13 @@ impl Shard {
         assert!(request.pending > 0, "a piece is answered once");
         request.pending -= 1;
         request.status = request.status.and(status);
-        self.finish_if_done(slot, io);
+        if request.is_over() {
+            self.finish_request(slot, io);
+        }
     }
 
-    #[inline(always)]
     fn finish_if_done(&mut self, slot: u32, io: &mut impl Io) {
-        let request = &self.requests[slot];
-        if request.pending == 0 && !request.is_to_be_cut() {
+        if self.requests[slot].is_over() {
             self.finish_request(slot, io);
         }
     }

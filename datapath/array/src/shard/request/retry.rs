@@ -141,7 +141,8 @@ impl Shard {
             .geometry()
             .role(stripe, member)
             .expect("it was read there");
-        self.issue_direct_part(request, (stripe, role, lane), (first, part), io);
+        let piece = self.requests[request].begin_piece(first, part);
+        self.issue_direct_part(request, (stripe, role, lane), piece, io);
         if last {
             self.retries.pop_front();
             // The parts stand for the piece that failed.
