@@ -64,23 +64,38 @@ impl Backend {
         self == Backend::Scalar
     }
 
+    /// The same, looked at once and for all; `None` when this CPU cannot run it.
+    pub(crate) fn ready(self) -> Option<Ready> {
+        self.is_available().then_some(Ready(self))
+    }
+}
+
+/// A backend that this CPU can run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ready(Backend);
+
+impl Ready {
+    /// Which it is.
+    pub(crate) fn backend(self) -> Backend {
+        self.0
+    }
+
     /// Makes a pass.
     ///
     /// # Panics
-    /// When this CPU lacks the instructions, or the parts of the pass do not fit together.
+    /// When the parts of the pass do not fit together.
     #[inline(always)]
     pub(crate) fn run(self, pass: &Pass<'_>) {
-        assert!(self.is_available(), "the CPU has the instructions");
         pass.check();
-        match self {
+        match self.0 {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: available and checked, both just above.
+            // SAFETY: available, by existence, and checked just above.
             Backend::Avx2 => unsafe { crate::avx2::run(pass) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
             Backend::Avx512Gfni => unsafe { crate::avx512::run(pass) },
             #[cfg(not(target_arch = "x86_64"))]
-            Backend::Avx2 | Backend::Avx512Gfni => unreachable!("asserted above"),
+            Backend::Avx2 | Backend::Avx512Gfni => unreachable!("not available"),
             // SAFETY: as above.
             Backend::Scalar => unsafe { scalar::run(pass) },
         }

@@ -6,6 +6,7 @@ use memory::Segment;
 use units::limits::{GROUP_MEMBERS_MAX, PARITY_MAX};
 
 use crate::Backend;
+use crate::backend::Ready;
 use crate::field::{inverse, multiply, power};
 use crate::kernels::{Pass, ROWS, Shape};
 use crate::map::Map;
@@ -73,13 +74,19 @@ impl std::error::Error for CodeError {}
 pub struct Code {
     data: usize,
     parity: usize,
-    backend: Backend,
+    backend: Ready,
     pub(crate) map: Map,
 }
 
 impl fmt::Debug for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Code({}+{}, {:?})", self.data, self.parity, self.backend)
+        write!(
+            f,
+            "Code({}+{}, {:?})",
+            self.data,
+            self.parity,
+            self.backend()
+        )
     }
 }
 
@@ -113,9 +120,7 @@ impl Code {
         if data == 0 || !fits {
             return Err(CodeError::Size { data, parity });
         }
-        if !backend.is_available() {
-            return Err(CodeError::Backend(backend));
-        }
+        let backend = backend.ready().ok_or(CodeError::Backend(backend))?;
         Ok(Code {
             data,
             parity,
@@ -139,6 +144,11 @@ impl Code {
     /// Which instructions compute.
     #[must_use]
     pub fn backend(&self) -> Backend {
+        self.backend.backend()
+    }
+
+    /// The same, ready to compute.
+    pub(crate) fn ready(&self) -> Ready {
         self.backend
     }
 
@@ -216,6 +226,7 @@ impl Code {
     ///
     /// # Panics
     /// As [`Code::delta`].
+    #[inline]
     pub fn copy_delta(&self, change: Change, copy: Segment, parity: &[(usize, Segment)]) {
         let Change { column, old, new } = change;
         let &[(0, sum)] = parity else {

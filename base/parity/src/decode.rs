@@ -6,6 +6,7 @@ use memory::Segment;
 use units::limits::{GROUP_MEMBERS_MAX, PARITY_MAX};
 use units::{Role, RoleSet};
 
+use crate::backend::Ready;
 use crate::field::{PRODUCTS, inverse};
 use crate::map::Map;
 use crate::{Backend, Code, CodeError};
@@ -18,7 +19,7 @@ type Row = [u8; GROUP_MEMBERS_MAX];
 pub struct Decoder {
     sources: RoleSet,
     targets: RoleSet,
-    backend: Backend,
+    backend: Ready,
     map: Map,
 }
 
@@ -86,7 +87,7 @@ impl Code {
         Decoder {
             sources,
             targets,
-            backend: self.backend(),
+            backend: self.ready(),
             map: Map::new(targets.len(), sources.len(), |target, source| {
                 rows[target][source]
             }),

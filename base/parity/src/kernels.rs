@@ -63,10 +63,15 @@ pub(crate) struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// Whether it adds one source.
+    /// Whether it adds one source to one sum.
     #[inline(always)]
     fn is_small(&self) -> bool {
-        self.sources.len() == 1 && self.add
+        let one_sum = match self.shape {
+            Shape::Sum => true,
+            Shape::SumAndRows => self.targets.len() == 1,
+            Shape::SumAndPowers | Shape::Rows => false,
+        };
+        one_sum && self.sources.len() == 1 && self.add
     }
 
     /// Asserts what the kernels rely on, for memory safety too. Most of it is known where a pass is
@@ -85,7 +90,7 @@ impl Pass<'_> {
         assert!(self.bytes.start <= self.bytes.end);
         let may_copy = match self.shape {
             Shape::Sum => self.old.is_empty() || self.is_small(),
-            Shape::SumAndPowers => self.old.is_empty() && !self.is_small(),
+            Shape::SumAndPowers => self.old.is_empty(),
             Shape::Rows | Shape::SumAndRows => false,
         };
         assert!(self.copies.is_empty() || may_copy, "a sum that copies");
@@ -224,7 +229,15 @@ impl<V: Vector> Work<'_, V> {
 /// Computes all whole blocks. Returns the first byte that is left.
 #[inline(always)]
 fn blocks<V: Vector, const CHANGE: bool>(work: &Work<'_, V>) -> usize {
-    if !work.pass.copies.is_empty() && !work.pass.is_small() {
+    // First: all else would take it as long as its bytes.
+    if work.pass.is_small() {
+        return if work.pass.copies.is_empty() {
+            small_sum::<V, CHANGE, false>(work)
+        } else {
+            small_sum::<V, CHANGE, true>(work)
+        };
+    }
+    if !work.pass.copies.is_empty() {
         return match work.pass.shape {
             Shape::SumAndPowers => copies::<V, true>(work),
             Shape::Sum | Shape::Rows | Shape::SumAndRows => copies::<V, false>(work),
@@ -247,13 +260,6 @@ fn blocks<V: Vector, const CHANGE: bool>(work: &Work<'_, V>) -> usize {
 fn sum<V: Vector, const CHANGE: bool>(work: &Work<'_, V>) -> usize {
     let (mut at, end) = (work.pass.bytes.start, work.pass.bytes.end);
     let sources = work.pass.sources.len();
-    if work.pass.is_small() {
-        return if work.pass.copies.is_empty() {
-            small_sum::<V, CHANGE, false>(work)
-        } else {
-            small_sum::<V, CHANGE, true>(work)
-        };
-    }
     while end - at >= WIDEST * V::BYTES {
         let mut total = work.begin::<WIDEST>(0, at);
         let mut source = 0;

@@ -46,7 +46,8 @@ use memory::Segment;
 /// When the lengths differ.
 pub fn xor_into(target: Segment, source: Segment) {
     assert_eq!(target.len(), source.len(), "both sides of a sum");
-    Backend::best().run(&Pass {
+    let best = Backend::best().ready();
+    best.expect("of those that are available").run(&Pass {
         shape: Shape::Sum,
         sources: &[source],
         old: &[],

@@ -5,7 +5,7 @@ use std::ops::Range;
 use memory::Segment;
 use units::limits::{GROUP_MEMBERS_MAX, PARITY_MAX};
 
-use crate::Backend;
+use crate::backend::Ready;
 use crate::field::power;
 use crate::kernels::{Pass, ROWS, Shape};
 
@@ -72,7 +72,7 @@ impl Map {
     ///
     /// # Panics
     /// When the lists have other sizes than the map, or the segments different lengths.
-    pub(crate) fn run(&self, backend: Backend, sources: &[Segment], targets: &[Segment]) {
+    pub(crate) fn run(&self, backend: Ready, sources: &[Segment], targets: &[Segment]) {
         self.check(sources, targets);
         let length = common_length([sources, targets]);
         let many_rows = self.targets > ROWS || self.sources > SOURCES_WITHOUT_TILES;
@@ -93,7 +93,7 @@ impl Map {
     /// As [`Map::run`].
     pub(crate) fn copy_run(
         &self,
-        backend: Backend,
+        backend: Ready,
         sources: &[Segment],
         copies: &[Segment],
         targets: &[Segment],
@@ -136,7 +136,7 @@ impl Map {
 
     fn run_tile(
         &self,
-        backend: Backend,
+        backend: Ready,
         sources: &[Segment],
         targets: &[Segment],
         bytes: Range<usize>,

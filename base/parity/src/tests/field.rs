@@ -88,7 +88,7 @@ fn every_backend_makes_all_65536_products_in_every_row() {
                     if first == 1 {
                         factors[0] = 1;
                     }
-                    backend.run(&Pass {
+                    backend.ready().expect("available").run(&Pass {
                         shape,
                         sources: &sources,
                         old: &[],
@@ -116,7 +116,7 @@ fn every_backend_doubles_all_numbers() {
     let expected: Vec<u8> = source.get(0).iter().map(|&b| multiply(2, b)).collect();
     for backend in backends() {
         let mut targets = Chunks::new(2, length, 5);
-        backend.run(&Pass {
+        backend.ready().expect("available").run(&Pass {
             shape: Shape::SumAndPowers,
             sources: &[zero.segments()[0], sources[0]],
             old: &[],
