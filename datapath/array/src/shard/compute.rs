@@ -103,7 +103,7 @@ impl Shard {
 
     /// Whether whole rows are copied while their parity is computed: those of one write, that is in
     /// large pieces. Nothing is read for them, so they are copied in this call all the same.
-    #[inline]
+    #[inline(always)]
     fn copies_stripe_late(&self, slot: u32) -> bool {
         let ticket = &self.tickets[slot];
         let [band] = ticket.bands() else {
@@ -162,14 +162,14 @@ impl Shard {
     /// Computes all bands of a ticket whose reads are in.
     #[inline(always)]
     pub(super) fn compute(&mut self, slot: u32) {
-        let bands = 0..self.tickets[slot].bands().len();
-        match self.tickets[slot].order.kind {
-            Kind::Clear => {}
-            Kind::Write(_) | Kind::Forfeit(_) => {
-                bands.for_each(|band| self.compute_write(slot, band));
+        let kind = self.tickets[slot].order.kind;
+        for band in 0..self.tickets[slot].bands().len() {
+            match kind {
+                Kind::Clear => {}
+                Kind::Write(_) | Kind::Forfeit(_) => self.compute_write(slot, band),
+                Kind::Read { .. } => self.compute_read(slot, band),
+                Kind::Repair(pass) => self.compute_repair(slot, band, pass),
             }
-            Kind::Read { .. } => bands.for_each(|band| self.compute_read(slot, band)),
-            Kind::Repair(pass) => bands.for_each(|band| self.compute_repair(slot, band, pass)),
         }
         if planted::is(Fault::GuestMemoryReadTwice) {
             self.fill_from(slot, slot);
@@ -241,6 +241,7 @@ impl Shard {
     }
 
     /// Parity from what was, what is written, and old parity.
+    #[inline]
     fn apply_deltas(&mut self, slot: u32, band: usize, parity: RoleSet) {
         let ticket = &self.tickets[slot];
         if ticket.copy_due && ticket.is_dropped() {
@@ -252,34 +253,38 @@ impl Shard {
         let lanes = &planned.asked.lanes;
         let k = self.geometry().data();
         let parts = self.parts(slot, lanes);
-        let mut due = ticket.copy_due;
-        let mut copied = 0;
-        assert!(!due || !parity.is_empty(), "a change has parity");
-        let mut left = parity;
+        let row = |role: Role| (role.at() - k, parts.of(Side::New, role));
+        let (mut left, mut copied) = (parity, 0);
+        if ticket.copy_due && !planted::is(Fault::SmallWriteNotCopied) {
+            let role = planned.asked.written.first().expect("one chunk");
+            let (copy, new) = (parts.of(Side::New, role), self.payload(slot, role, lanes));
+            copied = units::bytes_u64(copy.len());
+            if parity.exceeds(1) {
+                // First: one pass for both is made for one sum only.
+                copy.copy_from(new);
+            } else {
+                let sum = parity.first().expect("a change has parity");
+                let change = Change {
+                    column: role.at(),
+                    old: parts.of(Side::Old, role),
+                    new,
+                };
+                self.code.copy_delta(change, copy, &[row(sum)]);
+                left = RoleSet::EMPTY;
+            }
+        }
         while !left.is_empty() {
             let mut rows = [(0, Segment::EMPTY); ROWS];
             let mut count = 0;
-            for (row, role) in rows.iter_mut().zip(left) {
-                *row = (role.at() - k, parts.of(Side::New, role));
+            for (entry, role) in rows.iter_mut().zip(left) {
+                *entry = row(role);
                 left = left.without(RoleSet::one(role));
                 count += 1;
             }
-            let rows = &rows[..count];
             for role in planned.asked.written {
                 let (old, new) = (parts.of(Side::Old, role), parts.of(Side::New, role));
-                if due && !planted::is(Fault::SmallWriteNotCopied) {
-                    let change = Change {
-                        column: role.at(),
-                        old,
-                        new: self.payload(slot, role, lanes),
-                    };
-                    self.code.copy_delta(change, new, rows);
-                    copied += units::bytes_u64(new.len());
-                } else {
-                    self.code.delta(role.at(), old, new, rows);
-                }
+                self.code.delta(role.at(), old, new, &rows[..count]);
             }
-            due = false;
         }
         self.tickets[slot].copy_due = false;
         self.counters.bytes_copied += copied;
