@@ -130,6 +130,21 @@ impl Issuer<'_> {
         }
     }
 
+    /// As `send`, of what may be a flush.
+    fn send_any(
+        &mut self,
+        (slot, target): (u32, Target),
+        order: &Order,
+        segments: SegmentList,
+        io: &mut impl Io,
+    ) {
+        if order.operation == Operation::Flush {
+            let member = (order.member, target.incarnation);
+            self.flushes.begin(slot, member, io.now());
+        }
+        self.send((slot, target), order, (segments, true), io);
+    }
+
     #[inline(always)]
     fn send(
         &mut self,
@@ -158,10 +173,6 @@ impl Issuer<'_> {
             refused: false,
             borrows: false,
         };
-        if order.operation == Operation::Flush {
-            self.flushes
-                .begin(slot, (order.member, incarnation), io.now());
-        }
         io.drive(MemberRequest {
             drive,
             operation: order.operation,
@@ -258,7 +269,7 @@ impl Shard {
         let segments = issuer.lists.lend(crate::slots::at(slot), fill);
         let incarnation = issuer.members[order.member.at()].incarnation;
         let target = Target { drive, incarnation };
-        issuer.send((slot, target), &order, (segments, true), io);
+        issuer.send_any((slot, target), &order, segments, io);
         slot
     }
 
@@ -286,7 +297,7 @@ impl Shard {
             drive: done.drive,
             incarnation: issuer.members[order.member.at()].incarnation,
         };
-        issuer.send((slot, target), &order, (segments, true), io);
+        issuer.send_any((slot, target), &order, segments, io);
         (self.ios[slot].again, self.ios[slot].sure) = (true, sure);
         self.ios[slot].refused_since = done.refused_since;
         self.ios[slot].outlived = done.outlived || self.outlives(done);
