@@ -133,7 +133,8 @@ impl RegionStates {
     /// Whether the region can never be written.
     #[inline]
     pub(crate) fn is_lost(&self, region: u32) -> bool {
-        matches!(self.get(region), RegionState::Lost | RegionState::Sealed)
+        let state = self.states[bytes_usize(u64::from(region))].load(Ordering::Acquire);
+        state == RegionState::Lost as u8 || state >= RegionState::Sealed as u8
     }
 
     /// Whether writes to the region may begin now.

@@ -9,9 +9,9 @@
 use block::Status;
 use units::{MemberIndex, Role, RoleSet};
 
-use super::ticket::{Kind, TicketOrder};
+use super::ticket::{Kind, Ticket, TicketOrder};
 use super::{DriveIo, Shard, Shared};
-use crate::begun::{Content, Order, place};
+use crate::begun::{Content, Order, Table, place};
 use crate::buffers::Side;
 use crate::map::{ArrayMap, MapState};
 use crate::planted::{self, Fault};
@@ -65,6 +65,18 @@ impl Gone {
     }
 }
 
+impl Ticket {
+    /// Its writes are over, or never began.
+    #[inline]
+    pub(super) fn forget_begun(&mut self, slot: u32, table: Option<&Table>) {
+        if std::mem::take(&mut self.is_begun)
+            && let Some(table) = table
+        {
+            table.end(slot);
+        }
+    }
+}
+
 impl Shard {
     /// The ticket is about to write. Reads that rewrite, and passes, bring nothing new.
     #[inline]
@@ -105,7 +117,7 @@ impl Shard {
         table.begin(slot, &order, bands, places);
         self.tickets[slot].is_begun = true;
         if planted::is(Fault::BegunForgottenEarly) {
-            self.forget_begun(slot);
+            self.tickets[slot].forget_begun(slot, self.begun.as_ref());
         }
     }
 
@@ -115,16 +127,6 @@ impl Shard {
             && let Some(table) = &self.begun
         {
             table.keep(slot);
-        }
-    }
-
-    /// Its writes are over, or never began.
-    #[inline]
-    pub(super) fn forget_begun(&mut self, slot: u32) {
-        if std::mem::take(&mut self.tickets[slot].is_begun)
-            && let Some(table) = &self.begun
-        {
-            table.end(slot);
         }
     }
 

@@ -535,12 +535,17 @@ impl Shard {
     }
 
     /// Gives a ticket's buffers back, but for those that drives may still write to.
-    #[inline]
     pub(super) fn release_buffers(&mut self, slot: u32) {
+        self.release_written(slot);
+    }
+
+    /// As `release_buffers`, of one that has written.
+    #[inline(always)]
+    pub(super) fn release_written(&mut self, slot: u32) {
         self.assert_not_lent(slot);
-        self.forget_begun(slot);
-        self.gives_back(slot);
         let ticket = &mut self.tickets[slot];
+        ticket.forget_begun(slot, self.begun.as_ref());
+        self.borrowers -= usize::from(std::mem::take(&mut ticket.borrows));
         ticket.computed = false;
         if let Some(grave) = ticket.grave.take() {
             let grave = &mut self.late.graves[crate::slots::at(grave)];

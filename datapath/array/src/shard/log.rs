@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 
 use block::{Operation, Status};
 use memory::{Backing, Buffer, Pages, Pool, Segment};
-use units::{MemberIndex, ReactorIndex, Role, RoleSet, bytes_u64, bytes_usize};
+use units::{MemberIndex, ReactorIndex, Role, RoleSet, StripeIndex, bytes_u64, bytes_usize};
 
 pub(crate) use self::retire::Retire;
 use super::ticket::{Kind, TicketOrder};
@@ -167,7 +167,7 @@ impl Shard {
     }
 
     /// Whether what the ticket writes is of the kind that is logged.
-    #[inline]
+    #[inline(always)]
     pub(super) fn can_log(&self, slot: u32) -> bool {
         let geometry = self.geometry();
         if self.log.slots.is_empty() || geometry.parity() == 0 || geometry.data() == 1 {
@@ -190,15 +190,15 @@ impl Shard {
             WriteHole::Off => false,
             WriteHole::Strict => true,
             // What a member that rebuilds has is not for sure until it is in sync.
-            WriteHole::Auto => {
-                !self.optimal
-                    && self
-                        .geometry()
-                        .data_roles()
-                        .iter()
-                        .any(|role| self.map.member(stripe, role).1.state != MapState::InSync)
-            }
+            WriteHole::Auto => !self.optimal && self.lacks_data(stripe),
         }
+    }
+
+    /// Whether some data of a stripe is not where it belongs.
+    #[cold]
+    fn lacks_data(&self, stripe: StripeIndex) -> bool {
+        let lacks = |role| self.map.member(stripe, role).1.state != MapState::InSync;
+        self.geometry().data_roles().iter().any(lacks)
     }
 
     /// Writes the ticket's pieces; whether it is out of the way of others that wait for room.

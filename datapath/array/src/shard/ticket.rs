@@ -322,7 +322,7 @@ impl Shard {
         }
         for class in [Class::Small, Class::Large] {
             while let Some(&slot) = self.buffer_waiters[class as usize].front() {
-                if !self.take_buffers(slot) {
+                if !self.take_buffers_at_last(slot) {
                     break;
                 }
                 self.buffer_waiters[class as usize].pop_front();
@@ -406,7 +406,7 @@ impl Shard {
         }
         if self.tickets[slot].roles(|band| band.read).is_empty() {
             if !self.is_helped(slot, io) {
-                self.reads_done(slot, io);
+                self.nothing_to_read(slot, io);
             }
             return;
         }
@@ -414,6 +414,7 @@ impl Shard {
         self.seek_room(slot, io);
     }
 
+    #[inline(always)]
     pub(super) fn seek_room(&mut self, slot: u32, io: &mut impl Io) {
         if !self.room_waiters.is_empty() || !self.try_issue(slot, io) {
             self.room_waiters.push_back(slot);
@@ -459,7 +460,7 @@ impl Shard {
         let count = self.issue_transfers(slot, operation, io);
         self.tickets[slot].pending = u32::try_from(count).expect("three bands of 64 roles");
         if count == 0 {
-            self.writes_done(slot, io);
+            self.wrote_nothing(slot, io);
         }
         true
     }
@@ -509,8 +510,14 @@ impl Shard {
         self.tickets[slot].serial != self.map.serial
     }
 
-    /// All reads are in: computes what is to be written, or plans anew after an error.
+    /// As `reads_done`, where no drive has just answered.
     #[inline(never)]
+    fn nothing_to_read(&mut self, slot: u32, io: &mut impl Io) {
+        self.reads_done(slot, io);
+    }
+
+    /// All reads are in: computes what is to be written, or plans anew after an error.
+    #[inline(always)]
     fn reads_done(&mut self, slot: u32, io: &mut impl Io) {
         if self.is_scrub(slot) {
             self.scrub_reads_done(slot, io);

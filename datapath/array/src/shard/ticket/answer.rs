@@ -11,7 +11,7 @@ use crate::planted::{self, Fault};
 impl Shard {
     /// All writes are in: the ticket is answered, or waits until what it depends on is durable
     /// and known to every shard.
-    #[inline(never)]
+    #[inline(always)]
     pub(super) fn writes_done(&mut self, slot: u32, io: &mut impl Io) {
         let refusals = &self.tickets[slot].refusals;
         if refusals.as_ref().is_some_and(|it| it.is_met()) {
@@ -26,13 +26,19 @@ impl Shard {
         let (well, known) = (ticket.failures.is_empty(), ticket.barrier <= self.effective);
         if well && ticket.refusals.is_none() && !ticket.is_to_be_checked() {
             // Else the next engine may have to write it again, until the members are out.
-            self.release_buffers(slot);
+            self.release_written(slot);
         }
         if well && known {
             self.conclude(slot, Status::Ok, io);
         } else {
             self.barrier_waiters.push(slot);
         }
+    }
+
+    /// There was nothing to write.
+    #[cold]
+    pub(super) fn wrote_nothing(&mut self, slot: u32, io: &mut impl Io) {
+        self.writes_done(slot, io);
     }
 
     /// Answers tickets whose membership change is effective.
@@ -106,19 +112,22 @@ impl Shard {
             self.finish_badly(slot, status, io);
             return;
         }
-        if self.looks_again(slot) {
-            self.replan(slot);
-            return;
-        }
-        if self.reads_back(slot, io) {
-            return;
-        }
-        if self.goes_on(slot) || self.goes_on_with_rows(slot) {
+        if self.tickets[slot].may_go_on() && self.goes_on_after_writes(slot, io) {
             return;
         }
         self.assert_decided(slot);
         self.answer_ticket(slot, status, io);
-        self.end_ticket(slot);
+        self.end_written(slot);
+    }
+
+    /// Whether a ticket that has written is to do more.
+    #[inline(never)]
+    fn goes_on_after_writes(&mut self, slot: u32, io: &mut impl Io) -> bool {
+        if self.looks_again(slot) {
+            self.replan(slot);
+            return true;
+        }
+        self.reads_back(slot, io) || self.goes_on(slot) || self.goes_on_with_rows(slot)
     }
 
     #[cold]
@@ -151,7 +160,9 @@ impl Shard {
                 self.work_ticket_done(work, status, io);
             }
         }
-        self.answer_joined(joined, status, io);
+        if joined.is_some() {
+            self.answer_joined(joined, status, io);
+        }
     }
 
     /// Answers a ticket because the hold was given up. It ends when it is carried out, or at its
@@ -164,6 +175,12 @@ impl Shard {
     }
 
     pub(in crate::shard) fn end_ticket(&mut self, slot: u32) {
+        self.end_written(slot);
+    }
+
+    /// As `end_ticket`, where nearly all end.
+    #[inline(always)]
+    fn end_written(&mut self, slot: u32) {
         // One that wrote has given its buffers back already, and nothing else is left mostly.
         if self.tickets[slot].holds_anything() {
             self.let_go(slot);
@@ -197,6 +214,13 @@ impl Shard {
 }
 
 impl Ticket {
+    /// Whether it may be left to do more when all is written.
+    #[inline]
+    fn may_go_on(&self) -> bool {
+        let passes = matches!(self.order.kind, Kind::Repair(_) | Kind::Forfeit(_));
+        passes | !self.media.is_empty() | self.asked.is_some()
+    }
+
     /// Whether anything of it is to be given back, besides its lanes.
     #[inline]
     fn holds_anything(&self) -> bool {

@@ -27,8 +27,14 @@ impl Shard {
         Class::of(bytes_usize(self.bytes(lanes.end - lanes.start)))
     }
 
+    /// The same for a ticket that has waited for them.
+    #[cold]
+    pub(super) fn take_buffers_at_last(&mut self, slot: u32) -> bool {
+        self.take_buffers(slot)
+    }
+
     /// Takes the buffers that the plan needs; all or none.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take_buffers(&mut self, slot: u32) -> bool {
         let mirrors = self.geometry().data() == 1;
         let shift = self.geometry().block_size().shift();

@@ -192,12 +192,17 @@ impl Shard {
     }
 
     /// Whether others came while the ticket read, so that it need not.
-    #[inline]
+    #[inline(always)]
     pub(super) fn is_promoted(&mut self, slot: u32) -> bool {
         let ticket = &self.tickets[slot];
         // Once: who was here when it was looked at may not be when it is planned.
         let may_be = ticket.step == Step::Reading && !ticket.promoted;
-        if !may_be || !self.lanes.has_company(slot) || !self.may_lead(slot) {
+        may_be && self.lanes.has_company(slot) && self.need_not_have_read(slot)
+    }
+
+    #[inline(never)]
+    fn need_not_have_read(&mut self, slot: u32) -> bool {
+        if !self.may_lead(slot) {
             return false;
         }
         let party = self.party(slot);

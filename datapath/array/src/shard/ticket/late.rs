@@ -56,7 +56,7 @@ impl Shard {
         assert!(ticket.pending > 0, "a member request completes once");
         ticket.pending -= 1;
         if ticket.pending == 0 {
-            self.reads_done(slot, io);
+            self.nothing_to_read(slot, io);
         }
     }
 

@@ -23,6 +23,7 @@ impl Ticket {
     }
 
     /// Roles that it changes.
+    #[inline]
     pub(in crate::shard) fn write_roles(&self) -> RoleSet {
         self.roles(|band| band.write)
     }

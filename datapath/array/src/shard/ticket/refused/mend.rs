@@ -325,7 +325,7 @@ impl Shard {
     fn change_rows(&mut self, slot: u32, io: &mut impl Io) {
         // From here on they are neither what was begun nor what is there.
         self.shared.tear();
-        self.forget_begun(slot);
+        self.tickets[slot].forget_begun(slot, self.begun.as_ref());
         let lost = self.stripe_state(slot).lost;
         let refusals = self.tickets[slot].refusals.as_mut().expect("some");
         refusals.phase = Phase::Writing;
@@ -385,7 +385,7 @@ impl Shard {
         let refusals = ticket.refusals.as_mut().expect("some");
         let roles = refusals.roles();
         if refusals.writes.iter().all(|writes| roles.covers(*writes)) {
-            self.writes_done(slot, io);
+            self.wrote_nothing(slot, io);
         } else if ticket.log_slot.is_some() {
             ticket.step = Step::WriteRoom;
             self.seek_room(slot, io);
