@@ -199,14 +199,16 @@ impl Pool {
     /// When the buffer is another pool's.
     #[inline]
     pub fn release(&mut self, buffer: Buffer) {
-        self.check(&buffer);
-        // Neither grows: there are as many places as buffers, and a buffer is released once.
-        if buffer.position < self.first {
-            self.free_first.push(buffer.position);
-        } else {
-            self.free.push(buffer.position);
-        }
+        let (position, pool) = (buffer.position, buffer.pool);
+        // First: it would have to be kept somewhere to be dropped if anything here panics.
         std::mem::forget(buffer);
+        assert!(pool == self.identity, "a buffer of another pool");
+        // Neither grows: there are as many places as buffers, and a buffer is released once.
+        if position < self.first {
+            self.free_first.push(position);
+        } else {
+            self.free.push(position);
+        }
     }
 
     /// The bytes of a buffer. They stay mapped while the pool lives; who holds the buffer keeps the

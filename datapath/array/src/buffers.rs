@@ -138,7 +138,7 @@ impl Buffers {
     }
 
     /// Takes a buffer of at least `bytes` for each role named; all or none.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn acquire(
         &mut self,
         ticket: &mut TicketBuffers,
@@ -156,8 +156,8 @@ impl Buffers {
         for (side, roles) in [(Side::Old, old), (Side::New, new)] {
             for role in roles {
                 let buffer = pool.acquire().expect("counted above");
-                ticket.segments[side as usize][role.at()] = pool.segment(&buffer);
-                ticket.buffers[side as usize][role.at()] = Some(buffer);
+                let buffer = ticket.buffers[side as usize][role.at()].insert(buffer);
+                ticket.segments[side as usize][role.at()] = pool.segment(buffer);
             }
         }
         ticket.class = class;

@@ -13,6 +13,8 @@ mod tests;
 pub use error::GeometryError;
 pub use level::{Level, ParseLevelError};
 
+use std::num::{NonZeroU32, NonZeroU64};
+
 use units::limits::{BUCKET_RUN_BYTES_MIN, BUCKETS, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
 use units::{BlockSize, GroupIndex, MemberIndex, Role, RoleSet, StripeIndex, bytes_u64};
 
@@ -68,7 +70,7 @@ pub struct Geometry {
     rows: u64,
     /// What every request asks for, computed once: user blocks of a stripe and of the array, and
     /// the roles.
-    stripe_blocks: u32,
+    stripe_blocks: NonZeroU32,
     blocks: u64,
     data_roles: RoleSet,
     parity_roles: RoleSet,
@@ -100,6 +102,7 @@ impl Geometry {
         let stripe_bytes = bytes_u64(data) * parameters.chunk_bytes;
         let small = "checked against the limits above";
         let stripe_blocks = u32::try_from(data).expect(small) * chunk_blocks;
+        let stripe_blocks = NonZeroU32::new(stripe_blocks).expect(small);
         let stripes = rows * bytes_u64(groups);
         Ok(Geometry {
             level: parameters.level,
@@ -111,7 +114,7 @@ impl Geometry {
             run_stripes: BUCKET_RUN_BYTES_MIN.div_ceil(stripe_bytes),
             rows,
             stripe_blocks,
-            blocks: stripes * u64::from(stripe_blocks),
+            blocks: stripes * u64::from(stripe_blocks.get()),
             data_roles: RoleSet::range(0, data),
             parity_roles: RoleSet::range(data, group_members),
         })
@@ -195,7 +198,7 @@ impl Geometry {
     #[inline]
     #[must_use]
     pub fn stripe_blocks(&self) -> u32 {
-        self.stripe_blocks
+        self.stripe_blocks.get()
     }
 
     /// User bytes of one stripe.
@@ -343,7 +346,7 @@ impl Geometry {
     #[inline]
     pub fn locate(&self, block: u64) -> (StripeIndex, u32) {
         assert!(block < self.blocks(), "a block is in the array");
-        let stripe_blocks = u64::from(self.stripe_blocks());
+        let stripe_blocks = NonZeroU64::from(self.stripe_blocks);
         let in_stripe = u32::try_from(block % stripe_blocks).expect("below a u32");
         (StripeIndex(block / stripe_blocks), in_stripe)
     }

@@ -45,6 +45,13 @@ pub(super) struct Work {
 }
 
 impl Work {
+    /// Whether all tickets were made and are answered.
+    #[inline]
+    fn is_done(&self) -> bool {
+        let is_cut = self.cut >= self.blocks || planted::is(Fault::AnsweredWhileItWaits);
+        self.pending == 0 && is_cut
+    }
+
     /// One more look at a piece that is not cut: when it is old, what is left of it fails.
     pub(super) fn age(&mut self, old: u8) {
         self.attempts = self.attempts.saturating_add(1);
@@ -161,9 +168,12 @@ impl Shard {
                 // What needed no ticket makes room for others, too.
                 moved += usize::from(made == 0);
                 self.waiting_works.pop();
-                self.works[slot].waits = false;
+                let work = &mut self.works[slot];
+                work.waits = false;
                 // Everything may have been answered at once, or need no ticket at all.
-                self.finish_work_if_done(slot, io);
+                if work.is_done() {
+                    self.finish_work(slot, io);
+                }
                 continue;
             }
             // Its turn is over, or it waits for buffers that others may do without.
@@ -277,8 +287,9 @@ impl Shard {
             };
             self.allowed -= self.cost_of(piece, asked);
             made = 1;
+            let order = self.order(slot, piece, cell);
             self.works[slot].pending += 1;
-            self.begin_ticket(ticket, self.order(slot, piece, cell), asked, io);
+            self.begin_ticket(ticket, order, asked, io);
         }
         (made, true)
     }
@@ -342,14 +353,7 @@ impl Shard {
         assert!(work.pending > 0, "a ticket is answered once");
         work.pending -= 1;
         work.status = work.status.and(status);
-        self.finish_work_if_done(slot, io);
-    }
-
-    #[inline(always)]
-    fn finish_work_if_done(&mut self, slot: u32, io: &mut impl Io) {
-        let work = &self.works[slot];
-        let is_cut = work.cut >= work.blocks || planted::is(Fault::AnsweredWhileItWaits);
-        if work.pending == 0 && is_cut {
+        if work.is_done() {
             self.finish_work(slot, io);
         }
     }
