@@ -40,6 +40,9 @@ const RENEW_AFTER: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(5);
 /// So many pauses in which nothing happens are for ever.
 const PAUSES_MAX: usize = 2_000;
+/// So many events without what is awaited have no end: none that ends was seen to need more than
+/// 803. Each of them may be a moment at which stops come, so the bound is not far above.
+const STEPS_MAX: usize = 4_000;
 /// After so long a drive is there again that the array waits for.
 const AWAY: Duration = Duration::from_millis(500);
 /// Drives are looked at after so long: that is longer than most scenarios.
@@ -418,10 +421,11 @@ impl Machine {
     /// Goes on until `done` says so.
     ///
     /// # Panics
-    /// When that never happens.
+    /// When that never happens: because nothing does, or because something does without end.
     pub(super) fn run(&mut self, watch: &mut dyn Watch, done: impl Fn(&Machine) -> bool) {
-        let (mut pauses, mut held) = (0, None);
+        let (mut steps, mut pauses, mut held) = (0, 0, None);
         while !done(self) {
+            steps += 1;
             pauses = if self.step(watch) { 0 } else { pauses + 1 };
             let (now, is_holding) = (self.outside.now, self.shard.map().is_holding());
             held = is_holding.then(|| held.unwrap_or(now));
@@ -429,6 +433,11 @@ impl Machine {
                 self.end_error();
             }
             assert!(pauses < PAUSES_MAX, "it hangs: {:?}", self.shard);
+            assert!(
+                steps < STEPS_MAX,
+                "it does not come to an end: {:?}",
+                self.shard
+            );
         }
     }
 
