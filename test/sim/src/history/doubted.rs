@@ -45,8 +45,7 @@ impl History {
         }
         let mut lost = self.client.lost.clone();
         // Those that belong to no volume may be lost for long.
-        let listed = world.shards[world.home].map().lost_blocks.runs();
-        lost.extend(listed.flat_map(|(first, count)| first..first + count));
+        lost.extend(lost::listed(&world));
         self.run_until(&mut world, |history, _| history.started);
         self.await_commands(&mut world);
         let stands = self.random.happens(600);

@@ -24,8 +24,7 @@ impl History {
         let (_, rows) = self.spoil(&mut world, &outs);
         let mut lost = self.client.lost.clone();
         // Those that belong to no volume may be lost for long.
-        let listed = world.shards[world.home].map().lost_blocks.runs();
-        lost.extend(listed.flat_map(|(first, count)| first..first + count));
+        lost.extend(lost::listed(&world));
         for &(stripe, _) in &rows {
             self.write_beside(&mut world, stripe, &lost);
         }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::lost::Row;
+use super::lost::{Row, listed};
 #[allow(clippy::wildcard_imports, reason = "one type in several files")]
 use super::*;
 
@@ -42,6 +42,8 @@ impl History {
             }
         }
         let spots = self.write_spots(&mut world, first);
+        // Those that belong to no volume may be lost for long.
+        let before = listed(&world);
         let map = world.shards[world.home].map();
         let drives_of = |positions: &[usize]| -> Vec<usize> {
             let drive = |position: &usize| map.members[*position].drive.expect("optimal").at();
@@ -67,9 +69,10 @@ impl History {
         for _ in 0..self.random.below(120) {
             self.turn(&mut world, 40);
         }
-        let map = world.shards[world.home].map();
-        assert!(map.lost_blocks.is_empty(), "given up, and may come back");
-        let lost = self.bring_back(&mut world, &absent, &rows);
+        let given_up = &listed(&world) - &before;
+        assert!(given_up.is_empty(), "{given_up:?} may come back");
+        let mut lost = self.bring_back(&mut world, &absent, &rows);
+        lost.extend(before);
         self.judge_and_write(world, &lost)
     }
 

@@ -32,8 +32,7 @@ impl History {
         }
         let mut lost = self.client.lost.clone();
         // Those that belong to no volume may be lost for long.
-        let listed = world.shards[world.home].map().lost_blocks.runs();
-        lost.extend(listed.flat_map(|(first, count)| first..first + count));
+        lost.extend(listed(&world));
         let comes_back = outs.len() > 1 && self.random.happens(500);
         for &position in &outs[usize::from(comes_back)..] {
             self.put_in(&mut world, position);
@@ -402,6 +401,13 @@ impl History {
         }
         world
     }
+}
+
+/// Blocks that are on the list of those that are lost.
+pub(super) fn listed(world: &World) -> BTreeSet<u64> {
+    let runs = world.shards[world.home].map().lost_blocks.runs();
+    runs.flat_map(|(first, count)| first..first + count)
+        .collect()
 }
 
 /// Members of a group that are out.
