@@ -13,6 +13,8 @@ use super::*;
 
 /// Requests after it has come to that.
 const ASKED: u64 = 60;
+/// Of a thousand histories whose drives all fail, so many have them fail in one way.
+const ALIKE: u64 = 300;
 /// Blocks of each drive that cannot be read, at most.
 const BAD: u64 = 400;
 
@@ -99,23 +101,32 @@ impl History {
         }
     }
 
-    /// All drives fail in one way, one after another.
+    /// All drives fail, one after another: all in one way, or each in its own.
     fn fail_all(&mut self, world: &mut World) {
-        let status = disks::ERRORS[self.random.position(disks::ERRORS.len())];
+        let is_alike = self.random.happens(ALIKE);
+        let mut failing = self.draw_failing();
+        for drive in &mut world.outside.drives {
+            if !is_alike {
+                failing = self.draw_failing();
+            }
+            let after = self.random.below(30);
+            drive.failing = Some(Failing { after, ..failing });
+        }
+    }
+
+    /// A way in which a drive fails for good.
+    fn draw_failing(&mut self) -> Failing {
         let what = [
             Failure::All,
             Failure::Writes,
             Failure::Flushes,
             Failure::WritesBelow(self.layout.data.offset),
         ][self.random.position(4)];
-        for drive in &mut world.outside.drives {
-            let after = self.random.below(30);
-            drive.failing = Some(Failing {
-                what,
-                after,
-                count: u64::MAX,
-                status,
-            });
+        Failing {
+            what,
+            after: 0,
+            count: u64::MAX,
+            status: disks::ERRORS[self.random.position(disks::ERRORS.len())],
         }
     }
 
