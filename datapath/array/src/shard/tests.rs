@@ -15,6 +15,7 @@ mod logging;
 mod maps;
 mod merging;
 mod paces;
+mod pinging;
 mod refusing;
 mod resting;
 mod returning;

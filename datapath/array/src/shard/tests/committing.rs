@@ -4,7 +4,7 @@ use block::{Operation, Status};
 use units::{MemberIndex, Update};
 
 use super::returning::{NEW_UUID, come_back, config, quiet, replace};
-use super::{Bench, ME, MEMBERS, Shape};
+use super::{Bench, LOOK, ME, MEMBERS, Patience, Shape};
 use crate::command::Command;
 use crate::format::{ArrayOptions, ExclusionCause, MemberState};
 use crate::io::{Event, MemberFailure};
@@ -244,4 +244,48 @@ fn who_is_left_out_is_known_by_the_last_record_that_he_is_sure_to_have() {
     answer(&mut bench, (1, Operation::Write), 1, Status::ReadOnly);
     assert_eq!(outcome(&bench), (Some(true), vec![1]));
     assert_eq!(held(&bench), (last.0, 0xABCD));
+}
+
+/// What the drives that are asked for flushes say; member 1 says nothing.
+fn flushes_end(bench: &mut Bench, statuses: [(usize, Status); 2]) {
+    for (drive, status) in statuses {
+        bench.answer(drive, Operation::Flush, status);
+    }
+    bench.poll();
+}
+
+#[test]
+fn a_flush_that_was_abandoned_and_failed_counts_against_a_member_that_is_beyond_help() {
+    for (says, verdict) in [(Status::Ok, Status::Ok), (Status::Media, Status::Media)] {
+        let mut bench = quiet();
+        bench.shard.command(2, Command::Options(options()));
+        bench.poll();
+        for drive in 0..MEMBERS {
+            bench.answer(drive, Operation::Write, Status::Ok);
+        }
+        bench.poll();
+        flushes_end(&mut bench, [(0, Status::Ok), (2, Status::Ok)]);
+        for _ in 0..=Patience::default().late {
+            bench.pass(LOOK);
+        }
+        assert_eq!(bench.shard.counters().abandoned, 1);
+        for drive in [0, 2] {
+            bench.answer(drive, Operation::Write, Status::Ok);
+        }
+        bench.poll();
+        // Nobody can be left out any more, and nobody is to be believed who was silent.
+        flushes_end(&mut bench, [(0, Status::Media), (2, Status::Ok)]);
+        bench.answer_all_but(&[1]);
+        let map = &bench.shard.map;
+        assert!(map.read_only && !map.is_out(MEMBER, 0));
+        assert_eq!(map.hopeless, [false, true, false]);
+        bench.answer(1, Operation::Flush, says);
+        bench.poll();
+        bench.shard.shared.mark_written(MEMBER);
+        let flush = bench.ask(Operation::Flush, 0, 0);
+        bench.poll();
+        assert_eq!(bench.is_asked(Operation::Flush), [1]);
+        bench.answer_all();
+        assert_eq!(bench.verdict(flush), Some(verdict));
+    }
 }
