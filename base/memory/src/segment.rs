@@ -181,7 +181,11 @@ pub fn prefetch_to_write(address: *const u8) {
     // another one. Those that have none do nothing here.)
     // SAFETY: no byte and no flag changes, and it never faults, whatever the address.
     unsafe {
-        std::arch::asm!("prefetchw [{}]", in(reg) address, options(nomem, nostack, preserves_flags));
+        std::arch::asm!(
+            "prefetchw [{}]",
+            in(reg) address.addr(),
+            options(nomem, nostack, preserves_flags)
+        );
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = address;
