@@ -100,6 +100,7 @@ impl Issuer<'_> {
     /// Submits one member request, with one piece of memory or without bytes.
     #[inline(always)]
     pub(super) fn issue(&mut self, order: &Order, memory: Option<Segment>, io: &mut impl Io) {
+        debug_assert_ne!(order.operation, Operation::Flush, "these are counted");
         // First: should it panic, no slot is taken that nothing was lent to.
         let target = self.target(order.member);
         let slot = self.slot();
@@ -306,6 +307,7 @@ impl Shard {
     /// As `issue`, with segments that stay where they are until the request is answered.
     #[inline(always)]
     pub(super) fn issue_whole(&mut self, order: &Order, segments: SegmentList, io: &mut impl Io) {
+        debug_assert_ne!(order.operation, Operation::Flush, "these are counted");
         let mut issuer = self.issuer().0;
         let target = issuer.target(order.member);
         let slot = issuer.slot();

@@ -177,6 +177,7 @@ impl Shard {
     /// completes meanwhile.
     #[inline(always)]
     fn cut_request(&mut self, slot: u32, io: &mut impl Io) -> Advance {
+        debug_assert!(self.requests[slot].is_to_be_cut(), "it asks for something");
         loop {
             let last = self.issue_next_piece(slot, io);
             let request = &mut self.requests[slot];
