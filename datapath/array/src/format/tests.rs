@@ -582,7 +582,7 @@ fn a_forged_config_record_is_refused_for_what_is_wrong_with_it() {
     assert_eq!(invalid(200, &[0, 0, 0, 0, 2]), "runs of a volume");
     assert_eq!(invalid(208, &[17]), "number of ancestors");
     assert_eq!(invalid(1024 + 16, &[4]), "a member");
-    assert_eq!(invalid(1024 + 16, &[3, 10]), "a member");
+    assert_eq!(invalid(1024 + 16, &[3, 11]), "a member");
     assert_eq!(invalid(1024 + 40, &[145]), "a member");
     assert_eq!(invalid(1024 + 48, &[0xFF]), "a member");
     let first_volume = 1024 + 4 * 192;
