@@ -169,9 +169,12 @@ impl Drop for Engine {
     }
 }
 
-/// `garboard serve` there.
+/// `garboard serve` there. It hears of hangups also where whoever runs the tests does not, as
+/// under `nohup`.
 pub(crate) fn serve(state: &Path, socket: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_garboard"));
+    let mut command = Command::new("env");
+    command.arg("--default-signal=HUP");
+    command.arg(env!("CARGO_BIN_EXE_garboard"));
     command.arg("serve").arg("--state-dir").arg(state);
     command.arg("--socket").arg(socket);
     command.stdin(Stdio::null());
