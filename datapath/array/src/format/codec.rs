@@ -85,7 +85,8 @@ struct RawMember {
     uuid: [u8; 16],
     state: u8,
     cause: u8,
-    reserved: [u8; 6],
+    detail: u8,
+    reserved: [u8; 5],
     position: U64,
     drive_bytes: U64,
     identity_length: U16,
@@ -409,10 +410,10 @@ impl RawConfig {
 
 impl From<&MemberRecord> for RawMember {
     fn from(member: &MemberRecord) -> RawMember {
-        let (state, cause, position, missed) = match member.state {
-            MemberState::Missing => (0, 0, 0, Missed::ALL),
-            MemberState::InSync => (1, 0, 0, Missed::ALL),
-            MemberState::Rebuilding { until, missed } => (2, 0, until.0, missed),
+        let (state, (cause, detail), position, missed) = match member.state {
+            MemberState::Missing => (0, (0, 0), 0, Missed::ALL),
+            MemberState::InSync => (1, (0, 0), 0, Missed::ALL),
+            MemberState::Rebuilding { until, missed } => (2, (0, 0), until.0, missed),
             MemberState::Excluded {
                 since,
                 cause,
@@ -427,7 +428,8 @@ impl From<&MemberRecord> for RawMember {
             uuid: member.uuid.into_bytes(),
             state,
             cause,
-            reserved: [0; 6],
+            detail,
+            reserved: [0; 5],
             position: position.into(),
             drive_bytes: member.drive_bytes.into(),
             identity_length: identity_length.into(),
@@ -462,7 +464,7 @@ impl RawMember {
             },
             3 => MemberState::Excluded {
                 since: Update(position),
-                cause: cause_of(self.cause)?,
+                cause: cause_of(self.cause, self.detail)?,
                 missed,
             },
             _ => return None,
@@ -523,23 +525,27 @@ impl RawVolume {
     }
 }
 
-fn cause_code(cause: ExclusionCause) -> u8 {
-    match cause {
+/// The cause and its detail. An engine that does not know a detail takes the cause without it.
+fn cause_code(cause: ExclusionCause) -> (u8, u8) {
+    let code = match cause {
         ExclusionCause::Gone => 1,
         ExclusionCause::ReadErrors => 2,
         ExclusionCause::WriteError => 3,
+        ExclusionCause::NoSpace => return (3, 1),
         ExclusionCause::FlushFailed => 4,
         ExclusionCause::TooSlow => 5,
         ExclusionCause::Command => 6,
         ExclusionCause::Absent => 7,
         ExclusionCause::Stale => 8,
         ExclusionCause::Replaced => 9,
-        ExclusionCause::NoSpace => 10,
-    }
+    };
+    (code, 0)
 }
 
-fn cause_of(code: u8) -> Option<ExclusionCause> {
-    ExclusionCause::ALL
-        .into_iter()
-        .find(|cause| cause_code(*cause) == code)
+fn cause_of(code: u8, detail: u8) -> Option<ExclusionCause> {
+    let known = |told| {
+        let mut all = ExclusionCause::ALL.into_iter();
+        all.find(|cause| cause_code(*cause) == told)
+    };
+    known((code, detail)).or_else(|| known((code, 0)))
 }

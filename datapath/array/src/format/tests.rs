@@ -548,6 +548,21 @@ fn which_reads_are_hedged_counts_with_its_feature_only() {
 }
 
 #[test]
+fn a_detail_of_a_cause_that_is_not_known_leaves_the_cause() {
+    let cause = |code: u8, detail: u8| {
+        let forged = forged_with(&[(1024 + 16, &[3, code, detail])]);
+        match forged.expect("it can be read").1.members[0].state {
+            MemberState::Excluded { cause, .. } => cause,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(cause(3, 0), ExclusionCause::WriteError);
+    assert_eq!(cause(3, 1), ExclusionCause::NoSpace);
+    assert_eq!(cause(3, 2), ExclusionCause::WriteError);
+    assert_eq!(cause(1, 1), ExclusionCause::Gone);
+}
+
+#[test]
 fn a_forged_config_record_is_refused_for_what_is_wrong_with_it() {
     let invalid = |at: usize, bytes: &[u8]| match forged_config(at, bytes) {
         Err(FormatError::Invalid(what)) => what,
@@ -582,7 +597,7 @@ fn a_forged_config_record_is_refused_for_what_is_wrong_with_it() {
     assert_eq!(invalid(200, &[0, 0, 0, 0, 2]), "runs of a volume");
     assert_eq!(invalid(208, &[17]), "number of ancestors");
     assert_eq!(invalid(1024 + 16, &[4]), "a member");
-    assert_eq!(invalid(1024 + 16, &[3, 11]), "a member");
+    assert_eq!(invalid(1024 + 16, &[3, 10]), "a member");
     assert_eq!(invalid(1024 + 40, &[145]), "a member");
     assert_eq!(invalid(1024 + 48, &[0xFF]), "a member");
     let first_volume = 1024 + 4 * 192;
