@@ -112,6 +112,23 @@ async fn an_array_a_volume_and_an_export_over_the_api() {
     let (_, status) = call(&bed, "GET", "/v1/status", "").await;
     assert_eq!(status["arrays"], json!({ "total": 1, "attention": 1 }));
     assert_eq!(
+        status["attention"],
+        json!(["array a is degraded: member 1 (being filled)"])
+    );
+    let nothing = call(&bed, "POST", "/v1/arrays/a/acknowledge", "").await;
+    assert_eq!(nothing.0, StatusCode::NOT_FOUND);
+    let (_, array) = call(&bed, "GET", "/v1/arrays/a", "").await;
+    let uuid = array["uuid"].as_str().and_then(|uuid| uuid.parse().ok());
+    let uuid = uuid.expect("it has one");
+    bed.host.tell_of_start(uuid, &["bytes may be wrong"]);
+    let known = call(&bed, "POST", "/v1/arrays/a/acknowledge", "").await;
+    assert_eq!(
+        (known.0, &known.1["start_warnings"]),
+        (StatusCode::OK, &json!(["bytes may be wrong"]))
+    );
+    let (_, array) = call(&bed, "GET", "/v1/arrays/a", "").await;
+    assert_eq!(array["start_warnings"], json!([]));
+    assert_eq!(
         call(&bed, "DELETE", "/v1/exports/v", "").await.0,
         StatusCode::OK
     );

@@ -30,13 +30,21 @@ pub(super) fn told(
     of_arrays.chain(of_drives).chain(of_exports).collect()
 }
 
-/// Why an array needs attention, if it does.
+/// Why an array needs attention, if it does: what it is, and what starts of it have told.
 pub(super) fn of_array(array: &ArrayView, somebody_stopped_it: bool) -> Option<String> {
+    let state = of_state(array, somebody_stopped_it).map(|state| format!(" {state}"));
+    let told = array.start_warnings.iter().map(|told| format!(": {told}"));
+    let said: Vec<String> = state.into_iter().chain(told).collect();
+    let object = name::object::<ArrayView>(&array.name);
+    (!said.is_empty()).then(|| format!("{object}{}", said.concat()))
+}
+
+fn of_state(array: &ArrayView, somebody_stopped_it: bool) -> Option<String> {
     let is_out = |member: &&MemberView| match member.state {
         MemberState::Missing | MemberState::Failed | MemberState::Rebuilding => true,
         MemberState::Online => false,
     };
-    let said = match array.state {
+    Some(match array.state {
         ArrayState::Degraded => format!("is degraded{}", members(array, is_out)),
         ArrayState::Failed => format!("has failed{}", members(array, is_out)),
         ArrayState::Holding => {
@@ -59,10 +67,6 @@ pub(super) fn of_array(array: &ArrayView, somebody_stopped_it: bool) -> Option<S
         ArrayState::Optimal if array.unrepaired_blocks > 0 => {
             "has blocks that the last scrub left wrong".into()
         }
-        ArrayState::Optimal if !array.start_warnings.is_empty() => {
-            let object = name::object::<ArrayView>(&array.name);
-            return Some(format!("{object}: {}", array.start_warnings.join("; ")));
-        }
         ArrayState::Optimal if array.members.iter().any(is_doomed) => {
             format!(
                 "is about to lose{}",
@@ -70,8 +74,7 @@ pub(super) fn of_array(array: &ArrayView, somebody_stopped_it: bool) -> Option<S
             )
         }
         ArrayState::Stopped | ArrayState::Optimal => return None,
-    };
-    Some(format!("{} {said}", name::object::<ArrayView>(&array.name)))
+    })
 }
 
 /// Whether something is known that will cost the array a member which it still has.

@@ -311,6 +311,15 @@ fn what_a_start_has_told_outlives_the_engine_until_somebody_knows() {
     bed.host.tell_of_start(uuid, &["others, too"]);
     bed.control().tend_memberships(Instant(0)).expect("room");
     assert_eq!(said(&bed).len(), 2);
+    bed.control().fail_member("a", 1).expect("redundant");
+    let told = bed.control().status().attention.join("; ");
+    for part in [
+        "array a is degraded: member 1",
+        "bytes may be wrong",
+        "others, too",
+    ] {
+        assert!(told.contains(part), "{told}");
+    }
     let known = bed.control().acknowledge_array("a").expect("told");
     assert_eq!(known.start_warnings.len(), 2);
     assert_eq!(said(&bed), [""; 0]);
