@@ -551,10 +551,11 @@ fn which_reads_are_hedged_counts_with_its_feature_only() {
 fn a_detail_of_a_cause_that_is_not_known_leaves_the_cause() {
     let cause = |code: u8, detail: u8| {
         let forged = forged_with(&[(1024 + 16, &[3, code, detail])]);
-        match forged.expect("it can be read").1.members[0].state {
-            MemberState::Excluded { cause, .. } => cause,
-            other => panic!("{other:?}"),
-        }
+        let members = forged.expect("it can be read").1.members;
+        let MemberState::Excluded { cause, .. } = members[0].state else {
+            panic!("{members:?}");
+        };
+        cause
     };
     assert_eq!(cause(3, 0), ExclusionCause::WriteError);
     assert_eq!(cause(3, 1), ExclusionCause::NoSpace);
