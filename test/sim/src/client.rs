@@ -123,7 +123,8 @@ pub struct Client {
     pub unsure: Vec<Range<u64>>,
     /// Drives have refused some writes and taken others since all was well.
     pub is_refused: bool,
-    /// What was being written then when an engine ended: it may have been given up just before.
+    /// What was being written then when an engine ended, and by writes that were given up with a
+    /// hold: it may have been given up just before, or be later.
     cut_off: Vec<Range<u64>>,
     /// The stripes in which such drives were needed: writes may fail there.
     pub refused: Vec<Range<u64>>,

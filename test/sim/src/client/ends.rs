@@ -40,11 +40,7 @@ impl Client {
         for (slot, pending) in std::mem::take(&mut self.pending) {
             self.note_half_written(&pending);
             if self.is_refused && pending.asked.operation.changes() {
-                self.cut_off.extend(
-                    pending.pieces.iter().map(|piece| {
-                        piece.array_block..piece.array_block + u64::from(piece.blocks)
-                    }),
-                );
+                self.note_cut_off(&pending.pieces);
             }
             if let Some(buffer) = pending.buffer {
                 for piece in 0..pending.submitted {

@@ -29,6 +29,15 @@ impl Client {
         self.is_refused = false;
     }
 
+    /// A write of these that nobody waits for any more may go on: the next engine does what one
+    /// that stopped had begun, and what was logged is carried out although its hold was given up.
+    pub(super) fn note_cut_off(&mut self, pieces: &[Piece]) {
+        let ranges = pieces
+            .iter()
+            .map(|piece| piece.array_block..piece.array_block + u64::from(piece.blocks));
+        self.cut_off.extend(ranges);
+    }
+
     /// Blocks are given up because the parity that they were written with was refused: only what
     /// is being written, or may fail anyway.
     ///

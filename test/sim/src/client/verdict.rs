@@ -59,6 +59,9 @@ impl Client {
                 }
             }
             Token::Write(write) => {
+                if !well && number <= self.lenient {
+                    self.note_cut_off(&pieces);
+                }
                 let disk = self.disks.get_mut(&asked.volume).expect("in use");
                 match (well, operation) {
                     (true, Operation::Discard) => disk.model.abandon_write(write),
