@@ -345,34 +345,81 @@ fn a_rewrite_after_which_nothing_can_be_read_counts_as_failed() {
     }
 }
 
+/// A bad block of role 0 is written again, and another map comes before it is read back: while it
+/// is written, or while there is no room. Which roles are read then.
+fn read_back_after(change: impl Fn(&mut ArrayMap)) -> Vec<u8> {
+    let [early, late] = [false, true].map(|is_written| {
+        let mut bench = Bench::new();
+        let mut drives = Drives::with_bad(&bench, &[0]);
+        let cookie = bench.ask(Operation::Read, BAD, 1);
+        bench.poll();
+        bench.answer(place(&bench, 0).0, Operation::Read, Status::Media);
+        bench.poll();
+        for drive in bench.is_asked(Operation::Read) {
+            bench.answer(drive, Operation::Read, Status::Ok);
+        }
+        bench.poll();
+        assert_eq!(bench.verdict(cookie), Some(Status::Ok));
+        let changes = |bench: &mut Bench, now: bool| now.then(|| bench.install(&change));
+        changes(&mut bench, !is_written);
+        bench.outside.room = 0;
+        let write = bench.outside.asked.remove(0);
+        assert_eq!(write.operation, Operation::Write);
+        let Bench { shard, outside, .. } = &mut bench;
+        shard.drive_done(write.cookie, Status::Ok, outside);
+        drives.bad.clear();
+        bench.poll();
+        changes(&mut bench, is_written);
+        bench.outside.room = super::AMPLE;
+        drives.asked.clear();
+        drives.answer(&mut bench);
+        assert_eq!(bench.shard.tickets.in_use(), 0, "it is not planned anew");
+        assert_eq!(bench.shard.counters().failed_rewrites, 0);
+        let asked = drives.asked.into_iter().map(|(role, operation)| {
+            assert_eq!(operation, Operation::Read);
+            role
+        });
+        asked.collect::<Vec<u8>>()
+    });
+    assert_eq!(early, late);
+    early
+}
+
 #[test]
-fn what_is_to_be_read_back_is_not_when_the_map_changes_before() {
-    let mut bench = Bench::new();
-    let mut drives = Drives::with_bad(&bench, &[0]);
-    let cookie = bench.ask(Operation::Read, BAD, 1);
-    bench.poll();
-    bench.answer(place(&bench, 0).0, Operation::Read, Status::Media);
-    bench.poll();
-    for drive in bench.is_asked(Operation::Read) {
-        bench.answer(drive, Operation::Read, Status::Ok);
+fn what_is_to_be_read_back_is_when_another_map_says_nothing_of_its_member() {
+    assert_eq!(read_back_after(|_| {}), [0]);
+    let other = place(&Bench::new(), 1).0;
+    let is_out = |map: &mut ArrayMap| map.members[other].state = MapState::Lost;
+    assert_eq!(read_back_after(is_out), [0]);
+    let window = |map: &mut ArrayMap| {
+        map.trusted_until = StripeIndex(STRIPE + 1);
+        map.window = Some(Window {
+            pass: Pass::Scrub,
+            start: StripeIndex(STRIPE + 1),
+            end: StripeIndex(STRIPE + 2),
+            fills: units::MemberSet::EMPTY,
+            opened: map.serial,
+        });
+    };
+    assert_eq!(read_back_after(window), [0]);
+}
+
+#[test]
+fn what_is_to_be_read_back_is_not_when_its_member_is_out_or_some_member_is_waited_for() {
+    let member = place(&Bench::new(), 0).0;
+    let is_out = |map: &mut ArrayMap| map.members[member].state = MapState::Lost;
+    assert_eq!(read_back_after(is_out), []);
+    let is_replaced = |map: &mut ArrayMap| {
+        map.members[member].incarnation += 1;
+        map.members[member].state = MapState::Rebuilding {
+            until: StripeIndex(0),
+        };
+    };
+    assert_eq!(read_back_after(is_replaced), []);
+    for waits in 0..3 {
+        assert_eq!(read_back_after(|map| map.held[waits] = true), [], "{waits}");
     }
-    bench.poll();
-    assert_eq!(bench.verdict(cookie), Some(Status::Ok));
-    bench.outside.room = 0;
-    let write = bench.outside.asked.remove(0);
-    assert_eq!(write.operation, Operation::Write);
-    let Bench { shard, outside, .. } = &mut bench;
-    shard.drive_done(write.cookie, Status::Ok, outside);
-    bench.poll();
-    assert_eq!(bench.shard.tickets.in_use(), 1, "it waits for room");
-    bench.install(|_| {});
-    bench.outside.room = super::AMPLE;
-    drives.asked.clear();
-    drives.answer(&mut bench);
-    assert_eq!(
-        (&drives.asked[..], bench.shard.tickets.in_use()),
-        (&[][..], 0)
-    );
+    assert_eq!(read_back_after(|map| map.read_only = true), []);
 }
 
 #[test]

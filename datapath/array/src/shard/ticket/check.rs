@@ -58,12 +58,28 @@ impl Shard {
         self.seek_room(slot, io);
     }
 
-    /// Whether the ticket was to read back by a map that is not valid any more; it goes without.
+    /// Whether the ticket goes without reading back, because the map has changed since it was
+    /// planned. Most maps only move the window of a pass: whoever still serves its row is read. A
+    /// member that is out is not, and nobody is while some member is waited for: the read would
+    /// wait, too, and its lanes with it.
     #[cold]
     pub(super) fn goes_unchecked(&mut self, slot: u32, io: &mut impl Io) -> bool {
-        let goes = self.tickets[slot].step == Step::CheckRoom && self.is_stale(slot);
+        if self.tickets[slot].step != Step::CheckRoom || !self.is_stale(slot) {
+            return false;
+        }
+        let is_broken = self.map.is_broken();
+        let order = &self.tickets[slot].order;
+        let filled = self.background.is_filled(order.stripe, order.cell);
+        let lost = self.map.lost(order.stripe, filled);
+        let ticket = &mut self.tickets[slot];
+        // All is written and nothing is planned any more: what it reads is by the present map.
+        ticket.serial = self.map.serial;
+        for band in &mut ticket.bands[..ticket.band_count] {
+            band.read = band.read.without(lost);
+        }
+        let goes = is_broken || ticket.roles(|band| band.read).is_empty();
         if goes {
-            self.tickets[slot].errors = RoleSet::EMPTY;
+            ticket.errors = RoleSet::EMPTY;
             self.is_checked(slot, io);
         }
         goes
