@@ -10,7 +10,8 @@ use super::{Bench, STRIPE_BLOCKS, Shape, member_of};
 use crate::command::Command;
 use crate::format::WriteHole;
 use crate::geometry::Level;
-use crate::io::{Event, MemberRequest};
+use crate::io::{Event, MemberRequest, Message};
+use crate::losses::LostBlocks;
 use crate::map::{ArrayMap, MapState, Pass, Window};
 use crate::regions::Suspects;
 
@@ -79,13 +80,17 @@ impl Drives {
         while !bench.outside.asked.is_empty() {
             count += 1;
             assert!(count < 10_000, "it asks again and again");
-            let request = bench.outside.asked.remove(0);
-            bench.outside.room += 1;
-            let status = self.carry_out(bench, &request);
-            let cookie = request.cookie;
-            bench.shard.drive_done(cookie, status, &mut bench.outside);
-            bench.poll();
+            self.answer_one(bench);
         }
+    }
+
+    fn answer_one(&mut self, bench: &mut Bench) {
+        let request = bench.outside.asked.remove(0);
+        bench.outside.room += 1;
+        let status = self.carry_out(bench, &request);
+        let cookie = request.cookie;
+        bench.shard.drive_done(cookie, status, &mut bench.outside);
+        bench.poll();
     }
 
     fn carry_out(&mut self, bench: &Bench, request: &MemberRequest) -> Status {
@@ -657,4 +662,79 @@ fn an_array_that_takes_no_writes_computes_nothing_where_a_write_was_cut_short_or
         .is_flushed(lacks, incarnation, Status::Media);
     assert!(!flushed);
     assert_eq!(drives.outcome(&mut bench, read(BESIDE + 1)), fails);
+}
+
+/// Role 1 of an array of three data chunks and parity is to be filled, and role 0 cannot be read.
+/// What that costs is given up by the home, and logged; other answers wait.
+fn logged_loss() -> (Bench, Drives) {
+    let mut bench = Bench::shaped(Shape {
+        members: 4,
+        ..Shape::default()
+    });
+    let lacks = bench.shard.map.member(StripeIndex(STRIPE), Role(1)).0;
+    bench.install(|map| {
+        map.write_hole = WriteHole::Strict;
+        map.members[lacks.at()].state = MapState::Rebuilding {
+            until: StripeIndex(STRIPE),
+        };
+        map.window = Some(Window {
+            pass: Pass::Rebuild,
+            start: StripeIndex(STRIPE),
+            end: StripeIndex(STRIPE + 1),
+            fills: units::MemberSet::EMPTY.with(lacks),
+            opened: map.serial,
+        });
+    });
+    let mut drives = Drives::with_bad(&bench, &[0]);
+    drives.answer(&mut bench);
+    let asks = |message: &Message| {
+        if let Message::ChangeLosses { change, rows } = message {
+            return Some((*change, *rows));
+        }
+        None
+    };
+    let (change, rows) = bench.outside.messages.iter().find_map(asks).expect("asks");
+    bench.install(|map| {
+        let mut list = LostBlocks::default();
+        change.apply(&mut list, rows, &map.geometry);
+        map.lost_blocks = Arc::new(list);
+    });
+    bench.tell(Message::LossesChanged { ok: true });
+    while bench.is_asked(Operation::Write).is_empty() {
+        drives.answer_one(&mut bench);
+    }
+    (bench, drives)
+}
+
+/// What is logged as lost cannot be taken back, but that is no more than what was lost then.
+#[test]
+fn what_could_not_be_read_for_a_moment_is_not_given_up_with_what_is_lost() {
+    let (mut bench, mut drives) = logged_loss();
+    // Another map, and it looks at the row once more.
+    bench.install(|_| {});
+    while bench.is_asked(Operation::Read).is_empty() {
+        drives.answer_one(&mut bench);
+    }
+    // All blink, and one is told to be away first.
+    let [blinks, away] = [2, 3].map(|role| member_of(&bench, STRIPE, role));
+    bench.install(|map| map.held[away] = true);
+    while bench.is_asked(Operation::Read).contains(&blinks) {
+        bench.answer(blinks, Operation::Read, Status::Media);
+        bench.poll();
+    }
+    drives.answer(&mut bench);
+    assert_eq!(
+        bench.shard.tickets.in_use(),
+        1,
+        "it waits until they are back"
+    );
+    bench.install(|map| {
+        map.held[away] = false;
+        map.released[away] += 1;
+    });
+    drives.answer(&mut bench);
+    assert!(!bench.shard.background.failed);
+    assert_eq!(bench.shard.tickets.in_use(), 0);
+    let rewritten = drives.written.iter().any(|(drive, _)| *drive == blinks);
+    assert!(!rewritten, "nothing of it was lost");
 }

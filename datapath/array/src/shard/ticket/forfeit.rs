@@ -18,6 +18,7 @@ use super::super::losses::first_of;
 use super::super::{DriveIo, IoOwner, Shard, cell_lanes};
 use super::{Kind, PlannedBand, Step};
 use crate::io::{Event, Io};
+use crate::losses::Rows;
 use crate::map::{MapState, Pass};
 use crate::plan::{Band, Beyond, Method, StripeState};
 use crate::planted::{self, Fault};
@@ -173,18 +174,33 @@ impl Shard {
         } else {
             untold
         };
+        let listed = self.listed_of(slot);
         let ticket = &mut self.tickets[slot];
         let written = &mut ticket.bands[0].asked.written;
         *written = if ticket.logged {
             // The next engine may write its zeroes: there is nothing to go back to, and parity is
-            // computed with them from here on.
-            written.union(lost)
+            // computed with them from here on. Not so what it was only about to give up besides,
+            // and what can be read by now.
+            listed.union(lost)
         } else if is_beyond || !untold.is_empty() {
             lost
         } else {
             ticket.order.kind = Kind::Repair(pass);
             data
         };
+    }
+
+    /// Of what a ticket gives up, what is on the list: all that it has logged, at least.
+    fn listed_of(&self, slot: u32) -> RoleSet {
+        let rows = self.asked_rows(slot, 0);
+        let mut listed = RoleSet::EMPTY;
+        for role in rows.roles.iter() {
+            let roles = RoleSet::one(role);
+            if self.is_listed(Rows { roles, ..rows }) || planted::is(Fault::ForfeitNotRecorded) {
+                listed = listed.union(roles);
+            }
+        }
+        listed
     }
 
     /// Plans a row without what is lost: zeroes there, and parity of all.
