@@ -89,6 +89,11 @@ pub trait Io {
     /// # Panics
     /// May panic when there was no room; the caller looks first.
     fn drive(&mut self, request: MemberRequest);
+    /// Whether what this drive has answered is durable already, so that a flush has nothing to do.
+    fn keeps_all(&self, drive: DriveIndex) -> bool {
+        let _ = drive;
+        false
+    }
     /// How long reads and writes of a drive took that were asked for here, as long as this reactor
     /// has had the drive; `None` when nobody counts.
     fn times(&self, drive: DriveIndex) -> Option<Times<'_>>;

@@ -290,6 +290,19 @@ impl Port {
         self.tasks.busy() + self.copies.len() + self.finished.len() + self.delayed.len()
     }
 
+    /// Whether what an attached drive has answered is durable, so that a flush of it would do
+    /// nothing; no drive of which a test wants something says so.
+    #[must_use]
+    #[inline]
+    pub fn keeps_all(&self, index: DriveIndex) -> bool {
+        let place = self.seat_of.get(index.at()).copied().flatten();
+        let seat = place.and_then(|place| self.seats[usize::from(place)].as_ref());
+        seat.is_some_and(|seat| {
+            let drive = &seat.drive;
+            !seat.leaving && !drive.has_volatile_cache() && !drive.faults().armed()
+        })
+    }
+
     /// What was counted for an attached drive.
     #[must_use]
     pub fn counters(&self, index: DriveIndex) -> Option<&DriveCounters> {

@@ -85,6 +85,10 @@ impl Io for Ports<'_> {
         self.shares.drives.taken(self.array);
     }
 
+    fn keeps_all(&self, drive: DriveIndex) -> bool {
+        self.port.keeps_all(drive)
+    }
+
     fn times(&self, drive: DriveIndex) -> Option<Times<'_>> {
         let counters = self.port.counters(drive)?;
         Some(Times {

@@ -85,6 +85,8 @@ pub(in crate::shard) struct Outside {
     pub(in crate::shard) help: Help,
     /// Messages that the other shard has no room for now.
     pub(in crate::shard) refuses: fn(&Message) -> bool,
+    /// Drives without a cache that they could lose.
+    pub(in crate::shard) keeping: Vec<DriveIndex>,
     requests: usize,
     /// Messages that the shard counts: all but answers that it gives at once.
     told: u64,
@@ -106,6 +108,9 @@ impl Io for Outside {
         assert_eq!(bytes_u64(bytes), expected, "{request:?}");
         self.requests += 1;
         self.asked.push(request);
+    }
+    fn keeps_all(&self, drive: DriveIndex) -> bool {
+        self.keeping.contains(&drive)
     }
     fn times(&self, drive: DriveIndex) -> Option<Times<'_>> {
         let times = self.times.get(drive.at())?;
@@ -159,6 +164,7 @@ impl Outside {
             times: Vec::new(),
             help: Help::NOBODY,
             refuses: |_| false,
+            keeping: Vec::new(),
             requests: 0,
             told: 0,
         }

@@ -429,11 +429,14 @@ fn the_kernel_flushes_only_what_has_a_volatile_cache() {
         let drive = Drive::open(&file_spec(folder.path(), "d", 1 << 20)).unwrap();
         assert_eq!(drive.has_volatile_cache(), operations == 1);
         let mut bench = Bench::small();
+        assert!(!bench.port.keeps_all(DRIVE), "not here yet");
         bench.port.attach(DRIVE, drive.clone()).unwrap();
+        assert_eq!(bench.port.keeps_all(DRIVE), operations == 0);
         let flush = || Bench::bare(Operation::Flush, 0, 0);
         assert_eq!(bench.run(flush()), Status::Ok);
         assert_eq!(bench.port.port_counters().operations, operations);
         drive.inject(Fault::FlushFails);
+        assert!(!bench.port.keeps_all(DRIVE), "a test wants to see it asked");
         assert_eq!(bench.run(flush()), Status::Media);
         drive.inject(Fault::Pulled);
         assert_eq!(bench.run(flush()), Status::Gone);

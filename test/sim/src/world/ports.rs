@@ -38,6 +38,9 @@ impl Io for Ports<'_> {
         self.outside.watch.note(&request);
         self.outside.drives[request.drive.at()].submit((self.me, now), request);
     }
+    fn keeps_all(&self, drive: DriveIndex) -> bool {
+        self.outside.drives[drive.at()].keeps_all
+    }
     fn times(&self, drive: DriveIndex) -> Option<Times<'_>> {
         self.outside.drives[drive.at()].times(self.me)
     }

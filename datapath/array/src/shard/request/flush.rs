@@ -10,16 +10,18 @@ use crate::map::MapState;
 use crate::planted::{self, Fault};
 
 impl Shard {
-    /// Flushes the next member that was written since its last flush.
+    /// Flushes the next member that was written since its last flush and has a cache that it could
+    /// lose. One that has none is not asked, and counts as written for as long as it has none.
     pub(super) fn issue_flush(&mut self, slot: u32, io: &mut impl Io) -> Advance {
-        if !self.can_issue(1, io) {
+        let position = bytes_usize(u64::from(self.requests[slot].issued));
+        let entry = &self.map.members[position];
+        let drive = entry.drive.filter(|_| entry.state != MapState::Lost);
+        let usable = drive.is_some_and(|drive| !io.keeps_all(drive));
+        if usable && !self.can_issue(1, io) {
             return Advance::Stuck;
         }
-        let position = bytes_usize(u64::from(self.requests[slot].issued));
         self.requests[slot].issued += 1;
         let member = MemberIndex::from_at(position);
-        let entry = &self.map.members[position];
-        let usable = entry.drive.is_some() && entry.state != MapState::Lost;
         let last = position + 1 == self.map.members.len();
         let usable = usable && !(last && planted::is(Fault::MemberForgottenInFlush));
         if usable && self.shared.begin_flush(member) {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use block::{Operation, Status};
-use units::{MemberIndex, Role};
+use units::{DriveIndex, MemberIndex, Role};
 
-use super::{Bench, STRIPE_BLOCKS, Shape, member_of};
+use super::{AMPLE, Bench, STRIPE_BLOCKS, Shape, member_of};
 use crate::geometry::Level;
 use crate::io::Message;
 use crate::shard::hold::OLD;
@@ -204,6 +204,31 @@ fn a_flush_asks_nobody_who_has_written_nothing_since_the_last_one() {
         let flush = bench.ask(Operation::Flush, 0, 0);
         bench.poll();
         assert_eq!(bench.outside.asked.len(), asked);
+        bench.answer_all();
+        assert_eq!(bench.verdict(flush), Some(Status::Ok));
+    }
+}
+
+#[test]
+fn a_flush_asks_only_who_has_a_cache_to_lose_and_whoever_gets_one() {
+    let mut bench = Bench::new();
+    bench.write_stripe(0);
+    bench.answer_all();
+    let all: Vec<_> = (0..3).map(DriveIndex).collect();
+    // No room is needed for what nobody is asked.
+    (bench.outside.keeping, bench.outside.room) = (all.clone(), 0);
+    let flush = bench.ask(Operation::Flush, 0, 0);
+    bench.poll();
+    assert_eq!(bench.verdict(flush), Some(Status::Ok));
+    bench.outside.room = AMPLE;
+    for keeping in [all[1..].to_vec(), Vec::new()] {
+        bench.outside.keeping = keeping;
+        let flush = bench.ask(Operation::Flush, 0, 0);
+        bench.poll();
+        let asked = bench.outside.asked.iter();
+        let asked: Vec<_> = asked.map(|request| request.drive).collect();
+        let told = bench.outside.keeping.iter();
+        assert!(!asked.is_empty() && told.clone().all(|drive| !asked.contains(drive)));
         bench.answer_all();
         assert_eq!(bench.verdict(flush), Some(Status::Ok));
     }
