@@ -125,7 +125,7 @@ pub struct Client {
     pub is_refused: bool,
     /// What was being written then when an engine ended, and by writes that were given up with a
     /// hold: it may have been given up just before, or be later.
-    cut_off: Vec<Range<u64>>,
+    cut_off: BTreeSet<u64>,
     /// The stripes in which such drives were needed: writes may fail there.
     pub refused: Vec<Range<u64>>,
     /// Blocks of the array that nobody can tell and that belong to no volume yet.
@@ -186,7 +186,7 @@ impl Client {
             discarded: BTreeSet::new(),
             unsure: Vec::new(),
             is_refused: false,
-            cut_off: Vec::new(),
+            cut_off: BTreeSet::new(),
             refused: Vec::new(),
             open: BTreeSet::new(),
             half_written: BTreeSet::new(),

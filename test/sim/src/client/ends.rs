@@ -39,8 +39,8 @@ impl Client {
         let mut left = Vec::new();
         for (slot, pending) in std::mem::take(&mut self.pending) {
             self.note_half_written(&pending);
-            if self.is_refused && pending.asked.operation.changes() {
-                self.note_cut_off(&pending.pieces);
+            if self.is_refused {
+                self.note_cut_off(pending.asked.operation, &pending.pieces);
             }
             if let Some(buffer) = pending.buffer {
                 for piece in 0..pending.submitted {

@@ -12,7 +12,7 @@ impl Client {
     /// Whether a request may fail because of what is lost.
     pub(super) fn may_meet_lost(&self, operation: Operation, pieces: &[Piece]) -> bool {
         let meets = |piece: &Piece| {
-            let range = piece.array_block..piece.array_block + u64::from(piece.blocks);
+            let range = blocks_of(piece);
             let is_lost = |set: &BTreeSet<u64>| set.range(range.clone()).next().is_some();
             let beside = |unsure: &Range<u64>| unsure.start < range.end && range.start < unsure.end;
             let mut beside_some = self.unsure.iter().chain(&self.refused);
@@ -31,11 +31,19 @@ impl Client {
 
     /// A write of these that nobody waits for any more may go on: the next engine does what one
     /// that stopped had begun, and what was logged is carried out although its hold was given up.
-    pub(super) fn note_cut_off(&mut self, pieces: &[Piece]) {
-        let ranges = pieces
-            .iter()
-            .map(|piece| piece.array_block..piece.array_block + u64::from(piece.blocks));
-        self.cut_off.extend(ranges);
+    pub(super) fn note_cut_off(&mut self, operation: Operation, pieces: &[Piece]) {
+        if is_write(operation) {
+            self.cut_off.extend(pieces.iter().flat_map(blocks_of));
+        }
+    }
+
+    /// One that was answered well came after all that was cut off there.
+    pub(super) fn forget_cut_off(&mut self, operation: Operation, pieces: &[Piece]) {
+        if is_write(operation) && !self.cut_off.is_empty() {
+            for block in pieces.iter().flat_map(blocks_of) {
+                self.cut_off.remove(&block);
+            }
+        }
     }
 
     /// Blocks are given up because the parity that they were written with was refused: only what
@@ -50,15 +58,12 @@ impl Client {
             if !covered || self.lost.contains(&block) || self.discarded.contains(&block) {
                 continue;
             }
-            let holds = |piece: &Piece| {
-                let range = piece.array_block..piece.array_block + u64::from(piece.blocks);
-                range.contains(&block)
-            };
+            let holds = |piece: &Piece| blocks_of(piece).contains(&block);
             let mut writes = self.pending.values();
             let is_written = writes.any(|pending| {
                 pending.asked.operation.changes() && pending.pieces.iter().any(holds)
             });
-            let is_cut_off = self.cut_off.iter().any(|range| range.contains(&block));
+            let is_cut_off = self.cut_off.contains(&block);
             assert!(
                 is_written || is_cut_off,
                 "block {block} is given up, and nobody writes it"
@@ -70,7 +75,7 @@ impl Client {
     /// What was written is not lost.
     pub(super) fn forget_lost(&mut self, operation: Operation, pieces: &[Piece]) {
         for piece in pieces.iter().filter(|_| operation.changes()) {
-            for block in piece.array_block..piece.array_block + u64::from(piece.blocks) {
+            for block in blocks_of(piece) {
                 let was_lost = self.lost.remove(&block);
                 if operation == Operation::Discard {
                     if was_lost {
@@ -82,4 +87,14 @@ impl Client {
             }
         }
     }
+}
+
+/// The blocks of the array that a piece covers.
+fn blocks_of(piece: &Piece) -> Range<u64> {
+    piece.array_block..piece.array_block + u64::from(piece.blocks)
+}
+
+/// Whether it goes by parity that a drive may refuse.
+fn is_write(operation: Operation) -> bool {
+    operation.changes() && operation != Operation::Discard
 }

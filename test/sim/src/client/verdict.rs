@@ -59,8 +59,10 @@ impl Client {
                 }
             }
             Token::Write(write) => {
-                if !well && number <= self.lenient {
-                    self.note_cut_off(&pieces);
+                if well {
+                    self.forget_cut_off(operation, &pieces);
+                } else if number <= self.lenient {
+                    self.note_cut_off(operation, &pieces);
                 }
                 let disk = self.disks.get_mut(&asked.volume).expect("in use");
                 match (well, operation) {

@@ -148,9 +148,11 @@ impl History {
     /// An engine that is killed before its first record, while a drive is not there for once, or
     /// another one neither. Whether a member is out now.
     pub(super) fn attempt_without(&mut self, drives: &mut [SimDrive], away: usize) -> bool {
-        if std::mem::replace(&mut drives[away].gone, true) {
+        if drives[away].gone {
             return false;
         }
+        let serving = serving(drives);
+        drives[away].gone = true;
         let other = (away + 1 + self.random.position(drives.len() - 1)) % drives.len();
         let both = self.geometry.parity() > 1 && !drives[other].gone && self.random.happens(300);
         drives[other].gone |= both;
@@ -159,7 +161,12 @@ impl History {
         let is_one = |found: Found| found.config().is_some();
         let is_any = (0..drives.len()).any(|at| disks::read(at, &drives[at]).is_some_and(is_one));
         let assembly = is_any.then(|| disks::find(drives));
-        let starts = |assembly: &Assembly| matches!(assembly.verdict, Verdict::Startable { .. });
+        // The half that the other one has left out does not start by itself where that was: a host
+        // remembers it (docs/on-disk.md section 7, 3).
+        let is_left_out = !serving.is_empty() && serving.iter().all(|at| drives[at.at()].gone);
+        let starts = |assembly: &Assembly| {
+            !is_left_out && matches!(assembly.verdict, Verdict::Startable { .. })
+        };
         if let Some(mut assembly) = assembly.filter(starts) {
             disks::catch_up(drives, &assembly);
             let regions = disks::regions(drives, &assembly);
@@ -500,4 +507,16 @@ fn hurt_absent(drives: &mut [SimDrive], assembly: &Assembly) {
             is_member && assembly.members[position].is_none()
         });
     }
+}
+
+/// Drives of members that are in sync by what all who are here know; none if nobody has a record.
+fn serving(drives: &mut [SimDrive]) -> Vec<DriveIndex> {
+    let is_one = |found: Found| found.config().is_some();
+    if !(0..drives.len()).any(|at| disks::read(at, &drives[at]).is_some_and(is_one)) {
+        return Vec::new();
+    }
+    let assembly = disks::find(drives);
+    let members = assembly.config.members.iter().zip(&assembly.members);
+    let in_sync = members.filter(|(member, _)| member.state == MemberState::InSync);
+    in_sync.filter_map(|(_, drive)| *drive).collect()
 }

@@ -38,6 +38,7 @@ impl Io for Ports<'_> {
         self.outside.watch.note(&request);
         self.outside.drives[request.drive.at()].submit((self.me, now), request);
     }
+    /// As ports say it, whatever is wrong with the drive besides.
     fn keeps_all(&self, drive: DriveIndex) -> bool {
         self.outside.drives[drive.at()].keeps_all
     }
