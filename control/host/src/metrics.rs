@@ -112,7 +112,7 @@ impl Host {
             ),
             metric(
                 "drive_flushes",
-                "Flushes completed by the drive",
+                "Flushes completed; guests' ask only drives that have a volatile write cache",
                 by(|counters| counters.flushes_total),
             ),
             metric(

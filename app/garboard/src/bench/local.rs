@@ -195,6 +195,10 @@ impl Io for World {
         self.port.room()
     }
 
+    fn keeps_all(&self, drive: DriveIndex) -> bool {
+        self.port.keeps_all(drive)
+    }
+
     fn drive(&mut self, request: MemberRequest) {
         let request = DriveRequest {
             drive: request.drive,
