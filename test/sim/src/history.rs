@@ -532,7 +532,7 @@ impl History {
                 }
                 Event::MemberLags { .. } => self.outcome.lagged += 1,
                 Event::MemberLeftBehind { member, .. } => self.judge_left(world, member),
-                Event::Scrubbed(finding) => self.judge_finding(&finding),
+                Event::Scrubbed(finding) => self.judge_finding(world, &finding),
                 Event::MemberReturned { regions, .. } => {
                     let space = self.superblock(MemberIndex(0), Uuid::nil()).regions();
                     self.outcome.returned += 1;

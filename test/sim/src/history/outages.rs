@@ -32,7 +32,14 @@ impl History {
             }
             world.step();
         }
-        if outage == Outage::FewAway && (flushes(&world) || !self.is_sound(&world)) {
+        if !self.is_sound(&world) {
+            // One that lags was left out just then. What was begun before that is not logged: with
+            // what the others hold it would be lost.
+            let mut drives = self.die_some_steps_later(world);
+            self.leave_what_was_lost(&mut drives, false);
+            return drives;
+        }
+        if outage == Outage::FewAway && flushes(&world) {
             outage = Outage::Away;
         }
         // After the last turn: each finds all parity trusted, and takes it back.

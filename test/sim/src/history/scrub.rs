@@ -28,7 +28,8 @@ pub(super) struct Rot {
     chunks: Vec<(DriveIndex, Vec<u8>, Vec<u8>)>,
     /// Whether it can be known which chunks are wrong.
     located: bool,
-    /// A member that was too slow has been left out meanwhile: too little may be there to know it.
+    /// A member has been left out meanwhile: too little may be there to know it, or what is seen
+    /// of the rest may be enough.
     left_behind: bool,
 }
 
@@ -100,16 +101,31 @@ impl History {
     }
 
     /// What a scrub says that it has found must be there.
-    pub(super) fn judge_finding(&mut self, finding: &ScrubFinding) {
+    pub(super) fn judge_finding(&mut self, world: &World, finding: &ScrubFinding) {
         if self.client.doomed {
             return;
         }
         let same =
             |rot: &&Rot| rot.stripe == finding.stripe && rot.lane == u64::from(finding.block);
-        let Some(rot) = self.rot.iter().find(same) else {
+        let Some(rot) = self.rot.iter().position(|rot| same(&rot)) else {
             assert_eq!(finding.cause, ScrubCause::Unreadable, "{finding:?}");
             return;
         };
+        let rot = &mut self.rot[rot];
+        // What has rotted on members that are out is not seen; fewer may be located.
+        let map = world.shards[world.home].map();
+        let is_out = |role: &Role| map.member(rot.stripe, *role).1.state != MapState::InSync;
+        let out = rot.wrong.iter().filter(is_out);
+        let out = out.fold(RoleSet::EMPTY, |out, role| out.union(RoleSet::one(role)));
+        if !out.is_empty() && !rot.located && finding.outcome == ScrubOutcome::Repaired {
+            assert_eq!(
+                finding.wrong,
+                rot.wrong.without(out),
+                "{finding:?} of {rot:?}"
+            );
+            rot.left_behind = true;
+            return;
+        }
         let expected = match (rot.located, finding.cause) {
             (true, _) if rot.left_behind && finding.outcome == ScrubOutcome::NotLocated => return,
             (true, _) => ScrubOutcome::Repaired,
