@@ -8,6 +8,7 @@
 
 pub mod faults;
 pub mod guest;
+mod kept;
 mod map;
 mod near;
 pub mod pool;
@@ -18,6 +19,7 @@ mod stream;
 pub mod words;
 
 pub use guest::{BadAddress, Mapping, Region, RegionTable};
+pub use kept::keep_mappings;
 pub use near::{near, prefer};
 pub use pool::{Backing, Buffer, Pages, Pool};
 pub use segment::{Lasting, Segment, SegmentList, Walk, prefetch, prefetch_to_write};

@@ -1,15 +1,18 @@
 //! Address space from the kernel: mapping, unmapping, page sizes. The only file with those calls.
 //!
-//! What does not live here: what a mapping is for (`pool`, `guest`).
+//! What does not live here: what a mapping is for (`pool`, `guest`), and which outlive their owners
+//! (`kept`).
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd};
+use std::os::unix::fs::MetadataExt;
 use std::ptr;
 
 use units::{bytes_u64, bytes_usize};
 
 use crate::Segment;
+use crate::kept::{self, Part};
 
 /// Asked for by its size, because the default huge page of a machine may be 512 MiB.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -19,6 +22,8 @@ pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 pub(crate) struct Map {
     base: *mut u8,
     length: usize,
+    /// Of a file, where mappings are kept: which part of it this is.
+    part: Option<Part>,
 }
 
 // SAFETY: a range of addresses; the bytes are reached through `Segment` only, which is `Send`.
@@ -46,6 +51,28 @@ impl Map {
         Map::new(length, libc::MAP_SHARED | flags, Some((file, offset)))
     }
 
+    /// As `shared`, for a part of a file that may be mapped again and again.
+    pub(crate) fn of_file(file: BorrowedFd<'_>, offset: u64, length: usize) -> io::Result<Map> {
+        if !kept::keeps() {
+            return Map::shared(file, offset, length, 0);
+        }
+        let part = Part {
+            file: identity(file)?,
+            offset,
+            length,
+        };
+        if let Some(map) = kept::take(&part) {
+            return Ok(map);
+        }
+        Ok(Map::shared(file, offset, length, 0)?.kept_as(part))
+    }
+
+    /// This is kept when it is dropped.
+    pub(crate) fn kept_as(mut self, part: Part) -> Map {
+        self.part = Some(part);
+        self
+    }
+
     fn new(
         length: usize,
         flags: libc::c_int,
@@ -66,6 +93,7 @@ impl Map {
         Ok(Map {
             base: base.cast(),
             length,
+            part: None,
         })
     }
 
@@ -104,10 +132,25 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
+        if let Some(part) = self.part.take() {
+            let Map { base, length, .. } = *self;
+            let map = Map {
+                base,
+                length,
+                part: None,
+            };
+            return kept::keep(part, map);
+        }
         // SAFETY: the range was mapped by `new`, with this length, and is unmapped nowhere else.
         let result = unsafe { libc::munmap(self.base.cast(), self.length) };
         assert_eq!(result, 0, "unmapping what was mapped cannot fail");
     }
+}
+
+/// Which file a descriptor is of: no other has the same as long as one of them is open or mapped.
+fn identity(file: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
+    let found = File::from(file.try_clone_to_owned()?).metadata()?;
+    Ok((found.dev(), found.ino()))
 }
 
 /// Bytes of a page of this machine.

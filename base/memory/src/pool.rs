@@ -137,7 +137,7 @@ impl Pool {
         let too_large = || io::Error::from(io::ErrorKind::InvalidInput);
         let length = buffers.checked_mul(bytes_each).ok_or_else(too_large)?;
         let length = rounded(length, Pages::Plain)?;
-        let map = Map::shared(file, offset, length, 0)?;
+        let map = Map::of_file(file, offset, length)?;
         Pool::of(buffers, bytes_each, (map, None, Pages::Plain)).ok_or_else(too_large)
     }
 

@@ -35,7 +35,7 @@ impl Words {
         }
         let whole = crate::map::align_up(bytes, page_bytes()).ok_or(io::ErrorKind::InvalidInput)?;
         let file: BorrowedFd<'_> = file.as_fd();
-        let map = Map::shared(file, offset, whole, 0)?;
+        let map = Map::of_file(file, offset, whole)?;
         Ok(Words { map, count })
     }
 

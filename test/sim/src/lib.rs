@@ -53,8 +53,10 @@ pub mod world;
 
 /// Memory that a life gives back is kept for the next: the kernel would fill it with zeroes anew,
 /// page by page. The allocator of glibc learns from the first large block that is given back (see
-/// `M_MMAP_THRESHOLD` in mallopt(3)); another one does as it likes.
+/// `M_MMAP_THRESHOLD` in mallopt(3)); another one does as it likes. What lives map of the files in
+/// which engines tell what they had begun is kept as well.
 pub fn keep_freed_memory() {
     const LARGE: usize = 31 << 20;
     drop(std::hint::black_box(vec![0_u8; LARGE]));
+    memory::keep_mappings();
 }
