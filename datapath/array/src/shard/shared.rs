@@ -361,7 +361,12 @@ impl Shared {
 
     /// How often that was so since this was asked last.
     pub(super) fn take_read_errors(&self, position: usize) -> u32 {
-        self.read_errors[position].swap(0, Ordering::Relaxed)
+        // Asked each window, and hardly ever there is one.
+        let word = &self.read_errors[position];
+        match word.load(Ordering::Relaxed) {
+            0 => 0,
+            _ => word.swap(0, Ordering::Relaxed),
+        }
     }
 
     /// Regions that are dirty may be written: the start of the array is durable. A home says so by
