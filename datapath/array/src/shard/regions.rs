@@ -436,7 +436,7 @@ impl Shard {
 
     fn advance_clear(&mut self, stopped: bool, io: &mut impl Io) -> usize {
         let broken = self.map.is_broken();
-        match self.keeper().clear.clone() {
+        match std::mem::replace(&mut self.keeper().clear, Clear::Waiting) {
             Clear::Waiting => {
                 if stopped || broken || self.keeper().is_all_clean() {
                     return 0;
@@ -483,7 +483,12 @@ impl Shard {
                 self.keeper().clear = Clear::Asking { todo, pending };
                 moved
             }
-            Clear::Flushing { .. } => self.flush_to_clear(io),
+            Clear::Flushing {
+                todo,
+                under_way,
+                ok,
+                left,
+            } => self.flush_to_clear((todo, under_way), (left, ok), io),
             Clear::Sweeping { next } => {
                 self.sweep(next, broken);
                 1
@@ -491,16 +496,12 @@ impl Shard {
         }
     }
 
-    fn flush_to_clear(&mut self, io: &mut impl Io) -> usize {
-        let Clear::Flushing {
-            mut todo,
-            mut under_way,
-            ok,
-            mut left,
-        } = self.keeper().clear.clone()
-        else {
-            unreachable!("looked at");
-        };
+    fn flush_to_clear(
+        &mut self,
+        (mut todo, mut under_way): (Vec<MemberIndex>, Vec<MemberIndex>),
+        (mut left, ok): (Vec<MemberIndex>, bool),
+        io: &mut impl Io,
+    ) -> usize {
         let mut moved = 0;
         while let Some(&member) = todo.last() {
             if !self.can_issue(1, io) {
