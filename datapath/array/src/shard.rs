@@ -159,7 +159,7 @@ enum IoOwner {
 #[derive(Debug)]
 #[allow(
     clippy::struct_excessive_bools,
-    reason = "two facts of the map, each asked of every request or ticket"
+    reason = "facts of the map, each asked of every request or ticket, or in every turn"
 )]
 pub struct Shard {
     me: ReactorIndex,
@@ -169,6 +169,9 @@ pub struct Shard {
     optimal: bool,
     /// Whether the map names members of which nobody knows what they hold.
     any_hopeless: bool,
+    /// Whether members are waited for, and whether it is broken for that or otherwise.
+    holding: bool,
+    broken: bool,
     /// Serial of the newest map by which every shard acts.
     effective: u64,
     code: Arc<Code>,
@@ -260,6 +263,8 @@ impl Shard {
             rests_until: Instant(0),
             optimal: map.is_optimal(),
             any_hopeless: map.hopeless.contains(&true),
+            holding: map.is_holding(),
+            broken: map.is_broken(),
             effective: map.serial,
             code: Arc::new(code),
             decoders: DecoderCache::new(DECODERS),
@@ -536,6 +541,7 @@ impl Shard {
         let followers = self.followers(&map);
         self.optimal = map.is_optimal();
         self.any_hopeless = map.hopeless.contains(&true);
+        (self.holding, self.broken) = (map.is_holding(), map.is_broken());
         let before = std::mem::replace(&mut self.map, map);
         if !Arc::ptr_eq(&before.owners, &self.map.owners) {
             self.assert_owns_all();

@@ -374,7 +374,7 @@ impl World {
     /// One event, by chance.
     pub fn step(&mut self) {
         // An array that waits is neither watched for long nor hurried.
-        let most = if self.shards[self.home].map().is_holding() {
+        let most = if self.shards[self.home].is_holding() {
             HOLD_NANOSECONDS
         } else {
             self.outside.step_nanoseconds

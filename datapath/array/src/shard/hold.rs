@@ -341,13 +341,20 @@ impl Shard {
         !self.map.read_only && ticket.gone.iter().any(is_open)
     }
 
+    /// Whether members are waited for by the map, asked of every turn.
+    #[inline]
+    #[must_use]
+    pub fn is_holding(&self) -> bool {
+        self.holding
+    }
+
     /// Moves on whatever waits: makes it again, hands its failure on, or gives it up.
     pub(super) fn advance_hold(&mut self, io: &mut impl Io) -> usize {
         let mut moved = self.advance_doubts(io);
         if std::mem::take(&mut self.hold.changed) {
             moved += self.sort_parked(io);
         }
-        let is_holding = self.map.is_holding();
+        let is_holding = self.holding;
         if is_holding || self.hold.gone.is_told() {
             self.tell_gone();
         }
@@ -378,7 +385,7 @@ impl Shard {
 
     /// When something that waits is to be tried again.
     pub(super) fn hold_deadline(&self) -> Option<Instant> {
-        let waits = !self.hold.parked.is_empty() || self.map.is_holding();
+        let waits = !self.hold.parked.is_empty() || self.holding;
         let next = self.hold.next.filter(|_| waits);
         let again = self.refusal_deadline();
         next.into_iter()
@@ -458,7 +465,7 @@ impl Shard {
         };
         !self.hold.is_empty()
             || !self.reports.is_empty()
-            || self.map.is_holding()
+            || self.holding
             || self.coordinator().is_some_and(decides)
     }
 

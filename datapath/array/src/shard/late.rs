@@ -272,7 +272,7 @@ impl Shard {
     pub(super) fn may_differ(&self, stripe: StripeIndex) -> bool {
         let may_differ = !self.map.parity_trusted(stripe, false)
             || self.map.read_only
-            || self.map.is_holding()
+            || self.holding
             || self.map.is_torn(stripe);
         may_differ && !planted::is(Fault::DetourOverUntrusted)
     }

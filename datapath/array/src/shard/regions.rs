@@ -220,7 +220,7 @@ impl Shard {
         let Some(coordinator) = self.coordinator.as_deref() else {
             return waits.0;
         };
-        if coordinator.started && !coordinator.stopped && !self.map.is_broken() {
+        if coordinator.started && !coordinator.stopped && !self.broken {
             waits.or(coordinator.keeper.deadline());
             waits.or(self.scrub_deadline());
             waits.or(self.pace_deadline());
@@ -435,7 +435,7 @@ impl Shard {
     }
 
     fn advance_clear(&mut self, stopped: bool, io: &mut impl Io) -> usize {
-        let broken = self.map.is_broken();
+        let broken = self.broken;
         match std::mem::replace(&mut self.keeper().clear, Clear::Waiting) {
             Clear::Waiting => {
                 if stopped || broken || self.keeper().is_all_clean() {

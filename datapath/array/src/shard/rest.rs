@@ -74,7 +74,7 @@ impl Shard {
         };
         self.coordinator().is_some_and(decides)
             || self.wants_to_leave()
-            || self.map.is_holding()
+            || self.holding
             || self.is_working()
             || self.log.is_working()
             || self.background.is_open()

@@ -66,7 +66,7 @@ impl Shard {
         let renewal = &decider.renewal;
         let used = renewal.left > 0 || decider.keeper.is_used_since(renewal.written);
         let used = used && !planted::is(Fault::RecordNotRenewed);
-        let due = runs && free && used && !self.map.is_broken();
+        let due = runs && free && used && !self.broken;
         due.then(|| renewal.next())
     }
 
