@@ -64,6 +64,8 @@ struct Answers {
     spell: u32,
     /// How old requests were lately when they were answered, in looks.
     usual: u32,
+    /// The age of its oldest request, in looks.
+    oldest: u32,
     /// The age of its oldest read or write, in looks. How long a flush takes depends on all that
     /// was written.
     kept: u32,
@@ -86,8 +88,6 @@ pub(super) struct Late {
     /// one is old, however few looks ago it came. And whether there was a look in this one.
     spell: u32,
     has_looked: bool,
-    /// By member: the age of its oldest request, in looks.
-    oldest: Vec<u32>,
     /// The age of the oldest of all, be it given up or of a drive that is out; and whether some are
     /// of such a drive.
     longest: u32,
@@ -128,7 +128,6 @@ impl Late {
             hears_next: Instant(0),
             spell: 0,
             has_looked: false,
-            oldest: vec![0; members],
             longest: 0,
             any_out: false,
             answers: vec![Answers::default(); members],
@@ -224,7 +223,7 @@ impl Shard {
     }
 
     fn is_slow_here(&self, position: usize) -> bool {
-        let age = self.late.oldest[position];
+        let age = self.late.answers[position].oldest;
         if age < self.late.patience.slow || self.map.members[position].state == MapState::Lost {
             return false;
         }
@@ -234,7 +233,9 @@ impl Shard {
         let mut count = 0;
         for other in first..first + group {
             if other != position && self.map.members[other].state != MapState::Lost {
-                peers[count] = self.late.oldest[other].max(self.late.answers[other].usual);
+                peers[count] = self.late.answers[other]
+                    .oldest
+                    .max(self.late.answers[other].usual);
                 count += 1;
             }
         }
@@ -255,7 +256,7 @@ impl Shard {
             return kept;
         }
         let since = self.late.now.wrapping_sub(heard);
-        since.min(self.late.oldest[position])
+        since.min(self.late.answers[position].oldest)
     }
 
     /// Whether what was given up on a member had waited for long.

@@ -10,26 +10,23 @@ use crate::planted::{self, Fault};
 impl Shard {
     /// How old each member's oldest request is.
     pub(super) fn measure(&mut self) {
-        let Late {
-            now,
-            oldest,
-            answers,
-            ..
-        } = &mut self.late;
+        let Late { now, answers, .. } = &mut self.late;
         let (now, members) = (*now, &self.map.members[..]);
-        let (oldest, answers) = (&mut oldest[..], &mut answers[..]);
-        oldest.fill(0);
-        for Answers { kept, .. } in &mut *answers {
-            *kept = 0;
+        let answers = &mut answers[..];
+        for Answers { oldest, kept, .. } in &mut *answers {
+            (*oldest, *kept) = (0, 0);
         }
         let (mut longest, mut any_out) = (0, false);
         for under_way in self.ios.busy() {
             let age = now.wrapping_sub(under_way.issued);
             longest = age.max(longest);
             let member = under_way.member.at();
-            let entry = &members[member];
+            let (entry, answers) = (&members[member], &mut answers[member]);
             let current = entry.incarnation == under_way.incarnation;
             any_out |= !current || entry.state == MapState::Lost;
+            if !current {
+                continue;
+            }
             // What was given up counts as long as the drive has answered nothing since: it is asked
             // little meanwhile that would show that it still hangs.
             let given_up = if let IoOwner::Abandoned { look, .. } | IoOwner::GivenUp { look, .. } =
@@ -40,21 +37,21 @@ impl Shard {
                 None
             };
             let forgotten = given_up.is_some_and(|look| {
-                let since = now.wrapping_sub(answers[member].heard);
+                let since = now.wrapping_sub(answers.heard);
                 since < now.wrapping_sub(look) || planted::is(Fault::GivenUpNotCounted)
             });
-            if current && !forgotten {
-                oldest[member] = age.max(oldest[member]);
-                let moves = match under_way.operation {
-                    Some(Operation::Read | Operation::Write) => true,
-                    // Of those of guests thousands may wait in one drive.
-                    Some(Operation::WriteZeroes) => matches!(under_way.owner, IoOwner::Zeroing),
-                    Some(Operation::Flush | Operation::Discard) | None => false,
-                };
-                if moves {
-                    let kept = &mut answers[member].kept;
-                    *kept = age.max(*kept);
-                }
+            if forgotten {
+                continue;
+            }
+            answers.oldest = age.max(answers.oldest);
+            let moves = match under_way.operation {
+                Some(Operation::Read | Operation::Write) => true,
+                // Of those of guests thousands may wait in one drive.
+                Some(Operation::WriteZeroes) => matches!(under_way.owner, IoOwner::Zeroing),
+                Some(Operation::Flush | Operation::Discard) | None => false,
+            };
+            if moves {
+                answers.kept = age.max(answers.kept);
             }
         }
         self.late.longest = longest;
