@@ -23,6 +23,9 @@ use crate::read_errors::ReadErrors;
 /// While nothing is asked, the home looks less often, by so many times.
 const IDLE: u32 = 10;
 
+/// Buckets that are looked at together.
+const RUN: usize = 8;
+
 /// What one shard has told of a drive.
 #[derive(Debug, Default)]
 struct Told {
@@ -198,19 +201,20 @@ impl Shard {
                 if count == before {
                     continue;
                 }
-                // Counted anew when the drive was attached anew.
-                let fewer = count < before;
-                // No more is to be found than was counted: few buckets hold all of it.
-                let mut left = if fewer { u64::MAX } else { count - before };
-                let buckets = now.took[kind].buckets.iter();
-                let mut buckets = buckets.zip(&mut told.took[kind].buckets).enumerate();
-                let more = std::iter::from_fn(|| {
-                    let (bucket, (&now, told)) = buckets.next().filter(|_| left > 0)?;
-                    let told = std::mem::replace(told, now);
-                    let before = if fewer { 0 } else { told };
-                    let more = now.saturating_sub(before);
-                    left = left.saturating_sub(more);
-                    Some((bucket, more))
+                let (now, told) = (&now.took[kind].buckets, &mut told.took[kind].buckets);
+                if count < before {
+                    // Counted anew: the drive was attached anew.
+                    told.fill(0);
+                }
+                // Few buckets hold all of it: runs in which nothing is new are passed over at once.
+                let runs = now.chunks(RUN).zip(told.chunks_mut(RUN)).enumerate();
+                let runs = runs.filter(|(_, (now, told))| now != told);
+                let more = runs.flat_map(|(run, (now, told))| {
+                    let buckets = now.iter().zip(told).enumerate();
+                    buckets.map(move |(bucket, (&now, told))| {
+                        let before = std::mem::replace(told, now);
+                        (run * RUN + bucket, now.saturating_sub(before))
+                    })
                 });
                 let more = more.filter(|(_, more)| *more > 0);
                 self.shared.add_times((position, kind), more);
