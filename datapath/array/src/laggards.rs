@@ -42,6 +42,7 @@ const FEW: u64 = 8;
 const CRAWLS: u64 = 30_000_000;
 /// Slow windows, and of how many, that make a member a laggard.
 const LAGS: (u32, u32) = (5, 60);
+const _: () = assert!(LAGS.0 > 0 && LAGS.1 <= u64::BITS);
 /// And that have it left out.
 const LEAVES: (u32, u32) = (30, 300);
 /// Between two members that are left out for this reason.
@@ -293,6 +294,14 @@ impl Laggards {
     }
 
     fn turn_group(&mut self, members: &[usize], turns: &mut Vec<Turn>) {
+        let is_slow = |&position: &usize| {
+            let record = &self.records[position];
+            record.lags || record.slow[0] != 0
+        };
+        if !members.iter().any(is_slow) {
+            // As in most groups: the windows by which one lags are all in that word.
+            return;
+        }
         for &position in members {
             let record = &self.records[position];
             let lags = if record.lags {
