@@ -190,7 +190,7 @@ impl Store {
         page.written = writes;
         let was_dirty = std::mem::replace(&mut page.is_dirty, true);
         if page.durable.is_empty() {
-            page.durable = page.now.clone();
+            page.durable = Content::any(page.now.len());
         }
         for at in bytes.clone().step_by(size) {
             let bit = 1 << (at / size);
