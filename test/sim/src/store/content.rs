@@ -4,13 +4,16 @@
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 
-/// Bytes of most pages. Others are left to the allocator.
-const USUAL: usize = 4096;
-/// So many are kept.
-const KEPT: usize = 16 << 10;
+/// Bytes of pages, and how many of each are kept. Others are left to the allocator.
+const KEPT: [(usize, usize); 2] = [(4096, 16 << 10), (32 << 10, 4 << 10)];
 
 thread_local! {
-    static LEFT: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
+    static LEFT: RefCell<[Vec<Box<[u8]>>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) };
+}
+
+/// Which of `KEPT` has pages of so many bytes.
+fn kind(bytes: usize) -> Option<usize> {
+    KEPT.iter().position(|&(usual, _)| usual == bytes)
 }
 
 /// See the module.
@@ -20,8 +23,7 @@ pub(super) struct Content(Box<[u8]>);
 impl Content {
     /// With whatever is in there.
     pub(super) fn any(bytes: usize) -> Content {
-        let left = (bytes == USUAL).then(|| LEFT.with_borrow_mut(Vec::pop));
-        let left = left.flatten();
+        let left = kind(bytes).and_then(|kind| LEFT.with_borrow_mut(|left| left[kind].pop()));
         Content(left.unwrap_or_else(|| vec![0; bytes].into()))
     }
 
@@ -43,12 +45,12 @@ impl Clone for Content {
 
 impl Drop for Content {
     fn drop(&mut self) {
-        if self.len() == USUAL {
+        if let Some(kind) = kind(self.len()) {
             let bytes = std::mem::take(&mut self.0);
             // A thread that ends keeps nothing.
             let _ = LEFT.try_with(|left| {
-                let mut left = left.borrow_mut();
-                if left.len() < KEPT {
+                let left = &mut left.borrow_mut()[kind];
+                if left.len() < KEPT[kind].1 {
                     left.push(bytes);
                 }
             });
@@ -75,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_page_that_was_used_before_is_zeroes_when_it_is_to_be() {
-        for bytes in [USUAL, 8 * USUAL] {
+        for bytes in [4096, 32 << 10, 8192] {
             let mut used = Content::zeroes(bytes);
             used.fill(7);
             assert_eq!(*used.clone(), *used);
