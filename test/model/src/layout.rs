@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
@@ -163,12 +164,14 @@ impl Layout {
             .collect()
     }
 
-    /// [`Layout::check_parity`] of members whose chunks lie anywhere: `chunk` finds that of a
-    /// stripe on a member, if it is not lost.
+    /// [`Layout::check_parity`] of members whose chunks lie anywhere, in pieces of `together` bytes
+    /// at most: `piece` finds that of a stripe on a member from a byte of its chunk on, if it is
+    /// not lost.
     #[must_use]
     pub fn check_chunks<'a>(
         &self,
-        chunk: impl Fn(usize, usize) -> Option<Cow<'a, [u8]>>,
+        together: usize,
+        piece: impl Fn(usize, usize, Range<usize>) -> Option<Cow<'a, [u8]>>,
     ) -> Vec<usize> {
         // Rows turn round and round, and groups are alike.
         let n = self.group_members();
@@ -179,8 +182,15 @@ impl Layout {
         let agree = |stripe: &usize| {
             let (row, group) = (stripe / self.groups, stripe % self.groups);
             let members = turns[row % n].iter().map(|place| group * n + place);
-            let chunks: Vec<_> = members.map(|member| chunk(*stripe, member)).collect();
-            self.agree_by(&factors, &chunks)
+            // Parity is of bytes at the same place: chunks agree when their pieces do.
+            (0..self.chunk_bytes).step_by(together).all(|start| {
+                let bytes = start..self.chunk_bytes.min(start + together);
+                let pieces = members.clone();
+                let pieces: Vec<_> = pieces
+                    .map(|member| piece(*stripe, member, bytes.clone()))
+                    .collect();
+                self.agree_by(&factors, &pieces)
+            })
         };
         let stripes = 0..self.rows * self.groups;
         stripes.filter(|stripe| !agree(stripe)).collect()

@@ -90,6 +90,9 @@ pub struct Untaken {
     pub in_lost_row: bool,
 }
 
+/// So many bytes of a chunk are checked together: as many lie together on every drive.
+const PIECE_BYTES: usize = 4096;
+
 /// Bytes of every drive.
 pub const DRIVE_BYTES: u64 = 16 << 20;
 
@@ -182,13 +185,13 @@ pub fn torn_stripes(
     written: &Suspects,
     members: &[Option<&SimDrive>],
 ) -> Vec<usize> {
-    let length = bytes_u64(oracle.chunk_bytes);
-    // One byte stands for a chunk of them.
+    // One byte stands for all of a piece.
     let zeroes = [0];
-    oracle.check_chunks(|stripe, member| {
+    oracle.check_chunks(PIECE_BYTES, |stripe, member, bytes| {
         let drive = members[member]?;
         Some(if written.has(StripeIndex(bytes_u64(stripe))) {
-            drive.find(layout.data.offset + bytes_u64(oracle.start(stripe)), length)
+            let start = layout.data.offset + bytes_u64(oracle.start(stripe) + bytes.start);
+            drive.find(start, bytes_u64(bytes.len()))
         } else {
             Cow::Borrowed(&zeroes[..])
         })
