@@ -1,6 +1,8 @@
 //! What lies on the simulated drives besides data: superblocks and records, written when an array
 //! is made, and read again after a stop.
 
+mod known;
+
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -213,7 +215,7 @@ pub fn read(index: usize, drive: &impl Medium) -> Option<Found> {
     }
     let length = bytes_u64(SUPERBLOCK_BYTES);
     let superblocks = Superblock::offsets(DRIVE_BYTES)
-        .map(|offset| Superblock::decode(&drive.find(offset, length)));
+        .map(|offset| known::superblock((index, offset), &drive.find(offset, length)));
     let mut found = Found {
         drive: DriveIndex::from_at(index),
         drive_bytes: DRIVE_BYTES,
@@ -222,13 +224,23 @@ pub fn read(index: usize, drive: &impl Medium) -> Option<Found> {
         configs: Vec::new(),
     };
     let layout = found.superblock()?.layout;
-    found.configs = layout.config.map(|area| read_config(drive, area)).into();
+    found.configs = layout
+        .config
+        .map(|area| read_config(index, drive, area))
+        .into();
     Some(found)
 }
 
 /// The record in an area. Those of simulated arrays are small, and most are very small.
-fn read_config(drive: &impl Medium, area: Area) -> Result<(MemberIndex, ArrayConfig), FormatError> {
-    let decode = |bytes: u64| ArrayConfig::decode(&drive.find(area.offset, area.length.min(bytes)));
+fn read_config(
+    index: usize,
+    drive: &impl Medium,
+    area: Area,
+) -> Result<(MemberIndex, ArrayConfig), FormatError> {
+    let decode = |bytes: u64| {
+        let bytes = drive.find(area.offset, area.length.min(bytes));
+        known::config((index, area.offset), &bytes)
+    };
     match decode(4 << 10) {
         Err(FormatError::Length { .. }) => decode(32 << 10),
         read => read,

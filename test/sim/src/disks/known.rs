@@ -1,0 +1,57 @@
+//! What records on drives decode to. A start reads those of all drives, dozens of times in a
+//! history, and mostly finds the bytes that it found there before: then they are not decoded anew.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::thread::LocalKey;
+
+use array::format::{ArrayConfig, FormatError, Superblock};
+use array::planted::{self, Fault};
+use units::MemberIndex;
+
+/// The number of a drive, and where on it.
+type Place = (usize, u64);
+
+/// By place: the bytes that were found there last, and what they are.
+type Known<T> = RefCell<BTreeMap<Place, (Vec<u8>, Result<T, FormatError>)>>;
+
+thread_local! {
+    static SUPERBLOCKS: Known<Superblock> = const { RefCell::new(BTreeMap::new()) };
+    static CONFIGS: Known<(MemberIndex, ArrayConfig)> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// What `bytes` decode to, which were found at `place`.
+pub(super) fn superblock(place: Place, bytes: &[u8]) -> Result<Superblock, FormatError> {
+    find(&SUPERBLOCKS, place, bytes, Superblock::decode)
+}
+
+/// As `superblock`, a configuration.
+pub(super) fn config(
+    place: Place,
+    bytes: &[u8],
+) -> Result<(MemberIndex, ArrayConfig), FormatError> {
+    find(&CONFIGS, place, bytes, ArrayConfig::decode)
+}
+
+fn find<T: Clone>(
+    known: &'static LocalKey<Known<T>>,
+    place: Place,
+    bytes: &[u8],
+    decode: impl FnOnce(&[u8]) -> Result<T, FormatError>,
+) -> Result<T, FormatError> {
+    if planted::is(Fault::TornRecordTaken) {
+        // The same bytes are something else then.
+        return decode(bytes);
+    }
+    known.with_borrow_mut(|known| {
+        let (before, decoded) = known
+            .entry(place)
+            .or_insert_with(|| (Vec::new(), Err(FormatError::Truncated { bytes: 0 })));
+        if before != bytes {
+            *decoded = decode(bytes);
+            before.clear();
+            before.extend_from_slice(bytes);
+        }
+        decoded.clone()
+    })
+}
