@@ -27,7 +27,10 @@ pub struct Volume {
 /// One content that an atom may have.
 #[derive(Clone, Debug)]
 struct Version {
-    bytes: Arc<[u8]>,
+    /// What its write has written, for all its atoms at once, and where this atom's part of that
+    /// begins.
+    written: Arc<[u8]>,
+    start: usize,
     begun: u64,
     /// When its write was answered; it may land at any moment before.
     settled: Option<u64>,
@@ -99,7 +102,13 @@ impl fmt::Display for Mismatch {
 impl Version {
     /// Nobody knows what it is.
     fn is_any(&self) -> bool {
-        self.bytes.is_empty()
+        self.written.is_empty()
+    }
+
+    /// What it is, if somebody knows.
+    fn bytes(&self, atom_bytes: usize) -> &[u8] {
+        let end = self.written.len().min(self.start + atom_bytes);
+        &self.written[self.start..end]
     }
 
     /// Whether its write was answered before then.
@@ -117,7 +126,8 @@ impl Volume {
     pub fn new(bytes: usize, atom_bytes: usize) -> Volume {
         assert!(bytes.is_multiple_of(atom_bytes));
         let zero = Version {
-            bytes: vec![0; atom_bytes].into(),
+            written: vec![0; atom_bytes].into(),
+            start: 0,
             begun: 0,
             settled: Some(0),
             failed: None,
@@ -152,10 +162,13 @@ impl Volume {
     }
 
     fn add_versions(&mut self, atoms: Range<usize>, begun: u64, bytes: &[u8]) {
-        for (atom, bytes) in atoms.zip(bytes.chunks(self.atom_bytes)) {
+        let written: Arc<[u8]> = bytes.into();
+        let starts = (0..bytes.len()).step_by(self.atom_bytes);
+        for (atom, start) in atoms.zip(starts) {
             self.changing.insert(atom);
             self.versions(atom).push(Version {
-                bytes: bytes.into(),
+                written: Arc::clone(&written),
+                start,
                 begun,
                 settled: None,
                 failed: None,
@@ -225,7 +238,8 @@ impl Volume {
         for atom in self.range(offset, length) {
             self.changing.insert(atom);
             self.versions(atom).push(Version {
-                bytes: Arc::new([]),
+                written: Arc::new([]),
+                start: 0,
                 begun: now,
                 settled: Some(now),
                 failed: None,
@@ -276,13 +290,13 @@ impl Volume {
         let atoms = self.range(read.offset, found.len());
         let atom_bytes = self.atom_bytes;
         for (atom, found) in atoms.zip(found.chunks(atom_bytes)) {
-            if self.atoms[atom].is_empty() && *found == *self.zero.bytes {
+            if self.atoms[atom].is_empty() && *found == *self.zero.written {
                 continue;
             }
             let versions = self.versions(atom);
             let visible =
                 |version: &Version| version.superseded.is_none_or(|when| when > read.begun);
-            let seen = |version: &Version| version.is_any() || *version.bytes == *found;
+            let seen = |version: &Version| version.is_any() || *version.bytes(atom_bytes) == *found;
             if let [version] = &versions[..]
                 && visible(version)
                 && seen(version)
@@ -297,7 +311,9 @@ impl Volume {
                 let allowed = versions.iter().filter(|version| visible(version));
                 return Err(Mismatch {
                     offset: atom * atom_bytes,
-                    allowed: allowed.map(|version| version.bytes.to_vec()).collect(),
+                    allowed: allowed
+                        .map(|version| version.bytes(atom_bytes).to_vec())
+                        .collect(),
                     found: found.to_vec(),
                 });
             }
@@ -358,7 +374,7 @@ impl Volume {
         for versions in &self.atoms {
             let untouched = versions.is_empty().then_some(&self.zero);
             for version in versions.iter().chain(untouched) {
-                for word in version.bytes.chunks(8) {
+                for word in version.bytes(self.atom_bytes).chunks(8) {
                     let word = word
                         .iter()
                         .fold(0, |word, byte| word << 8 | u64::from(*byte));
