@@ -440,7 +440,7 @@ impl History {
             if self.client.restless && self.random.happens(200) {
                 self.client.change_memory(&mut self.random);
             }
-            if self.started {
+            if self.started && self.client.has_rings() {
                 self.client.turn_rings(world);
             }
         }
