@@ -224,7 +224,9 @@ impl History {
             let group = member.at() / size;
             self.leave_rot_behind(group);
             for other in here[group * size..][..size].iter().flatten() {
-                drives[other.at()].mend();
+                let other = &mut drives[other.at()];
+                other.mend();
+                other.failing = other.failing.filter(|failing| failing.count == 0);
             }
         }
     }

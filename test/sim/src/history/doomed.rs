@@ -33,6 +33,7 @@ impl History {
         self.run_until(&mut world, |history, _| history.started);
         self.client.doomed = true;
         self.note_hole(&world);
+        self.open_torn_mirrors(&world);
         match self.random.below(3) {
             0 => self.fail_all(&mut world),
             1 => self.lose_too_many(&mut world),
@@ -53,6 +54,20 @@ impl History {
         }
         self.outcome.beyond = self.client.beyond;
         drop(world.die());
+    }
+
+    /// Copies that no resync has made equal: after one was read, the other may be, because the
+    /// first cannot be read any more.
+    fn open_torn_mirrors(&mut self, world: &World) {
+        if self.geometry.data() > 1 || self.geometry.parity() == 0 {
+            return;
+        }
+        for stripe in (0..self.geometry.stripes()).map(StripeIndex) {
+            let is_trusted = |shard: &Shard| shard.map().parity_trusted(stripe, false);
+            if !world.shards.iter().all(is_trusted) {
+                self.open_hole(stripe, RoleSet::one(Role(0)));
+            }
+        }
     }
 
     /// Blocks of members that are out by now may be anything where parity was not trusted a moment

@@ -195,7 +195,7 @@ impl History {
                 continue;
             };
             assert!(
-                self.client.is_refused,
+                self.client.is_refused || self.client.doomed,
                 "{member} refuses nothing: {event:?}"
             );
             let start = first / blocks * blocks;
