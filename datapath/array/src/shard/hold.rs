@@ -355,6 +355,8 @@ impl Shard {
             moved += self.sort_parked(io);
         }
         let is_holding = self.holding;
+        debug_assert_eq!(is_holding, self.map.is_holding(), "as the map says");
+        debug_assert_eq!(self.broken, self.map.is_broken(), "as the map says");
         if is_holding || self.hold.gone.is_told() {
             self.tell_gone();
         }

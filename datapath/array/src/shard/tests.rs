@@ -471,6 +471,12 @@ impl Bench {
         self.poll();
     }
 
+    /// The shard acts by another map that did not come to it as maps do.
+    pub(in crate::shard) fn set_map(&mut self, map: ArrayMap) {
+        (self.shard.holding, self.shard.broken) = (map.is_holding(), map.is_broken());
+        self.shard.map = Arc::new(map);
+    }
+
     /// Another map comes; not everybody acts by it.
     pub(in crate::shard) fn install(&mut self, change: impl FnOnce(&mut ArrayMap)) -> u64 {
         let mut map = self.shard.successor();

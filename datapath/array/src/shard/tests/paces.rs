@@ -126,7 +126,7 @@ fn a_member_that_is_waited_for_is_not_compared_with_others() {
             .iter_mut()
             .enumerate()
             .for_each(|(member, waits)| *waits = held == Some(member));
-        bench.shard.map = std::sync::Arc::new(map);
+        bench.set_map(map);
         read_slowly(&mut bench);
         assert_eq!(slow_windows(&bench), [0, 0, windows], "{held:?}");
     }

@@ -1,7 +1,5 @@
 //! Drives that come into a member's place: what the record says that they lack, and who may come.
 
-use std::sync::Arc;
-
 use block::{Operation, Status};
 use units::{BlockSize, DriveIndex, MemberIndex, StripeIndex, Update};
 use uuid::Uuid;
@@ -292,7 +290,7 @@ fn a_copy_begins_only_of_an_array_that_can_do_without_the_member_and_knows_what_
         let mut bench = quiet();
         let mut map = bench.shard.successor();
         change(&mut map);
-        bench.shard.map = Arc::new(map);
+        bench.set_map(map);
         let update = config(&bench).update;
         bench.shard.command(3, begins(MEMBER));
         bench.poll();
@@ -394,7 +392,7 @@ fn what_a_pass_has_filled_since_its_record_stays_filled_but_for_another_drive() 
     };
     let mut map = bench.shard.successor();
     map.members[MEMBER.at()].state = filled(5);
-    bench.shard.map = Arc::new(map);
+    bench.set_map(map);
     let state = |bench: &Bench| bench.shard.map.members[MEMBER.at()].state;
     let options = crate::format::ArrayOptions::default();
     assert_eq!(result(&mut bench, Command::Options(options)), Ok(()));

@@ -362,7 +362,7 @@ fn trust_is_told_when_every_shard_acts_by_the_map_and_taken_back_before() {
     assert_eq!(doubt(&bench), None);
     let mut map = bench.shard.successor();
     map.trusted_until = units::StripeIndex(1);
-    bench.shard.map = Arc::new(map);
+    bench.set_map(map);
     bench.shard.tell_trust(false);
     assert_eq!(doubt(&bench), Some(Doubt::NotTrusted));
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
 
 use block::{Operation, Status};
 use units::{MemberIndex, Role, StripeIndex};
@@ -273,7 +272,7 @@ fn a_stop_waits_for_regions_that_are_being_written_as_long_as_they_will_be() {
         let mut bench = stopping();
         let mut map = bench.shard.successor();
         change(&mut map);
-        bench.shard.map = Arc::new(map);
+        bench.set_map(map);
         assert!(!bench.shard.stop_awaits_regions(), "it could wait for ever");
     }
     let mut bench = stopping();
