@@ -664,12 +664,11 @@ fn an_array_that_takes_no_writes_computes_nothing_where_a_write_was_cut_short_or
     assert_eq!(drives.outcome(&mut bench, read(BESIDE + 1)), fails);
 }
 
-/// Role 1 is to be filled, and as many others cannot be read as there is parity. What that costs is
-/// given up by the home, and logged; other answers wait.
-fn logged_loss(level: Level, members: usize, bad: &[u8]) -> (Bench, Drives) {
+/// Role 1 of an array of three data chunks and parity is to be filled, and role 0 cannot be read.
+/// What that costs is given up by the home, and logged; other answers wait.
+fn logged_loss() -> (Bench, Drives) {
     let mut bench = Bench::shaped(Shape {
-        level,
-        members,
+        members: 4,
         ..Shape::default()
     });
     let lacks = bench.shard.map.member(StripeIndex(STRIPE), Role(1)).0;
@@ -686,7 +685,7 @@ fn logged_loss(level: Level, members: usize, bad: &[u8]) -> (Bench, Drives) {
             opened: map.serial,
         });
     });
-    let mut drives = Drives::with_bad(&bench, bad);
+    let mut drives = Drives::with_bad(&bench, &[0]);
     drives.answer(&mut bench);
     let asks = |message: &Message| {
         if let Message::ChangeLosses { change, rows } = message {
@@ -710,7 +709,7 @@ fn logged_loss(level: Level, members: usize, bad: &[u8]) -> (Bench, Drives) {
 /// What is logged as lost cannot be taken back, but that is no more than what was lost then.
 #[test]
 fn what_could_not_be_read_for_a_moment_is_not_given_up_with_what_is_lost() {
-    let (mut bench, mut drives) = logged_loss(Level::L5, 4, &[0]);
+    let (mut bench, mut drives) = logged_loss();
     // Another map, and it looks at the row once more.
     bench.install(|_| {});
     while bench.is_asked(Operation::Read).is_empty() {
@@ -738,23 +737,4 @@ fn what_could_not_be_read_for_a_moment_is_not_given_up_with_what_is_lost() {
     assert_eq!(bench.shard.tickets.in_use(), 0);
     let rewritten = drives.written.iter().any(|(drive, _)| *drive == blinks);
     assert!(!rewritten, "nothing of it was lost");
-}
-
-/// Nor is what a member has held that is out by now, if the others tell it.
-#[test]
-fn a_row_that_is_given_up_keeps_what_can_be_told_when_another_member_goes() {
-    let (mut bench, mut drives) = logged_loss(Level::L6, 6, &[0, 2]);
-    // They can be read again, but what is logged stays.
-    drives.bad.clear();
-    bench.install(|_| {});
-    while bench.is_asked(Operation::Read).is_empty() {
-        drives.answer_one(&mut bench);
-    }
-    bench.exclude(member_of(&bench, STRIPE, 3));
-    drives.answer(&mut bench);
-    assert!(!bench.shard.background.failed);
-    assert_eq!(bench.shard.tickets.in_use(), 0);
-    let asks = |message: &&Message| matches!(message, Message::ChangeLosses { .. });
-    let asked = bench.outside.messages.iter().filter(asks).count();
-    assert_eq!(asked, 1, "nothing else is lost");
 }

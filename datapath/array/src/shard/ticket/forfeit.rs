@@ -168,27 +168,25 @@ impl Shard {
         } else {
             RoleSet::EMPTY
         };
-        // Where enough can be read, what lost members held is what the others say of it.
-        let lost = if is_beyond {
+        // Else what lost members held is what the others say of it.
+        let lost = if is_beyond || untold.is_empty() {
             data.both(state.unreadable)
         } else {
             untold
         };
-        // The next engine may write zeroes that are logged: there is nothing to go back to, and
-        // parity is computed with them from here on. Not so what it was only about to give up
-        // besides, and what can be told by now.
-        let stays = if self.tickets[slot].logged {
-            self.listed_of(slot)
-        } else {
-            RoleSet::EMPTY
-        };
-        let given_up = stays.union(lost);
+        let listed = self.listed_of(slot);
         let ticket = &mut self.tickets[slot];
-        ticket.bands[0].asked.written = if given_up.is_empty() {
+        let written = &mut ticket.bands[0].asked.written;
+        *written = if ticket.logged {
+            // The next engine may write its zeroes: there is nothing to go back to, and parity is
+            // computed with them from here on. Not so what it was only about to give up besides,
+            // and what can be read by now.
+            listed.union(lost)
+        } else if is_beyond || !untold.is_empty() {
+            lost
+        } else {
             ticket.order.kind = Kind::Repair(pass);
             data
-        } else {
-            given_up
         };
     }
 
