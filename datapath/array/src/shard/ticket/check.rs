@@ -60,8 +60,8 @@ impl Shard {
 
     /// Whether the ticket goes without reading back, because the map has changed since it was
     /// planned. Most maps only move the window of a pass: whoever still serves its row is read. A
-    /// member that is out is not, and nobody is while some member is waited for: the read would
-    /// wait, too, and its lanes with it.
+    /// member that is out is not, and nobody is when by the new map some member is waited for: the
+    /// read could wait, too, and its lanes with it.
     #[cold]
     pub(super) fn goes_unchecked(&mut self, slot: u32, io: &mut impl Io) -> bool {
         if self.tickets[slot].step != Step::CheckRoom || !self.is_stale(slot) {
