@@ -118,7 +118,10 @@ impl Shard {
 
     /// Whether all that a ticket asks for is on the list.
     pub(super) fn is_given_up_for_good(&self, slot: u32) -> bool {
-        let rows = self.asked_rows(slot, 0);
+        self.is_given_up(self.asked_rows(slot, 0))
+    }
+
+    pub(super) fn is_given_up(&self, rows: Rows) -> bool {
         self.is_listed(rows) || planted::is(Fault::ForfeitNotRecorded)
     }
 

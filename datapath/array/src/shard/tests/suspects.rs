@@ -226,22 +226,25 @@ fn of_what_a_long_read_meets_on_the_way_nothing_is_written() {
     assert_eq!(drives.outcome(&mut bench, short), (Status::Ok, vec![0]));
 }
 
+/// A rebuild is at the stripe, and fills this member there.
+fn fills_at_stripe(map: &mut ArrayMap, lacks: units::MemberIndex) {
+    map.members[lacks.at()].state = MapState::Rebuilding {
+        until: StripeIndex(STRIPE),
+    };
+    map.window = Some(Window {
+        pass: Pass::Rebuild,
+        start: StripeIndex(STRIPE),
+        end: StripeIndex(STRIPE + 1),
+        fills: units::MemberSet::EMPTY.with(lacks),
+        opened: map.serial,
+    });
+}
+
 /// Data role 1 of an array of two data and two parity chunks is to be filled in the stripe.
 fn lacking_role_1(chunk_bytes: u64) -> Bench {
     let mut bench = without_role_1(chunk_bytes);
     let lacks = bench.shard.map.member(StripeIndex(STRIPE), Role(1)).0;
-    bench.install(|map| {
-        map.members[lacks.at()].state = MapState::Rebuilding {
-            until: StripeIndex(STRIPE),
-        };
-        map.window = Some(Window {
-            pass: Pass::Rebuild,
-            start: StripeIndex(STRIPE),
-            end: StripeIndex(STRIPE + 1),
-            fills: units::MemberSet::EMPTY.with(lacks),
-            opened: map.serial,
-        });
-    });
+    bench.install(|map| fills_at_stripe(map, lacks));
     bench
 }
 
@@ -674,16 +677,7 @@ fn logged_loss() -> (Bench, Drives) {
     let lacks = bench.shard.map.member(StripeIndex(STRIPE), Role(1)).0;
     bench.install(|map| {
         map.write_hole = WriteHole::Strict;
-        map.members[lacks.at()].state = MapState::Rebuilding {
-            until: StripeIndex(STRIPE),
-        };
-        map.window = Some(Window {
-            pass: Pass::Rebuild,
-            start: StripeIndex(STRIPE),
-            end: StripeIndex(STRIPE + 1),
-            fills: units::MemberSet::EMPTY.with(lacks),
-            opened: map.serial,
-        });
+        fills_at_stripe(map, lacks);
     });
     let mut drives = Drives::with_bad(&bench, &[0]);
     drives.answer(&mut bench);

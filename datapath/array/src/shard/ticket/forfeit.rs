@@ -196,7 +196,7 @@ impl Shard {
         let mut listed = RoleSet::EMPTY;
         for role in rows.roles.iter() {
             let roles = RoleSet::one(role);
-            if self.is_listed(Rows { roles, ..rows }) || planted::is(Fault::ForfeitNotRecorded) {
+            if self.is_given_up(Rows { roles, ..rows }) {
                 listed = listed.union(roles);
             }
         }
