@@ -157,10 +157,7 @@ impl History {
         let both = self.geometry.parity() > 1 && !drives[other].gone && self.random.happens(300);
         drives[other].gone |= both;
         let mut is_out = false;
-        // A drive that was to be one, and has no record yet, says nothing of the array by itself.
-        let is_one = |found: Found| found.config().is_some();
-        let is_any = (0..drives.len()).any(|at| disks::read(at, &drives[at]).is_some_and(is_one));
-        let assembly = is_any.then(|| disks::find(drives));
+        let assembly = find_any(drives);
         // The half that the other one has left out does not start by itself where that was: a host
         // remembers it (docs/on-disk.md section 7, 3).
         let is_left_out = !serving.is_empty() && serving.iter().all(|at| drives[at.at()].gone);
@@ -513,12 +510,18 @@ fn hurt_absent(drives: &mut [SimDrive], assembly: &Assembly) {
 
 /// Drives of members that are in sync by what all who are here know; none if nobody has a record.
 fn serving(drives: &mut [SimDrive]) -> Vec<DriveIndex> {
-    let is_one = |found: Found| found.config().is_some();
-    if !(0..drives.len()).any(|at| disks::read(at, &drives[at]).is_some_and(is_one)) {
+    let Some(assembly) = find_any(drives) else {
         return Vec::new();
-    }
-    let assembly = disks::find(drives);
+    };
     let members = assembly.config.members.iter().zip(&assembly.members);
     let in_sync = members.filter(|(member, _)| member.state == MemberState::InSync);
     in_sync.filter_map(|(_, drive)| *drive).collect()
+}
+
+/// The array, if somebody here has a record of it. A drive that was to be a member, and has none
+/// yet, says nothing of the array by itself.
+fn find_any(drives: &mut [SimDrive]) -> Option<Assembly> {
+    let is_one = |found: Found| found.config().is_some();
+    let is_any = (0..drives.len()).any(|at| disks::read(at, &drives[at]).is_some_and(is_one));
+    is_any.then(|| disks::find(drives))
 }
