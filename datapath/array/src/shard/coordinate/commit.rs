@@ -315,6 +315,9 @@ impl Shard {
             begun.note_update(update, id);
         }
         let decider = self.decider();
+        if !commit.excluded.is_empty() {
+            decider.hold.have_left();
+        }
         if !commit.replaced.is_empty() || !commit.excluded.is_empty() {
             decider.pass_stopped = false;
             decider.scrub.failed = false;

@@ -16,7 +16,7 @@ use super::super::{DriveIo, IoOwner, Shard};
 use super::exclude::Fate;
 use crate::command::Command;
 use crate::coordinator::Coordinator;
-use crate::format::{ArrayConfig, MemberState};
+use crate::format::{ArrayConfig, MemberRecord, MemberState};
 use crate::io::{Event, Io, MemberFailure, Message};
 use crate::map::ArrayMap;
 
@@ -26,7 +26,8 @@ const LOOK_PAUSE: Duration = Duration::from_millis(200);
 const STRAGGLERS: Duration = Duration::from_secs(2);
 /// So long is waited for the answer of one member before the next one is looked at.
 const PROBE: Duration = Duration::from_millis(500);
-/// A hold that begins so soon after one that was given up is the same.
+/// A hold that begins so soon after one that was given up is the same, and so is one that begins
+/// before a record says who was left out at the end of the last one: nothing has come of that.
 const RELAPSE: Duration = Duration::from_secs(10);
 
 /// Members that are waited for.
@@ -74,7 +75,8 @@ pub(crate) struct HoldKeeper {
     absent: Vec<bool>,
     /// By member: it was waited for long enough and is left out now.
     pub(super) tired: Vec<bool>,
-    /// When the last hold that was given up began and ended.
+    /// When the last hold began and ended, if it was given up, or left somebody out of whom no
+    /// record says so yet.
     last: Option<(Instant, Instant)>,
     /// A pass was given up in the window that is open.
     pub(in crate::shard) window_spoiled: bool,
@@ -132,6 +134,11 @@ impl HoldKeeper {
         let holding = self.holding.as_ref();
         let full = holding.is_some_and(|holding| holding.members.iter().any(full));
         full && !self.absent[member.at()]
+    }
+
+    /// Members are out, and a record says so.
+    pub(super) fn have_left(&mut self) {
+        self.last = None;
     }
 
     /// Another drive is in a member's place.
@@ -330,7 +337,11 @@ impl Shard {
             return;
         };
         map.given_up = false;
-        decider.hold.last = holding.given_up.then_some((holding.since, now));
+        let mut members = decider.config.members.iter().zip(&decider.hold.tired);
+        let leaves =
+            |(record, tired): (&MemberRecord, &bool)| *tired && record.state == MemberState::InSync;
+        let is_open = holding.given_up || members.any(leaves);
+        decider.hold.last = is_open.then_some((holding.since, now));
         let after = now.since(holding.since);
         io.event(Event::Resumes { after });
     }

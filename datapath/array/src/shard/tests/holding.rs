@@ -139,6 +139,30 @@ fn who_stays_away_when_others_have_come_back_is_left_out_two_seconds_later() {
 }
 
 #[test]
+fn a_hold_goes_on_if_who_came_back_fails_before_it_is_on_record_who_was_left_out() {
+    for is_recorded in [false, true] {
+        let mut bench = holding(&[0, 1]);
+        let begun = bench.outside.now;
+        live(&mut bench, SECOND, [WORKS, GONE, WORKS]);
+        while bench.shard.hold_status().is_some() {
+            bench.pass(STEP);
+            if bench.shard.hold_status().is_some() && !bench.outside.asked.is_empty() {
+                bench.answer(1, Operation::Read, GONE);
+                bench.poll();
+            }
+        }
+        if is_recorded {
+            live(&mut bench, STEP, [WORKS, GONE, WORKS]);
+            assert_eq!(states(&bench), [SERVES, OUT, SERVES]);
+        }
+        fail(&mut bench, &[0]);
+        live(&mut bench, STEP, [WORKS, GONE, WORKS]);
+        assert_eq!(states(&bench), [HELD, OUT, SERVES]);
+        assert_eq!(since(&bench) == begun, !is_recorded);
+    }
+}
+
+#[test]
 fn nothing_is_computed_from_who_was_gone_when_the_array_took_no_writes_any_more() {
     // The first one that is gone is left out, the next one is waited for.
     for stops in [true, false] {
