@@ -44,6 +44,11 @@ impl History {
         let spots = self.write_spots(&mut world, first);
         // Those that belong to no volume may be lost for long.
         let before = listed(&world);
+        if !world.shards[world.home].map().is_whole() {
+            // One was left behind while others wrote: the power fails with one more only.
+            self.settle(&mut world);
+            return world;
+        }
         let map = world.shards[world.home].map();
         let drives_of = |positions: &[usize]| -> Vec<usize> {
             let drive = |position: &usize| map.members[*position].drive.expect("optimal").at();
