@@ -27,7 +27,7 @@ use crate::planted::{self, Fault};
 use crate::regions::{RegionMap, Suspects};
 use crate::scrub::{Scrub, ScrubTally, WallClock};
 use crate::shard::{
-    HandingOver, HoldKeeper, LaggardKeeper, LossAsked, RegionKeeper, Renewal, Retire,
+    HandingOver, HoldKeeper, LaggardKeeper, LossAsked, RegionKeeper, Renewal, Retire, Retry,
 };
 
 /// The drive that fills a member's place, and where things are on it.
@@ -185,7 +185,7 @@ pub struct Coordinator {
     pub(crate) window_bytes: u64,
     pub(crate) checkpoint: Instant,
     pub(crate) passes_run: bool,
-    pub(crate) pass_stopped: bool,
+    pub(crate) retry: Retry,
     pub(crate) started: bool,
     /// The first of the two records of a stop has begun.
     pub(crate) stops: bool,
@@ -261,7 +261,7 @@ impl Coordinator {
             window_bytes,
             checkpoint: Instant(0),
             passes_run: true,
-            pass_stopped: false,
+            retry: Retry::default(),
             started: false,
             stops: false,
             stopped: false,

@@ -51,7 +51,7 @@ use self::background::{Background, stripe_cells};
 use self::bounce::Bounce;
 pub use self::bounce::Hedging;
 pub use self::coordinate::HoldStatus;
-pub(crate) use self::coordinate::{HandingOver, HoldKeeper, Renewal};
+pub(crate) use self::coordinate::{HandingOver, HoldKeeper, Renewal, Retry};
 pub use self::counters::ShardCounters;
 use self::flushes::Flushes;
 use self::handover::Handover;

@@ -158,7 +158,7 @@ fn untrusted(
     })
 }
 
-/// That what is due has stopped: nobody goes on with it but by command.
+/// That what is due has stopped, and how it goes on.
 fn stopped_pass(entry: &ArrayEntry, running: &engine::ArrayState) -> Option<String> {
     let pass = running.pass?;
     let (what, name) = (pass_word(pass.pass), &entry.name);
@@ -174,7 +174,8 @@ fn stopped_pass(entry: &ArrayEntry, running: &engine::ArrayState) -> Option<Stri
         )),
         PassState::Stopped => Some(format!(
             "its {what} has stopped because a stripe could not be read or written, and the log \
-             says which; `garboard array {what} {name} start` tries again"
+             says which; it is tried again after a minute at first, and each hour in the end; \
+             `garboard array {what} {name} start` tries again now"
         )),
     }
 }

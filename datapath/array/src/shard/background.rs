@@ -139,7 +139,7 @@ impl Shard {
             stripes,
             left,
             to_visit,
-            state: if coordinator.pass_stopped {
+            state: if coordinator.retry.is_stopped() {
                 PassState::Stopped
             } else if coordinator.passes_run {
                 PassState::Running

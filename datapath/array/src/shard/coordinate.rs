@@ -10,6 +10,7 @@ mod handover;
 mod hold;
 mod record;
 mod renew;
+mod retry;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,7 @@ pub(crate) use self::handover::HandingOver;
 pub(crate) use self::hold::HoldKeeper;
 pub use self::hold::HoldStatus;
 pub(crate) use self::renew::Renewal;
+pub(crate) use self::retry::Retry;
 use super::Shard;
 use crate::command::{Command, Refusal};
 use crate::coordinator::{
@@ -77,9 +79,10 @@ impl Shard {
 
     /// One step of whatever is going on. Nothing on other shards than the home.
     pub(super) fn coordinate(&mut self, io: &mut impl Io) -> usize {
-        let Some(coordinator) = self.coordinator.as_deref() else {
+        let Some(coordinator) = self.coordinator.as_deref_mut() else {
             return 0;
         };
+        coordinator.try_again(io);
         if coordinator.broadcast.is_some() {
             return self.advance_broadcast(io);
         }
@@ -98,10 +101,8 @@ impl Shard {
         if !coordinator.failures.is_empty() && coordinator.started {
             return self.begin_exclusion(io);
         }
-        let window_done = coordinator
-            .window
-            .is_some_and(|reports| reports.missing == 0);
-        if window_done {
+        let is_done = |reports: WindowReports| reports.missing == 0;
+        if coordinator.window.is_some_and(is_done) {
             return self.close_window(io);
         }
         let changed = self.change_losses(io);
@@ -275,7 +276,7 @@ impl Shard {
             }
             Command::Passes { run } => {
                 self.decider().passes_run = run;
-                self.decider().pass_stopped = false;
+                self.decider().retry.go_on();
                 return Ok(None);
             }
             Command::Resync => {
@@ -428,7 +429,7 @@ impl Shard {
         if decider.window.is_some() || !decider.started || decider.stopped {
             return 0;
         }
-        let may_run = decider.passes_run && !decider.pass_stopped;
+        let may_run = decider.passes_run && !decider.retry.is_stopped();
         let scrubbed = self.open_scrub_window(io);
         // Asked each turn; nothing is due in an array to which nothing has happened.
         if self.optimal && scrubbed == 0 {
@@ -491,7 +492,7 @@ impl Shard {
                 self.unfill();
             }
             if !spoiled {
-                self.decider().pass_stopped = true;
+                self.decider().retry.stop(io.now());
                 io.event(Event::Pass {
                     pass: window.pass,
                     state: PassEvent::Stopped,
@@ -500,6 +501,7 @@ impl Shard {
             self.begin_broadcast(map, Vec::new(), Vec::new(), io);
             return 1;
         }
+        self.decider().retry.go_on();
         advance_map(&mut map, window);
         let ended = match window.pass {
             Pass::Resync => map.trusted_until.0 >= map.geometry.stripes(),

@@ -224,6 +224,7 @@ impl Shard {
             waits.or(coordinator.keeper.deadline());
             waits.or(self.scrub_deadline());
             waits.or(self.pace_deadline());
+            waits.or(self.retry_deadline());
         }
         waits.or(self.renewal_deadline());
         // While a map is on its way to all shards, the home waits for their answers only.

@@ -319,7 +319,7 @@ impl Shard {
             decider.hold.have_left();
         }
         if !commit.replaced.is_empty() || !commit.excluded.is_empty() {
-            decider.pass_stopped = false;
+            decider.retry.go_on();
             decider.scrub.failed = false;
         }
         if let Some(pass) = commit.finished {

@@ -334,14 +334,15 @@ fn a_hold_in_a_record_that_fails_on_another_member_too_ends_at_its_time() {
 #[test]
 fn a_pass_that_has_stopped_is_tried_again_when_a_member_is_out_and_for_no_other_record() {
     let mut bench = clean();
-    bench.shard.decider().pass_stopped = true;
+    let now = bench.outside.now;
+    bench.shard.decider().retry.stop(now);
     bench.command(Command::Options(crate::format::ArrayOptions::default()));
     assert!(bench.is_done());
-    assert!(bench.shard.decider().pass_stopped, "all is as it was");
+    assert!(bench.shard.decider().retry.is_stopped(), "all is as it was");
     bench.command(Command::Fail {
         member: MemberIndex(1),
     });
-    assert!(!bench.shard.decider().pass_stopped);
+    assert!(!bench.shard.decider().retry.is_stopped());
 }
 
 #[test]

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use std::time::Duration;
+
 use block::{Operation, Status};
 use units::{Instant, MemberIndex, StripeIndex};
 
@@ -179,8 +181,65 @@ fn a_pass_is_told_with_what_it_has_done_and_has_to_do_and_whether_it_runs() {
     bench.command(Command::Resync);
     let state = |bench: &Bench| bench.shard.pass_status().expect("it waits").state;
     assert_eq!(state(&bench), PassState::Paused);
-    bench.shard.decider().pass_stopped = true;
+    let now = bench.outside.now;
+    bench.shard.decider().retry.stop(now);
     assert_eq!(state(&bench), PassState::Stopped);
+}
+
+/// A part of the pass that is under way fails.
+fn fail_pass(bench: &mut Bench) {
+    bench.poll();
+    while bench.shard.decider().window.is_none() {
+        let next = bench.outside.asked[0];
+        bench.answer(next.drive.at(), next.operation, Status::Ok);
+        bench.poll();
+    }
+    bench.shard.background.failed = true;
+    bench.answer_all();
+}
+
+#[test]
+fn a_pass_that_has_stopped_is_tried_again_later_and_later() {
+    let mut bench = clean();
+    bench.shard.command(2, Command::Resync);
+    let state = |bench: &Bench| bench.shard.pass_status().expect("it waits").state;
+    let second = Duration::from_secs(1);
+    for minutes in [1, 2, 4, 8, 16, 32, 60, 60] {
+        fail_pass(&mut bench);
+        let again = bench.outside.now + minutes * 60 * second;
+        assert_eq!(bench.shard.retry_deadline(), Some(again));
+        let wakes = bench.shard.deadline();
+        assert!(wakes.is_some_and(|wakes| wakes <= again), "{wakes:?}");
+        bench.pass(minutes * 60 * second - second);
+        bench.answer_all();
+        assert_eq!(state(&bench), PassState::Stopped);
+        bench.pass(second);
+        assert_eq!(state(&bench), PassState::Running);
+    }
+    // One part goes well, and the next one fails.
+    let done = bench.shard.pass_status().expect("it runs").done;
+    while bench.shard.pass_status().expect("it runs").done == done {
+        let next = bench.outside.asked[0];
+        bench.answer(next.drive.at(), next.operation, Status::Ok);
+        bench.poll();
+    }
+    fail_pass(&mut bench);
+    let again = bench.outside.now + 60 * second;
+    assert_eq!(
+        bench.shard.retry_deadline(),
+        Some(again),
+        "as the first time"
+    );
+    // Nobody wants it to go on by itself.
+    bench.pass(60 * second);
+    bench.shard.command(3, Command::Passes { run: false });
+    fail_pass(&mut bench);
+    bench.pass(3600 * second);
+    bench.answer_all();
+    assert_eq!(state(&bench), PassState::Stopped);
+    assert_eq!(bench.shard.retry_deadline(), None);
+    bench.command(Command::Passes { run: true });
+    assert_eq!(bench.shard.pass_status(), None, "it went well");
 }
 
 /// Tickets of a pass that are under way together, once drives have answered all but reads.
