@@ -425,9 +425,8 @@ impl Shard {
 
     /// Reads everything once more.
     pub(super) fn wake_ticket(&mut self, slot: u32) {
-        let ticket = &mut self.tickets[slot];
-        ticket.gone = RoleSet::EMPTY;
-        ticket.forget_errors();
+        self.tickets[slot].gone = RoleSet::EMPTY;
+        self.forget_errors(slot);
         self.forget_look(slot);
         self.granted.push(slot);
     }

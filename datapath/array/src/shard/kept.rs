@@ -8,6 +8,7 @@ use memory::{Backing, Buffer, Pages, Pool};
 
 use super::Shard;
 use super::ticket::{Kind, Payload};
+use crate::io::Io;
 use crate::planted::{self, Fault};
 
 /// What a guest wrote, for a ticket that is carried out although it was answered.
@@ -34,6 +35,14 @@ impl Shard {
         let stripe = ticket.order.stripe;
         let can = !self.map.read_only && !self.map.is_torn(stripe);
         ticket.logged && can && self.map.is_given_up(stripe)
+    }
+
+    /// It is answered, and waits.
+    pub(super) fn wait_to_be_carried_out(&mut self, slot: u32, io: &mut impl Io) {
+        if self.keep(slot) {
+            self.answer_given_up(slot, io);
+        }
+        self.hold.push_ticket(slot);
     }
 
     /// Copies what guests wrote, so that the ticket can be answered, and those that joined it, and

@@ -44,7 +44,7 @@ enum Kind {
     Refusing,
     /// They say that they take them, and cannot read them afterwards.
     Spent,
-    /// Parity reads as something that agrees with no data.
+    /// Role 2 reads as something that agrees with no other.
     Torn,
 }
 
@@ -57,6 +57,8 @@ struct Drives {
     asked: Vec<(u8, Operation)>,
     /// What they have written: drive and byte.
     written: Vec<(usize, u64)>,
+    /// What was written in the lane: which role, and the first byte.
+    content: Vec<(u8, u8)>,
     /// How many reads have failed.
     unread: usize,
 }
@@ -69,6 +71,7 @@ impl Drives {
             kind: Kind::Plain,
             asked: Vec::new(),
             written: Vec::new(),
+            content: Vec::new(),
             unread: 0,
         }
     }
@@ -119,6 +122,10 @@ impl Drives {
         }
         if request.operation == Operation::Write {
             self.written.push((request.drive.at(), request.offset));
+            let lanes = (0..roles).map(|role| (role, place(bench, role)));
+            let lanes = lanes.filter(|(_, at)| covers(at));
+            let first = |(role, (_, at))| (role, byte_at(request, at));
+            self.content.extend(lanes.map(first));
         }
         Status::Ok
     }
@@ -142,6 +149,20 @@ impl Drives {
         roles.sort_unstable();
         roles
     }
+}
+
+/// What a request writes at this byte of its drive.
+fn byte_at(request: &MemberRequest, at: u64) -> u8 {
+    let mut before = units::bytes_usize(at - request.offset);
+    for segment in request.segments.as_slice() {
+        if before < segment.len() {
+            let mut byte = [0];
+            segment.part(before, 1).copy_to_slice(&mut byte);
+            return byte[0];
+        }
+        before -= segment.len();
+    }
+    panic!("{request:?} has less than byte {at}");
 }
 
 /// The drive and the byte of the block of a role.
@@ -667,19 +688,17 @@ fn an_array_that_takes_no_writes_computes_nothing_where_a_write_was_cut_short_or
     assert_eq!(drives.outcome(&mut bench, read(BESIDE + 1)), fails);
 }
 
-/// Role 1 of an array of three data chunks and parity is to be filled, and role 0 cannot be read.
-/// What that costs is given up by the home, and logged; other answers wait.
-fn logged_loss() -> (Bench, Drives) {
-    let mut bench = Bench::shaped(Shape {
-        members: 4,
-        ..Shape::default()
-    });
+/// Role 1 is to be filled in the stripe, and others cannot be read. What that costs is given up by
+/// the home, and is about to be logged.
+fn logged_loss(shape: Shape, bad: &[u8]) -> (Bench, Drives) {
+    let mut bench = Bench::shaped(shape);
     let lacks = bench.shard.map.member(StripeIndex(STRIPE), Role(1)).0;
     bench.install(|map| {
         map.write_hole = WriteHole::Strict;
         fills_at_stripe(map, lacks);
     });
-    let mut drives = Drives::with_bad(&bench, &[0]);
+    let mut drives = Drives::with_bad(&bench, bad);
+    drives.kind = Kind::Torn;
     drives.answer(&mut bench);
     let asks = |message: &Message| {
         if let Message::ChangeLosses { change, rows } = message {
@@ -703,32 +722,114 @@ fn logged_loss() -> (Bench, Drives) {
 /// What is logged as lost cannot be taken back, but that is no more than what was lost then.
 #[test]
 fn what_could_not_be_read_for_a_moment_is_not_given_up_with_what_is_lost() {
-    let (mut bench, mut drives) = logged_loss();
-    // Another map, and it looks at the row once more.
-    bench.install(|_| {});
-    while bench.is_asked(Operation::Read).is_empty() {
-        drives.answer_one(&mut bench);
+    for kind in [Kind::Plain, Kind::Refusing] {
+        let shape = Shape {
+            level: Level::L50,
+            members: 8,
+            group_size: Some(4),
+            ..Shape::default()
+        };
+        let (mut bench, mut drives) = logged_loss(shape, &[0]);
+        drives.kind = kind;
+        // The other group has lost too much: it looks at the row once more.
+        let [lacks, blinks, away] = [1, 2, 3].map(|role| member_of(&bench, STRIPE, role));
+        let other = (lacks + 4) % 8;
+        bench.install(|map| map.hopeless[other] = true);
+        while bench.is_asked(Operation::Read).is_empty() {
+            drives.answer_one(&mut bench);
+        }
+        // All blink, and one is told to be away first.
+        bench.install(|map| {
+            map.hopeless[other] = false;
+            map.held[away] = true;
+        });
+        while bench.is_asked(Operation::Read).contains(&blinks) {
+            bench.answer(blinks, Operation::Read, Status::Media);
+            bench.poll();
+        }
+        drives.answer(&mut bench);
+        assert_eq!(
+            bench.shard.tickets.in_use(),
+            1,
+            "it waits until they are back"
+        );
+        bench.install(|map| {
+            map.held[away] = false;
+            map.released[away] += 1;
+        });
+        drives.answer(&mut bench);
+        assert!(!bench.shard.background.failed);
+        assert_eq!(bench.shard.tickets.in_use(), 0, "{kind:?}");
+        let rewritten = drives.written.iter().any(|(drive, _)| *drive == blinks);
+        assert!(!rewritten, "nothing of it was lost");
     }
-    // All blink, and one is told to be away first.
-    let [blinks, away] = [2, 3].map(|role| member_of(&bench, STRIPE, role));
-    bench.install(|map| map.held[away] = true);
-    while bench.is_asked(Operation::Read).contains(&blinks) {
-        bench.answer(blinks, Operation::Read, Status::Media);
-        bench.poll();
+}
+
+/// What becomes of a member when a loss is logged.
+#[derive(Clone, Copy, Debug)]
+enum Turn {
+    Goes,
+    IsHeld,
+    /// It is given up, and goes.
+    IsGivenUp,
+}
+
+/// Whoever goes when a loss is logged: what is written is what is logged.
+#[test]
+fn what_is_logged_as_lost_is_written_as_it_was_computed() {
+    let shape = Shape {
+        level: Level::L6,
+        members: 6,
+        ..Shape::default()
+    };
+    // 2 * 2 * 0x99 in the field of Q.
+    let all = [(0, 0), (1, 0), (3, 0), (4, 0x99), (5, 0x5E)];
+    for turn in [Turn::Goes, Turn::IsHeld, Turn::IsGivenUp] {
+        for role in [2, 3, 4] {
+            let (mut bench, mut drives) = logged_loss(shape, &[0, 3]);
+            let member = member_of(&bench, STRIPE, role);
+            drives.asked.clear();
+            match turn {
+                Turn::Goes => bench.exclude(member),
+                Turn::IsHeld => _ = bench.install(|map| map.held[member] = true),
+                Turn::IsGivenUp => {
+                    bench.install(|map| (map.held[member], map.given_up) = (true, true));
+                    drives.answer(&mut bench);
+                    assert_eq!(drives.content, [], "not now");
+                    bench.install(|map| (map.held[member], map.given_up) = (false, false));
+                    bench.exclude(member);
+                }
+            }
+            drives.answer(&mut bench);
+            assert_eq!(bench.shard.tickets.in_use(), 0, "{turn:?}, {role}");
+            let reads = |asked: &&(u8, Operation)| asked.1 == Operation::Read;
+            assert_eq!(drives.asked.iter().find(reads), None, "of this row");
+            let is_out = !matches!(turn, Turn::IsHeld);
+            let mut expected = all.to_vec();
+            expected.retain(|(written, _)| !(is_out && *written == role));
+            drives.content.sort_unstable();
+            assert_eq!(drives.content, expected, "{turn:?}, {role}");
+            let is_filled = bench.shard.background.is_filled(StripeIndex(STRIPE), 0);
+            assert_eq!(is_filled, !matches!(turn, Turn::IsGivenUp), "{role}");
+        }
     }
-    drives.answer(&mut bench);
-    assert_eq!(
-        bench.shard.tickets.in_use(),
-        1,
-        "it waits until they are back"
-    );
+}
+
+/// Another member is to be filled since a loss was logged: it has got nothing of the row.
+#[test]
+fn a_row_logged_as_lost_is_not_filled_for_members_that_came_since() {
+    let shape = Shape {
+        level: Level::L6,
+        members: 6,
+        ..Shape::default()
+    };
+    let (mut bench, mut drives) = logged_loss(shape, &[0, 3]);
+    let comes = member_of(&bench, STRIPE, 2);
     bench.install(|map| {
-        map.held[away] = false;
-        map.released[away] += 1;
+        let until = StripeIndex(STRIPE);
+        map.members[comes].state = MapState::Rebuilding { until };
     });
     drives.answer(&mut bench);
-    assert!(!bench.shard.background.failed);
-    assert_eq!(bench.shard.tickets.in_use(), 0);
-    let rewritten = drives.written.iter().any(|(drive, _)| *drive == blinks);
-    assert!(!rewritten, "nothing of it was lost");
+    assert!(!bench.shard.background.is_filled(StripeIndex(STRIPE), 0));
+    assert_eq!(drives.content, [], "it asks for what is lost with it");
 }

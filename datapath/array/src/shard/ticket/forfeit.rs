@@ -190,6 +190,19 @@ impl Shard {
         };
     }
 
+    /// What returned an error is read again, for the last time. Not what is logged as lost: nobody
+    /// reads that any more, and whether its drive may refuse the zeroes is asked of its error.
+    pub(in crate::shard) fn forget_errors(&mut self, slot: u32) {
+        let ticket = &self.tickets[slot];
+        let is_logged = ticket.logged && matches!(ticket.order.kind, Kind::Forfeit(_));
+        let stays = if is_logged {
+            self.listed_of(slot)
+        } else {
+            RoleSet::EMPTY
+        };
+        self.tickets[slot].forget_errors_but(stays);
+    }
+
     /// Of what a ticket gives up, what is on the list: all that it has logged, at least.
     fn listed_of(&self, slot: u32) -> RoleSet {
         let rows = self.asked_rows(slot, 0);

@@ -5,11 +5,15 @@
 //! so that content stays right whoever is out since. Nothing is read again: a block that turns out
 //! to be bad then would leave the row as it was, while the next engine writes there what the log
 //! says. Parity is as good as it was when it was planned, as that of a write which has begun.
+//!
+//! So does a row of which blocks are given up (`forfeit.rs`), also while members are waited for, or
+//! after that was in vain: what the next engine may write there can neither be taken back nor, once
+//! one more member is gone or one more block is bad, be computed again.
 
 use units::RoleSet;
 
 use super::super::Shard;
-use super::{Step, Ticket};
+use super::{Kind, Step, Ticket};
 use crate::io::Io;
 
 impl Shard {
@@ -33,12 +37,25 @@ impl Shard {
         if !self.tickets[slot].computed {
             return false;
         }
-        let lost = self.stripe_state(slot).lost;
-        let parity = self.geometry().parity_roles();
-        let sound = !self.map.is_broken() && !self.is_region_lost(slot);
-        let enough = !lost.exceeds(parity.len());
+        let forfeits = matches!(self.tickets[slot].order.kind, Kind::Forfeit(_));
+        if forfeits && self.must_be_carried_out(slot) {
+            // Later, with what it has now.
+            self.tickets[slot].step = Step::Planning;
+            self.wait_to_be_carried_out(slot, io);
+            return true;
+        }
+        let (mut lost, mut all) = (self.stripe_state(slot).lost, self.geometry().parity_roles());
+        let most = all.len();
+        let mut is_broken = self.map.is_broken();
+        if forfeits {
+            // Members that are being filled get their part of it.
+            let unfilled = self.map.unfilled(self.tickets[slot].order.stripe);
+            (lost, all) = (lost.without(unfilled), all.union(unfilled));
+            is_broken = self.map.read_only || self.any_hopeless;
+        }
+        let sound = !is_broken && !self.is_region_lost(slot);
         let ticket = &mut self.tickets[slot];
-        let fits = sound && enough && ticket.has_logged_all(parity, lost);
+        let fits = sound && !lost.exceeds(most) && ticket.has_logged_all(all, lost);
         if !fits {
             self.release_buffers(slot);
             return false;
@@ -53,10 +70,11 @@ impl Shard {
 }
 
 impl Ticket {
-    /// Whether it has logged all that is to be written now that these roles are lost.
-    fn has_logged_all(&self, parity: RoleSet, lost: RoleSet) -> bool {
+    /// Whether it has logged what it was asked for and these besides, but for those that are lost
+    /// now.
+    fn has_logged_all(&self, besides: RoleSet, lost: RoleSet) -> bool {
         let logged = |band: &super::PlannedBand| {
-            let needed = band.asked.written.union(parity).without(lost);
+            let needed = band.asked.written.union(besides).without(lost);
             band.write.covers(needed)
         };
         self.bands().iter().all(logged)

@@ -88,11 +88,11 @@ impl Shard {
         if self.tickets[slot].stops_avoiding() && self.plan_ticket(slot).is_ok() {
             return true;
         }
-        let ticket = &mut self.tickets[slot];
+        let ticket = &self.tickets[slot];
         if ticket.media.is_empty() || ticket.second_try {
             return false;
         }
-        ticket.forget_errors();
+        self.forget_errors(slot);
         self.plan_ticket(slot).is_ok()
     }
 
@@ -108,10 +108,7 @@ impl Shard {
             return;
         }
         if self.must_be_carried_out(slot) {
-            if self.keep(slot) {
-                self.answer_given_up(slot, io);
-            }
-            self.hold.push_ticket(slot);
+            self.wait_to_be_carried_out(slot, io);
             return;
         }
         if self.gives_up_blocks(slot, io) || self.takes_fewer_rows(slot) {

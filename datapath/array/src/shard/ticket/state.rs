@@ -32,7 +32,7 @@ impl Ticket {
     pub(in crate::shard) fn begin_log(&mut self, slot: u32, pieces: usize) {
         self.step = Step::Logging;
         self.logged = !planted::is(Fault::GivenUpLogForgotten);
-        self.computed = matches!(self.order.kind, Kind::Write(_));
+        self.computed = matches!(self.order.kind, Kind::Write(_) | Kind::Forfeit(_));
         self.log_slot = Some(slot);
         self.log_failed = false;
         self.pending = u32::try_from(pieces).expect("at most 64 roles");
@@ -102,7 +102,12 @@ impl Ticket {
 
     /// What returned an error is read again, for the last time.
     pub(in crate::shard) fn forget_errors(&mut self) {
-        self.media = RoleSet::EMPTY;
+        self.forget_errors_but(RoleSet::EMPTY);
+    }
+
+    /// The same, but for these roles.
+    pub(super) fn forget_errors_but(&mut self, roles: RoleSet) {
+        self.media = self.media.both(roles);
         self.second_try = true;
     }
 
