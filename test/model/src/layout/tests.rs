@@ -109,6 +109,35 @@ fn lost_members_are_left_out_until_they_are_too_many() {
 }
 
 #[test]
+fn chunks_in_pieces_are_judged_as_whole_members_are() {
+    let layout = Layout { groups: 2, ..RAID6 };
+    let whole = layout.members_of(&pattern(layout.data * 4 * layout.rows * layout.groups));
+    let n = layout.data + layout.parity;
+    for (changed, lost) in [(0, 1), (3, 3), (6, 9), (9, 2)] {
+        for byte in 0..layout.rows * layout.chunk_bytes {
+            let mut members: Vec<Option<Vec<u8>>> = whole.iter().cloned().map(Some).collect();
+            members[lost] = None;
+            if let Some(member) = &mut members[changed] {
+                member[byte] ^= 0x20;
+            }
+            let row = byte / layout.chunk_bytes;
+            let bad = vec![row * layout.groups + changed / n];
+            let bad = if changed == lost { Vec::new() } else { bad };
+            assert_eq!(layout.check_parity(&members), bad);
+            for together in [1, 3, 4, 64] {
+                let found = layout.check_chunks(together, |stripe, member, bytes| {
+                    let start = layout.start(stripe);
+                    let piece = start + bytes.start..start + bytes.end;
+                    let member = members[member].as_ref();
+                    member.map(|member| member[piece].into())
+                });
+                assert_eq!(found, bad, "{changed}, {lost}, byte {byte} by {together}");
+            }
+        }
+    }
+}
+
+#[test]
 fn files_are_checked_from_their_data_area_on() {
     let folder = std::env::temp_dir().join(format!("model-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();

@@ -55,3 +55,43 @@ fn find<T: Clone>(
         decoded.clone()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    thread_local! {
+        static SUMS: Known<u32> = const { RefCell::new(BTreeMap::new()) };
+    }
+
+    #[test]
+    fn bytes_are_decoded_once_as_long_as_they_are_the_same_at_their_place() {
+        let decoded = RefCell::new(0);
+        let ask = |place, bytes: &[u8]| {
+            let before = *decoded.borrow();
+            let sum = find(&SUMS, place, bytes, |bytes| {
+                *decoded.borrow_mut() += 1;
+                if bytes.is_empty() {
+                    return Err(FormatError::Truncated { bytes: 7 });
+                }
+                Ok(bytes.iter().map(|byte| u32::from(*byte)).sum())
+            });
+            (sum, *decoded.borrow() - before)
+        };
+        let here = (3, 4096);
+        assert_eq!(ask(here, &[1, 2]), (Ok(3), 1));
+        assert_eq!(ask(here, &[1, 2]), (Ok(3), 0));
+        // The same sum, as many bytes, and some of them.
+        for bytes in [&[2, 1][..], &[1, 2], &[1, 2, 0], &[1]] {
+            let sum = bytes.iter().map(|byte| u32::from(*byte)).sum();
+            assert_eq!(ask(here, bytes), (Ok(sum), 1), "{bytes:?}");
+        }
+        for there in [(3, 8192), (4, 4096)] {
+            assert_eq!(ask(there, &[5]), (Ok(5), 1), "{there:?}");
+        }
+        assert_eq!(ask(here, &[1]), (Ok(1), 0), "others do not matter");
+        let refused = Err(FormatError::Truncated { bytes: 7 });
+        assert_eq!(ask(here, &[]), (refused.clone(), 1));
+        assert_eq!(ask(here, &[]), (refused, 0));
+    }
+}
