@@ -16,8 +16,9 @@
 //! in a moment, and the others have what it lost.) A write of zeroes over a bad block that is given
 //! up is made again as well; refused twice by a drive that is there it is passed over
 //! (`ticket/forfeit.rs`), and by one that is not it waits. Any other write to a member that the
-//! array cannot do without is made again for a second. What its drive refuses for so long, and is
-//! there, fails for good (`ticket/refused.rs`).
+//! array cannot do without is made again for a second. Then its drive is asked to write elsewhere.
+//! What it refuses once more after it has taken that, and is there, fails for good
+//! (`ticket/refused.rs`).
 
 use std::time::Duration;
 
@@ -36,6 +37,9 @@ const UNREAD: Duration = Duration::from_micros(100);
 /// A drive that is there must have refused a write for so long; and between two attempts.
 const REFUSED: Duration = Duration::from_secs(1);
 const REFUSED_PAUSE: Duration = Duration::from_millis(100);
+/// Instead of the time since when, and long ago: its drive has taken another write since it refused
+/// this one.
+const PROVEN: Instant = Instant(1);
 
 /// A member request of which it is not known what its error means.
 #[derive(Debug)]
@@ -315,13 +319,19 @@ impl Shard {
     }
 
     fn trial_answered(&mut self, done: DriveIo, status: Status, io: &mut impl Io) {
-        for Doubted { parked, step } in std::mem::take(&mut self.hold.doubted) {
+        for Doubted { mut parked, step } in std::mem::take(&mut self.hold.doubted) {
             if parked.done.member != done.member || step != Step::Tried {
                 self.hold.doubted.push(Doubted { parked, step });
             } else if status == Status::Gone {
                 self.believe(parked, status, io);
             } else if status.is_ok() && self.may_be_refused(&parked.done) {
-                self.take_refusal(parked, io);
+                let since = std::mem::replace(&mut parked.done.refused_since, PROVEN);
+                if since == PROVEN {
+                    self.take_refusal(parked, io);
+                } else {
+                    // The drive may take everything by now.
+                    self.make_again(parked);
+                }
             } else {
                 self.park_or_deliver(parked, io);
             }

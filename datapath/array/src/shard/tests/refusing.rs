@@ -101,13 +101,17 @@ impl Drives {
         while !bench.outside.asked.is_empty() {
             count += 1;
             assert!(count < 10_000, "it asks again and again");
-            let request = bench.outside.asked.remove(0);
-            bench.outside.room += 1;
-            let status = self.carry_out(&request);
-            let cookie = request.cookie;
-            bench.shard.drive_done(cookie, status, &mut bench.outside);
-            bench.poll();
+            self.answer_next(bench);
         }
+    }
+
+    fn answer_next(&mut self, bench: &mut Bench) {
+        let request = bench.outside.asked.remove(0);
+        bench.outside.room += 1;
+        let status = self.carry_out(&request);
+        let cookie = request.cookie;
+        bench.shard.drive_done(cookie, status, &mut bench.outside);
+        bench.poll();
     }
 
     /// The same, for so many tenths of a second.
@@ -389,5 +393,34 @@ fn a_block_that_is_taken_within_a_second_after_all_is_written() {
     bench.pass(Duration::from_millis(100));
     drives.answer(&mut bench);
     assert_eq!(bench.verdict(refused), Some(Status::Ok));
+    assert_eq!(drives.look(&mut bench, bad), Some(NEW));
+}
+
+#[test]
+fn a_block_of_a_drive_that_takes_writes_again_when_it_is_tried_elsewhere_is_written() {
+    let (mut bench, mut drives) = degraded(0, 1);
+    bench.fill(NEW);
+    let [_, bad] = row();
+    let refused = bench.ask(Operation::Write, bad, 1);
+    let drive = drives.refuses[0].0;
+    let mut members = bench.shard.map.members.iter();
+    let refuses = members.find(|member| member.drive.is_some_and(|it| it.at() == drive));
+    let trial_offset = refuses.expect("it has a drive").trial_offset;
+    let is_trial = |request: &MemberRequest| {
+        let changes = request.operation == Operation::Write;
+        changes && request.drive.at() == drive && request.offset == trial_offset
+    };
+    for _ in 0..30 {
+        bench.poll();
+        while let Some(next) = bench.outside.asked.first() {
+            if is_trial(next) {
+                drives.refuses.clear();
+            }
+            drives.answer_next(&mut bench);
+        }
+        bench.pass(Duration::from_millis(100));
+    }
+    assert_eq!(bench.verdict(refused), Some(Status::Ok));
+    assert_eq!(drives.refuses, [], "it was tried");
     assert_eq!(drives.look(&mut bench, bad), Some(NEW));
 }
