@@ -333,6 +333,8 @@ impl Shard {
                     self.make_again(parked);
                 }
             } else {
+                // What it takes later it may refuse anew.
+                parked.done.refused_since = Instant(0);
                 self.park_or_deliver(parked, io);
             }
         }

@@ -7,16 +7,19 @@
 //! well, it is a member as before. After the hold timeout those that can be left out are, and the
 //! others are given up: requests fail, and the home goes on looking.
 
+mod last;
+
 use std::time::Duration;
 
 use block::Status;
-use units::{Instant, MemberIndex, ReactorIndex};
+use units::{Instant, MemberIndex, MemberSet, ReactorIndex};
 
+use self::last::LastHold;
 use super::super::{DriveIo, IoOwner, Shard};
 use super::exclude::Fate;
 use crate::command::Command;
 use crate::coordinator::Coordinator;
-use crate::format::{ArrayConfig, MemberRecord, MemberState};
+use crate::format::{ArrayConfig, MemberState};
 use crate::io::{Event, Io, MemberFailure, Message};
 use crate::map::ArrayMap;
 
@@ -26,15 +29,14 @@ const LOOK_PAUSE: Duration = Duration::from_millis(200);
 const STRAGGLERS: Duration = Duration::from_secs(2);
 /// So long is waited for the answer of one member before the next one is looked at.
 const PROBE: Duration = Duration::from_millis(500);
-/// A hold that begins so soon after one that was given up is the same, and so is one that begins
-/// before a record says who was left out at the end of the last one: nothing has come of that.
-const RELAPSE: Duration = Duration::from_secs(10);
 
 /// Members that are waited for.
 #[derive(Clone, Debug)]
 pub(crate) struct Holding {
     since: Instant,
     pub(super) members: Vec<(MemberIndex, Status)>,
+    /// Who has been waited for since it began.
+    met: MemberSet,
     given_up: bool,
     /// When one of them worked again.
     eased: Option<Instant>,
@@ -75,9 +77,7 @@ pub(crate) struct HoldKeeper {
     absent: Vec<bool>,
     /// By member: it was waited for long enough and is left out now.
     pub(super) tired: Vec<bool>,
-    /// When the last hold began and ended, if it was given up, or left somebody out of whom no
-    /// record says so yet.
-    last: Option<(Instant, Instant)>,
+    last: Option<LastHold>,
     /// A pass was given up in the window that is open.
     pub(in crate::shard) window_spoiled: bool,
     /// Who is asked whether more members are gone than one.
@@ -138,7 +138,7 @@ impl HoldKeeper {
 
     /// Members are out, and a record says so.
     pub(super) fn have_left(&mut self) {
-        self.last = None;
+        self.last.take_if(|last| !last.given_up);
     }
 
     /// Another drive is in a member's place.
@@ -283,19 +283,21 @@ impl Shard {
         let mut map = self.successor();
         let now = io.now();
         let keeper = &mut self.decider().hold;
+        let last = keeper.last.filter(|last| last.goes_on(held, now));
         for &MemberFailure { member, status, .. } in held {
             if std::mem::replace(&mut map.held[member.at()], true) {
                 continue;
             }
-            let relapse = keeper.last.filter(|last| now.since(last.1) < RELAPSE);
             let holding = keeper.holding.get_or_insert_with(|| Holding {
-                since: relapse.map_or(now, |last| last.0),
+                since: last.map_or(now, |last| last.since),
                 members: Vec::new(),
+                met: last.map_or(MemberSet::EMPTY, |last| last.members),
                 given_up: false,
                 eased: None,
                 look_at: now + LOOK_PAUSE,
             });
             holding.members.push((member, status));
+            holding.met = holding.met.with(member);
             keeper.absent[member.at()] = false;
             io.event(Event::Holds { member, status });
         }
@@ -337,11 +339,7 @@ impl Shard {
             return;
         };
         map.given_up = false;
-        let mut members = decider.config.members.iter().zip(&decider.hold.tired);
-        let leaves =
-            |(record, tired): (&MemberRecord, &bool)| *tired && record.state == MemberState::InSync;
-        let is_open = holding.given_up || members.any(leaves);
-        decider.hold.last = is_open.then_some((holding.since, now));
+        decider.hold.last = LastHold::of(&holding, decider, now);
         let after = now.since(holding.since);
         io.event(Event::Resumes { after });
     }

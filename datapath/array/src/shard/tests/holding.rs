@@ -138,19 +138,24 @@ fn who_stays_away_when_others_have_come_back_is_left_out_two_seconds_later() {
     assert_eq!(cause, crate::format::ExclusionCause::NoSpace);
 }
 
+/// Member 1 stays away, until it is not waited for any more.
+fn leave_out_1(bench: &mut Bench) {
+    while bench.shard.hold_status().is_some() {
+        bench.pass(STEP);
+        if bench.shard.hold_status().is_some() && !bench.outside.asked.is_empty() {
+            bench.answer(1, Operation::Read, GONE);
+            bench.poll();
+        }
+    }
+}
+
 #[test]
 fn a_hold_goes_on_if_who_came_back_fails_before_it_is_on_record_who_was_left_out() {
     for is_recorded in [false, true] {
         let mut bench = holding(&[0, 1]);
         let begun = bench.outside.now;
         live(&mut bench, SECOND, [WORKS, GONE, WORKS]);
-        while bench.shard.hold_status().is_some() {
-            bench.pass(STEP);
-            if bench.shard.hold_status().is_some() && !bench.outside.asked.is_empty() {
-                bench.answer(1, Operation::Read, GONE);
-                bench.poll();
-            }
-        }
+        leave_out_1(&mut bench);
         if is_recorded {
             live(&mut bench, STEP, [WORKS, GONE, WORKS]);
             assert_eq!(states(&bench), [SERVES, OUT, SERVES]);
@@ -160,6 +165,43 @@ fn a_hold_goes_on_if_who_came_back_fails_before_it_is_on_record_who_was_left_out
         assert_eq!(states(&bench), [HELD, OUT, SERVES]);
         assert_eq!(since(&bench) == begun, !is_recorded);
     }
+}
+
+#[test]
+fn a_hold_of_others_is_another_one() {
+    let shape = Shape {
+        level: Level::L50,
+        members: 6,
+        group_size: Some(3),
+        ..Shape::default()
+    };
+    let mut bench = Bench::home_of(shape, |_, _| {});
+    fail(&mut bench, &[0, 1]);
+    let mut says = [WORKS; 6];
+    says[1] = GONE;
+    live(&mut bench, SECOND, says);
+    leave_out_1(&mut bench);
+    let now = bench.outside.now;
+    fail(&mut bench, &[3, 4]);
+    (says[3], says[4]) = (GONE, GONE);
+    live(&mut bench, STEP, says);
+    assert!(since(&bench) >= now);
+}
+
+#[test]
+fn a_hold_that_was_given_up_goes_on_whoever_has_left_since() {
+    let mut bench = holding(&[1, 0]);
+    let begun = bench.outside.now;
+    live(&mut bench, LIMIT, [GONE, GONE, WORKS]);
+    assert!(bench.shard.map.given_up);
+    live(&mut bench, SECOND, [WORKS; 3]);
+    bench.command(Command::Fail {
+        member: MemberIndex(2),
+    });
+    assert_eq!(states(&bench), [SERVES, SERVES, OUT]);
+    fail(&mut bench, &[0]);
+    live(&mut bench, STEP, [GONE, WORKS, WORKS]);
+    assert_eq!(since(&bench), begun);
 }
 
 #[test]

@@ -853,3 +853,23 @@ fn a_row_logged_as_lost_is_not_filled_for_members_that_came_since() {
     assert!(!bench.shard.background.is_filled(StripeIndex(STRIPE), 0));
     assert_eq!(drives.content, [], "it asks for what is lost with it");
 }
+
+/// A data block and one of parity refuse what is written when the loss is logged.
+#[test]
+fn what_refuses_that_it_is_lost_is_passed_over_after_a_hold_that_was_given_up() {
+    let shape = Shape {
+        level: Level::L6,
+        members: 6,
+        ..Shape::default()
+    };
+    let (mut bench, mut drives) = logged_loss(shape, &[0, 4]);
+    drives.kind = Kind::Refusing;
+    let away = member_of(&bench, STRIPE, 2);
+    bench.install(|map| (map.held[away], map.given_up) = (true, true));
+    drives.answer(&mut bench);
+    bench.install(|map| (map.held[away], map.given_up) = (false, false));
+    tenths_of_a_second(30, &mut bench, &mut drives);
+    assert_eq!(bench.shard.tickets.in_use(), 0);
+    let told = |message: &Message| matches!(message, Message::Report(_));
+    assert!(!bench.outside.messages.iter().any(told), "nobody is failed");
+}

@@ -190,13 +190,14 @@ impl Shard {
         };
     }
 
-    /// What returned an error is read again, for the last time. Not what is logged as lost: nobody
-    /// reads that any more, and whether its drive may refuse the zeroes is asked of its error.
+    /// What returned an error is read again, for the last time. Not what is logged as lost, and
+    /// parity with it: both are only written, and whether drives may refuse that is asked of their
+    /// errors.
     pub(in crate::shard) fn forget_errors(&mut self, slot: u32) {
         let ticket = &self.tickets[slot];
         let is_logged = ticket.logged && matches!(ticket.order.kind, Kind::Forfeit(_));
         let stays = if is_logged {
-            self.listed_of(slot)
+            self.listed_of(slot).union(self.geometry().parity_roles())
         } else {
             RoleSet::EMPTY
         };
