@@ -765,6 +765,15 @@ fn what_could_not_be_read_for_a_moment_is_not_given_up_with_what_is_lost() {
     }
 }
 
+/// Four data and two parity chunks.
+fn of_six() -> Shape {
+    Shape {
+        level: Level::L6,
+        members: 6,
+        ..Shape::default()
+    }
+}
+
 /// What becomes of a member when a loss is logged.
 #[derive(Clone, Copy, Debug)]
 enum Turn {
@@ -792,12 +801,7 @@ fn what_is_logged_as_lost_is_written_as_it_was_computed() {
 
 /// This happens after so many answers; whether there was anything left to be answered then.
 fn turns_while_logged(turn: Turn, role: u8, answers: usize) -> bool {
-    let shape = Shape {
-        level: Level::L6,
-        members: 6,
-        ..Shape::default()
-    };
-    let (mut bench, mut drives) = logged_loss(shape, &[0, 3]);
+    let (mut bench, mut drives) = logged_loss(of_six(), &[0, 3]);
     for _ in 0..answers {
         drives.answer_one(&mut bench);
     }
@@ -838,12 +842,7 @@ fn turns_while_logged(turn: Turn, role: u8, answers: usize) -> bool {
 /// Another member is to be filled since a loss was logged: it has got nothing of the row.
 #[test]
 fn a_row_logged_as_lost_is_not_filled_for_members_that_came_since() {
-    let shape = Shape {
-        level: Level::L6,
-        members: 6,
-        ..Shape::default()
-    };
-    let (mut bench, mut drives) = logged_loss(shape, &[0, 3]);
+    let (mut bench, mut drives) = logged_loss(of_six(), &[0, 3]);
     let comes = member_of(&bench, STRIPE, 2);
     bench.install(|map| {
         let until = StripeIndex(STRIPE);
@@ -857,12 +856,7 @@ fn a_row_logged_as_lost_is_not_filled_for_members_that_came_since() {
 /// A data block and one of parity refuse what is written when the loss is logged.
 #[test]
 fn what_refuses_that_it_is_lost_is_passed_over_after_a_hold_that_was_given_up() {
-    let shape = Shape {
-        level: Level::L6,
-        members: 6,
-        ..Shape::default()
-    };
-    let (mut bench, mut drives) = logged_loss(shape, &[0, 4]);
+    let (mut bench, mut drives) = logged_loss(of_six(), &[0, 4]);
     drives.kind = Kind::Refusing;
     let away = member_of(&bench, STRIPE, 2);
     bench.install(|map| (map.held[away], map.given_up) = (true, true));
