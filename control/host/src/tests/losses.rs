@@ -287,6 +287,14 @@ fn what_a_member_that_is_out_may_bring_back_is_not_given_up() {
             let mut jobs = next.host.jobs().into_iter();
             jobs.any(|job| job.state == JobState::Failed)
         });
+        let warned = next.array("tank").warnings.join("\n");
+        for words in [
+            "its resync has stopped because a stripe",
+            "tried again after a minute at first, and each hour in the end",
+            "`garboard array resync tank start` tries again now",
+        ] {
+            assert!(warned.contains(words), "no `{words}` in: {warned}");
+        }
         assert_eq!(next.array("tank").lost, None);
         next.open_file(out).expect("it is back");
         wait_until("all members are in sync", || {

@@ -2,7 +2,6 @@
 //! looked at together.
 
 use std::sync::Arc;
-
 use std::time::Duration;
 
 use block::{Operation, Status};
