@@ -305,6 +305,9 @@ pub struct ArrayView {
     /// that he knows ([`crate::Control::acknowledge_array`]).
     #[serde(default)]
     pub start_warnings: Vec<String>,
+    /// That the resync or rebuild which is due has stopped, and how it goes on.
+    #[serde(default)]
+    pub stopped_pass: Option<String>,
 }
 
 /// Spares that several arrays share.

@@ -23,7 +23,7 @@ use crate::deleted::deleted_members;
 use crate::error::file_limit;
 use crate::found;
 use crate::state::{ArrayEntry, DriveEntry, DriveRole, ExportEntry, Serving, State};
-use warnings::{start_warnings, torn_without, warnings};
+use warnings::{start_warnings, stopped_pass, torn_without, warnings};
 
 const NS_PER_US: u64 = 1000;
 
@@ -199,6 +199,7 @@ pub(crate) fn array(
         torn_without: torn_without(state, entry, running).to_vec(),
         warnings: warnings(state, entry, config, running),
         start_warnings: start_warnings(entry),
+        stopped_pass: running.and_then(|running| stopped_pass(entry, running)),
     }
 }
 

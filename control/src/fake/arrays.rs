@@ -196,6 +196,7 @@ impl FakeEngine {
             cause: None,
             warnings: Vec::new(),
             start_warnings: Vec::new(),
+            stopped_pass: None,
         };
         let kept = KeptArray {
             view,

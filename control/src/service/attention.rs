@@ -30,10 +30,12 @@ pub(super) fn told(
     of_arrays.chain(of_drives).chain(of_exports).collect()
 }
 
-/// Why an array needs attention, if it does: what it is, and what starts of it have told.
+/// Why an array needs attention, if it does: what it is, that it does not get better by itself, and
+/// what starts of it have told.
 pub(super) fn of_array(array: &ArrayView, somebody_stopped_it: bool) -> Option<String> {
     let state = of_state(array, somebody_stopped_it).map(|state| format!(" {state}"));
-    let told = array.start_warnings.iter().map(|told| format!(": {told}"));
+    let told = array.stopped_pass.iter().chain(&array.start_warnings);
+    let told = told.map(|told| format!(": {told}"));
     let said: Vec<String> = state.into_iter().chain(told).collect();
     let object = name::object::<ArrayView>(&array.name);
     (!said.is_empty()).then(|| format!("{object}{}", said.concat()))

@@ -197,6 +197,7 @@ fn engine(cores: &[u16], drives: Vec<DriveView>) -> Known {
     });
     let array = ArrayView {
         start_warnings: Vec::new(),
+        stopped_pass: None,
         name: "a".into(),
         uuid: Uuid::from_u128(99),
         level: Level::Raid6,

@@ -373,7 +373,10 @@ fn a_rebuild_that_a_full_list_stops_is_warned_of_until_it_has_ended() {
     ] {
         assert!(warned().contains(words), "no `{words}` in: {}", warned());
     }
-    assert!(bench.array("tank").lost.is_some());
+    let tank = bench.array("tank");
+    let stopped = tank.stopped_pass.expect("told by itself, too");
+    assert!(stopped.contains("its rebuild has stopped"), "{stopped}");
+    assert!(tank.lost.is_some());
     // The drive reads again: nothing more is lost.
     bench.host.state().drives["one"].drive.clear_faults();
     let rebuild = BackgroundKind::Rebuild;
@@ -384,5 +387,6 @@ fn a_rebuild_that_a_full_list_stops_is_warned_of_until_it_has_ended() {
     wait_until("it is filled", || {
         bench.array("tank").state == ArrayState::Optimal
     });
+    assert_eq!(bench.array("tank").stopped_pass, None);
     assert_eq!(warned(), "");
 }

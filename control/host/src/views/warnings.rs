@@ -159,7 +159,7 @@ fn untrusted(
 }
 
 /// That what is due has stopped, and how it goes on.
-fn stopped_pass(entry: &ArrayEntry, running: &engine::ArrayState) -> Option<String> {
+pub(super) fn stopped_pass(entry: &ArrayEntry, running: &engine::ArrayState) -> Option<String> {
     let pass = running.pass?;
     let (what, name) = (pass_word(pass.pass), &entry.name);
     let is_full = |notice: &Notice| matches!(notice, Notice::LostListFull);

@@ -266,6 +266,10 @@ fn an_array_with_blocks_that_are_lost_or_wrong_needs_attention_though_it_is_opti
     array.members[1].cause = Some("its file was deleted".into());
     let said = "array a is about to lose: member 1 (its file was deleted)";
     assert_eq!(told(&array).as_deref(), Some(said));
+    array.stopped_pass = Some("its resync has stopped".into());
+    let said = format!("{said}: its resync has stopped");
+    assert_eq!(told(&array), Some(said));
+    array.stopped_pass = None;
     array.unrepaired_blocks = 1;
     let said = "array a has blocks that the last scrub left wrong";
     assert_eq!(told(&array).as_deref(), Some(said));
