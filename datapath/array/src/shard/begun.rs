@@ -199,10 +199,11 @@ impl Shard {
         }
     }
 
-    /// Whether the next engine is told of a member that is gone. For simulators.
+    /// Whether this shard tells the next engine that a member is gone or held. For simulators.
     #[must_use]
-    pub fn knows_of_gone(&self) -> bool {
-        self.hold.gone.is_told()
+    pub fn knows_of_gone(&self, member: MemberIndex) -> bool {
+        let mut gone = self.hold.gone.members.iter();
+        gone.any(|gone| gone.member == member)
     }
 
     /// Tells the next engine which members are gone or held, as this shard knows: until they are

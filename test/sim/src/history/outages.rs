@@ -110,7 +110,9 @@ impl History {
             for _ in 0..STEPS_OF_A_FLUSH {
                 // What it was asked before comes back with that.
                 let map = world.shards[world.home].map();
-                let told = world.shards.iter().any(Shard::knows_of_gone);
+                let member = MemberIndex::from_at(position);
+                let mut shards = world.shards.iter();
+                let told = shards.any(|shard| shard.knows_of_gone(member));
                 is_heard = told || map.members[position].state == MapState::Lost;
                 if is_heard {
                     break;

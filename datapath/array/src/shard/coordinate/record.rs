@@ -242,7 +242,8 @@ impl Shard {
                 (MemberState::Rebuilding { until, .. }, _) => MapState::Rebuilding { until },
                 (MemberState::Excluded { .. } | MemberState::Missing, _) => MapState::Lost,
             };
-            map.held[position] &= member.state == MapState::InSync;
+            // Who is being filled is waited for with those that failed together with it.
+            map.held[position] &= member.state != MapState::Lost;
             assert!(map.trusted_until.0 <= stripes);
         }
         for (count, more) in self.counters.excluded.iter_mut().zip(excluded_for) {

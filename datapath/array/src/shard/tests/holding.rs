@@ -6,6 +6,7 @@ use block::{Operation, Status};
 use units::{Instant, MemberIndex};
 
 use super::handover::follow;
+use super::returning::replace;
 use super::{Bench, OTHER, Shape};
 use crate::command::Command;
 use crate::format::ArrayOptions;
@@ -136,6 +137,76 @@ fn who_stays_away_when_others_have_come_back_is_left_out_two_seconds_later() {
         panic!("it is out: {config:?}");
     };
     assert_eq!(cause, crate::format::ExclusionCause::NoSpace);
+}
+
+/// Three mirrors that are gone, of which member 1 is being filled, on drive 7.
+fn holding_one_that_is_filled() -> Bench {
+    let shape = Shape {
+        level: Level::L1,
+        ..Shape::default()
+    };
+    let mut bench = Bench::home_of(shape, |_, _| {});
+    bench.command(Command::Passes { run: false });
+    bench.command(Command::Fail {
+        member: MemberIndex(1),
+    });
+    bench.command(replace(None));
+    for member in [1, 2, 0].map(MemberIndex) {
+        let entry = &bench.shard.map.members[member.at()];
+        bench.shard.coordinate_failure(MemberFailure {
+            member,
+            incarnation: entry.incarnation,
+            status: GONE,
+            late: false,
+            passing: true,
+        });
+    }
+    bench.shard.stir();
+    bench.poll();
+    assert_eq!(states(&bench), [HELD; 3]);
+    bench
+}
+
+#[test]
+fn who_is_being_filled_is_waited_for_whatever_is_recorded_meanwhile() {
+    let mut bench = holding_one_that_is_filled();
+    let filled = MemberIndex(1);
+    let mut says = [WORKS; 8];
+    says[7] = GONE;
+    live(&mut bench, SECOND, says);
+    assert_eq!(states(&bench), [SERVES, HELD, SERVES]);
+    bench
+        .shard
+        .command(2, Command::Options(ArrayOptions::default()));
+    live(&mut bench, STEP, says);
+    assert!(bench.is_done(), "it is recorded");
+    assert_eq!(states(&bench), [SERVES, HELD, SERVES]);
+    assert!(bench.shard.knows_of_gone(filled));
+    live(&mut bench, SECOND, [WORKS; 8]);
+    assert_eq!(states(&bench), [SERVES; 3]);
+    assert_eq!(bench.shard.hold_status(), None);
+    assert!(!bench.shard.knows_of_gone(filled), "it works, as was seen");
+}
+
+#[test]
+fn who_is_being_filled_and_stays_away_keeps_no_record_waiting() {
+    let mut bench = holding_one_that_is_filled();
+    bench
+        .shard
+        .command(2, Command::Options(ArrayOptions::default()));
+    let end = bench.outside.now + 4 * SECOND;
+    while bench.outside.now < end {
+        bench.pass(STEP);
+        while let Some(next) = bench.outside.asked.first().copied() {
+            let status = if next.drive.at() == 7 { GONE } else { WORKS };
+            bench.answer(next.drive.at(), next.operation, status);
+            bench.poll();
+        }
+    }
+    assert!(bench.is_done(), "it is recorded");
+    assert_eq!(states(&bench), [SERVES, OUT, SERVES]);
+    assert_eq!(bench.shard.hold_status(), None);
+    assert!(!bench.shard.knows_of_gone(MemberIndex(1)));
 }
 
 /// Member 1 stays away, until it is not waited for any more.

@@ -284,7 +284,7 @@ fn a_member_that_is_waited_for_is_told_until_it_works_and_parity_of_held_ones_is
     }
     assert!(!bench.shard.map.held[1]);
     assert_eq!(doubt(&bench), None);
-    assert!(!bench.shard.knows_of_gone());
+    assert!(!bench.shard.knows_of_gone(MemberIndex(1)));
 }
 
 #[test]
@@ -296,10 +296,11 @@ fn a_member_that_a_write_found_gone_may_have_lost_something_until_it_is_out() {
     bench.poll();
     let member = MemberIndex(1);
     assert_eq!(doubt(&bench), Some(Doubt::Lacks(member, Why::Gone)));
-    assert!(bench.shard.knows_of_gone());
+    assert!(bench.shard.knows_of_gone(member));
+    assert!(!bench.shard.knows_of_gone(MemberIndex(0)));
     bench.answer_all();
     assert_eq!(doubt(&bench), None, "it is out: its record says so");
-    assert!(!bench.shard.knows_of_gone());
+    assert!(!bench.shard.knows_of_gone(member));
 }
 
 #[test]
@@ -374,7 +375,7 @@ fn a_member_that_only_errs_is_not_called_gone() {
     bench.write_stripe(0);
     bench.answer(1, Operation::Write, Status::Media);
     bench.poll();
-    assert!(!bench.shard.knows_of_gone());
+    assert!(!bench.shard.knows_of_gone(MemberIndex(1)));
     assert_eq!(doubt(&bench), None);
 }
 
