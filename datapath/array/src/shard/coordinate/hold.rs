@@ -7,6 +7,7 @@
 //! well, it is a member as before. After the hold timeout those that can be left out are, and the
 //! others are given up: requests fail, and the home goes on looking.
 
+mod ending;
 mod last;
 
 use std::time::Duration;
@@ -21,7 +22,6 @@ use crate::command::Command;
 use crate::coordinator::Coordinator;
 use crate::format::{ArrayConfig, MemberState};
 use crate::io::{Event, Io, MemberFailure, Message};
-use crate::map::ArrayMap;
 
 /// Between two looks at all members that are held.
 const LOOK_PAUSE: Duration = Duration::from_millis(200);
@@ -207,8 +207,7 @@ impl Shard {
         }
         let stops = |(_, command): &(u64, Command)| matches!(command, Command::Stop);
         if decider.commands.iter().any(stops) {
-            self.abandon(io);
-            return 1;
+            return self.end_for_a_stop(io);
         }
         if self.forget_settled(io) {
             return 1;
@@ -236,8 +235,9 @@ impl Shard {
         }
         let failures = std::mem::take(&mut decider.failures);
         let decider = self.coordinator.as_deref().expect("the home");
-        let config = decider.commit.as_ref().map(|commit| &commit.config);
-        let config = config.unwrap_or(&decider.config);
+        let recording = decider.commit.as_ref().map(|commit| &commit.config);
+        let is_recording = recording.is_some();
+        let mut config = recording.unwrap_or(&decider.config).clone();
         let (mut held, mut hopeless, mut rest) = (Vec::new(), Vec::new(), Vec::new());
         for failure in failures {
             let MemberFailure {
@@ -254,8 +254,15 @@ impl Shard {
                 rest.push(failure);
                 continue;
             }
-            match self.fate(config, &failure) {
-                Fate::Excluded => rest.push(failure),
+            match self.fate(&config, &failure) {
+                Fate::Excluded => {
+                    // It is, after the record that is being written, which may wait for somebody
+                    // who is let go only when enough of the others work.
+                    if is_recording {
+                        config.members[member.at()].state = MemberState::Missing;
+                    }
+                    rest.push(failure);
+                }
                 Fate::Held => held.push(failure),
                 Fate::Hopeless => hopeless.push(failure),
             }
@@ -308,133 +315,6 @@ impl Shard {
         }
         map.barrier = map.serial;
         self.begin_broadcast(map, Vec::new(), Vec::new(), io);
-    }
-
-    // ---- ending --------------------------------------------------------------------------
-
-    /// Members that are out, or hopeless, are not waited for; whether that changed the map.
-    fn forget_settled(&mut self, io: &mut impl Io) -> bool {
-        let held = self.map.held.clone();
-        let keeper = &mut self.decider().hold;
-        let holding = keeper.holding.as_mut().expect("looked at");
-        holding.members.retain(|(member, _)| held[member.at()]);
-        if !holding.members.is_empty() {
-            return false;
-        }
-        let mut map = self.successor();
-        self.end_if_empty(&mut map, io);
-        self.begin_broadcast(map, Vec::new(), Vec::new(), io);
-        true
-    }
-
-    /// Ends the hold when nobody is waited for any more.
-    fn end_if_empty(&mut self, map: &mut ArrayMap, io: &mut impl Io) {
-        let now = io.now();
-        let decider = self.decider();
-        let Some(holding) = decider
-            .hold
-            .holding
-            .take_if(|holding| holding.members.is_empty())
-        else {
-            return;
-        };
-        map.given_up = false;
-        decider.hold.last = LastHold::of(&holding, decider, now);
-        let after = now.since(holding.since);
-        io.event(Event::Resumes { after });
-    }
-
-    /// Leaves out whom the array can do without now, and gives up the others when it is `late`.
-    fn time_out(&mut self, late: bool, now: Instant, io: &mut impl Io) -> usize {
-        let leaving = self.dispensable(late);
-        let mut map = self.successor();
-        let decider = self.coordinator.as_deref_mut().expect("the home");
-        let limit = timeout(decider);
-        let holding = decider.hold.holding.as_mut().expect("looked at");
-        holding.eased = None;
-        for &(member, status) in &leaving {
-            map.held[member.at()] = false;
-            decider.hold.tired[member.at()] = true;
-            decider.failures.push(MemberFailure {
-                member,
-                incarnation: map.members[member.at()].incarnation,
-                status,
-                late: false,
-                passing: true,
-            });
-        }
-        holding.members.retain(|held| !leaving.contains(held));
-        if late && !holding.members.is_empty() {
-            holding.given_up = true;
-            map.given_up = true;
-            // What a pass cannot do now it may do later.
-            decider.hold.window_spoiled = decider.window.is_some();
-            io.event(Event::HoldTimedOut { after: limit });
-        } else if leaving.is_empty() {
-            // Nobody is late any more: the look at members goes on.
-            return 1;
-        }
-        assert!(now >= holding.since, "time does not go back");
-        self.end_if_empty(&mut map, io);
-        self.begin_broadcast(map, Vec::new(), Vec::new(), io);
-        1
-    }
-
-    /// Members that are held and without which, all of them, their groups still have their data.
-    /// Those without space only when they are not to be waited for any longer.
-    fn dispensable(&self, late: bool) -> Vec<(MemberIndex, Status)> {
-        let decider = self.coordinator.as_deref().expect("the home");
-        let config = decider.commit.as_ref().map(|commit| &commit.config);
-        let config = config.unwrap_or(&decider.config);
-        let group = self.map.geometry.group_members();
-        let stays = |&(member, _): &(MemberIndex, Status)| {
-            let first = member.at() / group * group;
-            // What has failed and is about to be left out is no help, be it in the commit that
-            // waits for this member.
-            let failed = decider.commit.iter().flat_map(|commit| &commit.failed);
-            let failed = decider.failures.iter().chain(failed);
-            let fails = |other: usize| {
-                let is_it = |failure: &&MemberFailure| failure.member.at() == other;
-                failed.clone().any(|one| is_it(&one) && !one.late)
-            };
-            let works = (first..first + group).filter(|&other| {
-                let in_sync = config.members[other].state == MemberState::InSync;
-                in_sync && !self.map.held[other] && !fails(other)
-            });
-            let waits = decider.hold.is_full(member) && !late;
-            works.count() < self.map.geometry.data() || waits
-        };
-        let holding = decider.hold.holding.as_ref().expect("looked at");
-        let mut members = holding.members.clone();
-        members.retain(|held| !stays(held));
-        members
-    }
-
-    /// The array is to stop while members are waited for: nothing is written any more, so that it
-    /// can. It comes up as after an unclean stop.
-    fn abandon(&mut self, io: &mut impl Io) {
-        self.shared.tear();
-        let mut map = self.successor();
-        self.forsake(&mut map);
-        let decider = self.decider();
-        decider.metadata_failed = true;
-        decider.hold.holding = None;
-        io.event(Event::MetadataFailed);
-        self.begin_broadcast(map, Vec::new(), Vec::new(), io);
-    }
-
-    /// The array takes no writes from now on, and nobody is waited for. Whether those who were come
-    /// back as they were is not looked at any more, so nothing is computed from what they hold;
-    /// those that were only full have it.
-    pub(super) fn forsake(&self, map: &mut ArrayMap) {
-        let decider = self.coordinator.as_deref().expect("the home");
-        for (position, held) in map.held.iter_mut().enumerate() {
-            let waits = std::mem::take(held);
-            map.hopeless[position] |=
-                waits && !decider.hold.is_full(MemberIndex::from_at(position));
-        }
-        map.given_up = false;
-        map.read_only = true;
     }
 
     // ---- looking -------------------------------------------------------------------------

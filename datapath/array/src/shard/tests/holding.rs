@@ -50,20 +50,27 @@ fn fail_with(bench: &mut Bench, members: &[u16], status: Status) {
 
 /// So much time passes, in which drives say this to reads, and take all else.
 fn live(bench: &mut Bench, time: Duration, says: impl AsRef<[Status]>) {
+    serve(bench, time, |request| match request.operation {
+        Operation::Read => says.as_ref()[request.drive.at()],
+        _ => WORKS,
+    });
+}
+
+/// So much time passes, in which requests come to this.
+fn serve(bench: &mut Bench, time: Duration, says: impl Fn(&MemberRequest) -> Status) {
     let end = bench.outside.now + time;
     while bench.outside.now < end {
         bench.pass(STEP);
         while let Some(next) = bench.outside.asked.first().copied() {
-            let reads = next.operation == Operation::Read;
-            let status = if reads {
-                says.as_ref()[next.drive.at()]
-            } else {
-                WORKS
-            };
-            bench.answer(next.drive.at(), next.operation, status);
+            bench.answer(next.drive.at(), next.operation, says(&next));
             bench.poll();
         }
     }
+}
+
+/// All work but the drive of member 1, the new one.
+fn all_but_7(request: &MemberRequest) -> Status {
+    if request.drive.at() == 7 { GONE } else { WORKS }
 }
 
 fn states(bench: &Bench) -> [(bool, bool); 3] {
@@ -139,18 +146,30 @@ fn who_stays_away_when_others_have_come_back_is_left_out_two_seconds_later() {
     assert_eq!(cause, crate::format::ExclusionCause::NoSpace);
 }
 
-/// Three mirrors that are gone, of which member 1 is being filled, on drive 7.
-fn holding_one_that_is_filled() -> Bench {
+/// Three mirrors.
+fn mirrors() -> Bench {
     let shape = Shape {
         level: Level::L1,
         ..Shape::default()
     };
-    let mut bench = Bench::home_of(shape, |_, _| {});
+    Bench::home_of(shape, |_, _| {})
+}
+
+/// Three mirrors of which member 1 has a new drive, number 7.
+fn with_a_new_drive() -> Bench {
+    let mut bench = mirrors();
     bench.command(Command::Passes { run: false });
     bench.command(Command::Fail {
         member: MemberIndex(1),
     });
     bench.command(replace(None));
+    bench.outside.events.clear();
+    bench
+}
+
+/// All of them are gone.
+fn holding_one_that_is_filled() -> Bench {
+    let mut bench = with_a_new_drive();
     for member in [1, 2, 0].map(MemberIndex) {
         let entry = &bench.shard.map.members[member.at()];
         bench.shard.coordinate_failure(MemberFailure {
@@ -194,19 +213,146 @@ fn who_is_being_filled_and_stays_away_keeps_no_record_waiting() {
     bench
         .shard
         .command(2, Command::Options(ArrayOptions::default()));
-    let end = bench.outside.now + 4 * SECOND;
-    while bench.outside.now < end {
-        bench.pass(STEP);
-        while let Some(next) = bench.outside.asked.first().copied() {
-            let status = if next.drive.at() == 7 { GONE } else { WORKS };
-            bench.answer(next.drive.at(), next.operation, status);
-            bench.poll();
-        }
-    }
+    serve(&mut bench, 4 * SECOND, all_but_7);
     assert!(bench.is_done(), "it is recorded");
     assert_eq!(states(&bench), [SERVES, OUT, SERVES]);
     assert_eq!(bench.shard.hold_status(), None);
     assert!(!bench.shard.knows_of_gone(MemberIndex(1)));
+}
+
+#[test]
+fn who_fails_while_a_record_waits_for_another_is_waited_for_with_him() {
+    // Each of the two could be left out, and not both.
+    for has_recorded in [false, true] {
+        let mut bench = holding_one_that_is_filled();
+        let mut says = [WORKS; 8];
+        says[7] = GONE;
+        let options = || Command::Options(ArrayOptions::default());
+        if has_recorded {
+            live(&mut bench, SECOND, says);
+            bench.shard.command(2, options());
+            live(&mut bench, STEP, says);
+            assert!(bench.is_done());
+        } else {
+            serve(&mut bench, SECOND, all_but_7);
+        }
+        bench.outside.events.clear();
+        bench.shard.command(3, options());
+        serve(&mut bench, STEP, all_but_7);
+        assert!(!bench.is_done(), "it waits for the new drive");
+        fail_with(&mut bench, &[0, 2], GONE);
+        serve(&mut bench, 5 * SECOND, all_but_7);
+        assert!(bench.is_done());
+        assert_eq!(states(&bench), [SERVES, OUT, SERVES], "{has_recorded}");
+        assert_eq!(bench.shard.hold_status(), None);
+    }
+}
+
+#[test]
+fn a_stop_leaves_out_who_is_waited_for_and_not_needed() {
+    let mut bench = holding_one_that_is_filled();
+    serve(&mut bench, SECOND, all_but_7);
+    assert_eq!(states(&bench), [SERVES, HELD, SERVES]);
+    bench.shard.command(2, Command::Stop);
+    serve(&mut bench, STEP, all_but_7);
+    assert_eq!(states(&bench), [SERVES, OUT, SERVES]);
+    let coordinator = bench.shard.coordinator().expect("home");
+    assert!(coordinator.config.clean && !bench.shard.map.read_only);
+}
+
+/// The host of member 1 has no space, on this drive, when these others go away under a write; it
+/// answers, and takes records. After a time the drives that are `back` work. What becomes of all.
+fn full_beside(
+    mut bench: Bench,
+    (drive, others): (usize, &[usize]),
+    (after, back): (Duration, &[usize]),
+) -> (Bench, Option<Status>) {
+    let stripe = bench.shard.map.geometry.stripe_blocks();
+    let warm = bench.ask(Operation::Write, 0, stripe);
+    bench.answer_all();
+    assert_eq!(bench.verdict(warm), Some(WORKS));
+    bench.ask(Operation::Write, 0, stripe);
+    bench.poll();
+    bench.answer(drive, Operation::Write, Status::NoSpace);
+    for &other in others {
+        bench.answer(other, Operation::Write, GONE);
+    }
+    bench.poll();
+    let data = bench.shard.map.members[1].data_offset;
+    let says = |request: &MemberRequest, works: &[usize]| match request.drive.at() {
+        at if at != drive => {
+            if works.contains(&at) {
+                WORKS
+            } else {
+                GONE
+            }
+        }
+        _ if request.operation == Operation::Write && request.offset >= data => Status::NoSpace,
+        _ => WORKS,
+    };
+    serve(&mut bench, after, |request| says(request, &[]));
+    assert_eq!(states(&bench), [HELD; 3]);
+    serve(&mut bench, 5 * SECOND, |request| says(request, back));
+    let write = bench.ask(Operation::Write, 0, stripe);
+    serve(&mut bench, SECOND, |request| says(request, back));
+    let verdict = bench.verdict(write);
+    (bench, verdict)
+}
+
+#[test]
+fn who_is_being_filled_and_full_is_let_go_as_soon_as_others_work() {
+    for after in [SECOND, LIMIT + SECOND] {
+        let mut bench = with_a_new_drive();
+        fill(&mut bench, 8);
+        let (bench, verdict) = full_beside(bench, (7, &[2, 0]), (after, &[0]));
+        assert_eq!(states(&bench), [SERVES, OUT, OUT], "{after:?}");
+        assert_eq!(bench.shard.hold_status(), None);
+        assert_eq!(verdict, Some(WORKS));
+    }
+}
+
+#[test]
+fn whose_host_is_full_is_waited_for_once() {
+    for (after, state) in [(SECOND, HELD), (LIMIT + SECOND, OUT)] {
+        let shape = Shape {
+            level: Level::L6,
+            members: 4,
+            ..Shape::default()
+        };
+        let bench = Bench::home_of(shape, |_, _| {});
+        let (mut bench, verdict) = full_beside(bench, (1, &[0, 2, 3]), (after, &[0, 2, 3]));
+        assert_eq!(states(&bench), [SERVES, state, SERVES]);
+        assert!(!bench.shard.map.given_up);
+        let is_out = state == OUT;
+        assert_eq!(bench.shard.hold_status().is_none(), is_out);
+        assert_eq!(verdict, is_out.then_some(WORKS));
+        // He is not left out for a stop either.
+        bench.shard.command(2, Command::Stop);
+        serve(&mut bench, SECOND, |_| WORKS);
+        assert_eq!(bench.shard.map.read_only, !is_out);
+        assert_eq!(states(&bench)[1].1, is_out);
+    }
+}
+
+/// The new drive is filled up to this stripe at least.
+fn fill(bench: &mut Bench, stripe: u64) {
+    bench.shard.command(1, Command::Passes { run: true });
+    let reaches = |bench: &Bench| match bench.shard.map.members[1].state {
+        MapState::Rebuilding { until } => until.0 >= stripe,
+        MapState::InSync | MapState::Lost => panic!("it is being filled"),
+    };
+    for _ in 0..10_000 {
+        bench.poll();
+        if reaches(bench) {
+            break;
+        }
+        match bench.outside.asked.first().copied() {
+            Some(next) => bench.answer(next.drive.at(), next.operation, WORKS),
+            None => bench.pass(STEP),
+        }
+    }
+    assert!(reaches(bench));
+    bench.command(Command::Passes { run: false });
 }
 
 /// Member 1 stays away, until it is not waited for any more.
