@@ -189,12 +189,18 @@ impl Sides<'_, '_> {
 
     /// Whether some who had to take a record never have, and the others, but for the member that
     /// has it, were too few to go on. Those never have that are found without it, and those that
-    /// are in sync by the record that decides, be they here or not: once a start is through, and
-    /// has made another update since the histories parted, all of them have one of its own.
+    /// are in sync by the record that decides, be they here or not: whoever is in sync by an update
+    /// of a start that is through has the one before it, so if that was made since the histories
+    /// parted, he went over. The same holds of who is still in sync after starts that were not
+    /// through, as these only leave members out.
     fn had_no_followers(&self, claim: &Claim, parted: Option<Update>) -> bool {
         let record = claim.config;
         let first = parted.map_or(record.update, |parted| Update(parted.0 + 1));
-        if self.decides.unfinished_since != Update(0) || self.decides.update <= first {
+        let through = match self.decides.unfinished_since {
+            Update(0) => self.decides.update,
+            since => Update(since.0 - 1),
+        };
+        if through <= first {
             return false;
         }
         // By that very argument all took the update before, unless its start was not through: then
@@ -226,14 +232,19 @@ impl Sides<'_, '_> {
         kin.any(|kin| kin.superblock.member_uuid == uuid && kin.update() >= since)
     }
 
-    /// Whether a member of `record` is in sync by the one that decides, or is being filled.
+    /// Whether a member of `record` is in sync by the one that decides; `or_filled`, or is being
+    /// filled, or was either before starts that were not through.
     fn is_member(&self, record: &ArrayConfig, member: MemberIndex, or_filled: bool) -> bool {
+        let unfinished = self.decides.unfinished_since;
         let now = self.decides.members.get(member.at());
         let same = now.filter(|now| now.uuid == record.members[member.at()].uuid);
         same.is_some_and(|now| match now.state {
             MemberState::InSync => true,
             MemberState::Rebuilding { .. } => or_filled,
-            MemberState::Excluded { .. } | MemberState::Missing => false,
+            MemberState::Excluded { since, .. } => {
+                or_filled && unfinished != Update(0) && since >= unfinished
+            }
+            MemberState::Missing => false,
         })
     }
 }

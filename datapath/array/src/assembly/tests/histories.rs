@@ -142,10 +142,15 @@ fn who_went_on_together_witness_by_their_record_that_others_did_so_in_vain() {
 #[test]
 fn a_record_is_no_witness_of_those_who_may_never_have_had_it() {
     let all = InVain::new();
-    // A start that is not through may have reached nobody but those that are here.
-    let mut unfinished = all.later(2);
-    unfinished.unfinished_since = unfinished.update;
-    all.is_refused(&unfinished, |_| {});
+    // A start that is not through may have reached nobody but those that are here, nor may the
+    // record of another one that it follows: nothing was made since.
+    for later in 1..4 {
+        let mut unfinished = all.later(later);
+        unfinished.unfinished_since = Update(all.start.update.0 + 1);
+        all.is_refused(&unfinished, |_| {});
+        unfinished.unfinished_since = all.start.update;
+        all.is_refused(&unfinished, |_| {});
+    }
     // As the first update after they parted may.
     let mut first = all.later(0);
     first.unfinished_since = Update(0);
@@ -160,6 +165,42 @@ fn a_record_is_no_witness_of_those_who_may_never_have_had_it() {
     let mut forced = all.later(2);
     forced.forced_at = forced.update;
     all.is_refused(&forced, |_| {});
+}
+
+#[test]
+fn who_was_in_sync_before_starts_that_came_to_nothing_witnesses_all_the_same() {
+    let all = InVain::new();
+    for (updates, since) in [(2, 2), (3, 2), (3, 3), (40, 2), (40, 40)] {
+        let mut now = all.later(updates);
+        now.unfinished_since = Update(all.start.update.0 + u64::try_from(since).expect("small"));
+        assert_eq!(all.verdict(&now, |_| {}), DIRTY, "{updates} later, {since}");
+    }
+    // Of one that such a start left out nobody says whether it was in sync.
+    let mut out = all.later(4);
+    out.unfinished_since = out.update;
+    for member in [0, 1] {
+        out.members[member] = excluding(&all.later(3), member, 0xCC).members[member].clone();
+    }
+    all.is_refused(&out, |_| {});
+}
+
+#[test]
+fn a_member_that_only_a_start_in_vain_left_out_is_there_twice() {
+    let all = InVain::new();
+    let mut back = all.later(4);
+    back.members[2] = excluding(&all.later(3), 2, 0xCC).members[2].clone();
+    back.members[2].uuid = all.start.members[2].uuid;
+    let verdict = all.verdict(&back, |_| {});
+    assert!(matches!(verdict, Verdict::NeedsForce { .. }), "{verdict}");
+    for since in [back.update.0, back.update.0 - 1] {
+        back.unfinished_since = Update(since);
+        all.is_refused(&back, |_| {});
+    }
+    // Left out before them, for good.
+    let mut back = back.next(0xCD);
+    back.unfinished_since = back.update;
+    let verdict = all.verdict(&back, |_| {});
+    assert!(matches!(verdict, Verdict::NeedsForce { .. }), "{verdict}");
 }
 
 #[test]
