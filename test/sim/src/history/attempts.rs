@@ -133,6 +133,8 @@ impl History {
         self.next_start.may_lack &= self.modes.is_strict() && self.geometry.data() > 1;
         self.outcome.reset += 1;
         self.find_again(drives, (assembly, regions));
+        // What was found before may have been in the drives' caches only.
+        self.modes.found(assembly.config.options);
     }
 
     /// Each drive is not there for once, until a member is out because of that, as a rule.
