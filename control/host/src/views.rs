@@ -188,10 +188,7 @@ pub(crate) fn array(
         lost: crate::losses::view(entry, config),
         unrepaired_blocks: warnings::unrepaired(config, running),
         node: state.node_of(entry.uuid).map(|node| node.0),
-        reactors: running.map_or_else(Vec::new, |running| {
-            let owners = running.map.owners.reactors().into_iter();
-            owners.map(|reactor| reactor.0).collect()
-        }),
+        reactors: running.map_or_else(Vec::new, owners),
         update: config.update.0,
         volumes: u32::try_from(config.volumes.len()).expect("limits.rs"),
         jobs: running_jobs.map(|job| job.view.id).collect(),
@@ -201,6 +198,12 @@ pub(crate) fn array(
         start_warnings: start_warnings(entry),
         stopped_pass: running.and_then(|running| stopped_pass(entry, running)),
     }
+}
+
+/// The reactors that own stripes of an array.
+fn owners(running: &engine::ArrayState) -> Vec<u16> {
+    let owners = running.map.owners.reactors().into_iter();
+    owners.map(|reactor| reactor.0).collect()
 }
 
 fn hedged_reads(option: array::format::HedgedReads) -> HedgedReads {
