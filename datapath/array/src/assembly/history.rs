@@ -195,7 +195,8 @@ impl Sides<'_, '_> {
     /// through, as these only leave members out.
     fn had_no_followers(&self, claim: &Claim, parted: Option<Update>) -> bool {
         let record = claim.config;
-        let first = parted.map_or(record.update, |parted| Update(parted.0 + 1));
+        let apart = || first_apart(record, self.decides);
+        let first = parted.map_or_else(apart, |parted| Update(parted.0 + 1));
         let through = match self.decides.unfinished_since {
             Update(0) => self.decides.update,
             since => Update(since.0 - 1),
@@ -209,7 +210,7 @@ impl Sides<'_, '_> {
         let is_past_a_start =
             record.update > first && (unfinished == Update(0) || unfinished > first);
         let is_twice = self.is_member(record, claim.member(), true);
-        if is_past_a_start && parted.is_some() || is_twice {
+        if is_past_a_start || is_twice {
             return false;
         }
         let recent = Update(record.update.0.saturating_sub(1));
@@ -264,4 +265,12 @@ fn named_parting(record: &ArrayConfig, decides: &ArrayConfig) -> Option<Update> 
         std::iter::once((record.update, record.update_id)).chain(record.ancestors.iter().copied());
     let shared = own.filter(|(update, id)| decides.id_of(*update) == Some(*id));
     shared.map(|(update, _)| update).max()
+}
+
+/// An update by which histories are apart that share none: the oldest that both name, or else the
+/// record's own.
+fn first_apart(record: &ArrayConfig, decides: &ArrayConfig) -> Update {
+    let named = record.ancestors.iter().map(|(update, _)| *update);
+    let named = named.filter(|update| decides.id_of(*update).is_some());
+    named.min().unwrap_or(record.update)
 }

@@ -218,6 +218,17 @@ fn copies_and_hidden_records_witness_for_nobody() {
     // Or past an update of its side before a start.
     further.unfinished_since = further.update;
     all.is_refused(&now, |found| set(&mut found[2], &further));
+    // However long ago they parted, as far as both still name some updates.
+    for (updates, refused) in [(1, false), (16, false), (17, true), (20, true), (40, true)] {
+        let further = (0..updates).fold(vain.clone(), |side, n| side.next(0xA00 + n));
+        let now = all.later(32);
+        let verdict = all.verdict(&now, |found| set(&mut found[2], &further));
+        let is_refused = matches!(verdict, Verdict::Refused { .. });
+        assert_eq!(is_refused, refused, "{updates} later: {verdict}");
+    }
+    let mut before_starts = (0..20).fold(vain.clone(), |side, n| side.next(0xA00 + n));
+    before_starts.unfinished_since = Update(before_starts.update.0 - 2);
+    all.is_refused(&all.later(32), |found| set(&mut found[2], &before_starts));
     // It is there twice.
     let mut back = now.clone();
     back.members[2] = all.start.members[2].clone();
