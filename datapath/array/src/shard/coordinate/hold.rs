@@ -7,6 +7,7 @@
 //! well, it is a member as before. After the hold timeout those that can be left out are, and the
 //! others are given up: requests fail, and the home goes on looking.
 
+mod beside;
 mod ending;
 mod last;
 
@@ -20,7 +21,7 @@ use super::super::{DriveIo, IoOwner, Shard};
 use super::exclude::Fate;
 use crate::command::Command;
 use crate::coordinator::Coordinator;
-use crate::format::{ArrayConfig, MemberState};
+use crate::format::ArrayConfig;
 use crate::io::{Event, Io, MemberFailure, Message};
 
 /// Between two looks at all members that are held.
@@ -197,6 +198,10 @@ impl Shard {
 
     /// One step of what holds ask for; nothing while a map is on its way.
     pub(super) fn advance_holding(&mut self, io: &mut impl Io) -> usize {
+        let moved = self.hold_beside_a_record(io);
+        if moved > 0 {
+            return moved;
+        }
         let moved = self.hold_failures(io);
         if moved > 0 {
             return moved;
@@ -235,9 +240,8 @@ impl Shard {
         }
         let failures = std::mem::take(&mut decider.failures);
         let decider = self.coordinator.as_deref().expect("the home");
-        let recording = decider.commit.as_ref().map(|commit| &commit.config);
-        let is_recording = recording.is_some();
-        let mut config = recording.unwrap_or(&decider.config).clone();
+        let config = decider.commit.as_ref().map(|commit| &commit.config);
+        let config = config.unwrap_or(&decider.config);
         let (mut held, mut hopeless, mut rest) = (Vec::new(), Vec::new(), Vec::new());
         for failure in failures {
             let MemberFailure {
@@ -254,15 +258,8 @@ impl Shard {
                 rest.push(failure);
                 continue;
             }
-            match self.fate(&config, &failure) {
-                Fate::Excluded => {
-                    // It is, after the record that is being written, which may wait for somebody
-                    // who is let go only when enough of the others work.
-                    if is_recording {
-                        config.members[member.at()].state = MemberState::Missing;
-                    }
-                    rest.push(failure);
-                }
+            match self.fate(config, &failure) {
+                Fate::Excluded => rest.push(failure),
                 Fate::Held => held.push(failure),
                 Fate::Hopeless => hopeless.push(failure),
             }

@@ -116,7 +116,8 @@ impl Shard {
     pub(super) fn end_for_a_stop(&mut self, io: &mut impl Io) -> usize {
         let keeper = &self.coordinator.as_deref().expect("the home").hold;
         let held = keeper.holding.as_ref().expect("looked at").members.len();
-        if self.dispensable(false).len() == held {
+        let is_whole = !self.map.hopeless.contains(&true);
+        if is_whole && self.dispensable(false).len() == held {
             return self.time_out(false, io.now(), io);
         }
         self.abandon(io);
