@@ -472,6 +472,16 @@ impl Shard {
 
     // ---- what the home asks --------------------------------------------------------------
 
+    /// Whether the record that this shard writes waits for a member that is held.
+    pub(super) fn record_waits(&self) -> bool {
+        let doubted = self.hold.doubted.iter().map(|doubted| &doubted.parked);
+        let mut parked = self.hold.parked.iter().chain(doubted);
+        parked.any(|parked| {
+            let is_record = matches!(parked.done.owner, IoOwner::Metadata);
+            is_record && self.map.held[parked.done.member.at()]
+        })
+    }
+
     /// Whether requests to a member are parked here. They are made again at once.
     pub(super) fn is_waiting_for(&mut self, member: MemberIndex, now: Instant) -> bool {
         let is_its = |parked: &Parked| parked.done.member == member;

@@ -1,5 +1,7 @@
 //! How long the home waits for members, of two that are gone or of one.
 
+mod beside;
+
 use std::time::Duration;
 
 use block::{Operation, Status};
@@ -36,16 +38,22 @@ fn fail(bench: &mut Bench, members: &[u16]) {
 
 fn fail_with(bench: &mut Bench, members: &[u16], status: Status) {
     for &member in members {
-        bench.shard.coordinate_failure(MemberFailure {
-            member: MemberIndex(member),
-            incarnation: 0,
-            status,
-            late: false,
-            passing: true,
-        });
+        tell(bench, member, status, true);
     }
     bench.shard.stir();
     bench.poll();
+}
+
+/// The home is told of a failure, and has not looked at it yet.
+fn tell(bench: &mut Bench, member: u16, status: Status, passing: bool) {
+    let member = MemberIndex(member);
+    bench.shard.coordinate_failure(MemberFailure {
+        member,
+        incarnation: bench.shard.map.members[member.at()].incarnation,
+        status,
+        late: false,
+        passing,
+    });
 }
 
 /// So much time passes, in which drives say this to reads, and take all else.
@@ -158,33 +166,27 @@ fn mirrors() -> Bench {
     Bench::home_of(shape, |_, _| {})
 }
 
-/// Three mirrors of which member 1 has a new drive, number 7.
+/// Three mirrors of which member 1 has a new drive.
 fn with_a_new_drive() -> Bench {
     let mut bench = mirrors();
+    new_drive(&mut bench);
+    bench
+}
+
+/// Member 1 has a new drive, number 7, of which nothing is filled yet.
+fn new_drive(bench: &mut Bench) {
     bench.command(Command::Passes { run: false });
     bench.command(Command::Fail {
         member: MemberIndex(1),
     });
     bench.command(replace(None));
     bench.outside.events.clear();
-    bench
 }
 
 /// All of them are gone.
 fn holding_one_that_is_filled() -> Bench {
     let mut bench = with_a_new_drive();
-    for member in [1, 2, 0].map(MemberIndex) {
-        let entry = &bench.shard.map.members[member.at()];
-        bench.shard.coordinate_failure(MemberFailure {
-            member,
-            incarnation: entry.incarnation,
-            status: GONE,
-            late: false,
-            passing: true,
-        });
-    }
-    bench.shard.stir();
-    bench.poll();
+    fail_with(&mut bench, &[1, 2, 0], GONE);
     assert_eq!(states(&bench), [HELD; 3]);
     bench
 }
@@ -208,223 +210,6 @@ fn who_is_being_filled_is_waited_for_whatever_is_recorded_meanwhile() {
     assert_eq!(states(&bench), [SERVES; 3]);
     assert_eq!(bench.shard.hold_status(), None);
     assert!(!bench.shard.knows_of_gone(filled), "it works, as was seen");
-}
-
-#[test]
-fn who_is_being_filled_and_stays_away_keeps_no_record_waiting() {
-    let mut bench = holding_one_that_is_filled();
-    bench
-        .shard
-        .command(2, Command::Options(ArrayOptions::default()));
-    serve(&mut bench, 4 * SECOND, all_but_7);
-    assert!(bench.is_done(), "it is recorded");
-    assert_eq!(states(&bench), [SERVES, OUT, SERVES]);
-    assert_eq!(bench.shard.hold_status(), None);
-    assert!(!bench.shard.knows_of_gone(MemberIndex(1)));
-}
-
-#[test]
-fn who_fails_while_a_record_waits_for_another_is_waited_for_with_him() {
-    // Each of the two could be left out, and not both.
-    for has_recorded in [false, true] {
-        let mut bench = holding_one_that_is_filled();
-        let mut says = [WORKS; 8];
-        says[7] = GONE;
-        let options = || Command::Options(ArrayOptions::default());
-        if has_recorded {
-            live(&mut bench, SECOND, says);
-            bench.shard.command(2, options());
-            live(&mut bench, STEP, says);
-            assert!(bench.is_done());
-        } else {
-            serve(&mut bench, SECOND, all_but_7);
-        }
-        bench.outside.events.clear();
-        bench.shard.command(3, options());
-        serve(&mut bench, STEP, all_but_7);
-        assert!(!bench.is_done(), "it waits for the new drive");
-        fail_with(&mut bench, &[0, 2], GONE);
-        serve(&mut bench, 5 * SECOND, all_but_7);
-        assert!(bench.is_done());
-        assert_eq!(states(&bench), [SERVES, OUT, SERVES], "{has_recorded}");
-        assert_eq!(bench.shard.hold_status(), None);
-    }
-}
-
-/// Whether this is the write of a record.
-fn is_record(bench: &Bench, request: &MemberRequest) -> bool {
-    let data = bench.shard.map.members[0].data_offset;
-    request.operation == Operation::Write && request.offset < data
-}
-
-#[test]
-fn whose_record_fails_while_it_waits_for_another_is_waited_for_with_him() {
-    // Who else is told of by others, and what the record of which drives comes to once.
-    for (told, drives) in [
-        (&[][..], &[0, 2][..]),
-        (&[0, 2], &[0, 2]),
-        (&[2], &[0]),
-        (&[0], &[2]),
-    ] {
-        let mut bench = holding_one_that_is_filled();
-        serve(&mut bench, SECOND, all_but_7);
-        bench.outside.events.clear();
-        let options = Command::Options(ArrayOptions::default());
-        bench.shard.command(3, options);
-        bench.poll();
-        let mut once = drives.to_vec();
-        while let Some(next) = bench.outside.asked.first().copied() {
-            let at = once.iter().position(|&drive| drive == next.drive.at());
-            let fails = at.filter(|_| is_record(&bench, &next));
-            let status = fails.map_or_else(|| all_but_7(&next), |_| GONE);
-            fails.map(|at| once.swap_remove(at));
-            bench.answer(next.drive.at(), next.operation, status);
-            bench.poll();
-        }
-        assert!(once.is_empty() && !bench.is_done());
-        fail_with(&mut bench, told, GONE);
-        serve(&mut bench, 5 * SECOND, all_but_7);
-        assert!(bench.is_done(), "{told:?} {drives:?}");
-        assert_eq!(states(&bench), [SERVES, OUT, SERVES]);
-        assert_eq!(bench.shard.hold_status(), None);
-    }
-}
-
-#[test]
-fn who_has_not_taken_a_record_takes_it_although_the_others_are_flushed() {
-    let mut bench = holding_one_that_is_filled();
-    serve(&mut bench, SECOND, all_but_7);
-    let options = Command::Options(ArrayOptions::default());
-    bench.shard.command(3, options);
-    bench.poll();
-    // Drive 0 does not take the record, drive 2 not flush it; 7 takes it and flushes it not.
-    let mut has_taken = [false; 8];
-    let mut refuses = [true, false, true];
-    while let Some(next) = bench.outside.asked.first().copied() {
-        let drive = next.drive.at();
-        let writes = is_record(&bench, &next);
-        let fails = match drive {
-            0 => writes && std::mem::take(&mut refuses[0]),
-            2 => !writes && has_taken[2] && std::mem::take(&mut refuses[2]),
-            _ => next.operation == Operation::Read || (!writes && has_taken[7]),
-        };
-        has_taken[drive] |= writes && !fails;
-        bench.answer(drive, next.operation, if fails { GONE } else { WORKS });
-        bench.poll();
-    }
-    assert_eq!(states(&bench)[1], HELD);
-    assert!(has_taken[0], "the record waits for another still");
-    serve(&mut bench, 5 * SECOND, all_but_7);
-    assert!(bench.is_done());
-    assert_eq!(states(&bench), [SERVES, OUT, SERVES]);
-}
-
-#[test]
-fn who_fails_while_a_record_waits_for_a_full_one_is_waited_for_too() {
-    let mut bench = holding(&[0]);
-    let options = Command::Options(ArrayOptions::default());
-    bench.shard.command(3, options);
-    let full = |request: &MemberRequest| match (request.drive.at(), request.operation) {
-        (0, Operation::Write) => Status::NoSpace,
-        (_, _) => WORKS,
-    };
-    serve(&mut bench, SECOND, full);
-    bench.shard.coordinate_failure(MemberFailure {
-        member: MemberIndex(1),
-        incarnation: 0,
-        status: GONE,
-        late: true,
-        passing: true,
-    });
-    serve(&mut bench, STEP, full);
-    assert_eq!(
-        states(&bench),
-        [HELD, SERVES, SERVES],
-        "it is slow, no more"
-    );
-    bench.shard.decider().failures.clear();
-    fail_with(&mut bench, &[1], GONE);
-    assert_eq!(states(&bench), [HELD, HELD, SERVES]);
-    serve(&mut bench, SECOND, full);
-    assert_eq!(states(&bench), [HELD, SERVES, SERVES]);
-    serve(&mut bench, LIMIT, full);
-    assert_eq!(states(&bench), [OUT, SERVES, SERVES]);
-}
-
-#[test]
-fn a_failure_for_good_beside_one_that_passes_ends_no_array() {
-    for reversed in [false, true] {
-        let mut bench = holding(&[]);
-        let options = Command::Options(ArrayOptions::default());
-        bench.shard.command(3, options);
-        bench.poll();
-        while bench.is_asked(Operation::Write).is_empty() {
-            let next = bench.outside.asked[0];
-            bench.answer(next.drive.at(), next.operation, WORKS);
-            bench.poll();
-        }
-        let mut failures = [(1, Status::Media, false), (2, GONE, true)];
-        if reversed {
-            failures.reverse();
-        }
-        for (member, status, passing) in failures {
-            bench.shard.coordinate_failure(MemberFailure {
-                member: MemberIndex(member),
-                incarnation: 0,
-                status,
-                late: false,
-                passing,
-            });
-        }
-        bench.shard.stir();
-        bench.poll();
-        serve(&mut bench, 5 * SECOND, |request| {
-            match (request.drive.at(), request.operation) {
-                (1, Operation::Flush) => Status::Media,
-                (_, _) => WORKS,
-            }
-        });
-        assert_eq!(states(&bench), [SERVES, OUT, SERVES], "{reversed}");
-        assert!(!bench.shard.map.read_only && !bench.shard.map.is_broken());
-    }
-}
-
-#[test]
-fn a_failure_for_good_is_not_made_hopeless_by_waiting_for_another() {
-    let shape = Shape {
-        level: Level::L6,
-        members: 5,
-        ..Shape::default()
-    };
-    let mut bench = Bench::home_of(shape, |_, _| {});
-    bench.command(Command::Fail {
-        member: MemberIndex(4),
-    });
-    fail(&mut bench, &[0]);
-    let options = Command::Options(ArrayOptions::default());
-    bench.shard.command(3, options);
-    let says = |request: &MemberRequest, full: Status| match (request.drive.at(), request.operation)
-    {
-        (0, Operation::Write) => full,
-        (1, Operation::Flush) => Status::Media,
-        (_, _) => WORKS,
-    };
-    serve(&mut bench, STEP, |request| says(request, Status::NoSpace));
-    for (member, status, passing) in [(1, Status::Media, false), (2, GONE, true)] {
-        bench.shard.coordinate_failure(MemberFailure {
-            member: MemberIndex(member),
-            incarnation: 0,
-            status,
-            late: false,
-            passing,
-        });
-    }
-    bench.shard.stir();
-    serve(&mut bench, SECOND, |request| says(request, Status::NoSpace));
-    assert_eq!(states(&bench)[0], HELD);
-    serve(&mut bench, 5 * SECOND, |request| says(request, WORKS));
-    assert_eq!(states(&bench), [SERVES, OUT, SERVES]);
-    assert!(!bench.shard.map.is_broken() && !bench.shard.map.read_only);
 }
 
 #[test]
@@ -483,7 +268,8 @@ fn full_beside(
         _ => WORKS,
     };
     serve(&mut bench, after, |request| says(request, &[]));
-    assert_eq!(states(&bench), [HELD; 3]);
+    let [first, _, third] = states(&bench);
+    assert_eq!([first, third], [HELD; 2]);
     serve(&mut bench, 5 * SECOND, |request| says(request, back));
     let write = bench.ask(Operation::Write, 0, stripe);
     serve(&mut bench, SECOND, |request| says(request, back));
@@ -689,39 +475,6 @@ fn who_can_be_done_without_is_asked_of_his_own_group() {
             .filter(|at| !out.contains(at))
             .collect();
         assert_eq!(waits(&bench), (only(out), only(&held), true), "{full:?}");
-    }
-}
-
-#[test]
-fn who_fails_under_a_record_is_no_help_to_his_group_while_the_record_waits_for_another() {
-    for (level, members, is_out) in [(Level::L5, 3, false), (Level::L6, 5, true)] {
-        let shape = Shape {
-            level,
-            members,
-            ..Shape::default()
-        };
-        let mut bench = Bench::home_of(shape, |_, _| {});
-        fail(&mut bench, &[0]);
-        let options = ArrayOptions {
-            latency_target_us: 777,
-            ..ArrayOptions::default()
-        };
-        bench.shard.command(2, Command::Options(options));
-        bench.poll();
-        while bench.is_asked(Operation::Write).is_empty() {
-            let flush = bench.outside.asked[0];
-            bench.answer(flush.drive.at(), Operation::Flush, WORKS);
-            bench.poll();
-        }
-        let says = |request: &MemberRequest| match (request.drive.at(), request.operation) {
-            (0, Operation::Write) => Status::NoSpace,
-            (1, Operation::Write) => Status::ReadOnly,
-            (_, _) => WORKS,
-        };
-        serve(&mut bench, LIMIT + STEP, says);
-        let [full, failed, _] = states(&bench);
-        let expected = if is_out { (OUT, OUT) } else { (HELD, HELD) };
-        assert_eq!((full, failed), expected, "{level:?}");
     }
 }
 

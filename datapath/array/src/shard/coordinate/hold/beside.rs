@@ -19,12 +19,13 @@ impl Shard {
         let (Some(commit), true) = (&decider.commit, self.map.is_holding()) else {
             return 0;
         };
-        if decider.metadata_failed {
+        if decider.metadata_failed || !self.record_waits() {
             return 0;
         }
         // Of one that is only late nothing failed.
         let failed = || {
-            let told = decider.failures.iter();
+            // A start acts on what it is told when it is through.
+            let told = decider.failures.iter().filter(|_| decider.started);
             let told =
                 told.filter(|one| !one.late && !self.map.settled(one.member, one.incarnation));
             commit.failed.iter().chain(told)
@@ -42,8 +43,9 @@ impl Shard {
             let first = one.member.at() / group * group;
             let members = first..first + group;
             let mut beside = failed().filter(|failure| members.contains(&failure.member.at()));
-            // Of one that does not come back it is decided without the others.
-            let may_all_come_back = beside.all(|failure| failure.passing);
+            // Another one that does not come back would be beyond help while these are held.
+            let may_all_come_back =
+                beside.all(|failure| failure.passing || !self.counts(commit, failure.member));
             let works = members.clone().map(MemberIndex::from_at).filter(|&other| {
                 let fails = failed().any(|failure| failure.member == other);
                 self.counts(commit, other) && !fails

@@ -79,8 +79,9 @@ impl Shard {
         1
     }
 
-    /// Members that are held and without which, all of them, their groups still have their data.
-    /// Those that count and have no space only when they are not to be waited for any longer.
+    /// Members that are held and without which, all of them, their groups still have their data;
+    /// those without space only when they are not to be waited for any longer. And those that are
+    /// being filled, on whom nobody counts.
     fn dispensable(&self, late: bool) -> Vec<(MemberIndex, Status)> {
         let decider = self.coordinator.as_deref().expect("the home");
         let config = decider.commit.as_ref().map(|commit| &commit.config);
@@ -89,6 +90,9 @@ impl Shard {
         let holding = decider.hold.holding.as_ref().expect("looked at");
         let over = late || holding.given_up;
         let stays = |&(member, _): &(MemberIndex, Status)| {
+            if config.members[member.at()].state != MemberState::InSync {
+                return false;
+            }
             let first = member.at() / group * group;
             // What has failed and is about to be left out is no help, be it in the commit that
             // waits for this member.
@@ -102,8 +106,7 @@ impl Shard {
                 let in_sync = config.members[other].state == MemberState::InSync;
                 in_sync && !self.map.held[other] && !fails(other)
             });
-            let counts = config.members[member.at()].state == MemberState::InSync;
-            let waits = counts && decider.hold.is_full(member) && !over;
+            let waits = decider.hold.is_full(member) && !over;
             works.count() < self.map.geometry.data() || waits
         };
         let mut members = holding.members.clone();
