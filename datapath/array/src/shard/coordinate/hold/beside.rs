@@ -45,7 +45,7 @@ impl Shard {
             let mut beside = failed().filter(|failure| members.contains(&failure.member.at()));
             // Another one that does not come back would be beyond help while these are held.
             let may_all_come_back =
-                beside.all(|failure| failure.passing || !self.counts(commit, failure.member));
+                beside.all(|failure| failure.passing || !is_in_sync(commit, failure.member));
             let works = members.clone().map(MemberIndex::from_at).filter(|&other| {
                 let fails = failed().any(|failure| failure.member == other);
                 self.counts(commit, other) && !fails
@@ -75,7 +75,10 @@ impl Shard {
     /// Whether a member is in sync by a record and is not waited for.
     fn counts(&self, commit: &Commit, member: MemberIndex) -> bool {
         let at = member.at();
-        let in_sync = commit.config.members[at].state == MemberState::InSync;
-        in_sync && !self.map.held[at] && !self.map.hopeless[at]
+        is_in_sync(commit, member) && !self.map.held[at] && !self.map.hopeless[at]
     }
+}
+
+fn is_in_sync(commit: &Commit, member: MemberIndex) -> bool {
+    commit.config.members[member.at()].state == MemberState::InSync
 }

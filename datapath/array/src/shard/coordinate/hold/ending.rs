@@ -80,8 +80,8 @@ impl Shard {
     }
 
     /// Members that are held and without which, all of them, their groups still have their data;
-    /// those without space only when they are not to be waited for any longer. And those that are
-    /// being filled, on whom nobody counts.
+    /// those without space only when they are not to be waited for any longer. Then those that are
+    /// being filled as well, on whom nobody counts.
     fn dispensable(&self, late: bool) -> Vec<(MemberIndex, Status)> {
         let decider = self.coordinator.as_deref().expect("the home");
         let config = decider.commit.as_ref().map(|commit| &commit.config);
@@ -90,14 +90,13 @@ impl Shard {
         let holding = decider.hold.holding.as_ref().expect("looked at");
         let over = late || holding.given_up;
         let stays = |&(member, _): &(MemberIndex, Status)| {
-            if config.members[member.at()].state != MemberState::InSync {
-                return false;
-            }
             let first = member.at() / group * group;
             // What has failed and is about to be left out is no help, be it in the commit that
             // waits for this member.
             let failed = decider.commit.iter().flat_map(|commit| &commit.failed);
-            let failed = decider.failures.iter().chain(failed);
+            // A start acts on what it is told when it is through.
+            let told = decider.failures.iter().filter(|_| decider.started);
+            let failed = told.chain(failed);
             let fails = |other: usize| {
                 let is_it = |failure: &&MemberFailure| failure.member.at() == other;
                 failed.clone().any(|one| is_it(&one) && !one.late)
@@ -106,8 +105,11 @@ impl Shard {
                 let in_sync = config.members[other].state == MemberState::InSync;
                 in_sync && !self.map.held[other] && !fails(other)
             });
-            let waits = decider.hold.is_full(member) && !over;
-            works.count() < self.map.geometry.data() || waits
+            let too_few = works.count() < self.map.geometry.data();
+            if config.members[member.at()].state != MemberState::InSync {
+                return too_few && !over;
+            }
+            too_few || (decider.hold.is_full(member) && !over)
         };
         let mut members = holding.members.clone();
         members.retain(|held| !stays(held));

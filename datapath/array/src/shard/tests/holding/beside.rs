@@ -323,7 +323,7 @@ fn who_fails_while_a_record_waits_for_nobody_is_left_out() {
 }
 
 #[test]
-fn who_is_being_filled_is_let_go_whoever_else_fails() {
+fn who_is_being_filled_is_let_go_at_the_limit_whoever_else_fails() {
     for reversed in [false, true] {
         let mut bench = holding_one_that_is_filled();
         serve(&mut bench, SECOND, all_but_7);
@@ -339,10 +339,30 @@ fn who_is_being_filled_is_let_go_whoever_else_fails() {
             tell(&mut bench, member, status, passing);
         }
         bench.shard.stir();
-        serve(&mut bench, 5 * SECOND, all_but_7);
+        serve(&mut bench, LIMIT, all_but_7);
         assert!(bench.is_done(), "{reversed}");
         assert!(!bench.shard.map.read_only && !bench.shard.map.given_up);
         assert_eq!(states(&bench)[1], OUT);
         assert_eq!(bench.shard.hold_status(), None);
     }
+}
+
+#[test]
+fn who_is_held_and_fails_for_good_is_not_made_hopeless_by_waiting_for_another() {
+    let mut bench = holding(&[0]);
+    let options = Command::Options(ArrayOptions::default());
+    bench.shard.command(3, options);
+    let full = |request: &MemberRequest| match (request.drive.at(), request.operation) {
+        (0, Operation::Write) => Status::NoSpace,
+        (_, _) => WORKS,
+    };
+    serve(&mut bench, SECOND, full);
+    assert!(!bench.is_done(), "it waits for who is full");
+    // A flush of it has failed besides.
+    tell(&mut bench, 0, Status::Media, false);
+    tell(&mut bench, 2, GONE, true);
+    bench.shard.stir();
+    serve(&mut bench, SECOND, full);
+    assert_eq!(states(&bench), [HELD, SERVES, SERVES]);
+    assert_eq!(bench.shard.map.hopeless, [false; 3]);
 }
