@@ -16,10 +16,10 @@ impl Shard {
     /// Waits for those that failed and may come back, where their group has too few without them.
     pub(super) fn hold_beside_a_record(&mut self, io: &mut impl Io) -> usize {
         let decider = self.coordinator.as_deref().expect("the home");
-        let (Some(commit), true) = (&decider.commit, self.map.is_holding()) else {
+        let Some(commit) = &decider.commit else {
             return 0;
         };
-        if decider.metadata_failed || !self.record_waits() {
+        if decider.metadata_failed || !self.map.is_holding() || !self.record_waits() {
             return 0;
         }
         // Of one that is only late nothing failed.

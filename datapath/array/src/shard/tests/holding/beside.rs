@@ -19,6 +19,24 @@ fn is_record(bench: &Bench, request: &MemberRequest) -> bool {
     request.operation == Operation::Write && request.offset < data
 }
 
+/// Drive 0 takes no writes for want of space.
+fn full_0(request: &MemberRequest) -> Status {
+    match (request.drive.at(), request.operation) {
+        (0, Operation::Write) => Status::NoSpace,
+        (_, _) => WORKS,
+    }
+}
+
+/// A record waits for member 0, on drive 0.
+fn waiting_for_a_full_one() -> Bench {
+    let mut bench = holding(&[0]);
+    let options = Command::Options(ArrayOptions::default());
+    bench.shard.command(3, options);
+    serve(&mut bench, SECOND, full_0);
+    assert!(!bench.is_done(), "it waits for who is full");
+    bench
+}
+
 #[test]
 fn who_is_being_filled_and_stays_away_keeps_no_record_waiting() {
     let mut bench = holding_one_that_is_filled();
@@ -124,14 +142,7 @@ fn who_has_not_taken_a_record_takes_it_although_the_others_are_flushed() {
 
 #[test]
 fn who_fails_while_a_record_waits_for_a_full_one_is_waited_for_too() {
-    let mut bench = holding(&[0]);
-    let options = Command::Options(ArrayOptions::default());
-    bench.shard.command(3, options);
-    let full = |request: &MemberRequest| match (request.drive.at(), request.operation) {
-        (0, Operation::Write) => Status::NoSpace,
-        (_, _) => WORKS,
-    };
-    serve(&mut bench, SECOND, full);
+    let mut bench = waiting_for_a_full_one();
     bench.shard.coordinate_failure(MemberFailure {
         member: MemberIndex(1),
         incarnation: 0,
@@ -139,7 +150,7 @@ fn who_fails_while_a_record_waits_for_a_full_one_is_waited_for_too() {
         late: true,
         passing: true,
     });
-    serve(&mut bench, STEP, full);
+    serve(&mut bench, STEP, full_0);
     assert_eq!(
         states(&bench),
         [HELD, SERVES, SERVES],
@@ -148,9 +159,9 @@ fn who_fails_while_a_record_waits_for_a_full_one_is_waited_for_too() {
     bench.shard.decider().failures.clear();
     fail_with(&mut bench, &[1], GONE);
     assert_eq!(states(&bench), [HELD, HELD, SERVES]);
-    serve(&mut bench, SECOND, full);
+    serve(&mut bench, SECOND, full_0);
     assert_eq!(states(&bench), [HELD, SERVES, SERVES]);
-    serve(&mut bench, LIMIT, full);
+    serve(&mut bench, LIMIT, full_0);
     assert_eq!(states(&bench), [OUT, SERVES, SERVES]);
 }
 
@@ -349,20 +360,12 @@ fn who_is_being_filled_is_let_go_at_the_limit_whoever_else_fails() {
 
 #[test]
 fn who_is_held_and_fails_for_good_is_not_made_hopeless_by_waiting_for_another() {
-    let mut bench = holding(&[0]);
-    let options = Command::Options(ArrayOptions::default());
-    bench.shard.command(3, options);
-    let full = |request: &MemberRequest| match (request.drive.at(), request.operation) {
-        (0, Operation::Write) => Status::NoSpace,
-        (_, _) => WORKS,
-    };
-    serve(&mut bench, SECOND, full);
-    assert!(!bench.is_done(), "it waits for who is full");
+    let mut bench = waiting_for_a_full_one();
     // A flush of it has failed besides.
     tell(&mut bench, 0, Status::Media, false);
     tell(&mut bench, 2, GONE, true);
     bench.shard.stir();
-    serve(&mut bench, SECOND, full);
+    serve(&mut bench, SECOND, full_0);
     assert_eq!(states(&bench), [HELD, SERVES, SERVES]);
     assert_eq!(bench.shard.map.hopeless, [false; 3]);
 }
