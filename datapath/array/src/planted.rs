@@ -130,8 +130,7 @@ pub enum Fault {
     ReplayedUnflushed,
     /// What the log holds is done again before members are out that may know that it was not begun.
     ReplayBeforeExclusion,
-    /// These members are out before what the last engine had begun is written again, which only
-    /// memory tells.
+    /// Members are out before what had begun is written again, of which only memory tells.
     ExclusionBeforeBegun,
     /// Memory of what was to be written again is used for something else before a drive that is
     /// out has let go of it.
@@ -262,6 +261,8 @@ pub enum Fault {
     NeededMemberExcluded,
     /// A member whose host has no space left is left out.
     FullMemberExcluded,
+    /// Who fails for good is beyond help as long as others are away.
+    OpenFateDecided,
     /// An I/O error of a drive that is not there counts as one of its blocks.
     ErrorsBelieved,
     /// A flush that goes well counts while it is open what another one has lost.
@@ -503,6 +504,7 @@ impl Fault {
         Fault::HeldFlushAnswered,
         Fault::NeededMemberExcluded,
         Fault::FullMemberExcluded,
+        Fault::OpenFateDecided,
         Fault::ErrorsBelieved,
         Fault::FlushCountsBesideADoubt,
         Fault::DriveBeforeLogRetired,

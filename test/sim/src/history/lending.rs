@@ -44,7 +44,7 @@ impl History {
         }
         self.spell = Some(Spell::endless(world.outside.now));
         self.is_spelled = true;
-        self.outcome.spells += 1;
+        self.outcome.spells.0 += 1;
         let stripe_blocks = u64::from(self.geometry.stripe_blocks());
         for _ in 0..600 {
             self.turn(&mut world, 20);

@@ -52,8 +52,8 @@ pub struct Outcome {
     pub missed: (u64, u64),
     /// Members that might not come back as they were.
     pub refused: u64,
-    /// Spells.
-    pub spells: u64,
+    /// Spells, and those beside which another drive fails a flush for good.
+    pub spells: (u64, u64),
     /// Holds that were given up.
     pub given_up: u64,
     /// Blocks that drives refused which the array could not do without.
@@ -173,7 +173,7 @@ impl Outcome {
         self.returned += outcome.returned;
         add_both(&mut self.missed, outcome.missed);
         self.refused += outcome.refused;
-        self.spells += outcome.spells;
+        add_both(&mut self.spells, outcome.spells);
         self.given_up += outcome.given_up;
         self.blocks_refused += outcome.blocks_refused;
         self.copies += outcome.copies;
@@ -255,7 +255,7 @@ impl fmt::Display for Outcome {
             returned,
             missed,
             refused,
-            spells,
+            spells: (spells, lossy_spells),
             given_up,
             blocks_refused,
             copies,
@@ -326,7 +326,8 @@ impl fmt::Display for Outcome {
          {} reads hedged ({} not for the budget), \
          {returned} members returned that lacked {permille} \
          in 1000 of their regions ({refused} might not), \
-         {spells} spells ({given_up} given up, {blocks_refused} blocks refused, \
+         {spells} spells ({given_up} given up, {lossy_spells} beside a flush that fails, \
+         {blocks_refused} blocks refused, \
          {failed_windows} windows of rebuilds failed, \
          {refilled} filled again before a stop), \
          {loaded} passes beside guests without a pause (a request overtaken {overtaking} times), \

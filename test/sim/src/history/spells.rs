@@ -90,7 +90,7 @@ impl History {
         });
         self.is_spelled = true;
         self.client.is_refused |= kind == Kind::Refusing;
-        self.outcome.spells += 1;
+        self.outcome.spells.0 += 1;
         let all = self.random.happens(400);
         let each = 1 + self.random.below(4);
         let mut chosen = false;
@@ -118,6 +118,48 @@ impl History {
             let late = world.outside.mail_is_slow.contains(&true);
             drive.hurt |= kind != Kind::Full || is_long || fills || straggles || late;
         }
+        if !is_long {
+            self.lose_beside_a_blink(world, kind);
+        }
+    }
+
+    /// All of a group blink but one, which fails a flush for good. So many are away that none of
+    /// them is left out; that one is when they are back, and nobody is told of an error.
+    fn lose_beside_a_blink(&mut self, world: &mut World, kind: Kind) {
+        let Kind::Blink(status) = kind else {
+            return;
+        };
+        if self.random.happens(500) {
+            return;
+        }
+        let map = world.shards[world.home].map().clone();
+        let position = self.random.position(map.members.len());
+        let group = self.geometry.group_members();
+        let first = position / group * group;
+        let members = map.members.iter().enumerate().skip(first).take(group);
+        let is_in_sync = |member: &array::MapMember| member.state == MapState::InSync;
+        let in_sync = members.clone().filter(|(_, member)| is_in_sync(member));
+        let spare = group - in_sync.count() < self.spare_parity(position);
+        if self.geometry.data() == 1 || !spare || !is_in_sync(&map.members[position]) {
+            return;
+        }
+        for (at, member) in members {
+            let Some(drive) = member.drive.filter(|_| member.state != MapState::Lost) else {
+                continue;
+            };
+            let drive = &mut world.outside.drives[drive.at()];
+            drive.hurt = true;
+            drive.away = Some(status).filter(|_| at != position);
+            if at == position {
+                drive.failing = Some(Failing {
+                    what: Failure::Flushes,
+                    after: 0,
+                    count: 1,
+                    status: Status::Media,
+                });
+            }
+        }
+        self.outcome.spells.1 += 1;
     }
 
     /// All members blink while some of them write, and the array is stopped before they are back:

@@ -97,7 +97,7 @@ impl History {
         }
         self.spell = Some(Spell::endless(world.outside.now));
         self.is_spelled = true;
-        self.outcome.spells += 1;
+        self.outcome.spells.0 += 1;
         self.client.lenient = u64::MAX;
         self.run_until(world, |history, world| {
             let given_up = |shard: &Shard| shard.map().given_up;

@@ -66,8 +66,7 @@ impl Shard {
             }
             CommitPhase::Write => commit.phase = CommitPhase::FlushRecord,
             CommitPhase::FlushData | CommitPhase::FlushRecord if !commit.failed.is_empty() => {
-                self.recommit(commit, io);
-                return 1;
+                return moved + self.recommit(commit, io);
             }
             CommitPhase::FlushData => commit.phase = CommitPhase::Write,
             CommitPhase::FlushRecord => {
@@ -164,9 +163,11 @@ impl Shard {
     /// Some members failed while a record went out: a later record without them goes out next.
     /// Each record that was written is an update of its own: a part of the members may hold it.
     /// Only when a member is waited for the same record goes out again, because a member in sync
-    /// must not be two updates behind.
-    pub(super) fn recommit(&mut self, mut commit: Commit, io: &mut impl Io) {
-        let failed = std::mem::take(&mut commit.failed);
+    /// must not be two updates behind. Nothing moves as long as the fate of one is open.
+    pub(super) fn recommit(&mut self, mut commit: Commit, io: &mut impl Io) -> usize {
+        let mut failed = std::mem::take(&mut commit.failed);
+        // Those that come back can be waited for when the others have to be left out.
+        failed.sort_by_key(|failure| failure.passing);
         let id = self.decider().draw_id();
         let is_on_no_drive = commit.phase == CommitPhase::FlushData;
         let mut next = if is_on_no_drive && !planted::is(Fault::NumberOfARecordSkipped) {
@@ -176,14 +177,15 @@ impl Shard {
             commit.config.next(id)
         };
         let mut trial = commit.config.clone();
-        let mut waits = false;
+        let (mut waits, mut is_open) = (false, false);
         for failure in &failed {
             let fate = self.fate(&trial, failure);
             if fate == Fate::Hopeless || self.map.read_only {
                 self.fail_metadata(commit.answers, &gone_of(&failed, &commit.excluded), io);
-                return;
+                return 1;
             }
             waits |= fate == Fate::Held;
+            is_open |= fate == Fate::Open;
             if fate == Fate::Excluded {
                 self.exclude(&mut trial, failure.member, cause_of(failure.status));
             }
@@ -196,7 +198,11 @@ impl Shard {
             } else {
                 self.commit_waits(commit, failed, io);
             }
-            return;
+            return 1;
+        }
+        if is_open {
+            self.decider().commit = Some(Commit { failed, ..commit });
+            return 0;
         }
         for MemberFailure { member, status, .. } in failed {
             let late = status == Status::Gone && self.is_silent(member);
@@ -232,6 +238,7 @@ impl Shard {
             commit.phase = CommitPhase::Write;
         }
         self.begin_commit(commit);
+        1
     }
 
     /// Members that failed are waited for: this phase goes on with them.

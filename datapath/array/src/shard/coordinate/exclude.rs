@@ -14,8 +14,10 @@ use crate::io::{Io, MemberFailure};
 use crate::map::MapState;
 use crate::planted::{self, Fault};
 
-/// How long an exclusion waits to hear which members are gone besides.
-const ROLL_CALL: Duration = Duration::from_millis(50);
+/// How long an exclusion waits to hear which members are gone besides. Answers come in an instant,
+/// but not where a busy kernel has threads of its own ask drives that are gone. Only a drive that
+/// hangs takes longer.
+const ROLL_CALL: Duration = Duration::from_secs(1);
 
 /// What shall become of a member that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +26,9 @@ pub(in crate::shard) enum Fate {
     Excluded,
     /// The array waits for it.
     Held,
+    /// It may have lost something, and the array cannot do without it as long as others are away.
+    /// It is decided when these are back, or are not waited for any more.
+    Open,
     /// The array cannot do without it, and it may have lost something.
     Hopeless,
 }
@@ -58,9 +63,16 @@ impl Shard {
         }
         let failures = std::mem::take(&mut self.decider().failures);
         let live = |failure: &MemberFailure| !self.map.settled(failure.member, failure.incarnation);
-        let live: Vec<MemberFailure> = failures.into_iter().filter(live).collect();
+        let mut live: Vec<MemberFailure> = failures.into_iter().filter(live).collect();
         if live.is_empty() {
             return 1;
+        }
+        let config = &self.coordinator.as_deref().expect("the home").config;
+        if live.iter().all(|one| self.fate(config, one) == Fate::Open) {
+            // Who is only late is told again, if he still is when it is decided.
+            let open = live.extract_if(.., |one| !one.late).collect();
+            self.decider().failures = open;
+            return live.len();
         }
         let id = self.decider().draw_id();
         let next = self.decider().config.next(id);
@@ -135,12 +147,14 @@ impl Shard {
         mut failures: Vec<MemberFailure>,
         io: &mut impl Io,
     ) {
-        // Those that failed come first: the others are still there.
-        failures.sort_by_key(|failure| failure.late);
+        // Those that failed come first: the others are still there. And before them those that do
+        // not come back: they have to be left out, and the others can be waited for.
+        failures.sort_by_key(|failure| (failure.late, failure.passing));
         let mut excluded = Vec::new();
         let mut hopeless = Vec::new();
         let mut held = Vec::new();
         let mut excludable = Vec::new();
+        let mut open = Vec::new();
         for failure in failures {
             let MemberFailure {
                 member,
@@ -164,15 +178,17 @@ impl Shard {
                     excludable.push(failure);
                 }
                 Fate::Held => held.push(failure),
+                Fate::Open => open.push(failure),
                 Fate::Hopeless => hopeless.push(failure),
             }
         }
+        self.decider().failures = open;
         if !hopeless.is_empty() || !held.is_empty() {
             if !held.is_empty() {
                 held.extend(excludable.extract_if(.., |failure| failure.passing));
             }
             // Those that can be excluded are, in the next step.
-            self.decider().failures = excludable;
+            self.decider().failures.append(&mut excludable);
             self.hold(&held, &hopeless, io);
             return;
         }
@@ -208,15 +224,20 @@ impl Shard {
             |other: usize| self.map.held[other] && !keeper.is_full(MemberIndex::from_at(other));
         let group = self.map.geometry.group_members();
         let first = member.at() / group * group;
-        let left = (first..first + group).filter(|&other| {
+        let others = (first..first + group).filter(|&other| {
             let in_sync = config.members[other].state == MemberState::InSync;
-            other != member.at() && in_sync && !is_gone(other)
+            other != member.at() && in_sync
         });
-        let enough = left.count() >= self.map.geometry.data();
-        match (enough || planted::is(Fault::NeededMemberExcluded), passing) {
+        let data = self.map.geometry.data();
+        let left = others.clone().filter(|&other| !is_gone(other));
+        let enough = left.count() >= data || planted::is(Fault::NeededMemberExcluded);
+        let may_be = others.count() >= data && !planted::is(Fault::OpenFateDecided);
+        match (enough, self.map.hopeless[member.at()]) {
             (true, _) => Fate::Excluded,
-            (false, true) if !self.map.hopeless[member.at()] => Fate::Held,
-            (false, _) => Fate::Hopeless,
+            (false, true) => Fate::Hopeless,
+            (false, false) if passing => Fate::Held,
+            (false, false) if may_be && !self.map.given_up => Fate::Open,
+            (false, false) => Fate::Hopeless,
         }
     }
 }

@@ -259,7 +259,7 @@ impl Shard {
                 continue;
             }
             match self.fate(config, &failure) {
-                Fate::Excluded => rest.push(failure),
+                Fate::Excluded | Fate::Open => rest.push(failure),
                 Fate::Held => held.push(failure),
                 Fate::Hopeless => hopeless.push(failure),
             }

@@ -1,6 +1,7 @@
 //! How long the home waits for members, of two that are gone or of one.
 
 mod beside;
+mod open;
 
 use std::time::Duration;
 

@@ -43,9 +43,10 @@ impl Shard {
             let first = one.member.at() / group * group;
             let members = first..first + group;
             let mut beside = failed().filter(|failure| members.contains(&failure.member.at()));
-            // Another one that does not come back would be beyond help while these are held.
-            let may_all_come_back =
-                beside.all(|failure| failure.passing || !is_in_sync(commit, failure.member));
+            // Of a hold that was given up nothing is open any more: another one that does not come
+            // back would be beyond help while these are held.
+            let may_all_come_back = !self.map.given_up
+                || beside.all(|failure| failure.passing || !is_in_sync(commit, failure.member));
             let works = members.clone().map(MemberIndex::from_at).filter(|&other| {
                 let fails = failed().any(|failure| failure.member == other);
                 self.counts(commit, other) && !fails

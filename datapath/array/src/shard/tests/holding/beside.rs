@@ -199,33 +199,41 @@ fn a_failure_for_good_beside_one_that_passes_ends_no_array() {
 
 #[test]
 fn a_failure_for_good_is_not_made_hopeless_by_waiting_for_another() {
-    let shape = Shape {
-        level: Level::L6,
-        members: 5,
-        ..Shape::default()
-    };
-    let mut bench = Bench::home_of(shape, |_, _| {});
-    bench.command(Command::Fail {
-        member: MemberIndex(4),
-    });
-    fail(&mut bench, &[0]);
-    let options = Command::Options(ArrayOptions::default());
-    bench.shard.command(3, options);
-    let says = |request: &MemberRequest, full: Status| match (request.drive.at(), request.operation)
-    {
-        (0, Operation::Write) => full,
-        (1, Operation::Flush) => Status::Media,
-        (_, _) => WORKS,
-    };
-    serve(&mut bench, STEP, |request| says(request, Status::NoSpace));
-    tell(&mut bench, 1, Status::Media, false);
-    tell(&mut bench, 2, GONE, true);
-    bench.shard.stir();
-    serve(&mut bench, SECOND, |request| says(request, Status::NoSpace));
-    assert_eq!(states(&bench)[0], HELD);
-    serve(&mut bench, 5 * SECOND, |request| says(request, WORKS));
-    assert_eq!(states(&bench), [SERVES, OUT, SERVES]);
-    assert!(!bench.shard.map.is_broken() && !bench.shard.map.read_only);
+    for is_given_up in [false, true] {
+        let shape = Shape {
+            level: Level::L6,
+            members: 5,
+            ..Shape::default()
+        };
+        let mut bench = Bench::home_of(shape, |_, _| {});
+        bench.command(Command::Fail {
+            member: MemberIndex(4),
+        });
+        fail(&mut bench, &[0]);
+        let options = Command::Options(ArrayOptions::default());
+        bench.shard.command(3, options);
+        let works = |request: &MemberRequest| match (request.drive.at(), request.operation) {
+            (1, Operation::Flush) => Status::Media,
+            (_, _) => WORKS,
+        };
+        let fails = |request: &MemberRequest| match (request.drive.at(), request.operation) {
+            (0, Operation::Write) => Status::NoSpace,
+            (2, Operation::Read) => GONE,
+            (_, _) => works(request),
+        };
+        serve(&mut bench, if is_given_up { LIMIT } else { STEP }, fails);
+        tell(&mut bench, 1, Status::Media, false);
+        tell(&mut bench, 2, GONE, true);
+        bench.shard.stir();
+        serve(&mut bench, SECOND, fails);
+        // Of a hold that was given up nothing is open.
+        let gone = if is_given_up { SERVES } else { HELD };
+        assert_eq!(states(&bench), [HELD, SERVES, gone]);
+        assert_eq!(bench.shard.map.given_up, is_given_up);
+        serve(&mut bench, 5 * SECOND, works);
+        assert_eq!(states(&bench), [SERVES, OUT, SERVES]);
+        assert!(!bench.shard.map.is_broken() && !bench.shard.map.read_only);
+    }
 }
 
 #[test]
