@@ -159,6 +159,8 @@ pub struct RegionMap {
     /// Blocks that are lost go on with numbers above this, or an old copy that can be read again
     /// some day would win.
     lost_from: u64,
+    /// No region was written to by a later update, whatever a block says that was made up.
+    latest: Update,
     /// Members, and the block whose copies they shall not have.
     to_erase: Vec<(MemberIndex, u32)>,
 }
@@ -177,6 +179,7 @@ impl RegionMap {
             unknown: vec![false; blocks],
             blocks: Blocks::AsWritten,
             lost_from: 0,
+            latest: Update(u64::MAX),
             to_erase: Vec::new(),
         }
     }

@@ -1,17 +1,20 @@
 //! What a start finds of the region map on the drives, and which of it counts.
 
-use units::{MemberIndex, StripeIndex, bytes_usize};
+use units::{MemberIndex, StripeIndex, Update, bytes_usize};
 
 use super::RegionMap;
 #[cfg(test)]
 use super::{RegionSpace, Uuid};
 use crate::format::{
-    ArrayConfig, FormatError, REGION_BLOCK_REGIONS, RegionBlock, RegionKind, Superblock,
+    ArrayConfig, FormatError, REGION_BLOCK_REGIONS, RegionBlock, RegionEntry, RegionKind,
+    Superblock,
 };
 use crate::planted::{self, Fault};
 
 /// A block is written less often than that from one update to the next.
 pub(super) const LOST_SHIFT: u32 = 20;
+/// No block comes as far by itself; from there on numbers would end.
+const SEQUENCE_END: u64 = 1 << 63;
 
 /// Which blocks of a map its members must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +66,9 @@ impl RegionMap {
                 (true, false) => Blocks::All,
                 (true, true) => Blocks::AllWhole,
             },
-            lost_from: config.update.0 << LOST_SHIFT,
+            lost_from: config.update.0.min(SEQUENCE_END >> LOST_SHIFT) << LOST_SHIFT,
+            // That of the record under way, perhaps.
+            latest: Update(config.update.0 + 1),
             ..RegionMap::new(superblock.regions(), superblock.array)
         }
     }
@@ -76,8 +81,12 @@ impl RegionMap {
             return;
         };
         self.copies[at].seen |= bit;
+        let is_ours = |found: &RegionBlock| {
+            let sound = found.sequence < SEQUENCE_END;
+            sound && found.array == self.array && found.number == block
+        };
         let found = match RegionBlock::decode(bytes) {
-            Ok(found) if found.array == self.array && found.number == block => found,
+            Ok(found) if is_ours(&found) => found,
             Err(FormatError::Blank) => {
                 self.copies[at].blank |= bit;
                 return self.agree(at, bit, 0);
@@ -93,7 +102,8 @@ impl RegionMap {
             self.sequences[at] = found.sequence;
             self.copies[at].newest = 0;
             for (entry, region) in found.entries.iter().zip(self.space.regions(block)) {
-                self.entries[region] = *entry;
+                let epoch = entry.epoch.min(self.latest);
+                self.entries[region] = RegionEntry { epoch, ..*entry };
             }
         }
         self.agree(at, bit, found.sequence);

@@ -5,7 +5,7 @@ use units::{BlockSize, MemberIndex, StripeIndex, Update};
 use uuid::Uuid;
 
 use super::*;
-use crate::format::{HEAD_BYTES, Layout, REGION_BLOCK_BYTES};
+use crate::format::{ArrayConfig, HEAD_BYTES, Layout, REGION_BLOCK_BYTES};
 use crate::geometry::{GeometryParameters, Level};
 
 const GIB: u64 = 1 << 30;
@@ -553,4 +553,46 @@ fn a_block_that_is_lost_goes_on_behind_whatever_was_written_before_this_update()
     let mut map = RegionMap::to_read(&superblock, &config);
     map.complete();
     assert_eq!(map.sequence(0), 9 << reading::LOST_SHIFT);
+}
+
+#[test]
+fn a_block_that_was_made_up_tells_of_no_update_to_come_and_ends_no_numbers() {
+    let superblock = crate::format::tests::superblock(0, 6, GIB);
+    let mut config = crate::format::tests::config(6);
+    config.update = Update(9);
+    let read = |config: &ArrayConfig, sequence, epoch| {
+        let epoch = Update(epoch);
+        let entry = |_| RegionEntry {
+            kind: RegionKind::Clean,
+            epoch,
+        };
+        let mut bytes = [0; REGION_BLOCK_BYTES];
+        RegionBlock::encode_into((superblock.array, 0, sequence), entry, &mut bytes);
+        let mut map = RegionMap::to_read(&superblock, config);
+        let holders: Vec<MemberIndex> = map.space().holders(0).collect();
+        for holder in holders {
+            map.take(holder, 0, &bytes);
+        }
+        map.complete();
+        map
+    };
+    for (epoch, taken) in [(8, 8), (10, 10), (11, 10), (1 << 50, 10)] {
+        let map = read(&config, 5, epoch);
+        let expected = RegionEntry {
+            kind: RegionKind::Clean,
+            epoch: Update(taken),
+        };
+        assert_eq!(map.entry(0), expected);
+    }
+    for sequence in [1 << 63, u64::MAX] {
+        let map = read(&config, sequence, 8);
+        assert_eq!(map.entry(0).kind, RegionKind::Dirty, "it is damaged");
+        assert_eq!(map.sequence(0), 9 << reading::LOST_SHIFT);
+    }
+    config.update = Update((1 << 56) - 1);
+    let sequence = read(&config, u64::MAX, 8).sequence(0);
+    assert!(
+        sequence > 1 << 60 && sequence < u64::MAX / 2 + 10,
+        "{sequence}"
+    );
 }
