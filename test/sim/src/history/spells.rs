@@ -15,6 +15,9 @@ pub(super) struct Spell {
     ends: Instant,
     /// It lasts longer than anybody waits.
     is_long: bool,
+    /// The drive of the one that fails a flush for good as soon as all others of its group are
+    /// waited for.
+    loses: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +39,7 @@ impl Spell {
             kind: Kind::Blink(Status::Gone),
             ends: now + Duration::from_secs(1 << 20),
             is_long: true,
+            loses: None,
         }
     }
 }
@@ -87,6 +91,7 @@ impl History {
             kind,
             ends: now + lasts,
             is_long,
+            loses: None,
         });
         self.is_spelled = true;
         self.client.is_refused |= kind == Kind::Refusing;
@@ -123,8 +128,8 @@ impl History {
         }
     }
 
-    /// All of a group blink but one, which fails a flush for good. So many are away that none of
-    /// them is left out; that one is when they are back, and nobody is told of an error.
+    /// All of a group blink but one, which fails a flush for good when they are waited for. It is
+    /// left out when they are back, and nobody is told of an error.
     fn lose_beside_a_blink(&mut self, world: &mut World, kind: Kind) {
         let Kind::Blink(status) = kind else {
             return;
@@ -150,15 +155,34 @@ impl History {
             let drive = &mut world.outside.drives[drive.at()];
             drive.hurt = true;
             drive.away = Some(status).filter(|_| at != position);
-            if at == position {
-                drive.failing = Some(Failing {
-                    what: Failure::Flushes,
-                    after: 0,
-                    count: 1,
-                    status: Status::Media,
-                });
-            }
         }
+        let drive = map.members[position].drive.map(|drive| drive.at());
+        self.spell.as_mut().expect("it has begun").loses = drive;
+    }
+
+    /// Who is to fail a flush while others are waited for does from now on, if they are.
+    fn follow_loss(&mut self, world: &mut World) {
+        let Some(drive) = self.spell.and_then(|spell| spell.loses) else {
+            return;
+        };
+        let map = world.shards[world.home].map();
+        let at = |member: &array::MapMember| member.drive.is_some_and(|one| one.at() == drive);
+        let Some(position) = map.members.iter().position(at) else {
+            return;
+        };
+        let group = self.geometry.group_members();
+        let first = position / group * group;
+        let mut others = (first..first + group).filter(|&other| other != position);
+        if !others.all(|other| map.held[other] || map.members[other].state == MapState::Lost) {
+            return;
+        }
+        world.outside.drives[drive].failing = Some(Failing {
+            what: Failure::Flushes,
+            after: 0,
+            count: 1,
+            status: Status::Media,
+        });
+        self.spell.as_mut().expect("looked at").loses = None;
         self.outcome.spells.1 += 1;
     }
 
@@ -172,7 +196,9 @@ impl History {
             history.given.is_none() && history.change.is_none()
         });
         self.write_at_once(world);
-        let busy = self.given.is_some() || self.change.is_some() || self.torn;
+        // One that is about to be left out is as good as out.
+        let leaves = (0..self.geometry.members()).any(|member| self.out(world, member) > 0);
+        let busy = self.given.is_some() || self.change.is_some() || self.torn || leaves;
         if busy || !self.is_sound(world) {
             return false;
         }
@@ -188,6 +214,7 @@ impl History {
             kind,
             ends,
             is_long: true,
+            loses: None,
         });
         (self.is_spelled, self.abandons) = (true, true);
         self.client.lenient = u64::MAX;
@@ -213,6 +240,7 @@ impl History {
         if self.spell.is_some_and(|spell| now >= spell.ends) && !is_unexplained(world) {
             self.end_spell(world);
         }
+        self.follow_loss(world);
         self.note_slow_mail(world);
         self.note_refusals(world);
         for event in &world.outside.events {
