@@ -166,6 +166,7 @@ pub struct Shard {
     map: Arc<ArrayMap>,
     /// Until then nothing can move, if nothing comes.
     rests_until: Instant,
+    /// All is where it belongs, and nobody is waited for or in doubt.
     optimal: bool,
     /// Whether the map names members of which nobody knows what they hold.
     any_hopeless: bool,
@@ -539,7 +540,7 @@ impl Shard {
     fn install(&mut self, map: Arc<ArrayMap>, io: &mut impl Io) {
         assert!(map.serial > self.map.serial, "maps are installed in order");
         let followers = self.followers(&map);
-        self.optimal = map.is_optimal();
+        self.follow_doubts(&map);
         self.any_hopeless = map.hopeless.contains(&true);
         (self.holding, self.broken) = (map.is_holding(), map.is_broken());
         let before = std::mem::replace(&mut self.map, map);
@@ -553,7 +554,6 @@ impl Shard {
         }
         self.background.follow(&self.map);
         self.follow_tickets(followers);
-        self.hold.follow();
         self.flushes.follow(&self.map);
         self.throttle.follow(&self.map);
         self.log.forget(self.map.log_from);

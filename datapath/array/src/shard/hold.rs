@@ -11,6 +11,7 @@
 //! works again, so that no stripe is left torn.
 
 mod give_up;
+mod open;
 
 use std::time::Duration;
 
@@ -52,6 +53,10 @@ impl Parked {
 
 /// See the module.
 #[derive(Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "that the map is another one, and what it says, are two things"
+)]
 pub(super) struct Hold {
     parked: Vec<Parked>,
     /// Those of which it is not known what their errors mean, and the members that are pinged
@@ -70,6 +75,8 @@ pub(super) struct Hold {
     pub(super) gone: Gone,
     /// The map is another one.
     changed: bool,
+    /// Somebody is waited for, or may have lost something: see `open`.
+    cautious: bool,
     /// The next attempt, and the pause after it.
     next: Option<Instant>,
     pause: Duration,
@@ -96,6 +103,7 @@ impl Hold {
             tickets: Vec::new(),
             gone: Gone::default(),
             changed: false,
+            cautious: false,
             next: None,
             pause: PAUSE_MIN,
             pool,
@@ -126,8 +134,8 @@ impl Hold {
     }
 
     /// The map is another one: what waits is looked at in the next turn.
-    pub(super) fn follow(&mut self) {
-        self.changed = true;
+    pub(super) fn follow(&mut self, cautious: bool) {
+        (self.changed, self.cautious) = (true, cautious);
     }
 
     pub(super) fn push_ticket(&mut self, slot: u32) {

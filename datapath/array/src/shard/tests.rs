@@ -474,6 +474,7 @@ impl Bench {
     /// The shard acts by another map that did not come to it as maps do.
     pub(in crate::shard) fn set_map(&mut self, map: ArrayMap) {
         (self.shard.holding, self.shard.broken) = (map.is_holding(), map.is_broken());
+        self.shard.follow_doubts(&map);
         self.shard.map = Arc::new(map);
     }
 

@@ -103,7 +103,8 @@ impl Shard {
             self.wake_ticket(slot);
             return;
         }
-        if self.awaits_decision(slot) {
+        let is_open = self.is_open(self.tickets[slot].order.stripe);
+        if is_open || self.awaits_decision(slot) {
             self.hold.push_ticket(slot);
             return;
         }
@@ -145,6 +146,7 @@ impl Shard {
         let changes = !matches!(kind, Kind::Read { .. });
         let stripe = self.tickets[slot].order.stripe;
         let torn = self.any_hopeless && self.map.is_torn(stripe) || self.map.is_given_up(stripe);
+        let torn = torn || self.is_open(stripe);
         if changes && (self.map.read_only || torn || self.is_region_lost(slot)) {
             return Err(Beyond);
         }
@@ -291,7 +293,7 @@ impl Shard {
         let state = self.stripe_state(slot);
         let wanted = RoleSet::one(role);
         let plan = plan_read(k, m, wanted, &state)?;
-        if !plan.decode.is_empty() && self.is_torn(slot) {
+        if !plan.decode.is_empty() && (self.is_open(stripe) || self.is_torn(slot)) {
             return Err(Beyond);
         }
         // One that is only slow is judged elsewhere (`late`).
