@@ -10,6 +10,7 @@ use super::ticket::{Kind, Payload, TicketOrder};
 use super::{Shard, cell_lanes};
 use crate::io::{Io, Message, Trouble, WorkMessage};
 use crate::lines::Attempts;
+use crate::map::MapState;
 use crate::plan::{Band, bands};
 use crate::planted::{self, Fault};
 
@@ -223,11 +224,20 @@ impl Shard {
     }
 
     /// A discard of less than a stripe would have to change parity for nothing: it is ignored, as
-    /// a discard may be.
+    /// a discard may be. So is one where a drive that does not take it could not be left out.
     #[inline]
     fn is_skipped(&self, work: &Work, piece: StripePiece) -> bool {
         let whole = work.part.is_whole() && piece.blocks == self.geometry().stripe_blocks();
-        work.operation == Operation::Discard && !whole
+        work.operation == Operation::Discard && (!whole || self.is_at_its_limit(piece.stripe))
+    }
+
+    /// Whether the stripe's group needs all members that are in sync.
+    pub(super) fn is_at_its_limit(&self, stripe: StripeIndex) -> bool {
+        let group = self.geometry().group_members();
+        let first = self.geometry().group(stripe).at() * group;
+        let members = self.map.members[first..first + group].iter();
+        let in_sync = members.filter(|member| member.state == MapState::InSync);
+        self.geometry().parity() > 0 && in_sync.count() <= self.geometry().data()
     }
 
     /// Makes the tickets of one stripe, one for each cell that the piece touches.

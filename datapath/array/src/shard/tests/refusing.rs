@@ -208,6 +208,7 @@ fn writes() -> Vec<(Operation, u64, u32)> {
         (Operation::Write, START, all),
         (Operation::Write, first - 1, 9),
         (Operation::WriteZeroes, first - 1, 3),
+        (Operation::WriteZeroes, START, all),
     ]
 }
 
@@ -259,6 +260,28 @@ fn a_write_that_meets_a_refused_block_fails_and_nothing_else_is_lost() {
             }
         }
     }
+}
+
+#[test]
+fn a_discard_that_might_meet_such_a_block_is_ignored() {
+    let all = u32::try_from(STRIPE_BLOCKS).expect("few");
+    let discard = (Operation::Discard, START, all);
+    let (mut bench, mut drives) = degraded(0, 1);
+    let verdict = drives.outcome(&mut bench, discard);
+    assert_eq!(verdict, Some(Status::Ok));
+    assert!(!bench.shard.map.is_holding() && drives.writes.is_empty());
+    for block in START..START + STRIPE_BLOCKS {
+        assert_eq!(drives.look(&mut bench, block), Some(before(block)));
+    }
+    let mut bench = Bench::home(|_, _| {});
+    let verdict = drives.outcome(&mut bench, discard);
+    assert_eq!(verdict, Some(Status::Ok));
+    let member = member_of(&bench, STRIPE, 1);
+    assert_eq!(
+        bench.shard.map.members[member].state,
+        MapState::Lost,
+        "not needed"
+    );
 }
 
 #[test]

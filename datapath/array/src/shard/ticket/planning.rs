@@ -5,7 +5,7 @@ use units::{Role, RoleSet, StripeIndex};
 
 use super::super::Shard;
 use super::super::request::PART_BYTES;
-use super::{Kind, PlannedBand, Step, TicketOrder};
+use super::{Kind, Payload, PlannedBand, Step, TicketOrder};
 use crate::io::Io;
 use crate::map::Pass;
 use crate::plan::{Band, Beyond, Method, StripeState, plan_read, plan_repair, plan_write};
@@ -137,6 +137,7 @@ impl Shard {
             self.judge_late(slot, self.tickets[slot].order.stripe);
         }
         self.reconsider(slot);
+        self.clear_by_writing(slot);
         let state = self.stripe_state(slot);
         let kind = self.tickets[slot].order.kind;
         if planted::is(Fault::PoisonedTicket) && matches!(kind, Kind::Write(_)) {
@@ -172,6 +173,15 @@ impl Shard {
             self.tickets[slot].bands[band] = planned;
         }
         Ok(())
+    }
+
+    /// Zeroes without buffers are for where a member that refuses them can be left out. Of one that
+    /// is needed just the block is refused, and its row follows (`refused`): that takes buffers.
+    fn clear_by_writing(&mut self, slot: u32) {
+        let TicketOrder { kind, stripe, .. } = self.tickets[slot].order;
+        if kind == Kind::Clear && self.is_at_its_limit(stripe) {
+            self.tickets[slot].order.kind = Kind::Write(Payload::Zeroes);
+        }
     }
 
     /// Whether a ticket needs what a lost block held.
