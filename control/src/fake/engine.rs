@@ -510,7 +510,7 @@ impl Engine for FakeEngine {
     fn remove_export(&self, name: &str) -> Answer<()> {
         self.begin("remove_export", name)?;
         self.run().exports.remove(name);
-        Ok(())
+        self.end("remove_export", Ok(()))
     }
 
     /// Every look moves the running jobs on by a quarter.

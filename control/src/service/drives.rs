@@ -161,8 +161,11 @@ impl Control {
     /// Opens a wanted drive that was missing, perhaps at another place.
     pub(super) fn reopen(&self, known: &DriveKnown) -> Answer<DriveView> {
         let drive = self.engine.open_drive(known)?;
-        let record = [Change::Drive(to_know(&drive, &self.engine.arrays()))];
-        if let Err(error) = self.wanted.apply(&record) {
+        let record = to_know(&drive, &self.engine.arrays());
+        // One that is back where it was needs nothing to be written, which may not be possible now.
+        if record != *known
+            && let Err(error) = self.wanted.apply(&[Change::Drive(record)])
+        {
             self.undo("remove_drive", self.engine.remove_drive(&drive.name, true));
             return Err(error);
         }

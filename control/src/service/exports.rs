@@ -177,19 +177,25 @@ impl Control {
     pub fn remove_export(&self, key: &str) -> Answer<ExportView> {
         let _changing = self.change();
         let export = self.export(key)?;
-        if self
-            .engine
-            .exports()
-            .iter()
-            .any(|made| made.name == export.name)
-        {
-            self.engine.remove_export(&export.name)?;
+        let is_made = || {
+            let exports = self.engine.exports();
+            exports.iter().any(|made| made.name == export.name)
+        };
+        let removed = if is_made() {
+            self.engine.remove_export(&export.name)
+        } else {
+            Ok(())
+        };
+        if removed.is_err() && is_made() {
+            return removed.map(|()| export);
         }
+        // Also one that ends when its drives answer: it would be made again.
         self.wanted.apply(&[
             Change::NoExport(export.name.clone()),
             Change::Release(export.uuid),
         ])?;
         self.causes().exports.remove(&export.name);
+        removed?;
         tracing::info!(event = "export_removed", object = %format_args!("export {}", export.name));
         Ok(export)
     }

@@ -214,3 +214,47 @@ fn a_drive_that_is_removed_late_stays_open_until_it_can_be_forgotten() {
     assert_eq!(gone.kind, ErrorKind::NotFound, "{gone}");
     assert!(!control.wanted.state().drives.contains_key("d1"));
 }
+
+#[test]
+fn an_export_that_ends_late_is_not_made_again() {
+    let mut bed = Bed::full();
+    bed.control().create_export(export("v")).expect("exported");
+    bed.host.fail_next("remove_export");
+    let refused = bed.control().remove_export("v").expect_err("refused");
+    assert_eq!(refused.kind, ErrorKind::Internal);
+    bed.kill_and_start();
+    assert_eq!(bed.control().exports().len(), 1, "nothing was done");
+    bed.host.late_next("remove_export");
+    let refused = bed.control().remove_export("v").expect_err("late");
+    assert_eq!(refused.kind, ErrorKind::Busy);
+    bed.kill_and_start();
+    assert!(bed.control().exports().is_empty(), "it ends all the same");
+}
+
+#[test]
+fn a_drive_that_is_back_where_it_was_needs_no_record() {
+    let host = FakeHost::new();
+    let (wanted, switch) = wanted::failing::wanted();
+    let control = Control::new(Arc::new(host.engine()), wanted, "/run/test".into());
+    for number in 0..4 {
+        let place = format!("file:/{number}");
+        host.plug(&place, 1 << 30);
+        control.add_drive(drive(&place)).expect("added");
+    }
+    let made = array("a", &["d0", "d1", "d2", "d3"]);
+    control.create_array(made).expect("created");
+    control.fail_member("a", 1).expect("one may be lost");
+    let content = host.unplug("file:/1");
+    let state = |now| {
+        control.tend_drives(now).expect("looked");
+        let drive = control.drive("d1").expect("known");
+        (drive.state == DriveState::Missing, drive.cause)
+    };
+    assert!(state(Instant(0)).0, "it is gone");
+    switch.fail();
+    host.replug("file:/1", content);
+    for seconds in [5, 10, 15] {
+        let (is_missing, cause) = state(Instant(seconds * 1_000_000_000));
+        assert!(!is_missing, "{cause:?}");
+    }
+}
