@@ -89,13 +89,20 @@ fn memory_that_is_promised_to_stay_is_pinned_while_its_guest_is_there_and_no_oth
     eventually("pinned", || pinned_bytes(&engine, "stays") > 0);
     eventually("made use of", || pinned_transfers(&engine) > 100.0);
     end(&mut guest);
-    let mut guest = load(&engine, "stays", "4", "random_mixed");
-    eventually("pinned again", || pinned_bytes(&engine, "stays") > 0);
-    let told = finding(&engine).expect("a guest is there");
+    // On a busy machine a guest may be gone before all that is asked.
+    let mut looks = (0..5).map(|_| {
+        let mut guest = load(&engine, "stays", "4", "random_mixed");
+        eventually("pinned again", || pinned_bytes(&engine, "stays") > 0);
+        let told = finding(&engine);
+        let (shown, _) = engine.says(&["export", "show", "stays"]);
+        let is_there = pinned_bytes(&engine, "stays") > 0;
+        end(&mut guest);
+        (told.filter(|_| is_there), shown)
+    });
+    let (told, shown) = looks.find(|(told, _)| told.is_some()).expect("one stays");
+    let told = told.expect("looked at");
     assert_eq!(told["severity"], "good", "{told}");
-    let (shown, _) = engine.says(&["export", "show", "stays"]);
     assert!(shown.contains("pinned ("), "{shown}");
-    end(&mut guest);
     eventually("let go", || pinned_bytes(&engine, "stays") == 0);
     assert_eq!(finding(&engine), None, "nobody is there");
     engine.json(&["array", "scrub", "a", "start", "--wait"]);
