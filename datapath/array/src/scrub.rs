@@ -215,6 +215,8 @@ pub(crate) struct Scrub {
     /// When the array was created: seconds since 1970 UTC. The schedule counts from there until a
     /// pass has reached the end.
     created: u64,
+    /// When one has since the array was started, by a clock that nobody sets.
+    finished: Option<Instant>,
 }
 
 impl Scrub {
@@ -225,6 +227,7 @@ impl Scrub {
             not_before: Instant(0),
             clock,
             created,
+            finished: None,
         }
     }
 
@@ -236,16 +239,19 @@ impl Scrub {
         }
     }
 
-    /// The schedule's turn: when the next pass is to begin.
+    /// The schedule's turn: when the next pass is to begin. What is told of times to come, by a
+    /// clock that was wrong then or is now, counts as of the start: nothing waits longer than that.
     fn scheduled_at(&self, every_seconds: u32) -> Option<Instant> {
         if every_seconds == 0 || self.record.state != ScrubState::Idle {
             return None;
         }
+        let every = Duration::from_secs(u64::from(every_seconds));
+        if let Some(finished) = self.finished {
+            return Some(finished + every);
+        }
         let last = self.record.finished_at.max(self.created);
-        let due = last.saturating_add(u64::from(every_seconds));
-        let left = Duration::from_secs(due.saturating_sub(self.clock.seconds));
-        let nanoseconds = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
-        Some(Instant(self.clock.at.0.saturating_add(nanoseconds)))
+        let since = Duration::from_secs(self.clock.seconds.saturating_sub(last));
+        Some(self.clock.at + every.saturating_sub(since))
     }
 
     /// When there is something to do next. Now or earlier: there is.
@@ -276,6 +282,7 @@ impl Scrub {
         self.record.state = ScrubState::Idle;
         self.record.next = StripeIndex(0);
         self.record.finished_at = self.clock.seconds_at(now);
+        self.finished = Some(now);
     }
 
     /// User bytes per second that the pass may take; 0 = as the background goes.

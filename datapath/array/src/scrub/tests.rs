@@ -127,3 +127,30 @@ fn each_finding_counts_once_by_its_cause_and_once_by_its_outcome() {
     let counted = [sum.mismatches, sum.unreadable, sum.repaired, sum.unrepaired];
     assert_eq!(counted, [24, 16, 10, 30], "windows add up");
 }
+
+#[test]
+fn a_clock_that_was_wrong_once_puts_no_pass_off_for_longer_than_the_period() {
+    let every = 30 * u32::try_from(DAY).expect("seconds");
+    let record = |finished_at| ScrubRecord {
+        finished_at,
+        ..ScrubRecord::default()
+    };
+    // It was ahead when the array was made, or when the last pass ended; it is behind now.
+    for (finished_at, created, now) in [
+        (0, 5000 * DAY, 1000 * DAY),
+        (5000 * DAY, 0, 1000 * DAY),
+        (999 * DAY, 990 * DAY, DAY),
+    ] {
+        let clock = WallClock {
+            at: clock().at,
+            seconds: now,
+        };
+        let mut scrub = Scrub::new(record(finished_at), clock, created);
+        let due = scrub.scheduled_at(every).expect("scheduled");
+        assert_eq!(due, clock.at + Duration::from_secs(30 * DAY));
+        scrub.begin_scheduled();
+        scrub.finish(due);
+        let next = scrub.scheduled_at(every).expect("scheduled");
+        assert_eq!(next, due + Duration::from_secs(30 * DAY));
+    }
+}
