@@ -91,6 +91,18 @@ impl Host {
         }
     }
 
+    /// The array is stopped: nobody works on it, and whoever waits for that is told.
+    pub(crate) fn pause_jobs(&self, array: Uuid) {
+        for job in self.state().jobs.values_mut() {
+            let is_its = job.array == array && job.view.kind != JobKind::Copy;
+            if is_its && job.view.state == JobState::Running {
+                job.view.state = JobState::Cancelled;
+                let cause = "its array was stopped; it goes on when that is started";
+                job.view.cause = Some(cause.to_owned());
+            }
+        }
+    }
+
     pub(crate) fn do_jobs(&self) -> Vec<JobView> {
         self.refresh_jobs();
         self.state()

@@ -74,6 +74,32 @@ fn a_resync_that_was_stopped_goes_on_as_the_same_job_and_is_done() {
 }
 
 #[test]
+fn nobody_waits_for_a_job_whose_array_is_stopped_and_it_goes_on_with_that() {
+    let bench = Bench::tank();
+    wait_until("the initialization is through", || {
+        let jobs = bench.host.jobs();
+        jobs.iter().all(|job| job.state == JobState::Done)
+    });
+    bench.inject("one", Fault::Delay(Duration::from_millis(10)));
+    let kind = BackgroundKind::Resync;
+    let job = bench.host.start_background("tank", kind).expect("begins");
+    let own = || {
+        let mut jobs = bench.host.jobs().into_iter();
+        jobs.find(|other| other.id == job.id).expect("kept")
+    };
+    assert_eq!(own().state, JobState::Running);
+    bench.host.stop_array("tank").expect("unused");
+    let stopped = own();
+    let cause = stopped.cause.expect("it says why");
+    assert_eq!(stopped.state, JobState::Cancelled);
+    assert!(cause.contains("was stopped"), "{cause}");
+    bench.host.state().drives["one"].drive.clear_faults();
+    bench.host.start_array("tank", false).expect("complete");
+    wait_until("it is done", || own().state == JobState::Done);
+    assert_eq!(own().cause, None);
+}
+
+#[test]
 fn warnings_are_those_of_the_members_of_now() {
     let bench = Bench::file_tank();
     bench.memory("spare");
