@@ -70,7 +70,6 @@ impl Host {
         let last = stopped.map_err(|start| of_start(object, &start))?;
         last.as_ref().inspect(|config| self.note_membership(config));
         self.end_begun(uuid, None);
-        self.pause_jobs(uuid);
         // A resync that has not ended goes on at the next start.
         if last.is_some_and(|config| !config.clean) {
             tracing::info!(

@@ -16,6 +16,8 @@ use crate::views::{held_because, microseconds};
 
 /// Finished jobs that are kept for whoever waits for them.
 const FINISHED_MAX: usize = 100;
+/// Why a job does not run.
+const STOPPED: &str = "its array is stopped; it goes on when that is started";
 
 impl Host {
     /// Brings the jobs up to date with the passes of the arrays.
@@ -28,10 +30,13 @@ impl Host {
                 .map(|a| (a.index, a.uuid, a.name.clone(), a.initializing))
                 .collect()
         };
+        let mut served = Vec::new();
         for (index, uuid, name, initializing) in running {
             let Some(array) = self.engine.array_state(index) else {
                 continue;
             };
+            served.push(uuid);
+            self.resume_jobs(uuid);
             self.refresh_scrub(uuid, &name, &array);
             let Some(pass) = array.pass else {
                 self.finish_jobs(uuid, JobState::Done);
@@ -62,6 +67,7 @@ impl Host {
                 }
             };
         }
+        self.pause_jobs_but(&served);
     }
 
     fn finish_jobs(&self, array: Uuid, how: JobState) {
@@ -91,14 +97,22 @@ impl Host {
         }
     }
 
-    /// The array is stopped: nobody works on it, and whoever waits for that is told.
-    pub(crate) fn pause_jobs(&self, array: Uuid) {
+    /// Nobody works on other arrays than these, and whoever waits for that is told.
+    fn pause_jobs_but(&self, served: &[Uuid]) {
         for job in self.state().jobs.values_mut() {
-            let is_its = job.array == array && job.view.kind != JobKind::Copy;
-            if is_its && job.view.state == JobState::Running {
+            let runs = job.view.state == JobState::Running && job.view.kind != JobKind::Copy;
+            if runs && !served.contains(&job.array) {
                 job.view.state = JobState::Cancelled;
-                let cause = "its array was stopped; it goes on when that is started";
-                job.view.cause = Some(cause.to_owned());
+                job.view.cause = Some(STOPPED.to_owned());
+            }
+        }
+    }
+
+    /// The array is served again: what was under way goes on, or is through by now.
+    fn resume_jobs(&self, array: Uuid) {
+        for job in self.state().jobs.values_mut() {
+            if job.array == array && job.view.cause.as_deref() == Some(STOPPED) {
+                (job.view.state, job.view.cause) = (JobState::Running, None);
             }
         }
     }

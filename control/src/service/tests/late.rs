@@ -3,6 +3,21 @@
 
 use super::*;
 
+/// An array over a wanted state that can be made to refuse writes.
+fn on_a_switch() -> (FakeHost, Control, wanted::failing::Switch) {
+    let host = FakeHost::new();
+    let (wanted, switch) = wanted::failing::wanted();
+    let control = Control::new(Arc::new(host.engine()), wanted, "/run/test".into());
+    for number in 0..4 {
+        let place = format!("file:/{number}");
+        host.plug(&place, 1 << 30);
+        control.add_drive(drive(&place)).expect("added");
+    }
+    let made = array("a", &["d0", "d1", "d2", "d3"]);
+    control.create_array(made).expect("created");
+    (host, control, switch)
+}
+
 fn identity(bed: &Bed, drive: &str) -> String {
     bed.control().wanted.state().drives[drive].identity.clone()
 }
@@ -182,16 +197,7 @@ fn an_array_that_starts_late_is_started_by_the_next_engine_too() {
 
 #[test]
 fn a_drive_that_is_removed_late_stays_open_until_it_can_be_forgotten() {
-    let host = FakeHost::new();
-    let (wanted, switch) = wanted::failing::wanted();
-    let control = Control::new(Arc::new(host.engine()), wanted, "/run/test".into());
-    for number in 0..4 {
-        let place = format!("file:/{number}");
-        host.plug(&place, 1 << 30);
-        control.add_drive(drive(&place)).expect("added");
-    }
-    let made = array("a", &["d0", "d1", "d2", "d3"]);
-    control.create_array(made).expect("created");
+    let (host, control, switch) = on_a_switch();
     host.late_next("remove_drive");
     let refused = control.remove_drive("d1", true).expect_err("late");
     assert_eq!(refused.kind, ErrorKind::Busy);
@@ -233,16 +239,7 @@ fn an_export_that_ends_late_is_not_made_again() {
 
 #[test]
 fn a_drive_that_is_back_where_it_was_needs_no_record() {
-    let host = FakeHost::new();
-    let (wanted, switch) = wanted::failing::wanted();
-    let control = Control::new(Arc::new(host.engine()), wanted, "/run/test".into());
-    for number in 0..4 {
-        let place = format!("file:/{number}");
-        host.plug(&place, 1 << 30);
-        control.add_drive(drive(&place)).expect("added");
-    }
-    let made = array("a", &["d0", "d1", "d2", "d3"]);
-    control.create_array(made).expect("created");
+    let (host, control, switch) = on_a_switch();
     control.fail_member("a", 1).expect("one may be lost");
     let content = host.unplug("file:/1");
     let state = |now| {
