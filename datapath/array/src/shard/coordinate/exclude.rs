@@ -15,8 +15,7 @@ use crate::map::MapState;
 use crate::planted::{self, Fault};
 
 /// How long an exclusion waits to hear which members are gone besides. Answers come in an instant,
-/// but not where a busy kernel has threads of its own ask drives that are gone. Only a drive that
-/// hangs takes longer.
+/// but in guests under load they were seen to take up to 50 ms, and twice more than 500.
 const ROLL_CALL: Duration = Duration::from_secs(1);
 
 /// What shall become of a member that failed.
