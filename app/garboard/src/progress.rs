@@ -76,8 +76,13 @@ fn wait_one(
             )
         }
         JobState::Cancelled => {
-            let cancelled = EngineError::new(ErrorKind::Internal, object, "it was cancelled");
-            Err(cancelled.next(way_on(&job)))
+            let next = match &job.cause {
+                // Its array was stopped.
+                Some(_) => format!("`garboard array start {}` starts that", job.array),
+                None => way_on(&job),
+            };
+            let cause = job.cause.unwrap_or_else(|| "it was cancelled".into());
+            Err(EngineError::new(ErrorKind::Internal, object, cause).next(next))
         }
     }
 }
