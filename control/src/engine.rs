@@ -27,6 +27,19 @@ use crate::view::{
 /// What every call of the engine gives back.
 pub type Answer<T> = Result<T, EngineError>;
 
+/// A change of a volume that was begun.
+#[must_use = "zeroes are to be written, and it is to be finished"]
+#[derive(Debug)]
+pub enum Begun {
+    /// It is through already: nobody has left anything in what the volume gets.
+    Done(Box<VolumeView>),
+    /// To be gone on with by [`Engine::zero_volume`] and [`Engine::finish_volume`].
+    Zeroing {
+        /// The job that shows it.
+        job: u64,
+    },
+}
+
 /// The engine below the control path.
 pub trait Engine: Send + Sync + 'static {
     /// Opens a drive that this engine does not know yet, and locks it for life. `create` in the
@@ -176,7 +189,8 @@ pub trait Engine: Send + Sync + 'static {
     /// Shows [`ArrayView::start_warnings`] of the last start of an array no more.
     fn forget_start_warnings(&self, array: Uuid);
 
-    /// Finishes what is pending, marks the array clean and stops it; it stays assembled.
+    /// Finishes what is pending, marks the array clean and stops it; it stays assembled. Volumes
+    /// that are being made or grow are taken back.
     ///
     /// # Errors
     /// `Busy` while one of its volumes is exported.
@@ -253,25 +267,70 @@ pub trait Engine: Send + Sync + 'static {
     /// `NotFound` when there is no such array.
     fn scrub(&self, name: &str) -> Answer<ScrubView>;
 
-    /// Makes a volume that reads as zeroes, durable before it returns.
+    /// Begins to make a volume that reads as zeroes.
     ///
     /// # Errors
-    /// `Full` when the array has too little room, `Busy` when it is not started.
-    fn create_volume(&self, create: &VolumeCreate) -> Answer<VolumeView>;
+    /// `Full` when the array has too little room, `Busy` when it is not started or one of this name
+    /// is being made.
+    fn begin_create_volume(&self, create: &VolumeCreate) -> Answer<Begun>;
+
+    /// Begins to give a volume another size, exactly.
+    ///
+    /// # Errors
+    /// `Full` when the array has too little room, `Invalid` when it cannot become smaller, `Busy`
+    /// while it grows already.
+    fn begin_resize_volume(&self, volume: Uuid, size_bytes: u64) -> Answer<Begun>;
+
+    /// Zeroes what a volume gets and others have left; may take hours. Other calls come meanwhile,
+    /// and some of them end it early. [`Engine::finish_volume`] tells how it went.
+    fn zero_volume(&self, job: u64);
+
+    /// Ends what was begun when its zeroes are written: it is durable when this returns, and guests
+    /// that are attached are told. Or takes it back, when they could not be.
+    ///
+    /// # Errors
+    /// Why it was taken back.
+    fn finish_volume(&self, job: u64) -> Answer<VolumeView>;
+
+    /// [`Engine::begin_create_volume`] to its end, for who has the engine to himself.
+    ///
+    /// # Errors
+    /// As these.
+    fn create_volume(&self, create: &VolumeCreate) -> Answer<VolumeView> {
+        let begun = self.begin_create_volume(create)?;
+        self.end_volume(begun)
+    }
+
+    /// [`Engine::begin_resize_volume`] to its end, for who has the engine to himself.
+    ///
+    /// # Errors
+    /// As these.
+    fn resize_volume(&self, volume: Uuid, size_bytes: u64) -> Answer<VolumeView> {
+        let begun = self.begin_resize_volume(volume, size_bytes)?;
+        self.end_volume(begun)
+    }
+
+    /// What both end with.
+    ///
+    /// # Errors
+    /// As [`Engine::finish_volume`].
+    fn end_volume(&self, begun: Begun) -> Answer<VolumeView> {
+        match begun {
+            Begun::Done(volume) => Ok(*volume),
+            Begun::Zeroing { job } => {
+                self.zero_volume(job);
+                self.finish_volume(job)
+            }
+        }
+    }
 
     /// All volumes of all assembled arrays, by name.
     fn volumes(&self) -> Vec<VolumeView>;
 
-    /// Gives the volume another size, exactly; guests that are attached are told.
-    ///
-    /// # Errors
-    /// `Full` when the array has too little room, `Invalid` when it cannot become smaller.
-    fn resize_volume(&self, volume: Uuid, size_bytes: u64) -> Answer<VolumeView>;
-
     /// Deletes a volume and what it holds.
     ///
     /// # Errors
-    /// `Busy` while it is exported.
+    /// `Busy` while it is exported or grows.
     fn delete_volume(&self, volume: Uuid) -> Answer<()>;
 
     /// Sets all limits of a volume; `None` is without limit.

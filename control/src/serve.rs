@@ -61,9 +61,13 @@ pub async fn serve(
     stop.await;
     notify(&[NotifyState::Stopping]);
     tracing::info!(event = "engine_stopping");
+    let long = Arc::clone(&control);
+    let ended = tokio::task::spawn_blocking(move || long.end_long_calls());
     // Nobody listens only when all services ended by themselves.
     let _ = stopping.send(true);
     let drained = async {
+        // Whoever waits for them is told so, and goes.
+        let _ = ended.await;
         for task in tasks {
             let _ = task.await;
         }

@@ -521,6 +521,8 @@ pub enum JobKind {
     Scrub,
     /// A drive becomes a copy of a member, to take its place.
     Copy,
+    /// What a volume gets and others have left is zeroed.
+    Zero,
 }
 
 /// How far a job is.

@@ -97,6 +97,7 @@ pub(crate) fn way_on(job: &JobView) -> String {
         }
         JobKind::Scrub => format!("`garboard array scrub {array} start` goes on with it"),
         JobKind::Copy => format!("`garboard array replace {array}` begins anew"),
+        JobKind::Zero => format!("`garboard volume list` shows the volumes of array {array}"),
     }
 }
 

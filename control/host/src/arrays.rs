@@ -59,6 +59,7 @@ impl Host {
         if let Some((job, _)) = self.copy_of(uuid) {
             self.stop_copy(job);
         }
+        self.end_zeroing(Some(uuid));
         // Afterwards nobody can be asked.
         self.look_who_is_in_sync();
         let stopped = self.engine.stop_array(index);
@@ -111,6 +112,7 @@ impl Host {
         if let Some((job, _)) = self.copy_of(uuid) {
             self.stop_copy(job);
         }
+        self.end_zeroing(Some(uuid));
         // Whether the clean mark could be written does not matter any more, but what is on its way
         // must land before the drives are anybody else's.
         if has_shards && matches!(self.engine.stop_array(index), Err(StartError::Late)) {

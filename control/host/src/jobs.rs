@@ -1,7 +1,6 @@
 //! Jobs: the background passes of arrays, as somebody who waits for one sees them.
 
-use array::format::ExclusionCause;
-use array::{Command, Event, MapState, MemberPace, Pass, PassEvent, PassState};
+use array::{Command, MapState, Pass, PassState};
 use control::request::BackgroundKind;
 use control::view::{JobKind, JobState, JobView};
 use control::{Answer, EngineError, ErrorKind};
@@ -12,7 +11,6 @@ use uuid::Uuid;
 use crate::Host;
 use crate::error::{error, not_found};
 use crate::state::{JobEntry, State};
-use crate::views::{held_because, microseconds};
 
 /// Finished jobs that are kept for whoever waits for them.
 const FINISHED_MAX: usize = 100;
@@ -100,8 +98,9 @@ impl Host {
     /// Nobody works on other arrays than these, and whoever waits for that is told.
     fn pause_jobs_but(&self, served: &[Uuid]) {
         for job in self.state().jobs.values_mut() {
-            let runs = job.view.state == JobState::Running && job.view.kind != JobKind::Copy;
-            if runs && !served.contains(&job.array) {
+            let runs = job.view.state == JobState::Running;
+            let ends_itself = matches!(job.view.kind, JobKind::Copy | JobKind::Zero);
+            if runs && !ends_itself && !served.contains(&job.array) {
                 job.view.state = JobState::Cancelled;
                 job.view.cause = Some(STOPPED.to_owned());
             }
@@ -249,10 +248,13 @@ impl Host {
             JobKind::Rebuild => self.do_stop_background(&name, BackgroundKind::Rebuild),
             JobKind::Resync => self.do_stop_background(&name, BackgroundKind::Resync),
             JobKind::Scrub => self.do_stop_scrub(&name),
+            JobKind::Zero => {
+                self.cancel_zeroing(id);
+                self.job_view(id)
+            }
             JobKind::Copy => {
                 self.stop_copy(id);
-                let job = self.state().jobs.get(&id).map(|job| job.view.clone());
-                let job = job.ok_or_else(|| not_found("job", &id.to_string()))?;
+                let job = self.job_view(id)?;
                 if job.state == JobState::Running {
                     let text = "the member is leaving already";
                     return Err(error(ErrorKind::Busy, format!("job {id}"), text)
@@ -263,212 +265,9 @@ impl Host {
         }
     }
 
-    /// Writes what arrays tell into the log, until the engine stops.
-    pub(crate) fn log_event(&self, array: ArrayIndex, event: &Event) {
-        let (name, uuid) = {
-            let state = self.state();
-            let found = state.arrays.values().find(|entry| entry.index == array);
-            found.map_or((array.to_string(), None), |entry| {
-                (entry.name.clone(), Some(entry.uuid))
-            })
-        };
-        match event {
-            Event::MemberExcluded { member, status } => {
-                tracing::warn!(event = "member_excluded", array = name, member = member.0, status = ?status,
-                    "the array goes on without it");
-                self.release_excluded(&name);
-            }
-            Event::MemberReturned { member, regions } => {
-                tracing::info!(
-                    event = "member_returned",
-                    array = name,
-                    member = member.0,
-                    regions,
-                    "what it has missed is being filled"
-                );
-            }
-            Event::MemberLags { .. }
-            | Event::MemberKeepsUp { .. }
-            | Event::MemberLeftBehind { .. } => self.log_pace((&name, uuid), event),
-            Event::BeyondRedundancy { .. }
-            | Event::Holds { .. }
-            | Event::HoldTimedOut { .. }
-            | Event::MemberWorks { .. }
-            | Event::Resumes { .. } => self.log_hold((&name, uuid), event),
-            Event::Pass { pass, state } => {
-                tracing::info!(event = "background_pass", array = name, pass = ?pass, state = ?state, "pass");
-                if (*pass, *state) == (Pass::Scrub, PassEvent::Finished) {
-                    self.finish_scrub(array);
-                }
-                if *state != PassEvent::Began {
-                    self.refresh_jobs();
-                }
-            }
-            Event::BlocksLost { .. }
-            | Event::LostListFull { .. }
-            | Event::NotGivenUp { .. }
-            | Event::BlocksHealed { .. } => self.log_losses((&name, array), event),
-            Event::WriteRefused { member, .. } => {
-                let state = self.state();
-                let drive = uuid.and_then(|uuid| state.drive_of(uuid, *member));
-                log_refused(&name, drive.map_or("-", |drive| &drive.name), event);
-            }
-            Event::Scrubbed(finding) => self.note_finding(array, finding),
-            Event::MetadataFailed => {
-                tracing::error!(
-                    event = "metadata_failed",
-                    array = name,
-                    "no more writes are taken"
-                );
-            }
-            Event::CommandDone { .. } => {}
-        }
-    }
-
-    /// What the drive of a member of an array is called.
-    fn drive_name_of(&self, array: Option<Uuid>, member: MemberIndex) -> String {
-        let state = self.state();
-        let drive = array.and_then(|array| state.drive_of(array, member));
-        drive.map_or_else(|| "-".to_owned(), |drive| drive.name.clone())
-    }
-
-    /// Writes into the log which members take longer than their peers, and what becomes of them.
-    fn log_pace(&self, (name, uuid): (&str, Option<Uuid>), event: &Event) {
-        let drive_of = |member| self.drive_name_of(uuid, member);
-        let p99 = |pace: &MemberPace| pace.p99.into_iter().flatten().max().map(microseconds);
-        match event {
-            Event::MemberLags { member, pace } => {
-                tracing::warn!(
-                    event = "member_lags",
-                    array = name,
-                    member = member.0,
-                    drive = drive_of(*member),
-                    p99_us = p99(pace),
-                    "takes more than four times as long as its peers: it is read around where possible"
-                );
-            }
-            Event::MemberKeepsUp { member } => {
-                tracing::info!(
-                    event = "member_keeps_up",
-                    array = name,
-                    member = member.0,
-                    drive = drive_of(*member),
-                    "keeps up with its peers again, or another drive is in its place"
-                );
-            }
-            Event::MemberLeftBehind {
-                member,
-                pace,
-                cause: ExclusionCause::ReadErrors,
-            } => {
-                tracing::error!(
-                    event = "member_left_behind",
-                    array = name,
-                    member = member.0,
-                    drive = drive_of(*member),
-                    read_errors = pace.read_errors,
-                    "could so often not read what it holds that the array goes on without it"
-                );
-            }
-            Event::MemberLeftBehind { member, pace, .. } => {
-                tracing::error!(
-                    event = "member_left_behind",
-                    array = name,
-                    member = member.0,
-                    drive = drive_of(*member),
-                    p99_us = p99(pace),
-                    slow_seconds = pace.slow_windows,
-                    "has been slow for so long that the array goes on without it"
-                );
-            }
-            Event::MemberExcluded { .. }
-            | Event::MemberReturned { .. }
-            | Event::BeyondRedundancy { .. }
-            | Event::Holds { .. }
-            | Event::HoldTimedOut { .. }
-            | Event::MemberWorks { .. }
-            | Event::Resumes { .. }
-            | Event::Pass { .. }
-            | Event::Scrubbed(_)
-            | Event::WriteRefused { .. }
-            | Event::BlocksLost { .. }
-            | Event::LostListFull { .. }
-            | Event::NotGivenUp { .. }
-            | Event::BlocksHealed { .. }
-            | Event::MetadataFailed
-            | Event::CommandDone { .. } => {}
-        }
-    }
-
-    /// Writes into the log what members are waited for, and how that ends.
-    fn log_hold(&self, (name, uuid): (&str, Option<Uuid>), event: &Event) {
-        let drive_of = |member| self.drive_name_of(uuid, member);
-        let because = |member: MemberIndex, status| {
-            let state = self.state();
-            let drive = uuid.and_then(|uuid| state.drive_of(uuid, member));
-            held_because(drive, status)
-        };
-        match event {
-            Event::BeyondRedundancy { member, status } => {
-                tracing::error!(
-                    event = "beyond_redundancy",
-                    array = name,
-                    member = member.0,
-                    drive = drive_of(*member),
-                    cause = because(*member, *status),
-                    "may have lost what it was to keep: what needs it fails until the array is started anew"
-                );
-            }
-            Event::Holds { member, status } => {
-                tracing::error!(
-                    event = "array_holds",
-                    array = name,
-                    member = member.0,
-                    drive = drive_of(*member),
-                    cause = because(*member, *status),
-                    "requests that need it wait"
-                );
-            }
-            Event::HoldTimedOut { after } => {
-                tracing::error!(
-                    event = "hold_timed_out",
-                    array = name,
-                    seconds = after.as_secs(),
-                    "requests that need the members that are waited for fail until these work again"
-                );
-            }
-            Event::MemberWorks { member } => {
-                tracing::info!(
-                    event = "member_works",
-                    array = name,
-                    member = member.0,
-                    drive = drive_of(*member),
-                    "works again"
-                );
-            }
-            Event::Resumes { after } => {
-                tracing::info!(
-                    event = "array_resumes",
-                    array = name,
-                    seconds = after.as_secs(),
-                    "nothing is waited for any more"
-                );
-            }
-            Event::MemberExcluded { .. }
-            | Event::MemberLags { .. }
-            | Event::MemberKeepsUp { .. }
-            | Event::MemberLeftBehind { .. }
-            | Event::Pass { .. }
-            | Event::MetadataFailed
-            | Event::MemberReturned { .. }
-            | Event::Scrubbed(_)
-            | Event::WriteRefused { .. }
-            | Event::BlocksLost { .. }
-            | Event::LostListFull { .. }
-            | Event::NotGivenUp { .. }
-            | Event::BlocksHealed { .. }
-            | Event::CommandDone { .. } => {}
-        }
+    fn job_view(&self, id: u64) -> Answer<JobView> {
+        let job = self.state().jobs.get(&id).map(|job| job.view.clone());
+        job.ok_or_else(|| not_found("job", &id.to_string()))
     }
 }
 
@@ -524,8 +323,13 @@ pub(crate) fn open_job(state: &mut State, array: Uuid, name: &str, kind: JobKind
     if let Some(job) = state.jobs.values().rfind(running) {
         return job.view.id;
     }
+    new_job(state, array, name, kind)
+}
+
+/// Another job of this kind.
+pub(crate) fn new_job(state: &mut State, array: Uuid, name: &str, kind: JobKind) -> u64 {
     // A pass or a scrub may have come a long way before, also with another engine.
-    let seen = (kind == JobKind::Copy).then_some(0);
+    let seen = matches!(kind, JobKind::Copy | JobKind::Zero).then_some(0);
     state.next_job += 1;
     let id = state.next_job;
     let view = JobView {
@@ -551,12 +355,15 @@ pub(crate) fn open_job(state: &mut State, array: Uuid, name: &str, kind: JobKind
     id
 }
 
-/// A pass of another kind has begun: that of this kind is through.
 /// Whether it is a pass of the array that goes on where it was.
 fn is_pass(kind: JobKind) -> bool {
-    !matches!(kind, JobKind::Scrub | JobKind::Copy)
+    match kind {
+        JobKind::Initialize | JobKind::Rebuild | JobKind::Resync => true,
+        JobKind::Scrub | JobKind::Copy | JobKind::Zero => false,
+    }
 }
 
+/// A pass of another kind has begun: that of this kind is through.
 fn end_other_kinds(state: &mut State, array: Uuid, kind: JobKind) {
     let others = state
         .jobs
@@ -567,26 +374,4 @@ fn end_other_kinds(state: &mut State, array: Uuid, kind: JobKind) {
         job.view.state = JobState::Done;
         job.view.done_bytes = job.view.total_bytes;
     }
-}
-
-/// A write failed alone that a drive refused.
-fn log_refused(array: &str, drive: &str, event: &Event) {
-    let Event::WriteRefused {
-        member,
-        first,
-        rows,
-    } = event
-    else {
-        return;
-    };
-    tracing::error!(
-        event = "write_refused",
-        array,
-        member = member.0,
-        drive,
-        first,
-        rows,
-        "takes other writes, but not this one, and the array cannot do without it: just this write \
-         failed; bring the missing members back or put drives in their places, then replace this one"
-    );
 }

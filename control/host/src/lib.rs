@@ -12,6 +12,7 @@ mod contents;
 mod deleted;
 mod drives;
 mod error;
+mod events;
 mod exports;
 mod found;
 mod jobs;
@@ -29,6 +30,7 @@ mod undecided;
 mod views;
 mod volumes;
 mod waiting;
+mod zeroing;
 
 pub use drives::spec_of as drive_spec;
 
@@ -40,6 +42,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use array::Room;
+use control::engine::Begun;
 use control::membership::Membership;
 use control::metrics::Metric;
 use control::request::{
@@ -425,13 +428,19 @@ impl control::Engine for Host {
     fn scrub(&self, name: &str) -> Answer<ScrubView> {
         self.do_scrub(name)
     }
-    fn create_volume(&self, create: &VolumeCreate) -> Answer<VolumeView> {
+    fn begin_create_volume(&self, create: &VolumeCreate) -> Answer<Begun> {
         self.do_create_volume(create)
+    }
+    fn zero_volume(&self, job: u64) {
+        self.do_zero_volume(job);
+    }
+    fn finish_volume(&self, job: u64) -> Answer<VolumeView> {
+        self.do_finish_volume(job)
     }
     fn volumes(&self) -> Vec<VolumeView> {
         self.do_volumes()
     }
-    fn resize_volume(&self, volume: Uuid, size_bytes: u64) -> Answer<VolumeView> {
+    fn begin_resize_volume(&self, volume: Uuid, size_bytes: u64) -> Answer<Begun> {
         self.do_resize_volume(volume, size_bytes)
     }
     fn delete_volume(&self, volume: Uuid) -> Answer<()> {
@@ -533,6 +542,7 @@ impl control::Engine for Host {
                 .map(|array| (array.name.clone(), array.index, array.uuid))
                 .collect()
         };
+        self.end_zeroing(None);
         // Of those that do not end in order nobody can be asked afterwards.
         self.look_who_is_in_sync();
         for (name, index, uuid) in arrays {

@@ -18,6 +18,7 @@ use volume::Limiter;
 
 use crate::arrays::copy::CopyEntry;
 use crate::balance::Placed;
+use crate::zeroing::{Run, ZeroingEntry};
 
 /// An open drive.
 #[derive(Debug)]
@@ -268,6 +269,8 @@ pub(crate) struct State {
     pub(crate) jobs: BTreeMap<u64, JobEntry>,
     /// Copies that are being made, by their jobs.
     pub(crate) copies: BTreeMap<u64, CopyEntry>,
+    /// Volumes that are being made or grow, by their jobs.
+    pub(crate) zeroings: BTreeMap<u64, (ZeroingEntry, Arc<Run>)>,
     /// What was around a drive that is not open when it was looked for last, by the drive's uuid.
     pub(crate) around: BTreeMap<Uuid, Vec<DriveSpec>>,
     /// When that was, of a drive that its array waits for, and where it was found.

@@ -2,10 +2,11 @@
 
 use array::Command;
 use array::format::{ArrayConfig, Superblock, VolumeState};
+use control::engine::Begun;
 use control::request::{VolumeCreate, VolumeLimit};
 use control::view::VolumeView;
 use control::{Answer, EngineError, ErrorKind};
-use engine::{ExportHost, ZeroError};
+use engine::ExportHost;
 use units::limits::VOLUME_BURST_MS;
 use units::{ArrayIndex, Clock, MonotonicClock, Size};
 use uuid::Uuid;
@@ -13,9 +14,10 @@ use vhost_user_blk::{Counters, QueueKey};
 use volume::{Limits, NewVolume, VolumeMap, VolumeTable, Zeroing};
 
 use crate::arrays::stopping;
-use crate::error::{WAY_OUT_OF_HANGS, error, late, not_found, of_volume};
+use crate::error::{WAY_OUT_OF_HANGS, error, not_found, of_volume};
 use crate::state::{ExportEntry, Serving, State};
 use crate::undecided::About;
+use crate::zeroing::{VolumeChange, ZeroingEntry};
 use crate::{Host, views};
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -70,11 +72,13 @@ impl Host {
         Err(not_found("volume", &uuid.to_string()))
     }
 
-    pub(crate) fn do_create_volume(&self, create: &VolumeCreate) -> Answer<VolumeView> {
+    pub(crate) fn do_create_volume(&self, create: &VolumeCreate) -> Answer<Begun> {
         let object = format!("volume {}", create.name);
-        let (array, _) = self.decided(&create.array, About::Volumes)?;
+        let (array, uuid) = self.decided(&create.array, About::Volumes)?;
         self.refuse_waiting(&object, (&create.array, array), None)?;
         self.refuse_undecided_name(&object, &create.name)?;
+        let is_it = |name: &str, uuid| name == create.name || uuid == create.uuid;
+        self.refuse_under_way(&object, is_it)?;
         let volumes = self.do_volumes();
         if let Some(taken) = volumes.iter().find(|volume| volume.name == create.name) {
             let text = format!("array {} has a volume of this name", taken.array);
@@ -100,16 +104,13 @@ impl Host {
         self.commit_volumes(&object, array, &config)
             .map_err(|failed| of_first(failed, &zeroing))?;
         if !zeroing.is_done() {
-            if let Err(failed) = self.zero(&object, array, &superblock, &zeroing) {
-                let volume = (array, create.uuid);
-                self.take_back(&create.array, volume, &superblock, &failed);
-                return Err(failed);
-            }
-            let mut config = self.running_config(array, &create.array)?;
-            VolumeTable::new(&mut config, &superblock)
-                .finish_create(create.uuid)
-                .map_err(|refused| of_volume(object.clone(), &refused))?;
-            self.commit_volumes(&object, array, &config)?;
+            return Ok(self.begin_zeroing(ZeroingEntry {
+                array: (create.array.clone(), array, uuid),
+                superblock,
+                volume: (create.name.clone(), create.uuid),
+                change: VolumeChange::Create,
+                zeroing,
+            }));
         }
         tracing::info!(
             event = "volume_created",
@@ -118,9 +119,10 @@ impl Host {
             "created"
         );
         self.volume_view(create.uuid)
+            .map(|view| Begun::Done(Box::new(view)))
     }
 
-    pub(crate) fn do_resize_volume(&self, volume: Uuid, size_bytes: u64) -> Answer<VolumeView> {
+    pub(crate) fn do_resize_volume(&self, volume: Uuid, size_bytes: u64) -> Answer<Begun> {
         let Located {
             array,
             array_uuid,
@@ -130,6 +132,7 @@ impl Host {
             name,
         } = self.locate_volume(volume)?;
         let object = format!("volume {name}");
+        self.refuse_under_way(&object, |_, uuid| uuid == volume)?;
         self.refuse_zeroed_late(&object, array_uuid, volume)?;
         let array_name = self.array_name(array);
         self.refuse_waiting(&object, (&array_name, array), None)?;
@@ -142,15 +145,13 @@ impl Host {
                 .map_err(|failed| of_first(failed, &zeroing))?;
         }
         if !zeroing.is_done() {
-            if let Err(failed) = self.zero(&object, array, &superblock, &zeroing) {
-                self.take_back(&array_name, (array, volume), &superblock, &failed);
-                return Err(failed);
-            }
-            let mut config = self.running_config(array, &array_name)?;
-            VolumeTable::new(&mut config, &superblock)
-                .finish_grow(volume, Size(size_bytes))
-                .map_err(|refused| of_volume(object.clone(), &refused))?;
-            self.commit_volumes(&object, array, &config)?;
+            return Ok(self.begin_zeroing(ZeroingEntry {
+                array: (array_name, array, array_uuid),
+                superblock,
+                volume: (name, volume),
+                change: VolumeChange::Grow(Size(size_bytes)),
+                zeroing,
+            }));
         }
         self.show_new_size(volume)?;
         tracing::info!(
@@ -160,10 +161,11 @@ impl Host {
             "resized"
         );
         self.volume_view(volume)
+            .map(|view| Begun::Done(Box::new(view)))
     }
 
     /// Gives exports of a volume its new map, then tells their guests.
-    fn show_new_size(&self, volume: Uuid) -> Answer<()> {
+    pub(crate) fn show_new_size(&self, volume: Uuid) -> Answer<()> {
         let located = self.locate_volume(volume)?;
         let map = Arc::new(map_of(&located)?);
         let shift = located.superblock.geometry.block_size().shift();
@@ -194,6 +196,7 @@ impl Host {
             name,
         } = self.locate_volume(volume)?;
         let object = format!("volume {name}");
+        self.refuse_under_way(&object, |_, uuid| uuid == volume)?;
         self.refuse_zeroed_late(&object, array_uuid, volume)?;
         self.refuse_waiting(&object, (&self.array_name(array), array), None)?;
         {
@@ -235,41 +238,25 @@ impl Host {
         self.volume_view(volume)
     }
 
-    /// After a create or grow whose extents could not be zeroed: they are free again, and not
-    /// zeroed.
-    fn take_back(
-        &self,
-        name: &str,
-        (array, volume): (ArrayIndex, Uuid),
-        superblock: &Superblock,
-        failed: &EngineError,
-    ) {
-        if let Some(entry) = self.state().arrays.get_mut(name)
-            && failed.kind == ErrorKind::Busy
-        {
-            entry.zeroed_late.push(volume);
-        }
-        self.undo_half_made(name, array, superblock);
-    }
-
-    /// Gives back what volumes got that are not ready. Changes come one at a time, so nobody is
-    /// making one now.
+    /// Gives back what volumes got that are not ready, but for those that are being made or grow.
     ///
     /// Not when zeroes may still land, there or for another volume: then the extents stay taken
-    /// until the next start.
-    fn undo_half_made(&self, name: &str, array: ArrayIndex, superblock: &Superblock) {
-        let zeroed_late = {
+    /// until the next start. Nor while it is not known what became of an earlier change: this would
+    /// be made from what was before it, and comes when that is known.
+    pub(crate) fn undo_half_made(&self, name: &str, array: ArrayIndex, superblock: &Superblock) {
+        let (zeroed_late, under_way) = {
             let state = self.state();
             let entry = state.arrays.get(name);
-            entry.is_some_and(|entry| !entry.zeroed_late.is_empty())
+            let zeroed_late = entry.is_some_and(|entry| !entry.zeroed_late.is_empty());
+            (zeroed_late, state.volumes_under_way())
         };
-        if zeroed_late {
+        if zeroed_late || self.is_undecided(array, About::Volumes) {
             return;
         }
         let object = format!("array {name}");
         let undone = self.running_config(array, name).and_then(|mut config| {
             let before = config.volumes.clone();
-            VolumeTable::new(&mut config, superblock).recover();
+            VolumeTable::new(&mut config, superblock).recover_but(&under_way);
             if config.volumes == before {
                 return Ok(());
             }
@@ -335,28 +322,12 @@ impl Host {
         Err(error(ErrorKind::Busy, object, text).next(next))
     }
 
-    fn zero(
+    pub(crate) fn commit_volumes(
         &self,
         object: &str,
         array: ArrayIndex,
-        superblock: &Superblock,
-        zeroing: &Zeroing,
+        config: &ArrayConfig,
     ) -> Answer<()> {
-        for (start, blocks) in zeroing.blocks(&superblock.extents()) {
-            self.engine
-                .zero(array, start, blocks)
-                .map_err(|failed| match failed {
-                    ZeroError::Status(status) => {
-                        let text = format!("its extents could not be zeroed: {status:?}");
-                        error(ErrorKind::Degraded, object, text).next("see the drives of its array")
-                    }
-                    ZeroError::Late => late(object),
-                })?;
-        }
-        Ok(())
-    }
-
-    fn commit_volumes(&self, object: &str, array: ArrayIndex, config: &ArrayConfig) -> Answer<()> {
         let command = Command::Volumes {
             volumes: config.volumes.clone(),
             unzeroed: config.unzeroed.clone(),
@@ -375,7 +346,7 @@ impl Host {
         Ok(entry.superblock)
     }
 
-    fn running_config(&self, array: ArrayIndex, name: &str) -> Answer<ArrayConfig> {
+    pub(crate) fn running_config(&self, array: ArrayIndex, name: &str) -> Answer<ArrayConfig> {
         let state = self.engine.array_state(array);
         state
             .map(|state| state.config)

@@ -1,4 +1,5 @@
-//! The longer calls of the pretended engine: arrays made, found, imported, assembled, mended.
+//! The longer calls of the pretended engine: arrays made, found, imported, assembled, mended; and
+//! what a new volume is like.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +7,13 @@ use uuid::Uuid;
 
 use super::{Content, FakeEngine, KeptArray, identity, members, parity_of, place, refuse};
 use crate::membership::Membership;
-use crate::request::{ArrayCreate, ArrayImport, DriveKnown, DriveSpec, MemberReplace};
+use crate::request::{
+    ArrayCreate, ArrayImport, DriveKnown, DriveSpec, MemberReplace, VolumeCreate, VolumeLimit,
+};
 use crate::spares::Need;
 use crate::view::{
-    ArrayState, ArrayView, DriveState, DriveView, FoundArray, FoundDrive, JobKind, MemberState,
+    ArrayState, ArrayView, DriveState, DriveView, FoundArray, FoundDrive, IoCounters, JobKind,
+    MemberState, VolumeView,
 };
 use crate::{Answer, Engine, ErrorKind};
 
@@ -330,5 +334,26 @@ impl FakeEngine {
         self.give(&drive, view.uuid, replace.member);
         self.begin_job(JobKind::Rebuild, name);
         Ok(self.view_of(name))
+    }
+}
+
+/// A volume that was made just now.
+pub(super) fn new_volume(create: &VolumeCreate) -> VolumeView {
+    VolumeView {
+        name: create.name.clone(),
+        uuid: create.uuid,
+        array: create.array.clone(),
+        size_bytes: create.size_bytes,
+        allocated_bytes: create.size_bytes.next_multiple_of(16 << 20),
+        stable_buffers: create.stable_buffers,
+        limit: VolumeLimit::default(),
+        exports: Vec::new(),
+        copied_bytes_total: 0,
+        throttled_requests_total: 0,
+        throttled_time_us_total: 0,
+        counters: IoCounters {
+            writes_total: 3,
+            ..IoCounters::default()
+        },
     }
 }

@@ -1,6 +1,8 @@
 //! The calls of the pretended engine.
 
+use super::arrays::new_volume;
 use super::{FakeEngine, export_view, identity, place, profile, refuse};
+use crate::engine::Begun;
 use crate::membership::Membership;
 use crate::metrics::{Histogram, Metric, Samples};
 use crate::request::{
@@ -10,8 +12,8 @@ use crate::request::{
 use crate::scrub::{ScrubBody, ScrubView};
 use crate::spares::Need;
 use crate::view::{
-    ArrayView, DriveView, EngineStatus, ExportView, FoundArray, IoCounters, JobKind, JobState,
-    JobView, MemberState, ReactorView, VolumeView,
+    ArrayView, DriveView, EngineStatus, ExportView, FoundArray, JobKind, JobState, JobView,
+    MemberState, ReactorView, VolumeView,
 };
 use crate::{Answer, Engine, ErrorKind};
 use std::collections::BTreeMap;
@@ -367,7 +369,7 @@ impl Engine for FakeEngine {
         Ok(super::scrub::view(name, &self.run().jobs))
     }
 
-    fn create_volume(&self, create: &VolumeCreate) -> Answer<VolumeView> {
+    fn begin_create_volume(&self, create: &VolumeCreate) -> Answer<Begun> {
         self.begin("create_volume", &create.name)?;
         let array = self.view_of(&create.array);
         if create.size_bytes > array.free_bytes {
@@ -378,27 +380,11 @@ impl Engine for FakeEngine {
                 "the array has too little room",
             ));
         }
-        let volume = VolumeView {
-            name: create.name.clone(),
-            uuid: create.uuid,
-            array: create.array.clone(),
-            size_bytes: create.size_bytes,
-            allocated_bytes: create.size_bytes.next_multiple_of(16 << 20),
-            stable_buffers: create.stable_buffers,
-            limit: VolumeLimit::default(),
-            exports: Vec::new(),
-            copied_bytes_total: 0,
-            throttled_requests_total: 0,
-            throttled_time_us_total: 0,
-            counters: IoCounters {
-                writes_total: 3,
-                ..IoCounters::default()
-            },
-        };
+        let volume = new_volume(create);
         let mut host = self.host.lock();
         let kept = host.arrays.get_mut(&array.uuid).expect("resolved");
         kept.volumes.insert(create.name.clone(), volume.clone());
-        Ok(volume)
+        Ok(Begun::Done(Box::new(volume)))
     }
 
     fn volumes(&self) -> Vec<VolumeView> {
@@ -420,7 +406,7 @@ impl Engine for FakeEngine {
         volumes
     }
 
-    fn resize_volume(&self, volume: Uuid, size_bytes: u64) -> Answer<VolumeView> {
+    fn begin_resize_volume(&self, volume: Uuid, size_bytes: u64) -> Answer<Begun> {
         self.begin("resize_volume", &self.volume_name(volume))?;
         let mut host = self.host.lock();
         let mut volumes = host
@@ -437,7 +423,15 @@ impl Engine for FakeEngine {
             ));
         }
         volume.size_bytes = size_bytes;
-        Ok(volume.clone())
+        Ok(Begun::Done(Box::new(volume.clone())))
+    }
+
+    fn zero_volume(&self, job: u64) {
+        unreachable!("nothing here is to be zeroed: job {job}")
+    }
+
+    fn finish_volume(&self, job: u64) -> Answer<VolumeView> {
+        unreachable!("nothing here is to be zeroed: job {job}")
     }
 
     fn delete_volume(&self, volume: Uuid) -> Answer<()> {

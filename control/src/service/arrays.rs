@@ -44,7 +44,7 @@ impl Control {
     /// # Errors
     /// As [`crate::Engine::create_array`].
     pub fn create_array(&self, body: ArrayCreateBody) -> Answer<ArrayView> {
-        let _changing = self.change();
+        let _changing = self.change()?;
         let differs = |array: &ArrayView| {
             let options = &body.options;
             name::differing([
@@ -199,7 +199,7 @@ impl Control {
     /// # Errors
     /// As [`crate::Engine::find_arrays`].
     pub fn find_arrays(&self, specs: &[DriveSpec]) -> Answer<Vec<FoundArray>> {
-        let _changing = self.change();
+        let _changing = self.change()?;
         self.engine.find_arrays(specs)
     }
 
@@ -208,7 +208,7 @@ impl Control {
     /// # Errors
     /// As [`crate::Engine::import_array`].
     pub fn import_array(&self, body: ImportBody) -> Answer<ArrayView> {
-        let _changing = self.change();
+        let _changing = self.change()?;
         name::check_key(&body.array).map_err(|message| invalid("array", message))?;
         if let Ok(known) = name::find(self.arrays(), &body.array) {
             let object = name::object::<ArrayView>(&body.array);
@@ -263,7 +263,7 @@ impl Control {
     /// # Errors
     /// As [`crate::Engine::start_array`].
     pub fn start_array(&self, key: &str, force: bool) -> Answer<ArrayView> {
-        let _changing = self.change();
+        let _changing = self.change()?;
         let array = self.array(key)?;
         let started = self.engine.start_array(&array.name, force);
         // One that is only late serves all the same, as soon as its drives answer.
@@ -286,7 +286,7 @@ impl Control {
     /// # Errors
     /// As [`crate::Engine::stop_array`].
     pub fn stop_array(&self, key: &str) -> Answer<ArrayView> {
-        let _changing = self.change();
+        let _changing = self.change()?;
         let array = self.array(key)?;
         self.finish_removals();
         let stopped = self.engine.stop_array(&array.name)?;
@@ -302,7 +302,7 @@ impl Control {
     /// # Errors
     /// As [`crate::Engine::destroy_array`].
     pub fn destroy_array(&self, key: &str, force: bool) -> Answer<ArrayView> {
-        let _changing = self.change();
+        let _changing = self.change()?;
         let array = self.array(key)?;
         let volumes: Vec<_> = self
             .volumes()
@@ -330,7 +330,7 @@ impl Control {
     /// # Errors
     /// As [`crate::Engine::modify_array`].
     pub fn modify_array(&self, key: &str, modify: &ArrayModify) -> Answer<ArrayView> {
-        let _changing = self.change();
+        let _changing = self.change()?;
         let array = self.array(key)?;
         if *modify == ArrayModify::default() {
             let object = name::object::<ArrayView>(&array.name);
@@ -365,7 +365,7 @@ impl Control {
     /// # Errors
     /// As [`crate::Engine::fail_member`].
     pub fn fail_member(&self, key: &str, member: u16) -> Answer<ArrayView> {
-        let _changing = self.change();
+        let _changing = self.change()?;
         let array = self.array_with_member(key, member)?;
         let view = self.engine.fail_member(&array.name, member)?;
         self.tending().given_up.insert((array.uuid, member));
@@ -380,7 +380,7 @@ impl Control {
     /// # Errors
     /// As [`crate::Engine::replace_member`].
     pub fn replace_member(&self, key: &str, member: u16, body: &ReplaceBody) -> Answer<ArrayView> {
-        let _changing = self.change();
+        let _changing = self.change()?;
         let array = self.array_with_member(key, member)?;
         let drive = self.free_drive_name(&body.drive)?;
         let replace = MemberReplace {
@@ -421,7 +421,7 @@ impl Control {
     /// # Errors
     /// As [`crate::Engine::start_background`].
     pub fn start_background(&self, key: &str, kind: BackgroundKind) -> Answer<JobView> {
-        let _changing = self.change();
+        let _changing = self.change()?;
         let array = self.array(key)?;
         self.engine.start_background(&array.name, kind)
     }
@@ -431,7 +431,7 @@ impl Control {
     /// # Errors
     /// As [`crate::Engine::stop_background`].
     pub fn stop_background(&self, key: &str, kind: BackgroundKind) -> Answer<JobView> {
-        let _changing = self.change();
+        let _changing = self.change()?;
         let array = self.array(key)?;
         self.engine.stop_background(&array.name, kind)
     }
@@ -441,7 +441,7 @@ impl Control {
     /// # Errors
     /// As [`crate::Engine::start_scrub`].
     pub fn start_scrub(&self, key: &str, scrub: ScrubBody) -> Answer<JobView> {
-        let _changing = self.change();
+        let _changing = self.change()?;
         let array = self.array(key)?;
         self.engine.start_scrub(&array.name, scrub)
     }
@@ -451,7 +451,7 @@ impl Control {
     /// # Errors
     /// As [`crate::Engine::stop_scrub`].
     pub fn stop_scrub(&self, key: &str) -> Answer<JobView> {
-        let _changing = self.change();
+        let _changing = self.change()?;
         let array = self.array(key)?;
         self.engine.stop_scrub(&array.name)
     }

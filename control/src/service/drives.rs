@@ -96,7 +96,7 @@ impl Control {
     /// # Errors
     /// As [`crate::Engine::add_drive`]; `Exists` when the name or uuid is taken.
     pub fn add_drive(&self, body: DriveAddBody) -> Answer<DriveView> {
-        let _changing = self.change();
+        let _changing = self.change()?;
         let drives = self.drives();
         check_spec(&body.spec)?;
         if body.name.is_none()
@@ -192,7 +192,7 @@ impl Control {
     /// # Errors
     /// As [`crate::Engine::remove_drive`].
     pub fn remove_drive(&self, key: &str, force: bool) -> Answer<DriveView> {
-        let _changing = self.change();
+        let _changing = self.change()?;
         let drive = self.drive(key)?;
         refuse_spare(&drive)?;
         if self
@@ -247,7 +247,7 @@ impl Control {
     /// # Errors
     /// As [`crate::Engine::wipe_drive`].
     pub fn wipe_drive(&self, key: &str, force: bool) -> Answer<DriveView> {
-        let _changing = self.change();
+        let _changing = self.change()?;
         let name = self.free_drive_name(key)?;
         let drive = self.engine.wipe_drive(&name, force)?;
         self.record_drives_or_say();
@@ -260,7 +260,7 @@ impl Control {
     /// # Errors
     /// As [`crate::Engine::locate_drive`].
     pub fn locate_drive(&self, key: &str, lamp: Lamp) -> Answer<DriveView> {
-        let _changing = self.change();
+        let _changing = self.change()?;
         let name = self.open_drive_name(key)?;
         self.engine.locate_drive(&name, lamp)?;
         self.drive(&name)

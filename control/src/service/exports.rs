@@ -59,7 +59,7 @@ impl Control {
     /// # Errors
     /// As [`crate::Engine::create_export`].
     pub fn create_export(&self, body: ExportCreateBody) -> Answer<ExportView> {
-        let _changing = self.change();
+        let _changing = self.change()?;
         let volume = self.volume(&body.volume)?;
         let name = body.name.clone().unwrap_or_else(|| volume.name.clone());
         let socket = self.socket(&name, &body)?;
@@ -148,7 +148,7 @@ impl Control {
     /// # Errors
     /// As [`crate::Engine::move_queue`].
     pub fn move_queue(&self, key: &str, to: QueueMove) -> Answer<ExportView> {
-        let _changing = self.change();
+        let _changing = self.change()?;
         let export = self.made_export(key)?;
         self.engine.move_queue(&export.name, to)
     }
@@ -175,7 +175,7 @@ impl Control {
     /// # Errors
     /// As [`crate::Engine::remove_export`].
     pub fn remove_export(&self, key: &str) -> Answer<ExportView> {
-        let _changing = self.change();
+        let _changing = self.change()?;
         let export = self.export(key)?;
         let is_made = || {
             let exports = self.engine.exports();

@@ -115,7 +115,7 @@ impl Control {
     /// `Invalid` when it is not held back; as [`crate::Engine::create_export`] when it cannot be
     /// served for another reason: it is not held back any more even so.
     pub fn resume_export(&self, key: &str) -> Answer<ExportView> {
-        let _changing = self.change();
+        let _changing = self.change()?;
         let export = self.export(key)?;
         let object = name::object::<ExportView>(&export.name);
         if !self.wanted.state().held.contains_key(&export.uuid) {

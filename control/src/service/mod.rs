@@ -2,7 +2,8 @@
 //! state. HTTP, sockets and text are elsewhere.
 //!
 //! Calls that change something come one at a time (`changing`) and are never abandoned half-way:
-//! the API runs each on its own thread to its end, even when the client hangs up.
+//! the API runs each on its own thread to its end, even when the client hangs up. What may take
+//! hours, zeroing what a volume gets, is done between two such calls.
 
 mod arrays;
 mod attention;
@@ -29,7 +30,7 @@ use uuid::Uuid;
 
 use crate::membership::Membership;
 use crate::metrics::Metric;
-use crate::view::{ArrayView, Count, JobState, JobView, StatusView};
+use crate::view::{ArrayView, Count, JobKind, JobState, JobView, StatusView};
 use crate::wanted::{Change, Wanted};
 use crate::{Answer, Engine, EngineError, ErrorKind};
 
@@ -38,7 +39,8 @@ pub struct Control {
     engine: Arc<dyn Engine>,
     wanted: Wanted,
     runtime_dir: PathBuf,
-    changing: Mutex<()>,
+    /// Held by who changes something; whether the engine has ended.
+    changing: Mutex<Ended>,
     /// Held by who records memberships: not `changing`, which a call may hold for minutes.
     ///
     /// Arrays of which it was done since they were started.
@@ -50,6 +52,13 @@ pub struct Control {
     /// Arrays that wait for members that may only be late.
     waiting: Mutex<restore::Waiting>,
     begun: Instant,
+}
+
+/// Whether there is nothing to be changed any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    No,
+    Yes,
 }
 
 /// Why wanted things are not there, by name.
@@ -78,7 +87,7 @@ impl Control {
             engine,
             wanted,
             runtime_dir,
-            changing: Mutex::new(()),
+            changing: Mutex::new(Ended::No),
             remembering: Mutex::default(),
             causes: Mutex::new(Causes::default()),
             tending: Mutex::default(),
@@ -119,7 +128,7 @@ impl Control {
     /// # Errors
     /// As [`Engine::cancel_job`].
     pub fn cancel_job(&self, id: u64) -> Answer<JobView> {
-        let _changing = self.change();
+        let _changing = self.change()?;
         self.job(id)?;
         self.engine.cancel_job(id)
     }
@@ -157,13 +166,24 @@ impl Control {
         metrics
     }
 
-    /// Finishes, marks the arrays clean, lets go of the drives.
+    /// Lets calls end early that may take hours: the engine is about to end.
+    pub fn end_long_calls(&self) {
+        let jobs = self.engine.jobs().into_iter();
+        let long = jobs.filter(|job| job.kind == JobKind::Zero && job.state == JobState::Running);
+        for job in long {
+            if let Err(error) = self.engine.cancel_job(job.id) {
+                tracing::debug!(event = "job_not_cancelled", job = job.id, %error);
+            }
+        }
+    }
+
+    /// Finishes, marks the arrays clean, lets go of the drives. Nobody changes anything afterwards.
     ///
     /// # Errors
     /// As [`Engine::shutdown`].
     pub fn shutdown(&self) -> Answer<()> {
-        let _changing = self.change();
-        self.tending().ended = true;
+        let mut changing = self.change()?;
+        *changing = Ended::Yes;
         self.finish_removals();
         let ended = self.engine.shutdown();
         self.record_memberships_or_say();
@@ -172,8 +192,20 @@ impl Control {
 
     /// Waits until no other call changes anything. A panic of another call ends the process
     /// (see `serve`), so a poisoned lock only means that a test goes on after one.
-    fn change(&self) -> MutexGuard<'_, ()> {
-        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    ///
+    /// # Errors
+    /// `Unreachable` when the engine has ended meanwhile: there is nothing left to be changed.
+    fn change(&self) -> Answer<MutexGuard<'_, Ended>> {
+        let changing = self.changing.lock();
+        let changing = changing.unwrap_or_else(PoisonError::into_inner);
+        match *changing {
+            Ended::No => Ok(changing),
+            Ended::Yes => {
+                let text = "it has been stopped, and nothing was done";
+                let refused = EngineError::new(ErrorKind::Unreachable, "engine", text);
+                Err(refused.next("start it, and ask again"))
+            }
+        }
     }
 
     fn causes(&self) -> MutexGuard<'_, Causes> {

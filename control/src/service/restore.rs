@@ -116,7 +116,7 @@ impl Control {
     /// # Errors
     /// None: guests are served by what can be read and opened, and the rest is told.
     pub fn restore(&self) -> Answer<()> {
-        let _changing = self.change();
+        let _changing = self.change()?;
         self.bring_back(Start::Degraded);
         Ok(())
     }
@@ -196,10 +196,9 @@ impl Control {
         if !self.waiting().is_due(now, self.begun) {
             return Ok(());
         }
-        let _changing = self.change();
-        if self.tending().ended {
+        let Ok(_changing) = self.change() else {
             return Ok(());
-        }
+        };
         let waited = self.waiting().end();
         if waited {
             self.bring_back(Start::Waited);

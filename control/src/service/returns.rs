@@ -74,10 +74,9 @@ impl Control {
         if back.is_empty() {
             return Ok(());
         }
-        let _changing = self.change();
-        if self.tending().ended {
+        let Ok(_changing) = self.change() else {
             return Ok(());
-        }
+        };
         // All at once: the array waits but a moment for the others when one is back.
         for known in back {
             if let Err(error) = self.reopen_awaited(&known) {
@@ -93,10 +92,9 @@ impl Control {
     }
 
     fn close_gone(&self) {
-        let _changing = self.change();
-        if self.tending().ended {
+        let Ok(_changing) = self.change() else {
             return;
-        }
+        };
         for name in self.engine.close_gone() {
             tracing::warn!(event = "drive_gone", object = %format_args!("drive {name}"),
                 "the host has taken it away; it is taken back when it is there again");
@@ -117,10 +115,12 @@ impl Control {
     }
 
     fn take_back(&self, known: &DriveKnown, now: Instant) -> Answer<()> {
-        let _changing = self.change();
+        let Ok(_changing) = self.change() else {
+            return Ok(());
+        };
         // Somebody may have been faster.
         let still = self.not_open()?.iter().any(|gone| gone == known);
-        if !still || self.tending().ended {
+        if !still {
             return Ok(());
         }
         let object = format!("drive {}", known.name);

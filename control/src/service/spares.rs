@@ -26,7 +26,7 @@ impl Control {
     /// `Busy` when somebody uses the drive, `Unsafe` when it carries a signature and not `force`,
     /// `Full` and `Invalid` when it cannot be a member of the array.
     pub fn add_spare(&self, key: &str, body: &SpareBody) -> Answer<ArrayView> {
-        let _changing = self.change();
+        let _changing = self.change()?;
         let array = self.array(key)?;
         let of = SpareOf::Array(array.uuid);
         refuse_pointless(&array.name, array.parity == 0)?;
@@ -44,7 +44,7 @@ impl Control {
     /// # Errors
     /// `NotFound` when it is no spare of the array.
     pub fn remove_spare(&self, key: &str, drive: &str) -> Answer<Freed> {
-        let _changing = self.change();
+        let _changing = self.change()?;
         let array = match self.array(key) {
             Err(unknown) if unknown.kind == ErrorKind::NotFound => {
                 return self.free_of_absent(unknown, key, drive);
@@ -127,7 +127,7 @@ impl Control {
     /// As [`Control::add_pool_drive`] and [`Control::attach_pool`]; `Exists` for a name or uuid
     /// that is taken.
     pub fn create_pool(&self, body: &PoolCreateBody) -> Answer<PoolView> {
-        let _changing = self.change();
+        let _changing = self.change()?;
         // Drives and arrays come to a pool and leave it by commands of their own.
         let differs = |_: &PoolView| Vec::new();
         let uuid = match name::create(self.pools(), &body.name, body.uuid, differs)? {
@@ -171,7 +171,7 @@ impl Control {
     /// # Errors
     /// `Busy` while an array takes spares from it.
     pub fn delete_pool(&self, key: &str) -> Answer<PoolView> {
-        let _changing = self.change();
+        let _changing = self.change()?;
         let pool = self.pool(key)?;
         if let Some(array) = pool.arrays.first() {
             let text = format!("array {array} takes spares from it");
@@ -193,7 +193,7 @@ impl Control {
     /// `Busy` when somebody uses the drive, `Unsafe` when it carries a signature and not `force`,
     /// `Full` or `Invalid` when it fits none of the pool's arrays.
     pub fn add_pool_drive(&self, key: &str, body: &SpareBody) -> Answer<PoolView> {
-        let _changing = self.change();
+        let _changing = self.change()?;
         let pool = self.pool(key)?;
         let drive = self.drive(&body.drive)?;
         // Those that are not here may take what these cannot.
@@ -215,7 +215,7 @@ impl Control {
     /// # Errors
     /// `NotFound` when it is not in the pool.
     pub fn remove_pool_drive(&self, key: &str, drive: &str) -> Answer<PoolView> {
-        let _changing = self.change();
+        let _changing = self.change()?;
         let pool = self.pool(key)?;
         let drive = self.drive(drive)?;
         self.free_spare(&drive, &SpareOf::Pool(pool.name.clone()), || {
@@ -229,7 +229,7 @@ impl Control {
     /// # Errors
     /// `Busy` when it takes them from another one.
     pub fn attach_pool(&self, key: &str, body: &PoolArrayBody) -> Answer<PoolView> {
-        let _changing = self.change();
+        let _changing = self.change()?;
         let pool = self.pool(key)?;
         let array = self.array(&body.array)?;
         Control::refuse_attached(&array, &pool.name)?;
@@ -245,7 +245,7 @@ impl Control {
     /// # Errors
     /// `NotFound` when it takes none.
     pub fn detach_pool(&self, key: &str, array: &str) -> Answer<PoolView> {
-        let _changing = self.change();
+        let _changing = self.change()?;
         let pool = self.pool(key)?;
         let (array, uuid) = match self.array(array) {
             Ok(array) => (array.name, array.uuid),

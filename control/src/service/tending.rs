@@ -34,8 +34,6 @@ pub(super) struct Tending {
     pub(super) warnings: BTreeMap<Uuid, String>,
     /// Copies of members that are wanted.
     pub(super) copies: Copies,
-    /// The engine has ended.
-    pub(super) ended: bool,
 }
 
 /// A place that is lost for long enough.
@@ -94,11 +92,10 @@ impl Control {
     /// # Errors
     /// `Internal` when the wanted state cannot be written.
     pub fn tend_spares(&self, now: Instant) -> Answer<()> {
-        let _changing = self.change();
-        let state = self.wanted.state();
-        if self.tending().ended {
+        let Ok(_changing) = self.change() else {
             return Ok(());
-        }
+        };
+        let state = self.wanted.state();
         if self.engine.tend_copies() {
             self.record_drives_or_say();
         }

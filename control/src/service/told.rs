@@ -63,7 +63,7 @@ impl Control {
     /// # Errors
     /// `NotFound` when there is no such array, or it has nothing to tell.
     pub fn acknowledge_array(&self, key: &str) -> Answer<ArrayView> {
-        let _changing = self.change();
+        let _changing = self.change()?;
         let array = self.array(key)?;
         if array.start_warnings.is_empty() {
             let object = name::object::<ArrayView>(&array.name);

@@ -1,10 +1,13 @@
 //! Volumes: create, resize, delete, limit.
 
+use std::ops::ControlFlow;
+
 use units::Size;
 use units::limits::{VOLUME_BANDWIDTH_MIN, VOLUME_BURST_MS_MAX};
 
 use super::{Control, invalid};
 use crate::body::VolumeCreateBody;
+use crate::engine::Begun;
 use crate::name::{self, Create};
 use crate::request::{VolumeCreate, VolumeLimit};
 use crate::view::VolumeView;
@@ -32,9 +35,23 @@ impl Control {
     /// Makes a volume.
     ///
     /// # Errors
-    /// As [`crate::Engine::create_volume`].
+    /// As [`crate::Engine::begin_create_volume`] and [`crate::Engine::finish_volume`].
     pub fn create_volume(&self, body: VolumeCreateBody) -> Answer<VolumeView> {
-        let _changing = self.change();
+        let begun = match self.begin_create_volume(body)? {
+            ControlFlow::Break(there) => return Ok(there),
+            ControlFlow::Continue(begun) => begun,
+        };
+        let volume = self.go_on_with(begun)?;
+        tracing::info!(event = "volume_created", object = %format_args!("volume {}", volume.name), uuid = %volume.uuid);
+        Ok(volume)
+    }
+
+    /// Begins to make a volume, unless it is there.
+    fn begin_create_volume(
+        &self,
+        body: VolumeCreateBody,
+    ) -> Answer<ControlFlow<VolumeView, Begun>> {
+        let _changing = self.change()?;
         let array = self.array(&body.array)?.name;
         let differs = |volume: &VolumeView| {
             name::differing([
@@ -47,7 +64,7 @@ impl Control {
             ])
         };
         let uuid = match name::create(self.volumes(), &body.name, body.uuid, differs)? {
-            Create::There(volume) => return Ok(volume),
+            Create::There(volume) => return Ok(ControlFlow::Break(volume)),
             Create::New(uuid) => uuid,
         };
         check_size(&name::object::<VolumeView>(&body.name), body.size_bytes)?;
@@ -62,22 +79,38 @@ impl Control {
         if self.wanted.state().limits.contains_key(&uuid) {
             self.wanted.apply(&[Change::NoLimit(uuid)])?;
         }
-        let volume = self.engine.create_volume(&create)?;
-        tracing::info!(event = "volume_created", object = %format_args!("volume {}", volume.name), uuid = %volume.uuid);
-        Ok(volume)
+        let begun = self.engine.begin_create_volume(&create)?;
+        Ok(ControlFlow::Continue(begun))
+    }
+
+    /// Zeroes what a volume gets while other calls come, and then ends what was begun.
+    fn go_on_with(&self, begun: Begun) -> Answer<VolumeView> {
+        match begun {
+            Begun::Done(volume) => Ok(*volume),
+            Begun::Zeroing { job } => {
+                self.engine.zero_volume(job);
+                let _changing = self.change()?;
+                self.engine.finish_volume(job)
+            }
+        }
     }
 
     /// Gives a volume another size.
     ///
     /// # Errors
-    /// As [`crate::Engine::resize_volume`].
+    /// As [`crate::Engine::begin_resize_volume`] and [`crate::Engine::finish_volume`].
     pub fn resize_volume(&self, key: &str, size_bytes: u64) -> Answer<VolumeView> {
-        let _changing = self.change();
+        let begun = self.begin_resize_volume(key, size_bytes)?;
+        let resized = self.go_on_with(begun)?;
+        tracing::info!(event = "volume_resized", object = %format_args!("volume {}", resized.name), size_bytes);
+        Ok(resized)
+    }
+
+    fn begin_resize_volume(&self, key: &str, size_bytes: u64) -> Answer<Begun> {
+        let _changing = self.change()?;
         let volume = self.volume(key)?;
         check_size(&name::object::<VolumeView>(&volume.name), size_bytes)?;
-        let resized = self.engine.resize_volume(volume.uuid, size_bytes)?;
-        tracing::info!(event = "volume_resized", object = %format_args!("volume {}", volume.name), size_bytes);
-        Ok(resized)
+        self.engine.begin_resize_volume(volume.uuid, size_bytes)
     }
 
     /// Deletes a volume and what it holds.
@@ -85,7 +118,7 @@ impl Control {
     /// # Errors
     /// As [`crate::Engine::delete_volume`]; `Busy` also when a missing export waits for it.
     pub fn delete_volume(&self, key: &str) -> Answer<VolumeView> {
-        let _changing = self.change();
+        let _changing = self.change()?;
         let volume = self.volume(key)?;
         self.refuse_wanted_exports(&volume)?;
         self.engine.delete_volume(volume.uuid)?;
@@ -115,7 +148,7 @@ impl Control {
     /// # Errors
     /// As [`crate::Engine::limit_volume`].
     pub fn limit_volume(&self, key: &str, limit: &VolumeLimit) -> Answer<VolumeView> {
-        let _changing = self.change();
+        let _changing = self.change()?;
         let volume = self.volume(key)?;
         let object = name::object::<VolumeView>(&volume.name);
         check_limit(&object, limit)?;

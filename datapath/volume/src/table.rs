@@ -254,18 +254,27 @@ impl<'c> VolumeTable<'c> {
     /// deleted, and gives back extents that a grow had added. To be committed with the start of
     /// the array, before any volume is exported. Gives the volumes that were dropped.
     pub fn recover(&mut self) -> Vec<VolumeRecord> {
+        self.recover_but(&[])
+    }
+
+    /// [`VolumeTable::recover`], but for volumes that somebody is still making or growing.
+    pub fn recover_but(&mut self, under_way: &[Uuid]) -> Vec<VolumeRecord> {
         let mut dropped = Vec::new();
         let mut returned = Vec::new();
         for volume in std::mem::take(&mut self.config.volumes) {
             match volume.state {
                 VolumeState::Ready => self.config.volumes.push(volume),
+                VolumeState::Creating if under_way.contains(&volume.uuid) => {
+                    self.config.volumes.push(volume);
+                }
                 VolumeState::Creating | VolumeState::Deleting => {
                     returned.extend_from_slice(&volume.extents);
                     dropped.push(volume);
                 }
             }
         }
-        for volume in &mut self.config.volumes {
+        let volumes = self.config.volumes.iter_mut();
+        for volume in volumes.filter(|volume| !under_way.contains(&volume.uuid)) {
             let needed = self.space.needed(volume.size_blocks);
             returned.extend(cut(&mut volume.extents, needed));
         }

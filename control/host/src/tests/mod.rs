@@ -47,6 +47,7 @@ mod undecided;
 mod unreadable;
 mod unwritten;
 mod ways_back;
+mod zeroing;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

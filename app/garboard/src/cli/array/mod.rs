@@ -279,12 +279,13 @@ impl Fail {
     }
 }
 
-/// Jobs of an array, but for a scrub, which may run beside the others and waits.
+/// Jobs of an array, but for a scrub, which may run beside the others and waits, and for what is
+/// zeroed, whose volume is waited for by somebody else.
 fn without_scrubs(session: &Session<'_, '_>, array: &ArrayView) -> Answer<Vec<u64>> {
     let mut others = Vec::new();
     for &id in &array.jobs {
         let job: JobView = session.get(&format!("/v1/jobs/{id}"))?;
-        if job.kind != JobKind::Scrub {
+        if !matches!(job.kind, JobKind::Scrub | JobKind::Zero) {
             others.push(id);
         }
     }
@@ -393,7 +394,7 @@ fn filled(session: &mut Session<'_, '_>, array: ArrayView, member: u16) -> Answe
 fn fills(kind: JobKind) -> bool {
     match kind {
         JobKind::Rebuild | JobKind::Resync | JobKind::Initialize => true,
-        JobKind::Scrub | JobKind::Copy => false,
+        JobKind::Scrub | JobKind::Copy | JobKind::Zero => false,
     }
 }
 
