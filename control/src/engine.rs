@@ -47,17 +47,28 @@ pub trait Engine: Send + Sync + 'static {
     ///
     /// # Errors
     /// `Exists` when the drive behind the spec is open already, `Busy` when somebody else holds
-    /// it, `NotFound` when nothing is there, `Invalid` when it cannot be a drive.
+    /// it, `NotFound` when nothing is there, `Invalid` when it cannot be a drive, `Unreachable`
+    /// when it does not answer.
     fn add_drive(&self, add: &DriveAdd) -> Answer<DriveView>;
 
-    /// Opens a drive that was added before, at a start. The identity decides, the spec is a hint:
-    /// what is found there and says that it is another is not opened. What carries no identity
-    /// (a blank file; an array destroyed just before a crash) is taken by its spec, and so is
-    /// everything when `known.identity` is empty.
+    /// Opens drives that were added before, at a start, side by side: one that does not answer lets
+    /// no other wait. The identity decides, the spec is a hint: what is found there and says that
+    /// it is another is not opened. What carries no identity (a blank file; an array destroyed just
+    /// before a crash) is taken by its spec, and so is everything when `known.identity` is empty.
     ///
     /// # Errors
-    /// As [`Engine::add_drive`]; `NotFound` also when the identity is somebody else's.
-    fn open_drive(&self, known: &DriveKnown) -> Answer<DriveView>;
+    /// Of each, as [`Engine::add_drive`]; `NotFound` also when the identity is somebody else's,
+    /// `Unreachable` when it does not answer.
+    fn open_drives(&self, known: &[DriveKnown]) -> Vec<Answer<DriveView>>;
+
+    /// [`Engine::open_drives`] for one.
+    ///
+    /// # Errors
+    /// As there.
+    fn open_drive(&self, known: &DriveKnown) -> Answer<DriveView> {
+        let opened = self.open_drives(std::slice::from_ref(known)).pop();
+        opened.expect("there is an answer for each")
+    }
 
     /// Who is in sync in the arrays that run, and was in those that have stopped since this was
     /// asked last.
@@ -74,8 +85,9 @@ pub trait Engine: Send + Sync + 'static {
     /// As [`Engine::add_drive`].
     fn identify_drive(&self, spec: &DriveSpec) -> Answer<String>;
 
-    /// Closes drives that no array uses and that the host has taken away; their names.
-    fn close_gone(&self) -> Vec<String>;
+    /// Closes drives that no array uses and that the host has taken away, or that have not said
+    /// what they hold: their names, and why.
+    fn close_gone(&self) -> Vec<(String, String)>;
 
     /// Looks for drives of which somebody has turned the write cache on since they were opened, and
     /// has them flushed. Waits for none of them.
@@ -190,18 +202,19 @@ pub trait Engine: Send + Sync + 'static {
     fn forget_start_warnings(&self, array: Uuid);
 
     /// Finishes what is pending, marks the array clean and stops it; it stays assembled. Volumes
-    /// that are being made or grow are taken back.
+    /// that are being made or grow are taken back. One that is stopped stays so.
     ///
     /// # Errors
     /// `Busy` while one of its volumes is exported.
     fn stop_array(&self, name: &str) -> Answer<ArrayView>;
 
-    /// Forgets the array and all its volumes, on the drives too. The drives become free.
+    /// Forgets the array and all its volumes, on the drives too. The drives become free. Gives the
+    /// names of those that could not be erased, and may still name the array.
     ///
     /// # Errors
     /// `Busy` while one of its volumes is exported, or its drives do not answer; `Unsafe` while it
     /// has volumes and not `force`.
-    fn destroy_array(&self, name: &str, force: bool) -> Answer<()>;
+    fn destroy_array(&self, name: &str, force: bool) -> Answer<Vec<String>>;
 
     /// Whether somebody has told this array to be destroyed, and its drives have not answered yet.
     fn is_being_destroyed(&self, array: Uuid) -> bool;

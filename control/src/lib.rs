@@ -16,6 +16,7 @@ pub mod log;
 pub mod membership;
 pub mod metrics;
 pub mod name;
+mod port;
 pub mod request;
 pub mod scrub;
 pub mod serve;

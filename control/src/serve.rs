@@ -13,6 +13,7 @@ use units::{Clock, Instant, MonotonicClock};
 
 use crate::api::{self, Peer};
 use crate::claim::ApiSocket;
+use crate::port::Port;
 use crate::service::Control;
 use crate::{Answer, EngineError, ErrorKind};
 
@@ -44,7 +45,8 @@ pub async fn serve(
     let mut tasks = vec![tokio::spawn(async move { service.await })];
     if let Some(http) = http {
         let router = api::metrics_router(Arc::clone(&control));
-        let service = axum::serve(http, router).with_graceful_shutdown(ended(stopped));
+        let port = Port::new(http);
+        let service = axum::serve(port, router).with_graceful_shutdown(ended(stopped));
         tasks.push(tokio::spawn(async move { service.await }));
     }
     let watchdog = tokio::spawn(watchdog(Arc::clone(&control)));

@@ -33,7 +33,9 @@ pub(crate) fn apart<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
                 sender.send((position, task())).ok();
             }
         };
-        let spawned = std::thread::Builder::new().name("apart".to_owned()).spawn(run);
+        let spawned = std::thread::Builder::new()
+            .name("apart".to_owned())
+            .spawn(run);
         if let Err(error) = spawned {
             tracing::error!(event = "no_thread", %error, "others do it, one after the other");
         }

@@ -13,7 +13,9 @@ mod returns;
 use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
 
-use array::format::{ArrayConfig, Created, DriveIdentity, HedgedReads, Sectors, WriteHole};
+use array::format::{
+    ArrayConfig, Created, DriveIdentity, HedgedReads, Sectors, Superblock, WriteHole,
+};
 use array::{Command, Level};
 use control::request::ArrayModify;
 use control::view::ArrayView;
@@ -24,7 +26,7 @@ use units::DriveIndex;
 use uuid::Uuid;
 
 use crate::error::{WAY_OUT_OF_HANGS, error, not_found, of_start};
-use crate::state::{ArrayEntry, DriveRole, Serving};
+use crate::state::{ArrayEntry, DriveEntry, DriveRole, Serving};
 use crate::undecided::About;
 use crate::{Host, found, records, views};
 
@@ -52,8 +54,7 @@ impl Host {
             (entry.index, entry.uuid, entry.serving.has_shards())
         };
         if !has_shards {
-            return Err(error(ErrorKind::Busy, object, "it is not started")
-                .next("nothing is to be done: it serves nobody"));
+            return self.array_view(name);
         }
         self.refuse_exported(&object, uuid)?;
         if let Some((job, _)) = self.copy_of(uuid) {
@@ -84,7 +85,7 @@ impl Host {
         self.array_view(name)
     }
 
-    pub(crate) fn do_destroy_array(&self, name: &str, force: bool) -> Answer<()> {
+    pub(crate) fn do_destroy_array(&self, name: &str, force: bool) -> Answer<Vec<String>> {
         let object = format!("array {name}");
         let (index, uuid, config, superblock, has_shards) = {
             let state = self.state();
@@ -119,7 +120,7 @@ impl Host {
             return Err(self.stops_late(name, true));
         }
         self.end_begun(uuid, None);
-        let members: Vec<(String, Arc<Drive>)> = {
+        let members: Vec<(String, Uuid, Arc<Drive>)> = {
             let mut state = self.state();
             // What names the array on them is to be erased.
             state.put_back(uuid, None);
@@ -130,27 +131,53 @@ impl Host {
                 DriveRole::Free | DriveRole::Copy { .. } => false,
             };
             let drives = state.drives.values().filter(|entry| own(&entry.role));
-            drives
-                .map(|entry| (entry.name.clone(), Arc::clone(&entry.drive)))
-                .collect()
+            let member =
+                |entry: &DriveEntry| (entry.name.clone(), entry.uuid, Arc::clone(&entry.drive));
+            drives.map(member).collect()
         };
-        for (drive_name, drive) in &members {
-            if let Err(source) = records::forget(drive, &superblock) {
-                tracing::warn!(
-                    event = "drive_not_wiped",
-                    drive = drive_name,
-                    error = %source,
-                    "still names the array"
-                );
-            }
-        }
-        self.forget_array((name, uuid), members);
+        let (marks, left) = self.erase_members(members, &superblock);
+        self.forget_array((name, uuid), marks);
         self.forget_membership(uuid);
         for volume in &config.volumes {
             self.state().limits.remove(&volume.uuid);
         }
         tracing::info!(event = "array_destroyed", array = name, "destroyed");
-        Ok(())
+        Ok(left)
+    }
+
+    /// Erases what names their array on these drives. Gives what is on each then, as far as it says
+    /// so, and those that may still name it.
+    fn erase_members(
+        &self,
+        members: Vec<(String, Uuid, Arc<Drive>)>,
+        superblock: &Superblock,
+    ) -> (Vec<(String, String)>, Vec<String>) {
+        let drives: Vec<(Uuid, Arc<Drive>)> = members
+            .iter()
+            .map(|(_, uuid, drive)| (*uuid, Arc::clone(drive)))
+            .collect();
+        let answers = self.answering(&drives);
+        let (mut marks, mut left) = (Vec::new(), Vec::new());
+        for ((name, _, drive), answers) in members.into_iter().zip(answers) {
+            let erased = if answers {
+                let erased = records::forget(&drive, superblock);
+                erased.map_err(|source| source.to_string())
+            } else {
+                Err("it does not answer".to_owned())
+            };
+            if let Err(error) = erased {
+                tracing::warn!(
+                    event = "drive_not_wiped",
+                    drive = name,
+                    error,
+                    "still names the array"
+                );
+                left.push(name.clone());
+            }
+            let mark = answers.then(|| found::mark_on(&drive));
+            marks.push((name, mark.unwrap_or_default()));
+        }
+        (marks, left)
     }
 
     /// An array was told to stop and has not ended: nothing may be begun on it any more, because it
@@ -174,13 +201,8 @@ impl Host {
         refusal.next(format!("ask again then; {WAY_OUT_OF_HANGS}"))
     }
 
-    /// Forgets an array of which its drives, these, say nothing any more.
-    fn forget_array(&self, (name, uuid): (&str, Uuid), drives: Vec<(String, Arc<Drive>)>) {
-        // Some could not be written. Nobody has to wait for a drive to look at others.
-        let marks: Vec<(String, String)> = drives
-            .into_iter()
-            .map(|(name, drive)| (name, found::mark_on(&drive)))
-            .collect();
+    /// Forgets an array whose drives are marked so now: some could not be erased.
+    fn forget_array(&self, (name, uuid): (&str, Uuid), marks: Vec<(String, String)>) {
         let mut state = self.state();
         state.arrays.remove(name);
         for (drive, mark) in marks {
@@ -239,8 +261,23 @@ impl Host {
         self.array_view(name)
     }
 
-    /// Free drives by their names, each once.
+    /// Free drives by their names, each once, which answer.
     fn candidates(&self, object: &str, names: &[String]) -> Answer<Vec<Candidate>> {
+        let candidates = self.free_drives(object, names)?;
+        let drives: Vec<(Uuid, Arc<Drive>)> = {
+            let state = self.state();
+            let entries = names.iter().filter_map(|name| state.drives.get(name));
+            let drive = |entry: &DriveEntry| (entry.uuid, Arc::clone(&entry.drive));
+            entries.map(drive).collect()
+        };
+        let answers = self.answering(&drives).into_iter();
+        if let Some((name, _)) = names.iter().zip(answers).find(|(_, answers)| !answers) {
+            return Err(self.silent(name));
+        }
+        Ok(candidates)
+    }
+
+    fn free_drives(&self, object: &str, names: &[String]) -> Answer<Vec<Candidate>> {
         let state = self.state();
         let mut candidates: Vec<Candidate> = Vec::with_capacity(names.len());
         for name in names {

@@ -1,13 +1,13 @@
 //! Write caches that somebody turns on while the drives are open. `/sys` tells, and does not answer
 //! while the kernel has a device to itself: so each drive is looked at by a thread of its own.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use drive::{CacheWatch, Drive};
 use uuid::Uuid;
 
 use crate::Host;
+use crate::looks::Looks;
 
 impl Host {
     /// Looks for write caches that somebody has turned on. Takes no lock while it asks, and keeps
@@ -36,62 +36,12 @@ impl Host {
     ) {
         for (uuid, name, watch) in watches {
             let object = name.clone();
-            self.looks.begin((uuid, &name), move || {
+            begin_look(&self.looks, (uuid, &name), move || {
                 if let Some(drive) = turned_on(watch) {
                     flush_apart(object, &drive);
                 }
             });
         }
-    }
-}
-
-/// Which drives are being looked at, by uuid: one that hangs may be removed meanwhile, and another
-/// one have its name.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Looks(Arc<Mutex<BTreeSet<Uuid>>>);
-
-/// A look that is under way.
-struct Look {
-    drive: Uuid,
-    looks: Looks,
-}
-
-impl Looks {
-    /// Begins a look, unless the last one at the same drive has not ended.
-    fn begin(&self, (drive, name): (Uuid, &str), look: impl FnOnce() + Send + 'static) {
-        let Some(under_way) = self.enter(drive) else {
-            return;
-        };
-        let run = move || {
-            look();
-            drop(under_way);
-        };
-        let thread = std::thread::Builder::new().name("look".to_owned());
-        if let Err(error) = thread.spawn(run) {
-            tracing::error!(event = "drive_not_looked_at", object = format!("drive {name}"), %error,
-                "it is looked at again");
-        }
-    }
-
-    #[cfg(test)]
-    pub(crate) fn under_way(&self) -> usize {
-        self.0.lock().expect("nothing panics under this lock").len()
-    }
-
-    fn enter(&self, drive: Uuid) -> Option<Look> {
-        let mut under_way = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        under_way.insert(drive).then(|| Look {
-            drive,
-            looks: self.clone(),
-        })
-    }
-}
-
-impl Drop for Look {
-    fn drop(&mut self) {
-        let under_way = self.looks.0.lock();
-        let mut under_way = under_way.unwrap_or_else(PoisonError::into_inner);
-        under_way.remove(&self.drive);
     }
 }
 
@@ -127,5 +77,25 @@ fn flush_apart(name: String, drive: &Arc<Drive>) {
     if let Err(error) = spawned {
         tracing::error!(event = "write_cache_not_flushed", object = format!("drive {name}"), %error,
             "what its write cache holds is lost with its power until a guest flushes it");
+    }
+}
+
+/// Begins a look, unless the last one at the same drive has not ended.
+fn begin_look(
+    looks: &Looks<Uuid>,
+    (drive, name): (Uuid, &str),
+    look: impl FnOnce() + Send + 'static,
+) {
+    let Some(under_way) = looks.enter(drive) else {
+        return;
+    };
+    let run = move || {
+        look();
+        drop(under_way);
+    };
+    let thread = std::thread::Builder::new().name("look".to_owned());
+    if let Err(error) = thread.spawn(run) {
+        tracing::error!(event = "drive_not_looked_at", object = format!("drive {name}"), %error,
+                "it is looked at again");
     }
 }

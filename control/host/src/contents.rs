@@ -17,6 +17,7 @@ use crate::{Host, records};
 impl Host {
     /// What a drive carries now, of whatever kind.
     pub(crate) fn do_signature_on(&self, name: &str) -> Answer<Option<String>> {
+        self.refuse_silent(name)?;
         let drive = {
             let state = self.state();
             let entry = state.drives.get(name);

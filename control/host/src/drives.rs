@@ -8,14 +8,14 @@ use array::format::Superblock;
 use control::request::{DriveAdd, DriveKnown, DriveSpec, Lamp};
 use control::view::DriveView;
 use control::{Answer, ErrorKind};
-use drive::{Drive, Fault, OpenErrorKind};
+use drive::{Drive, Fault};
 use engine::ChangeError;
-use models::Model;
-use units::{ArrayIndex, Size};
+use units::ArrayIndex;
 use uuid::Uuid;
 
 use crate::arrays::stopping;
-use crate::error::{error, not_found, of_change, of_io, of_open, of_start};
+use crate::error::{error, not_found, of_change, of_io, of_start};
+use crate::opened::{Opened, path_of, same_file};
 use crate::state::{DriveEntry, DriveRole};
 use crate::{Host, found, records, views};
 
@@ -26,7 +26,7 @@ pub(crate) const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 impl Host {
     pub(crate) fn open(&self, name: &str, uuid: Uuid, spec: &DriveSpec) -> Answer<()> {
-        let opened = open_spec(name, spec)?;
+        let opened = self.look(name, spec)?;
         self.adopt(name, uuid, spec, opened)
     }
 
@@ -36,8 +36,13 @@ impl Host {
         name: &str,
         uuid: Uuid,
         spec: &DriveSpec,
-        opened: Arc<Drive>,
+        opened: Opened,
     ) -> Answer<()> {
+        let Opened {
+            drive,
+            mark,
+            signature,
+        } = opened;
         let (index, named) = {
             let state = self.state();
             (state.free_drive_index(), state.drives.contains_key(name))
@@ -57,18 +62,18 @@ impl Host {
             )
             .next("remove a drive that is free")
         })?;
-        let attached = self.engine.attach_drive(index, &opened);
+        let attached = self.engine.attach_drive(index, &drive);
         attached.map_err(|start| of_start(format!("drive {name}"), &start))?;
         let entry = DriveEntry {
-            mark: found::mark_on(&opened),
-            signature: signature_on(&opened),
+            mark,
+            signature,
             name: name.to_owned(),
             uuid,
             spec: spec.kept(),
             index,
-            node: opened.info().node,
-            blank: opened.info().reads_zero_when_new,
-            drive: opened,
+            node: drive.info().node,
+            blank: drive.info().reads_zero_when_new,
+            drive,
             role: DriveRole::Free,
         };
         self.state().drives.insert(name.to_owned(), entry);
@@ -111,11 +116,31 @@ impl Host {
         self.drive_view(&add.name)
     }
 
-    pub(crate) fn do_open_drive(&self, known: &DriveKnown) -> Answer<DriveView> {
-        self.open_known(known)?;
-        self.complete(&known.name);
-        self.bring_back(&known.name);
-        self.drive_view(&known.name)
+    /// Opens them side by side: one that does not answer lets no other wait.
+    pub(crate) fn do_open_drives(&self, known: &[DriveKnown]) -> Vec<Answer<DriveView>> {
+        let is_it = |known: &DriveKnown, seen: &str| !seen.is_empty() && seen == known.identity;
+        let mut opened: Vec<Option<Answer<()>>> = Vec::with_capacity(known.len());
+        for (known, hint) in known.iter().zip(self.at_hints(known)) {
+            opened.push(match hint {
+                Ok(there) if is_it(known, &there.identity()) => {
+                    Some(self.adopt(&known.name, known.uuid, &known.spec, there))
+                }
+                // It may be another's: closed, it is found by who looks for it.
+                Ok(_) => None,
+                Err(refused) => Some(Err(refused)),
+            });
+        }
+        let opened = known.iter().zip(opened).map(|(known, opened)| {
+            match opened {
+                Some(Ok(())) => {}
+                Some(Err(refused)) => self.open_known(known, Err(refused))?,
+                None => self.open_known(known, self.at_hint(known))?,
+            }
+            self.complete(&known.name);
+            self.bring_back(&known.name);
+            self.drive_view(&known.name)
+        });
+        opened.collect()
     }
 
     /// What a drive says it is, by the maker's number or by what is on it; empty if by nothing.
@@ -129,8 +154,8 @@ impl Host {
         if !lasts || path_of(spec).is_some_and(|path| self.is_open(path)) {
             return Ok(String::new());
         }
-        let drive = open_spec(&spec.to_string(), spec)?;
-        Ok(found::identity(&drive, &found::mark_on(&drive)))
+        self.look(&spec.to_string(), spec)
+            .map(|opened| opened.identity())
     }
 
     /// A drive that a stopped array has lacked, or had to do without, is looked at by it again.
@@ -149,20 +174,24 @@ impl Host {
         let entry = self.state().drives.remove(name);
         if let Some(entry) = entry {
             // It may have been left out since.
-            self.state().pulled.remove(&entry.uuid);
+            let mut state = self.state();
+            state.pulled.remove(&entry.uuid);
+            state.silent.remove(&entry.uuid);
+            drop(state);
             self.engine.detach_drive(entry.index).ok();
         }
     }
 
     /// Closes what the host has taken away, unless an array uses it: one that waits for its members
-    /// relies on their descriptors (ARCHITECTURE.md, *When a member fails*).
-    pub(crate) fn do_close_gone(&self) -> Vec<String> {
+    /// relies on their descriptors (ARCHITECTURE.md, *When a member fails*). Also what has not said
+    /// whose it is: opened anew, it is asked again. Gives why, by name.
+    pub(crate) fn do_close_gone(&self) -> Vec<(String, String)> {
         let running: Vec<String> = self.state().arrays.keys().cloned().collect();
         for array in running {
             self.release_excluded(&array);
         }
         self.note_deleted();
-        let unused: Vec<(String, Arc<Drive>)> = {
+        let unused: Vec<(String, Arc<Drive>, bool)> = {
             let state = self.state();
             let is_unused = |entry: &&DriveEntry| match entry.role {
                 DriveRole::Free => true,
@@ -171,15 +200,26 @@ impl Host {
                 DriveRole::Member { .. } | DriveRole::Copy { .. } => false,
             };
             let drives = state.drives.values().filter(is_unused);
-            drives
-                .map(|entry| (entry.name.clone(), Arc::clone(&entry.drive)))
-                .collect()
+            let drive = |entry: &DriveEntry| {
+                // What nothing tells apart is not found again.
+                let is_known = !found::identity(&entry.drive, &entry.mark).is_empty();
+                let silent = state.silent.contains(&entry.uuid) && is_known;
+                (entry.name.clone(), Arc::clone(&entry.drive), silent)
+            };
+            drives.map(drive).collect()
         };
-        let gone = unused
-            .into_iter()
-            .filter(|(_, drive)| drive.is_taken_away());
-        let gone: Vec<String> = gone.map(|(name, _)| name).collect();
-        let closes = |name: &String| self.do_remove_drive(name, false).is_ok();
+        let gone = unused.into_iter().filter_map(|(name, drive, silent)| {
+            let cause = if silent {
+                "it has not answered when it was asked what it holds"
+            } else if drive.is_taken_away() {
+                "the host has taken it away"
+            } else {
+                return None;
+            };
+            Some((name, cause.to_owned()))
+        });
+        let gone: Vec<(String, String)> = gone.collect();
+        let closes = |(name, _): &(String, String)| self.do_remove_drive(name, false).is_ok();
         gone.into_iter().filter(closes).collect()
     }
 
@@ -415,6 +455,7 @@ impl Host {
             );
             return Err(error(ErrorKind::Busy, object, text).next(next));
         }
+        self.refuse_silent(name)?;
         let carries = self.do_signature_on(name);
         if !force && let Some(signature) = carries? {
             let text = format!("it carries {signature}");
@@ -454,33 +495,6 @@ impl Host {
         Err(error(ErrorKind::Invalid, format!("drive {name}"), text)
             .next("its serial is in `garboard drive show`"))
     }
-
-    /// What lies on the drives of the roles that are wanted.
-    pub(crate) fn read_drives(&self, wanted: impl Fn(&DriveRole) -> bool) -> Vec<Found> {
-        let drives: Vec<_> = {
-            let state = self.state();
-            let drives = state.drives.values().filter(|entry| wanted(&entry.role));
-            drives
-                .map(|entry| (entry.index, entry.name.clone(), Arc::clone(&entry.drive)))
-                .collect()
-        };
-        let mut found = Vec::with_capacity(drives.len());
-        for (index, name, drive) in drives {
-            match records::read(index, &drive) {
-                Ok(one) => found.push(one),
-                Err(source) => {
-                    tracing::warn!(event = "drive_unreadable", drive = name, error = %source, "left out");
-                }
-            }
-        }
-        found
-    }
-}
-
-/// What is known of what a drive holds; `None` also when it cannot be read.
-fn signature_on(drive: &Drive) -> Option<String> {
-    let found = drive.signature().ok().flatten();
-    found.map(|signature| signature.kind)
 }
 
 /// Whether every group keeps enough members in sync.
@@ -503,92 +517,5 @@ pub(crate) fn torn_without(state: &engine::ArrayState, member: units::MemberInde
     match state.map.members[member.at()].state {
         array::MapState::InSync => state.map.stripes_untrusted(),
         array::MapState::Rebuilding { .. } | array::MapState::Lost => 0,
-    }
-}
-
-/// Opens what a spec names; `name` is for the error.
-pub(crate) fn open_spec(name: &str, spec: &DriveSpec) -> Answer<Arc<Drive>> {
-    Drive::open(&spec_of(name, spec)?).map_err(|open| {
-        let told = of_open(name, &open);
-        match (open.kind, spec) {
-            (OpenErrorKind::NotFound, DriveSpec::File { create: true, .. }) => {
-                told.next("make the folder first, or give another path")
-            }
-            (OpenErrorKind::NotFound, DriveSpec::File { .. }) => told.next(
-                "give the path where it is; a new one is made with \
-                 `,size=SIZE,create` behind the path",
-            ),
-            _ => told,
-        }
-    })
-}
-
-/// The same drive, as the data path names it; `Invalid` when there is no drive model of the name
-/// that a paced drive gives.
-/// A drive's spec of the API as the data path takes it; `name` is for errors.
-///
-/// # Errors
-/// When it paces itself by a model that is not to be found.
-pub fn spec_of(name: &str, spec: &DriveSpec) -> Answer<drive::DriveSpec> {
-    Ok(match spec {
-        DriveSpec::File {
-            path,
-            size_bytes,
-            create,
-        } => drive::DriveSpec::File {
-            path: path.clone(),
-            size: size_bytes.map(Size),
-            create: *create,
-        },
-        DriveSpec::Block { path } => drive::DriveSpec::BlockDevice { path: path.clone() },
-        DriveSpec::Memory { size_bytes } => drive::DriveSpec::Memory {
-            size: Size(*size_bytes),
-        },
-        DriveSpec::Paced {
-            model,
-            slower,
-            interference_percent,
-            size_bytes,
-            forgets,
-        } => {
-            let model = Model::find(model).map_err(|wrong| {
-                error(
-                    ErrorKind::Invalid,
-                    format!("drive {name}"),
-                    wrong.to_string(),
-                )
-                .next("name one of them, or the absolute path of a model's file")
-            })?;
-            let slower = (*slower).clamp(1, drive::SLOWER_MAX);
-            let interference = (*interference_percent).min(100);
-            drive::DriveSpec::Paced {
-                law: Box::new(drive::PaceLaw::new(&model, slower, interference)),
-                size: Size(*size_bytes),
-                forgets: *forgets,
-            }
-        }
-        DriveSpec::Null { size_bytes } => drive::DriveSpec::Null {
-            size: Size(*size_bytes),
-        },
-    })
-}
-
-pub(crate) fn path_of(spec: &DriveSpec) -> Option<&std::path::Path> {
-    match spec {
-        DriveSpec::File { path, .. } | DriveSpec::Block { path } => Some(path),
-        DriveSpec::Memory { .. } | DriveSpec::Paced { .. } | DriveSpec::Null { .. } => None,
-    }
-}
-
-/// Whether two paths lead to one file or device. The generic device of an NVMe drive and its block
-/// device are one.
-pub(crate) fn same_file(one: &std::path::Path, other: &std::path::Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let [one_beside, other_beside] = [one, other].map(drive::block_device_of);
-    let one = one_beside.as_deref().unwrap_or(one);
-    let other = other_beside.as_deref().unwrap_or(other);
-    match (std::fs::metadata(one), std::fs::metadata(other)) {
-        (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
-        _ => one == other,
     }
 }

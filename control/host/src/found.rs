@@ -11,13 +11,15 @@ use control::request::{DriveKnown, DriveSpec};
 use control::{Answer, EngineError, ErrorKind};
 use drive::Drive;
 use units::limits::DRIVE_LOOK;
-use units::{Clock, DriveIndex, MemberIndex, MonotonicClock};
+use units::{Clock, DriveIndex, Instant, MemberIndex, MonotonicClock};
 use uuid::Uuid;
 
 use array::format::{MEMBER_BYTES_MIN, Superblock};
 
-use crate::drives::{LOCK_PAUSE, LOCK_WAIT, open_spec, path_of, same_file};
+use crate::apart::apart;
+use crate::drives::{LOCK_PAUSE, LOCK_WAIT};
 use crate::error::{error, not_found};
+use crate::opened::{Opened, look_at, path_of, same_file};
 use crate::state::DriveRole;
 use crate::{Host, records};
 
@@ -59,22 +61,22 @@ pub(crate) fn identity(drive: &Drive, mark: &str) -> String {
 /// A drive at some place.
 pub(crate) struct Place {
     pub(crate) spec: DriveSpec,
-    pub(crate) drive: Arc<Drive>,
+    pub(crate) opened: Opened,
 }
 
 impl Host {
-    /// Opens the drive that is wanted: at its path if it is there, else wherever it is found.
-    pub(crate) fn open_known(&self, known: &DriveKnown) -> Answer<()> {
-        let hint = self.at_hint(known);
+    /// Opens the drive that is wanted: what was found at its path if that is it, else wherever it
+    /// is found.
+    pub(crate) fn open_known(&self, known: &DriveKnown, hint: Answer<Opened>) -> Answer<()> {
         let (hint, refusal) = match hint {
-            Ok(drive) => {
-                let seen = identity(&drive, &mark_on(&drive));
+            Ok(opened) => {
+                let seen = opened.identity();
                 if known.identity.is_empty() || seen == known.identity {
-                    return self.adopt(&known.name, known.uuid, &known.spec, drive);
+                    return self.adopt(&known.name, known.uuid, &known.spec, opened);
                 }
                 let refusal = is_another(known, &seen);
                 let may_be = seen.is_empty() || is_of_same_array(known, &seen);
-                (may_be.then_some(drive), refusal)
+                (may_be.then_some(opened), refusal)
             }
             Err(refusal) if refusal.kind == ErrorKind::Busy && !self.holds(known) => {
                 return Err(refusal);
@@ -84,13 +86,13 @@ impl Host {
         if let Some(place) = self.look_for(known)? {
             tracing::warn!(event = "drive_moved", drive = known.name, from = %known.spec,
                 to = %place.spec, "found by what it is");
-            return self.adopt(&known.name, known.uuid, &place.spec, place.drive);
+            return self.adopt(&known.name, known.uuid, &place.spec, place.opened);
         }
         match hint {
             // The array it belongs to knows what to make of it: it may have changed its place
             // there just before the engine was killed.
-            Some(drive) => {
-                self.adopt(&known.name, known.uuid, &known.spec, drive)?;
+            Some(opened) => {
+                self.adopt(&known.name, known.uuid, &known.spec, opened)?;
                 self.note_erased(known);
                 Ok(())
             }
@@ -150,21 +152,49 @@ impl Host {
         };
     }
 
-    /// Opens what is at the path, which may still be locked by the engine before us: after a kill,
-    /// the kernel holds its locks until what it had submitted has landed, and a write that lands
-    /// later than our first read would undo what we acknowledged (architecture rule 4).
-    fn at_hint(&self, known: &DriveKnown) -> Answer<Arc<Drive>> {
-        let asked = MonotonicClock.now();
-        loop {
-            let opened = open_spec(&known.name, &known.spec);
-            let busy = matches!(&opened, Err(refused) if refused.kind == ErrorKind::Busy);
-            let now = MonotonicClock.now();
-            let waited = now.since(self.begun) > LOCK_WAIT && now.since(asked) > CLOSE_WAIT;
-            if !busy || self.holds(known) || waited {
-                return opened;
-            }
-            std::thread::park_timeout(LOCK_PAUSE);
-        }
+    /// Opens what is at their paths, side by side. Of two that want the same path the second one
+    /// waits for nobody: it is open then.
+    pub(crate) fn at_hints(&self, known: &[DriveKnown]) -> Vec<Answer<Opened>> {
+        let is_first = |position: usize| {
+            let path = path_of(&known[position].spec);
+            let before = known[..position].iter();
+            path.is_none()
+                || before
+                    .map(|other| path_of(&other.spec))
+                    .all(|other| other != path)
+        };
+        let end = MonotonicClock.now() + self.asks.wait;
+        let open = |(position, known): (usize, &DriveKnown)| {
+            let first = is_first(position);
+            let entered = if first {
+                self.enter(&known.spec, end)
+            } else {
+                Some(None)
+            };
+            let waits = first && !self.holds(known);
+            let (known, begun) = (known.clone(), self.begun);
+            entered.map(|look| {
+                move || {
+                    let opened = at_hint(&known, begun, waits);
+                    drop(look);
+                    opened
+                }
+            })
+        };
+        let opens: Vec<_> = known.iter().enumerate().map(open).collect();
+        let asked: Vec<bool> = opens.iter().map(Option::is_some).collect();
+        let mut opened = apart(self.asks.wait, opens.into_iter().flatten().collect()).into_iter();
+        let answer = |(known, asked): (&DriveKnown, bool)| {
+            let opened = if asked { opened.next().flatten() } else { None };
+            opened.unwrap_or_else(|| Err(self.silent(&known.name)))
+        };
+        known.iter().zip(asked).map(answer).collect()
+    }
+
+    /// Opens what is at the path of one.
+    pub(crate) fn at_hint(&self, known: &DriveKnown) -> Answer<Opened> {
+        let mut opened = self.at_hints(std::slice::from_ref(known));
+        opened.pop().expect("there is an answer for each")
     }
 
     /// Whether the path leads to a drive that is open here under another name.
@@ -173,13 +203,17 @@ impl Host {
     }
 
     pub(crate) fn is_open(&self, path: &Path) -> bool {
-        let state = self.state();
-        let mut entries = state.drives.values();
-        entries.any(|entry| {
-            let open = path_of(&entry.spec);
-            // What was taken away is not what is there now.
-            open.is_some_and(|open| same_file(open, path) && !entry.drive.is_taken_away())
-        })
+        // Before they are asked: a file system may take its time to answer.
+        let open: Vec<(PathBuf, Arc<Drive>)> = {
+            let state = self.state();
+            let entries = state.drives.values();
+            let open = entries.filter_map(|entry| Some((path_of(&entry.spec)?, &entry.drive)));
+            open.map(|(path, drive)| (path.to_owned(), Arc::clone(drive)))
+                .collect()
+        };
+        let mut open = open.iter();
+        // What was taken away is not what is there now.
+        open.any(|(open, drive)| same_file(open, path) && !drive.is_taken_away())
     }
 
     /// Where a drive is whose device the host has taken away, as `do_is_back` has found it: a drive
@@ -194,12 +228,12 @@ impl Host {
             }
             return Err(several(known, &specs));
         };
-        let drive = open_spec(&known.name, spec)?;
-        if identity(&drive, &mark_on(&drive)) != known.identity {
+        let opened = self.look(&known.name, spec)?;
+        if opened.identity() != known.identity {
             return Err(not_found("drive", &known.name));
         }
         let spec = spec.clone();
-        Ok(Place { spec, drive })
+        Ok(Place { spec, opened })
     }
 
     /// Looks for a drive that its array waits for. One with a number of its maker's is at its
@@ -250,13 +284,18 @@ impl Host {
             return Ok(None);
         }
         let mut places: Vec<Place> = Vec::new();
-        for spec in neighbours(&known.spec) {
-            // What is mounted, locked (by ourselves, too) or unreadable is not to be had.
-            let Ok(drive) = open_spec(&known.name, &spec) else {
-                continue;
-            };
-            if identity(&drive, &mark_on(&drive)) == known.identity {
-                places.push(Place { spec, drive });
+        let around = neighbours(&known.spec);
+        let looks = around.iter().map(|spec| {
+            let (name, spec) = (known.name.clone(), spec.clone());
+            move || look_at(&name, &spec)
+        });
+        let looks = apart(self.asks.wait, looks.collect());
+        for (spec, opened) in around.into_iter().zip(looks) {
+            // What is mounted, locked (by ourselves, too), unreadable or silent is not to be had.
+            if let Some(Ok(opened)) = opened
+                && opened.identity() == known.identity
+            {
+                places.push(Place { spec, opened });
             }
         }
         if places.len() < 2 {
@@ -264,6 +303,24 @@ impl Host {
         }
         let specs: Vec<String> = places.iter().map(|place| place.spec.to_string()).collect();
         Err(several(known, &specs))
+    }
+}
+
+/// Opens what is at the path, which may still be locked by the engine before us: after a kill, the
+/// kernel holds its locks until what it had submitted has landed, and a write that lands later than
+/// our first read would undo what we acknowledged (architecture rule 4). `begun`: since when this
+/// engine runs.
+fn at_hint(known: &DriveKnown, begun: Instant, waits: bool) -> Answer<Opened> {
+    let asked = MonotonicClock.now();
+    loop {
+        let opened = look_at(&known.name, &known.spec);
+        let busy = matches!(&opened, Err(refused) if refused.kind == ErrorKind::Busy);
+        let now = MonotonicClock.now();
+        let waited = now.since(begun) > LOCK_WAIT && now.since(asked) > CLOSE_WAIT;
+        if !busy || !waits || waited {
+            return opened;
+        }
+        std::thread::park_timeout(LOCK_PAUSE);
     }
 }
 

@@ -4,6 +4,8 @@
 //! What does not live here: wanted state and the API (crate `control`), and whatever happens per
 //! request (the crates below `datapath`).
 
+mod answers;
+mod apart;
 mod arrays;
 mod balance;
 mod begun;
@@ -17,9 +19,11 @@ mod exports;
 mod found;
 mod jobs;
 mod logs;
+mod looks;
 mod losses;
 mod memberships;
 mod metrics;
+mod opened;
 mod pins;
 mod records;
 mod scrub;
@@ -32,7 +36,7 @@ mod volumes;
 mod waiting;
 mod zeroing;
 
-pub use drives::spec_of as drive_spec;
+pub use opened::spec_of as drive_spec;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -64,7 +68,7 @@ use uuid::Uuid;
 use vhost_user_blk::SessionEvent;
 
 use crate::begun::Lasting;
-use crate::caches::Looks;
+use crate::looks::Looks;
 use crate::state::{ArrayEntry, Serving, State};
 
 /// The engine of one process.
@@ -78,7 +82,8 @@ pub struct Host {
     begun: Instant,
     state: Mutex<State>,
     /// Looks at drives that may take for ever.
-    looks: Looks,
+    looks: Looks<Uuid>,
+    asks: answers::Asks,
     /// Held by who looks who is in sync.
     looking: Mutex<()>,
     /// How busy reactors were when somebody looked last.
@@ -95,6 +100,8 @@ struct Tuning {
     room: Room,
     /// How long a command waits for drives before it says so.
     patience: Duration,
+    /// How long a drive may take to be opened, or to say what it holds.
+    answer_wait: Duration,
     lasting: Option<Lasting>,
     /// By reactor: its node; as the machine says when there are none here.
     nodes: Vec<Option<NodeIndex>>,
@@ -108,6 +115,7 @@ impl Default for Tuning {
         Tuning {
             room: Room::default(),
             patience: Duration::from_secs(30),
+            answer_wait: Duration::from_secs(30),
             lasting: None,
             nodes: Vec::new(),
         }
@@ -147,11 +155,8 @@ impl Host {
         let cores: Vec<usize> = if settings.cores.is_empty() {
             reactor::default_cores()
         } else {
-            settings
-                .cores
-                .iter()
-                .map(|&core| usize::from(core))
-                .collect()
+            let cores = settings.cores.iter();
+            cores.map(|&core| usize::from(core)).collect()
         };
         let nodes = if tuning.nodes.is_empty() {
             nodes_of(&cores)
@@ -199,6 +204,7 @@ impl Host {
             begun: MonotonicClock.now(),
             state: Mutex::default(),
             looks: Looks::default(),
+            asks: answers::Asks::new(tuning.answer_wait),
             looking: Mutex::new(()),
             balance: Mutex::default(),
             buffer_pins: Mutex::default(),
@@ -305,8 +311,8 @@ impl control::Engine for Host {
     fn add_drive(&self, add: &DriveAdd) -> Answer<DriveView> {
         self.do_add_drive(add)
     }
-    fn open_drive(&self, known: &DriveKnown) -> Answer<DriveView> {
-        self.do_open_drive(known)
+    fn open_drives(&self, known: &[DriveKnown]) -> Vec<Answer<DriveView>> {
+        self.do_open_drives(known)
     }
     fn drives(&self) -> Vec<DriveView> {
         self.do_drives()
@@ -321,7 +327,7 @@ impl control::Engine for Host {
         self.do_look_at_load();
     }
 
-    fn close_gone(&self) -> Vec<String> {
+    fn close_gone(&self) -> Vec<(String, String)> {
         self.do_close_gone()
     }
     fn awaited(&self) -> Vec<String> {
@@ -390,7 +396,7 @@ impl control::Engine for Host {
     fn stop_array(&self, name: &str) -> Answer<ArrayView> {
         self.do_stop_array(name)
     }
-    fn destroy_array(&self, name: &str, force: bool) -> Answer<()> {
+    fn destroy_array(&self, name: &str, force: bool) -> Answer<Vec<String>> {
         self.do_destroy_array(name, force)
     }
     fn is_being_destroyed(&self, array: Uuid) -> bool {

@@ -58,9 +58,11 @@ impl Host {
         }
         self.refuse_waiting(&object, (name, index), None)?;
         // The job is there before its end can be told.
-        let job = {
+        let (job, is_new) = {
             let mut state = self.state();
-            open_job(&mut state, uuid, name, JobKind::Scrub)
+            let before = state.next_job;
+            let job = open_job(&mut state, uuid, name, JobKind::Scrub);
+            (job, state.next_job > before)
         };
         let order = if scrub.from_beginning {
             ScrubOrder::StartOver
@@ -69,7 +71,9 @@ impl Host {
         };
         let started = self.engine.change(index, Command::Scrub(order));
         if let Err(change) = started {
-            self.state().jobs.remove(&job);
+            if is_new {
+                self.state().jobs.remove(&job);
+            }
             return Err(self.of_change(object, (name, index), &change));
         }
         self.refresh_jobs();

@@ -262,6 +262,8 @@ pub(crate) struct State {
     pub(crate) pulled: BTreeSet<Uuid>,
     /// Drives of members whose files were deleted, when somebody looked last.
     pub(crate) deleted: BTreeSet<Uuid>,
+    /// Drives that have not said what they hold: whoever assembled arrays has done so without.
+    pub(crate) silent: BTreeSet<Uuid>,
     pub(crate) arrays: BTreeMap<String, ArrayEntry>,
     pub(crate) exports: BTreeMap<String, ExportEntry>,
     pub(crate) ending: BTreeMap<String, Ending>,

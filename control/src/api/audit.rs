@@ -1,13 +1,12 @@
 //! One log line for each call that changes something: who asked for what, and what came of it.
 
 use axum::extract::{ConnectInfo, Request};
-use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::Response;
 use axum::serve::IncomingStream;
 use tokio::net::UnixListener;
 
-use super::exchange::Failure;
+use super::exchange::{Failure, is_look};
 
 /// Who is at the other end of the socket, as the kernel says (SO_PEERCRED).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,7 +33,7 @@ impl axum::extract::connect_info::Connected<IncomingStream<'_, UnixListener>> fo
 /// Lets the call pass, and logs it when it was one that changes something.
 pub(super) async fn audit(request: Request, next: Next) -> Response {
     let method = request.method().clone();
-    if method == Method::GET || method == Method::HEAD {
+    if is_look(&method) {
         return next.run(request).await;
     }
     let path = request.uri().path().to_owned();

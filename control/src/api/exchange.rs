@@ -6,11 +6,13 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request, State};
-use axum::http::StatusCode;
 use axum::http::request::Parts;
+use axum::http::{Method, StatusCode};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::body::ForceBody;
 use crate::service::Control;
@@ -43,13 +45,55 @@ fn status_of(kind: ErrorKind) -> StatusCode {
 /// What a handler gives back.
 pub(super) type Reply<T> = Result<Json<T>, Failure>;
 
+/// Changes that have a thread at once. Others wait without one: what only looks, and the watchdog,
+/// always finds one, also while those wait for drives.
+const CHANGES_MAX: usize = if cfg!(test) { 2 } else { 256 };
+
+/// Room for the threads of changes.
+pub(super) type Changes = Arc<Semaphore>;
+
+/// All of it.
+pub(super) fn changes() -> Changes {
+    Arc::new(Semaphore::new(CHANGES_MAX))
+}
+
+tokio::task_local! {
+    /// That of the call of this task. It is held until the thread has ended, even when the client
+    /// hangs up.
+    static CHANGE: Arc<OwnedSemaphorePermit>;
+}
+
+/// Lets a call that changes something wait until there is room for its thread.
+pub(super) async fn wait_for_room(
+    State(changes): State<Changes>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if is_look(request.method()) {
+        return next.run(request).await;
+    }
+    let permit = changes.acquire_owned().await.expect("nobody closes it");
+    CHANGE.scope(Arc::new(permit), next.run(request)).await
+}
+
+/// Whether a call only looks.
+pub(super) fn is_look(method: &Method) -> bool {
+    *method == Method::GET || *method == Method::HEAD
+}
+
 /// Runs `work` on a thread that may block, to its end, even when the client hangs up.
 pub(super) async fn run<T, W>(State(control): State<Arc<Control>>, work: W) -> Result<T, Failure>
 where
     T: Send + 'static,
     W: FnOnce(&Control) -> Answer<T> + Send + 'static,
 {
-    match tokio::task::spawn_blocking(move || work(&control)).await {
+    let change = CHANGE.try_with(Arc::clone).ok();
+    let work = move || {
+        let done = work(&control);
+        drop(change);
+        done
+    };
+    match tokio::task::spawn_blocking(work).await {
         Ok(answer) => answer.map_err(Failure),
         Err(error) => {
             let error = EngineError::new(ErrorKind::Internal, "engine", error.to_string())

@@ -55,6 +55,10 @@ pub fn router(control: Arc<Control>) -> Router {
         .merge(arrays())
         .merge(pools())
         .merge(volumes_and_exports())
+        .layer(middleware::from_fn_with_state(
+            exchange::changes(),
+            exchange::wait_for_room,
+        ))
         .layer(middleware::from_fn(audit::audit));
     looking
         .merge(changing)

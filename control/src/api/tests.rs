@@ -83,6 +83,42 @@ async fn what_a_start_has_told_is_acknowledged_over_the_api() {
     assert_eq!(array["start_warnings"], json!([]));
 }
 
+#[test]
+fn who_only_looks_waits_for_no_change_however_many_there_are() {
+    let few = tokio::runtime::Builder::new_current_thread()
+        .max_blocking_threads(3)
+        .enable_all()
+        .build();
+    let bed = Arc::new(bed());
+    let looked = few.expect("threads").block_on(async {
+        bed.host.hold("add_drive");
+        let adds = (0..4).map(|number| {
+            let bed = Arc::clone(&bed);
+            let body = json!({ "spec": format!("file:/{number}"), "name": format!("d{number}") });
+            tokio::spawn(async move { call(&bed, "POST", "/v1/drives", &body.to_string()).await })
+        });
+        let mut adds: Vec<_> = adds.collect();
+        // One hangs up: its call goes on, and takes room until it has ended.
+        while bed.host.calls().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        adds.remove(0).abort();
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+        let limit = std::time::Duration::from_secs(20);
+        let looked = tokio::time::timeout(limit, call(&bed, "GET", "/v1/drives", "")).await;
+        bed.host.let_go();
+        for add in adds {
+            let (status, told) = add.await.expect("no panic");
+            assert_eq!(status, StatusCode::CREATED, "{told}");
+        }
+        looked
+    });
+    let (status, drives) = looked.expect("it waits for no change");
+    assert_eq!((status, &drives), (StatusCode::OK, &json!([])));
+}
+
 #[tokio::test]
 async fn an_array_a_volume_and_an_export_over_the_api() {
     let bed = bed();

@@ -106,7 +106,22 @@ impl FakeEngine {
     }
 
     /// Closes drives that nothing is behind any more and no array uses.
-    pub(super) fn close_gone_(&self) -> Vec<String> {
+    /// A stopped array is known as long as one of its drives is open.
+    pub(super) fn forget_empty(&self) {
+        let open: Vec<Uuid> = {
+            let places: Vec<String> = self.run().drives.values().map(|d| place(&d.spec)).collect();
+            let host = self.host.lock();
+            let contents = places.iter().filter_map(|place| host.drives.get(place));
+            contents
+                .filter_map(|content| Some(content.member?.0))
+                .collect()
+        };
+        let mut run = self.run();
+        run.arrays
+            .retain(|uuid, serving| *serving || open.contains(uuid));
+    }
+
+    pub(super) fn close_gone_(&self) -> Vec<(String, String)> {
         let is_there =
             |known: &DriveKnown| self.host.lock().drives.contains_key(&place(&known.spec));
         let used = |name: &String| {
@@ -122,7 +137,8 @@ impl FakeEngine {
         let gone = gone.map(|known| known.name).filter(|name| !used(name));
         let gone: Vec<String> = gone.collect();
         self.run().drives.retain(|name, _| !gone.contains(name));
-        gone
+        let cause = || "the host has taken it away".to_owned();
+        gone.into_iter().map(|name| (name, cause())).collect()
     }
 
     /// How many members it may lose, and its drives, if it may have them.

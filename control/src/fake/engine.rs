@@ -71,9 +71,12 @@ impl Engine for FakeEngine {
         self.open(DriveKnown::new(&add.name, add.uuid, &add.spec))
     }
 
-    fn open_drive(&self, known: &DriveKnown) -> Answer<DriveView> {
-        self.begin("open_drive", &known.name)?;
-        self.open(known.clone())
+    fn open_drives(&self, known: &[DriveKnown]) -> Vec<Answer<DriveView>> {
+        let open = |known: &DriveKnown| {
+            self.begin("open_drive", &known.name)?;
+            self.open(known.clone())
+        };
+        known.iter().map(open).collect()
     }
 
     fn memberships(&self) -> BTreeMap<Uuid, Membership> {
@@ -97,7 +100,7 @@ impl Engine for FakeEngine {
     fn look_at_write_caches(&self) {}
     fn look_at_load(&self) {}
 
-    fn close_gone(&self) -> Vec<String> {
+    fn close_gone(&self) -> Vec<(String, String)> {
         self.close_gone_()
     }
 
@@ -140,6 +143,7 @@ impl Engine for FakeEngine {
             return Err(refuse(ErrorKind::Busy, object, "it is a member"));
         }
         self.run().drives.remove(name);
+        self.forget_empty();
         Ok(())
     }
 
@@ -242,7 +246,7 @@ impl Engine for FakeEngine {
         Ok(self.array_view(view.uuid, false))
     }
 
-    fn destroy_array(&self, name: &str, force: bool) -> Answer<()> {
+    fn destroy_array(&self, name: &str, force: bool) -> Answer<Vec<String>> {
         self.begin("destroy_array", name)?;
         let view = self.view_of(name);
         if view.volumes > 0 && !force {
@@ -260,10 +264,14 @@ impl Engine for FakeEngine {
         self.run().arrays.remove(&view.uuid);
         let mut host = self.host.lock();
         host.arrays.remove(&view.uuid);
+        let left = host.fail_next.remove("erase_members");
         for content in host.drives.values_mut() {
-            content.member = content.member.filter(|(array, _)| *array != view.uuid);
+            content.member = content
+                .member
+                .filter(|(array, _)| left || *array != view.uuid);
         }
-        Ok(())
+        let members = view.members.into_iter().filter(|_| left);
+        Ok(members.filter_map(|place| place.drive).collect())
     }
 
     fn is_being_destroyed(&self, array: Uuid) -> bool {
@@ -438,11 +446,8 @@ impl Engine for FakeEngine {
         let name = self.volume_name(volume);
         self.begin("delete_volume", &name)?;
         if self.exported(volume) {
-            return Err(refuse(
-                ErrorKind::Busy,
-                format!("volume {name}"),
-                "it is exported",
-            ));
+            let object = format!("volume {name}");
+            return Err(refuse(ErrorKind::Busy, object, "it is exported"));
         }
         for kept in self.host.lock().arrays.values_mut() {
             kept.volumes.retain(|_, of| of.uuid != volume);

@@ -8,7 +8,7 @@ mod engine;
 mod scrub;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use uuid::Uuid;
 
@@ -45,6 +45,7 @@ struct Host {
     drives: BTreeMap<String, Content>,
     arrays: BTreeMap<Uuid, KeptArray>,
     fail_next: BTreeSet<&'static str>,
+    held: Option<&'static str>,
     late_next: BTreeSet<&'static str>,
     /// What the last engine was told of arrays.
     recalled: BTreeMap<Uuid, Membership>,
@@ -55,7 +56,7 @@ struct Host {
 
 /// A host with pretended drives; clones are the same host.
 #[derive(Clone, Debug, Default)]
-pub struct FakeHost(Arc<Mutex<Host>>);
+pub struct FakeHost(Arc<Mutex<Host>>, Arc<Condvar>);
 
 impl FakeHost {
     /// What the last engine was told of arrays before it looked for any.
@@ -122,7 +123,8 @@ impl FakeHost {
     }
 
     /// Lets the next call of this name fail with `Internal`; of this name and object, if both are
-    /// given. `erase` lets the next wipe go well and leave everything where it is.
+    /// given. `erase` lets the next wipe go well and leave everything where it is, `erase_members`
+    /// the next end of an array.
     pub fn fail_next(&self, call: &'static str) {
         self.lock().fail_next.insert(call);
     }
@@ -132,6 +134,17 @@ impl FakeHost {
     /// one that destroys an array, or removes a drive, is not carried out until it is asked again.
     pub fn late_next(&self, call: &'static str) {
         self.lock().late_next.insert(call);
+    }
+
+    /// Lets calls of this name wait until [`FakeHost::let_go`].
+    pub fn hold(&self, call: &'static str) {
+        self.lock().held = Some(call);
+    }
+
+    /// Those calls go on.
+    pub fn let_go(&self) {
+        self.lock().held = None;
+        self.1.notify_all();
     }
 
     /// As if the power had failed: arrays that lack one of these places may be torn.
@@ -204,6 +217,10 @@ impl FakeEngine {
         let mut host = self.host.lock();
         host.calls
             .push(format!("{call} {object}").trim_end().to_owned());
+        while host.held == Some(call) {
+            let woken = self.host.1.wait(host);
+            host = woken.unwrap_or_else(PoisonError::into_inner);
+        }
         drop(host);
         self.fail_if_asked(call, object)
     }

@@ -1,5 +1,7 @@
 //! Arrays: create, import, start, stop, destroy, modify, members, background work.
 
+use std::collections::BTreeSet;
+
 use units::limits::{
     ARRAY_MEMBERS_MAX, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, PARITY_MAX, SCRUB_RATE_MIN,
 };
@@ -70,7 +72,7 @@ impl Control {
         let uuid = match name::create(self.arrays(), &body.name, body.uuid, differs)? {
             Create::There(array) => {
                 self.refuse_ending(&array)?;
-                return Ok(array);
+                return self.with_its_spares(array, &body);
             }
             Create::New(uuid) => uuid,
         };
@@ -94,6 +96,30 @@ impl Control {
             force: body.force,
         };
         self.make_array(&create, &spares)
+    }
+
+    /// An array that is made already, perhaps by an engine that ended before its spares were
+    /// recorded.
+    fn with_its_spares(&self, array: ArrayView, body: &ArrayCreateBody) -> Answer<ArrayView> {
+        let object = name::object::<ArrayView>(&array.name);
+        let mut missing = Vec::new();
+        for key in &body.spares {
+            let drive = self.drive(key)?;
+            // One that has taken a place is none any more.
+            if drive.array.as_ref() != Some(&array.name) {
+                missing.push(drive.name);
+            }
+        }
+        if missing.is_empty() {
+            return Ok(array);
+        }
+        let body = ArrayCreateBody {
+            spares: missing,
+            ..body.clone()
+        };
+        let drives = self.spares_to_be(&object, &[], &body)?;
+        self.give_spares(&array, &drives, body.force)?;
+        self.array(&array.name)
     }
 
     /// Makes an array once these are ready to be its spares. Before that nothing is written to its
@@ -129,7 +155,7 @@ impl Control {
         };
         if let Err(error) = self.wanted.apply(&ready.changes) {
             let undone = self.engine.destroy_array(&array.name, false);
-            self.undo("destroy_array", undone);
+            self.undo("destroy_array", undone.map(|_| ()));
             self.record_drives_or_say();
             return Err(error.after_erasing(&ready.erased));
         }
@@ -238,7 +264,12 @@ impl Control {
         let before = self.engine.arrays();
         let imported = self.engine.import_array(&import);
         // One that is only late has its drives all the same.
-        self.record_drives()?;
+        if let Err(error) = self.record_drives() {
+            if let Ok(array) = &imported {
+                self.take_back_import(array, &import.taken);
+            }
+            return Err(error);
+        }
         let is_new = |array: &ArrayView| {
             let known = before.iter().any(|known| known.uuid == array.uuid);
             !known && array.state != ArrayState::Stopped
@@ -248,14 +279,28 @@ impl Control {
             && let Some(array) = late()
         {
             self.wanted.apply(&[Change::NotStopped(array.uuid)])?;
-            self.bring_back(Start::Degraded);
+            self.bring_back(Start::Nothing);
         }
         let array = imported?;
         // It was stopped here, perhaps, before this engine forgot it.
         self.wanted.apply(&[Change::NotStopped(array.uuid)])?;
         tracing::info!(event = "array_imported", object = %format_args!("array {}", array.name));
-        self.bring_back(Start::Degraded);
+        self.bring_back(Start::Nothing);
         self.array(&array.name)
+    }
+
+    /// An imported array that could not be recorded is let go again, with the drives that are not
+    /// among those of before.
+    fn take_back_import(&self, array: &ArrayView, before: &BTreeSet<String>) {
+        let stopped = self.engine.stop_array(&array.name);
+        self.undo("stop_array", stopped.map(|_| ()));
+        let drives = array
+            .members
+            .iter()
+            .filter_map(|place| place.drive.as_ref());
+        for drive in drives.filter(|drive| !before.contains(*drive)) {
+            self.undo("remove_drive", self.engine.remove_drive(drive, true));
+        }
     }
 
     /// Lets an array serve, now and after the next start.
@@ -271,7 +316,7 @@ impl Control {
         let runs = |array: ArrayView| array.state != ArrayState::Stopped;
         if was_stopped && self.array(&array.name).is_ok_and(runs) {
             self.wanted.apply(&[Change::NotStopped(array.uuid)])?;
-            self.bring_back(Start::Degraded);
+            self.bring_back(Start::Nothing);
         }
         let started = started?;
         for warning in &started.warnings {
@@ -289,21 +334,28 @@ impl Control {
         let _changing = self.change()?;
         let array = self.array(key)?;
         self.finish_removals();
-        let stopped = self.engine.stop_array(&array.name)?;
+        let is_recorded = self.wanted.state().stopped.contains(&array.uuid);
+        if array.state == ArrayState::Stopped && is_recorded {
+            let object = name::object::<ArrayView>(&array.name);
+            let refused = EngineError::new(ErrorKind::Busy, object, "it is not started");
+            return Err(refused.next("nothing is to be done: it serves nobody"));
+        }
+        self.engine.stop_array(&array.name)?;
         self.record_memberships_or_say();
         self.remember().remove(&array.uuid);
         self.wanted.apply(&[Change::Stopped(array.uuid)])?;
         tracing::info!(event = "array_stopped", object = %format_args!("array {}", array.name));
-        Ok(stopped)
+        self.array(&array.name)
     }
 
-    /// Forgets an array and its volumes, on the drives too.
+    /// Forgets an array and its volumes, on the drives too. The warnings of the view are what is
+    /// left of it.
     ///
     /// # Errors
     /// As [`crate::Engine::destroy_array`].
     pub fn destroy_array(&self, key: &str, force: bool) -> Answer<ArrayView> {
         let _changing = self.change()?;
-        let array = self.array(key)?;
+        let mut array = self.array(key)?;
         let volumes: Vec<_> = self
             .volumes()
             .into_iter()
@@ -313,7 +365,14 @@ impl Control {
             self.refuse_wanted_exports(volume)?;
         }
         let mut changes = self.forgotten_with(&array)?;
-        self.engine.destroy_array(&array.name, force)?;
+        let left = self.engine.destroy_array(&array.name, force)?;
+        let warning = |drive: &String| {
+            format!(
+                "drive {drive} could not be erased, and may still name it: `garboard drive wipe \
+                 {drive} --force`, or it is found again"
+            )
+        };
+        array.warnings = left.iter().map(warning).collect();
         changes.extend(volumes.iter().map(|volume| Change::NoLimit(volume.uuid)));
         {
             let mut told_since = self.remember();

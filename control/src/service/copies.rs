@@ -66,6 +66,11 @@ impl Control {
         }
         let (arrays, drives) = (self.engine.arrays(), self.engine.drives());
         for (uuid, copy) in &wanted.copies {
+            // Somebody has given the drive another use.
+            if wanted.spares.contains_key(&copy.drive) {
+                self.forget_copy(*uuid);
+                continue;
+            }
             let Some(array) = arrays.iter().find(|array| array.uuid == *uuid) else {
                 continue;
             };
@@ -93,9 +98,9 @@ impl Control {
         match drive {
             // It had its place when the engine ended.
             Some(drive) if drive.state == DriveState::Member => Next::Over,
-            Some(drive) if drive.state == DriveState::Free && serves => {
-                Next::Begins(drive.name.clone())
-            }
+            // Also one that calls itself a member already, of which the array does not know: the
+            // engine has ended just before that was recorded.
+            Some(drive) if serves => Next::Begins(drive.name.clone()),
             Some(_) | None => Next::Waits,
         }
     }

@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::Control;
 
+use crate::request::DriveKnown;
 use crate::view::{ArrayState, ArrayView, MemberState};
 use crate::wanted::WantedState;
 use crate::{Answer, EngineError, ErrorKind};
@@ -25,6 +26,8 @@ pub(super) enum Start {
     Complete,
     /// Those that waited for members, or had too few, and no other.
     Waited,
+    /// None: somebody has started the one that he wanted, and others are to wait on.
+    Nothing,
 }
 
 /// Arrays whose members may only be late.
@@ -61,6 +64,7 @@ impl Waiting {
             // Whoever it waited for is here. Others that it lacks were out before.
             Start::Complete => !lacks(array) || (waited && !may_be_torn),
             Start::Waited => waited || self.short.contains(&array.uuid),
+            Start::Nothing => return false,
         };
         // Also what would not be started yet: the end of the waiting is for it, too.
         if may_be_torn && self.grace == Grace::Start {
@@ -139,11 +143,11 @@ impl Control {
 
     fn open_drives(&self, state: &WantedState) {
         let open = self.engine.drives();
-        for known in state.drives.values() {
-            if open.iter().any(|drive| drive.name == known.name) {
-                continue;
-            }
-            match self.engine.open_drive(known) {
+        let is_open = |known: &DriveKnown| open.iter().any(|drive| drive.name == known.name);
+        let wanted = state.drives.values().filter(|known| !is_open(known));
+        let wanted: Vec<DriveKnown> = wanted.cloned().collect();
+        for (known, opened) in wanted.iter().zip(self.engine.open_drives(&wanted)) {
+            match opened {
                 Ok(_) => {
                     self.causes().drives.remove(&known.name);
                 }

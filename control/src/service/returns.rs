@@ -95,10 +95,9 @@ impl Control {
         let Ok(_changing) = self.change() else {
             return;
         };
-        for name in self.engine.close_gone() {
-            tracing::warn!(event = "drive_gone", object = %format_args!("drive {name}"),
-                "the host has taken it away; it is taken back when it is there again");
-            let cause = "the host has taken it away".to_owned();
+        for (name, cause) in self.engine.close_gone() {
+            tracing::warn!(event = "drive_gone", object = %format_args!("drive {name}"), cause,
+                "it is taken back when it is there again");
             self.causes().drives.insert(name, cause);
         }
     }

@@ -28,14 +28,28 @@ impl Control {
     pub fn add_spare(&self, key: &str, body: &SpareBody) -> Answer<ArrayView> {
         let _changing = self.change()?;
         let array = self.array(key)?;
-        let of = SpareOf::Array(array.uuid);
-        refuse_pointless(&array.name, array.parity == 0)?;
         let drive = self.drive(&body.drive)?;
-        refuse_unfit(&array.name, &need_of(&array, None), &drive)?;
-        let ready = self.make_spares(std::slice::from_ref(&drive), &of, body.force)?;
-        self.wanted.apply(&ready.changes)?;
-        tracing::info!(event = "spare_added", object = %format_args!("drive {}", drive.name), array = array.name);
+        self.give_spares(&array, std::slice::from_ref(&drive), body.force)?;
         self.array(&array.name)
+    }
+
+    /// Makes free drives spares of an array.
+    pub(super) fn give_spares(
+        &self,
+        array: &ArrayView,
+        drives: &[DriveView],
+        force: bool,
+    ) -> Answer<()> {
+        refuse_pointless(&array.name, array.parity == 0)?;
+        for drive in drives {
+            refuse_unfit(&array.name, &need_of(array, None), drive)?;
+        }
+        let ready = self.make_spares(drives, &SpareOf::Array(array.uuid), force)?;
+        self.wanted.apply(&ready.changes)?;
+        for drive in drives {
+            tracing::info!(event = "spare_added", object = %format_args!("drive {}", drive.name), array = array.name);
+        }
+        Ok(())
     }
 
     /// Makes a spare of an array a free drive again. An array that is not here is named by its
@@ -399,6 +413,7 @@ impl Control {
             Change::NoMembership(array.uuid),
             Change::NoCopy(array.uuid),
             Change::NoTold(array.uuid),
+            Change::Release(array.uuid),
         ];
         let own = |of: &&SpareOf| **of == SpareOf::Array(array.uuid);
         let spares = state.spares.iter().filter(|(_, of)| own(of));

@@ -32,6 +32,8 @@ pub(super) struct Tending {
     pub(super) unusable: BTreeMap<Uuid, (Instant, String)>,
     /// By array, why no spare has started.
     pub(super) warnings: BTreeMap<Uuid, String>,
+    /// Drives that are spares no more, which is still to be recorded.
+    used: BTreeSet<Uuid>,
     /// Copies of members that are wanted.
     pub(super) copies: Copies,
 }
@@ -101,6 +103,7 @@ impl Control {
         }
         self.go_on_with_copies();
         self.finish_removals();
+        self.forget_used()?;
         if state.spares.is_empty() && state.pools.is_empty() {
             let copies = std::mem::take(&mut self.tending().copies);
             *self.tending() = Tending {
@@ -219,12 +222,25 @@ impl Control {
 
     /// A spare has become a member.
     fn started(&self, array: &ArrayView, member: u16, spare: &Spare) -> Answer<()> {
-        self.wanted.apply(&[Change::NoSpare(spare.uuid)])?;
+        self.tending().used.insert(spare.uuid);
+        let recorded = self.forget_used();
         self.record_drives_or_say();
         self.tending().lost.remove(&(array.uuid, member));
         self.forget_copy_of(array.uuid, member);
         tracing::warn!(event = "spare_started", object = %format_args!("array {}", array.name), member,
             drive = spare.drive, of = ?spare.of, "a spare takes the place of a lost member");
+        recorded
+    }
+
+    /// Records which drives are spares no more; what could not be is tried again by the next look.
+    fn forget_used(&self) -> Answer<()> {
+        let used = self.tending().used.clone();
+        if used.is_empty() {
+            return Ok(());
+        }
+        let changes: Vec<Change> = used.into_iter().map(Change::NoSpare).collect();
+        self.wanted.apply(&changes)?;
+        self.tending().used.clear();
         Ok(())
     }
 

@@ -479,6 +479,7 @@ impl Drive {
 
     /// Runs blocking I/O under the ordered faults. A delay is for the data path only.
     fn with_faults(&self, access: &Access, run: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        self.faults.wait_for_answer();
         as_error(self.faults.before(access))?;
         run()?;
         let (status, _) = self.faults.after(access, Status::Ok);

@@ -4,8 +4,8 @@
 //! shown to survive them. A drive without faults pays one relaxed load per request.
 
 use std::ops::Range;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 use block::{Operation, Status};
@@ -35,6 +35,9 @@ pub enum Fault {
     FlushFails,
     /// Every answer comes at least so long after its request.
     Delay(Duration),
+    /// What the control path asks is not answered until the faults are cleared. Requests of ports
+    /// are.
+    Silent,
 }
 
 /// What a request asks for, as far as faults care.
@@ -56,6 +59,7 @@ impl Access {
 pub(crate) struct FaultBook {
     armed: AtomicBool,
     faults: Mutex<Faults>,
+    cleared: Condvar,
 }
 
 #[allow(
@@ -70,6 +74,7 @@ struct Faults {
     unreadable: Vec<Range<u64>>,
     unwritable: Vec<Range<u64>>,
     delay: Duration,
+    silent: bool,
 }
 
 impl FaultBook {
@@ -88,6 +93,7 @@ impl FaultBook {
             Fault::Media { offset, length } => faults.unreadable.push(range(offset, length)),
             Fault::Unwritable { offset, length } => faults.unwritable.push(range(offset, length)),
             Fault::Delay(delay) => faults.delay = delay,
+            Fault::Silent => faults.silent = true,
         }
         self.armed.store(true, Ordering::Relaxed);
     }
@@ -96,6 +102,19 @@ impl FaultBook {
         let mut faults = self.lock();
         *faults = Faults::default();
         self.armed.store(false, Ordering::Relaxed);
+        self.cleared.notify_all();
+    }
+
+    /// Waits as long as the drive does not answer the control path.
+    pub(crate) fn wait_for_answer(&self) {
+        if !self.armed() {
+            return;
+        }
+        let mut faults = self.lock();
+        while faults.silent {
+            let woken = self.cleared.wait(faults);
+            faults = woken.unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
     }
 
     /// The verdict on a request before it begins; `Ok` lets it pass.
@@ -226,6 +245,7 @@ mod tests {
         assert_eq!(verdicts(Fault::NoSpace), [ok, full, ok, full, full]);
         assert_eq!(verdicts(Fault::FlushFails), [ok, ok, media, ok, ok]);
         assert_eq!(verdicts(Fault::Delay(Duration::from_secs(1))), [ok; 5]);
+        assert_eq!(verdicts(Fault::Silent), [ok; 5]);
         let (offset, length) = (0, 1);
         assert_eq!(
             verdicts(Fault::Unwritable { offset, length }),

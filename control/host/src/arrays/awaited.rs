@@ -87,8 +87,9 @@ impl Host {
                  which finds out what it has",
             )
         };
-        judge(&awaited.drive, &place.drive).map_err(refuse)?;
-        self.judge_records(&awaited, &place.drive).map_err(refuse)?;
+        judge(&awaited.drive, &place.opened.drive).map_err(refuse)?;
+        self.judge_records(&awaited, &place.opened.drive)
+            .map_err(refuse)?;
         // Whoever took its file for another one has not taken the file from us.
         let mut block = [0; SUPERBLOCK_BYTES];
         if awaited.drive.read(SUPERBLOCK_OFFSET, &mut block).is_ok() {
@@ -101,13 +102,13 @@ impl Host {
         // Ours is one reference more to what waits until the kernel has let go of it.
         let Awaited { drive, array, .. } = awaited;
         drop(drive);
-        self.let_go(&known.name, Some((&place.drive, array)))?;
+        self.let_go(&known.name, Some((&place.opened.drive, array)))?;
         let before = {
             let mut state = self.state();
             let entry = state.drives.get_mut(&known.name);
             entry.map(|entry| {
                 entry.spec = place.spec.kept();
-                std::mem::replace(&mut entry.drive, place.drive)
+                std::mem::replace(&mut entry.drive, place.opened.drive)
             })
         };
         // Closing a device may take its time.

@@ -142,8 +142,9 @@ impl Host {
         }
         if let Err(start) = started {
             forget_members(&candidates, &superblock);
-            let drives = candidates.into_iter().map(|one| (one.name, one.drive));
-            self.forget_array((&create.name, create.uuid), drives.collect());
+            let marks = candidates.into_iter();
+            let marks = marks.map(|one| (one.name, found::mark_on(&one.drive)));
+            self.forget_array((&create.name, create.uuid), marks.collect());
             self.end_begun(create.uuid, None);
             return Err(of_start(object, &start));
         }

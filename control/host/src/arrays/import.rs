@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use array::assembly::{Assembly, Verdict, assemble_named};
+use array::assembly::{Assembly, Found, Verdict, assemble_named};
 use control::request::{ArrayImport, DriveSpec};
 use control::view::{ArrayView, FoundArray, FoundDrive};
 use control::{Answer, ErrorKind};
@@ -11,9 +11,11 @@ use units::{DriveIndex, MemberIndex};
 use uuid::Uuid;
 
 use super::assemble::forget;
+use crate::apart::apart;
 use crate::error::{error, not_found, of_io};
+use crate::opened::{open_spec, path_of};
 use crate::state::DriveRole;
-use crate::{Host, drives, records, views};
+use crate::{Host, records, views};
 
 impl Host {
     pub(crate) fn do_find_arrays(&self, specs: &[DriveSpec]) -> Answer<Vec<FoundArray>> {
@@ -46,24 +48,28 @@ impl Host {
         } else {
             specs.to_vec()
         };
+        let mut asked: Vec<(DriveIndex, DriveSpec)> = Vec::new();
         for spec in specs {
             // What is open here is looked at already, or belongs to an array that runs.
-            if drives::path_of(&spec).is_some_and(|path| self.is_open(path)) {
+            let is_open = path_of(&spec).is_some_and(|path| self.is_open(path));
+            if is_open || asked.iter().any(|(_, other)| *other == spec) {
                 continue;
             }
+            asked.push((DriveIndex(next), spec));
+            next -= 1;
+        }
+        let reads = asked.iter().cloned();
+        let reads = reads.map(|(index, spec)| move || read_at(index, &spec));
+        let reads = apart(self.asks.wait, reads.collect());
+        for ((index, spec), read) in asked.into_iter().zip(reads) {
             let label = spec.to_string();
-            let read = drives::open_spec(&label, &spec).and_then(|opened| {
-                let io = |source| of_io(format!("drive {label}"), "reading it", &source);
-                records::read(DriveIndex(next), &opened).map_err(io)
-            });
-            match read {
+            match read.unwrap_or_else(|| Err(self.silent(&label))) {
                 Ok(one) => found.push(one),
                 // A device that is mounted or cannot be read holds no array that is free.
                 Err(_) if everywhere => continue,
                 Err(refused) => return Err(refused),
             }
-            names.push((DriveIndex(next), spec, None));
-            next -= 1;
+            names.push((index, spec, None));
         }
         let name = |drive| {
             let known = names.iter().find(|(index, _, _)| *index == drive);
@@ -174,6 +180,14 @@ impl Host {
             .map(|entry| entry.name.clone())
             .ok_or_else(|| not_found("array", &array.name))
     }
+}
+
+/// What lies behind a spec, which is closed afterwards.
+fn read_at(index: DriveIndex, spec: &DriveSpec) -> Answer<Found> {
+    let label = spec.to_string();
+    let opened = open_spec(&label, spec)?;
+    let io = |source| of_io(format!("drive {label}"), "reading it", &source);
+    records::read(index, &opened).map_err(io)
 }
 
 fn found_array(

@@ -99,6 +99,7 @@ impl Host {
             }
             (entry.index, Arc::clone(&entry.drive))
         };
+        self.refuse_silent(drive).ok()?;
         let found = records::read(index, &handle).ok()?;
         let uuid = found.superblock()?.array;
         let running = {

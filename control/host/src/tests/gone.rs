@@ -498,3 +498,34 @@ fn of_two_that_claim_to_be_who_is_waited_for_neither_is_taken() {
         guest.wait();
     });
 }
+
+#[test]
+fn a_copy_whose_engine_ended_just_before_it_was_recorded_is_made_again() {
+    let (mut run, guest) = Run::served();
+    drop(guest);
+    run.add("four");
+    run.replace("four");
+    let copies = |run: &Run| run.control.array("tank").expect("there").jobs.len();
+    assert!(copies(&run) > 0);
+    run = after_a_kill(run);
+    // As it is when it takes the place, which its array has not recorded.
+    let own = Superblock {
+        member_uuid: uuid::Uuid::new_v4(),
+        ..run.bench.superblock("two")
+    };
+    let four = Arc::clone(&run.bench.host.state().drives["four"].drive);
+    records::write_superblocks(&four, &own).expect("a file");
+    drop(four);
+    run = after_a_kill(run);
+    assert_eq!(run.state("four"), DriveState::Failed, "it fills no place");
+    wait_until("parity is right", || {
+        run.bench.array("tank").jobs.is_empty()
+    });
+    wait_until("it takes its place", || {
+        run.control
+            .tend_spares(MonotonicClock.now())
+            .expect("looked");
+        run.bench.array("tank").members[1].drive.as_deref() == Some("four")
+    });
+    run.optimal();
+}

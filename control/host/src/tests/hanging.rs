@@ -422,3 +422,25 @@ fn an_export_that_cannot_end_yet_holds_its_volume_and_nobody_else() {
         bench.host.delete_named("v").expect("nobody has it");
     });
 }
+
+#[test]
+fn a_scrub_that_runs_is_shown_also_when_somebody_is_late_to_start_it() {
+    let bench = Bench::tank();
+    wait_until("parity is right", || bench.array("tank").jobs.is_empty());
+    for name in ["one", "two", "three"] {
+        bench.inject(name, Fault::Delay(Duration::from_millis(20)));
+    }
+    let go_on = control::scrub::ScrubBody {
+        from_beginning: false,
+    };
+    let begun = bench.host.start_scrub("tank", go_on).expect("it begins");
+    hang(&bench);
+    late(&bench, |host| {
+        let start_over = control::scrub::ScrubBody {
+            from_beginning: true,
+        };
+        host.start_scrub("tank", start_over)
+    });
+    assert_eq!(bench.array("tank").jobs, [begun.id]);
+    relieve(&bench);
+}

@@ -38,6 +38,7 @@ mod restless;
 mod returns;
 mod scrub;
 mod sharing;
+mod silent;
 mod spares;
 mod times;
 mod torn;

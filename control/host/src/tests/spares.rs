@@ -307,7 +307,8 @@ impl Run {
         let size_bytes = drive.info().size_bytes;
         self.bench.host.close(name);
         let spec = DriveSpec::Memory { size_bytes };
-        let adopted = self.bench.host.adopt(name, uuid, &spec, drive);
+        let opened = crate::opened::Opened::of(drive);
+        let adopted = self.bench.host.adopt(name, uuid, &spec, opened);
         adopted.expect("the name is free");
         assert_eq!(self.state_of(name), DriveState::Free);
     }

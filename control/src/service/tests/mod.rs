@@ -1,6 +1,7 @@
 //! Every command against the pretended engine: what is refused and why, what survives a restart
 //! and a kill, and that a refused call changes nothing.
 
+mod again;
 mod back;
 mod held;
 mod late;

@@ -210,7 +210,12 @@ impl Destroy {
         session.confirm(&question, self.yes.yes)?;
         let gone: ArrayView =
             session.delete(&format!("{}?force={}", path(&array.name), self.force))?;
-        session.done(&gone, &format!("array {} destroyed", gone.name))
+        let mut sentence = format!("array {} destroyed", gone.name);
+        for warning in &gone.warnings {
+            sentence.push_str("; but ");
+            sentence.push_str(warning);
+        }
+        session.done(&gone, &sentence)
     }
 }
 

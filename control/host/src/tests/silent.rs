@@ -1,0 +1,206 @@
+//! Drives that do not answer what the control path asks them: nobody waits for them for long, and
+//! what can be done without them is done.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use control::request::{DriveKnown, DriveSpec, Level, MemberReplace};
+use control::view::{ArrayState, DriveState};
+use control::{Answer, Engine, ErrorKind};
+use drive::Fault;
+use units::{Clock, MonotonicClock};
+use uuid::Uuid;
+
+use super::spares::Run;
+use super::{Bench, MIB, array_of, file_at, volume_of, wait_until};
+use crate::{Host, Tuning};
+
+const DRIVES: [&str; 4] = ["one", "two", "three", "four"];
+
+/// Files, and an engine that waits for no answer for long.
+fn files() -> Bench {
+    let folder = Arc::new(tempfile::tempdir().expect("a folder"));
+    let tuning = Tuning {
+        answer_wait: Duration::from_millis(300),
+        ..Tuning::default()
+    };
+    let bench = Bench::tuned(folder, tuning);
+    for name in DRIVES {
+        bench.file(name);
+    }
+    bench
+}
+
+/// Answers nobody from now on.
+fn silence(bench: &Bench, name: &str) {
+    bench.inject(name, Fault::Silent);
+}
+
+/// Answers again, what it was asked before as well.
+fn speak(bench: &Bench, name: &str) {
+    bench.host.state().drives[name].drive.clear_faults();
+    wait_until("what it was asked is answered", || {
+        bench.host.asks.drives.under_way() == 0
+    });
+}
+
+#[test]
+fn a_member_that_does_not_answer_lets_its_array_serve_without_it_and_comes_back() {
+    let run = Run::on(files());
+    for name in DRIVES {
+        let spec = file_at(&run.bench.path(name));
+        let body = control::body::DriveAddBody {
+            spec,
+            name: Some(name.to_owned()),
+            uuid: None,
+        };
+        run.bench.host.remove_drive(name, false).expect("free");
+        run.control.add_drive(body).expect("a file");
+    }
+    run.create("tank", &["one", "two", "three"], &[]);
+    run.control.stop_array("tank").expect("unused");
+    // Whoever assembles it again asks its drives.
+    silence(&run.bench, "three");
+    let hung = Arc::downgrade(&run.bench.host.state().drives["three"].drive);
+    run.control
+        .start_array("tank", false)
+        .expect("as it was assembled");
+    run.control
+        .stop_array("tank")
+        .expect("it needs nobody's answer");
+    let started = run
+        .control
+        .start_array("tank", false)
+        .expect("two are enough");
+    assert_eq!(started.state, ArrayState::Degraded);
+    let look = || run.control.tend_drives(MonotonicClock.now()).expect("told");
+    look();
+    let away = run.control.drive("three").expect("wanted");
+    assert_eq!(away.state, DriveState::Missing);
+    let cause = away.cause.expect("it is told");
+    assert!(cause.contains("has not answered"), "{cause}");
+    let hung = hung.upgrade().expect("it is still asked");
+    hung.clear_faults();
+    drop(hung);
+    wait_until("it is back", || {
+        look();
+        run.control.array("tank").expect("there").state == ArrayState::Optimal
+    });
+}
+
+#[test]
+fn commands_about_a_drive_that_does_not_answer_say_so() {
+    let bench = files();
+    bench.create("tank", Level::Raid5, &["one", "two", "three"]);
+    bench.host.fail_member("tank", 2).expect("two are enough");
+    silence(&bench, "four");
+    let replace = MemberReplace {
+        member: 2,
+        drive: "four".to_owned(),
+        force: true,
+    };
+    let other = array_of("other", Level::Raid0, &["four"]);
+    type Command<'c> = &'c dyn Fn(&Host) -> Answer<()>;
+    let commands: [Command<'_>; 4] = [
+        &|host| host.wipe_drive("four", true).map(|_| ()),
+        &|host| host.signature_on("four").map(|_| ()),
+        &|host| host.replace_member("tank", &replace).map(|_| ()),
+        &|host| host.create_array(&other).map(|_| ()),
+    ];
+    for command in commands {
+        bench.refused((ErrorKind::Unreachable, "does not answer"), command);
+        // It is asked by one at a time.
+        let refused = command(&bench.host).expect_err("it still owes an answer");
+        assert!(
+            matches!(refused.kind, ErrorKind::Unreachable | ErrorKind::Busy),
+            "{refused}"
+        );
+        speak(&bench, "four");
+        silence(&bench, "four");
+    }
+    speak(&bench, "four");
+    bench
+        .host
+        .replace_member("tank", &replace)
+        .expect("it answers");
+}
+
+#[test]
+fn an_array_is_destroyed_without_the_member_that_does_not_answer_and_that_is_told() {
+    let run = Run::on(files());
+    run.create("tank", &["one", "two", "three"], &[]);
+    silence(&run.bench, "two");
+    let gone = run.control.destroy_array("tank", false).expect("destroyed");
+    let [warning] = &gone.warnings[..] else {
+        panic!("of one drive: {:?}", gone.warnings);
+    };
+    assert!(warning.contains("garboard drive wipe two"), "{warning}");
+    speak(&run.bench, "two");
+    let holds = |name: &str| run.bench.host.signature_on(name).expect("it answers");
+    assert_eq!(holds("one"), None);
+    assert!(holds("two").is_some_and(|found| found.contains("garboard")));
+    run.control.wipe_drive("two", true).expect("it answers");
+    assert_eq!(holds("two"), None);
+}
+
+#[test]
+fn drives_whose_paths_were_swapped_are_opened_as_who_they_are() {
+    let bench = Bench::file_tank();
+    let volume = volume_of("v", "tank", MIB);
+    bench.host.create_volume(&volume).expect("room");
+    let names = ["one", "two", "three"];
+    let identities = names.map(|name| bench.drive(name).identity);
+    let bench = bench.next();
+    let paths = ["two", "three", "one"];
+    let known = |(name, at): (&str, usize)| DriveKnown {
+        name: name.to_owned(),
+        uuid: Uuid::new_v4(),
+        spec: file_at(&bench.path(paths[at])),
+        identity: identities[at].clone(),
+        member_of: None,
+    };
+    let known: Vec<DriveKnown> = names.into_iter().zip(0..).map(known).collect();
+    let opened = bench.host.open_drives(&known);
+    for (known, (opened, name)) in known.iter().zip(opened.into_iter().zip(names)) {
+        let opened = opened.expect("it is somewhere");
+        assert_eq!(opened.identity, known.identity);
+        assert_eq!(opened.spec, file_at(&bench.path(name)));
+    }
+}
+
+#[test]
+fn of_two_drives_at_one_path_the_second_is_looked_for_elsewhere() {
+    let bench = Bench::file_tank();
+    let identities = ["one", "two"].map(|name| bench.drive(name).identity);
+    let bench = bench.next();
+    let known = identities.map(|identity| DriveKnown {
+        name: format!(
+            "d{}",
+            identity.len() + usize::from(identity.contains(":1:"))
+        ),
+        uuid: Uuid::new_v4(),
+        spec: file_at(&bench.path("one")),
+        identity,
+        member_of: None,
+    });
+    let opened = bench.host.open_drives(&known);
+    let specs: Vec<DriveSpec> = opened
+        .into_iter()
+        .map(|one| one.expect("there").spec)
+        .collect();
+    assert_eq!(specs, ["one", "two"].map(|name| file_at(&bench.path(name))));
+}
+
+#[test]
+fn a_place_that_is_named_twice_is_looked_at_once() {
+    let bench = Bench::file_tank();
+    let bench = bench.next();
+    let specs: Vec<DriveSpec> = ["one", "two", "three", "one"]
+        .map(|name| file_at(&bench.path(name)))
+        .into();
+    let found = bench.host.find_arrays(&specs).expect("files");
+    let [array] = &found[..] else {
+        panic!("one array: {found:?}");
+    };
+    assert_eq!((array.drives.len(), &array.cause), (3, &None));
+}
