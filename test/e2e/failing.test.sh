@@ -2,7 +2,7 @@
 # Drives that fail as the kernel's device mapper makes them, in a guest: one answers with errors for a
 # second and works for a second, in turns; then one takes 400 ms over everything; then 1 MiB of one and
 # all of another are bad. Guests of the array see no error and every byte is right, a scrub finds nothing
-# afterwards.
+# afterwards. In another guest a drive answers nobody while the engine starts.
 source "$(dirname "$0")/lib.sh"
 MEMBER_BYTES=$((64 << 20))
 disks=()
@@ -14,4 +14,9 @@ done
   -e MEMBER_BYTES=$MEMBER_BYTES "$HERE/failing.guest" -- "${disks[@]}" >"$WORK/failing.log" 2>&1 ||
   { cat "$WORK/failing.log"; fail "the guest"; }
 grep -hE '^(flaky|slow|bad):' "$WORK/failing.log" | tr -d '\r'
+say "a drive that answers nobody"
+"$HERE/vm.sh" run -q -t 600 -c 2 -m 768 -M dm-mod -f "$GARBOARD:/usr/bin/garboard" \
+  -e MEMBER_BYTES=$MEMBER_BYTES "$HERE/silent.guest" -- "${disks[@]}" >"$WORK/silent.log" 2>&1 ||
+  { cat "$WORK/silent.log"; fail "the guest with a drive that answers nobody"; }
+grep -h '^silent:' "$WORK/silent.log" | tr -d '\r'
 say "passed"

@@ -242,6 +242,8 @@ impl Host {
             self.undo_half_made(name, *index, &entry.superblock);
         }
         if let Some(shown) = self.state().jobs.get_mut(&job) {
+            shown.view.rate_bytes_per_second = None;
+            shown.view.time_left_s = None;
             (shown.view.state, shown.view.cause) = match (&finished, end) {
                 (Ok(_), _) => (JobState::Done, None),
                 (Err(_), Some(EarlyEnd::Cancelled)) => (JobState::Cancelled, None),

@@ -41,6 +41,7 @@ fn a_stop_that_could_not_be_recorded_is_recorded_when_it_is_asked_for_again() {
     assert!(is_recorded());
     let refused = control.stop_array("a").expect_err("nothing is left to do");
     assert_eq!(refused.kind, ErrorKind::Busy, "{refused}");
+    assert!(!refused.next.contains("array start"), "{refused}");
 }
 
 #[test]
