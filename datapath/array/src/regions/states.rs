@@ -25,8 +25,8 @@ pub(crate) enum RegionState {
     /// Unwritten on the drives, or about to be written: it reads as zeroes. The home is asked
     /// before the first write.
     Unwritten = 5,
-    /// Unwritten, and its members or the map's block cannot be written any more: nor can the
-    /// region.
+    /// Unwritten, and its members or the map's block cannot be written: nor can the region, for
+    /// good or until the home tries again.
     Sealed = 6,
 }
 

@@ -254,8 +254,22 @@ impl Shard {
         } else {
             moved += self.begin_round();
         }
+        moved += self.lift_bars(io);
         moved += self.advance_zeroing(io);
         moved + self.advance_clear(stopped, io)
+    }
+
+    /// Lets regions be asked for again that were refused.
+    fn lift_bars(&mut self, io: &mut impl Io) -> usize {
+        if !self.keeper().has_bars() {
+            return 0;
+        }
+        let (map, states) = (
+            std::sync::Arc::clone(&self.map),
+            std::sync::Arc::clone(&self.shared.regions),
+        );
+        let is_out = |member, incarnation| map.is_out(member, incarnation);
+        self.keeper().lift_bars(io.now(), is_out, &states)
     }
 
     pub(super) fn is_usable(&self, member: MemberIndex) -> bool {

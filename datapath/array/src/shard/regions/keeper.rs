@@ -2,6 +2,7 @@
 //! write of each block says, who waits for it, and the round that is under way. Decides nothing
 //! about members and does no I/O.
 
+mod barred;
 #[cfg(test)]
 mod tests;
 mod turns;
@@ -15,6 +16,8 @@ use memory::{Backing, Buffer, Pages, Pool, Segment};
 use units::{Instant, MemberIndex, ReactorIndex, Update, bytes_usize};
 use uuid::Uuid;
 
+pub(super) use self::barred::Bar;
+use self::barred::Barred;
 use self::zeroing::Zeroing;
 pub(super) use self::zeroing::{ZeroPiece, ZeroRound, ZeroStep};
 use crate::coordinator::MemberPlace;
@@ -65,6 +68,7 @@ pub(crate) struct RegionKeeper {
     askers: Vec<(ReactorIndex, u32)>,
     pub(super) round: Option<Round>,
     pub(super) zeroing: Zeroing,
+    barred: Vec<Barred>,
     pub(super) clear: Clear,
     clear_after: Duration,
     clear_at: Option<Instant>,
@@ -209,6 +213,7 @@ impl RegionKeeper {
             askers: Vec::new(),
             round: None,
             zeroing: Zeroing::new(count),
+            barred: Vec::new(),
             clear: Clear::Waiting,
             clear_after,
             clear_at: None,
@@ -464,7 +469,8 @@ impl RegionKeeper {
 
     pub(super) fn deadline(&self) -> Option<Instant> {
         let waits = self.clear == Clear::Waiting && self.dirty_total > 0;
-        self.clear_at.filter(|_| waits)
+        let clears = self.clear_at.filter(|_| waits);
+        clears.into_iter().chain(self.bars_end()).min()
     }
 
     /// Whether it is time to look for regions to clear.

@@ -7,15 +7,16 @@
 //! Until that round is durable the region is unwritten for everybody: reads answer zeroes,
 //! writes wait, passes go around it. So nobody but the home touches its stripes. What it writes
 //! there goes the way of all member requests: it waits for members that are held, and what a
-//! member has not answered that is out keeps its drive out, too. The argument is in
-//! docs/design/009-unwritten-regions.md.
+//! member has not answered that is out keeps its drive out, too. A block that a needed drive
+//! refuses, which takes others, costs the first writes of that region (`keeper/barred.rs`). The
+//! argument is in docs/design/009-unwritten-regions.md.
 
 use block::{Operation, Status};
 use units::{MemberIndex, StripeIndex};
 
 use super::super::{DriveIo, IoOwner, Order, Shard};
-use super::keeper::{ZeroPiece, ZeroRound, ZeroStep};
-use crate::io::Io;
+use super::keeper::{Bar, ZeroPiece, ZeroRound, ZeroStep};
+use crate::io::{Event, Io};
 use crate::map::MapState;
 use crate::planted::{self, Fault};
 
@@ -144,6 +145,7 @@ impl Shard {
             self.keeper().zeroing.round = Some(round);
             return 0;
         }
+        self.bar_refused(&mut round, io);
         self.seal_hopeless(&mut round, io);
         let left = self.left_to_zero(&round);
         if left.is_empty() {
@@ -202,6 +204,56 @@ impl Shard {
     fn has_rows(&self, member: MemberIndex, region: u32) -> bool {
         let (start, end) = self.rows(member, region);
         start < end
+    }
+
+    /// A member that is needed has refused zeroes, and takes other writes: nobody fails but who
+    /// needs this region. The round goes on as if they were written, and the region leaves it when
+    /// nothing of it is under way any more.
+    pub(in crate::shard) fn zeroes_refused(&mut self, done: DriveIo) {
+        let (member, incarnation) = (done.member, done.incarnation);
+        let row = done.offset - self.map.members[member.at()].data_offset;
+        let round = self.keeper().zeroing.round.take();
+        let mut round = round.expect("a round is under way");
+        let mut regions = round.regions.iter();
+        let is_it = |region: &&u32| {
+            let (start, end) = self.rows(member, **region);
+            (start..end).contains(&row)
+        };
+        let region = *regions.find(is_it).expect("it zeroes what is in the round");
+        round.pending -= 1;
+        round.refused.push((region, (member, incarnation)));
+        self.keeper().zeroing.round = Some(round);
+    }
+
+    /// Regions of a round that cannot be written for now, because a member refuses their zeroes
+    /// that they need.
+    fn bar_refused(&mut self, round: &mut ZeroRound, io: &mut impl Io) {
+        let mut refused = std::mem::take(&mut round.refused);
+        // Who is out by now is not needed.
+        refused.retain(|&(_, (member, incarnation))| !self.map.is_out(member, incarnation));
+        if refused.is_empty() {
+            return;
+        }
+        let states = std::sync::Arc::clone(&self.shared.regions);
+        let now = io.now();
+        for (region, (member, incarnation)) in refused {
+            if !round.regions.contains(&region) {
+                continue;
+            }
+            round.regions.retain(|&other| other != region);
+            let (first, _) = states.space.stripes(region);
+            let (start, end) = self.rows(member, region);
+            let rows = (end - start) / self.geometry().block_size().bytes();
+            io.event(Event::WriteRefused {
+                member,
+                first: first.0 * u64::from(self.geometry().stripe_blocks()),
+                rows: u32::try_from(rows).unwrap_or(u32::MAX),
+            });
+            self.keeper().seal(&[region], &states);
+            let who = (member, incarnation);
+            self.keeper().bar(Bar::Zeroes(region), who, now);
+        }
+        self.answer_dirty_all(io);
     }
 
     /// Regions of a round that can never be written, because a member cannot be zeroed that they

@@ -1,6 +1,7 @@
 //! Blocks that a drive refuses to write, on a member that the array cannot do without.
 
 mod meanwhile;
+mod regions;
 mod replays;
 mod worse;
 

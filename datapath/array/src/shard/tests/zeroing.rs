@@ -18,7 +18,7 @@ use crate::regions::{RegionMap, RegionState};
 type Asked = (Operation, usize, Range<u64>);
 
 /// A home of an array that nobody has written to.
-fn unwritten(shape: Shape) -> Bench {
+pub(super) fn unwritten(shape: Shape) -> Bench {
     Bench::home_of(shape, |config, regions| {
         *regions = RegionMap::unwritten(*regions.space(), config.array);
         config.features.incompat |= INCOMPAT_UNWRITTEN;

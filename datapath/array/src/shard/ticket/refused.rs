@@ -176,6 +176,8 @@ impl Shard {
             IoOwner::Ticket { ticket, role } => (ticket, role),
             // Without parity nothing else hangs on it.
             IoOwner::Direct { .. } => return self.geometry().parity() == 0,
+            // Only that region cannot be written.
+            IoOwner::Zeroing => return true,
             IoOwner::Nobody
             | IoOwner::Bounced { .. }
             | IoOwner::GivenUp { .. }
@@ -185,7 +187,6 @@ impl Shard {
             | IoOwner::Metadata
             | IoOwner::Region
             | IoOwner::Clear
-            | IoOwner::Zeroing
             | IoOwner::Abandoned { .. }
             | IoOwner::Probe
             | IoOwner::Trial
@@ -246,6 +247,9 @@ impl Shard {
     pub(in crate::shard) fn take_refusal(&mut self, parked: Parked, io: &mut impl Io) {
         let done = parked.done;
         let IoOwner::Ticket { ticket: slot, role } = done.owner else {
+            if matches!(done.owner, IoOwner::Zeroing) {
+                return self.zeroes_refused(done);
+            }
             if let IoOwner::Direct { request, first, .. } = done.owner {
                 let blocks = done.length / self.geometry().block_size().bytes();
                 io.event(Event::WriteRefused {

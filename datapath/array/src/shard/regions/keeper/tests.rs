@@ -187,6 +187,41 @@ fn what_cannot_be_zeroed_stays_zeroes_and_is_never_written() {
 }
 
 #[test]
+fn what_is_refused_is_barred_for_a_while_or_until_who_refuses_is_out() {
+    let second = |seconds: u64| Instant(seconds * 1_000_000_000);
+    for member_out in [false, true] {
+        let (mut keeper, states) = unwritten();
+        keeper.want((ReactorIndex(0), 3), second(1), None);
+        let round = keeper.begin_zeroing(1).expect("one is wanted");
+        assert!(!keeper.has_bars() && keeper.deadline().is_none());
+        keeper.seal(&round.regions, &states);
+        keeper.bar(Bar::Zeroes(3), (MemberIndex(1), 7), second(1));
+        assert!(keeper.is_idle() || keeper.has_askers());
+        assert_eq!(keeper.take_answers(&states, false).len(), 1);
+        // Not ahead of others either.
+        keeper.want((ReactorIndex(0), 1), second(2), Some(4));
+        keeper.want((ReactorIndex(0), 2), second(2), Some(4));
+        let round = keeper.begin_zeroing(1).expect("others are wanted");
+        assert_eq!(round.regions, [1, 2, 4, 5, 6]);
+        let end = keeper.deadline().expect("it ends");
+        let early = Instant(end.0 - 1);
+        let is_out = |member, incarnation| (member, incarnation) == (MemberIndex(1), 7);
+        let (now, is_out): (_, &dyn Fn(MemberIndex, u32) -> bool) = if member_out {
+            (early, &is_out)
+        } else {
+            assert_eq!(keeper.lift_bars(early, |_, _| false, &states), 0);
+            (end, &|_, _| false)
+        };
+        assert!(states.is_lost(3));
+        assert_eq!(keeper.lift_bars(now, is_out, &states), 1);
+        assert!(!states.is_lost(3) && states.is_unwritten(3) && !keeper.has_bars());
+        keeper.want((ReactorIndex(0), 3), second(90), None);
+        let round = keeper.begin_zeroing(1).expect("it is wanted again");
+        assert_eq!(round.regions, [3]);
+    }
+}
+
+#[test]
 fn few_regions_are_zeroed_ahead_and_only_of_streams() {
     let (mut keeper, _) = unwritten();
     let mut zeroed = |region: u32, at: u64, ahead| {

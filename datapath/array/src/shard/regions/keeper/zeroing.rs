@@ -53,6 +53,8 @@ pub(in crate::shard::regions) struct ZeroRound {
     pub(in crate::shard::regions) zeroed: Vec<(MemberIndex, u32)>,
     /// Who failed.
     pub(in crate::shard::regions) failed: Vec<(MemberIndex, u32)>,
+    /// Regions whose zeroes a member has refused that is needed.
+    pub(in crate::shard::regions) refused: Vec<(u32, (MemberIndex, u32))>,
 }
 
 impl Zeroing {
@@ -66,6 +68,16 @@ impl Zeroing {
 
     pub(in crate::shard::regions) fn is_idle(&self) -> bool {
         self.round.is_none() && self.queue.is_empty()
+    }
+
+    /// The region may be wanted again.
+    pub(super) fn allow(&mut self, region: u32) {
+        self.wanted[bytes_usize(u64::from(region))] = false;
+    }
+
+    /// Nobody wants the region to be zeroed ahead of its first write.
+    pub(super) fn forbid(&mut self, region: u32) {
+        self.wanted[bytes_usize(u64::from(region))] = true;
     }
 
     fn want(&mut self, region: usize) {
@@ -154,13 +166,14 @@ impl RegionKeeper {
             members: Vec::new(),
             zeroed: Vec::new(),
             failed: Vec::new(),
+            refused: Vec::new(),
         })
     }
 
-    /// Regions that can never be written, because a member cannot be zeroed that is needed.
+    /// Regions that cannot be written, because a member cannot be zeroed that is needed.
     pub(in crate::shard::regions) fn seal(&mut self, regions: &[u32], states: &RegionStates) {
         for &region in regions {
-            self.zeroing.wanted[bytes_usize(u64::from(region))] = false;
+            self.zeroing.allow(region);
             states.change(region, RegionState::Unwritten, RegionState::Sealed);
         }
     }
