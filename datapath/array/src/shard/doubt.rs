@@ -111,6 +111,12 @@ impl Shard {
         self.hold.doubted.push(Doubted { parked, step });
     }
 
+    /// Tries a refused write again after a pause.
+    pub(super) fn try_later(&mut self, parked: Parked, now: Instant) {
+        let step = Step::Later(now + REFUSED_PAUSE);
+        self.hold.doubted.push(Doubted { parked, step });
+    }
+
     /// What the error of a request means is known: it ends so, or waits.
     fn believe(&mut self, parked: Parked, status: Status, io: &mut impl Io) {
         let (member, counted) = (parked.done.member, parked.is_failed_flush());

@@ -1,5 +1,6 @@
 //! Blocks that a drive refuses to write, on a member that the array cannot do without.
 
+mod clearing;
 mod meanwhile;
 mod regions;
 mod replays;

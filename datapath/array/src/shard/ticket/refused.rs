@@ -13,13 +13,14 @@
 //! written is known, it is written back. Where it is not, but all that only this parity tells was
 //! to be written anyway, that is given up (`shard/losses`). So is what hangs on a block that cannot
 //! be read either: one day it may be, and nobody knows what it says then. Else the member is waited
-//! for, and so it is when several members refuse, or zeroes are refused that no buffer holds.
+//! for, and so it is when several members refuse.
 //!
 //! The ticket keeps its lanes and its buffers until all is written, over changes of the map, and
 //! when the hold is given up: the row is torn meanwhile. What was logged stays in the log until
 //! then. A replay writes it again: a drive that takes it then has what was asked, and of one that
 //! does not the start makes parity agree (`log/refused.rs`).
 
+mod clears;
 mod mend;
 mod page;
 
@@ -197,13 +198,14 @@ impl Shard {
         match ticket.order.kind {
             // The row says what was to be written in any case.
             Kind::Read { .. } | Kind::Repair(Pass::Scrub) => true,
-            Kind::Write(_) => {
+            // Zeroes without buffers get some (`clears`).
+            Kind::Write(_) | Kind::Clear => {
                 let first = ticket.refusals.as_ref().is_none_or(|it| it.is_met());
                 let writes = |band: &&PlannedBand| band.write.has(role);
                 let mut bands = ticket.bands().iter().filter(writes);
                 first && bands.all(|band| self.way(slot, band, role).is_some())
             }
-            Kind::Clear | Kind::Repair(Pass::Rebuild | Pass::Resync) | Kind::Forfeit(_) => false,
+            Kind::Repair(Pass::Rebuild | Pass::Resync) | Kind::Forfeit(_) => false,
         }
     }
 
@@ -266,17 +268,16 @@ impl Shard {
             self.deliver(done, Status::Ok, io);
             return;
         }
+        if done.operation == Some(Operation::WriteZeroes) {
+            self.take_zeroes_apart(parked, slot, role, io);
+            return;
+        }
         let block_bytes = self.geometry().block_size().bytes();
         if done.length > block_bytes {
             self.take_apart(&parked, slot);
             return;
         }
-        let chunk = self
-            .geometry()
-            .member_block(self.tickets[slot].order.stripe);
-        let data_offset = self.map.members[done.member.at()].data_offset;
-        let lane = (done.offset - data_offset) / block_bytes - chunk;
-        let lane = u32::try_from(lane).expect("below the chunk");
+        let lane = self.first_lane(slot, &done);
         let bands = self.tickets[slot].bands().iter();
         let mut bands = bands.filter(|band| band.asked.lanes.contains(&lane));
         let way = bands.find_map(|band| self.way(slot, band, role));
@@ -297,6 +298,16 @@ impl Shard {
             holds: Holds::Unknown,
         });
         self.deliver(done, Status::Ok, io);
+    }
+
+    /// The lane of a ticket's cell where a member request of it begins.
+    fn first_lane(&self, slot: u32, done: &DriveIo) -> u32 {
+        let chunk = self
+            .geometry()
+            .member_block(self.tickets[slot].order.stripe);
+        let data_offset = self.map.members[done.member.at()].data_offset;
+        let block = (done.offset - data_offset) / self.geometry().block_size().bytes();
+        u32::try_from(block - chunk).expect("below the chunk")
     }
 
     /// Asks for each block of a request by itself: it may be one that is refused.
