@@ -415,6 +415,18 @@ impl ArrayMap {
         left.count() >= self.geometry.data()
     }
 
+    /// Whether the array could not leave this member out as well, as long as others are waited for.
+    #[must_use]
+    pub(crate) fn needs(&self, member: MemberIndex) -> bool {
+        let group = self.geometry.group_members();
+        let first = member.at() / group * group;
+        let left = (first..first + group).filter(|&other| {
+            let in_sync = self.members[other].state == MapState::InSync;
+            other != member.at() && in_sync && !self.held[other]
+        });
+        left.count() < self.geometry.data()
+    }
+
     /// Whether `member`'s filling `incarnation` is out, or replaced: nobody counts on what its
     /// drive holds.
     #[inline]

@@ -254,7 +254,8 @@ impl Shard {
                 self.prepare_fail(&mut commit, member, ExclusionCause::Replaced)?;
             }
             Command::Copying { member, step } => self.prepare_copying(member, step)?,
-            Command::Settle | Command::Dirty { .. } | Command::Distribute(_) => return Ok(None),
+            Command::Dirty { regions } => return self.refuse_barred(&regions),
+            Command::Settle | Command::Distribute(_) => return Ok(None),
             Command::Remove { member } => {
                 self.prepare_fail(&mut commit, member, ExclusionCause::Gone)?;
             }
@@ -300,7 +301,7 @@ impl Shard {
         // What a failed write left torn must be resynchronised.
         let resynced = self.map.trusted_until.0 >= self.map.geometry.stripes();
         // And what was given up may be half written until it is carried out.
-        let whole = !self.map.is_broken() && !self.shared.owes() && !self.writes_regions();
+        let whole = !self.map.is_broken() && !self.shared.owes() && !self.may_lack_regions();
         commit.config.clean = resynced && whole;
         commit.phase = CommitPhase::FlushData;
         commit.ending = Ending::Stops;

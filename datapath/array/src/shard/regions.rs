@@ -9,6 +9,7 @@
 //! ```
 
 mod keeper;
+mod refused;
 mod zero;
 
 use block::{Operation, Status};
@@ -259,19 +260,6 @@ impl Shard {
         moved + self.advance_clear(stopped, io)
     }
 
-    /// Lets regions be asked for again that were refused.
-    fn lift_bars(&mut self, io: &mut impl Io) -> usize {
-        if !self.keeper().has_bars() {
-            return 0;
-        }
-        let (map, states) = (
-            std::sync::Arc::clone(&self.map),
-            std::sync::Arc::clone(&self.shared.regions),
-        );
-        let is_out = |member, incarnation| map.is_out(member, incarnation);
-        self.keeper().lift_bars(io.now(), is_out, &states)
-    }
-
     pub(super) fn is_usable(&self, member: MemberIndex) -> bool {
         let entry = &self.map.members[member.at()];
         entry.drive.is_some() && entry.state != MapState::Lost && !self.map.hopeless[member.at()]
@@ -379,6 +367,10 @@ impl Shard {
         if waits && !self.map.read_only {
             self.keeper().round = Some(round);
             return moved;
+        }
+        if self.settle_refused(&mut round, io) {
+            self.keeper().round = Some(round);
+            return moved + 1;
         }
         let read_only = self.map.read_only;
         let states = std::sync::Arc::clone(&self.shared.regions);

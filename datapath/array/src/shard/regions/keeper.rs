@@ -16,8 +16,8 @@ use memory::{Backing, Buffer, Pages, Pool, Segment};
 use units::{Instant, MemberIndex, ReactorIndex, Update, bytes_usize};
 use uuid::Uuid;
 
-pub(super) use self::barred::Bar;
-use self::barred::Barred;
+use self::barred::{Attempt, BadPlace, Barred, Fate};
+pub(super) use self::barred::{Bar, Refuser};
 use self::zeroing::Zeroing;
 pub(super) use self::zeroing::{ZeroPiece, ZeroRound, ZeroStep};
 use crate::coordinator::MemberPlace;
@@ -69,6 +69,9 @@ pub(crate) struct RegionKeeper {
     pub(super) round: Option<Round>,
     pub(super) zeroing: Zeroing,
     barred: Vec<Barred>,
+    bad_places: Vec<BadPlace>,
+    /// Blocks that are in one place, and go to the other next.
+    seconds: Vec<u32>,
     pub(super) clear: Clear,
     clear_after: Duration,
     clear_at: Option<Instant>,
@@ -99,6 +102,8 @@ pub(super) struct RoundBlock {
     dirty: [u64; REGION_BLOCK_REGIONS.div_ceil(64)],
     /// A holder lacked it when the round began.
     owed: bool,
+    attempt: Attempt,
+    fate: Fate,
 }
 
 /// Blocks on their way to their holders.
@@ -114,6 +119,8 @@ pub(super) struct Round {
     /// Holders that failed, with their incarnation, and those that were flushed.
     pub(super) failed: Vec<(MemberIndex, u32)>,
     pub(super) flushed: Vec<MemberIndex>,
+    /// Blocks, by position, that a holder has refused which is needed.
+    pub(super) refused: Vec<(usize, Refuser)>,
 }
 
 /// How far clearing is.
@@ -214,6 +221,8 @@ impl RegionKeeper {
             round: None,
             zeroing: Zeroing::new(count),
             barred: Vec::new(),
+            bad_places: Vec::new(),
+            seconds: Vec::new(),
             clear: Clear::Waiting,
             clear_after,
             clear_at: None,
@@ -339,6 +348,7 @@ impl RegionKeeper {
             holders: Vec::new(),
             failed: Vec::new(),
             flushed: Vec::new(),
+            refused: Vec::new(),
         };
         while round.blocks.len() < ROUND_BLOCKS {
             let Some(number) = self.next_block(round.blocks.len()) else {
@@ -352,6 +362,8 @@ impl RegionKeeper {
                 number,
                 dirty,
                 owed,
+                attempt: self.attempt(number),
+                fate: Fate::Written,
             });
             let holders = self.space.holders(number).filter(|&member| usable(member));
             round
@@ -391,7 +403,7 @@ impl RegionKeeper {
     }
 
     /// Where the present write of a block goes.
-    pub(super) fn offset(&self, block: u32) -> u64 {
+    pub(in crate::shard) fn offset(&self, block: u32) -> u64 {
         let at = bytes_usize(u64::from(block));
         self.space.offset(block, self.sequences[at])
     }
@@ -402,7 +414,7 @@ impl RegionKeeper {
             self.owed_total -= usize::from(block.owed);
             let at = bytes_usize(u64::from(block.number));
             // Should a member have come meanwhile, it has neither.
-            let settled = block.owed && !self.owed[at];
+            let settled = block.owed && !self.owed[at] && block.fate == Fate::Written;
             let twice = self.owed_twice.as_mut().filter(|_| settled);
             if twice.is_some_and(|twice| std::mem::take(&mut twice[at])) {
                 self.owe_once(block.number);
@@ -416,7 +428,17 @@ impl RegionKeeper {
                 );
                 holds
             };
-            let durable = !in_vain && round.holders.iter().any(holds);
+            let durable = match block.fate {
+                Fate::Again if !in_vain => continue,
+                Fate::Written => !in_vain && round.holders.iter().any(holds),
+                Fate::Again | Fate::Barred => false,
+            };
+            if durable {
+                self.is_well_placed(block.number);
+            }
+            if block.fate == Fate::Barred {
+                self.close(block.number, states);
+            }
             for (bit, region) in self.space.regions(block.number).enumerate() {
                 let written = block.dirty[bit / 64] & (1 << (bit % 64)) != 0;
                 // What became clean since is written as clean by a later round.
@@ -532,6 +554,10 @@ impl RegionKeeper {
         trusted: impl Fn(u32) -> bool,
     ) {
         let number = u32::try_from(block).expect("few blocks");
+        if self.is_badly_placed(number) {
+            // What becomes clean now may not become dirty again.
+            return;
+        }
         for region in self.space.regions(number) {
             let index = u32::try_from(region).expect("at most REGIONS_MAX");
             if !self.is_dirty(region) || !trusted(index) {

@@ -16,7 +16,7 @@ use units::{MemberIndex, StripeIndex};
 
 use super::super::{DriveIo, IoOwner, Order, Shard};
 use super::keeper::{Bar, ZeroPiece, ZeroRound, ZeroStep};
-use crate::io::{Event, Io};
+use crate::io::Io;
 use crate::map::MapState;
 use crate::planted::{self, Fault};
 
@@ -190,7 +190,7 @@ impl Shard {
 
     /// The member's rows whose stripes are the region's: first, and the one after the last, in
     /// bytes.
-    fn rows(&self, member: MemberIndex, region: u32) -> (u64, u64) {
+    pub(super) fn rows(&self, member: MemberIndex, region: u32) -> (u64, u64) {
         let geometry = self.geometry();
         let groups = units::bytes_u64(geometry.groups());
         let group = units::bytes_u64(member.at() / geometry.group_members());
@@ -221,7 +221,10 @@ impl Shard {
         };
         let region = *regions.find(is_it).expect("it zeroes what is in the round");
         round.pending -= 1;
-        round.refused.push((region, (member, incarnation)));
+        let refused = (region, (member, incarnation));
+        if !round.refused.contains(&refused) {
+            round.refused.push(refused);
+        }
         self.keeper().zeroing.round = Some(round);
     }
 
@@ -237,18 +240,8 @@ impl Shard {
         let states = std::sync::Arc::clone(&self.shared.regions);
         let now = io.now();
         for (region, (member, incarnation)) in refused {
-            if !round.regions.contains(&region) {
-                continue;
-            }
             round.regions.retain(|&other| other != region);
-            let (first, _) = states.space.stripes(region);
-            let (start, end) = self.rows(member, region);
-            let rows = (end - start) / self.geometry().block_size().bytes();
-            io.event(Event::WriteRefused {
-                member,
-                first: first.0 * u64::from(self.geometry().stripe_blocks()),
-                rows: u32::try_from(rows).unwrap_or(u32::MAX),
-            });
+            io.event(self.refusal_of(member, region..region + 1));
             self.keeper().seal(&[region], &states);
             let who = (member, incarnation);
             self.keeper().bar(Bar::Zeroes(region), who, now);

@@ -35,6 +35,7 @@ use super::super::{DriveIo, IoOwner, Shard};
 use super::{Kind, PlannedBand};
 use crate::io::{Event, Io};
 use crate::map::{MapState, Pass};
+use crate::planted::{self, Fault};
 
 #[derive(Debug)]
 struct Refused {
@@ -170,7 +171,7 @@ impl Shard {
             // What was bad before. Its group lacks a member already, and would lack another.
             return true;
         }
-        if !self.is_needed(done.member.at()) {
+        if !self.map.needs(done.member) {
             return false;
         }
         let (slot, role) = match done.owner {
@@ -179,6 +180,8 @@ impl Shard {
             IoOwner::Direct { .. } => return self.geometry().parity() == 0,
             // Only that region cannot be written.
             IoOwner::Zeroing => return true,
+            // Only those that need this block.
+            IoOwner::Region => return !planted::is(Fault::RegionCopyForgotten),
             IoOwner::Nobody
             | IoOwner::Bounced { .. }
             | IoOwner::GivenUp { .. }
@@ -186,7 +189,6 @@ impl Shard {
             | IoOwner::Log { .. }
             | IoOwner::LogFlush
             | IoOwner::Metadata
-            | IoOwner::Region
             | IoOwner::Clear
             | IoOwner::Abandoned { .. }
             | IoOwner::Probe
@@ -207,17 +209,6 @@ impl Shard {
             }
             Kind::Repair(Pass::Rebuild | Pass::Resync) | Kind::Forfeit(_) => false,
         }
-    }
-
-    /// Whether the array could not leave this member out as well.
-    fn is_needed(&self, member: usize) -> bool {
-        let group = self.geometry().group_members();
-        let first = member / group * group;
-        let left = (first..first + group).filter(|&other| {
-            let in_sync = self.map.members[other].state == MapState::InSync;
-            other != member && in_sync && !self.map.held[other]
-        });
-        left.count() < self.geometry().data()
     }
 
     fn way(&self, slot: u32, band: &PlannedBand, role: Role) -> Option<Way> {
@@ -251,6 +242,9 @@ impl Shard {
         let IoOwner::Ticket { ticket: slot, role } = done.owner else {
             if matches!(done.owner, IoOwner::Zeroing) {
                 return self.zeroes_refused(done);
+            }
+            if matches!(done.owner, IoOwner::Region) {
+                return self.region_refused(done);
             }
             if let IoOwner::Direct { request, first, .. } = done.owner {
                 let blocks = done.length / self.geometry().block_size().bytes();

@@ -205,15 +205,11 @@ fn what_is_refused_is_barred_for_a_while_or_until_who_refuses_is_out() {
         assert_eq!(round.regions, [1, 2, 4, 5, 6]);
         let end = keeper.deadline().expect("it ends");
         let early = Instant(end.0 - 1);
-        let is_out = |member, incarnation| (member, incarnation) == (MemberIndex(1), 7);
-        let (now, is_out): (_, &dyn Fn(MemberIndex, u32) -> bool) = if member_out {
-            (early, &is_out)
-        } else {
-            assert_eq!(keeper.lift_bars(early, |_, _| false, &states), 0);
-            (end, &|_, _| false)
-        };
+        assert_eq!(keeper.lift_bars(early, |_| true, &states), 0);
         assert!(states.is_lost(3));
-        assert_eq!(keeper.lift_bars(now, is_out, &states), 1);
+        let is_needed = |refuser| !member_out || refuser != (MemberIndex(1), 7);
+        let now = if member_out { early } else { end };
+        assert_eq!(keeper.lift_bars(now, is_needed, &states), 1);
         assert!(!states.is_lost(3) && states.is_unwritten(3) && !keeper.has_bars());
         keeper.want((ReactorIndex(0), 3), second(90), None);
         let round = keeper.begin_zeroing(1).expect("it is wanted again");

@@ -1,6 +1,6 @@
-//! Zeroes of whole stripes that no buffer holds, and that a member refuses. Where a member is needed
-//! they are written from buffers to begin with (`clear_by_writing`), but another one may be lost
-//! while they are under way.
+//! Zeroes of whole stripes that no buffer holds, and that a member refuses. Where a member is
+//! needed they are written from buffers to begin with (`clear_by_writing`), but another one may be
+//! lost while they are under way.
 
 use block::Operation;
 use memory::Segment;
