@@ -157,6 +157,8 @@ impl History {
                 self.turn(world, 40);
             }
         }
+        // What was refused is tried again after a while.
+        self.run_until(world, |_, world| !world.shards[world.home].bars_regions());
         self.client.forget_refused();
         self.write_doubted(world);
         let map = world.shards[world.home].map();

@@ -56,8 +56,9 @@ pub struct Outcome {
     pub spells: (u64, u64),
     /// Holds that were given up.
     pub given_up: u64,
-    /// Blocks that drives refused which the array could not do without.
-    pub blocks_refused: u64,
+    /// Blocks that drives refused which the array could not do without; of these, zeroes before the
+    /// first write of a region, and blocks of the region map.
+    pub blocks_refused: (u64, u64),
     /// Copies of members that were told apart.
     pub copies: u64,
     /// Copies of members that took their places.
@@ -175,7 +176,7 @@ impl Outcome {
         self.refused += outcome.refused;
         add_both(&mut self.spells, outcome.spells);
         self.given_up += outcome.given_up;
-        self.blocks_refused += outcome.blocks_refused;
+        add_both(&mut self.blocks_refused, outcome.blocks_refused);
         self.copies += outcome.copies;
         self.successors += outcome.successors;
         self.lost.0 += outcome.lost.0;
@@ -257,7 +258,7 @@ impl fmt::Display for Outcome {
             refused,
             spells: (spells, lossy_spells),
             given_up,
-            blocks_refused,
+            blocks_refused: (blocks_refused, regions_refused),
             copies,
             successors,
             lost,
@@ -327,7 +328,7 @@ impl fmt::Display for Outcome {
          {returned} members returned that lacked {permille} \
          in 1000 of their regions ({refused} might not), \
          {spells} spells ({given_up} given up, {lossy_spells} beside a flush that fails, \
-         {blocks_refused} blocks refused, \
+         {blocks_refused} blocks refused ({regions_refused} that regions need), \
          {failed_windows} windows of rebuilds failed, \
          {refilled} filled again before a stop), \
          {loaded} passes beside guests without a pause (a request overtaken {overtaking} times), \

@@ -1,13 +1,17 @@
 //! Some blocks of a member take no writes, or say so, when the array cannot do without it. What is
 //! written there fails, and nothing else, over stops in the middle of it and after it. Some cannot
 //! be read either, until all is well again: what hangs on them may be lost, and is never something
-//! else.
+//! else. Some lie where nobody has written yet, which is zeroed before, and some in the region map:
+//! then first writes to regions may fail, and nothing else.
 
 #[allow(clippy::wildcard_imports, reason = "one type in several files")]
 use super::*;
 
 /// Blocks that take no writes, at most.
 const BLOCKS: u64 = 5;
+
+/// Of a block of the region map.
+const MAP_BLOCK_BYTES: u64 = 4096;
 
 /// A lane of a stripe.
 type Spot = (StripeIndex, u64);
@@ -78,7 +82,10 @@ impl History {
         let chunk = u64::from(self.geometry.chunk_blocks());
         let mut spots = Vec::new();
         for _ in 0..=self.random.below(BLOCKS) {
-            let Some((_, block)) = self.client.draw_block(&mut self.random) else {
+            let unwritten = self.random.happens(300);
+            let unwritten = unwritten.then(|| self.draw_unwritten(world)).flatten();
+            let drawn = unwritten.or_else(|| self.client.draw_block(&mut self.random));
+            let Some((_, block)) = drawn else {
                 break;
             };
             let (stripe, start) = self.geometry.locate(block);
@@ -95,10 +102,38 @@ impl History {
                 }
             }
         }
+        if self.random.happens(400) {
+            self.refuse_map(&mut world.outside.drives[drive], needed);
+        }
         world.outside.drives[drive].hurt = true;
         world.outside.drives[drive].takes_refused = self.random.happens(300);
         self.client.is_refused = true;
         (drive, spots)
+    }
+
+    /// Places of a block of the region map take no writes either: one, or both.
+    fn refuse_map(&mut self, drive: &mut SimDrive, position: usize) {
+        let space = self.superblock(MemberIndex(0), Uuid::nil()).regions();
+        let holds = |number: &u32| {
+            let mut holders = space.holders(*number);
+            holders.any(|member| member.at() == position)
+        };
+        let numbers: Vec<u32> = (0..).take(space.blocks()).filter(holds).collect();
+        if numbers.is_empty() {
+            return;
+        }
+        let number = numbers[self.random.position(numbers.len())];
+        let both = self.random.happens(250);
+        let first = self.random.below(2);
+        for sequence in first..first + 1 + u64::from(both) {
+            let start = space.offset(number, sequence) / drive.block_bytes();
+            let blocks = MAP_BLOCK_BYTES / drive.block_bytes();
+            let block = start + self.random.below(blocks);
+            drive.unwritable.insert(block);
+            if self.random.happens(250) {
+                drive.bad.insert(block);
+            }
+        }
     }
 
     /// Writes around such blocks are begun.

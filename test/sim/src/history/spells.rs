@@ -261,16 +261,28 @@ impl History {
     fn note_refusals(&mut self, world: &World) {
         let blocks = u64::from(self.geometry.stripe_blocks());
         for event in &world.outside.events {
-            let Event::WriteRefused { member, first, .. } = *event else {
+            let Event::WriteRefused {
+                member,
+                first,
+                rows,
+            } = *event
+            else {
                 continue;
             };
             assert!(
                 self.client.is_refused || self.client.doomed,
                 "{member} refuses nothing: {event:?}"
             );
-            let start = first / blocks * blocks;
-            self.client.refused.push(start..start + blocks);
-            self.outcome.blocks_refused += 1;
+            let stripe = StripeIndex(first / blocks);
+            let end = match self.refused_regions(member, stripe, rows) {
+                Some(end) => {
+                    self.outcome.blocks_refused.1 += 1;
+                    end.0
+                }
+                None => stripe.0 + 1,
+            };
+            self.client.refused.push(stripe.0 * blocks..end * blocks);
+            self.outcome.blocks_refused.0 += 1;
         }
         // Beyond redundancy more is given up than what is being written.
         if !self.client.is_refused || self.client.doomed {
@@ -295,6 +307,34 @@ impl History {
                 world.outside.drives[drive.at()].hurt = true;
             }
         }
+    }
+
+    /// If these are the rows of a region, or of all that a block of the map describes, the stripe
+    /// after the last: none of them is written for a while.
+    fn refused_regions(
+        &self,
+        member: MemberIndex,
+        first: StripeIndex,
+        rows: u32,
+    ) -> Option<StripeIndex> {
+        let space = self.superblock(MemberIndex(0), Uuid::nil()).regions();
+        let region = space.region(first);
+        let number = |region: usize| u32::try_from(region).expect("few");
+        let mut blocks = (0..).take(space.blocks()).map(|block| space.regions(block));
+        let block = blocks.find(|regions| regions.contains(&bytes_usize(region.into())));
+        let block = block.expect("every region is in a block");
+        let group = member.at() / self.geometry.group_members();
+        for regions in [region..region + 1, region..number(block.end)] {
+            let (start, _) = space.stripes(regions.start);
+            let (_, end) = space.stripes(regions.end - 1);
+            let stripes = (start.0..end.0).map(StripeIndex);
+            let its = stripes.filter(|&stripe| self.geometry.group(stripe).at() == group);
+            let its = bytes_u64(its.count()) * u64::from(self.geometry.chunk_blocks());
+            if start == first && its == u64::from(rows) {
+                return Some(end);
+            }
+        }
+        None
     }
 
     /// Lets the array find out that drives are away.
