@@ -218,6 +218,98 @@ fn what_is_refused_is_barred_for_a_while_or_until_who_refuses_is_out() {
 }
 
 #[test]
+fn what_two_things_bar_is_barred_until_both_are_over() {
+    let (mut keeper, states) = unwritten();
+    let who = (MemberIndex(1), 7);
+    keeper.seal(&[3], &states);
+    keeper.bar(Bar::Zeroes(3), who, Instant(9));
+    keeper.bar(Bar::Block(0), who, Instant(5));
+    keeper.close(0, &states);
+    assert!(states.is_lost(3) && states.is_lost(4) && keeper.is_barred(3));
+    let end = keeper.deadline().expect("it ends");
+    assert_eq!(keeper.lift_bars(end, |_| true, &states), 1);
+    assert!(states.is_lost(3) && !states.is_lost(4) && !keeper.is_barred(3));
+    let end = keeper.deadline().expect("the other one ends");
+    assert_eq!(keeper.lift_bars(end, |_| true, &states), 1);
+    assert!(!states.is_lost(3) && keeper.deadline().is_none());
+}
+
+/// A round of the one block that a holder has refused.
+fn refused_round(keeper: &mut RegionKeeper) -> Round {
+    keeper.begin_round(|_| true);
+    let mut round = keeper.round.take().expect("a round");
+    round.flushed = (0..3).map(MemberIndex).collect();
+    let refuser = (keeper.space.holders(0).next().expect("some"), 0);
+    keeper.note_bad_place(0, refuser);
+    round.refused.push((0, refuser));
+    round
+}
+
+#[test]
+fn a_block_that_is_owed_and_refused_stays_owed_until_it_was_written_again_or_barred() {
+    for comes_meanwhile in [false, true] {
+        for is_barred in [false, true] {
+            let (mut keeper, states) = unwritten();
+            keeper.owe_block(0);
+            let mut round = refused_round(&mut keeper);
+            assert_eq!(round.takers(0).len(), 1, "of two");
+            let place = keeper.offset(0);
+            if comes_meanwhile {
+                keeper.owe_block(0);
+            }
+            if is_barred {
+                keeper.bar_block(&mut round, 0, false, Instant(0));
+            } else {
+                keeper.write_again(&mut round, 0);
+            }
+            keeper.publish(&round, &states, false);
+            assert_eq!(keeper.owes_copies(), !is_barred || comes_meanwhile);
+            assert_eq!(keeper.has_work(), !is_barred || comes_meanwhile);
+            let map = RegionMap::unwritten(keeper.space, Uuid::from_u128(5));
+            let times = write_all(&mut keeper, &map).len();
+            assert!(!keeper.owes_copies(), "{comes_meanwhile} {is_barred}");
+            let expected = if is_barred {
+                2 * usize::from(comes_meanwhile)
+            } else {
+                2
+            };
+            assert_eq!(times, expected, "{comes_meanwhile} {is_barred}");
+            assert!(is_barred || keeper.has_bad_places() == (keeper.offset(0) != place));
+        }
+    }
+}
+
+#[test]
+fn nobody_relies_on_a_block_that_is_written_again_or_barred() {
+    for is_barred in [false, true] {
+        let mut keeper = clean_keeper();
+        let map = RegionMap::new(keeper.space, Uuid::from_u128(5));
+        let states = RegionStates::new(&map, |_: MemberIndex| true);
+        ask(&mut keeper, 0, 0);
+        let mut round = refused_round(&mut keeper);
+        assert!(!round.is_second(0));
+        let place = keeper.offset(0);
+        if is_barred {
+            keeper.bar_block(&mut round, 0, false, Instant(0));
+        } else {
+            keeper.write_again(&mut round, 0);
+        }
+        keeper.publish(&round, &states, false);
+        assert_eq!(states.is_lost(0), is_barred);
+        assert!(!states.begin_write(0));
+        assert_eq!(
+            keeper.take_answers(&states, false).len(),
+            usize::from(is_barred)
+        );
+        keeper.enqueue(0);
+        keeper.begin_round(|_| true);
+        assert_eq!(keeper.offset(0) == place, is_barred, "nobody else has it");
+        let round = keeper.round.take().expect("a round");
+        assert_eq!(round.is_second(0), !is_barred);
+    }
+}
+
+#[test]
 fn few_regions_are_zeroed_ahead_and_only_of_streams() {
     let (mut keeper, _) = unwritten();
     let mut zeroed = |region: u32, at: u64, ahead| {

@@ -10,9 +10,9 @@ use super::super::zeroing::unwritten;
 use super::super::{Bench, REGION_STRIPES, STRIPE_BLOCKS, Shape};
 use super::{Drives, NEW};
 use crate::command::Command;
-use crate::format::{REGION_BLOCK_BYTES, RegionBlock, RegionKind};
+use crate::format::{MemberState, REGION_BLOCK_BYTES, RegionBlock, RegionKind};
 use crate::io::{Event, MemberRequest};
-use crate::map::{MapMember, MapState};
+use crate::map::{ArrayMap, MapMember, MapState};
 use crate::regions::RegionState;
 
 /// The region of which something is refused, and its first block.
@@ -178,12 +178,7 @@ fn zeroes_that_a_member_has_refused_which_is_out_by_then_cost_nothing() {
             // Another one is in sync by now, which lacks the zeroes.
             let mut map = bench.shard.successor();
             map.members[NEEDED].state = MapState::Lost;
-            map.members[LOST] = MapMember {
-                drive: Some(DriveIndex::from_at(LOST)),
-                incarnation: 5,
-                state: MapState::InSync,
-                ..map.members[LOST]
-            };
+            in_sync_again(&mut map, LOST);
             bench.set_map(map);
             bench.shard.stir();
             drives.writes.clear();
@@ -370,6 +365,92 @@ fn a_block_of_the_map_that_only_one_could_hold_costs_the_regions_that_are_not_di
     }
 }
 
+/// The other member is in sync again, or a map says so.
+fn in_sync_again(map: &mut ArrayMap, member: usize) {
+    map.members[member] = MapMember {
+        drive: Some(DriveIndex::from_at(member)),
+        incarnation: 5,
+        state: MapState::InSync,
+        ..map.members[member]
+    };
+}
+
+#[test]
+fn what_a_member_has_that_is_being_filled_is_not_relied_on() {
+    let (mut bench, mut drives) = refusing_map(clean(), 1, &[Place::Next]);
+    bench.shard.command(8, replace(None));
+    drives.answer_for(&mut bench, 20);
+    let map = &bench.shard.map;
+    assert!(matches!(map.members[1].state, MapState::Rebuilding { .. }));
+    assert_eq!(
+        times_written(&bench, &drives),
+        0,
+        "nobody else would have it"
+    );
+    assert_eq!(told(&bench).len(), 1);
+}
+
+#[test]
+fn a_member_that_is_not_needed_any_more_is_left_out_for_what_it_refused_before() {
+    for is_out in [false, true] {
+        let (mut bench, mut drives) = refusing_map(clean(), 2, &[Place::Next]);
+        bench.fill(NEW);
+        let cookie = bench.ask(Operation::Write, FIRST, 1);
+        for _ in 0..30 {
+            let next = |bench: &Bench| bench.outside.asked.first().map(|it| it.operation);
+            while next(&bench).is_some_and(|operation| operation != Operation::Flush) {
+                drives.answer_next(&mut bench);
+            }
+            bench.pass(Duration::from_millis(100));
+        }
+        let mut map = bench.shard.successor();
+        in_sync_again(&mut map, 2);
+        if is_out {
+            map.members[NEEDED].state = MapState::Lost;
+            map.barrier = map.serial;
+        }
+        let serial = map.serial;
+        bench.set_map(map);
+        bench.shard.stir();
+        if is_out {
+            drives.answer(&mut bench);
+            assert_eq!(state(&bench), RegionState::Clean, "not everybody knows");
+            bench.shard.make_effective(serial);
+            bench.shard.stir();
+        }
+        let config = &mut bench.shard.decider().config;
+        config.members[2].state = MemberState::InSync;
+        drives.answer_for(&mut bench, 1);
+        assert!(bench.shard.shared.regions.is_dirty(REGION));
+        assert_eq!(told(&bench), []);
+        assert_eq!(bench.shard.map.members[NEEDED].state, MapState::Lost);
+        drives.answer_for(&mut bench, 5);
+        assert_eq!(bench.verdict(cookie), Some(Status::Ok));
+    }
+}
+
+#[test]
+fn where_another_one_may_do_instead_a_block_is_not_written_over_the_last_copy() {
+    // The third member is away for a moment: the array could do without the first one then.
+    let (mut bench, mut drives) = refusing_map(clean(), 2, &[Place::Next]);
+    let mut map = bench.shard.successor();
+    in_sync_again(&mut map, 2);
+    map.held[2] = true;
+    bench.set_map(map);
+    bench.ask(Operation::Write, FIRST, 1);
+    for _ in 0..20 {
+        while !bench.outside.asked.is_empty() {
+            drives.answer_next(&mut bench);
+        }
+        bench.outside.now = bench.outside.now + Duration::from_millis(100);
+        bench.shard.stir();
+        bench.poll();
+    }
+    assert_eq!(state(&bench), RegionState::Lost);
+    assert_eq!(times_written(&bench, &drives), 0);
+    assert_eq!(told(&bench).len(), 1);
+}
+
 #[test]
 fn both_places_of_a_copy_may_be_refused() {
     let (mut bench, mut drives) = refusing_map(clean(), 2, &[Place::Next, Place::AfterThat]);
@@ -431,10 +512,38 @@ fn a_stop_beside_a_refused_block_of_the_map_is_in_order_and_not_clean_where_that
 }
 
 #[test]
-fn a_copy_does_not_count_of_which_regions_cannot_become_dirty() {
-    let (mut bench, mut drives) = refusing_map(clean(), 1, &[Place::Next]);
+fn a_stop_is_clean_again_when_the_place_was_taken() {
+    let bench = unwritten(Shape::default());
+    let (mut bench, mut drives) = refusing_map(bench, 1, &[Place::Next]);
     let verdict = write_watched(&mut bench, &mut drives, FIRST);
     assert_eq!(verdict, Some(Status::Media));
+    assert_eq!(state(&bench), RegionState::Sealed);
+    assert_eq!(drives.look(&mut bench, FIRST), Some(0));
+    drives.refuses.clear();
+    bench.pass(PAUSE);
+    assert_eq!(state(&bench), RegionState::Unwritten);
+    let verdict = write_watched(&mut bench, &mut drives, FIRST);
+    assert_eq!(verdict, Some(Status::Ok));
+    bench.outside.events.clear();
+    bench.shard.command(9, Command::Stop);
+    drives.answer_for(&mut bench, 40);
+    assert!(bench.is_done());
+    assert!(bench.shard.coordinator().expect("home").config.clean);
+}
+
+#[test]
+fn a_copy_does_not_count_of_which_regions_cannot_become_dirty() {
+    let (mut bench, mut drives) = refusing_map(clean(), 1, &[Place::AfterThat]);
+    assert_eq!(write_watched(&mut bench, &mut drives, 0), Some(Status::Ok));
+    let verdict = write_watched(&mut bench, &mut drives, FIRST);
+    assert_eq!(verdict, Some(Status::Media));
+    let other = Command::Dirty { regions: vec![0] };
+    bench.outside.events.clear();
+    bench.shard.command(7, other);
+    drives.answer(&mut bench);
+    let result = Ok(());
+    let done = Event::CommandDone { id: 7, result };
+    assert!(bench.outside.events.contains(&done), "it is dirty");
     let mut dirty = |drives: &mut Drives| {
         bench.outside.events.clear();
         let regions = vec![REGION];
