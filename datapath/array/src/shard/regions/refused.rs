@@ -56,24 +56,19 @@ impl Shard {
         if round.refused.is_empty() || self.map.read_only {
             return false;
         }
-        let (mut again, failed) = (Vec::new(), round.failed.len());
-        for (position, refuser) in std::mem::take(&mut round.refused) {
-            if self.map.is_out(refuser.0, refuser.1) {
-                round.failed.push(refuser);
-            } else if self.map.needs(refuser.0) {
-                round.refused.push((position, refuser));
+        let mut again = Vec::new();
+        for (position, (member, incarnation)) in std::mem::take(&mut round.refused) {
+            if self.map.needs(member) && !self.map.is_out(member, incarnation) {
+                round.refused.push((position, (member, incarnation)));
             } else {
-                // It is left out if it fails once more, as any that does not take the map.
-                again.push((position, refuser.0));
+                // It is left out if it fails once more, as any that does not take the map, or is
+                // out.
+                again.push((position, member));
             }
         }
         if !again.is_empty() {
             round.todo = again;
             round.phase = Phase::Write;
-            return true;
-        }
-        if round.failed.len() > failed {
-            // First everybody knows that.
             return true;
         }
         for position in round.refused_blocks() {

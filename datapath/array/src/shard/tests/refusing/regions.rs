@@ -492,7 +492,7 @@ fn a_rebuild_ends_beside_a_refused_block_of_the_map_and_then_its_member_is_left_
 
 #[test]
 fn a_stop_beside_a_refused_block_of_the_map_is_in_order_and_not_clean_where_that_might_mislead() {
-    for is_unwritten in [false, true] {
+    for (is_unwritten, tenths) in [(false, 5), (false, 30), (true, 5), (true, 30)] {
         let bench = if is_unwritten {
             unwritten(Shape::default())
         } else {
@@ -500,7 +500,7 @@ fn a_stop_beside_a_refused_block_of_the_map_is_in_order_and_not_clean_where_that
         };
         let (mut bench, mut drives) = refusing_map(bench, 1, &[Place::Next]);
         let refused = bench.ask(Operation::Write, FIRST, 1);
-        drives.answer_for(&mut bench, 5);
+        drives.answer_for(&mut bench, tenths);
         bench.outside.events.clear();
         bench.shard.command(9, Command::Stop);
         drives.answer_for(&mut bench, 40);
