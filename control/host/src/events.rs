@@ -235,7 +235,7 @@ fn log_refused(array: &str, drive: &str, event: &Event) {
         drive,
         first,
         rows,
-        "takes other writes, but not this one, and the array cannot do without it: just this write \
-         failed; bring the missing members back or put drives in their places, then replace this one"
+        "takes other writes, but not this one, and the array cannot do without it: just what needs it \
+         fails; bring the missing members back or put drives in their places, then replace this one"
     );
 }

@@ -427,13 +427,14 @@ pub enum Event {
         /// How many are lost now.
         total: u64,
     },
-    /// A write failed because the drive of a member that is needed refuses it, and is there.
+    /// A write failed because the drive of a member that is needed refuses it, and is there. Or
+    /// regions are not written for a while, because it refuses what they need before that.
     WriteRefused {
         /// Which member.
         member: MemberIndex,
         /// The first block of the array that this is about, in the first of the rows.
         first: u64,
-        /// Of how many rows, one after another, a block is refused.
+        /// Of how many rows, one after another, a block is refused; or all that the regions have.
         rows: u32,
     },
     /// Nobody can tell what blocks held, and the list of lost blocks has no room for them.
