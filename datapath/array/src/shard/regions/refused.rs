@@ -82,7 +82,7 @@ impl Shard {
                 self.keeper().write_again(round, position);
             } else {
                 self.tell_refused_block(round, position, io);
-                self.keeper().bar_block(round, position, is_taken, io.now());
+                self.keeper().bar_block(round, position, io.now());
             }
         }
         false

@@ -243,19 +243,18 @@ impl RegionKeeper {
         }
     }
 
-    /// Regions that need a block are not written for a while. When nobody has it in this place, the
-    /// next write of it goes to the same one.
+    /// Regions that need a block are not written for a while. Its next write goes to the same place:
+    /// in the other one somebody has what was relied on.
     pub(in crate::shard::regions) fn bar_block(
         &mut self,
         round: &mut Round,
         position: usize,
-        is_taken: bool,
         now: Instant,
     ) {
         let refuser = round.refusers(position)[0];
         let block = &mut round.blocks[position];
         block.fate = Fate::Barred;
-        self.sequences[bytes_usize(u64::from(block.number))] += u64::from(!is_taken);
+        self.sequences[bytes_usize(u64::from(block.number))] += 1;
         self.bar(Bar::Block(block.number), refuser, now);
     }
 

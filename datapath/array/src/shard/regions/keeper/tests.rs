@@ -258,7 +258,7 @@ fn a_block_that_is_owed_and_refused_stays_owed_until_it_was_written_again_or_bar
                 keeper.owe_block(0);
             }
             if is_barred {
-                keeper.bar_block(&mut round, 0, false, Instant(0));
+                keeper.bar_block(&mut round, 0, Instant(0));
             } else {
                 keeper.write_again(&mut round, 0);
             }
@@ -290,7 +290,7 @@ fn nobody_relies_on_a_block_that_is_written_again_or_barred() {
         assert!(!round.is_second(0));
         let place = keeper.offset(0);
         if is_barred {
-            keeper.bar_block(&mut round, 0, false, Instant(0));
+            keeper.bar_block(&mut round, 0, Instant(0));
         } else {
             keeper.write_again(&mut round, 0);
         }
@@ -303,7 +303,7 @@ fn nobody_relies_on_a_block_that_is_written_again_or_barred() {
         );
         keeper.enqueue(0);
         keeper.begin_round(|_| true);
-        assert_eq!(keeper.offset(0) == place, is_barred, "nobody else has it");
+        assert_eq!(keeper.offset(0) == place, is_barred);
         let round = keeper.round.take().expect("a round");
         assert_eq!(round.is_second(0), !is_barred);
     }
