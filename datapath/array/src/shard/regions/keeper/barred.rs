@@ -218,13 +218,9 @@ impl RegionKeeper {
         let block = &mut round.blocks[position];
         block.fate = Fate::Again;
         let at = bytes_usize(u64::from(block.number));
-        if std::mem::take(&mut block.owed) {
-            // It is still.
-            if std::mem::replace(&mut self.owed[at], true) {
-                self.owed_total -= 1;
-            } else {
-                self.owed_queue.push_back(block.number);
-            }
+        // It is still, and counted once; it is written soon in any case.
+        if std::mem::take(&mut block.owed) && std::mem::replace(&mut self.owed[at], true) {
+            self.owed_total -= 1;
         }
         if !std::mem::replace(&mut self.queued[at], true) {
             self.queue.push_front(block.number);
@@ -243,8 +239,8 @@ impl RegionKeeper {
         }
     }
 
-    /// Regions that need a block are not written for a while. Its next write goes to the same place:
-    /// in the other one somebody has what was relied on.
+    /// Regions that need a block are not written for a while. Its next write goes to the same
+    /// place: in the other one somebody has what was relied on.
     pub(in crate::shard::regions) fn bar_block(
         &mut self,
         round: &mut Round,
