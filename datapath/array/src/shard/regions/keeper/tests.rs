@@ -304,8 +304,12 @@ fn nobody_relies_on_a_block_that_is_written_again_or_barred() {
         keeper.enqueue(0);
         keeper.begin_round(|_| true);
         assert_eq!(keeper.offset(0) == place, is_barred);
-        let round = keeper.round.take().expect("a round");
+        let mut round = keeper.round.take().expect("a round");
         assert_eq!(round.is_second(0), !is_barred);
+        // All take that one: so the place is well that was refused, if it is the same.
+        round.flushed = (0..3).map(MemberIndex).collect();
+        keeper.publish(&round, &states, false);
+        assert_eq!(keeper.has_bad_places(), !is_barred);
     }
 }
 
