@@ -294,6 +294,9 @@ pub trait Engine: Send + Sync + 'static {
     /// while it grows already.
     fn begin_resize_volume(&self, volume: Uuid, size_bytes: u64) -> Answer<Begun>;
 
+    /// The job that makes a volume of this name or uuid, which is not there yet.
+    fn volume_under_way(&self, key: &str) -> Option<u64>;
+
     /// Zeroes what a volume gets and others have left; may take hours. Other calls come meanwhile,
     /// and some of them end it early. [`Engine::finish_volume`] tells how it went.
     fn zero_volume(&self, job: u64);

@@ -42,6 +42,10 @@ impl Asks {
 impl Host {
     /// Opens what a spec names, and looks what it holds.
     pub(crate) fn look(&self, name: &str, spec: &DriveSpec) -> Answer<Opened> {
+        // A file that is made may take its time, and is not left behind.
+        if matches!(spec, DriveSpec::File { create: true, .. }) {
+            return look_at(name, spec);
+        }
         let end = MonotonicClock.now() + self.asks.wait;
         let look = self.enter(spec, end).ok_or_else(|| self.silent(name))?;
         let (named, wanted) = (name.to_owned(), spec.clone());
@@ -89,10 +93,10 @@ impl Host {
         for (name, uuid, index, drive) in drives {
             // One that still owes an answer is not asked again, and nobody waits for it twice.
             let Some(asked) = self.asks.drives.enter(uuid) else {
-                self.note_silent((&name, uuid));
+                self.note_silent(&name);
                 continue;
             };
-            names.push((name, uuid));
+            names.push(name);
             reads.push(move || {
                 let read = records::read(index, &drive);
                 drop((drive, asked));
@@ -100,19 +104,35 @@ impl Host {
             });
         }
         let mut found = Vec::with_capacity(reads.len());
-        for ((name, uuid), read) in names.iter().zip(apart(self.asks.wait, reads)) {
+        for (name, read) in names.iter().zip(apart(self.asks.wait, reads)) {
+            self.note_answer(name, read.is_some());
             match read {
                 Some(Ok(one)) => found.push(one),
                 Some(Err(source)) => tell_unread(name, &source.to_string()),
-                None => self.note_silent((name, *uuid)),
+                None => {}
             }
         }
         found
     }
 
-    fn note_silent(&self, (name, uuid): (&str, Uuid)) {
-        tell_unread(name, "it does not answer");
-        self.state().silent.insert(uuid);
+    /// A drive has not said what it holds.
+    pub(crate) fn note_silent(&self, name: &str) {
+        self.note_answer(name, false);
+    }
+
+    fn note_answer(&self, name: &str, answers: bool) {
+        if !answers {
+            tell_unread(name, "it does not answer");
+        }
+        let mut state = self.state();
+        let Some(uuid) = state.drives.get(name).map(|entry| entry.uuid) else {
+            return;
+        };
+        if answers {
+            state.silent.remove(&uuid);
+        } else {
+            state.silent.insert(uuid);
+        }
     }
 
     /// Which of these drives answer at all: whoever goes on to ask another would wait as long as

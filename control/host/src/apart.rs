@@ -5,10 +5,11 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use units::limits::DRIVES_MAX;
 use units::{Clock, MonotonicClock};
 
-/// At once; the others come as these end.
-const THREADS_MAX: usize = 64;
+/// At once, as many as there may be drives; others come as these end.
+const THREADS_MAX: usize = DRIVES_MAX;
 
 /// Does all of it, several at once. `None` for what has not ended within `patience`: it ends some
 /// time, and what it gives then is dropped.

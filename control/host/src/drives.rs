@@ -1,5 +1,6 @@
 //! Drives: opened, found again by what is on them, wiped and let go.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -93,16 +94,17 @@ impl Host {
             return Err(error(ErrorKind::Exists, object, text).next("choose another name and uuid"));
         }
         if let Some(path) = path_of(&add.spec) {
-            let same = |entry: &DriveEntry| {
-                path_of(&entry.spec).is_some_and(|other| same_file(other, path))
+            // Before they are asked: a file system may take its time to answer.
+            let open: Vec<(String, PathBuf)> = {
+                let state = self.state();
+                let entries = state.drives.values();
+                let path = |entry: &DriveEntry| path_of(&entry.spec).map(Path::to_owned);
+                let open = entries.filter_map(|entry| Some((entry.name.clone(), path(entry)?)));
+                open.collect()
             };
-            let known = self
-                .state()
-                .drives
-                .values()
-                .find(|entry| same(entry))
-                .map(|entry| entry.name.clone());
-            if let Some(known) = known {
+            let mut open = open.into_iter();
+            let known = open.find(|(_, other)| same_file(other, path));
+            if let Some((known, _)) = known {
                 let text = format!("{} is drive {known} already", path.display());
                 let object = format!("drive {}", add.name);
                 return Err(error(ErrorKind::Exists, object, text)
@@ -118,15 +120,14 @@ impl Host {
 
     /// Opens them side by side: one that does not answer lets no other wait.
     pub(crate) fn do_open_drives(&self, known: &[DriveKnown]) -> Vec<Answer<DriveView>> {
-        let is_it = |known: &DriveKnown, seen: &str| !seen.is_empty() && seen == known.identity;
         let mut opened: Vec<Option<Answer<()>>> = Vec::with_capacity(known.len());
-        for (known, hint) in known.iter().zip(self.at_hints(known)) {
+        for (known, hint) in known.iter().zip(self.at_hints(known, is_it)) {
             opened.push(match hint {
-                Ok(there) if is_it(known, &there.identity()) => {
-                    Some(self.adopt(&known.name, known.uuid, &known.spec, there))
-                }
+                Ok(Some(there)) => Some(self.adopt(&known.name, known.uuid, &known.spec, there)),
                 // It may be another's: closed, it is found by who looks for it.
-                Ok(_) => None,
+                Ok(None) => None,
+                // Who had it may have been one of these.
+                Err(refused) if refused.kind == ErrorKind::Busy => None,
                 Err(refused) => Some(Err(refused)),
             });
         }
@@ -495,6 +496,12 @@ impl Host {
         Err(error(ErrorKind::Invalid, format!("drive {name}"), text)
             .next("its serial is in `garboard drive show`"))
     }
+}
+
+/// Whether what was opened says that it is the drive.
+fn is_it(known: &DriveKnown, opened: &Opened) -> bool {
+    let seen = opened.identity();
+    !seen.is_empty() && seen == known.identity
 }
 
 /// Whether every group keeps enough members in sync.

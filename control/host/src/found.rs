@@ -81,6 +81,8 @@ impl Host {
             Err(refusal) if refusal.kind == ErrorKind::Busy && !self.holds(known) => {
                 return Err(refusal);
             }
+            // Who looks whether it is back finds it elsewhere as well, and nobody waits for that.
+            Err(refusal) if refusal.kind == ErrorKind::Unreachable => return Err(refusal),
             Err(refusal) => (None, refusal),
         };
         if let Some(place) = self.look_for(known)? {
@@ -152,16 +154,17 @@ impl Host {
         };
     }
 
-    /// Opens what is at their paths, side by side. Of two that want the same path the second one
-    /// waits for nobody: it is open then.
-    pub(crate) fn at_hints(&self, known: &[DriveKnown]) -> Vec<Answer<Opened>> {
+    /// Opens what is at their paths, side by side, and closes at once what is not to be kept:
+    /// others may want it. Of two that want the same path the second one waits for nobody.
+    pub(crate) fn at_hints(
+        &self,
+        known: &[DriveKnown],
+        keep: fn(&DriveKnown, &Opened) -> bool,
+    ) -> Vec<Answer<Option<Opened>>> {
         let is_first = |position: usize| {
             let path = path_of(&known[position].spec);
-            let before = known[..position].iter();
-            path.is_none()
-                || before
-                    .map(|other| path_of(&other.spec))
-                    .all(|other| other != path)
+            let mut before = known[..position].iter().map(|other| path_of(&other.spec));
+            path.is_none() || before.all(|other| other != path)
         };
         let end = MonotonicClock.now() + self.asks.wait;
         let open = |(position, known): (usize, &DriveKnown)| {
@@ -176,6 +179,7 @@ impl Host {
             entered.map(|look| {
                 move || {
                     let opened = at_hint(&known, begun, waits);
+                    let opened = opened.map(|opened| keep(&known, &opened).then_some(opened));
                     drop(look);
                     opened
                 }
@@ -183,7 +187,8 @@ impl Host {
         };
         let opens: Vec<_> = known.iter().enumerate().map(open).collect();
         let asked: Vec<bool> = opens.iter().map(Option::is_some).collect();
-        let mut opened = apart(self.asks.wait, opens.into_iter().flatten().collect()).into_iter();
+        let opens = opens.into_iter().flatten().collect();
+        let mut opened = apart(self.asks.wait, opens).into_iter();
         let answer = |(known, asked): (&DriveKnown, bool)| {
             let opened = if asked { opened.next().flatten() } else { None };
             opened.unwrap_or_else(|| Err(self.silent(&known.name)))
@@ -193,8 +198,9 @@ impl Host {
 
     /// Opens what is at the path of one.
     pub(crate) fn at_hint(&self, known: &DriveKnown) -> Answer<Opened> {
-        let mut opened = self.at_hints(std::slice::from_ref(known));
-        opened.pop().expect("there is an answer for each")
+        let mut opened = self.at_hints(std::slice::from_ref(known), |_, _| true);
+        let opened = opened.pop().expect("there is an answer for each");
+        opened.map(|opened| opened.expect("it is kept"))
     }
 
     /// Whether the path leads to a drive that is open here under another name.
@@ -284,19 +290,35 @@ impl Host {
             return Ok(None);
         }
         let mut places: Vec<Place> = Vec::new();
-        let around = neighbours(&known.spec);
-        let looks = around.iter().map(|spec| {
-            let (name, spec) = (known.name.clone(), spec.clone());
-            move || look_at(&name, &spec)
-        });
-        let looks = apart(self.asks.wait, looks.collect());
-        for (spec, opened) in around.into_iter().zip(looks) {
+        let wanted = known.spec.clone();
+        let around = apart(self.asks.wait, vec![move || neighbours(&wanted)]);
+        let around = around.into_iter().flatten().flatten();
+        // One that owes somebody an answer is not asked again.
+        let now = MonotonicClock.now();
+        let free = around.filter_map(|spec| Some((self.enter(&spec, now)?, spec)));
+        let (mut looks, mut specs) = (Vec::new(), Vec::new());
+        for (look, spec) in free {
+            specs.push(spec.clone());
+            let (name, identity) = (known.name.clone(), known.identity.clone());
+            looks.push(move || {
+                let opened = look_at(&name, &spec);
+                drop(look);
+                // What is another drive is closed at once, for who is beside it.
+                opened.map(|opened| (opened.identity() == identity).then_some(opened))
+            });
+        }
+        for (spec, opened) in specs.into_iter().zip(apart(self.asks.wait, looks)) {
             // What is mounted, locked (by ourselves, too), unreadable or silent is not to be had.
-            if let Some(Ok(opened)) = opened
-                && opened.identity() == known.identity
-            {
-                places.push(Place { spec, opened });
-            }
+            let found = match opened {
+                Some(Ok(found)) => found,
+                // A disk and a partition of it let nobody open both.
+                Some(Err(refused)) if refused.kind == ErrorKind::Busy => {
+                    let opened = self.look(&known.name, &spec).ok();
+                    opened.filter(|opened| opened.identity() == known.identity)
+                }
+                Some(Err(_)) | None => None,
+            };
+            places.extend(found.map(|opened| Place { spec, opened }));
         }
         if places.len() < 2 {
             return Ok(places.pop());

@@ -437,6 +437,9 @@ impl control::Engine for Host {
     fn begin_create_volume(&self, create: &VolumeCreate) -> Answer<Begun> {
         self.do_create_volume(create)
     }
+    fn volume_under_way(&self, key: &str) -> Option<u64> {
+        self.volume_being_made(key)
+    }
     fn zero_volume(&self, job: u64) {
         self.do_zero_volume(job);
     }

@@ -171,6 +171,15 @@ impl Host {
         Err(error(ErrorKind::Busy, object, text).next(next))
     }
 
+    /// The job that makes a volume of this name or uuid.
+    pub(crate) fn volume_being_made(&self, key: &str) -> Option<u64> {
+        let uuid = Uuid::try_parse(key).ok();
+        let state = self.state();
+        let found = state.zeroing_where(|name, of| name == key || Some(of) == uuid);
+        let made = found.filter(|(_, entry)| matches!(entry.change, VolumeChange::Create));
+        made.map(|(job, _)| job)
+    }
+
     pub(crate) fn do_zero_volume(&self, job: u64) {
         let Some((entry, run)) = self.state().zeroings.get(&job).cloned() else {
             return;

@@ -434,14 +434,13 @@ impl Engine for FakeEngine {
         Ok(Begun::Done(Box::new(volume.clone())))
     }
 
-    fn zero_volume(&self, job: u64) {
-        unreachable!("nothing here is to be zeroed: job {job}")
+    fn volume_under_way(&self, _: &str) -> Option<u64> {
+        None
     }
-
-    fn finish_volume(&self, job: u64) -> Answer<VolumeView> {
-        unreachable!("nothing here is to be zeroed: job {job}")
+    fn zero_volume(&self, _: u64) {}
+    fn finish_volume(&self, _: u64) -> Answer<VolumeView> {
+        unreachable!("nothing here is to be zeroed")
     }
-
     fn delete_volume(&self, volume: Uuid) -> Answer<()> {
         let name = self.volume_name(volume);
         self.begin("delete_volume", &name)?;

@@ -18,7 +18,9 @@ use crate::request::{
 };
 use crate::scrub::{ScrubBody, ScrubView};
 use crate::spares::SpareOf;
-use crate::view::{ArrayState, ArrayView, DriveView, FoundArray, JobKind, JobView, MemberView};
+use crate::view::{
+    ArrayState, ArrayView, DriveState, DriveView, FoundArray, JobKind, JobView, MemberView,
+};
 use crate::wanted::Change;
 use crate::{Answer, EngineError, ErrorKind};
 
@@ -99,26 +101,16 @@ impl Control {
     }
 
     /// An array that is made already, perhaps by an engine that ended before its spares were
-    /// recorded.
+    /// recorded. What has become something else since is let alone.
     fn with_its_spares(&self, array: ArrayView, body: &ArrayCreateBody) -> Answer<ArrayView> {
-        let object = name::object::<ArrayView>(&array.name);
-        let mut missing = Vec::new();
-        for key in &body.spares {
-            let drive = self.drive(key)?;
-            // One that has taken a place is none any more.
-            if drive.array.as_ref() != Some(&array.name) {
-                missing.push(drive.name);
-            }
-        }
-        if missing.is_empty() {
+        let drives = body.spares.iter().filter_map(|key| self.drive(key).ok());
+        let is_free =
+            |drive: &DriveView| drive.state == DriveState::Free && drive.signature.is_none();
+        let drives: Vec<DriveView> = drives.filter(is_free).collect();
+        if drives.is_empty() {
             return Ok(array);
         }
-        let body = ArrayCreateBody {
-            spares: missing,
-            ..body.clone()
-        };
-        let drives = self.spares_to_be(&object, &[], &body)?;
-        self.give_spares(&array, &drives, body.force)?;
+        self.give_spares(&array, &drives, false)?;
         self.array(&array.name)
     }
 

@@ -127,11 +127,14 @@ impl Control {
                     "the engine had ended before it was made"
                 );
             }
-            // Something about the array, which may pass.
+            // Something about the array or the drive, which may pass.
             Err(error)
                 if matches!(
                     error.kind,
-                    ErrorKind::Busy | ErrorKind::Degraded | ErrorKind::NotFound
+                    ErrorKind::Busy
+                        | ErrorKind::Degraded
+                        | ErrorKind::NotFound
+                        | ErrorKind::Unreachable
                 ) =>
             {
                 if self.tending().copies.told.insert(uuid) {

@@ -128,10 +128,13 @@ impl Control {
     /// [`Control::restore`] for who holds `changing`.
     pub(super) fn bring_back(&self, start: Start) {
         let mut state = self.wanted.state();
-        self.open_drives(&state);
-        self.engine.recall(state.memberships.clone());
-        self.engine.assemble();
-        self.start_arrays(&state, start);
+        // Who starts nothing opens nothing either: what came back would not be started by anybody.
+        if start != Start::Nothing {
+            self.open_drives(&state);
+            self.engine.recall(state.memberships.clone());
+            self.engine.assemble();
+            self.start_arrays(&state, start);
+        }
         // Before guests write to what may have been started by force.
         self.record_memberships_or_say();
         self.record_drives_or_say();

@@ -95,6 +95,18 @@ impl Control {
         }
     }
 
+    /// One volume, by name or uuid, to change it.
+    fn made_volume(&self, key: &str) -> Answer<VolumeView> {
+        let found = self.volume(key);
+        let Some(job) = self.engine.volume_under_way(key).filter(|_| found.is_err()) else {
+            return found;
+        };
+        let object = name::object::<VolumeView>(key);
+        let text = "it is being made: what it gets is zeroed first";
+        let next = format!("`garboard job wait {job}`, or `garboard job cancel {job}`");
+        Err(EngineError::new(ErrorKind::Busy, object, text).next(next))
+    }
+
     /// Gives a volume another size.
     ///
     /// # Errors
@@ -108,7 +120,7 @@ impl Control {
 
     fn begin_resize_volume(&self, key: &str, size_bytes: u64) -> Answer<Begun> {
         let _changing = self.change()?;
-        let volume = self.volume(key)?;
+        let volume = self.made_volume(key)?;
         check_size(&name::object::<VolumeView>(&volume.name), size_bytes)?;
         self.engine.begin_resize_volume(volume.uuid, size_bytes)
     }
@@ -119,7 +131,7 @@ impl Control {
     /// As [`crate::Engine::delete_volume`]; `Busy` also when a missing export waits for it.
     pub fn delete_volume(&self, key: &str) -> Answer<VolumeView> {
         let _changing = self.change()?;
-        let volume = self.volume(key)?;
+        let volume = self.made_volume(key)?;
         self.refuse_wanted_exports(&volume)?;
         self.engine.delete_volume(volume.uuid)?;
         self.wanted.apply(&[Change::NoLimit(volume.uuid)])?;
@@ -149,7 +161,7 @@ impl Control {
     /// As [`crate::Engine::limit_volume`].
     pub fn limit_volume(&self, key: &str, limit: &VolumeLimit) -> Answer<VolumeView> {
         let _changing = self.change()?;
-        let volume = self.volume(key)?;
+        let volume = self.made_volume(key)?;
         let object = name::object::<VolumeView>(&volume.name);
         check_limit(&object, limit)?;
         let limited = self.engine.limit_volume(volume.uuid, limit)?;

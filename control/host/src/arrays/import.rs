@@ -7,7 +7,7 @@ use control::request::{ArrayImport, DriveSpec};
 use control::view::{ArrayView, FoundArray, FoundDrive};
 use control::{Answer, ErrorKind};
 use units::limits::NAME_BYTES_MAX;
-use units::{DriveIndex, MemberIndex};
+use units::{Clock, DriveIndex, MemberIndex, MonotonicClock};
 use uuid::Uuid;
 
 use super::assemble::forget;
@@ -58,10 +58,8 @@ impl Host {
             asked.push((DriveIndex(next), spec));
             next -= 1;
         }
-        let reads = asked.iter().cloned();
-        let reads = reads.map(|(index, spec)| move || read_at(index, &spec));
-        let reads = apart(self.asks.wait, reads.collect());
-        for ((index, spec), read) in asked.into_iter().zip(reads) {
+        for ((index, spec), read) in asked.iter().zip(self.read_all_at(&asked)) {
+            let (index, spec) = (*index, spec.clone());
             let label = spec.to_string();
             match read.unwrap_or_else(|| Err(self.silent(&label))) {
                 Ok(one) => found.push(one),
@@ -91,6 +89,32 @@ impl Host {
         Ok(arrays
             .map(|assembly| (found_array(assembly, &names), assembly.verdict.clone()))
             .collect())
+    }
+
+    /// What lies behind specs, as far as they answer.
+    fn read_all_at(&self, specs: &[(DriveIndex, DriveSpec)]) -> Vec<Option<Answer<Found>>> {
+        let end = MonotonicClock.now() + self.asks.wait;
+        let read = |(index, spec): &(DriveIndex, DriveSpec)| {
+            let look = self.enter(spec, end)?;
+            let (index, spec) = (*index, spec.clone());
+            Some(move || {
+                let read = read_at(index, &spec);
+                drop(look);
+                read
+            })
+        };
+        let reads: Vec<_> = specs.iter().map(read).collect();
+        let asked: Vec<bool> = reads.iter().map(Option::is_some).collect();
+        let reads = reads.into_iter().flatten().collect();
+        let mut answers = apart(self.asks.wait, reads).into_iter();
+        let answer = |asked| {
+            if asked {
+                answers.next().flatten()
+            } else {
+                None
+            }
+        };
+        asked.into_iter().map(answer).collect()
     }
 
     pub(crate) fn do_import_array(&self, import: &ArrayImport) -> Answer<ArrayView> {

@@ -99,7 +99,11 @@ impl Host {
             }
             (entry.index, Arc::clone(&entry.drive))
         };
-        self.refuse_silent(drive).ok()?;
+        if self.refuse_silent(drive).is_err() {
+            // It is closed, and asked again when it is back.
+            self.note_silent(drive);
+            return None;
+        }
         let found = records::read(index, &handle).ok()?;
         let uuid = found.superblock()?.array;
         let running = {

@@ -204,3 +204,56 @@ fn a_place_that_is_named_twice_is_looked_at_once() {
     };
     assert_eq!((array.drives.len(), &array.cause), (3, &None));
 }
+
+#[test]
+fn a_drive_that_is_no_more_does_not_take_the_path_of_the_one_that_is_there() {
+    let alias = |bench: &Bench| {
+        let alias = bench.path("alias");
+        std::os::unix::fs::symlink(bench.path("one"), &alias).expect("a link");
+        alias
+    };
+    type At = fn(&Bench) -> std::path::PathBuf;
+    let paths: [At; 2] = [|bench| bench.path("one"), alias];
+    for path in paths {
+        let bench = Bench::file_tank();
+        let identity = bench.drive("one").identity;
+        let bench = bench.next();
+        let known = |name: &str, spec, identity: &str| DriveKnown {
+            name: name.to_owned(),
+            uuid: Uuid::new_v4(),
+            spec,
+            identity: identity.to_owned(),
+            member_of: None,
+        };
+        let gone =
+            "member:5f5e1000-0000-4000-8000-000000000000:0:5f5e1000-0000-4000-8000-000000000001";
+        let known = [
+            known("gone", file_at(&path(&bench)), gone),
+            known("one", file_at(&bench.path("one")), &identity),
+        ];
+        let opened = bench.host.open_drives(&known);
+        let [gone, one] = opened.try_into().expect("two");
+        gone.expect_err("it is nowhere");
+        assert_eq!(one.expect("it is at its path").identity, identity);
+    }
+}
+
+#[test]
+fn a_member_that_is_silent_when_it_returns_is_asked_again() {
+    let bench = files();
+    bench.create("tank", Level::Raid5, &["one", "two", "three"]);
+    wait_until("parity is right", || bench.array("tank").jobs.is_empty());
+    bench.inject("three", Fault::Pulled);
+    bench.host.fail_member("tank", 2).expect("two are enough");
+    bench.host.state().drives["three"].drive.clear_faults();
+    silence(&bench, "three");
+    let hung = Arc::downgrade(&bench.host.state().drives["three"].drive);
+    bench.host.bring_back("three");
+    let closed = bench.host.close_gone();
+    let [(name, cause)] = &closed[..] else {
+        panic!("one is to be opened anew: {closed:?}");
+    };
+    assert_eq!(name, "three");
+    assert!(cause.contains("has not answered"), "{cause}");
+    hung.upgrade().expect("it is still asked").clear_faults();
+}

@@ -244,6 +244,15 @@ fn commands_come_while_a_volume_is_zeroed_and_a_shutdown_ends_that() {
             run.control.create_volume(body)
         });
         wait_until("it is zeroed", || !zero_jobs().is_empty());
+        // Whoever wants to be rid of it is not told that there is none.
+        let refused = run
+            .control
+            .delete_volume("v")
+            .expect_err("it is being made");
+        assert_eq!(refused.kind, ErrorKind::Busy, "{refused}");
+        assert!(refused.next.contains("garboard job cancel"), "{refused}");
+        let refused = run.control.delete_volume("w").expect_err("there is none");
+        assert_eq!(refused.kind, ErrorKind::NotFound, "{refused}");
         // What changes something waits for no zeroes.
         run.control.cancel_job(99).expect_err("there is none");
         assert_eq!(zero_jobs()[0].state, JobState::Running, "still zeroed");

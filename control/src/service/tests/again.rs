@@ -65,7 +65,17 @@ fn an_array_that_is_asked_for_again_gets_the_spares_that_it_was_to_have() {
         control.drive("d4").expect("there").state,
         DriveState::Member
     );
-    let made = control.create_array(body).expect("it is there");
+    let made = control.create_array(body.clone()).expect("it is there");
+    assert!(made.spares.is_empty(), "{:?}", made.spares);
+    // Nor is one that is gone, or carries something by now.
+    control.add_drive(drive("file:/5")).expect("added");
+    bed.host.sign("file:/5", "ext4");
+    let others = ArrayCreateBody {
+        spares: vec!["gone".into(), "d5".into()],
+        force: true,
+        ..body
+    };
+    let made = control.create_array(others).expect("it is there");
     assert!(made.spares.is_empty(), "{:?}", made.spares);
 }
 
@@ -194,4 +204,28 @@ fn an_array_that_waits_for_others_to_follow_is_not_started_by_who_starts_another
     bed.control().start_array("b", false).expect("it is whole");
     assert_eq!(tend(101), ArrayState::Stopped, "nobody has asked for it");
     assert_eq!(tend(100 + START_GRACE.as_secs()), ArrayState::Degraded);
+}
+
+#[test]
+fn an_array_that_is_all_back_starts_by_itself_although_another_is_started_just_then() {
+    let mut bed = Bed::full();
+    for number in 4..6 {
+        let _ = bed.control().add_drive(drive(&format!("file:/{number}")));
+    }
+    let mut mirror = array("b", &["d4", "d5"]);
+    mirror.level = Level::Raid1;
+    bed.control().create_array(mirror).expect("created");
+    bed.control().stop_array("b").expect("unused");
+    let places = ["file:/0", "file:/1", "file:/2", "file:/3"];
+    let away = places.map(|place| (place, bed.host.unplug(place)));
+    bed.kill_and_start();
+    let now = bed.control().begun + START_GRACE;
+    bed.control().tend_starts(now).expect("looked");
+    for (place, content) in away {
+        bed.host.replug(place, content);
+    }
+    bed.control().start_array("b", false).expect("it is whole");
+    bed.control().tend_drives(now).expect("looked");
+    let state = bed.control().array("a").expect("found").state;
+    assert_eq!(state, ArrayState::Optimal);
 }
