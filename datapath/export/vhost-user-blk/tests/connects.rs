@@ -13,6 +13,7 @@ use common::{Engine, Mode, SECTORS, Volume, place, profile, settings};
 use guest::Layout;
 use guest::front_end::{FrontEnd, message as messages, protocol};
 use vhost_user_blk::{BindErrorKind, Session, SessionEvent, Sharing};
+use virtqueue::RingError;
 
 const LAYOUTS: [Layout; 2] = [Layout::Split, Layout::Packed];
 
@@ -164,6 +165,43 @@ fn messages_may_come_in_any_order_that_the_protocol_allows() {
     assert_eq!(volume.lock().unwrap().bytes[3 * 512], 3);
     let slots = front_end.ask(messages::GET_MAX_MEM_SLOTS, &[]).unwrap();
     assert!(slots.number() >= 32);
+}
+
+/// Each message is legal. The ring was started over memory of the other layout, and that was a
+/// panic, which is the end of the engine: none of its other guests was served any more.
+#[test]
+fn a_layout_chosen_after_the_inflight_memory_ends_no_engine() {
+    for (first, second) in [
+        (Layout::Split, Layout::Packed),
+        (Layout::Packed, Layout::Split),
+    ] {
+        let (place, volume) = (place(), Volume::new(SECTORS));
+        let engine = Engine::start(settings(&place.path().join("s"), profile(1)), &volume);
+        let mut guest = Guest::boot(Kind::new(second, 1));
+        let mut front_end = FrontEnd::connect(&engine.path).unwrap();
+        let wanted = |layout| Kind::new(layout, 1).wanted();
+        front_end.negotiate(wanted(first), ALL_PROTOCOL).unwrap();
+        let inflight = front_end.make_inflight(1, 32).unwrap();
+        front_end.set_inflight(&inflight).unwrap();
+        let features = profile(1).features() & wanted(second);
+        let number = features.to_ne_bytes();
+        front_end.set(messages::SET_FEATURES, &number, &[]).unwrap();
+        front_end.set_memory(&guest.memory).unwrap();
+        front_end.enable(0, true).unwrap();
+        let ring = &guest.rings[0];
+        front_end.set_ring(0, &ring.driver, 0, &ring.bells).unwrap();
+        let refused = |event: &SessionEvent| {
+            let why = RingError::InflightRegion;
+            matches!(event, SessionEvent::QueueNotStarted { why: of, .. } if *of == why)
+        };
+        engine.host.wait_event(refused);
+        assert_eq!(ring.bells.error.read().unwrap(), 1);
+
+        // With memory of its layout it is served, by the same engine.
+        drop(front_end);
+        guest.connect(&engine.path).unwrap();
+        guest.rings[0].write(1, &[1; 512]);
+    }
 }
 
 #[test]

@@ -102,17 +102,19 @@ impl Vring {
     /// `pop` gives those requests first, in their old order, as [`Chain::again`]. How many.
     ///
     /// # Errors
-    /// When the region was made for another queue, or contradicts itself. The ring is broken then.
+    /// When the region was made for another queue or the other layout, or contradicts itself. The
+    /// ring is broken then.
     ///
     /// # Panics
-    /// When requests were taken before, or the region is of the other layout.
+    /// When requests were taken before.
     pub fn attach(&mut self, inflight: Inflight) -> Result<u16, RingError> {
         assert_eq!(self.in_flight, 0, "the record has to know every request");
         let recovered = match (&mut self.ring, inflight.record) {
             (Ring::Split(split), Record::Split(record)) => split.attach(record),
             (Ring::Packed(packed), Record::Packed(record)) => packed.attach(record),
+            // A front-end may ask for the region first, and choose the layout then.
             (Ring::Split(_), Record::Packed(_)) | (Ring::Packed(_), Record::Split(_)) => {
-                panic!("the region of a ring has the ring's layout")
+                Err(RingError::InflightRegion)
             }
         };
         self.health = recovered.map(|_| ());

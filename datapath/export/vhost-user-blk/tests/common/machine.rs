@@ -222,7 +222,8 @@ impl Kind {
         }
     }
 
-    fn wanted(&self) -> u64 {
+    /// The feature word to ask for.
+    pub fn wanted(&self) -> u64 {
         let packed = match self.layout {
             Layout::Packed => feature::RING_PACKED,
             Layout::Split => 0,

@@ -473,6 +473,22 @@ fn a_region_of_another_queue_is_refused() {
     }
 }
 
+#[test]
+fn a_region_of_the_other_layout_is_refused() {
+    for (ring, region) in [
+        (Layout::Split, crate::Layout::Packed),
+        (Layout::Packed, crate::Layout::Split),
+    ] {
+        let guest = Guest::new(Options::new(ring, 4));
+        let bytes = units::bytes_usize(Inflight::bytes(region, 4, 1));
+        let memory = Memory::heap(bytes);
+        let inflight = Inflight::new(region, 4, memory.segment(), 0).unwrap();
+        let mut vring = testing::try_vring(&guest.driver, guest.base()).unwrap();
+        assert_eq!(vring.attach(inflight), Err(RingError::InflightRegion));
+        assert_eq!(vring.health(), Err(RingError::InflightRegion));
+    }
+}
+
 /// Whatever stands in the region: an error or requests, never a panic, never an endless loop.
 #[test]
 #[cfg_attr(miri, ignore = "takes Miri hours; the rest of this file does not")]
