@@ -459,7 +459,7 @@ impl Connection {
         let (layout, features) = (self.layout(), self.ring_features());
         let mut vring = Vring::new(layout, ring.size, place.memory, features, ring.base)?;
         if let Some(memory) = &self.inflight {
-            let (inflight, mapping) = memory.of_queue(index, ring.size)?;
+            let (inflight, mapping) = memory.of_queue(index)?;
             place.kept.push(mapping);
             vring.attach(inflight)?;
         }

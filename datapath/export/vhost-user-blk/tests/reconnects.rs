@@ -25,10 +25,11 @@ fn kinds() -> Vec<Kind> {
     let mut kinds = Vec::new();
     for layout in LAYOUTS {
         for indirect in [false, true] {
-            for size in [16, 64] {
+            for (size, size_told) in [(16, 0), (64, 0), (16, 64)] {
                 kinds.push(Kind {
                     indirect,
                     size,
+                    size_told,
                     ..Kind::new(layout, 2)
                 });
             }
@@ -84,6 +85,46 @@ fn what_a_dead_engine_took_is_done_once_by_the_next_and_in_order() {
             for round in 0..40 {
                 guest.rings[0].write(round, &[2; 512]);
             }
+        }
+    }
+}
+
+/// A firmware's ring is smaller than the device's, the system's is as large; and there are
+/// front-ends that keep the memory when a guest starts again.
+#[test]
+fn rings_of_several_sizes_share_inflight_memory_one_after_the_other() {
+    for layout in LAYOUTS {
+        let (place, volume) = (place(), Volume::new(SECTORS));
+        let path = place.path().join("s");
+        let mut kind = Kind {
+            size: 16,
+            size_told: 64,
+            ..Kind::new(layout, 1)
+        };
+        let mut engine = Engine::start(settings(&path, profile(1)), &volume);
+        let mut guest = Guest::start(&path, kind);
+        for (boot, size) in [64u16, 16, 32, 64].into_iter().enumerate() {
+            for sector in 0..20 {
+                guest.rings[0].write(sector, &pattern(sector, 512));
+            }
+            // With requests that nobody answers any more, or without.
+            if boot % 2 == 0 {
+                engine.host.set_mode(Mode::Hold);
+                guest.rings[0].send(OUT, 30, &[1; 512], 0);
+                engine.host.wait_held(1);
+                engine.kill();
+                engine = Engine::start(settings(&path, profile(1)), &volume);
+            }
+            guest.disconnect();
+            kind.size = size;
+            guest = Guest {
+                inflight: guest.inflight.take(),
+                ..Guest::boot(kind)
+            };
+            guest.connect(&path).unwrap();
+            assert_eq!(guest.rings[0].read(7, 512), pattern(7, 512));
+            let writes = volume.lock().unwrap().writes.get(&30).copied();
+            assert_eq!(writes, None, "{layout:?}: of a guest that is gone");
         }
     }
 }

@@ -425,6 +425,11 @@ impl DescriptorRing {
         })
     }
 
+    /// How many descriptors there are.
+    pub(crate) fn size(&self) -> u16 {
+        self.size
+    }
+
     /// Whether no descriptor has the used flag.
     fn is_fresh(&self) -> bool {
         (0..usize::from(self.size)).all(|at| {

@@ -104,7 +104,7 @@ impl Split {
     /// Goes on after what the record knows, if there is a past; keeps the record from now on. How
     /// many requests an engine before us left unanswered.
     pub(crate) fn attach(&mut self, mut record: SplitRecord) -> Result<u16, RingError> {
-        let recovered = record.recover(self.next_used)?;
+        let recovered = record.recover(self.size, self.next_used)?;
         self.record = Some(record);
         let Some(mut heads) = recovered else {
             return Ok(0);

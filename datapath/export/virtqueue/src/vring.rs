@@ -102,8 +102,8 @@ impl Vring {
     /// `pop` gives those requests first, in their old order, as [`Chain::again`]. How many.
     ///
     /// # Errors
-    /// When the region was made for another queue or the other layout, or contradicts itself. The
-    /// ring is broken then.
+    /// When the region was made for a smaller queue or the other layout, or contradicts itself.
+    /// The ring is broken then.
     ///
     /// # Panics
     /// When requests were taken before.

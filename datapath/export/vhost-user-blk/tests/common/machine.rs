@@ -203,6 +203,8 @@ impl Ring {
 pub struct Kind {
     pub layout: Layout,
     pub size: u16,
+    /// Descriptors of the rings that in-flight memory is asked for, if more than that.
+    pub size_told: u16,
     pub queues: u16,
     pub indirect: bool,
     /// Virtio features to choose, of those offered; the layout's own is added.
@@ -215,6 +217,7 @@ impl Kind {
         Kind {
             layout,
             size: 32,
+            size_told: 0,
             queues,
             indirect: false,
             features: ALL_FEATURES,
@@ -282,7 +285,10 @@ impl Guest {
         if protocol & protocol::INFLIGHT_SHMFD != 0 {
             let inflight = match self.inflight.take() {
                 Some(inflight) => inflight,
-                None => front_end.make_inflight(self.kind.queues, self.kind.size)?,
+                None => {
+                    let size = self.kind.size_told.max(self.kind.size);
+                    front_end.make_inflight(self.kind.queues, size)?
+                }
             };
             front_end.set_inflight(&inflight)?;
             self.inflight = Some(inflight);

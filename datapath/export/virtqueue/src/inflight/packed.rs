@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use memory::Segment;
 
-use super::{SIZE_AT, VERSION, VERSION_AT};
+use super::{SIZE_AT, VERSION, VERSION_AT, size_mark};
 use crate::RingError;
 use crate::chain::Descriptor;
 use crate::packed::{DescriptorRing, Place, Recovered};
@@ -26,23 +26,26 @@ const ENTRY: usize = 32;
 const FREE_AT: usize = 3;
 /// Long that holds used index, old used index, and their wrap counters.
 const USED_AT: usize = 2;
+/// Half-word, in the header's padding, that holds the ring's size if that is another.
+const RING_SIZE_AT: usize = 12;
 
 /// Bytes of the region of a queue.
-pub(super) fn bytes(size: u16) -> usize {
-    HEADER + ENTRY * usize::from(size)
+pub(super) fn bytes(entries: u16) -> usize {
+    HEADER + ENTRY * usize::from(entries)
 }
 
 /// The record of one packed ring.
 #[derive(Debug)]
 pub(crate) struct PackedRecord {
-    size: u16,
+    /// Of the region; not below the ring's size.
+    entries: u16,
     bytes: Cells<AtomicU8>,
     halves: Cells<AtomicU16>,
     words: Cells<AtomicU32>,
     longs: Cells<AtomicU64>,
     /// Orders the requests by when they were taken.
     counter: u64,
-    /// First free entry; `size` when there is none.
+    /// First free entry; `entries` when there is none.
     free: u16,
     /// By entry: the next one, of its chain or of the free list. What the region says is only
     /// read at the start, since others may write there.
@@ -84,11 +87,11 @@ impl Places {
 }
 
 impl PackedRecord {
-    pub(crate) fn new(size: u16, region: Segment) -> Option<PackedRecord> {
-        let length = bytes(size);
-        let none = vec![size; usize::from(size)].into_boxed_slice();
+    pub(crate) fn new(entries: u16, region: Segment) -> Option<PackedRecord> {
+        let length = bytes(entries);
+        let none = vec![entries; usize::from(entries)].into_boxed_slice();
         Some(PackedRecord {
-            size,
+            entries,
             bytes: Cells::new(region, 0, length)?,
             halves: Cells::new(region, 0, length / 2)?,
             words: Cells::new(region, 0, length / 4)?,
@@ -106,7 +109,7 @@ impl PackedRecord {
 
     /// Writes down a chain taken. Its first entry.
     ///
-    /// There are as many entries as descriptors in the ring, so one is always free.
+    /// There are as many entries as descriptors in the ring or more, so one is always free.
     pub(crate) fn take(&mut self, chain: &[Descriptor]) -> u16 {
         let first = self.free;
         let mut last = first;
@@ -162,38 +165,49 @@ impl PackedRecord {
     }
 
     /// Brings the region in order after a stop at any point. Where the ring's answers go on, and
-    /// the chains in flight in the order in which they were taken; `None` when the region was
-    /// never used. Then the ring's answers begin at `base`.
+    /// the chains in flight in the order in which they were taken; `None` when the region has no
+    /// past that belongs to this ring. Then the ring's answers begin at `base`.
     pub(crate) fn recover(
         &mut self,
         ring: &DescriptorRing,
         base: Place,
     ) -> Result<Option<(Place, Vec<Recovered>)>, RingError> {
-        let version = self.halves.load(VERSION_AT, Ordering::Acquire);
-        if version == 0 {
-            self.begin(base);
-            return Ok(None);
-        }
-        if version != VERSION || self.halves.load(SIZE_AT, Ordering::Relaxed) != self.size {
+        let size = ring.size();
+        if size > self.entries {
             return Err(RingError::InflightRegion);
         }
+        let version = self.halves.load(VERSION_AT, Ordering::Acquire);
+        if version == 0 {
+            self.begin(size, base);
+            return Ok(None);
+        }
+        if version != VERSION || self.halves.load(SIZE_AT, Ordering::Relaxed) != self.entries {
+            return Err(RingError::InflightRegion);
+        }
+        let mark = self.halves.load(RING_SIZE_AT, Ordering::Acquire);
+        if mark != size_mark(size, self.entries) {
+            // The guest began a new ring; the old requests with their memory are gone.
+            self.begin(size, base);
+            return Ok(None);
+        }
         self.used = Places::decode(self.longs.load(USED_AT, Ordering::Acquire));
-        if self.used.new.index >= self.size || self.used.old.index >= self.size {
+        if self.used.new.index >= size || self.used.old.index >= size {
             return Err(RingError::InflightGarbage);
         }
         self.end_publish(ring);
-        let mut owned = vec![false; usize::from(self.size)];
+        let mut owned = vec![false; usize::from(self.entries)];
         self.load_free(&mut owned)?;
         let recovered = self.load_chains(&mut owned)?;
-        if owned.contains(&false) {
+        let taken: usize = recovered.iter().map(|one| one.chain.len()).sum();
+        if owned.contains(&false) || taken > usize::from(size) {
             return Err(RingError::InflightGarbage);
         }
         Ok(Some((self.used.new, recovered)))
     }
 
-    /// Makes the region that of a ring without a past.
-    fn begin(&mut self, used: Place) {
-        for entry in 0..self.size {
+    /// Makes the region that of a ring without a past. What says that it has none comes last.
+    fn begin(&mut self, size: u16, used: Place) {
+        for entry in 0..self.entries {
             self.bytes.store(flag_at(entry), 0, Ordering::Relaxed);
             self.next[usize::from(entry)] = entry + 1;
             self.halves
@@ -206,8 +220,10 @@ impl PackedRecord {
             old: used,
         };
         self.longs
-            .store(USED_AT, self.used.encode(), Ordering::Relaxed);
-        self.halves.store(SIZE_AT, self.size, Ordering::Relaxed);
+            .store(USED_AT, self.used.encode(), Ordering::Release);
+        self.halves.store(SIZE_AT, self.entries, Ordering::Relaxed);
+        let mark = size_mark(size, self.entries);
+        self.halves.store(RING_SIZE_AT, mark, Ordering::Release);
         self.halves.store(VERSION_AT, VERSION, Ordering::Release);
     }
 
@@ -231,11 +247,11 @@ impl PackedRecord {
     /// Reads the free list; nothing on it is in flight.
     fn load_free(&mut self, owned: &mut [bool]) -> Result<(), RingError> {
         let mut at = self.free;
-        while at < self.size {
+        while at < self.entries {
             own(owned, at)?;
             self.bytes.store(flag_at(at), 0, Ordering::Relaxed);
             let next = self.halves.load(next_at(at), Ordering::Relaxed);
-            self.next[usize::from(at)] = next.min(self.size);
+            self.next[usize::from(at)] = next.min(self.entries);
             at = next;
         }
         Ok(())
@@ -243,7 +259,7 @@ impl PackedRecord {
 
     /// Reads the chains in flight, in the order in which they were taken.
     fn load_chains(&mut self, owned: &mut [bool]) -> Result<Vec<Recovered>, RingError> {
-        let mut firsts: Vec<(u64, u16)> = (0..self.size)
+        let mut firsts: Vec<(u64, u16)> = (0..self.entries)
             .filter(|&entry| !owned[usize::from(entry)])
             .filter(|&entry| self.bytes.load(flag_at(entry), Ordering::Relaxed) == 1)
             .map(|entry| (self.longs.load(counter_at(entry), Ordering::Relaxed), entry))
@@ -263,7 +279,7 @@ impl PackedRecord {
         let mut chain = Vec::new();
         let mut at = first;
         for done in 1..=number {
-            if at >= self.size {
+            if at >= self.entries {
                 return Err(RingError::InflightGarbage);
             }
             own(owned, at)?;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 
 use memory::Segment;
 
-use super::{SIZE_AT, VERSION, VERSION_AT};
+use super::{SIZE_AT, VERSION, VERSION_AT, size_mark};
 use crate::RingError;
 use crate::chain::Head;
 use crate::shared::Cells;
@@ -17,16 +17,19 @@ const ENTRY: usize = 16;
 const BATCH_HEAD_AT: usize = 6;
 /// Half-word that holds the used index up to which the entries are true.
 const USED_AT: usize = 7;
+/// Half-word, in the padding of the first entry, that holds the ring's size if that is another.
+const RING_SIZE_AT: usize = 9;
 
 /// Bytes of the region of a queue.
-pub(super) fn bytes(size: u16) -> usize {
-    HEADER + ENTRY * usize::from(size)
+pub(super) fn bytes(entries: u16) -> usize {
+    HEADER + ENTRY * usize::from(entries)
 }
 
 /// The record of one split ring.
 #[derive(Debug)]
 pub(crate) struct SplitRecord {
-    size: u16,
+    /// Of the region; not below the ring's size.
+    entries: u16,
     bytes: Cells<AtomicU8>,
     halves: Cells<AtomicU16>,
     longs: Cells<AtomicU64>,
@@ -37,15 +40,15 @@ pub(crate) struct SplitRecord {
 }
 
 impl SplitRecord {
-    pub(crate) fn new(size: u16, region: Segment) -> Option<SplitRecord> {
-        let length = bytes(size);
+    pub(crate) fn new(entries: u16, region: Segment) -> Option<SplitRecord> {
+        let length = bytes(entries);
         Some(SplitRecord {
-            size,
+            entries,
             bytes: Cells::new(region, 0, length)?,
             halves: Cells::new(region, 0, length / 2)?,
             longs: Cells::new(region, 0, length / 8)?,
             counter: 0,
-            batch: Vec::with_capacity(usize::from(size)),
+            batch: Vec::with_capacity(usize::from(entries)),
         })
     }
 
@@ -84,45 +87,51 @@ impl SplitRecord {
     }
 
     /// Brings the region in order after a stop at any point. The heads in flight, in the order in
-    /// which they were taken; `None` when the region has no past that belongs to this ring, whose
-    /// used index is `used`.
-    pub(crate) fn recover(&mut self, used: u16) -> Result<Option<Vec<u16>>, RingError> {
-        let version = self.halves.load(VERSION_AT, Ordering::Acquire);
-        if version == 0 {
-            self.begin(used);
-            return Ok(None);
-        }
-        if version != VERSION || self.halves.load(SIZE_AT, Ordering::Relaxed) != self.size {
+    /// which they were taken; `None` when the region has no past that belongs to this ring, which
+    /// has `size` descriptors and whose used index is `used`.
+    pub(crate) fn recover(&mut self, size: u16, used: u16) -> Result<Option<Vec<u16>>, RingError> {
+        if size > self.entries {
             return Err(RingError::InflightRegion);
         }
-        let answered = used.wrapping_sub(self.halves.load(USED_AT, Ordering::Acquire));
-        if answered > self.size {
-            // No batch is that long: the guest began a new ring, and the old requests with their
-            // memory are gone.
-            self.begin(used);
+        let version = self.halves.load(VERSION_AT, Ordering::Acquire);
+        if version == 0 {
+            self.begin(size, used);
             return Ok(None);
         }
-        self.finish_batch(answered, used)?;
-        Ok(Some(self.in_order()))
+        if version != VERSION || self.halves.load(SIZE_AT, Ordering::Relaxed) != self.entries {
+            return Err(RingError::InflightRegion);
+        }
+        let mark = self.halves.load(RING_SIZE_AT, Ordering::Acquire);
+        let answered = used.wrapping_sub(self.halves.load(USED_AT, Ordering::Acquire));
+        if mark != size_mark(size, self.entries) || answered > size {
+            // No batch is that long, or the ring has another size: the guest began a new ring,
+            // and the old requests with their memory are gone.
+            self.begin(size, used);
+            return Ok(None);
+        }
+        self.finish_batch(size, answered, used)?;
+        Ok(Some(self.in_order(size)))
     }
 
-    /// Makes the region that of a ring without a past.
-    fn begin(&mut self, used: u16) {
-        for entry in 0..self.size {
+    /// Makes the region that of a ring without a past. What says that it has none comes last.
+    fn begin(&mut self, size: u16, used: u16) {
+        for entry in 0..self.entries {
             self.bytes.store(flag_at(entry), 0, Ordering::Relaxed);
             self.halves.store(next_at(entry), 0, Ordering::Relaxed);
         }
         self.halves.store(BATCH_HEAD_AT, 0, Ordering::Relaxed);
-        self.halves.store(SIZE_AT, self.size, Ordering::Relaxed);
+        self.halves.store(SIZE_AT, self.entries, Ordering::Relaxed);
         self.halves.store(USED_AT, used, Ordering::Release);
+        let mark = size_mark(size, self.entries);
+        self.halves.store(RING_SIZE_AT, mark, Ordering::Release);
         self.halves.store(VERSION_AT, VERSION, Ordering::Release);
     }
 
     /// Ends what a stop between the used index and the end of `finish_publish` left open.
-    fn finish_batch(&mut self, answered: u16, used: u16) -> Result<(), RingError> {
+    fn finish_batch(&mut self, size: u16, answered: u16, used: u16) -> Result<(), RingError> {
         let mut at = self.halves.load(BATCH_HEAD_AT, Ordering::Relaxed);
         for _ in 0..answered {
-            if at >= self.size {
+            if at >= size {
                 return Err(RingError::InflightGarbage);
             }
             self.bytes.store(flag_at(at), 0, Ordering::Relaxed);
@@ -132,8 +141,8 @@ impl SplitRecord {
         Ok(())
     }
 
-    fn in_order(&mut self) -> Vec<u16> {
-        let mut heads: Vec<(u64, u16)> = (0..self.size)
+    fn in_order(&mut self, size: u16) -> Vec<u16> {
+        let mut heads: Vec<(u64, u16)> = (0..size)
             .filter(|&head| self.bytes.load(flag_at(head), Ordering::Relaxed) == 1)
             .map(|head| (self.longs.load(counter_at(head), Ordering::Relaxed), head))
             .collect();

@@ -29,6 +29,8 @@ struct Guest {
     driver: Driver,
     view: View,
     region: Memory,
+    /// Descriptors that the region is for; the ring may have fewer.
+    entries: u16,
     first_base: u32,
     next_number: u64,
     /// What the guest waits for.
@@ -37,19 +39,46 @@ struct Guest {
 
 impl Guest {
     fn new(options: Options) -> Guest {
+        Guest::with_region(options, options.size)
+    }
+
+    /// With a region for rings of `entries` descriptors.
+    fn with_region(options: Options, entries: u16) -> Guest {
         let memory = Arc::new(Memory::heap(256 << 10));
         let driver = Driver::new(&memory, options);
         let first_base = driver.base();
         let layout = testing::layout(&driver);
-        let bytes = units::bytes_usize(Inflight::bytes(layout, options.size, 3));
+        let bytes = units::bytes_usize(Inflight::bytes(layout, entries, 3));
         Guest {
             driver,
             view: View::new(&memory),
             region: Memory::heap(bytes),
+            entries,
             first_base,
             next_number: 0,
             waits: BTreeMap::new(),
         }
+    }
+
+    /// The guest starts again, with a ring of `size` descriptors; the region stays.
+    fn restart(&mut self, size: u16) {
+        let options = Options {
+            size,
+            start: 0,
+            ..self.driver.options()
+        };
+        self.driver = Driver::new(&self.view.memory, options);
+        self.first_base = self.driver.base();
+        self.waits.clear();
+    }
+
+    /// A request of one descriptor, for which even the smallest ring has room.
+    fn submit_one(&mut self) {
+        let number = self.next_number;
+        let parts = testing::parts(&self.view.memory, number, &[2], &[]);
+        let token = self.driver.submit(&parts).expect("there is room");
+        self.next_number += 1;
+        self.waits.insert(token, (number, parts));
     }
 
     fn submit(&mut self, chance: &mut Chance) {
@@ -114,8 +143,7 @@ impl Engine {
     fn start(guest: &Guest) -> Result<Engine, RingError> {
         let mut vring = testing::try_vring(&guest.driver, guest.base())?;
         let layout = testing::layout(&guest.driver);
-        let size = guest.driver.options().size;
-        let inflight = Inflight::new(layout, size, guest.region.segment(), 1)?;
+        let inflight = Inflight::new(layout, guest.entries, guest.region.segment(), 1)?;
         let left = vring.attach(inflight)?;
         Ok(Engine {
             vring,
@@ -263,11 +291,18 @@ fn options(layout: Layout, seed: u64) -> Options {
     }
 }
 
+/// A guest whose region is for a larger ring than it has, as every other one's.
+fn guest(layout: Layout, seed: u64) -> Guest {
+    let options = options(layout, seed);
+    let more = [0, 1, 2 * options.size][units::bytes_usize(Chance(!seed).below(3))];
+    Guest::with_region(options, options.size + more)
+}
+
 /// Runs lives of engines and stops them at every store.
 fn stop_at_every_store(layout: Layout, seeds: u64) {
     for seed in 0..seeds {
         for stop in 0.. {
-            let mut guest = Guest::new(options(layout, seed));
+            let mut guest = guest(layout, seed);
             let ended = run_until_store(stop, || live(&mut guest, seed, 40));
             let what = format!("{layout:?}, seed {seed}, stopped at store {stop}");
             recover_and_check(&mut guest, After::new(seed, stop), &what);
@@ -284,7 +319,7 @@ fn stop_the_recovery_as_well(layout: Layout, seeds: u64) {
         let (mut stop, mut ended) = (0, false);
         while !ended {
             for second in 0.. {
-                let mut guest = Guest::new(options(layout, seed));
+                let mut guest = guest(layout, seed);
                 ended = run_until_store(stop, || live(&mut guest, seed, 25));
                 let recovered = run_until_store(second, || live(&mut guest, !seed, 6));
                 let what = format!("{layout:?}, seed {seed}, stops at {stop} and {second}");
@@ -456,6 +491,20 @@ fn the_region_is_laid_out_as_the_protocol_says() {
     assert_eq!(packed[48..50], id, "buffer id");
 }
 
+/// The protocol's number is that of the entries; the ring's own is where the protocol has nothing.
+#[test]
+fn a_region_for_a_larger_ring_says_both_sizes() {
+    for (layout, at) in [(Layout::Split, 18), (Layout::Packed, 24)] {
+        for (entries, mark) in [(4, [0, 0]), (8, [4, 0])] {
+            let guest = Guest::with_region(Options::new(layout, 4), entries);
+            drop(Engine::start(&guest).unwrap());
+            let start = Memory::START + Inflight::stride(testing::layout(&guest.driver), entries);
+            assert_eq!(guest.region.load_u16(start + 10), entries, "{layout:?}");
+            assert_eq!(guest.region.read(start + at, 2), mark, "{layout:?}");
+        }
+    }
+}
+
 #[test]
 fn a_region_of_another_queue_is_refused() {
     for layout in [Layout::Split, Layout::Packed] {
@@ -489,6 +538,67 @@ fn a_region_of_the_other_layout_is_refused() {
     }
 }
 
+#[test]
+fn a_region_for_a_smaller_ring_is_refused() {
+    for layout in [Layout::Split, Layout::Packed] {
+        let mut guest = Guest::with_region(Options::new(layout, 4), 2);
+        let error = Engine::start(&guest).map(drop).unwrap_err();
+        assert_eq!(error, RingError::InflightRegion, "{layout:?}");
+        guest.restart(2);
+        assert!(Engine::start(&guest).is_ok(), "{layout:?}");
+    }
+}
+
+/// A guest of whose requests some were answered, and some left by an engine that was killed.
+fn guest_with_a_past(options: Options, answered: u64, left: u64) -> Guest {
+    let mut guest = Guest::with_region(options, 8);
+    let mut engine = Engine::start(&guest).expect("a new region");
+    for number in 0..answered + left {
+        guest.submit_one();
+        engine.pop(&guest).expect("it was sent");
+        if number < answered {
+            engine.push(0);
+            let _ = engine.vring.publish();
+            assert!(guest.reap());
+        }
+    }
+    guest
+}
+
+/// A firmware has a ring of 128 where the guest's system has one of 256, and there are front-ends
+/// that keep the region between them.
+#[test]
+fn a_ring_of_another_size_over_the_same_region_has_no_past() {
+    for (layout, start) in [
+        (Layout::Split, 0),
+        (Layout::Split, 65_530),
+        (Layout::Packed, 0),
+    ] {
+        for (before, after) in [(4, 8), (8, 4), (2, 4)] {
+            for (answered, left) in [(0, 0), (0, 2), (1, 0), (5, 2), (7, 0), (9, 1)] {
+                let options = Options {
+                    start,
+                    ..Options::new(layout, before)
+                };
+                for stop in 0.. {
+                    let what = format!("{options:?} {after}, {answered}, {left}, {stop}");
+                    let mut guest = guest_with_a_past(options, answered, left);
+                    guest.restart(after);
+                    guest.submit_one();
+                    let ended = run_until_store(stop, || {
+                        let engine = Engine::start(&guest).expect("a good region");
+                        assert_eq!(engine.left, 0, "{what}");
+                    });
+                    recover_and_check(&mut guest, After::new(1, stop), &what);
+                    if ended {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Whatever stands in the region: an error or requests, never a panic, never an endless loop.
 #[test]
 #[cfg_attr(miri, ignore = "takes Miri hours; the rest of this file does not")]
@@ -497,7 +607,7 @@ fn a_region_of_garbage_breaks_nothing_else() {
     for seed in 0..6000 {
         let mut chance = Chance(seed);
         let layout = [Layout::Split, Layout::Packed][units::bytes_usize(seed % 2)];
-        let mut guest = Guest::new(options(layout, seed));
+        let mut guest = guest(layout, seed);
         run_until_store(chance.below(150), || live(&mut guest, seed, 40));
         let bytes = guest.region.segment().len();
         for _ in 0..=chance.below(6) {
