@@ -365,8 +365,9 @@ impl Connection {
         }
     }
 
-    /// The guest starts again: no rings, and the cache mode of the beginning. Memory, features
-    /// and the ways to call and complain are the front-end's, and stay.
+    /// The guest starts again: no rings. Memory, features and the ways to call and complain are the
+    /// front-end's, and stay. So does the cache mode, which may be either after a reset (VIRTIO
+    /// 1.2, 5.2.5): front-ends keep a copy of the configuration space, which shows the old one.
     pub(crate) fn reset(&mut self) {
         self.stop_all();
         for ring in &mut self.rings {
@@ -376,7 +377,6 @@ impl Connection {
                 ..Ring::new()
             };
         }
-        self.shown.set_cache(self.shown.profile.cache);
         self.inflight = None;
     }
 

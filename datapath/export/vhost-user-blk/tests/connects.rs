@@ -8,7 +8,9 @@ mod common;
 
 use std::time::Duration;
 
-use common::machine::{ALL_FEATURES, ALL_PROTOCOL, Guest, Kind, NEGOTIATED, OK, OUT, pattern};
+use common::machine::{
+    ALL_FEATURES, ALL_PROTOCOL, Guest, Kind, NEGOTIATED, OK, OUT, Ring, pattern,
+};
 use common::{Engine, Mode, SECTORS, Volume, place, profile, settings};
 use guest::Layout;
 use guest::front_end::{FrontEnd, message as messages, protocol};
@@ -215,28 +217,59 @@ fn without_protocol_features_rings_are_enabled_at_once() {
     assert_eq!(guest.rings[0].read(1, 512), [1; 512]);
 }
 
+/// A ring of a guest that has started again, in the memory of the one before.
+fn start_ring_anew(guest: &mut Guest) {
+    let options = guest.rings[0].driver.options();
+    guest.rings[0] = Ring::new(&guest.memory, options);
+    let (ring, front_end) = (&guest.rings[0], guest.front_end());
+    front_end.set_ring(0, &ring.driver, 0, &ring.bells).unwrap();
+    front_end.enable(0, true).unwrap();
+}
+
 #[test]
 fn a_reset_device_starts_again() {
     let (place, volume) = (place(), Volume::new(SECTORS));
     let engine = Engine::start(settings(&place.path().join("s"), profile(1)), &volume);
     let mut guest = Guest::start(&engine.path, Kind::new(Layout::Split, 1));
     guest.rings[0].write(1, &[1; 512]);
-    guest.front_end().set_configuration(32, &[0]).unwrap();
     guest
         .front_end()
         .set(messages::RESET_DEVICE, &[], &[])
         .unwrap();
     assert_eq!(engine.host.running(), []);
-    assert_eq!(guest.front_end().configuration(32, 1).unwrap(), [1]);
-    let ring = common::machine::Ring::new(&guest.memory, guest.rings[0].driver.options());
-    guest.rings[0] = ring;
-    let ring = &guest.rings[0];
-    guest
-        .front_end()
-        .set_ring(0, &ring.driver, 0, &ring.bells)
-        .unwrap();
-    guest.front_end().enable(0, true).unwrap();
+    start_ring_anew(&mut guest);
     assert_eq!(guest.rings[0].read(1, 512), [1; 512]);
+}
+
+/// QEMU resets the device whenever a guest's driver does, and answers reads of the configuration
+/// from its own copy: a guest that chose write-through finds it still chosen, and does not choose
+/// it again. It was told of writes before they were durable, because a reset had switched back.
+#[test]
+fn a_reset_device_keeps_its_cache_mode() {
+    for layout in LAYOUTS {
+        let (place, volume) = (place(), Volume::new(SECTORS));
+        let path = place.path().join("s");
+        let engine = Engine::start(settings(&path, profile(1)), &volume);
+        let mut guest = Guest::start(&path, Kind::new(layout, 1));
+        let front_end = guest.front_end();
+        front_end.set_configuration(32, &[0]).unwrap();
+        front_end.set(messages::RESET_DEVICE, &[], &[]).unwrap();
+        assert_eq!(front_end.configuration(32, 1).unwrap(), [0]);
+        // QEMU asks for new in-flight memory then.
+        let inflight = front_end.make_inflight(1, 32).unwrap();
+        front_end.set_inflight(&inflight).unwrap();
+        guest.inflight = Some(inflight);
+        start_ring_anew(&mut guest);
+        guest.rings[0].write(1, &[1; 512]);
+        assert_eq!(volume.lock().unwrap().durable[512], 1, "{layout:?}");
+
+        engine.kill();
+        let engine = Engine::start(settings(&path, profile(1)), &volume);
+        guest.connect(&path).unwrap();
+        guest.rings[0].write(2, &[2; 512]);
+        assert_eq!(volume.lock().unwrap().durable[1024], 2, "{layout:?}");
+        drop(engine);
+    }
 }
 
 #[test]
