@@ -4,6 +4,7 @@
 //! asked with numbers a guest chose, so every sum is checked and no wrong number panics.
 //! What does not live here: the messages that carry regions, and what is read or written.
 
+mod budget;
 mod mapping;
 mod truncation;
 
@@ -14,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use units::{bytes_u64, bytes_usize};
 
 use crate::Segment;
+pub use budget::{FRONT_END_BYTES_MAX, Held, MAPPED_BYTES_MAX, TooMuch, admit};
 pub use mapping::Mapping;
 pub use truncation::{MAPPINGS_MAX, survive_truncation, truncations};
 
@@ -303,6 +305,15 @@ impl RegionTable {
     #[must_use]
     pub fn regions(&self) -> &[Region] {
         &self.regions
+    }
+
+    /// The address space that the regions have.
+    #[must_use]
+    pub fn held(&self) -> Held {
+        Held {
+            mappings: self.regions.len(),
+            bytes: self.regions.iter().map(|region| region.mapping.len()).sum(),
+        }
     }
 
     /// A number that no other table of this process has; later tables have higher ones.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use units::{bytes_u64, bytes_usize};
 
+use super::budget::Counted;
 use super::truncation::Watched;
 use crate::map::{Map, align_down, align_up, page_bytes};
 use crate::{Lasting, Segment};
@@ -20,6 +21,8 @@ pub struct Mapping {
     // Dropped in this order: the signal handler forgets the range before others may reuse it.
     watched: Watched,
     map: Map,
+    /// Last: what is counted less is not mapped any more.
+    _counted: Counted,
     /// Bytes mapped before the part that was asked for, to begin on a page.
     before: usize,
     length: usize,
@@ -31,7 +34,8 @@ impl Mapping {
     ///
     /// # Errors
     /// `InvalidInput` when the file is too short for that, or the numbers are absurd; `OutOfMemory`
-    /// with [`super::MAPPINGS_MAX`] mappings; else what the kernel says.
+    /// with [`super::MAPPINGS_MAX`] mappings or [`super::MAPPED_BYTES_MAX`] bytes of all; else what
+    /// the kernel says.
     pub fn new(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<Arc<Mapping>> {
         let wrong = |text: String| io::Error::new(io::ErrorKind::InvalidInput, text);
         let absurd = || wrong(format!("guest memory of {length} bytes at offset {offset}"));
@@ -54,17 +58,23 @@ impl Mapping {
             .max(page_bytes());
         let (start, before) = align_down(offset, unit);
         let mapped = align_up(before + bytes_usize(length), unit).ok_or_else(absurd)?;
+        let counted = count(mapped)?;
         let map = Map::shared(file, start, mapped, libc::MAP_NORESERVE)?;
         // A guest's memory has no business in our core dumps; a kernel that cannot do that is no
         // reason to refuse the guest.
         let _ = map.advise(libc::MADV_DONTDUMP);
-        Mapping::watch(map, before, bytes_usize(length))
+        Mapping::watch((map, counted), before, bytes_usize(length))
     }
 
-    fn watch(map: Map, before: usize, length: usize) -> io::Result<Arc<Mapping>> {
+    fn watch(
+        (map, counted): (Map, Counted),
+        before: usize,
+        length: usize,
+    ) -> io::Result<Arc<Mapping>> {
         Ok(Arc::new(Mapping {
             watched: Watched::new(map.base().addr(), map.len())?,
             map,
+            _counted: counted,
             before,
             length,
         }))
@@ -75,6 +85,7 @@ impl Mapping {
     pub(super) fn without_file(bytes: &[u8]) -> Arc<Mapping> {
         let length = align_up(bytes.len(), page_bytes()).expect("a small test");
         let map = Map::anonymous(length, 0).expect("a small test");
+        let map = (map, count(length).expect("a small test"));
         let mapping = Mapping::watch(map, 0, bytes.len()).expect("few mappings in a test");
         mapping.segment().copy_from_slice(bytes);
         mapping
@@ -101,6 +112,13 @@ impl Mapping {
     pub fn is_broken(&self) -> bool {
         self.watched.is_broken()
     }
+}
+
+fn count(bytes: usize) -> io::Result<Counted> {
+    Counted::new(bytes_u64(bytes)).ok_or_else(|| {
+        let text = "too much guest memory is mapped for more";
+        io::Error::new(io::ErrorKind::OutOfMemory, text)
+    })
 }
 
 impl Lasting for Mapping {

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use memory::guest::{Mapping, Region, RegionTable};
+use memory::guest::{self, Mapping, Region, RegionTable, TooMuch};
 use virtqueue::{RingBytes, RingMemory};
 
 use crate::connection::{Refused, RingAddresses};
@@ -57,6 +57,7 @@ impl Regions {
             return Err(Refused("there are too many memory regions"));
         }
         let place = region.place;
+        guest::admit(self.table.held(), place.bytes).map_err(refuse)?;
         let mapping = Mapping::new(region.file.as_fd(), region.offset, place.bytes)
             .map_err(|_| Refused("a memory region cannot be mapped"))?;
         let mut regions = self.table.regions().to_vec();
@@ -88,6 +89,15 @@ impl Regions {
         Ok(Regions { table })
     }
 }
+
+fn refuse(why: TooMuch) -> Refused {
+    Refused(match why {
+        TooMuch::OfFrontEnd => "there is more guest memory than a front-end may have, 16 TiB",
+        TooMuch::OfAll => "there is too much guest memory of all front-ends for more",
+    })
+}
+
+const _: () = assert!(guest::FRONT_END_BYTES_MAX == 16 << 40);
 
 /// Where a ring is, and what keeps it there.
 #[derive(Debug)]

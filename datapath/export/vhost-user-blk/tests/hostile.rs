@@ -16,7 +16,7 @@ use guest::front_end::{FrontEnd, message, message as messages, state};
 use guest::{Layout, Memory, Part};
 use memory::RegionTable;
 use vhost_user_blk::{
-    Broken, Event, Host, MemoryChange, Queue, QueueKey, Session, SessionEvent, feature,
+    Broken, Event, Host, MemoryChange, Queue, QueueKey, Session, SessionEvent, Sharing, feature,
 };
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
@@ -274,6 +274,42 @@ fn a_wrong_message_ends_its_connection_and_nothing_else() {
     guest.rings[1].write(0, &[1; 512]);
     let panicked = |event: &SessionEvent| matches!(event, SessionEvent::Panicked);
     assert!(!engine.host.events().iter().any(panicked));
+}
+
+/// Memory that is only promised costs addresses, of which the engine has 128 TiB for everything: a
+/// front-end that took them all ended it.
+#[test]
+fn memory_without_end_is_refused_and_the_others_are_served() {
+    let (place, volume) = (place(), Volume::new(SECTORS));
+    let mut shared = settings(&place.path().join("s"), profile(1));
+    shared.sharing = Sharing::Shared;
+    let engine = Engine::start(shared, &volume);
+    let mut guest = Guest::start(&engine.path, Kind::new(Layout::Split, 1));
+    let tib: u64 = 1 << 40;
+    let memory = Memory::new(4096).unwrap();
+    memory.file().set_len(20 * tib).unwrap();
+    for _ in 0..3 {
+        let greedy = front_end(&engine);
+        let add = |place: u64, tibs: u64| {
+            let region = [
+                vec![0; 8],
+                words(&[place * tib, tibs * tib, place * tib, 0]),
+            ]
+            .concat();
+            let descriptors = [memory.file().as_raw_fd()];
+            greedy.set(messages::ADD_MEM_REG, &region, &descriptors)
+        };
+        add(0, 8).unwrap();
+        add(8, 7).unwrap();
+        assert!(add(16, 2).is_err());
+        assert!(greedy.is_cut());
+        let why = engine.host.wait_event(
+            |event| matches!(event, SessionEvent::Disconnected { front_end, .. } if *front_end > 0),
+        );
+        assert!(why.to_string().contains("16 TiB"), "{why}");
+        guest.rings[0].write(0, &[1; 512]);
+    }
+    assert!(Guest::boot(guest.kind).connect(&engine.path).is_ok());
 }
 
 #[test]
