@@ -481,10 +481,6 @@ impl Connection {
     /// The message that brings the channel was taken, so the duplicate is ours to use.
     pub(crate) fn take_channel(&mut self) {
         let channel = self.peeked.take();
-        if let Some(channel) = &channel {
-            // A front-end that does not read must not stop whoever resizes a volume.
-            let _ = channel.set_nonblocking(true);
-        }
         self.outside().channel = channel;
     }
 

@@ -4,7 +4,7 @@
 //! is slow, silent or being drained does not keep others from being answered or refused.
 //! What does not live here: what messages mean (`connection.rs`), requests (`queue.rs`).
 
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -21,7 +21,7 @@ use crate::connection::{Connection, Outside};
 use crate::host::{Host, SessionEvent};
 use crate::profile::{Profile, Shown};
 use crate::socket::{BindError, Bound, SocketSettings};
-use crate::system::{Event, Patience, Readiness, peek_channel, wait};
+use crate::system::{Event, Patience, Readiness, peek_channel, send_now, wait};
 
 /// Front-ends of one shared export at a time.
 pub const FRONT_ENDS_MAX: usize = 8;
@@ -193,8 +193,8 @@ impl SessionHandle {
         for known in self.common.known().iter() {
             let outside = known.outside.lock();
             let mut outside = outside.unwrap_or_else(PoisonError::into_inner);
-            if let Some(channel) = &mut outside.channel
-                && channel.write_all(&configuration_changed()).is_err()
+            if let Some(channel) = &outside.channel
+                && !send_now(channel, &configuration_changed())
             {
                 // It does not read, or is gone; a half-sent message would garble the next.
                 outside.channel = None;

@@ -33,7 +33,9 @@ impl Event {
     }
 
     /// Takes a descriptor from a front-end. It is made non-blocking, so that a front-end that
-    /// fills it cannot stop a reactor; and it must be of a kind for which that holds.
+    /// fills it does not stop a reactor; and it must be of a kind for which that holds. Who means
+    /// harm can switch that back, since it is the same for all who have the descriptor, and the
+    /// kernel has no write to an eventfd that never waits (docs/promises.md, *A hostile guest*).
     ///
     /// # Errors
     /// When it is a file, a directory or a device.
@@ -56,12 +58,12 @@ impl Event {
         })
     }
 
-    /// Adds one. Never blocks; an event that is full is signalled already.
+    /// Adds one. Does not block; an event that is full is signalled already.
     pub fn signal(&self) {
         let _ = (&*self.file).write(&1u64.to_ne_bytes());
     }
 
-    /// Takes what was added. Never blocks. Whether there was anything.
+    /// Takes what was added. Does not block. Whether there was anything.
     #[allow(
         clippy::must_use_candidate,
         reason = "clearing is the purpose, what was there is a detail"
@@ -219,6 +221,17 @@ fn peek_descriptors(stream: &UnixStream) -> Vec<OwnedFd> {
     found
 }
 
+/// Sends all of `bytes`, if there is room for them now. A front-end that does not read must not
+/// stop whoever has something to say, and whether the socket blocks is not for us to decide: the
+/// front-end may have a handle of our end, and switch it.
+pub(crate) fn send_now(stream: &UnixStream, bytes: &[u8]) -> bool {
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    let (descriptor, start) = (stream.as_raw_fd(), bytes.as_ptr().cast());
+    // SAFETY: `bytes` is readable, as long as told, and outlives the call.
+    let sent = unsafe { libc::send(descriptor, start, bytes.len(), flags) };
+    usize::try_from(sent).is_ok_and(|sent| sent == bytes.len())
+}
+
 /// Memory in a file without a name, of a size that nobody can change any more.
 ///
 /// # Errors
@@ -321,6 +334,18 @@ mod tests {
         assert_eq!(look(), Readiness::Readable);
         drop(theirs);
         assert_eq!(look(), Readiness::Gone);
+    }
+
+    #[test]
+    fn nothing_is_sent_where_there_is_no_room_or_nobody() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        assert!(send_now(&ours, b"hello"));
+        let mut heard = [0u8; 5];
+        (&theirs).read_exact(&mut heard).unwrap();
+        assert_eq!(&heard, b"hello");
+        while send_now(&ours, &[0; 4096]) {}
+        drop(theirs);
+        assert!(!send_now(&ours, b"hello"), "and there is no signal");
     }
 
     #[test]

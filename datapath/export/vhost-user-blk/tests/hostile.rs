@@ -7,6 +7,7 @@
 mod common;
 
 use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use block::Operation;
@@ -310,6 +311,26 @@ fn memory_without_end_is_refused_and_the_others_are_served() {
         guest.rings[0].write(0, &[1; 512]);
     }
     assert!(Guest::boot(guest.kind).connect(&engine.path).is_ok());
+}
+
+/// Whether a descriptor blocks is known to all who have it: a front-end may keep its copy of the
+/// end that it gives away, and switch it back.
+#[test]
+fn a_channel_that_blocks_and_is_not_read_stops_nobody() {
+    let (place, volume) = (place(), Volume::new(SECTORS));
+    let engine = Engine::start(settings(&place.path().join("s"), profile(1)), &volume);
+    let mut guest = Guest::start(&engine.path, Kind::new(Layout::Split, 1));
+    let (_unread, given) = UnixStream::pair().unwrap();
+    let descriptors = [given.as_raw_fd()];
+    let front_end = guest.front_end();
+    front_end
+        .set(messages::SET_BACKEND_REQ_FD, &[], &descriptors)
+        .unwrap();
+    given.set_nonblocking(false).unwrap();
+    for _ in 0..10_000 {
+        engine.session().resize(SECTORS);
+    }
+    guest.rings[0].write(0, &[1; 512]);
 }
 
 #[test]
