@@ -20,6 +20,9 @@ pub(crate) const INDIRECT: u16 = 4;
 const DESCRIPTOR_BYTES: u32 = 16;
 /// What a request may have on top of its payload: its header, its status, a discard's ranges.
 const HEADER_BYTES_MAX: u64 = 4096;
+/// Pieces of guest memory in which the bytes of a chain may lie: a chain has at most as many
+/// descriptors as a queue or a table, and where regions of memory touch each may have two.
+const SEGMENTS_MAX: usize = 2 * QUEUE_SIZE_MAX as usize;
 
 /// Names a chain until it is answered: the head (split) or the buffer id (packed). Below the
 /// queue size, and no two in flight are equal, so it can be an index of the asker's own.
@@ -190,7 +193,19 @@ impl<'a, M: GuestMemory> Gather<'a, M> {
         }
         self.memory
             .translate(descriptor.address, length, hint, out)
-            .map_err(|_| bad_address(descriptor))
+            .map_err(|_| bad_address(descriptor))?;
+        self.count_segments()
+    }
+
+    /// Only after a look into the table of regions: what is near is one piece, and of such there
+    /// are not more than descriptors.
+    #[inline(always)]
+    fn count_segments(&self) -> Result<(), RingError> {
+        let count = self.chain.readable.len() + self.chain.writable.len();
+        if count > SEGMENTS_MAX {
+            return Err(RingError::TooManySegments(count));
+        }
+        Ok(())
     }
 
     /// Adds the memory of a split ring's indirect table: a chain inside the table.

@@ -63,6 +63,8 @@ pub enum RingError {
     ReadableAfterWritable,
     /// All segments together are larger than the largest request.
     RequestTooLarge(u64),
+    /// The memory of a chain lies in more pieces than any honest guest's.
+    TooManySegments(usize),
     /// An indirect table without the feature.
     IndirectNotNegotiated,
     /// An indirect table inside an indirect table.
@@ -103,6 +105,9 @@ impl fmt::Display for RingError {
                 write!(f, "a readable descriptor follows a writable one")
             }
             RingError::RequestTooLarge(bytes) => write!(f, "a request of {bytes} bytes"),
+            RingError::TooManySegments(count) => {
+                write!(f, "a request in {count} pieces of guest memory")
+            }
             RingError::IndirectNotNegotiated => {
                 write!(f, "an indirect table, but the feature was not negotiated")
             }

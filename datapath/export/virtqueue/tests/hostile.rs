@@ -8,7 +8,7 @@ use std::sync::Arc;
 use common::View;
 use guest::{Driver, Layout, Memory, Options, Part};
 use proptest::prelude::*;
-use units::limits::REQUEST_BYTES_MAX;
+use units::limits::{QUEUE_SIZE_MAX, REQUEST_BYTES_MAX};
 use virtqueue::{Area, Chain, Features, RingError, RingMemory, Vring};
 
 const NEXT: u16 = 1;
@@ -189,6 +189,31 @@ fn a_request_larger_than_the_largest() {
         attack.descriptor(1, attack.part(bytes + 4096), WRITE, 1);
         attack.expose();
         assert_eq!(attack.pop(), Ok(true), "the largest is taken");
+    }
+}
+
+/// Memory in small pieces makes many segments of one descriptor, and a ring's worth of those kept
+/// its reactor busy for a fifth of a second.
+#[test]
+fn a_request_in_too_many_pieces() {
+    let pieces = 2 * u32::from(QUEUE_SIZE_MAX);
+    for layout in BOTH {
+        for (first, second) in [(pieces, 1), (pieces - 1, 2), (1, pieces)] {
+            let mut attack = Attack::new(layout);
+            attack.view.piece = 16;
+            attack.descriptor(0, attack.part(16 * first), NEXT, 1);
+            attack.descriptor(1, attack.part(16 * second), WRITE, 1);
+            attack.expose();
+            attack.breaks(RingError::TooManySegments(units::bytes_usize(u64::from(
+                first + second,
+            ))));
+        }
+        let mut attack = Attack::new(layout);
+        attack.view.piece = 16;
+        attack.descriptor(0, attack.part(16 * (pieces - 1)), NEXT, 1);
+        attack.descriptor(1, attack.part(16), WRITE, 1);
+        attack.expose();
+        assert_eq!(attack.pop(), Ok(true), "as many as may be");
     }
 }
 
