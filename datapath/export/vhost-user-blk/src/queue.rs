@@ -28,6 +28,9 @@ use slot::{Phase, Slot, worse};
 
 /// Segments of a request for which there is room from the start; larger requests make room once.
 const SEGMENTS_AT_START: usize = 8;
+/// A request of so many pieces of memory more counts as one request more of those that a poll takes
+/// at most.
+const SEGMENTS_OF_ONE: usize = 32;
 
 /// Why a queue does not serve any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,7 +205,8 @@ impl Queue {
             answered.for_each(Slot::write_status);
         }
         let mut done = 0;
-        // At most one ring's worth, so that one queue does not keep its reactor for itself.
+        // At most one ring's worth, so that one queue does not keep its reactor for itself. One
+        // of many pieces is more than one: nothing else counts those that are not the volume's.
         let mut most = self.slots.len();
         // One call of `submit` for all that there is to submit: it is long, and inlined here.
         while let Some(index) = self.next_slot(now, &mut most, &mut done) {
@@ -416,6 +420,8 @@ impl Queue {
                 Ok(false) => break,
                 Err(error) => self.break_down(Broken::Ring(error)),
                 Ok(true) => {
+                    let segments = self.chain.readable.len() + self.chain.writable.len();
+                    *most = most.saturating_sub(segments / SEGMENTS_OF_ONE);
                     if let Some(index) = self.take(now, done) {
                         return Some(index);
                     }

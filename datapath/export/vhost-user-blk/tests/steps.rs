@@ -13,7 +13,7 @@ use vhost_user_blk::{
 };
 use virtqueue::{Features, Inflight, Layout, RingMemory, Vring};
 
-const BYTES: usize = 64 << 10;
+const BYTES: usize = 2 << 20;
 const SIZE: u16 = 64;
 
 struct Machine {
@@ -52,6 +52,21 @@ impl Machine {
         driver.submit(&parts).expect("the ring has room");
     }
 
+    /// Makes a request of `kind` available that has so many descriptors, in a table, of one byte
+    /// each beside its header.
+    fn ask_in_pieces(&self, driver: &mut Driver, kind: u32, descriptors: usize) {
+        let header = self.memory.allocate(17, 16);
+        self.memory.write(header, &kind.to_le_bytes());
+        let part = |address, length, writable| Part {
+            address,
+            length,
+            writable,
+        };
+        let mut parts = vec![part(header, 16, false)];
+        parts.resize(descriptors, part(header + 16, 1, true));
+        driver.submit_indirect(&parts).expect("the ring has room");
+    }
+
     /// An engine's queue; and how many requests it is to take again.
     fn queue(&self, layout: Layout, driver: &Driver, base: u32) -> (Queue, u16) {
         let addresses = driver.addresses();
@@ -62,7 +77,7 @@ impl Machine {
         };
         let features = Features {
             event_idx: true,
-            indirect: false,
+            indirect: true,
         };
         let mut vring = Vring::new(layout, SIZE, ring, features, base).expect("good");
         let stride = units::bytes_usize(Inflight::stride(layout, SIZE));
@@ -186,6 +201,40 @@ fn a_poll_takes_all_that_is_there() {
             }
             queue.publish();
             assert_eq!(std::iter::from_fn(|| driver.reap()).count(), 32);
+        }
+    }
+}
+
+/// Requests that need nothing of the volume are answered at once, and no limit of bytes counts
+/// them: a ring of tables kept its reactor busy for milliseconds each turn.
+#[test]
+fn a_poll_takes_few_requests_of_many_descriptors() {
+    const UNKNOWN: u32 = 99;
+    const READ: u32 = 0;
+    for layout in [Layout::Split, Layout::Packed] {
+        // A read of one sector in so many pieces is for the volume.
+        for (kind, descriptors) in [(UNKNOWN, 1000), (READ, 514)] {
+            let machine = Machine::new(layout);
+            let mut driver = driver(&machine, layout);
+            let (mut queue, _) = machine.queue(layout, &driver, driver.base());
+            (0..60).for_each(|_| machine.ask_in_pieces(&mut driver, kind, descriptors));
+            let (mut taken, mut polls) = (0, 0);
+            while taken < 60 {
+                assert!(queue.wants_a_look(), "it may not sleep over the others");
+                let mut submitted = Vec::new();
+                let done = queue.poll(Instant(0), &mut |request: Request| {
+                    submitted.push(u32::try_from(request.cookie.0).expect("good"));
+                    Ok(())
+                });
+                assert!((1..=4).contains(&done), "{done} of {descriptors}");
+                for slot in submitted {
+                    queue.complete(slot, Status::Ok, Instant(0));
+                }
+                queue.publish();
+                (taken, polls) = (taken + done, polls + 1);
+            }
+            assert_eq!(std::iter::from_fn(|| driver.reap()).count(), 60);
+            assert!(polls >= 15 && !queue.wants_a_look());
         }
     }
 }
