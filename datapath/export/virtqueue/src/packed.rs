@@ -364,11 +364,6 @@ impl Packed {
     pub(crate) fn base(&self) -> u32 {
         u32::from(self.next_avail.bits()) | u32::from(self.published.bits()) << 16
     }
-
-    /// Whether the guest has seen answers in this ring already.
-    pub(crate) fn has_history(&self) -> bool {
-        self.published != Place::START
-    }
 }
 
 /// Where the two sides are at `base`. Some front-ends start a new packed ring at 0, or leave out

@@ -322,11 +322,6 @@ impl Split {
     pub(crate) fn base(&self) -> u32 {
         u32::from(self.next_avail)
     }
-
-    /// Whether the guest has seen answers in this ring already.
-    pub(crate) fn has_history(&self) -> bool {
-        self.published != 0
-    }
 }
 
 /// Follows the chain from `head` on.

@@ -72,17 +72,9 @@ impl Vring {
         features: Features,
         base: u32,
     ) -> Result<Vring, RingError> {
-        let (ring, owes_call) = match layout {
-            Layout::Split => {
-                let split = Split::new(size, &memory, features, base)?;
-                let owes_call = split.has_history();
-                (Ring::Split(split), owes_call)
-            }
-            Layout::Packed => {
-                let packed = Packed::new(size, &memory, features, base)?;
-                let owes_call = packed.has_history();
-                (Ring::Packed(packed), owes_call)
-            }
+        let ring = match layout {
+            Layout::Split => Ring::Split(Split::new(size, &memory, features, base)?),
+            Layout::Packed => Ring::Packed(Packed::new(size, &memory, features, base)?),
         };
         let mut vring = Vring {
             ring,
@@ -90,7 +82,7 @@ impl Vring {
             health: Ok(()),
             kicks: Kicks::Disabled,
             in_flight: 0,
-            owes_call,
+            owes_call: true,
         };
         // Work that is already there is found by the owner's first turn.
         let _ = vring.enable_kicks();
@@ -118,10 +110,6 @@ impl Vring {
             }
         };
         self.health = recovered.map(|_| ());
-        self.owes_call |= match &self.ring {
-            Ring::Split(split) => split.has_history(),
-            Ring::Packed(packed) => packed.has_history(),
-        };
         if self.kicks == Kicks::Enabled {
             // The place at which we want a kick has moved.
             let _ = self.enable_kicks();
@@ -169,8 +157,9 @@ impl Vring {
 
     /// Shows the guest all answers pushed. Whether it is to be called.
     ///
-    /// Once per turn. The first time on a ring with a history the answer is yes, even without a
-    /// push: an engine that died may have published and not called.
+    /// Once per turn. The first time the answer is yes, even without a push: an engine that died
+    /// may have published and not called. Where the ring stands does not tell, because its indices
+    /// come around to where a new one begins.
     #[inline]
     #[must_use = "the guest waits for the call"]
     pub fn publish(&mut self) -> bool {

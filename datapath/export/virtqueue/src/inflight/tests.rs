@@ -394,19 +394,38 @@ fn what_a_stop_left_behind_does_not_come_back() {
     }
 }
 
+/// Also where its last answer brought the ring to where a new one begins.
 #[test]
 fn a_call_that_a_dead_engine_owed_is_made() {
-    for layout in [Layout::Split, Layout::Packed] {
-        let mut guest = Guest::new(Options::new(layout, 4));
-        guest.submit(&mut Chance(1));
+    for (layout, start, answers) in [
+        (Layout::Split, 0, 1),
+        (Layout::Split, 65_535, 1),
+        (Layout::Packed, 0, 1),
+        (Layout::Packed, 0, 8),
+    ] {
+        let mut guest = Guest::new(Options {
+            start,
+            ..Options::new(layout, 4)
+        });
         let mut engine = Engine::start(&guest).unwrap();
-        engine.pop(&guest).unwrap();
-        engine.push(0);
-        assert!(engine.vring.publish(), "this call is never made");
-
-        let mut engine = Engine::start(&guest).unwrap();
-        assert!(engine.vring.publish(), "{layout:?}: now it is");
-        assert!(!engine.vring.publish(), "{layout:?}: once");
+        let _ = engine.vring.publish();
+        for _ in 0..answers {
+            guest.submit_one();
+            engine.pop(&guest).unwrap();
+            engine.push(0);
+            // The call for the last of these is never made.
+            let _ = engine.vring.publish();
+            assert!(guest.reap());
+        }
+        // Without memory of ours the next one knows as little.
+        for with_record in [true, false] {
+            let mut vring = testing::try_vring(&guest.driver, guest.driver.base()).unwrap();
+            if with_record {
+                vring = Engine::start(&guest).unwrap().vring;
+            }
+            assert!(vring.publish(), "{layout:?} {start}: now it is");
+            assert!(!vring.publish(), "{layout:?} {start}: once");
+        }
     }
 }
 
