@@ -165,8 +165,12 @@ const PREVIOUS_HANDLER_EXIT: i32 = 42;
 
 /// Runs the test `child` in a process of its own, which does what `mode` says.
 fn child_process(mode: &str) -> ExitStatus {
+    process_of("child", mode)
+}
+
+fn process_of(test: &str, mode: &str) -> ExitStatus {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child", "--ignored", "--nocapture"])
+        .args(["--exact", test, "--ignored", "--nocapture"])
         .env(CHILD, mode)
         .output()
         .unwrap()
@@ -186,6 +190,49 @@ fn a_bus_error_elsewhere_goes_to_the_handler_before_us() {
         let code = child_process(mode).code();
         assert_eq!(code, Some(PREVIOUS_HANDLER_EXIT), "{mode}");
     }
+}
+
+/// A host that promises no memory which it has not (vm.overcommit_memory=2) refuses to map zeroes
+/// for all of a large guest, and the process ended.
+#[test]
+fn memory_is_survived_where_little_can_be_mapped() {
+    let status = process_of("scarce", "");
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+#[ignore = "the other half of the test above"]
+fn scarce() {
+    survive_truncation().unwrap();
+    let (file, length) = (file(), 8u64 << 30);
+    file.set_len(length).unwrap();
+    let mapping = Mapping::new(file.as_fd(), 0, length).unwrap();
+    file.set_len(LENGTH / 2).unwrap();
+    // What is mapped from now on is locked, and few bytes may be: the nearest to such a host that a
+    // process can make for itself. The owner of the machine may lock all, so nobody goes on.
+    let most = libc::rlimit {
+        rlim_cur: 5 << 20,
+        rlim_max: 5 << 20,
+    };
+    // SAFETY: reads a structure that outlives the call.
+    let limited = unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const most) };
+    // SAFETY: a system call of a number. Who is nobody already stays so.
+    let _ = unsafe { libc::setuid(65534) };
+    // SAFETY: a system call of a number.
+    let locked = unsafe { libc::mlockall(libc::MCL_FUTURE | libc::MCL_ONFAULT) };
+    assert_eq!((limited, locked), (0, 0));
+    let whole = mapping.segment();
+    for at in [
+        whole.len() - 1,
+        whole.len() / 2,
+        whole.len() / 2 + (9 << 20),
+    ] {
+        assert_eq!(byte(whole, at), 0);
+        whole.part(at, 1).fill(9);
+        assert_eq!(byte(whole, at), 9, "ours now");
+        assert!(mapping.is_broken());
+    }
+    assert_eq!(truncations(), 1);
 }
 
 #[test]

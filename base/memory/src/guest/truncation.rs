@@ -1,10 +1,11 @@
 //! Surviving a front-end that truncates the memory it gave us.
 //!
 //! A load or store behind the end of a mapped file is a SIGBUS. The handler looks the address up in
-//! a fixed table of the guest mappings that live, replaces the whole mapping by zero pages of our
-//! own, and marks it broken; the load or store then goes on, and the connection is failed by
-//! whoever looks at the mark. A SIGBUS anywhere else is given back to whoever handled it before we
-//! came; there is nobody in this engine who survives one, so it is given back for good.
+//! a fixed table of the guest mappings that live, replaces the whole mapping (or as much as can be)
+//! by zero pages of our own, and marks it broken; the load or store then goes on, and the
+//! connection is failed by whoever looks at the mark. A SIGBUS anywhere else is given back to
+//! whoever handled it before we came; there is nobody in this engine who survives one, so it is
+//! given back for good.
 //!
 //! The handler may run between any two instructions of any thread, so it takes no lock, allocates
 //! nothing and calls nothing but async-signal-safe functions.
@@ -35,6 +36,11 @@ struct Slot {
 const FREE: usize = 0;
 /// Being filled; no mapping begins at address 1.
 const TAKEN: usize = 1;
+
+/// What is replaced where the kernel does not give zeroes for all of a mapping, as one does not
+/// that promises no more memory than it has (vm.overcommit_memory=2): as much as it gives, down to
+/// one page, huge or not. The next fault takes the next part.
+const PARTS: [usize; 4] = [1 << 30, 2 << 20, 64 << 10, 4 << 10];
 
 static SLOTS: [Slot; MAPPINGS_MAX] = [const {
     Slot {
@@ -181,7 +187,8 @@ fn replace(address: usize) -> bool {
         let Some(range) = slot.range().filter(|range| range.contains(&address)) else {
             continue;
         };
-        if !zeroes(range.start, range.end - range.start) {
+        let part = |bytes: &usize| zeroes(&part_around(&range, address, *bytes));
+        if !zeroes(&range) && !PARTS.iter().any(part) {
             return false;
         }
         if !slot.broken.swap(true, Ordering::AcqRel) {
@@ -192,12 +199,18 @@ fn replace(address: usize) -> bool {
     false
 }
 
-fn zeroes(start: usize, length: usize) -> bool {
+/// The part of `range` around `address` that is aligned to its size.
+fn part_around(range: &Range<usize>, address: usize, bytes: usize) -> Range<usize> {
+    let start = address & !(bytes - 1);
+    start.max(range.start)..start.saturating_add(bytes).min(range.end)
+}
+
+fn zeroes(range: &Range<usize>) -> bool {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
-    let address = ptr::without_provenance_mut(start);
-    // SAFETY: replaces exactly one mapping of ours (the table holds live `Mapping`s only, entered
-    // with their true range), whose bytes nobody holds a Rust reference to (`Segment`).
+    let (address, length) = (ptr::without_provenance_mut(range.start), range.len());
+    // SAFETY: replaces one mapping of ours or a part of it (the table holds live `Mapping`s only,
+    // entered with their true range), whose bytes nobody holds a Rust reference to (`Segment`).
     let mapped = unsafe { libc::mmap(address, length, access, flags, -1, 0) };
     mapped != libc::MAP_FAILED
 }
@@ -205,6 +218,19 @@ fn zeroes(start: usize, length: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_is_inside_its_mapping_and_has_the_address() {
+        let range = 0x5000..0x20_0000;
+        for (address, bytes, part) in [
+            (0x6123, 0x1000, 0x6000..0x7000),
+            (0x6123, 0x1_0000, 0x5000..0x1_0000),
+            (0x1f_ffff, 0x20_0000, 0x5000..0x20_0000),
+            (0x1f_ffff, 0x1_0000, 0x1f_0000..0x20_0000),
+        ] {
+            assert_eq!(part_around(&range, address, bytes), part);
+        }
+    }
 
     #[test]
     fn no_range_is_of_the_start_of_one_and_the_end_of_another() {
