@@ -502,7 +502,8 @@ pub struct VolumeCreate {
 pub struct VolumeLimit {
     /// Requests per second, of every kind but flushes; not 0.
     pub iops: Option<u64>,
-    /// Bytes read and written per second, at least 4096. Discards and write-zeroes move none.
+    /// Bytes read and written per second, at least 4096. Write-zeroes count
+    /// as written; discards are free.
     pub bytes_per_second: Option<u64>,
     /// How long the limits may be exceeded after a pause, in milliseconds of unused limit kept:
     /// 1 to 3,600,000; default 100.

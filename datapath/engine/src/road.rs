@@ -168,7 +168,11 @@ impl Entrance<'_> {
         }
         // The limits first: who has drawn a time and may go is not asked to wait for it any more.
         if let Some(gate) = &mut self.gate
-            && !gate.admits(bytes, self.now, self.haste)
+            && !gate.admits(
+                written_of(&request, bytes, road.shifts.0),
+                self.now,
+                self.haste,
+            )
         {
             return Err(Full(request));
         }
@@ -194,6 +198,15 @@ pub fn bytes_of(request: &Request, shift: u32) -> u64 {
     match request.operation {
         Operation::Read | Operation::Write => u64::from(request.blocks) << shift,
         Operation::Flush | Operation::Discard | Operation::WriteZeroes => 0,
+    }
+}
+
+/// Bytes that the limit of a volume counts: `moved`, or those that are to be zeroes, which a guest
+/// need not carry but drives have to write.
+fn written_of(request: &Request, moved: u64, shift: u32) -> u64 {
+    match request.operation {
+        Operation::WriteZeroes => u64::from(request.blocks) << shift,
+        Operation::Read | Operation::Write | Operation::Flush | Operation::Discard => moved,
     }
 }
 

@@ -29,7 +29,7 @@ const PRICE_SHIFT: u32 = 26;
 pub struct Limits {
     /// Requests of every kind but flushes.
     pub requests_per_second: Option<NonZeroU64>,
-    /// Bytes read and written. Discards and write-zeroes move none.
+    /// Bytes read and written. Write-zeroes count as written; discards are free.
     pub bytes_per_second: Option<NonZeroU64>,
     /// Unused limit of so long a time is kept, and may be spent at once.
     pub burst: Duration,

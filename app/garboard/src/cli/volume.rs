@@ -71,7 +71,8 @@ pub(super) enum Volume {
         /// Requests per second, of all its exports together; flushes are free
         #[arg(long, value_name = "N")]
         iops: Option<u64>,
-        /// Bytes read and written per second
+        /// Bytes read and written per second; zeroes that a guest does not carry are written,
+        /// too, discards are free
         #[arg(long, value_name = "SIZE", value_parser = super::rate)]
         bandwidth: Option<Size>,
         /// How much unused limit is kept and may be spent at once: 500ms, 2s; a number alone is

@@ -75,6 +75,13 @@ impl Guest {
         self.ask_for(1, sector, bytes);
     }
 
+    /// Begins to make so many sectors zeroes that it does not carry.
+    pub(super) fn begin_zeroing(&mut self, sector: u64, sectors: u32) {
+        let range = [sector, u64::from(sectors)].map(u64::to_le_bytes);
+        self.memory.write(self.data, &range.concat());
+        self.ask_for(13, 0, 16);
+    }
+
     /// The memory that it has told of.
     pub(super) fn memory(&self) -> Arc<Memory> {
         Arc::clone(&self.memory)

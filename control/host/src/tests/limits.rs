@@ -104,6 +104,26 @@ fn a_guest_is_not_faster_than_the_limit_of_bytes() {
     assert!(took >= Duration::from_millis(270), "{took:?}");
 }
 
+/// A request of 64 bytes could have 16 GiB of a volume written, past any limit.
+#[test]
+fn zeroes_that_a_guest_does_not_carry_count_as_written() {
+    let limit = VolumeLimit {
+        bytes_per_second: Some(MIB / 4),
+        burst_ms: Some(1),
+        ..VolumeLimit::default()
+    };
+    let bench = limited(&limit);
+    let mut guest = export(&bench, "e", 0);
+    let begun = MonotonicClock.now();
+    for part in 0..3 {
+        guest.begin_zeroing(256 * part, 128);
+        answered(&mut guest);
+    }
+    // Each of 64 KiB, a quarter of a second; the first is free.
+    let took = MonotonicClock.now().since(begun);
+    assert!(took >= Duration::from_millis(450), "{took:?}");
+}
+
 #[test]
 fn exports_on_two_reactors_share_one_limit() {
     let bench = limited(&VolumeLimit::default());
