@@ -27,6 +27,7 @@ mod opened;
 mod pins;
 mod records;
 mod scrub;
+mod session_log;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -69,6 +70,7 @@ use vhost_user_blk::SessionEvent;
 
 use crate::begun::Lasting;
 use crate::looks::Looks;
+use crate::session_log::{SessionLog, Telling};
 use crate::state::{ArrayEntry, Serving, State};
 
 /// The engine of one process.
@@ -213,9 +215,7 @@ impl Host {
         log_in_background("array-log", &host, events, |host, (array, event)| {
             host.log_event(array, &event);
         })?;
-        log_in_background("export-log", &host, told, |host, (export, event)| {
-            host.log_session_event(export, &event);
-        })?;
+        log_sessions(&host, told)?;
         Ok(host)
     }
 
@@ -246,12 +246,20 @@ impl Host {
         arrays.filter_map(sentence).collect()
     }
 
-    fn log_session_event(&self, export: u64, event: &SessionEvent) {
+    fn log_session_event(&self, export: u64, event: &SessionEvent, untold: u64) {
         let name = {
             let state = self.state();
             let found = state.exports.values().find(|entry| entry.id == export);
             found.map_or_else(|| export.to_string(), |entry| entry.create.name.clone())
         };
+        if untold > 0 {
+            tracing::warn!(
+                event = "vhost_events_untold",
+                export = name,
+                untold,
+                "its front-ends came, went and began more often than is told"
+            );
+        }
         let kind = event.name();
         if event.is_warning() {
             tracing::warn!(event = kind, export = name, "{event}");
@@ -287,12 +295,26 @@ fn nodes_of(cores: &[usize]) -> Vec<Option<NodeIndex>> {
     nodes
 }
 
+/// Tells the log what happens to sessions.
+fn log_sessions(host: &Arc<Host>, told: Receiver<(u64, SessionEvent)>) -> Answer<()> {
+    let mut log = SessionLog::default();
+    log_in_background(
+        "export-log",
+        host,
+        told,
+        move |host, (export, event)| match log.count(export, MonotonicClock.now()) {
+            Telling::After(untold) => host.log_session_event(export, &event, untold),
+            Telling::Untold => {}
+        },
+    )
+}
+
 /// Hands everything that comes to `tell`, on a thread of its own that ends with its senders.
 fn log_in_background<T: Send + 'static>(
     name: &str,
     host: &Arc<Host>,
     events: Receiver<T>,
-    tell: impl Fn(&Host, T) + Send + 'static,
+    mut tell: impl FnMut(&Host, T) + Send + 'static,
 ) -> Answer<()> {
     let host: Weak<Host> = Arc::downgrade(host);
     let run = move || {
