@@ -587,6 +587,7 @@ fn guest_with_a_past(options: Options, answered: u64, left: u64) -> Guest {
 /// A firmware has a ring of 128 where the guest's system has one of 256, and there are front-ends
 /// that keep the region between them.
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri hours; the rest of this file does not")]
 fn a_ring_of_another_size_over_the_same_region_has_no_past() {
     for (layout, start) in [
         (Layout::Split, 0),
