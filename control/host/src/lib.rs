@@ -223,29 +223,6 @@ impl Host {
         self.state.lock().expect("nothing panics under this lock")
     }
 
-    /// What arrays wait for, in sentences.
-    fn hold_warnings(&self) -> Vec<String> {
-        let arrays = self.do_arrays().into_iter();
-        let sentence = |array: ArrayView| {
-            let hold = array.hold?;
-            let member = |held: &control::view::HeldMember| {
-                let drive = held.drive.as_deref().unwrap_or("none");
-                format!("member {} (drive {drive}): {}", held.member, held.cause)
-            };
-            let members: Vec<String> = hold.members.iter().map(member).collect();
-            let what = match hold.left_s {
-                Some(left) => format!("holds requests, for {left} s more"),
-                None => "fails requests".to_owned(),
-            };
-            Some(format!(
-                "array {} {what}, and waits for {}",
-                array.name,
-                members.join(", ")
-            ))
-        };
-        arrays.filter_map(sentence).collect()
-    }
-
     fn log_session_event(&self, export: u64, event: &SessionEvent, untold: u64) {
         let name = {
             let state = self.state();

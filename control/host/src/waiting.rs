@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use array::HoldStatus;
 use block::Status;
+use control::view::{ArrayView, HeldMember};
 use control::{Answer, EngineError, ErrorKind};
 use engine::ChangeError;
 use rustix::process::{Resource, getrlimit};
@@ -120,6 +121,29 @@ impl Host {
     pub(crate) fn waits(&self, state: &State, (name, index): (&str, ArrayIndex)) -> Option<String> {
         let hold = self.engine.hold(index)?;
         Some(waits_for(state, name, &hold))
+    }
+
+    /// What arrays wait for, in sentences.
+    pub(crate) fn hold_warnings(&self) -> Vec<String> {
+        let arrays = self.do_arrays().into_iter();
+        let sentence = |array: ArrayView| {
+            let hold = array.hold?;
+            let member = |held: &HeldMember| {
+                let drive = held.drive.as_deref().unwrap_or("none");
+                format!("member {} (drive {drive}): {}", held.member, held.cause)
+            };
+            let members: Vec<String> = hold.members.iter().map(member).collect();
+            let what = match hold.left_s {
+                Some(left) => format!("holds requests, for {left} s more"),
+                None => "fails requests".to_owned(),
+            };
+            Some(format!(
+                "array {} {what}, and waits for {}",
+                array.name,
+                members.join(", ")
+            ))
+        };
+        arrays.filter_map(sentence).collect()
     }
 
     fn way_out(&self, (name, index): (&str, ArrayIndex), hold: &HoldStatus) -> String {
