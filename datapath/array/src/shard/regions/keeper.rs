@@ -414,7 +414,8 @@ impl RegionKeeper {
             self.owed_total -= usize::from(block.owed);
             let at = bytes_usize(u64::from(block.number));
             // Should a member have come meanwhile, it has neither.
-            let settled = block.owed && !self.owed[at] && block.fate == Fate::Written;
+            // Also one that was not when it was owed, because somebody has refused it then.
+            let settled = !self.owed[at] && block.fate == Fate::Written;
             let twice = self.owed_twice.as_mut().filter(|_| settled);
             if twice.is_some_and(|twice| std::mem::take(&mut twice[at])) {
                 self.owe_once(block.number);

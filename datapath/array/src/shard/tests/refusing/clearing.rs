@@ -185,6 +185,51 @@ fn without_buffers_zeroes_that_are_refused_wait_for_some() {
     assert_eq!(drives.look(&mut bench, START), Some(0));
 }
 
+/// Whoever has the buffers may wait until their place in the log is free.
+#[test]
+fn without_buffers_logged_zeroes_that_are_refused_do_not_wait_for_ever() {
+    let (mut bench, mut drives) = whole(Shape::default(), WriteHole::Strict);
+    let taken: Vec<_> = std::iter::from_fn(|| bench.shard.buffers.lend(4096)).collect();
+    let mut ticket = TicketBuffers::default();
+    let all = RoleSet(!0);
+    let got = bench
+        .shard
+        .buffers
+        .acquire(&mut ticket, 4096, RoleSet::EMPTY, all);
+    assert!(got && taken.len() == 64);
+    let cookie = bench.ask(
+        Operation::WriteZeroes,
+        START,
+        u32::try_from(STRIPE_BLOCKS).expect("few"),
+    );
+    bench.poll();
+    let refuses = member_of(&bench, STRIPE, 1);
+    let is_kept = |request: &MemberRequest| {
+        request.operation == Operation::WriteZeroes && request.drive.at() == refuses
+    };
+    while !bench.outside.asked.iter().any(is_kept) {
+        drives.answer_next(&mut bench);
+    }
+    drives.refuses.push(place(&bench, 1));
+    let at = bench.outside.asked.iter().position(is_kept);
+    let kept = bench.outside.asked.remove(at.expect("it is asked"));
+    let member = MemberIndex::from_at(member_of(&bench, STRIPE, 0));
+    bench.shard.command(7, Command::Fail { member });
+    drives.answer(&mut bench);
+    bench.outside.asked.insert(0, kept);
+    drives.answer_for(&mut bench, 30);
+    assert!(bench.shard.map.is_holding(), "it is waited for");
+    assert_eq!(bench.verdict(cookie), None);
+    drives.answer_for(&mut bench, 700);
+    assert_eq!(bench.verdict(cookie), Some(Status::Media));
+    bench.shard.buffers.release(&mut ticket);
+    for loan in taken {
+        bench.shard.buffers.give_back(loan);
+    }
+    drives.answer_for(&mut bench, 50);
+    assert_eq!(bench.shard.tickets.in_use(), 0);
+}
+
 #[test]
 fn zeroes_that_two_members_refuse_wait_until_one_of_them_does_not() {
     let (mut bench, mut drives) = whole(Shape::default(), WriteHole::Auto);

@@ -569,3 +569,46 @@ fn a_copy_does_not_count_of_which_regions_cannot_become_dirty() {
     assert!(bench.is_done());
     assert_eq!(state(&bench), RegionState::Dirty);
 }
+
+#[test]
+fn a_block_that_was_refused_when_a_newcomer_was_owed_it_goes_to_both_its_places() {
+    for refused in [false, true] {
+        let bench = unwritten(Shape::default());
+        let (mut bench, mut drives) = refusing_map(bench, 1, &[Place::Next]);
+        if !refused {
+            drives.refuses.clear();
+        }
+        bench.shard.command(8, replace(None));
+        drives.answer_for(&mut bench, 20);
+        drives.refuses.clear();
+        bench.pass(PAUSE);
+        // Somebody asks, and the drive takes the block by now.
+        let mut use_it = |bench: &mut Bench| {
+            let written = write(bench, &mut drives, FIRST);
+            assert_eq!(written, Some(Status::Ok));
+        };
+        use_it(&mut bench);
+        bench.shard.command(9, Command::Passes { run: true });
+        for _ in 0..40 {
+            // It is in use all the time, so that nothing else has the block written.
+            use_it(&mut bench);
+            bench.outside.now = bench.outside.now + Duration::from_millis(10);
+        }
+        drives.answer(&mut bench);
+        assert_eq!(bench.shard.map.members[1].state, MapState::InSync);
+        let space = bench.shard.shared.regions.space;
+        let newcomer = bench.shard.map.members[1].drive.expect("it has one").at();
+        for place in [0, 1] {
+            let offset = space.offset(0, place);
+            let blocks = offset / super::BLOCK..(offset + PLACE) / super::BLOCK;
+            let block = |block| {
+                let there = drives.content.get(&(newcomer, block));
+                there.copied().unwrap_or([0; 512])
+            };
+            let bytes: Vec<u8> = blocks.flat_map(block).collect();
+            RegionBlock::decode(&bytes).unwrap_or_else(|wrong| {
+                panic!("{refused}: nothing in place {place} of the newcomer: {wrong:?}")
+            });
+        }
+    }
+}
