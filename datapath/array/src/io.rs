@@ -466,6 +466,14 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// A command that is not carried out.
+    pub(crate) fn refused(id: u64, refusal: crate::command::Refusal) -> Event {
+        let result = Err(refusal);
+        Event::CommandDone { id, result }
+    }
+}
+
 /// How a background pass stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PassEvent {

@@ -155,7 +155,7 @@ impl Shard {
             None
         };
         let front = front.0;
-        // While the member is in use, more is logged for it: the command is refused below.
+        // What is refused below begins nothing: a member in use would have more logged for it.
         if let Some(member) = brings_drive_to
             && self.refuse_in_use(member).is_ok()
             && let Some(moved) = self.retire_for(front, io)
@@ -163,6 +163,7 @@ impl Shard {
             return moved;
         }
         if let Some(options) = options
+            && self.refuse_strict(&options).is_ok()
             && let Some(moved) = self.strengthen_for(front, options, io)
         {
             return moved;
@@ -170,10 +171,7 @@ impl Shard {
         let (id, command) = self.decider().commands.pop_front().expect("looked at");
         let second = self.second_record(&command);
         match self.prepare(command) {
-            Err(refusal) => io.event(Event::CommandDone {
-                id,
-                result: Err(refusal),
-            }),
+            Err(refusal) => io.event(Event::refused(id, refusal)),
             Ok(None) => io.event(Event::CommandDone { id, result: Ok(()) }),
             Ok(Some(mut commit)) => match self.decider().fits(&commit.config) {
                 Ok(()) => {
@@ -183,10 +181,7 @@ impl Shard {
                     }
                     self.begin_commit(*commit);
                 }
-                Err(large) => {
-                    let result = Err(Refusal::Full(large.to_string()));
-                    io.event(Event::CommandDone { id, result });
-                }
+                Err(large) => io.event(Event::refused(id, Refusal::Full(large.to_string()))),
             },
         }
         1
@@ -270,9 +265,9 @@ impl Shard {
                 commit.phase = CommitPhase::FlushData;
             }
             Command::Options(options) => {
-                let decider = self.decider();
-                let old = decider.config.options;
-                decider.scrub.change_rate(&old, &options);
+                self.refuse_strict(&options)?;
+                let old = self.decider().config.options;
+                self.decider().scrub.change_rate(&old, &options);
                 commit.config.options = options;
             }
             Command::Passes { run } => {

@@ -176,6 +176,7 @@ impl Shard {
         } else {
             commit.config.next(id)
         };
+        self.keep_unfinished(&commit, &mut next);
         let mut trial = commit.config.clone();
         let (mut waits, mut is_open) = (false, false);
         for failure in &failed {
@@ -205,12 +206,7 @@ impl Shard {
             return 0;
         }
         for MemberFailure { member, status, .. } in failed {
-            let late = status == Status::Gone && self.is_silent(member);
-            let cause = if late {
-                ExclusionCause::TooSlow
-            } else {
-                cause_of(status)
-            };
+            let cause = self.cause_of(member, status);
             let at = member.at();
             let before = self.decider().config.members[at].clone();
             if commit.replaced.contains(&member) && before.uuid != next.members[at].uuid {
@@ -287,6 +283,20 @@ impl Shard {
             map.hopeless[member.at()] |= map.members[member.at()].state == MapState::InSync;
         }
         self.begin_broadcast(map, Vec::new(), Vec::new(), io);
+    }
+
+    fn cause_of(&self, member: MemberIndex, status: Status) -> ExclusionCause {
+        if status == Status::Gone && self.is_silent(member) {
+            return ExclusionCause::TooSlow;
+        }
+        cause_of(status)
+    }
+
+    /// What is committed anew before a start has its first record is still that.
+    fn keep_unfinished(&mut self, commit: &Commit, next: &mut ArrayConfig) {
+        if !self.decider().started {
+            next.unfinished_since = commit.config.unfinished_since;
+        }
     }
 
     pub(super) fn commit_done(&mut self, commit: Commit, io: &mut impl Io) {

@@ -9,7 +9,9 @@ use uuid::Uuid;
 use super::super::{RegionKeeper, Shard};
 use crate::command::{Command, Copying, Refusal};
 use crate::coordinator::{Commit, MemberPlace, can_exclude};
-use crate::format::{ArrayConfig, Before, ExclusionCause, MemberRecord, MemberState, Missed};
+use crate::format::{
+    ArrayConfig, ArrayOptions, Before, ExclusionCause, MemberRecord, MemberState, Missed, WriteHole,
+};
 use crate::map::{ArrayMap, MapState};
 use crate::planted::{self, Fault};
 use crate::regions::Suspects;
@@ -40,6 +42,23 @@ impl Shard {
             stripes,
         };
         next.exclude(member, cause, &before);
+    }
+
+    /// Refuses to call an array strict where parity may not agree that nobody has logged: unless a
+    /// resync is on record, the next start would believe it.
+    pub(super) fn refuse_strict(&mut self, options: &ArrayOptions) -> Result<(), Refusal> {
+        let (untrusted, stripes) = (self.map.stripes_untrusted(), self.map.geometry.stripes());
+        let config = &self.decider().config;
+        let is = |options: &ArrayOptions| options.write_hole == WriteHole::Strict;
+        let begins = is(options) && !is(&config.options);
+        let resyncs = config.resynced_until.0 < stripes;
+        if !begins || resyncs || untrusted == 0 {
+            return Ok(());
+        }
+        Err(Refusal::Failed(format!(
+            "parity may not agree yet in {untrusted} stripes, which nobody has logged; ask again \
+             when they are resynced (`garboard job list`)"
+        )))
     }
 
     /// Refuses a member that has a drive.

@@ -1,14 +1,17 @@
 //! Records that some members do not take: who is left out, waited for, or stays what it was.
 
+use std::sync::Arc;
+
 use block::{Operation, Status};
-use units::{MemberIndex, Update};
+use units::{MemberIndex, StripeIndex, Update};
 
 use super::returning::{NEW_UUID, come_back, config, quiet, replace};
 use super::{Bench, LOOK, ME, MEMBERS, Patience, Shape};
 use crate::command::Command;
-use crate::format::{ArrayOptions, ExclusionCause, MemberState};
+use crate::format::{ArrayOptions, ExclusionCause, MemberState, WriteHole};
 use crate::io::{Event, MemberFailure};
 use crate::map::MapState;
+use crate::regions::Suspects;
 
 const MEMBER: MemberIndex = MemberIndex(1);
 
@@ -244,6 +247,63 @@ fn who_is_left_out_is_known_by_the_last_record_that_he_is_sure_to_have() {
     answer(&mut bench, (1, Operation::Write), 1, Status::ReadOnly);
     assert_eq!(outcome(&bench), (Some(true), vec![1]));
     assert_eq!(held(&bench), (last.0, 0xABCD));
+}
+
+#[test]
+fn the_first_record_of_a_start_says_so_also_when_a_member_does_not_take_it() {
+    for refuses in [false, true] {
+        let mut bench = Bench::of(Shape::default(), ME, |config, _| {
+            config.update = Update(5);
+            config.unfinished_since = Update(5);
+        });
+        bench.shard.command(2, Command::Start);
+        bench.poll();
+        while !bench.shard.decider().started {
+            let asked = bench.outside.asked.first().expect("it goes on");
+            let (drive, operation) = (asked.drive.at(), asked.operation);
+            let refused = refuses && (drive, operation) == (1, Operation::Write);
+            let status = if refused {
+                Status::ReadOnly
+            } else {
+                Status::Ok
+            };
+            bench.answer(drive, operation, status);
+            bench.poll();
+        }
+        let first = config(&bench);
+        assert_eq!(first.unfinished_since, Update(5), "{refuses}");
+        let update = first.update;
+        answer(&mut bench, (0, Operation::Write), 0, Status::Ok);
+        assert_eq!(outcome(&bench).0, Some(true));
+        let second = config(&bench);
+        assert!(second.update > update);
+        assert_eq!(second.unfinished_since, Update(0));
+    }
+}
+
+#[test]
+fn nobody_calls_an_array_strict_while_parity_may_not_agree_that_was_not_logged() {
+    let strict = || {
+        Command::Options(ArrayOptions {
+            write_hole: WriteHole::Strict,
+            ..ArrayOptions::default()
+        })
+    };
+    for (untrusted, done) in [(false, true), (true, false)] {
+        let mut bench = Bench::home(|config, _| config.options.write_hole = WriteHole::Auto);
+        bench.command(Command::Passes { run: false });
+        bench.outside.events.clear();
+        if untrusted {
+            let mut map = bench.shard.successor();
+            map.trusted_until = StripeIndex(0);
+            map.suspects = Arc::new(Suspects::all(map.suspects.space()));
+            bench.set_map(map);
+        }
+        let is_untrusted = bench.shard.map.stripes_untrusted() > 0;
+        assert_eq!(is_untrusted, untrusted);
+        bench.command(strict());
+        assert_eq!(outcome(&bench).0, Some(done));
+    }
 }
 
 /// What the drives that are asked for flushes say; member 1 says nothing.

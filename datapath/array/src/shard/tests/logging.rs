@@ -334,3 +334,38 @@ fn a_life_of_the_log_is_drained_when_the_last_write_that_it_holds_has_ended() {
     assert_eq!(bench.verdict(write), Some(Status::Ok));
     assert!(drained(&mut bench));
 }
+
+/// What is in the log may be written by the next engine: were the row read again, and a block of it
+/// bad by then, the write could fail and others go on beside it.
+#[test]
+fn what_is_logged_is_not_read_again_because_a_member_is_waited_for() {
+    let mut bench = Bench::new();
+    bench.install(|map| map.write_hole = WriteHole::Strict);
+    let write = bench.ask(Operation::Write, 0, 1);
+    bench.poll();
+    for drive in bench.is_asked(Operation::Read) {
+        bench.answer(drive, Operation::Read, Status::Ok);
+    }
+    bench.poll();
+    assert_eq!(bench.is_asked(Operation::Write).len(), 2, "its pieces");
+    let parity = member_of(&bench, 0, 2);
+    let mut map = bench.shard.successor();
+    map.held[parity] = true;
+    bench.set_map(map);
+    write_pieces(&mut bench);
+    bench.poll();
+    for _ in 0..3 {
+        for drive in bench.is_asked(Operation::Flush) {
+            bench.answer(drive, Operation::Flush, Status::Ok);
+        }
+        bench.poll();
+    }
+    assert!(bench.is_asked(Operation::Read).is_empty());
+    assert_eq!(
+        bench.is_asked(Operation::Write).len(),
+        2,
+        "where they belong"
+    );
+    bench.answer_all();
+    assert_eq!(bench.verdict(write), Some(Status::Ok));
+}

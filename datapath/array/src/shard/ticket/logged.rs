@@ -31,7 +31,7 @@ impl Shard {
     }
 
     /// A ticket is planned anew: whether it goes on with what it has logged, without the members
-    /// that are out since. If more is to be written than that, or the array waits for members, it
+    /// that are out since. If more is to be written than that, or it was waited in vain, it
     /// begins from the beginning.
     pub(super) fn goes_on_as_logged(&mut self, slot: u32, io: &mut impl Io) -> bool {
         if !self.tickets[slot].computed {
@@ -46,13 +46,16 @@ impl Shard {
         }
         let (mut lost, mut all) = (self.stripe_state(slot).lost, self.geometry().parity_roles());
         let most = all.len();
-        let mut is_broken = self.map.is_broken();
+        let stripe = self.tickets[slot].order.stripe;
         if forfeits {
             // Members that are being filled get their part of it.
-            let unfilled = self.map.unfilled(self.tickets[slot].order.stripe);
+            let unfilled = self.map.unfilled(stripe);
             (lost, all) = (lost.without(unfilled), all.union(unfilled));
-            is_broken = self.map.read_only || self.any_hopeless;
         }
+        // Who is only waited for gets its part when it is back: were the row read again then, a
+        // block of it might have become bad, and what is in the log could not be taken back.
+        let in_vain = !forfeits && (self.map.is_given_up(stripe) || self.is_open(stripe));
+        let is_broken = self.map.read_only || self.any_hopeless || in_vain;
         let sound = !is_broken && !self.is_region_lost(slot);
         let ticket = &mut self.tickets[slot];
         let fits = sound && !lost.exceeds(most) && ticket.has_logged_all(all, lost);

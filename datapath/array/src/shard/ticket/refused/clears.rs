@@ -24,8 +24,8 @@ impl Shard {
         io: &mut impl Io,
     ) {
         if self.tickets[slot].order.kind == Kind::Clear && !self.brings_zeroes(slot) {
-            // All buffers are taken. Whoever has them may wait for the place of this one in the log:
-            // then the drive is waited for as one that takes nothing, and that ends.
+            // All buffers are taken. Whoever has them may wait for its place in the log: then the
+            // drive is waited for as one that takes nothing, and that ends.
             if self.tickets[slot].log_slot.is_some() {
                 self.park_or_deliver(parked, io);
             } else {
