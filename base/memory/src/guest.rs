@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use units::{bytes_u64, bytes_usize};
 
 use crate::Segment;
-pub use budget::{FRONT_END_BYTES_MAX, Held, MAPPED_BYTES_MAX, TooMuch, admit};
+pub use budget::{Admitted, FRONT_END_BYTES_MAX, Held, MAPPED_BYTES_MAX, TooMuch, admit};
 pub use mapping::Mapping;
 pub use truncation::{MAPPINGS_MAX, survive_truncation, truncations};
 

@@ -279,7 +279,9 @@ fn log_sessions(host: &Arc<Host>, told: Receiver<(u64, SessionEvent)>) -> Answer
         "export-log",
         host,
         told,
-        move |host, (export, event)| match log.count(export, MonotonicClock.now()) {
+        move |host, (export, event)| match log
+            .count((export, event.is_warning()), MonotonicClock.now())
+        {
             Telling::After(untold) => host.log_session_event(export, &event, untold),
             Telling::Untold => {}
         },

@@ -16,7 +16,8 @@ const WINDOW: Duration = Duration::from_secs(60);
 /// How much each export has told.
 #[derive(Debug, Default)]
 pub(crate) struct SessionLog {
-    exports: BTreeMap<u64, Told>,
+    /// By export, and whether it is a warning: what goes well leaves room for these.
+    exports: BTreeMap<(u64, bool), Told>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -36,8 +37,8 @@ pub(crate) enum Telling {
 }
 
 impl SessionLog {
-    /// Counts an event of `export`, and says what becomes of it.
-    pub(crate) fn count(&mut self, export: u64, now: Instant) -> Telling {
+    /// Counts an event of an export, a warning or not, and says what becomes of it.
+    pub(crate) fn count(&mut self, export: (u64, bool), now: Instant) -> Telling {
         let new = Told {
             since: now,
             events: 0,
@@ -72,23 +73,28 @@ mod tests {
     fn an_export_that_tells_too_much_is_told_of_once_a_minute() {
         let mut log = SessionLog::default();
         for _ in 0..TOLD_MAX {
-            assert_eq!(log.count(1, at(10)), Telling::After(0));
+            assert_eq!(log.count((1, true), at(10)), Telling::After(0));
         }
         for second in 10..70 {
-            assert_eq!(log.count(1, at(second)), Telling::Untold);
-            assert_eq!(log.count(2, at(second)), Telling::After(0), "another one");
+            assert_eq!(log.count((1, true), at(second)), Telling::Untold);
+            assert_eq!(
+                log.count((2, true), at(second)),
+                Telling::After(0),
+                "another one"
+            );
+            assert_eq!(log.count((1, false), at(second)), Telling::After(0));
         }
-        assert_eq!(log.count(1, at(70)), Telling::After(60));
-        assert_eq!(log.count(1, at(71)), Telling::After(0));
+        assert_eq!(log.count((1, true), at(70)), Telling::After(60));
+        assert_eq!(log.count((1, true), at(71)), Telling::After(0));
     }
 
     #[test]
     fn exports_that_are_silent_are_forgotten() {
         let mut log = SessionLog::default();
         for export in 0..1000 {
-            assert_eq!(log.count(export, at(export)), Telling::After(0));
+            assert_eq!(log.count((export, false), at(export)), Telling::After(0));
         }
-        let _ = log.count(999, at(2000));
+        let _ = log.count((999, false), at(2000));
         assert_eq!(log.exports.len(), 1);
     }
 }

@@ -201,11 +201,15 @@ pub fn bytes_of(request: &Request, shift: u32) -> u64 {
     }
 }
 
+/// Of the zeroes of one request no more count for the limit of a volume: all of its rings wait for
+/// that before anything else of it goes on.
+const ZEROES_COUNTED_MAX: u64 = 16 << 20;
+
 /// Bytes that the limit of a volume counts: `moved`, or those that are to be zeroes, which a guest
 /// need not carry but drives have to write.
 fn written_of(request: &Request, moved: u64, shift: u32) -> u64 {
     match request.operation {
-        Operation::WriteZeroes => u64::from(request.blocks) << shift,
+        Operation::WriteZeroes => (u64::from(request.blocks) << shift).min(ZEROES_COUNTED_MAX),
         Operation::Read | Operation::Write | Operation::Flush | Operation::Discard => moved,
     }
 }

@@ -8,12 +8,16 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::MAPPINGS_MAX;
 
-/// Bytes that are mapped of all front-ends at one time: half of what an x86-64 process can address.
-pub const MAPPED_BYTES_MAX: u64 = 64 << 40;
+/// Bytes that are mapped of all front-ends at one time, of 127 TiB that an x86-64 process can
+/// address. Each disk of a guest is a front-end of its own, and maps all of the guest's memory.
+pub const MAPPED_BYTES_MAX: u64 = 112 << 40;
+/// What is kept of them for those that have little.
+const KEPT_BYTES: u64 = 16 << 40;
 /// Bytes of the memory of one front-end.
 pub const FRONT_END_BYTES_MAX: u64 = 16 << 40;
 /// As many bytes and regions a front-end may have while there are any. More than that it gets only
-/// while half of all is free: so what the greedy leave is enough for many that are not.
+/// while more is free than is kept for others, and half of all regions: so what the greedy leave is
+/// enough for many that are not.
 const SHARE: Held = Held {
     mappings: 64,
     bytes: 1 << 40,
@@ -38,20 +42,33 @@ pub struct Held<Count = usize, Bytes = u64> {
 pub enum TooMuch {
     /// It would have more than [`FRONT_END_BYTES_MAX`].
     OfFrontEnd,
-    /// It has its share, and others have most of the rest.
+    /// It has its share, and others have most of the rest, or all of it.
     OfAll,
 }
 
-/// Whether a front-end that has `held` gets one more mapping of `bytes` bytes.
+/// Address space for one mapping that a front-end is to get.
+#[derive(Debug)]
+pub struct Admitted(pub(super) Counted);
+
+/// Address space for one more mapping of `bytes` bytes, for a front-end that has `held`. What it
+/// `gives_back` as soon as it has all of its new memory does not count against it.
 ///
 /// # Errors
 /// [`TooMuch`] says why not.
-pub fn admit(held: Held, bytes: u64) -> Result<(), TooMuch> {
-    let mapped = Held {
-        mappings: MAPPED.mappings.load(Ordering::Relaxed),
-        bytes: MAPPED.bytes.load(Ordering::Relaxed),
-    };
-    admit_beside(mapped, held, bytes)
+pub fn admit(held: Held, gives_back: Held, bytes: u64) -> Result<Admitted, TooMuch> {
+    let mappings = MAPPED.mappings.load(Ordering::Relaxed);
+    let mut answer = Ok(());
+    // Together with the counting, or several would have it at once.
+    let counted = Counted::when(bytes, |mapped| {
+        let mapped = Held {
+            mappings: mappings.saturating_sub(gives_back.mappings),
+            bytes: mapped.saturating_sub(gives_back.bytes),
+        };
+        answer = admit_beside(mapped, held, bytes);
+        answer.is_ok()
+    });
+    answer?;
+    counted.map(Admitted).ok_or(TooMuch::OfAll)
 }
 
 fn admit_beside(mapped: Held, held: Held, bytes: u64) -> Result<(), TooMuch> {
@@ -61,7 +78,7 @@ fn admit_beside(mapped: Held, held: Held, bytes: u64) -> Result<(), TooMuch> {
     }
     let is_greedy = held.mappings >= SHARE.mappings || wanted > SHARE.bytes;
     let is_scarce = mapped.mappings >= MAPPINGS_MAX / 2
-        || mapped.bytes.saturating_add(bytes) > MAPPED_BYTES_MAX / 2;
+        || mapped.bytes.saturating_add(bytes) > MAPPED_BYTES_MAX - KEPT_BYTES;
     if is_greedy && is_scarce {
         return Err(TooMuch::OfAll);
     }
@@ -77,15 +94,33 @@ pub(super) struct Counted {
 impl Counted {
     /// Counts one mapping of `bytes` bytes. `None` when that is more than all may have.
     pub(super) fn new(bytes: u64) -> Option<Counted> {
-        let more = |mapped: u64| {
-            let mapped = mapped.checked_add(bytes)?;
-            (mapped <= MAPPED_BYTES_MAX).then_some(mapped)
-        };
-        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
-        MAPPED.bytes.fetch_update(set, fetch, more).ok()?;
+        Counted::when(bytes, |_| true)
+    }
+
+    /// The same, if that may be beside what is mapped.
+    fn when(bytes: u64, mut may_be: impl FnMut(u64) -> bool) -> Option<Counted> {
+        add_bytes(bytes, &mut may_be)?;
         MAPPED.mappings.fetch_add(1, Ordering::Relaxed);
         Some(Counted { bytes })
     }
+
+    /// Counts at least so many bytes for it. `None` when that is more than all may have.
+    pub(super) fn at_least(mut self, bytes: u64) -> Option<Counted> {
+        let more = bytes.saturating_sub(self.bytes);
+        add_bytes(more, &mut |_| true)?;
+        self.bytes += more;
+        Some(self)
+    }
+}
+
+fn add_bytes(bytes: u64, may_be: &mut impl FnMut(u64) -> bool) -> Option<()> {
+    let more = |mapped: u64| {
+        let now = mapped.checked_add(bytes)?;
+        (may_be(mapped) && now <= MAPPED_BYTES_MAX).then_some(now)
+    };
+    let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+    let added = MAPPED.bytes.fetch_update(set, fetch, more);
+    added.ok().map(|_| ())
 }
 
 impl Drop for Counted {
@@ -106,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_much_gets_more_only_while_half_is_free() {
+    fn who_has_much_gets_more_only_while_enough_is_free_for_others() {
         let (none, little) = (held(0, 0), held(63, TIB / 2));
         let (many, large) = (held(64, TIB / 2), held(1, TIB));
         let full = MAPPINGS_MAX / 2;
@@ -120,25 +155,41 @@ mod tests {
             (held(full - 1, 0), many, 4096, Ok(())),
             (held(full, 0), many, 4096, Err(TooMuch::OfAll)),
             (held(full, 0), little, 4096, Ok(())),
-            (held(1, 32 * TIB - 4096), large, 4096, Ok(())),
-            (held(1, 32 * TIB), large, 4096, Err(TooMuch::OfAll)),
-            (held(1, 63 * TIB), little, TIB / 2, Ok(())),
-            (held(1, 63 * TIB), little, TIB, Err(TooMuch::OfAll)),
+            (held(1, 96 * TIB - 4096), large, 4096, Ok(())),
+            (held(1, 96 * TIB), large, 4096, Err(TooMuch::OfAll)),
+            (held(1, 111 * TIB), little, TIB / 2, Ok(())),
+            (held(1, 111 * TIB), little, TIB, Err(TooMuch::OfAll)),
         ] {
             let found = admit_beside(mapped, has, bytes);
             assert_eq!(found, answer, "{mapped:?} {has:?} {bytes}");
         }
     }
 
+    /// Other tests of this process map memory meanwhile, but never so much.
     #[test]
     fn what_goes_is_not_counted_any_more() {
-        // Other tests of this process map memory meanwhile, but never so much.
         for _ in 0..3 {
             let most = Counted::new(MAPPED_BYTES_MAX - TIB).expect("nothing is mapped yet");
             assert!(Counted::new(2 * TIB).is_none());
             assert!(Counted::new(u64::MAX).is_none());
             assert!(Counted::new(TIB / 2).is_some());
+            let grown = Counted::new(4096).and_then(|counted| counted.at_least(TIB / 2));
+            assert!(grown.is_some());
+            assert!(Counted::new(3 * TIB / 4).is_none(), "it counts");
+            assert!(
+                grown
+                    .and_then(|counted| counted.at_least(2 * TIB))
+                    .is_none()
+            );
             drop(most);
         }
+        let none = Held::default();
+        // As many disks of a large guest as there is room for, whoever comes first.
+        let disks: Vec<_> = std::iter::from_fn(|| admit(none, none, 6 * TIB).ok()).collect();
+        assert_eq!(disks.len(), 16);
+        // Its memory again, in place of what it has.
+        let has = held(1, 6 * TIB);
+        assert!(admit(none, has, 6 * TIB).is_ok());
+        assert!(admit(none, none, TIB).is_ok(), "what is kept for others");
     }
 }

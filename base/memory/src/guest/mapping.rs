@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use units::{bytes_u64, bytes_usize};
 
-use super::budget::Counted;
+use super::budget::{Admitted, Counted};
 use super::truncation::Watched;
 use crate::map::{Map, align_down, align_up, page_bytes};
 use crate::{Lasting, Segment};
@@ -37,6 +37,20 @@ impl Mapping {
     /// with [`super::MAPPINGS_MAX`] mappings or [`super::MAPPED_BYTES_MAX`] bytes of all; else what
     /// the kernel says.
     pub fn new(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<Arc<Mapping>> {
+        let none_yet = Counted::new(0).ok_or_else(too_much)?;
+        Mapping::admitted(file, offset, length, Admitted(none_yet))
+    }
+
+    /// [`Mapping::new`] in address space that was [admitted](super::admit).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn admitted(
+        file: BorrowedFd<'_>,
+        offset: u64,
+        length: u64,
+        Admitted(counted): Admitted,
+    ) -> io::Result<Arc<Mapping>> {
         let wrong = |text: String| io::Error::new(io::ErrorKind::InvalidInput, text);
         let absurd = || wrong(format!("guest memory of {length} bytes at offset {offset}"));
         let metadata = File::from(file.try_clone_to_owned()?).metadata()?;
@@ -58,7 +72,7 @@ impl Mapping {
             .max(page_bytes());
         let (start, before) = align_down(offset, unit);
         let mapped = align_up(before + bytes_usize(length), unit).ok_or_else(absurd)?;
-        let counted = count(mapped)?;
+        let counted = counted.at_least(bytes_u64(mapped)).ok_or_else(too_much)?;
         let map = Map::shared(file, start, mapped, libc::MAP_NORESERVE)?;
         // A guest's memory has no business in our core dumps; a kernel that cannot do that is no
         // reason to refuse the guest.
@@ -85,7 +99,8 @@ impl Mapping {
     pub(super) fn without_file(bytes: &[u8]) -> Arc<Mapping> {
         let length = align_up(bytes.len(), page_bytes()).expect("a small test");
         let map = Map::anonymous(length, 0).expect("a small test");
-        let map = (map, count(length).expect("a small test"));
+        let counted = Counted::new(bytes_u64(length)).expect("a small test");
+        let map = (map, counted);
         let mapping = Mapping::watch(map, 0, bytes.len()).expect("few mappings in a test");
         mapping.segment().copy_from_slice(bytes);
         mapping
@@ -114,11 +129,9 @@ impl Mapping {
     }
 }
 
-fn count(bytes: usize) -> io::Result<Counted> {
-    Counted::new(bytes_u64(bytes)).ok_or_else(|| {
-        let text = "too much guest memory is mapped for more";
-        io::Error::new(io::ErrorKind::OutOfMemory, text)
-    })
+fn too_much() -> io::Error {
+    let text = "too much guest memory is mapped for more";
+    io::Error::new(io::ErrorKind::OutOfMemory, text)
 }
 
 impl Lasting for Mapping {

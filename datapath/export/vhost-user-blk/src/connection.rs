@@ -290,9 +290,14 @@ impl Connection {
     }
 
     /// Replaces all memory. Rings are stopped for it: their own memory is replaced too.
+    /// No regions, which are to take the place of those that there are.
+    pub(crate) fn new_memory(&self) -> Regions {
+        self.regions.anew()
+    }
+
     pub(crate) fn set_memory(&mut self, regions: Regions) {
         self.stop_all();
-        self.regions = regions;
+        self.regions = regions.in_place();
         self.memory = self.regions.table();
         self.settle_all();
     }

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use memory::guest::{self, Mapping, Region, RegionTable, TooMuch};
+use memory::guest::{self, Held, Mapping, Region, RegionTable, TooMuch};
 use virtqueue::{RingBytes, RingMemory};
 
 use crate::connection::{Refused, RingAddresses};
@@ -36,16 +36,35 @@ pub(crate) struct NewRegion {
 #[derive(Clone, Debug)]
 pub(crate) struct Regions {
     table: Arc<RegionTable>,
+    /// What goes when these are in place.
+    gives_back: Held,
 }
 
 impl Default for Regions {
     fn default() -> Regions {
         let table = RegionTable::new(Vec::new()).expect("no regions do not overlap");
-        Regions { table }
+        Regions {
+            table,
+            gives_back: Held::default(),
+        }
     }
 }
 
 impl Regions {
+    /// None, which take the place of these when all of them are there.
+    pub(crate) fn anew(&self) -> Regions {
+        Regions {
+            gives_back: self.table.held(),
+            ..Regions::default()
+        }
+    }
+
+    /// These, in the place of those that were there before.
+    pub(crate) fn in_place(mut self) -> Regions {
+        self.gives_back = Held::default();
+        self
+    }
+
     pub(crate) fn table(&self) -> Arc<RegionTable> {
         Arc::clone(&self.table)
     }
@@ -57,8 +76,10 @@ impl Regions {
             return Err(Refused("there are too many memory regions"));
         }
         let place = region.place;
-        guest::admit(self.table.held(), place.bytes).map_err(refuse)?;
-        let mapping = Mapping::new(region.file.as_fd(), region.offset, place.bytes)
+        let held = self.table.held();
+        let admitted = guest::admit(held, self.gives_back, place.bytes).map_err(refuse)?;
+        let file = region.file.as_fd();
+        let mapping = Mapping::admitted(file, region.offset, place.bytes, admitted)
             .map_err(|_| Refused("a memory region cannot be mapped"))?;
         let mut regions = self.table.regions().to_vec();
         regions.push(Region {
@@ -70,7 +91,8 @@ impl Regions {
         });
         let table = RegionTable::new(regions)
             .map_err(|_| Refused("a memory region overlaps another, or ends nowhere"))?;
-        Ok(Regions { table })
+        let gives_back = self.gives_back;
+        Ok(Regions { table, gives_back })
     }
 
     /// These regions without one.
@@ -86,7 +108,8 @@ impl Regions {
             .ok_or(Refused("a memory region is removed that is not there"))?;
         regions.remove(at);
         let table = RegionTable::new(regions).expect("fewer regions do not overlap either");
-        Ok(Regions { table })
+        let gives_back = self.gives_back;
+        Ok(Regions { table, gives_back })
     }
 }
 

@@ -13,7 +13,7 @@ use vhost::vhost_user::message::{
 use vhost::vhost_user::{Backend, Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
 
 use crate::connection::{Connection, Refused, RingAddresses};
-use crate::guest_memory::{NewRegion, REGIONS_MAX, RegionPlace, Regions};
+use crate::guest_memory::{NewRegion, REGIONS_MAX, RegionPlace};
 use crate::inflight::InflightShape;
 use crate::profile::FRONT_END_QUEUES_MAX;
 
@@ -82,7 +82,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         files: Vec<File>,
         _postcopy: Option<bool>,
     ) -> Result<Option<Vec<u64>>> {
-        let mut all = Regions::default();
+        let mut all = self.new_memory();
         for (region, file) in regions.iter().zip(files) {
             all = all.with(new_region(region, file))?;
         }

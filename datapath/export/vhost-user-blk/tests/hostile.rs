@@ -313,6 +313,25 @@ fn memory_without_end_is_refused_and_the_others_are_served() {
     assert!(Guest::boot(guest.kind).connect(&engine.path).is_ok());
 }
 
+/// Firmware is given the memory of a guest, and then its system is given it again: for a moment
+/// both are mapped.
+#[test]
+fn all_of_a_large_memory_takes_the_place_of_itself() {
+    let (place, volume) = (place(), Volume::new(SECTORS));
+    let engine = Engine::start(settings(&place.path().join("s"), profile(1)), &volume);
+    let (tib, memory) = (1_u64 << 40, Memory::new(4096).unwrap());
+    memory.file().set_len(16 * tib).unwrap();
+    let large = front_end(&engine);
+    let one = [1_u32.to_le_bytes(), [0; 4]].concat();
+    for _ in 0..3 {
+        let table = [one.clone(), words(&[0, 16 * tib, 0, 0])].concat();
+        let descriptors = [memory.file().as_raw_fd()];
+        large
+            .set(messages::SET_MEM_TABLE, &table, &descriptors)
+            .unwrap();
+    }
+}
+
 /// Whether a descriptor blocks is known to all who have it: a front-end may keep its copy of the
 /// end that it gives away, and switch it back.
 #[test]
