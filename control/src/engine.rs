@@ -202,7 +202,7 @@ pub trait Engine: Send + Sync + 'static {
     fn forget_start_warnings(&self, array: Uuid);
 
     /// Finishes what is pending, marks the array clean and stops it; it stays assembled. Volumes
-    /// that are being made or grow are taken back. One that is stopped stays so.
+    /// that are being made or grow are taken back.
     ///
     /// # Errors
     /// `Busy` while one of its volumes is exported.

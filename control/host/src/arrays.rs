@@ -54,7 +54,8 @@ impl Host {
             (entry.index, entry.uuid, entry.serving.has_shards())
         };
         if !has_shards {
-            return self.array_view(name);
+            return Err(error(ErrorKind::Busy, object, "it is not started")
+                .next("nothing is to be done: it serves nobody"));
         }
         self.refuse_exported(&object, uuid)?;
         if let Some((job, _)) = self.copy_of(uuid) {

@@ -302,6 +302,7 @@ impl Control {
     pub fn start_array(&self, key: &str, force: bool) -> Answer<ArrayView> {
         let _changing = self.change()?;
         let array = self.array(key)?;
+        self.tending().unrecorded_stops.remove(&array.uuid);
         let started = self.engine.start_array(&array.name, force);
         // One that is only late serves all the same, as soon as its drives answer.
         let was_stopped = array.state == ArrayState::Stopped;
@@ -326,16 +327,17 @@ impl Control {
         let _changing = self.change()?;
         let array = self.array(key)?;
         self.finish_removals();
-        let is_recorded = self.wanted.state().stopped.contains(&array.uuid);
-        if array.state == ArrayState::Stopped && is_recorded {
-            let object = name::object::<ArrayView>(&array.name);
-            let refused = EngineError::new(ErrorKind::Busy, object, "it is not started");
-            return Err(refused.next("nothing is to be done: it serves nobody"));
+        let stopped = self.engine.stop_array(&array.name);
+        // One that has stopped, which could not be recorded then, is only recorded now.
+        let unrecorded = self.tending().unrecorded_stops.contains(&array.uuid);
+        if !(unrecorded && array.state == ArrayState::Stopped) {
+            stopped?;
         }
-        self.engine.stop_array(&array.name)?;
         self.record_memberships_or_say();
         self.remember().remove(&array.uuid);
+        self.tending().unrecorded_stops.insert(array.uuid);
         self.wanted.apply(&[Change::Stopped(array.uuid)])?;
+        self.tending().unrecorded_stops.remove(&array.uuid);
         tracing::info!(event = "array_stopped", object = %format_args!("array {}", array.name));
         self.array(&array.name)
     }

@@ -32,6 +32,8 @@ pub(super) struct Tending {
     pub(super) unusable: BTreeMap<Uuid, (Instant, String)>,
     /// By array, why no spare has started.
     pub(super) warnings: BTreeMap<Uuid, String>,
+    /// Arrays that were stopped, which could not be recorded.
+    pub(super) unrecorded_stops: BTreeSet<Uuid>,
     /// Drives that are spares no more, which is still to be recorded.
     used: BTreeSet<Uuid>,
     /// Copies of members that are wanted.
@@ -105,9 +107,11 @@ impl Control {
         self.finish_removals();
         self.forget_used()?;
         if state.spares.is_empty() && state.pools.is_empty() {
-            let copies = std::mem::take(&mut self.tending().copies);
-            *self.tending() = Tending {
-                copies,
+            let mut tending = self.tending();
+            let kept = std::mem::take(&mut *tending);
+            *tending = Tending {
+                copies: kept.copies,
+                unrecorded_stops: kept.unrecorded_stops,
                 ..Tending::default()
             };
             return Ok(());

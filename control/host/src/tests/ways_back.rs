@@ -180,6 +180,11 @@ fn the_way_out_is_told_of_what_was_refused_not_of_something_else() {
         })
     });
     assert!(!refusal.message.starts_with("drive"), "{refusal}");
+    bench.host.stop_array("tank").expect("unused");
+    let refusal = bench.refused((ErrorKind::Busy, "not started"), |host| {
+        host.stop_array("tank")
+    });
+    assert!(!refusal.next.contains("array start"), "{refusal}");
 }
 
 /// What a drive that was a member holds when it comes back: the file, from end to end.
