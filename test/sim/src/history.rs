@@ -564,10 +564,7 @@ impl History {
             Given::Stop | Given::Other | Given::Resync => {
                 assert!(self.may_fail() || result.is_ok(), "{result:?}");
             }
-            Given::Options => {
-                assert!(self.client.doomed || result.is_ok(), "{result:?}");
-                self.modes.confirmed();
-            }
+            Given::Options => self.modes.done(self.client.doomed, &result),
             // What is under way may not end soon.
             Given::Owners => self.outcome.distributed.1 += u64::from(result.is_ok()),
             // There may be nothing to pause, or nothing to compare.

@@ -57,6 +57,19 @@ impl Modes {
         self.promised = self.possible[0].write_hole;
     }
 
+    /// The last change asked for is confirmed; or refused, because parity may not agree that nobody
+    /// has logged.
+    pub(super) fn done(&mut self, doomed: bool, result: &Result<(), Refusal>) {
+        let says = "parity may not agree";
+        if matches!(result, Err(Refusal::Failed(why)) if why.starts_with(says)) {
+            let asked = self.possible.pop().expect("it was asked for");
+            assert_eq!(asked.write_hole, WriteHole::Strict, "{result:?}");
+            return;
+        }
+        assert!(doomed || result.is_ok(), "{result:?}");
+        self.confirmed();
+    }
+
     /// The next engine has found these.
     pub(super) fn found(&mut self, options: ArrayOptions) {
         let known = self.possible.contains(&options);
