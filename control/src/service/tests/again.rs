@@ -8,22 +8,6 @@ use crate::body::SpareBody;
 use crate::crashes::{HeldBack, Suspect};
 use crate::wanted::WantedCopy;
 
-/// A bed whose wanted state can be made to refuse writes: array `a` on `d0` to `d3`, and `d4`.
-fn on_a_switch() -> (FakeHost, Control, wanted::failing::Switch) {
-    let host = FakeHost::new();
-    let (wanted, switch) = wanted::failing::wanted();
-    let control = Control::new(Arc::new(host.engine()), wanted, "/run/test".into());
-    let control = control.with_spare_grace(Duration::ZERO);
-    for number in 0..5 {
-        let place = format!("file:/{number}");
-        host.plug(&place, 1 << 30);
-        control.add_drive(drive(&place)).expect("added");
-    }
-    let made = array("a", &["d0", "d1", "d2", "d3"]);
-    control.create_array(made).expect("created");
-    (host, control, switch)
-}
-
 #[test]
 fn a_stop_that_could_not_be_recorded_is_recorded_when_it_is_asked_for_again() {
     let (host, control, switch) = on_a_switch();
@@ -82,7 +66,10 @@ fn an_array_that_is_asked_for_again_gets_the_spares_that_it_was_to_have() {
 
 #[test]
 fn a_spare_that_was_used_is_none_any_more_though_that_is_recorded_late() {
-    let (_, control, switch) = on_a_switch();
+    let (host, control, switch) = on_a_switch();
+    let control = control.with_spare_grace(Duration::ZERO);
+    host.plug("file:/4", 1 << 30);
+    control.add_drive(drive("file:/4")).expect("added");
     let spare = SpareBody {
         drive: "d4".into(),
         force: false,

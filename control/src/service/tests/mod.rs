@@ -98,6 +98,21 @@ impl Bed {
     }
 }
 
+/// An array over a wanted state that can be made to refuse writes.
+fn on_a_switch() -> (FakeHost, Control, wanted::failing::Switch) {
+    let host = FakeHost::new();
+    let (wanted, switch) = wanted::failing::wanted();
+    let control = Control::new(Arc::new(host.engine()), wanted, "/run/test".into());
+    for number in 0..4 {
+        let place = format!("file:/{number}");
+        host.plug(&place, 1 << 30);
+        control.add_drive(drive(&place)).expect("added");
+    }
+    let made = array("a", &["d0", "d1", "d2", "d3"]);
+    control.create_array(made).expect("created");
+    (host, control, switch)
+}
+
 fn drive(spec: &str) -> DriveAddBody {
     DriveAddBody {
         spec: spec.parse().expect("a spec"),
