@@ -54,6 +54,9 @@ const PLANTED_SMALL: [&str; 7] = [
 /// And what assertions of the array see by themselves.
 const PLANTED_ASSERTED: [&str; 3] = ["--asserted", "--seeds", "1000"];
 
+/// Twice what the longest step takes on two cores beside everything else, its build with it.
+const STEP_SECONDS_MAX: &str = "2700";
+
 /// Runs all checks, one after another, and stops at the first that fails; the end-to-end tests run
 /// beside them, to their end.
 ///
@@ -62,7 +65,10 @@ const PLANTED_ASSERTED: [&str; 3] = ["--asserted", "--seeds", "1000"];
 pub fn run(workspace: &Workspace) -> Result<(), String> {
     let cargo = |words: &str| {
         println!("== cargo {words}");
-        must(&format!("cargo {words}"), &mut workspace.cargo(words))
+        must(
+            &format!("cargo {words}"),
+            &mut limited(&workspace.cargo(words)),
+        )
     };
     cargo("fmt --all --check")?;
     cargo("fmt --manifest-path fuzz/Cargo.toml --check")?;
@@ -83,6 +89,18 @@ pub fn run(workspace: &Workspace) -> Result<(), String> {
     }
     let guests = guests.wait();
     checked.and(guests)
+}
+
+/// A command that is killed, with all that it began, when it takes far too long: a test that hangs
+/// is told by its name then, above, and not by whoever runs out of patience with all of this.
+fn limited(command: &Command) -> Command {
+    let mut limited = Command::new("timeout");
+    limited.args(["--verbose", "--kill-after=10", STEP_SECONDS_MAX]);
+    limited.arg(command.get_program()).args(command.get_args());
+    if let Some(folder) = command.get_current_dir() {
+        limited.current_dir(folder);
+    }
+    limited
 }
 
 /// All that needs no finished program.

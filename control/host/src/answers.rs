@@ -13,7 +13,7 @@ use units::{Clock, Instant, MonotonicClock};
 use uuid::Uuid;
 
 use crate::apart::apart;
-use crate::error::{error, not_found};
+use crate::error::{WAY_TO_DRIVE, error, not_found};
 use crate::looks::{Look, Looks};
 use crate::opened::{Opened, look_at, path_of};
 use crate::state::{DriveEntry, DriveRole};
@@ -72,8 +72,7 @@ impl Host {
     pub(crate) fn silent(&self, name: &str) -> EngineError {
         let seconds = self.asks.wait.as_secs();
         let text = format!("it does not answer: it was waited for {seconds} s");
-        let next = "look at the kernel's log, and at the way to the drive";
-        error(ErrorKind::Unreachable, format!("drive {name}"), text).next(next)
+        error(ErrorKind::Unreachable, format!("drive {name}"), text).next(WAY_TO_DRIVE)
     }
 
     /// What lies on the drives of the roles that are wanted. Those that do not say so in time are
@@ -99,12 +98,15 @@ impl Host {
             names.push(name);
             reads.push(move || {
                 let read = records::read(index, &drive);
+                // What could be read of it before it fell silent is not all.
+                let answers = !drive.owes_an_answer();
                 drop((drive, asked));
-                read
+                answers.then_some(read)
             });
         }
         let mut found = Vec::with_capacity(reads.len());
         for (name, read) in names.iter().zip(apart(self.asks.wait, reads)) {
+            let read = read.flatten();
             self.note_answer(name, read.is_some());
             match read {
                 Some(Ok(one)) => found.push(one),
@@ -149,12 +151,14 @@ impl Host {
                     let block = drive.info().block_bytes.min(drive.info().size_bytes);
                     // An error is an answer.
                     drive.read(0, &mut vec![0; units::bytes_usize(block)]).ok();
+                    let answers = !drive.owes_an_answer();
                     drop((drive, asked));
+                    answers
                 }
             }));
         }
         let mut answered = apart(self.asks.wait, reads).into_iter();
-        let answers = |owes: bool| !owes && answered.next().flatten().is_some();
+        let answers = |owes: bool| !owes && answered.next().flatten() == Some(true);
         owing.into_iter().map(answers).collect()
     }
 

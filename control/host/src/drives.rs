@@ -63,6 +63,7 @@ impl Host {
             )
             .next("remove a drive that is free")
         })?;
+        drive.wait_at_most(self.asks.wait);
         let attached = self.engine.attach_drive(index, &drive);
         attached.map_err(|start| of_start(format!("drive {name}"), &start))?;
         let entry = DriveEntry {
@@ -204,7 +205,8 @@ impl Host {
             let drive = |entry: &DriveEntry| {
                 // What nothing tells apart is not found again.
                 let is_known = !found::identity(&entry.drive, &entry.mark).is_empty();
-                let silent = state.silent.contains(&entry.uuid) && is_known;
+                let silent = state.silent.contains(&entry.uuid) || entry.drive.owes_an_answer();
+                let silent = silent && is_known;
                 (entry.name.clone(), Arc::clone(&entry.drive), silent)
             };
             drives.map(drive).collect()

@@ -68,8 +68,15 @@ pub(crate) fn of_open(name: &str, open: &OpenError) -> EngineError {
     said(kind, format!("drive {name}"), text, next)
 }
 
+/// What to do about a drive that does not answer.
+pub(crate) const WAY_TO_DRIVE: &str = "look at the kernel's log, and at the way to the drive";
+
 pub(crate) fn of_io(object: String, doing: &str, source: &std::io::Error) -> EngineError {
-    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull, TimedOut};
+    if source.kind() == TimedOut {
+        return error(ErrorKind::Unreachable, object, format!("{doing}: {source}"))
+            .next(WAY_TO_DRIVE);
+    }
     if source.kind() == FileTooLarge {
         let (limit, next) = file_limit();
         let text = format!("{doing} failed: its file may not be that large: {limit}");

@@ -117,7 +117,7 @@ impl Default for Tuning {
         Tuning {
             room: Room::default(),
             patience: Duration::from_secs(30),
-            answer_wait: Duration::from_secs(30),
+            answer_wait: drive::ANSWER_WAIT,
             lasting: None,
             nodes: Vec::new(),
         }

@@ -107,6 +107,19 @@ impl FakeHost {
             .expect("the test plugged it")
     }
 
+    /// Takes a drive away while its array is being started, which finds that out.
+    ///
+    /// # Panics
+    /// When it is not there, or is no member.
+    pub fn leave(&self, spec: &str) {
+        let (array, member) = self.unplug(spec).member.expect("a member");
+        let mut host = self.lock();
+        let kept = host.arrays.get_mut(&array).expect("its array");
+        let mut members = kept.view.members.iter_mut();
+        let place = members.find(|place| place.member == member);
+        place.expect("its place").state = MemberState::Missing;
+    }
+
     /// Puts a drive back, perhaps elsewhere.
     pub fn replug(&self, spec: &str, content: Content) {
         self.lock().drives.insert(spec.to_owned(), content);

@@ -48,8 +48,8 @@ enum Grace {
     Start,
     /// Nothing: whoever has not come is done without.
     Over,
-    /// Something came back to an array that had too few, just now or at that time: others may
-    /// follow.
+    /// Something came back to an array that had too few, or left one that was being started, just
+    /// now or at that time: others may follow.
     Came,
     CameAt(Instant),
 }
@@ -101,6 +101,13 @@ impl Waiting {
         }
     }
 
+    /// Members have left an array while it was being started.
+    fn left(&mut self) {
+        if self.grace == Grace::Over {
+            self.grace = Grace::Came;
+        }
+    }
+
     /// Nobody is waited for any more; whether somebody was.
     fn end(&mut self) -> bool {
         self.grace = Grace::Over;
@@ -109,8 +116,14 @@ impl Waiting {
 }
 
 fn lacks(array: &ArrayView) -> bool {
-    let mut members = array.members.iter();
-    members.any(|member| member.state == MemberState::Missing)
+    missing(array) > 0
+}
+
+/// How many members it lacks.
+fn missing(array: &ArrayView) -> usize {
+    let members = array.members.iter();
+    let missing = members.filter(|member| member.state == MemberState::Missing);
+    missing.count()
 }
 
 impl Control {
@@ -177,15 +190,28 @@ impl Control {
             match self.engine.start_array(&array.name, false) {
                 Ok(array) => tracing::info!(event = "array_started", object, state = ?array.state),
                 Err(error) => {
-                    if lacks(&array) {
-                        self.waiting().short.insert(array.uuid);
-                    }
+                    self.note_short(&array);
                     tracing::error!(event = "array_not_started", object, %error);
                 }
             }
         }
         if start == Start::Complete {
             self.waiting().came_back();
+        }
+    }
+
+    /// An array was not started. One that lacks members is tried again when some may have come, or,
+    /// if some have left meanwhile, without them.
+    fn note_short(&self, before: &ArrayView) {
+        let mut arrays = self.engine.arrays().into_iter();
+        let now = arrays.find(|array| array.uuid == before.uuid);
+        let now = now.as_ref().map_or(0, missing);
+        let mut waiting = self.waiting();
+        if missing(before) > 0 || now > 0 {
+            waiting.short.insert(before.uuid);
+        }
+        if now > missing(before) {
+            waiting.left();
         }
     }
 

@@ -1,4 +1,4 @@
-//! One drive as opened by this process: what it is, and blocking I/O for the control path.
+//! One drive as opened by this process: what it is, and requests of the control path, which wait.
 //!
 //! What does not live here: the data path. That is [`crate::Port`].
 
@@ -15,6 +15,7 @@ use block::{Operation, Status};
 use rustix::fs::{AtFlags, StatxFlags, statx};
 use units::{Clock, Instant, MonotonicClock, Size};
 
+use crate::blocking::Blocking;
 use crate::errno::{Verdict, verdict};
 use crate::error::{OpenError, OpenErrorKind};
 use crate::fault::{Access, Fault, FaultBook};
@@ -46,6 +47,10 @@ pub struct Drive {
     /// Of a drive that pretends to be as slow as a model.
     pacer: Option<Pacer>,
     faults: FaultBook,
+    /// What the control path asks.
+    blocking: Blocking,
+    /// Itself, for who is left behind with a request.
+    this: Weak<Drive>,
 }
 
 /// Where the bytes are.
@@ -114,15 +119,20 @@ impl Drive {
             | DriveSpec::Memory { .. }
             | DriveSpec::Null { .. } => None,
         };
-        let faults = FaultBook::default();
-        Ok(Arc::new(Drive {
+        Ok(Drive::of((info, backing), pacer))
+    }
+
+    fn of((info, backing): (DriveInfo, Backing), pacer: Option<Pacer>) -> Arc<Drive> {
+        Arc::new_cyclic(|this| Drive {
             volatile_cache: AtomicBool::new(info.volatile_cache),
             file_limited: AtomicBool::new(false),
             info,
             backing,
             pacer,
-            faults,
-        }))
+            faults: FaultBook::default(),
+            blocking: Blocking::default(),
+            this: Weak::clone(this),
+        })
     }
 
     /// Opens a drive to read it only, without the lock: also one that somebody else uses, who may
@@ -140,14 +150,7 @@ impl Drive {
             }
         };
         let (file, info) = open::open_to_look(path, size)?;
-        Ok(Arc::new(Drive {
-            volatile_cache: AtomicBool::new(info.volatile_cache),
-            file_limited: AtomicBool::new(false),
-            info,
-            backing: Backing::Kernel(file),
-            pacer: None,
-            faults: FaultBook::default(),
-        }))
+        Ok(Drive::of((info, Backing::Kernel(file)), None))
     }
 
     /// What is the same as when it was opened if it was not away ([`DriveInfo::appearance`]), as
@@ -160,14 +163,7 @@ impl Drive {
     /// A drive that sends its commands wherever a test likes.
     #[cfg(test)]
     pub(crate) fn of_commands(info: DriveInfo, generic: Generic) -> Arc<Drive> {
-        Arc::new(Drive {
-            volatile_cache: AtomicBool::new(info.volatile_cache),
-            file_limited: AtomicBool::new(false),
-            info,
-            backing: Backing::Generic(generic),
-            pacer: None,
-            faults: FaultBook::default(),
-        })
+        Drive::of((info, Backing::Generic(generic)), None)
     }
 
     /// What is known of the drive.
@@ -213,22 +209,37 @@ impl Drive {
         }
     }
 
-    /// Reads, blocking; for the control path. A null drive reads as zeroes here.
+    /// Reads, and waits for it; for the control path. A null drive reads as zeroes here.
     ///
     /// # Errors
-    /// `InvalidInput` when offset or length are not multiples of the block size or not inside; else
-    /// what the drive said.
+    /// `InvalidInput` when offset or length are not multiples of the block size or not inside;
+    /// `TimedOut` when the drive has not answered in time ([`Drive::wait_at_most`]), or still owes
+    /// an answer from before; else what it said.
     pub fn read(&self, offset: u64, target: &mut [u8]) -> io::Result<()> {
         let access = self.access(Operation::Read, offset, target.len())?;
         if target.is_empty() {
             return Ok(());
         }
-        self.with_faults(&access, || match &self.backing {
+        if self.answers_at_once() {
+            return self.read_now(&access, target);
+        }
+        let length = target.len();
+        let bytes = self.ask(move |drive| {
+            let mut bytes = vec![0; length];
+            drive.read_now(&access, &mut bytes)?;
+            Ok(bytes)
+        })?;
+        target.copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    fn read_now(&self, access: &Access, target: &mut [u8]) -> io::Result<()> {
+        self.with_faults(access, || match &self.backing {
             Backing::Kernel(file) | Backing::Generic(Generic { block: file, .. }) => {
-                open::read_all(file, offset, target)
+                open::read_all(file, access.offset, target)
             }
             Backing::Memory(mapping) => {
-                let at = units::bytes_usize(offset);
+                let at = units::bytes_usize(access.offset);
                 mapping.segment(at, target.len()).copy_to_slice(target);
                 Ok(())
             }
@@ -239,47 +250,99 @@ impl Drive {
         })
     }
 
-    /// Writes, blocking; for the control path. Durable only after [`Drive::flush`].
+    /// Writes, and waits for it; for the control path. Durable only after [`Drive::flush`].
     ///
     /// # Errors
-    /// As [`Drive::read`].
+    /// As [`Drive::read`]. What has timed out may be written all the same, and any time later, as
+    /// long as the drive [owes an answer](Drive::owes_an_answer).
     pub fn write(&self, offset: u64, source: &[u8]) -> io::Result<()> {
         let access = self.access(Operation::Write, offset, source.len())?;
         if source.is_empty() {
             return Ok(());
         }
-        self.with_faults(&access, || match &self.backing {
-            Backing::Kernel(file) | Backing::Generic(Generic { block: file, .. }) => {
+        match &self.backing {
+            Backing::Kernel(_) | Backing::Generic(_) => {
                 let room = Mapping::new(source.len())?;
                 room.segment(0, source.len()).copy_from_slice(source);
-                open::write_all(file, offset, &room)
+                self.ask(move |drive| {
+                    let write = |file: &File| open::write_all(file, access.offset, &room);
+                    drive.with_faults(&access, || drive.file().map_or(Ok(()), write))
+                })
             }
-            Backing::Memory(mapping) => {
-                let at = units::bytes_usize(offset);
+            Backing::Memory(_) | Backing::Null if self.answers_at_once() => {
+                self.write_now(&access, source)
+            }
+            Backing::Memory(_) | Backing::Null => {
+                let source = source.to_vec();
+                self.ask(move |drive| drive.write_now(&access, &source))
+            }
+        }
+    }
+
+    /// Writes to a drive that is memory, or nothing.
+    fn write_now(&self, access: &Access, source: &[u8]) -> io::Result<()> {
+        self.with_faults(access, || {
+            if let Backing::Memory(mapping) = &self.backing {
+                let at = units::bytes_usize(access.offset);
                 mapping.segment(at, source.len()).copy_from_slice(source);
-                Ok(())
             }
-            Backing::Null => Ok(()),
+            Ok(())
         })
     }
 
-    /// Makes every completed write durable, blocking.
+    /// Makes every completed write durable, and waits for that.
     ///
     /// # Errors
-    /// What the drive said.
+    /// As [`Drive::read`].
     pub fn flush(&self) -> io::Result<()> {
         let access = self.access(Operation::Flush, 0, 0)?;
-        self.with_faults(&access, || match &self.backing {
-            Backing::Kernel(file) | Backing::Generic(Generic { block: file, .. }) => {
-                file.sync_data()
-            }
-            Backing::Memory(_) | Backing::Null => Ok(()),
+        if self.answers_at_once() {
+            return self.with_faults(&access, || Ok(()));
+        }
+        self.ask(move |drive| {
+            drive.with_faults(&access, || drive.file().map_or(Ok(()), File::sync_data))
         })
     }
 
-    /// Says what its maker calls it, of a drive that has no maker: for tests.
-    pub fn call_it(&mut self, serial: &str) {
-        self.info.serial = Some(serial.to_owned());
+    /// How long the control path waits for an answer from now on; [`crate::ANSWER_WAIT`] when
+    /// nobody says.
+    pub fn wait_at_most(&self, wait: Duration) {
+        self.blocking.wait_at_most(wait);
+    }
+
+    /// Whether the control path has given up waiting for an answer that has not come yet. All else
+    /// that it asks is refused until then. What it wrote may still land.
+    #[must_use]
+    pub fn owes_an_answer(&self) -> bool {
+        self.blocking.owes()
+    }
+
+    /// Whether nobody can have to wait for it.
+    fn answers_at_once(&self) -> bool {
+        match self.backing {
+            Backing::Memory(_) | Backing::Null => !self.faults.armed(),
+            Backing::Kernel(_) | Backing::Generic(_) => false,
+        }
+    }
+
+    fn ask<T: Send + 'static>(
+        &self,
+        request: impl FnOnce(&Drive) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let this = self.this.upgrade();
+        let this = this.expect("whoever asks it has it");
+        // It is let go of before the answer is given: whoever has that may close the drive.
+        self.blocking.ask(move || request(&this))
+    }
+
+    /// Memory that has a maker's number: for tests.
+    ///
+    /// # Errors
+    /// As [`Drive::open`].
+    pub fn numbered(size: Size, serial: &str) -> Result<Arc<Drive>, OpenError> {
+        let (mut info, backing) = open_memory(&DriveSpec::Memory { size }, size)?;
+        info.serial = Some(serial.to_owned());
+        Ok(Drive::of((info, backing), None))
     }
 
     /// What somebody else (or we) left on the drive, if anything that is known.

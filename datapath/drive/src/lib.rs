@@ -8,6 +8,7 @@
 //! What does not live here: what the bytes mean. This crate knows no array; of our own superblock
 //! it knows the magic and the two places, so that a drive in use is recognised.
 
+mod blocking;
 mod counters;
 mod drive;
 mod errno;
@@ -27,6 +28,7 @@ mod spec;
 mod sysfs;
 mod uring;
 
+pub use blocking::ANSWER_WAIT;
 pub use counters::{DriveCounters, OperationCounters, PortCounters};
 pub use drive::{CacheWatch, Drive};
 pub use error::{OpenError, OpenErrorKind, PortError, PortErrorKind};

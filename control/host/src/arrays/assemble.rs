@@ -162,10 +162,23 @@ impl Host {
         };
         let room = self.engine.take_room(index);
         let room = room.map_err(|short| of_start(object, &short))?;
+        let (uuid, members) = (assembly.array(), assembly.members.clone());
         let started = self.start_assembled(name, (index, *assembly), room, force);
         // One that is only late runs all the same.
         if started.is_err() && !self.is_running(name) {
             self.engine.give_back_room(index);
+            let owes = {
+                let state = self.state();
+                let mut drives = members.into_iter().flatten();
+                drives.any(|drive| {
+                    let entry = state.drive_at(drive);
+                    entry.is_some_and(|entry| entry.drive.owes_an_answer())
+                })
+            };
+            if owes {
+                // The next start is not to wait for it, too.
+                self.reassemble(name, uuid);
+            }
         }
         started
     }
@@ -215,6 +228,8 @@ impl Host {
             "the region map is read"
         );
         let torn = suspects.stripes_from(StripeIndex(0));
+        let owing = self.refuse_owing(&object, &assembly);
+        owing.inspect_err(|_| self.reassemble(name, assembly.array()))?;
         let start = ArrayStart {
             regions,
             suspects,

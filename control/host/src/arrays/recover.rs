@@ -78,9 +78,17 @@ fn refuse_doubtful(
 
 /// A drive does not do what a start needs.
 fn of_drive((object, name): (&str, &str), what: &str, source: &io::Error) -> EngineError {
-    of_io(format!("{object}, drive {name}"), what, source)
-        .next("take that drive out, or see what it needs, and start the array again")
+    let next = if source.kind() == io::ErrorKind::TimedOut {
+        WITHOUT_SILENT
+    } else {
+        "take that drive out, or see what it needs, and start the array again"
+    };
+    of_io(format!("{object}, drive {name}"), what, source).next(next)
 }
+
+/// What to do about an array that a drive did not answer while it was being started.
+const WITHOUT_SILENT: &str =
+    "start the array again: it is started without that drive, if the others are enough";
 
 fn flush_all(object: &str, drives: &[Option<(String, Arc<Drive>)>]) -> Answer<()> {
     let flush = |(name, drive): &(String, Arc<Drive>)| {
@@ -91,6 +99,19 @@ fn flush_all(object: &str, drives: &[Option<(String, Arc<Drive>)>]) -> Answer<()
 }
 
 impl Host {
+    /// Refuses to serve with a drive that was asked during the start and has not answered: what was
+    /// written to it could still land, over what guests write.
+    pub(super) fn refuse_owing(&self, object: &str, assembly: &Assembly) -> Answer<()> {
+        let drives = self.member_drives(assembly).into_iter().flatten();
+        let mut owing = drives.filter(|(_, drive)| drive.owes_an_answer());
+        let Some((name, _)) = owing.next() else {
+            return Ok(());
+        };
+        let text = "it has not answered while the array was being started";
+        let object = format!("{object}, drive {name}");
+        Err(error(ErrorKind::Unreachable, object, text).next(WITHOUT_SILENT))
+    }
+
     /// What is said of an array that was started without members whose content nobody can tell
     /// for sure where it was being written: those that its first update leaves out, or others of
     /// starts that came to nothing.

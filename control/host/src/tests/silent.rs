@@ -8,6 +8,7 @@ use control::request::{DriveKnown, DriveSpec, Level, MemberReplace};
 use control::view::{ArrayState, DriveState};
 use control::{Answer, Engine, ErrorKind};
 use drive::Fault;
+use tempfile::TempDir;
 use units::{Clock, MonotonicClock};
 use uuid::Uuid;
 
@@ -17,17 +18,39 @@ use crate::{Host, Tuning};
 
 const DRIVES: [&str; 4] = ["one", "two", "three", "four"];
 
-/// Files, and an engine that waits for no answer for long.
-fn files() -> Bench {
-    let folder = Arc::new(tempfile::tempdir().expect("a folder"));
+/// An engine that waits for no answer for long.
+fn impatient(folder: Arc<TempDir>) -> Bench {
     let tuning = Tuning {
         answer_wait: Duration::from_millis(300),
         ..Tuning::default()
     };
-    let bench = Bench::tuned(folder, tuning);
+    Bench::tuned(folder, tuning)
+}
+
+/// Files, and such an engine.
+fn files() -> Bench {
+    let bench = impatient(Arc::new(tempfile::tempdir().expect("a folder")));
     for name in DRIVES {
         bench.file(name);
     }
+    bench
+}
+
+/// An array of three, which another engine has left behind, as it is found and does not run.
+fn left_behind(in_order: bool) -> Bench {
+    let bench = files();
+    bench.create("tank", Level::Raid5, &DRIVES[..3]);
+    wait_until("parity is right", || bench.host.jobs().is_empty());
+    let folder = Arc::clone(&bench.folder);
+    if in_order {
+        bench.host.shutdown().expect("clean");
+    }
+    drop(bench);
+    let bench = impatient(folder);
+    for name in &DRIVES[..3] {
+        bench.reopen(name, "").expect("a file");
+    }
+    bench.host.assemble();
     bench
 }
 
@@ -38,9 +61,10 @@ fn silence(bench: &Bench, name: &str) {
 
 /// Answers again, what it was asked before as well.
 fn speak(bench: &Bench, name: &str) {
-    bench.host.state().drives[name].drive.clear_faults();
+    let drive = Arc::clone(&bench.host.state().drives[name].drive);
+    drive.clear_faults();
     wait_until("what it was asked is answered", || {
-        bench.host.asks.drives.under_way() == 0
+        bench.host.asks.drives.under_way() == 0 && !drive.owes_an_answer()
     });
 }
 
@@ -58,6 +82,9 @@ fn a_member_that_does_not_answer_lets_its_array_serve_without_it_and_comes_back(
         run.control.add_drive(body).expect("a file");
     }
     run.create("tank", &["one", "two", "three"], &[]);
+    wait_until("parity is right", || {
+        run.bench.array("tank").jobs.is_empty()
+    });
     run.control.stop_array("tank").expect("unused");
     // Whoever assembles it again asks its drives.
     silence(&run.bench, "three");
@@ -86,6 +113,35 @@ fn a_member_that_does_not_answer_lets_its_array_serve_without_it_and_comes_back(
         look();
         run.control.array("tank").expect("there").state == ArrayState::Optimal
     });
+}
+
+#[test]
+fn an_array_that_a_member_does_not_answer_while_it_is_started_is_started_without_it() {
+    for in_order in [true, false] {
+        let mut refused = 0;
+        for silent in &DRIVES[..3] {
+            let bench = left_behind(in_order);
+            silence(&bench, silent);
+            let hung = Arc::clone(&bench.host.state().drives[*silent].drive);
+            match bench.host.start_array("tank", false) {
+                // Nobody had to ask it.
+                Ok(_) => {
+                    assert!(in_order, "a start reads all logs");
+                    assert!(!hung.owes_an_answer());
+                }
+                Err(refusal) => {
+                    refused += 1;
+                    assert_eq!(refusal.kind, ErrorKind::Unreachable, "{refusal}");
+                    assert!(refusal.object.ends_with(silent), "{refusal}");
+                    assert!(refusal.next.contains("again"), "{refusal}");
+                    let started = bench.host.start_array("tank", false);
+                    assert_eq!(started.expect("two").state, ArrayState::Degraded);
+                }
+            }
+            hung.clear_faults();
+        }
+        assert!(refused > 0);
+    }
 }
 
 #[test]

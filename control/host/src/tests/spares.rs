@@ -287,9 +287,7 @@ impl Run {
     pub(super) fn numbered(&self, name: &str, size_bytes: u64) {
         self.add(name, DriveSpec::Memory { size_bytes });
         let size = Size(size_bytes);
-        let mut drive = Drive::open(&drive::DriveSpec::Memory { size }).expect("memory");
-        let fresh = Arc::get_mut(&mut drive).expect("nobody else has it yet");
-        fresh.call_it("0123");
+        let drive = Drive::numbered(size, "0123").expect("memory");
         self.swap(name, drive);
     }
 

@@ -325,6 +325,49 @@ fn an_array_that_may_be_torn_starts_without_a_member_in_the_end_or_when_somebody
 }
 
 #[test]
+fn an_array_that_a_member_leaves_while_it_is_started_starts_without_it_when_the_grace_is_over() {
+    let state = |bed: &Bed| bed.control().array("a").expect("found").state;
+    for is_later in [false, true] {
+        let mut bed = Bed::full();
+        if is_later {
+            bed.host.fail_next("start_array");
+            bed.kill_and_start();
+            let late = bed.control().begun + START_GRACE;
+            bed.control()
+                .tend_starts(late)
+                .expect("nobody is waited for");
+            assert_eq!(state(&bed), ArrayState::Stopped);
+        }
+        bed.host.hold("start_array");
+        bed.host.fail_next("start_array");
+        let host = bed.host.clone();
+        std::thread::scope(|scope| {
+            let leaves = std::thread::Builder::new().name("leaves".to_owned());
+            let leaves = leaves.spawn_scoped(scope, move || {
+                while !host.calls().contains(&"start_array a".to_owned()) {
+                    std::thread::yield_now();
+                }
+                host.leave("file:/1");
+                host.let_go();
+            });
+            leaves.expect("a thread");
+            if is_later {
+                bed.control().restore().expect("nothing is fatal");
+            } else {
+                bed.kill_and_start();
+            }
+        });
+        assert_eq!(state(&bed), ArrayState::Stopped, "{is_later}");
+        let now = bed.control().begun + 2 * START_GRACE;
+        bed.control().tend_starts(now).expect("looked");
+        bed.control()
+            .tend_starts(now + START_GRACE)
+            .expect("looked");
+        assert_eq!(state(&bed), ArrayState::Degraded, "{is_later}");
+    }
+}
+
+#[test]
 fn an_array_that_was_stopped_does_not_start_when_the_grace_is_over() {
     let mut bed = Bed::full();
     bed.control().stop_array("a").expect("stopped");
