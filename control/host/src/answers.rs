@@ -8,7 +8,7 @@ use std::time::Duration;
 use array::assembly::Found;
 use control::request::DriveSpec;
 use control::{Answer, EngineError, ErrorKind};
-use drive::Drive;
+use drive::{Drive, Unanswered};
 use units::{Clock, Instant, MonotonicClock};
 use uuid::Uuid;
 
@@ -97,9 +97,10 @@ impl Host {
             };
             names.push(name);
             reads.push(move || {
+                let given_up = drive.given_up();
                 let read = records::read(index, &drive);
-                // What could be read of it before it fell silent is not all.
-                let answers = !drive.owes_an_answer();
+                // What could be read of it before it fell silent, or after, is not all.
+                let answers = drive.given_up() == given_up;
                 drop((drive, asked));
                 answers.then_some(read)
             });
@@ -149,11 +150,10 @@ impl Host {
             reads.extend(asked.map(|asked| {
                 move || {
                     let block = drive.info().block_bytes.min(drive.info().size_bytes);
-                    // An error is an answer.
-                    drive.read(0, &mut vec![0; units::bytes_usize(block)]).ok();
-                    let answers = !drive.owes_an_answer();
+                    let read = drive.read(0, &mut vec![0; units::bytes_usize(block)]);
                     drop((drive, asked));
-                    answers
+                    // Another error is an answer.
+                    !read.is_err_and(|error| Unanswered::is(&error))
                 }
             }));
         }

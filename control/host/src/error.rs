@@ -72,8 +72,8 @@ pub(crate) fn of_open(name: &str, open: &OpenError) -> EngineError {
 pub(crate) const WAY_TO_DRIVE: &str = "look at the kernel's log, and at the way to the drive";
 
 pub(crate) fn of_io(object: String, doing: &str, source: &std::io::Error) -> EngineError {
-    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull, TimedOut};
-    if source.kind() == TimedOut {
+    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    if drive::Unanswered::is(source) {
         return error(ErrorKind::Unreachable, object, format!("{doing}: {source}"))
             .next(WAY_TO_DRIVE);
     }

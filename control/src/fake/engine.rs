@@ -214,6 +214,7 @@ impl Engine for FakeEngine {
 
     fn start_array(&self, name: &str, force: bool) -> Answer<ArrayView> {
         self.begin("start_array", name)?;
+        self.host.answers()?;
         let view = self.view_of(name);
         let lost = view
             .members

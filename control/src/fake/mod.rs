@@ -47,6 +47,8 @@ struct Host {
     fail_next: BTreeSet<&'static str>,
     held: Option<&'static str>,
     late_next: BTreeSet<&'static str>,
+    /// A drive that goes when an array is started.
+    silent: Option<String>,
     /// What the last engine was told of arrays.
     recalled: BTreeMap<Uuid, Membership>,
     calls: Vec<String>,
@@ -107,17 +109,17 @@ impl FakeHost {
             .expect("the test plugged it")
     }
 
-    /// Takes a drive away while its array is being started, which finds that out.
-    ///
-    /// # Panics
-    /// When it is not there, or is no member.
-    pub fn leave(&self, spec: &str) {
-        let (array, member) = self.unplug(spec).member.expect("a member");
-        let mut host = self.lock();
-        let kept = host.arrays.get_mut(&array).expect("its array");
-        let mut members = kept.view.members.iter_mut();
-        let place = members.find(|place| place.member == member);
-        place.expect("its place").state = MemberState::Missing;
+    /// Takes a drive away when its array is started next, which it does not answer.
+    pub fn fall_silent(&self, spec: &str) {
+        self.lock().silent = Some(spec.to_owned());
+    }
+
+    fn answers(&self) -> Result<(), EngineError> {
+        let Some(spec) = self.lock().silent.take() else {
+            return Ok(());
+        };
+        let _ = self.unplug(&spec);
+        Err(refuse(ErrorKind::Unreachable, spec, "it does not answer"))
     }
 
     /// Puts a drive back, perhaps elsewhere.

@@ -38,6 +38,9 @@ pub(super) struct Waiting {
     /// Those that could not start with what was here.
     short: BTreeSet<Uuid>,
     grace: Grace,
+    /// The grace of the start begins anew; and since when it counts then.
+    anew: bool,
+    since: Option<Instant>,
 }
 
 /// What the waiting is for.
@@ -48,8 +51,8 @@ enum Grace {
     Start,
     /// Nothing: whoever has not come is done without.
     Over,
-    /// Something came back to an array that had too few, or left one that was being started, just
-    /// now or at that time: others may follow.
+    /// Something came back to an array that had too few, or did not answer one that was started,
+    /// just now or at that time: others may follow.
     Came,
     CameAt(Instant),
 }
@@ -86,8 +89,11 @@ impl Waiting {
         if self.grace == Grace::Came {
             self.grace = Grace::CameAt(now);
         }
+        if std::mem::take(&mut self.anew) {
+            self.since = Some(now);
+        }
         let since = match self.grace {
-            Grace::Start => begun,
+            Grace::Start => self.since.unwrap_or(begun),
             Grace::CameAt(at) => at,
             Grace::Over | Grace::Came => return false,
         };
@@ -101,10 +107,11 @@ impl Waiting {
         }
     }
 
-    /// Members have left an array while it was being started.
-    fn left(&mut self) {
-        if self.grace == Grace::Over {
-            self.grace = Grace::Came;
+    /// A member did not answer when its array was started: it may when its host has reset it.
+    fn begin_anew(&mut self) {
+        match self.grace {
+            Grace::Start => self.anew = true,
+            Grace::Over | Grace::Came | Grace::CameAt(_) => self.grace = Grace::Came,
         }
     }
 
@@ -116,14 +123,8 @@ impl Waiting {
 }
 
 fn lacks(array: &ArrayView) -> bool {
-    missing(array) > 0
-}
-
-/// How many members it lacks.
-fn missing(array: &ArrayView) -> usize {
-    let members = array.members.iter();
-    let missing = members.filter(|member| member.state == MemberState::Missing);
-    missing.count()
+    let mut members = array.members.iter();
+    members.any(|member| member.state == MemberState::Missing)
 }
 
 impl Control {
@@ -190,7 +191,7 @@ impl Control {
             match self.engine.start_array(&array.name, false) {
                 Ok(array) => tracing::info!(event = "array_started", object, state = ?array.state),
                 Err(error) => {
-                    self.note_short(&array);
+                    self.note_short(&array, &error);
                     tracing::error!(event = "array_not_started", object, %error);
                 }
             }
@@ -200,18 +201,16 @@ impl Control {
         }
     }
 
-    /// An array was not started. One that lacks members is tried again when some may have come, or,
-    /// if some have left meanwhile, without them.
-    fn note_short(&self, before: &ArrayView) {
-        let mut arrays = self.engine.arrays().into_iter();
-        let now = arrays.find(|array| array.uuid == before.uuid);
-        let now = now.as_ref().map_or(0, missing);
+    /// An array was not started. It is tried again when members that it lacks may have come, or
+    /// one that did not answer when it was started, without which it goes on then.
+    fn note_short(&self, array: &ArrayView, error: &EngineError) {
         let mut waiting = self.waiting();
-        if missing(before) > 0 || now > 0 {
-            waiting.short.insert(before.uuid);
+        let silent = error.kind == ErrorKind::Unreachable;
+        if silent || lacks(array) {
+            waiting.short.insert(array.uuid);
         }
-        if now > missing(before) {
-            waiting.left();
+        if silent {
+            waiting.begin_anew();
         }
     }
 

@@ -3,9 +3,11 @@
 //! is made on a thread of its own, which stays behind with it then. That costs 5 µs of a core for a
 //! request, beside the 20 that one of 4 KiB takes anyway.
 
+use std::collections::VecDeque;
+use std::error::Error;
+use std::fmt::{self, Display, Formatter};
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use std::time::Duration;
@@ -17,6 +19,33 @@ pub const ANSWER_WAIT: Duration = Duration::from_secs(30);
 /// After so long without a request a thread ends.
 const IDLE: Duration = Duration::from_secs(1);
 
+/// Why the control path has given up a request: it was not answered in time, or an earlier one is
+/// not. A drive that says itself that it has timed out has answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unanswered {
+    /// So long.
+    pub waited: Duration,
+}
+
+impl Display for Unanswered {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        let seconds = self.waited.as_secs();
+        write!(out, "it does not answer: it was waited for {seconds} s")
+    }
+}
+
+impl Error for Unanswered {}
+
+impl Unanswered {
+    /// Whether this is what is wrong.
+    #[must_use]
+    pub fn is(error: &io::Error) -> bool {
+        error
+            .get_ref()
+            .is_some_and(|cause| cause.is::<Unanswered>())
+    }
+}
+
 type Task = Box<dyn FnOnce() + Send>;
 
 /// The threads that make the requests of one drive.
@@ -24,10 +53,25 @@ type Task = Box<dyn FnOnce() + Send>;
 pub(crate) struct Blocking {
     /// Milliseconds.
     wait: AtomicU64,
-    /// Those without a request, as far as they have not ended.
-    idle: Mutex<Vec<Sender<Task>>>,
-    /// Requests that nobody waits for any more and that are not answered.
+    /// Requests that were given up.
+    given_up: AtomicU64,
+    /// Those of them that are not answered.
     owed: Arc<AtomicUsize>,
+    threads: Arc<Threads>,
+}
+
+#[derive(Debug, Default)]
+struct Threads {
+    queue: Mutex<Queue>,
+    come: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// At most one for each thread that waits for one, or has just begun.
+    tasks: VecDeque<Task>,
+    /// Threads that have none.
+    idle: usize,
 }
 
 /// What becomes of a request.
@@ -38,12 +82,19 @@ enum Answer<T> {
     Late,
 }
 
+impl fmt::Debug for Queue {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        write!(out, "{} for {} threads", self.tasks.len(), self.idle)
+    }
+}
+
 impl Default for Blocking {
     fn default() -> Blocking {
         let blocking = Blocking {
             wait: AtomicU64::new(0),
-            idle: Mutex::default(),
+            given_up: AtomicU64::new(0),
             owed: Arc::default(),
+            threads: Arc::default(),
         };
         blocking.wait_at_most(ANSWER_WAIT);
         blocking
@@ -56,7 +107,12 @@ impl Blocking {
         self.wait.store(wait, Ordering::Relaxed);
     }
 
-    /// Whether a request is under way that nobody waits for any more.
+    /// How many requests were given up.
+    pub(crate) fn given_up(&self) -> u64 {
+        self.given_up.load(Ordering::Relaxed)
+    }
+
+    /// Whether one of them is not answered.
     pub(crate) fn owes(&self) -> bool {
         self.owed.load(Ordering::Acquire) > 0
     }
@@ -64,19 +120,18 @@ impl Blocking {
     /// Makes a request, and waits for its answer.
     ///
     /// # Errors
-    /// `TimedOut` when there is none in time, and from then on, at once, until it has come. It may
-    /// be done all the same. Else what the drive said, or that there is no thread.
+    /// [`Unanswered`] when there is none in time, and from then on, at once, until it has come. It
+    /// may be done all the same. Else what the drive said, or that there is no thread.
     pub(crate) fn ask<T: Send + 'static>(
         &self,
         request: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
-        let wait = Duration::from_millis(self.wait.load(Ordering::Relaxed));
         if self.owes() {
-            return Err(unanswered(wait));
+            return Err(self.give_up());
         }
         let answer = Arc::new((Mutex::new(Answer::Awaited), Condvar::new()));
         let (given, owed) = (Arc::clone(&answer), Arc::clone(&self.owed));
-        let sender = self.send(Box::new(move || {
+        self.threads.take(Box::new(move || {
             let value = request();
             let mut state = lock(&given.0);
             if matches!(*state, Answer::Late) {
@@ -87,52 +142,62 @@ impl Blocking {
             given.1.notify_one();
         }))?;
         let awaited = |state: &mut Answer<T>| matches!(state, Answer::Awaited);
-        let waited = answer.1.wait_timeout_while(lock(&answer.0), wait, awaited);
+        let waited = (answer.1).wait_timeout_while(lock(&answer.0), self.wait(), awaited);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         match std::mem::replace(&mut *state, Answer::Late) {
-            Answer::Given(value) => {
-                lock(&self.idle).push(sender);
-                value
-            }
+            Answer::Given(value) => value,
             Answer::Awaited | Answer::Late => {
                 // Under the lock: whoever answers from here on finds that it was owed.
                 self.owed.fetch_add(1, Ordering::Relaxed);
-                Err(unanswered(wait))
+                Err(self.give_up())
             }
         }
     }
 
-    /// Gives a task to a thread that has none.
-    fn send(&self, task: Task) -> io::Result<Sender<Task>> {
-        let mut task = task;
-        loop {
-            // Not held while it is sent.
-            let idle = lock(&self.idle).pop();
-            let Some(sender) = idle else {
-                break;
-            };
-            match sender.send(task) {
-                Ok(()) => return Ok(sender),
-                // It has ended.
-                Err(unsent) => task = unsent.0,
-            }
-        }
-        let (sender, tasks) = channel::<Task>();
-        let run = move || {
-            while let Ok(task) = tasks.recv_timeout(IDLE) {
-                task();
-            }
-        };
-        Builder::new().name("drive-asked".to_owned()).spawn(run)?;
-        let sent = sender.send(task);
-        sent.expect("it has just begun to wait for a task");
-        Ok(sender)
+    fn wait(&self) -> Duration {
+        Duration::from_millis(self.wait.load(Ordering::Relaxed))
+    }
+
+    fn give_up(&self) -> io::Error {
+        self.given_up.fetch_add(1, Ordering::Relaxed);
+        let waited = self.wait();
+        io::Error::new(io::ErrorKind::TimedOut, Unanswered { waited })
     }
 }
 
-fn unanswered(wait: Duration) -> io::Error {
-    let text = format!("it does not answer: it was waited for {} s", wait.as_secs());
-    io::Error::new(io::ErrorKind::TimedOut, text)
+impl Threads {
+    /// Gives a task to a thread that has none.
+    fn take(self: &Arc<Threads>, task: Task) -> io::Result<()> {
+        let mut queue = lock(&self.queue);
+        if queue.idle <= queue.tasks.len() {
+            let threads = Arc::clone(self);
+            let thread = Builder::new().name("drive-asked".to_owned());
+            thread.spawn(move || threads.work())?;
+        }
+        queue.tasks.push_back(task);
+        self.come.notify_one();
+        Ok(())
+    }
+
+    fn work(&self) {
+        let mut queue = lock(&self.queue);
+        loop {
+            if let Some(task) = queue.tasks.pop_front() {
+                drop(queue);
+                task();
+                queue = lock(&self.queue);
+                continue;
+            }
+            queue.idle += 1;
+            let none = |queue: &mut Queue| queue.tasks.is_empty();
+            let waited = self.come.wait_timeout_while(queue, IDLE, none);
+            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+            queue.idle -= 1;
+            if queue.tasks.is_empty() {
+                return;
+            }
+        }
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -157,7 +222,7 @@ mod tests {
 
     fn refused(result: io::Result<()>) {
         let error = result.expect_err("it is silent");
-        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+        assert!(Unanswered::is(&error), "{error}");
     }
 
     #[test]
@@ -166,10 +231,12 @@ mod tests {
         drive.inject(Fault::Silent);
         refused(drive.write(4096, &[7; 512]));
         assert!(drive.owes_an_answer());
+        assert_eq!(drive.given_up(), 1);
         drive.wait_at_most(Duration::from_secs(3600));
         // At once.
         refused(drive.read(0, &mut [0; 512]));
         refused(drive.flush());
+        assert_eq!(drive.given_up(), 3);
         drive.clear_faults();
         while drive.owes_an_answer() {
             std::thread::yield_now();
@@ -227,17 +294,27 @@ mod tests {
                 asker.spawn_scoped(scope, ask).expect("a thread");
             }
         });
-        assert!(lock(&blocking.idle).len() <= 4);
+        // Some come while the last one has not gone to sleep.
+        let threads = lock(&blocking.threads.queue).idle;
+        assert!(threads < 100, "{threads}");
     }
 
     #[test]
-    fn a_thread_that_has_ended_is_not_missed() {
+    fn no_request_is_lost_when_threads_come_and_go() {
         let blocking = Blocking::default();
-        assert_eq!(blocking.ask(|| Ok(1)).expect("an answer"), 1);
-        let begun = MonotonicClock.now();
-        while MonotonicClock.now().since(begun) < 2 * IDLE {
-            std::thread::park_timeout(IDLE / 10);
+        // Around the end of a thread.
+        for round in 0..40_u64 {
+            assert_eq!(blocking.ask(move || Ok(round)).expect("an answer"), round);
+            let begun = MonotonicClock.now();
+            let pause = IDLE - Duration::from_millis(1) + Duration::from_micros(50 * round);
+            let pause = if round % 8 == 0 {
+                pause
+            } else {
+                Duration::ZERO
+            };
+            while MonotonicClock.now().since(begun) < pause {
+                std::thread::park_timeout(Duration::from_micros(20));
+            }
         }
-        assert_eq!(blocking.ask(|| Ok(2)).expect("an answer"), 2);
     }
 }

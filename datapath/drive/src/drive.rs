@@ -213,8 +213,8 @@ impl Drive {
     ///
     /// # Errors
     /// `InvalidInput` when offset or length are not multiples of the block size or not inside;
-    /// `TimedOut` when the drive has not answered in time ([`Drive::wait_at_most`]), or still owes
-    /// an answer from before; else what it said.
+    /// [`crate::Unanswered`] when the drive has not answered in time ([`Drive::wait_at_most`]), or
+    /// still owes an answer from before; else what it said.
     pub fn read(&self, offset: u64, target: &mut [u8]) -> io::Result<()> {
         let access = self.access(Operation::Read, offset, target.len())?;
         if target.is_empty() {
@@ -315,6 +315,13 @@ impl Drive {
     #[must_use]
     pub fn owes_an_answer(&self) -> bool {
         self.blocking.owes()
+    }
+
+    /// How many requests of the control path were given up so far: whoever asks a drive several
+    /// things, and takes errors for what they are, looks whether this has changed meanwhile.
+    #[must_use]
+    pub fn given_up(&self) -> u64 {
+        self.blocking.given_up()
     }
 
     /// Whether nobody can have to wait for it.

@@ -28,7 +28,7 @@ mod spec;
 mod sysfs;
 mod uring;
 
-pub use blocking::ANSWER_WAIT;
+pub use blocking::{ANSWER_WAIT, Unanswered};
 pub use counters::{DriveCounters, OperationCounters, PortCounters};
 pub use drive::{CacheWatch, Drive};
 pub use error::{OpenError, OpenErrorKind, PortError, PortErrorKind};

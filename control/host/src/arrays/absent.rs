@@ -7,11 +7,13 @@ use array::assembly::{Assembly, Verdict};
 use array::format::{ArrayConfig, ExclusionCause, MemberState, SUPERBLOCK_BYTES};
 use array::{Doubt, Redo, RegionMap};
 use control::{Answer, ErrorKind};
+use drive::Unanswered;
 use units::MemberIndex;
 use uuid::Uuid;
 use volume::VolumeTable;
 
 use super::assemble::of_verdict;
+use super::recover::{Asked, of_drive};
 use crate::error::{error, of_io};
 use crate::losses::{give_up_half_written, is_full};
 use crate::{Host, records};
@@ -28,6 +30,8 @@ pub(super) struct Starting {
     pub(super) unwritable: Vec<MemberIndex>,
     /// Whether a minority may start.
     pub(super) force: bool,
+    /// By which it is known who has not answered.
+    pub(super) asked: Asked,
 }
 
 impl Starting {
@@ -161,6 +165,10 @@ impl Host {
             let member = MemberIndex::from_at(position);
             let written = records::write_config(&drive, &assembly.superblock, member, next);
             if let Err(source) = written {
+                if Unanswered::is(&source) {
+                    let what = "writing that members are out which are not here";
+                    return Err(of_drive((object, &name), what, &source));
+                }
                 if is_full(&source) {
                     let failed = of_io(
                         format!("{object}, drive {name}"),

@@ -8,13 +8,14 @@ use array::format::{ArrayConfig, ExclusionCause, Superblock};
 use array::{MemberPlace, Refusal, RegionMap, Room};
 use control::view::ArrayView;
 use control::{Answer, EngineError, ErrorKind};
-use drive::Drive;
+use drive::{Drive, Unanswered};
 use engine::{ArrayStart, StartError};
 use units::{ArrayIndex, DriveIndex, MemberIndex, StripeIndex};
 use uuid::Uuid;
 use volume::VolumeTable;
 
 use super::absent::Starting;
+use super::recover::of_drive;
 use super::stopping;
 use crate::begun::{BegunFile, same_appearance};
 use crate::error::{error, late, not_found, of_start};
@@ -162,21 +163,14 @@ impl Host {
         };
         let room = self.engine.take_room(index);
         let room = room.map_err(|short| of_start(object, &short))?;
-        let (uuid, members) = (assembly.array(), assembly.members.clone());
+        let uuid = assembly.array();
         let started = self.start_assembled(name, (index, *assembly), room, force);
         // One that is only late runs all the same.
         if started.is_err() && !self.is_running(name) {
             self.engine.give_back_room(index);
-            let owes = {
-                let state = self.state();
-                let mut drives = members.into_iter().flatten();
-                drives.any(|drive| {
-                    let entry = state.drive_at(drive);
-                    entry.is_some_and(|entry| entry.drive.owes_an_answer())
-                })
-            };
-            if owes {
-                // The next start is not to wait for it, too.
+            let unreachable = |refused: &EngineError| refused.kind == ErrorKind::Unreachable;
+            if started.as_ref().is_err_and(unreachable) {
+                // The next start is not to wait for who does not answer.
                 self.reassemble(name, uuid);
             }
         }
@@ -201,6 +195,7 @@ impl Host {
         let found = starting.assembly.clone();
         let geometry = found.superblock.geometry;
         let mut regions = self.read_regions(&found);
+        self.refuse_unanswered(&object, &starting.asked)?;
         let redone = self.redo(&object, &mut starting, (&regions, begun.as_ref()));
         let redone = redone.inspect_err(|_| {
             if starting.has_written(&found) {
@@ -208,7 +203,7 @@ impl Host {
             }
         })?;
         let mut next = starting.first_update(name, &found)?;
-        let mut assembly = starting.assembly;
+        let (mut assembly, asked) = (starting.assembly, starting.asked);
         leave_out_unflushed(&mut assembly, &mut next, &redone.unflushed);
         found.note_replay(&mut next, &mut regions, &redone.redo);
         give_up_half_written(name, &mut next, &redone.lost);
@@ -228,8 +223,8 @@ impl Host {
             "the region map is read"
         );
         let torn = suspects.stripes_from(StripeIndex(0));
-        let owing = self.refuse_owing(&object, &assembly);
-        owing.inspect_err(|_| self.reassemble(name, assembly.array()))?;
+        let answered = self.refuse_unanswered(&object, &asked);
+        answered.inspect_err(|_| self.reassemble(name, assembly.array()))?;
         let start = ArrayStart {
             regions,
             suspects,
@@ -367,11 +362,13 @@ impl Host {
         startable.map_err(|verdict| of_verdict(object, verdict))?;
         // Before anything is written: a flush that fails from here on is not to be forgotten.
         let begun = self.take_begun(object, &assembly)?;
+        let asked = self.asked_of(&assembly);
         let (assembly, unwritable) = self.mend_records(object, assembly)?;
         let starting = Starting {
             assembly,
             unwritable,
             force,
+            asked,
         };
         Ok((starting, begun))
     }
@@ -400,6 +397,9 @@ impl Host {
                 continue;
             };
             if let Err(source) = mend(&assembly, member, &drive) {
+                if Unanswered::is(&source) {
+                    return Err(of_drive((object, &name), "mending its records", &source));
+                }
                 tracing::warn!(event = "member_unwritable", object, member = member.0, drive = name,
                     error = %source, "its records cannot be mended; it is left out");
                 causes.push(format!(

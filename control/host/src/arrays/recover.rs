@@ -10,7 +10,7 @@ use array::format::{ArrayConfig, MemberState};
 use array::planted::{self, Fault};
 use array::{Doubt, Redo, RegionMap, Replay, ToRedo};
 use control::{Answer, EngineError, ErrorKind};
-use drive::Drive;
+use drive::{Drive, Unanswered};
 use units::MemberIndex;
 
 use super::absent::Starting;
@@ -37,6 +37,10 @@ pub(crate) struct Redone {
     /// memory, and a member that held some of them is not here, or cannot read them.
     pub(super) lost: Vec<Range<u64>>,
 }
+
+/// What drives had been asked when a start began.
+#[derive(Debug)]
+pub(super) struct Asked(Vec<(String, u64)>);
 
 /// Refuses to do without what cannot be read of the log where that may lose something. By force
 /// that is done: gives what is to be said of it.
@@ -77,8 +81,12 @@ fn refuse_doubtful(
 }
 
 /// A drive does not do what a start needs.
-fn of_drive((object, name): (&str, &str), what: &str, source: &io::Error) -> EngineError {
-    let next = if source.kind() == io::ErrorKind::TimedOut {
+pub(super) fn of_drive(
+    (object, name): (&str, &str),
+    what: &str,
+    source: &io::Error,
+) -> EngineError {
+    let next = if Unanswered::is(source) {
         WITHOUT_SILENT
     } else {
         "take that drive out, or see what it needs, and start the array again"
@@ -87,8 +95,8 @@ fn of_drive((object, name): (&str, &str), what: &str, source: &io::Error) -> Eng
 }
 
 /// What to do about an array that a drive did not answer while it was being started.
-const WITHOUT_SILENT: &str =
-    "start the array again: it is started without that drive, if the others are enough";
+const WITHOUT_SILENT: &str = "look what is the matter with the drive, or start the array again: if it does not answer then, \
+     either, the array is started without it where the others are enough";
 
 fn flush_all(object: &str, drives: &[Option<(String, Arc<Drive>)>]) -> Answer<()> {
     let flush = |(name, drive): &(String, Arc<Drive>)| {
@@ -99,12 +107,28 @@ fn flush_all(object: &str, drives: &[Option<(String, Arc<Drive>)>]) -> Answer<()
 }
 
 impl Host {
-    /// Refuses to serve with a drive that was asked during the start and has not answered: what was
-    /// written to it could still land, over what guests write.
-    pub(super) fn refuse_owing(&self, object: &str, assembly: &Assembly) -> Answer<()> {
+    /// Of each member that is here, how many requests were given up so far.
+    pub(super) fn asked_of(&self, assembly: &Assembly) -> Asked {
         let drives = self.member_drives(assembly).into_iter().flatten();
-        let mut owing = drives.filter(|(_, drive)| drive.owes_an_answer());
-        let Some((name, _)) = owing.next() else {
+        Asked(
+            drives
+                .map(|(name, drive)| (name, drive.given_up()))
+                .collect(),
+        )
+    }
+
+    /// Refuses to go on with a start during which a member did not answer, even if it has by now:
+    /// what was asked of it counts as an error, and what was written to it may still land.
+    pub(super) fn refuse_unanswered(&self, object: &str, asked: &Asked) -> Answer<()> {
+        let silent = {
+            let state = self.state();
+            let given_up = |(name, before): &&(String, u64)| {
+                let entry = state.drives.get(name);
+                entry.is_none_or(|entry| entry.drive.given_up() != *before)
+            };
+            asked.0.iter().find(given_up).map(|(name, _)| name.clone())
+        };
+        let Some(name) = silent else {
             return Ok(());
         };
         let text = "it has not answered while the array was being started";
@@ -263,6 +287,7 @@ impl Host {
         let Some((replay, unread)) = self.read_log(object, &starting.assembly, regions)? else {
             return Ok((Vec::new(), None));
         };
+        self.refuse_unanswered(object, &starting.asked)?;
         *doubt = doubt.or(unread);
         let drives = self.member_drives(&starting.assembly);
         let ignored = refuse_doubtful(object, &replay, &drives, starting.force)?;

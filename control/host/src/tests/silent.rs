@@ -144,6 +144,42 @@ fn an_array_that_a_member_does_not_answer_while_it_is_started_is_started_without
     }
 }
 
+/// What it was asked in vain counts as an error until then, and may yet be done.
+#[test]
+fn a_member_that_answers_too_late_in_a_start_ends_it_and_is_there_in_the_next() {
+    for in_order in [true, false] {
+        let mut refused = 0;
+        for silent in &DRIVES[..3] {
+            let bench = left_behind(in_order);
+            silence(&bench, silent);
+            let hung = Arc::clone(&bench.host.state().drives[*silent].drive);
+            let started = std::thread::scope(|scope| {
+                let start = std::thread::Builder::new().name("start".to_owned());
+                let start =
+                    start.spawn_scoped(scope, || bench.host.start_array("tank", false).map(|_| ()));
+                let start = start.expect("a thread");
+                while hung.given_up() == 0 && !start.is_finished() {
+                    std::thread::yield_now();
+                }
+                hung.clear_faults();
+                start.join().expect("no panic")
+            });
+            if hung.given_up() > 0 {
+                refused += 1;
+                let refusal = started.expect_err("it was asked in vain");
+                assert_eq!(refusal.kind, ErrorKind::Unreachable, "{refusal}");
+                wait_until("it answers", || !hung.owes_an_answer());
+                bench.host.assemble();
+                bench.host.start_array("tank", false).expect("all are here");
+            } else {
+                started.expect("all have answered");
+            }
+            assert_eq!(bench.array("tank").state, ArrayState::Optimal);
+        }
+        assert!(refused > 0);
+    }
+}
+
 #[test]
 fn commands_about_a_drive_that_does_not_answer_say_so() {
     let bench = files();
