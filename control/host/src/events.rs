@@ -59,6 +59,18 @@ impl Host {
                 let drive = uuid.and_then(|uuid| state.drive_of(uuid, *member));
                 log_refused(&name, drive.map_or("-", |drive| &drive.name), event);
             }
+            Event::RecordMoved { member } => {
+                let drive = self.drive_name_of(uuid, *member);
+                tracing::error!(
+                    event = "record_moved",
+                    array = name,
+                    member = member.0,
+                    drive,
+                    "it refuses a record of the array where that belongs, and the array cannot do without \
+                     it: the record is kept elsewhere on it; bring the missing members back or put \
+                     drives in their places, then replace this one"
+                );
+            }
             Event::Scrubbed(finding) => self.note_finding(array, finding),
             Event::MetadataFailed => {
                 tracing::error!(
@@ -137,6 +149,7 @@ impl Host {
             | Event::Pass { .. }
             | Event::Scrubbed(_)
             | Event::WriteRefused { .. }
+            | Event::RecordMoved { .. }
             | Event::BlocksLost { .. }
             | Event::LostListFull { .. }
             | Event::NotGivenUp { .. }
@@ -209,6 +222,7 @@ impl Host {
             | Event::MemberReturned { .. }
             | Event::Scrubbed(_)
             | Event::WriteRefused { .. }
+            | Event::RecordMoved { .. }
             | Event::BlocksLost { .. }
             | Event::LostListFull { .. }
             | Event::NotGivenUp { .. }

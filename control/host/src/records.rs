@@ -4,13 +4,15 @@
 use std::io;
 
 use array::RegionMap;
-use array::assembly::{Found, areas_to_erase};
+use array::assembly::{Found, FoundRecord, areas_to_erase};
 use array::format::{
     Area, ArrayConfig, DriveIdentity, FormatError, Layout, MEMBER_BYTES_MIN, REGION_BLOCK_BYTES,
     RegionBlock, SUPERBLOCK_BYTES, Superblock,
 };
 use drive::Drive;
-use units::{DriveIndex, MemberIndex, bytes_usize};
+use units::{DriveIndex, MemberIndex, bytes_u64, bytes_usize};
+
+use crate::losses::is_full;
 
 /// Bytes that are erased at once.
 const ERASE_BYTES: u64 = 1 << 20;
@@ -30,8 +32,29 @@ pub(crate) fn read(index: DriveIndex, drive: &Drive) -> io::Result<Found> {
     }
     let mut bytes = vec![0; bytes_usize(superblock.layout.config[0].length)];
     let areas = superblock.layout.config.map(|area| area.offset);
-    found.configs = read_copies(drive, areas, &mut bytes, ArrayConfig::decode)?;
-    Ok(found)
+    let (starts, unread) = read_each(drive, areas, &mut bytes, ArrayConfig::decode);
+    for (start, area) in starts.into_iter().zip(superblock.layout.config) {
+        let records = Found::records_of([start, read_middle(drive, area)]);
+        found.configs.extend(records);
+    }
+    match unread {
+        Some(source) if found.configs.iter().all(Result::is_err) => Err(source),
+        Some(_) | None => Ok(found),
+    }
+}
+
+/// What lies in the middle of a config area.
+fn read_middle(drive: &Drive, area: Area) -> FoundRecord {
+    let [start, middle] = area.record_places();
+    let mut bytes = vec![0; bytes_usize(middle - start)];
+    let read = read_start(drive, middle, &mut bytes, ArrayConfig::decode);
+    read.unwrap_or(Err(FormatError::Unreadable))
+}
+
+/// By config area, whether a member's record is in the middle.
+pub(crate) fn moved(drive: &Drive, superblock: &Superblock) -> [bool; 2] {
+    let areas = superblock.layout.config;
+    areas.map(|area| read_middle(drive, area).is_ok())
 }
 
 /// As [`read`], without records. Superblocks at the end are looked for also where members of these
@@ -120,17 +143,6 @@ fn read_superblocks<const COPIES: usize>(
 ) -> (Vec<Result<Superblock, FormatError>>, Option<io::Error>) {
     let mut bytes = [0; SUPERBLOCK_BYTES];
     read_each(drive, offsets, &mut bytes, Superblock::decode)
-}
-
-/// All copies of something. An error only when none of them can be read.
-fn read_copies<T, const COPIES: usize>(
-    drive: &Drive,
-    offsets: [u64; COPIES],
-    bytes: &mut [u8],
-    decode: impl Fn(&[u8]) -> Result<T, FormatError>,
-) -> io::Result<Vec<Result<T, FormatError>>> {
-    let (copies, unread) = read_each(drive, offsets, bytes, decode);
-    unread.map_or(Ok(copies), Err)
 }
 
 /// All copies of something, and an error when none of them can be read.
@@ -332,7 +344,34 @@ pub(crate) fn write_config(
     let used = config
         .encode_into(member, &mut bytes)
         .map_err(io::Error::other)?;
-    drive.write(area.offset, &bytes[..used])?;
+    let bytes = &bytes[..used];
+    let [start, middle] = area.record_places();
+    let has_halves = start + bytes_u64(used) <= middle;
+    if has_halves && read_middle(drive, area).is_ok() {
+        drive.write(middle, bytes)?;
+    } else if let Err(source) = drive.write(start, bytes) {
+        if !has_halves || is_full(&source) {
+            return Err(source);
+        }
+        drive.write(middle, bytes)?;
+        tracing::error!(event = "record_moved", member = member.0, error = %source,
+            "its drive refuses a record of the array where that belongs: it is kept elsewhere on it; \
+             replace it");
+    }
+    drive.flush()
+}
+
+/// Erases a record, wherever [`write_config`] has written it.
+pub(crate) fn erase_config(
+    drive: &Drive,
+    superblock: &Superblock,
+    config: &ArrayConfig,
+) -> io::Result<()> {
+    let area = superblock.layout.config[ArrayConfig::slot(config.update).at()];
+    let [start, middle] = area.record_places();
+    let has_moved = read_middle(drive, area).is_ok();
+    let place = if has_moved { middle } else { start };
+    drive.write(place, &[0; SUPERBLOCK_BYTES])?;
     drive.flush()
 }
 
@@ -375,7 +414,14 @@ pub(crate) fn erase_last(drive: &Drive, member_sizes: &[u64]) -> io::Result<()> 
 /// Takes a drive out of every array.
 pub(crate) fn forget(drive: &Drive, superblock: &Superblock) -> io::Result<()> {
     for area in superblock.layout.config {
-        drive.write(area.offset, &[0; SUPERBLOCK_BYTES])?;
+        let [start, middle] = area.record_places();
+        let erased = drive.write(start, &[0; SUPERBLOCK_BYTES]);
+        if read_middle(drive, area).is_ok() {
+            // The start is refused, or was.
+            drive.write(middle, &[0; SUPERBLOCK_BYTES])?;
+        } else {
+            erased?;
+        }
     }
     drive.flush()?;
     for offset in Superblock::offsets(superblock.layout.member_bytes) {

@@ -16,7 +16,7 @@ use units::{
 use crate::command::Command;
 use crate::exposure::{filled_next, first_lacking, groups_of};
 use crate::format::{
-    ArrayConfig, ConfigTooLarge, ExclusionCause, Layout, MemberRecord, MemberState,
+    ArrayConfig, ConfigSlot, ConfigTooLarge, ExclusionCause, Layout, MemberRecord, MemberState,
 };
 use crate::geometry::Geometry;
 use crate::io::MemberFailure;
@@ -40,6 +40,22 @@ pub struct MemberPlace {
     /// What is the same for as long as the drive was not away and kept its power; 0 when nothing
     /// shows that.
     pub appearance: u64,
+    /// By config area: its record is in the middle, since the drive has refused to write it to the
+    /// start ([`crate::format::Area::record_places`]).
+    pub moved: [bool; 2],
+}
+
+impl MemberPlace {
+    /// Where a record of so many bytes goes, and where else it could: nowhere if it is too long, or
+    /// has moved.
+    pub(crate) fn places_of(&self, slot: ConfigSlot, bytes: u64) -> (u64, Option<u64>) {
+        let [start, middle] = self.layout.config[slot.at()].record_places();
+        match (start + bytes <= middle, self.moved[slot.at()]) {
+            (false, _) => (start, None),
+            (true, true) => (middle, None),
+            (true, false) => (start, Some(middle)),
+        }
+    }
 }
 
 /// How the background stands.

@@ -437,6 +437,12 @@ pub enum Event {
         /// Of how many rows, one after another, a block is refused; or all that the regions have.
         rows: u32,
     },
+    /// The drive of a member that is needed refuses its record at the start of a config area: from
+    /// now on it is in the middle.
+    RecordMoved {
+        /// Which member.
+        member: MemberIndex,
+    },
     /// Nobody can tell what blocks held, and the list of lost blocks has no room for them.
     LostListFull {
         /// The first block of the array.

@@ -6,9 +6,9 @@ mod known;
 use std::borrow::Cow;
 use std::ops::Range;
 
-use array::assembly::{Assembly, Found, areas_to_erase, assemble};
+use array::assembly::{Assembly, Found, FoundRecord, areas_to_erase, assemble};
 use array::format::{
-    Area, ArrayConfig, Created, Features, FormatError, LOG_HEADER_BYTES, Layout, MemberState,
+    ArrayConfig, Created, Features, FormatError, LOG_HEADER_BYTES, Layout, MemberState,
     REGION_BLOCK_BYTES, RegionBlock, SUPERBLOCK_BYTES, Sectors, Superblock,
 };
 use array::planted::{self, Fault};
@@ -224,23 +224,24 @@ pub fn read(index: usize, drive: &impl Medium) -> Option<Found> {
         configs: Vec::new(),
     };
     let layout = found.superblock()?.layout;
-    found.configs = layout
-        .config
-        .map(|area| read_config(index, drive, area))
-        .into();
+    for area in layout.config {
+        let places = area.record_places();
+        let records = places.map(|place| read_config(index, drive, place));
+        found.configs.extend(Found::records_of(records));
+    }
     Some(found)
 }
 
-/// The record in an area. Those of simulated arrays are small, and most are very small.
-fn read_config(
-    index: usize,
-    drive: &impl Medium,
-    area: Area,
-) -> Result<(MemberIndex, ArrayConfig), FormatError> {
-    let decode = |bytes: u64| {
-        let bytes = drive.find(area.offset, area.length.min(bytes));
-        known::config((index, area.offset), &bytes)
-    };
+/// By config area, whether the record of a drive is in the middle.
+#[must_use]
+pub fn moved(index: usize, drive: &impl Medium, layout: &Layout) -> [bool; 2] {
+    let middles = layout.config.map(|area| area.record_places()[1]);
+    middles.map(|middle| read_config(index, drive, middle).is_ok())
+}
+
+/// The record at a place. Those of simulated arrays are small, and most are very small.
+fn read_config(index: usize, drive: &impl Medium, place: u64) -> FoundRecord {
+    let decode = |bytes: u64| known::config((index, place), &drive.find(place, bytes));
     match decode(4 << 10) {
         Err(FormatError::Length { .. }) => decode(32 << 10),
         read => read,
@@ -280,7 +281,13 @@ fn write_record(drives: &mut [impl Medium], assembly: &Assembly, member: MemberI
     let drive = assembly.members[member.at()].expect("it was found");
     let mut bytes = vec![0; bytes_usize(area.length)];
     let length = assembly.config.encode_into(member, &mut bytes);
-    drives[drive.at()].put(area.offset, &bytes[..length.expect("room")]);
+    let bytes = &bytes[..length.expect("room")];
+    let [start, middle] = area.record_places();
+    let index = drive.at();
+    let drive = &mut drives[index];
+    if read_config(index, drive, middle).is_ok() || !drive.try_put(start, bytes) {
+        drive.put(middle, bytes);
+    }
 }
 
 /// The region map, from the members that are in sync.

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use array::assembly::{Assembly, Verdict};
-use array::format::{ArrayConfig, ExclusionCause, MemberState, SUPERBLOCK_BYTES};
+use array::format::{ArrayConfig, ExclusionCause, MemberState};
 use array::{Doubt, Redo, RegionMap};
 use control::{Answer, ErrorKind};
 use drive::Unanswered;
@@ -140,11 +140,9 @@ impl Host {
 
     /// A record is one of nobody again, as it was before it was written.
     fn forget_record(&self, object: &str, assembly: &Assembly, record: &ArrayConfig) {
-        let slot = ArrayConfig::slot(record.update).at();
-        let offset = assembly.superblock.layout.config[slot].offset;
         for (name, drive) in self.member_drives(assembly).into_iter().flatten() {
-            let erased = drive.write(offset, &[0; SUPERBLOCK_BYTES]);
-            if let Err(source) = erased.and_then(|()| drive.flush()) {
+            let erased = records::erase_config(&drive, &assembly.superblock, record);
+            if let Err(source) = erased {
                 tracing::warn!(event = "record_not_taken_back", object, drive = name,
                     error = %source, "a record stays there that counts for nothing else");
             }

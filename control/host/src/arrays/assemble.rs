@@ -304,12 +304,15 @@ impl Host {
     /// By member: its drive, if it is here.
     fn places(&self, assembly: &Assembly) -> Vec<Option<MemberPlace>> {
         let drives = self.member_drives(assembly);
+        let superblock = &assembly.superblock;
         let place = |(index, drive): (&Option<DriveIndex>, Option<(String, Arc<Drive>)>)| {
             let drive = drive.map(|(_, drive)| drive);
+            let drive = drive.as_ref();
             index.map(|index| MemberPlace {
                 drive: index,
-                layout: assembly.superblock.layout,
-                appearance: drive.map_or(0, |drive| same_appearance(&drive)),
+                layout: superblock.layout,
+                appearance: drive.map_or(0, |drive| same_appearance(drive)),
+                moved: drive.map_or([false; 2], |drive| records::moved(drive, superblock)),
             })
         };
         assembly.members.iter().zip(drives).map(place).collect()

@@ -182,6 +182,7 @@ impl Host {
             drive: candidate.index,
             layout: superblock.layout,
             appearance: crate::begun::same_appearance(&candidate.drive),
+            moved: [false; 2],
         };
         let replaced = self.engine.change(
             index,

@@ -9,7 +9,7 @@ use control::{Engine, ErrorKind};
 use drive::Fault;
 
 use super::guests::Guest;
-use super::{Bench, MIB, export_of, volume_of, wait_until};
+use super::{Bench, MIB, export_of, file_at, volume_of, wait_until};
 use crate::records;
 
 const ALL: [&str; 3] = ["one", "two", "three"];
@@ -73,6 +73,7 @@ fn no_one_bad_sector_of_a_members_records_costs_the_member() {
         let places = Superblock::offsets(member_bytes)
             .into_iter()
             .chain(two.layout.config.map(|area| area.offset))
+            .chain(two.layout.config.map(|area| area.record_places()[1]))
             .chain([two.layout.region_map.offset, two.log().slot(0)])
             // Behind what the record needs.
             .chain(
@@ -189,6 +190,70 @@ fn a_log_that_cannot_be_read_holds_up_only_an_array_that_needs_it() {
         let said = forced.warnings.concat();
         assert!(said.contains("could not read of the log"), "{said}");
         check(&bench);
+    });
+}
+
+/// A member that the array cannot do without has a bad block where records belong.
+#[test]
+fn an_array_works_whose_needed_member_refuses_records_where_they_belong() {
+    super::on_both_kinds(|| {
+        for (areas, can_read) in [(0..1, true), (0..1, false), (1..2, false), (0..2, true)] {
+            let (bench, two) = killed(true);
+            let spoil = |bench: &Bench, can_read: bool| {
+                for area in &two.layout.config[areas.clone()] {
+                    let (offset, length) = (area.offset, 4096);
+                    bench.inject("two", Fault::Unwritable { offset, length });
+                    if !can_read {
+                        unreadable(bench, offset);
+                    }
+                }
+            };
+            spoil(&bench, can_read);
+            bench.host.assemble();
+            let started = bench.host.start_array("tank", false);
+            started.expect("all data is there");
+            let works = |bench: &Bench| {
+                wait_until("it waits for nobody", || {
+                    bench.array("tank").state == ArrayState::Degraded
+                });
+                check(bench);
+            };
+            works(&bench);
+            // Records of both areas.
+            for name in ["w", "x", "y"] {
+                let volume = volume_of(name, "tank", MIB);
+                bench.host.create_volume(&volume).expect("room");
+            }
+            // After a kill, and after a stop, which tells the same of itself.
+            let folder = Arc::clone(&bench.folder);
+            drop(bench);
+            let bench = Bench::on(folder);
+            ALL.into_iter()
+                .for_each(|name| drop(bench.reopen(name, "").expect("a file")));
+            spoil(&bench, false);
+            bench.host.assemble();
+            bench
+                .host
+                .start_array("tank", false)
+                .expect("what was recorded is found");
+            works(&bench);
+            assert_eq!(bench.host.volumes().len(), 4, "{areas:?}");
+            bench.host.remove_export("e").expect("nobody uses it");
+            for volume in ["v", "w", "x", "y"] {
+                bench.host.delete_named(volume).expect("unused");
+            }
+            bench.host.stop_array("tank").expect("unused");
+            bench
+                .host
+                .start_array("tank", false)
+                .expect("as it was stopped");
+            assert_eq!(bench.host.volumes().len(), 0, "{areas:?}");
+            // Nothing of it is left to be found.
+            bench.host.stop_array("tank").expect("unused");
+            bench.host.destroy_array("tank", false).expect("stopped");
+            let found = bench.host.find_arrays(&[file_at(&bench.path("two"))]);
+            assert!(found.is_ok_and(|found| found.is_empty()), "{areas:?}");
+        }
     });
 }
 

@@ -1091,3 +1091,41 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_record_in_the_middle_of_an_area_hides_what_cannot_be_read_before_it() {
+    let older = config(3);
+    let config = ArrayConfig {
+        update: Update(older.update.0 + 2),
+        ..older.clone()
+    };
+    let good = |config: &ArrayConfig| Ok((MemberIndex(0), config.clone()));
+    let torn = || {
+        Err(FormatError::Checksum {
+            stored: 1,
+            computed: 2,
+        })
+    };
+    let unread = || Err(FormatError::Unreadable);
+    let future = || {
+        Err(FormatError::NewerFormat {
+            array: Uuid::nil(),
+            format: 9,
+        })
+    };
+    type Place = fn() -> FoundRecord;
+    let blank: Place = || Err(FormatError::Blank);
+    assert_eq!(Found::records_of([good(&config), blank()]), [good(&config)]);
+    assert_eq!(Found::records_of([unread(), blank()]), [unread()]);
+    assert_eq!(Found::records_of([good(&config), torn()]), [good(&config)]);
+    assert_eq!(
+        Found::records_of([unread(), good(&config)]),
+        [good(&config)]
+    );
+    let both = [good(&older), good(&config)];
+    assert_eq!(Found::records_of(both.clone()), both);
+    let hidden = [good(&config), unread()];
+    assert_eq!(Found::records_of(hidden.clone()), hidden, "it may be newer");
+    let newer = [good(&config), future()];
+    assert_eq!(Found::records_of(newer.clone()), newer);
+}

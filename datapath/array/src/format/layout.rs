@@ -39,6 +39,14 @@ impl Area {
     pub fn end(self) -> Option<u64> {
         self.offset.checked_add(self.length)
     }
+
+    /// Where a record may begin in a config area: at its start, or, when the drive of a member that
+    /// is needed refuses to write there, in the middle.
+    #[must_use]
+    pub fn record_places(self) -> [u64; 2] {
+        let half = self.length / 2;
+        [self.offset, self.offset + (half - half % (4 * KIB))]
+    }
 }
 
 /// Where everything lies on a member; all members of an array have the same. In bytes.

@@ -454,8 +454,15 @@ impl Shard {
                 moved += 1;
                 continue;
             }
-            let Parked { done, segments, .. } = parked;
+            let Parked {
+                mut done,
+                segments,
+                status,
+            } = parked;
             let write = done.operation == Some(Operation::Write);
+            if write && status == Status::Media && matches!(done.owner, IoOwner::Metadata) {
+                done.offset = self.other_place_of_record(&done);
+            }
             if write && planted::is(Fault::HeldWriteNotRepeated) {
                 self.deliver(done, Status::Ok, io);
                 continue;

@@ -417,7 +417,7 @@ impl Shard {
             }
             IoOwner::Log { ticket } => self.log_io_done(ticket, *done, status),
             IoOwner::LogFlush => self.log_flush_done(*done, status),
-            IoOwner::Metadata => self.metadata_done(*done, status),
+            IoOwner::Metadata => self.metadata_done(*done, status, io),
             IoOwner::Region => self.region_io_done(*done, status),
             IoOwner::Clear => self.clear_io_done(*done, status),
             IoOwner::Zeroing => self.zero_io_done(*done, status),

@@ -59,6 +59,8 @@ pub struct Outcome {
     /// Blocks that drives refused which the array could not do without; of these, zeroes before the
     /// first write of a region, and blocks of the region map.
     pub blocks_refused: (u64, u64),
+    /// Records that went to the middle of their area, because their place was refused.
+    pub records_moved: u64,
     /// Copies of members that were told apart.
     pub copies: u64,
     /// Copies of members that took their places.
@@ -153,6 +155,7 @@ pub struct Outcome {
 
 impl Outcome {
     /// Counts another history in.
+    #[allow(clippy::too_many_lines, reason = "a line for each count")]
     pub fn add(&mut self, outcome: &Outcome) {
         self.answered += outcome.answered;
         self.crashes += outcome.crashes;
@@ -177,6 +180,7 @@ impl Outcome {
         add_both(&mut self.spells, outcome.spells);
         self.given_up += outcome.given_up;
         add_both(&mut self.blocks_refused, outcome.blocks_refused);
+        self.records_moved += outcome.records_moved;
         self.copies += outcome.copies;
         self.successors += outcome.successors;
         self.lost.0 += outcome.lost.0;
@@ -259,6 +263,7 @@ impl fmt::Display for Outcome {
             spells: (spells, lossy_spells),
             given_up,
             blocks_refused: (blocks_refused, regions_refused),
+            records_moved,
             copies,
             successors,
             lost,
@@ -329,6 +334,7 @@ impl fmt::Display for Outcome {
          in 1000 of their regions ({refused} might not), \
          {spells} spells ({given_up} given up, {lossy_spells} beside a flush that fails, \
          {blocks_refused} blocks refused ({regions_refused} that regions need), \
+         {records_moved} records moved, \
          {failed_windows} windows of rebuilds failed, \
          {refilled} filled again before a stop), \
          {loaded} passes beside guests without a pause (a request overtaken {overtaking} times), \

@@ -2,7 +2,8 @@
 //! written there fails, and nothing else, over stops in the middle of it and after it. Some cannot
 //! be read either, until all is well again: what hangs on them may be lost, and is never something
 //! else. Some lie where nobody has written yet, which is zeroed before, and some in the region map:
-//! then first writes to regions may fail, and nothing else.
+//! then first writes to regions may fail, and nothing else. And some where records belong: then
+//! nothing fails.
 
 #[allow(clippy::wildcard_imports, reason = "one type in several files")]
 use super::*;
@@ -105,6 +106,9 @@ impl History {
         if self.random.happens(400) {
             self.refuse_map(&mut world.outside.drives[drive], needed);
         }
+        if self.random.happens(300) {
+            self.refuse_records(&mut world.outside.drives[drive]);
+        }
         world.outside.drives[drive].hurt = true;
         world.outside.drives[drive].takes_refused = self.random.happens(300);
         self.client.is_refused = true;
@@ -132,6 +136,18 @@ impl History {
             drive.unwritable.insert(block);
             if self.random.happens(250) {
                 drive.bad.insert(block);
+            }
+        }
+    }
+
+    /// Records are refused where they belong, in one config area or in both: that costs nothing.
+    fn refuse_records(&mut self, drive: &mut SimDrive) {
+        let areas = self.superblock(MemberIndex(0), Uuid::nil()).layout.config;
+        let both = self.random.happens(400);
+        let first = self.random.position(areas.len());
+        for (position, area) in areas.into_iter().enumerate() {
+            if both || position == first {
+                drive.unwritable.insert(area.offset / drive.block_bytes());
             }
         }
     }

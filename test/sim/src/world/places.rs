@@ -4,6 +4,7 @@ use array::MemberPlace;
 use array::format::Layout;
 use units::DriveIndex;
 
+use crate::disks;
 use crate::drive::SimDrive;
 
 /// Where things are on drive `drive`.
@@ -13,6 +14,7 @@ pub fn place(layout: &Layout, drive: usize) -> MemberPlace {
         drive: DriveIndex::from_at(drive),
         layout: *layout,
         appearance: units::bytes_u64(drive) + 1,
+        moved: [false; 2],
     }
 }
 
@@ -22,6 +24,7 @@ pub fn place_of(layout: &Layout, drives: &[SimDrive], drive: usize) -> MemberPla
     let place = place(layout, drive);
     MemberPlace {
         appearance: place.appearance | drives[drive].outages << 32,
+        moved: disks::moved(drive, &drives[drive], layout),
         ..place
     }
 }

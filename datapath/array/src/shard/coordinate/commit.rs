@@ -92,7 +92,8 @@ impl Shard {
         let place = commit.places[member.at()]
             .clone()
             .expect("a member has a drive");
-        let area = place.layout.config[ArrayConfig::slot(commit.config.update).at()];
+        let slot = ArrayConfig::slot(commit.config.update);
+        let room = place.layout.config[slot.at()].length;
         let (operation, record) = match commit.phase {
             CommitPhase::FlushData => {
                 let known = self.map.members[member.at()].drive.is_some();
@@ -103,16 +104,17 @@ impl Shard {
             }
             CommitPhase::FlushRecord => (Operation::Flush, None),
             CommitPhase::Write => {
-                let encoded = self
-                    .decider()
-                    .encode_record(&commit.config, member, area.length);
+                let encoded = self.decider().encode_record(&commit.config, member, room);
                 (
                     Operation::Write,
                     Some(encoded.expect("its size was looked at")),
                 )
             }
         };
-        let (offset, length) = record.map_or((0, 0), |record| (area.offset, record_bytes(record)));
+        let (offset, length) = record.map_or((0, 0), |record| {
+            let length = record_bytes(record);
+            (place.places_of(slot, length).0, length)
+        });
         let order = Order {
             owner: IoOwner::Metadata,
             member,
@@ -124,7 +126,27 @@ impl Shard {
         true
     }
 
-    pub(in crate::shard) fn metadata_done(&mut self, done: DriveIo, mut status: Status) {
+    /// Where a record is to be written next that its drive has refused. It is waited for, and this
+    /// may be one bad block.
+    pub(in crate::shard) fn other_place_of_record(&self, done: &DriveIo) -> u64 {
+        let decider = self.coordinator.as_deref().expect("the home");
+        let commit = decider.commit.as_ref();
+        let commit = commit.expect("metadata is written by a commit");
+        let place = commit.places[done.member.at()].as_ref();
+        let place = place.expect("a member has a drive");
+        let slot = ArrayConfig::slot(commit.config.update);
+        match place.places_of(slot, done.length) {
+            (start, Some(middle)) if done.offset == start => middle,
+            (first, _) => first,
+        }
+    }
+
+    pub(in crate::shard) fn metadata_done(
+        &mut self,
+        done: DriveIo,
+        mut status: Status,
+        io: &mut impl Io,
+    ) {
         let DriveIo {
             member,
             incarnation,
@@ -145,6 +167,16 @@ impl Shard {
             && !shared.is_flushed(member, incarnation, status)
         {
             status = status.and(Status::Media);
+        }
+        if operation == Some(Operation::Write) && status.is_ok() {
+            let slot = ArrayConfig::slot(commit.config.update);
+            let place = commit.places[member.at()].as_mut();
+            let place = place.expect("a member has a drive");
+            let moved = done.offset != place.layout.config[slot.at()].offset;
+            if moved && !place.moved[slot.at()] {
+                io.event(Event::RecordMoved { member });
+            }
+            place.moved[slot.at()] = moved;
         }
         if !status.is_ok() {
             commit.failed.push(MemberFailure {

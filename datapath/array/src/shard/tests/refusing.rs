@@ -2,6 +2,7 @@
 
 mod clearing;
 mod meanwhile;
+mod records;
 mod regions;
 mod replays;
 mod worse;
