@@ -6,6 +6,7 @@ mod awaited;
 pub(crate) mod copy;
 mod create;
 mod import;
+mod left_out;
 pub(crate) mod members;
 mod recover;
 mod returns;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use array::assembly::{Assembled, Assembly, LeftOut, Verdict, assemble_named};
+use array::assembly::{Assembled, Assembly, Verdict, assemble_named};
 use array::format::{ArrayConfig, ExclusionCause, Superblock};
 use array::{MemberPlace, Refusal, RegionMap, Room};
 use control::view::ArrayView;
@@ -15,12 +15,13 @@ use uuid::Uuid;
 use volume::VolumeTable;
 
 use super::absent::Starting;
+use super::left_out::{by_index, leave_out_unread, members_of, note_left_out};
 use super::recover::of_drive;
 use super::stopping;
 use crate::begun::{BegunFile, same_appearance};
 use crate::error::{error, late, not_found, of_start};
 use crate::losses::give_up_half_written;
-use crate::state::{ArrayEntry, DriveEntry, DriveRole, Notice, Serving, State};
+use crate::state::{ArrayEntry, DriveRole, Notice, Serving, State};
 use crate::{Host, records};
 
 impl Host {
@@ -94,7 +95,9 @@ impl Host {
         // Before the lock: it asks for the drives.
         let torn_without = self.torn_without(&assembly);
         let mut state = self.state();
+        let mut unread = Vec::new();
         if let Some(known_by) = known_by {
+            unread = members_of(&state, assembly.array());
             forget(&mut state, known_by, assembly.array());
         }
         let mut name = assembly.config.name.clone();
@@ -122,6 +125,7 @@ impl Host {
             };
         }
         let notices = note_left_out(&mut state, &assembly, &name);
+        leave_out_unread(&mut state, uuid, unread);
         let entry = ArrayEntry {
             index,
             uuid,
@@ -223,6 +227,7 @@ impl Host {
             "the region map is read"
         );
         let torn = suspects.stripes_from(StripeIndex(0));
+        let places = self.places(&assembly);
         let answered = self.refuse_unanswered(&object, &asked);
         answered.inspect_err(|_| self.reassemble(name, assembly.array()))?;
         let start = ArrayStart {
@@ -233,7 +238,7 @@ impl Host {
             uuid: assembly.array().into_bytes(),
             geometry,
             config: next.clone(),
-            places: self.places(&assembly),
+            places,
             seed: Uuid::new_v4().as_u64_pair().0,
             created: assembly.superblock.created.seconds,
             begun: self.begin_begun(name, &next, &geometry, &room),
@@ -480,36 +485,6 @@ fn note_untold(
     );
 }
 
-/// Notes of the drives of an array that are left out why they are; and says so.
-fn note_left_out(state: &mut State, assembly: &Assembly, array: &str) -> Vec<Notice> {
-    let mut notices = Vec::new();
-    for (drive, reason) in &assembly.left_out {
-        let told = reason.told(&|drive| {
-            let entry = state.drive_at(drive);
-            entry.map_or_else(
-                || drive.to_string(),
-                |entry| format!("drive {}", entry.name),
-            )
-        });
-        let Some(entry) = by_index(state, *drive) else {
-            continue;
-        };
-        let way_out = way_out(reason, array, &entry.name);
-        let text = format!("drive {} is left out: {told}{way_out}", entry.name);
-        tracing::warn!(event = "drive_left_out", array, reason = text, "left out");
-        notices.push(Notice::LeftOut {
-            drive: entry.name.clone(),
-            text,
-        });
-        entry.role = DriveRole::LeftOut {
-            array: assembly.array(),
-            member: reason.member(),
-            cause: format!("{told}{way_out}"),
-        };
-    }
-    notices
-}
-
 /// Forgets a stopped array; its drives are free.
 pub(super) fn forget(state: &mut State, name: &str, uuid: Uuid) {
     for drive in state.drives.values_mut() {
@@ -536,39 +511,6 @@ fn mend(assembly: &Assembly, member: MemberIndex, drive: &Drive) -> std::io::Res
         records::write_config(drive, &assembly.superblock, member, &assembly.config)?;
     }
     Ok(())
-}
-
-fn by_index(state: &mut State, drive: DriveIndex) -> Option<&mut DriveEntry> {
-    state.drives.values_mut().find(|entry| entry.index == drive)
-}
-
-/// What to do about a drive that is left out, as the end of the sentence that says so.
-fn way_out(reason: &LeftOut, array: &str, drive: &str) -> String {
-    match reason {
-        LeftOut::Hidden { member } => format!(
-            "; `garboard array replace {array} --member {} --drive {drive}` fills it anew, and what \
-             it has is lost then; to go on from that instead, take the other members away, and \
-             start by force",
-            member.0
-        ),
-        LeftOut::NoConfig { member }
-        | LeftOut::OtherLayout { member }
-        | LeftOut::Stale { member, .. }
-        | LeftOut::Abandoned { member, .. } => format!(
-            "; `garboard array replace {array} --member {} --drive {drive}` fills it anew",
-            member.0
-        ),
-        LeftOut::Shrunk { .. } => "; give it its size back, or replace it by another".to_owned(),
-        LeftOut::OlderClone { .. } => format!("; `garboard drive remove {drive}` forgets the copy"),
-        LeftOut::Clone { .. } => {
-            format!("; `garboard drive remove {drive} --force` if this is the copy, then start it")
-        }
-        LeftOut::Damaged(_) | LeftOut::Replaced { .. } => {
-            format!("; `garboard drive wipe {drive} --force` makes it free")
-        }
-        // The verdict says what to do, or it returns as a command says.
-        LeftOut::Future(_) | LeftOut::Excluded { .. } | LeftOut::SplitBrain { .. } => String::new(),
-    }
 }
 
 pub(super) fn of_verdict(object: &str, verdict: &Verdict) -> EngineError {
