@@ -266,7 +266,7 @@ struct Refused {
 }
 
 /// Whether a drive takes writes at all, where nobody reads.
-fn takes_others(drive: &drive::Drive, superblock: &Superblock) -> bool {
+pub(crate) fn takes_others(drive: &drive::Drive, superblock: &Superblock) -> bool {
     let trial = superblock.layout.bad_ranges.offset;
     drive.write(trial, &[0; SUPERBLOCK_BYTES]).is_ok()
 }

@@ -4,15 +4,15 @@
 use std::io;
 
 use array::RegionMap;
-use array::assembly::{Found, FoundRecord, areas_to_erase};
+use array::assembly::{Found, PlaceRead, Records, areas_to_erase};
 use array::format::{
     Area, ArrayConfig, DriveIdentity, FormatError, Layout, MEMBER_BYTES_MIN, REGION_BLOCK_BYTES,
-    RegionBlock, SUPERBLOCK_BYTES, Superblock,
+    RecordCopy, RegionBlock, SUPERBLOCK_BYTES, Superblock,
 };
 use drive::Drive;
 use units::{DriveIndex, MemberIndex, bytes_u64, bytes_usize};
 
-use crate::losses::is_full;
+use crate::losses::{is_full, takes_others};
 
 /// Bytes that are erased at once.
 const ERASE_BYTES: u64 = 1 << 20;
@@ -30,31 +30,34 @@ pub(crate) fn read(index: DriveIndex, drive: &Drive) -> io::Result<Found> {
     if superblock.layout.member_bytes > found.drive_bytes {
         return Ok(found);
     }
-    let mut bytes = vec![0; bytes_usize(superblock.layout.config[0].length)];
-    let areas = superblock.layout.config.map(|area| area.offset);
-    let (starts, unread) = read_each(drive, areas, &mut bytes, ArrayConfig::decode);
-    for (start, area) in starts.into_iter().zip(superblock.layout.config) {
-        let records = Found::records_of([start, read_middle(drive, area)]);
-        found.configs.extend(records);
-    }
+    let (records, unread) = read_records(drive, &superblock);
+    found.configs = records.found;
     match unread {
         Some(source) if found.configs.iter().all(Result::is_err) => Err(source),
         Some(_) | None => Ok(found),
     }
 }
 
-/// What lies in the middle of a config area.
-fn read_middle(drive: &Drive, area: Area) -> FoundRecord {
-    let [start, middle] = area.record_places();
-    let mut bytes = vec![0; bytes_usize(middle - start)];
-    let read = read_start(drive, middle, &mut bytes, ArrayConfig::decode);
-    read.unwrap_or(Err(FormatError::Unreadable))
+/// What is in the config areas of a member, and an error when both starts cannot be read.
+fn read_records(drive: &Drive, superblock: &Superblock) -> (Records, Option<io::Error>) {
+    let mut bytes = vec![0; bytes_usize(superblock.layout.config[0].length)];
+    let [starts, middles] = [0, 1].map(|place| {
+        let areas = superblock.layout.config;
+        let offsets = areas.map(|area| area.record_places()[place]);
+        let room = areas[0].offset + areas[0].length - offsets[0];
+        let bytes = &mut bytes[..bytes_usize(room)];
+        read_each(drive, offsets, bytes, RecordCopy::decode)
+    });
+    let (starts, unread) = starts;
+    let areas = starts.into_iter().zip(middles.0);
+    let areas: Vec<[PlaceRead; 2]> = areas.map(|(start, middle)| [start, middle]).collect();
+    let areas = areas.try_into().expect("two areas");
+    (Records::of(areas), unread)
 }
 
 /// By config area, whether a member's record is in the middle.
 pub(crate) fn moved(drive: &Drive, superblock: &Superblock) -> [bool; 2] {
-    let areas = superblock.layout.config;
-    areas.map(|area| read_middle(drive, area).is_ok())
+    read_records(drive, superblock).0.moved
 }
 
 /// As [`read`], without records. Superblocks at the end are looked for also where members of these
@@ -332,46 +335,76 @@ pub(crate) fn mend_superblocks(drive: &Drive, superblock: &Superblock) -> io::Re
     written.into_iter().collect()
 }
 
-/// Writes a record to its area of one member.
-pub(crate) fn write_config(
+/// Writes the first record of a new array to one member.
+pub(crate) fn write_first_config(
     drive: &Drive,
     superblock: &Superblock,
     member: MemberIndex,
     config: &ArrayConfig,
 ) -> io::Result<()> {
     let area = superblock.layout.config[ArrayConfig::slot(config.update).at()];
-    let mut bytes = vec![0; bytes_usize(area.length)];
-    let used = config
-        .encode_into(member, &mut bytes)
-        .map_err(io::Error::other)?;
-    let bytes = &bytes[..used];
-    let [start, middle] = area.record_places();
-    let has_halves = start + bytes_u64(used) <= middle;
-    if has_halves && read_middle(drive, area).is_ok() {
-        drive.write(middle, bytes)?;
-    } else if let Err(source) = drive.write(start, bytes) {
-        if !has_halves || is_full(&source) {
-            return Err(source);
+    let record = encode(superblock, (member, [false; 2]), config)?;
+    drive.write(area.offset, &record)?;
+    drive.flush()
+}
+
+fn encode(
+    superblock: &Superblock,
+    copy: (MemberIndex, [bool; 2]),
+    config: &ArrayConfig,
+) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; bytes_usize(superblock.layout.config[0].length)];
+    let used = config.encode_copy(copy, &mut bytes);
+    bytes.truncate(used.map_err(io::Error::other)?);
+    Ok(bytes)
+}
+
+/// Writes a record to its area of one member: to the middle of it, where records of that area are,
+/// or where the drive takes that and other writes, but not this one at the start.
+pub(crate) fn write_config(
+    drive: &Drive,
+    superblock: &Superblock,
+    member: MemberIndex,
+    config: &ArrayConfig,
+) -> io::Result<()> {
+    let slot = ArrayConfig::slot(config.update).at();
+    let [start, middle] = superblock.layout.config[slot].record_places();
+    let mut moved = moved(drive, superblock);
+    let record = encode(superblock, (member, moved), config)?;
+    let has_halves = start + bytes_u64(record.len()) <= middle;
+    if has_halves && moved[slot] {
+        drive.write(middle, &record)?;
+        return drive.flush();
+    }
+    if let Err(source) = drive.write(start, &record) {
+        let is_bad = has_halves && !is_full(&source) && takes_others(drive, superblock);
+        if !is_bad || drive.write(start, &record).is_ok() {
+            return if is_bad { drive.flush() } else { Err(source) };
         }
-        drive.write(middle, bytes)?;
+        moved[slot] = true;
+        drive.write(middle, &encode(superblock, (member, moved), config)?)?;
         tracing::error!(event = "record_moved", member = member.0, error = %source,
-            "its drive refuses a record of the array where that belongs: it is kept elsewhere on it; \
-             replace it");
+            "its drive refuses a record of the array where that belongs: it is kept elsewhere on it");
     }
     drive.flush()
 }
 
-/// Erases a record, wherever [`write_config`] has written it.
+/// Erases a record, wherever it is.
 pub(crate) fn erase_config(
     drive: &Drive,
     superblock: &Superblock,
     config: &ArrayConfig,
 ) -> io::Result<()> {
     let area = superblock.layout.config[ArrayConfig::slot(config.update).at()];
-    let [start, middle] = area.record_places();
-    let has_moved = read_middle(drive, area).is_ok();
-    let place = if has_moved { middle } else { start };
-    drive.write(place, &[0; SUPERBLOCK_BYTES])?;
+    let mut bytes = vec![0; bytes_usize(area.length)];
+    for place in area.record_places() {
+        let room = &mut bytes[..bytes_usize(area.offset + area.length - place)];
+        let found = read_start(drive, place, room, RecordCopy::decode);
+        let is_it = |copy: RecordCopy| copy.config.update_id == config.update_id;
+        if found.is_ok_and(|found| found.is_ok_and(is_it)) {
+            drive.write(place, &[0; SUPERBLOCK_BYTES])?;
+        }
+    }
     drive.flush()
 }
 
@@ -416,7 +449,9 @@ pub(crate) fn forget(drive: &Drive, superblock: &Superblock) -> io::Result<()> {
     for area in superblock.layout.config {
         let [start, middle] = area.record_places();
         let erased = drive.write(start, &[0; SUPERBLOCK_BYTES]);
-        if read_middle(drive, area).is_ok() {
+        let mut bytes = vec![0; bytes_usize(area.offset + area.length - middle)];
+        let found = read_start(drive, middle, &mut bytes, RecordCopy::decode);
+        if found.is_ok_and(|found| found.is_ok()) {
             // The start is refused, or was.
             drive.write(middle, &[0; SUPERBLOCK_BYTES])?;
         } else {

@@ -6,11 +6,13 @@
 
 mod choose;
 mod history;
+mod places;
 mod reason;
 mod returns;
 #[cfg(test)]
 mod tests;
 
+pub use places::{PlaceRead, Records};
 pub use reason::{LeftOut, Verdict};
 pub use returns::{NoReturn, Returning, areas_to_erase, is_as_it_was, may_return};
 
@@ -46,13 +48,10 @@ pub struct Found {
     pub identity: DriveIdentity,
     /// What the copies of the superblock decode to, in the order A, B, A', B'.
     pub superblocks: Vec<Result<Superblock, FormatError>>,
-    /// What the config areas hold ([`Found::records_of`]); empty without a good superblock to find
-    /// them by.
-    pub configs: Vec<FoundRecord>,
+    /// What the config areas hold ([`Records::of`]); empty without a good superblock to find them
+    /// by.
+    pub configs: Vec<Result<(MemberIndex, ArrayConfig), FormatError>>,
 }
-
-/// What a place of a record decodes to.
-pub type FoundRecord = Result<(MemberIndex, ArrayConfig), FormatError>;
 
 impl Found {
     /// The superblock that says what the drive is: the first good copy.
@@ -72,38 +71,6 @@ impl Found {
         records
             .map(|(_, config)| config)
             .max_by_key(|config| config.update)
-    }
-
-    /// What a config area holds, by what its two places ([`crate::format::Area::record_places`])
-    /// decode to. As long as there is a good record in the middle, none is written to the start
-    /// that is not larger than the half of the area, and such a one destroys it: what cannot be
-    /// read at the start is older then.
-    #[must_use]
-    pub fn records_of([start, middle]: [FoundRecord; 2]) -> Vec<FoundRecord> {
-        match (&start, &middle) {
-            (Err(FormatError::Unreadable), Ok(_)) => vec![middle],
-            (_, Ok(_)) => vec![start, middle],
-            // It may be a newer one.
-            (
-                _,
-                Err(
-                    FormatError::Unreadable
-                    | FormatError::NewerFormat { .. }
-                    | FormatError::NewerFeatures { .. },
-                ),
-            ) => vec![start, middle],
-            (
-                _,
-                Err(
-                    FormatError::Length { .. }
-                    | FormatError::Checksum { .. }
-                    | FormatError::Invalid(_)
-                    | FormatError::Truncated { .. }
-                    | FormatError::Blank
-                    | FormatError::Foreign,
-                ),
-            ) => vec![start],
-        }
     }
 
     /// Whether a record of it could not be read, which may be a newer one than all that could. It

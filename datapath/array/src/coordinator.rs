@@ -312,15 +312,15 @@ impl Coordinator {
         high << 64 | u128::from(split_mix(&mut self.seed))
     }
 
-    /// Encodes the record of `member` into its buffer.
+    /// Encodes the record of `member`, which is at `place`, into its buffer.
     pub(crate) fn encode_record(
         &mut self,
         config: &ArrayConfig,
-        member: MemberIndex,
-        room: u64,
+        (member, place): (MemberIndex, &MemberPlace),
     ) -> Result<Segment, ConfigTooLarge> {
-        let room = bytes_usize(room).min(self.scratch.len());
-        let bytes = config.encode_into(member, &mut self.scratch[..room])?;
+        let room = bytes_usize(place.layout.config[0].length).min(self.scratch.len());
+        let copy = (member, place.moved);
+        let bytes = config.encode_copy(copy, &mut self.scratch[..room])?;
         let record = self
             .records
             .segment(&self.buffers[member.at()])

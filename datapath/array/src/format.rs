@@ -16,7 +16,9 @@ mod scrub;
 mod superblock;
 mod text;
 
-pub use codec::{CONFIG_FIXED_BYTES, MEMBER_RECORD_BYTES, RUN_RECORD_BYTES, VOLUME_RECORD_BYTES};
+pub use codec::{
+    CONFIG_FIXED_BYTES, MEMBER_RECORD_BYTES, RUN_RECORD_BYTES, RecordCopy, VOLUME_RECORD_BYTES,
+};
 pub use config::{
     ANCESTORS_MAX, ArrayConfig, ArrayOptions, ConfigSlot, ConfigTooLarge, ExclusionCause,
     HedgedReads, MemberRecord, MemberState, VolumeRecord, VolumeState, WriteHole,

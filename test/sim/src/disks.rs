@@ -6,9 +6,9 @@ mod known;
 use std::borrow::Cow;
 use std::ops::Range;
 
-use array::assembly::{Assembly, Found, FoundRecord, areas_to_erase, assemble};
+use array::assembly::{Assembly, Found, PlaceRead, Records, areas_to_erase, assemble};
 use array::format::{
-    ArrayConfig, Created, Features, FormatError, LOG_HEADER_BYTES, Layout, MemberState,
+    Area, ArrayConfig, Created, Features, FormatError, LOG_HEADER_BYTES, Layout, MemberState,
     REGION_BLOCK_BYTES, RegionBlock, SUPERBLOCK_BYTES, Sectors, Superblock,
 };
 use array::planted::{self, Fault};
@@ -224,24 +224,37 @@ pub fn read(index: usize, drive: &impl Medium) -> Option<Found> {
         configs: Vec::new(),
     };
     let layout = found.superblock()?.layout;
-    for area in layout.config {
-        let places = area.record_places();
-        let records = places.map(|place| read_config(index, drive, place));
-        found.configs.extend(Found::records_of(records));
-    }
+    found.configs = read_records(index, drive, &layout).found;
     Some(found)
+}
+
+/// What is in the config areas of a drive.
+fn read_records(index: usize, drive: &impl Medium, layout: &Layout) -> Records {
+    let places = layout.config.map(Area::record_places);
+    Records::of(places.map(|area| area.map(|place| read_record(index, drive, place))))
 }
 
 /// By config area, whether the record of a drive is in the middle.
 #[must_use]
 pub fn moved(index: usize, drive: &impl Medium, layout: &Layout) -> [bool; 2] {
-    let middles = layout.config.map(|area| area.record_places()[1]);
-    middles.map(|middle| read_config(index, drive, middle).is_ok())
+    read_records(index, drive, layout).moved
+}
+
+/// By config area, whether the newest record of a drive says that the one there is in the middle.
+#[must_use]
+pub fn told(index: usize, drive: &impl Medium, layout: &Layout) -> [bool; 2] {
+    let places = layout.config.into_iter().flat_map(Area::record_places);
+    let records = places.filter_map(|place| read_record(index, drive, place).ok());
+    let newest = records.max_by_key(|copy| copy.config.update);
+    newest.map_or([false; 2], |copy| copy.moved)
 }
 
 /// The record at a place. Those of simulated arrays are small, and most are very small.
-fn read_config(index: usize, drive: &impl Medium, place: u64) -> FoundRecord {
-    let decode = |bytes: u64| known::config((index, place), &drive.find(place, bytes));
+fn read_record(index: usize, drive: &impl Medium, place: u64) -> PlaceRead {
+    if drive.is_bad(place) {
+        return Err(FormatError::Unreadable);
+    }
+    let decode = |bytes: u64| known::record((index, place), &drive.find(place, bytes));
     match decode(4 << 10) {
         Err(FormatError::Length { .. }) => decode(32 << 10),
         read => read,
@@ -279,14 +292,19 @@ fn write_record(drives: &mut [impl Medium], assembly: &Assembly, member: MemberI
     let layout = &assembly.superblock.layout;
     let area = layout.config[ArrayConfig::slot(assembly.config.update).at()];
     let drive = assembly.members[member.at()].expect("it was found");
-    let mut bytes = vec![0; bytes_usize(area.length)];
-    let length = assembly.config.encode_into(member, &mut bytes);
-    let bytes = &bytes[..length.expect("room")];
     let [start, middle] = area.record_places();
     let index = drive.at();
     let drive = &mut drives[index];
-    if read_config(index, drive, middle).is_ok() || !drive.try_put(start, bytes) {
-        drive.put(middle, bytes);
+    let mut moved = moved(index, drive, layout);
+    let mut bytes = vec![0; bytes_usize(area.length)];
+    let mut encode = |moved| {
+        let length = assembly.config.encode_copy((member, moved), &mut bytes);
+        bytes[..length.expect("room")].to_vec()
+    };
+    let slot = ArrayConfig::slot(assembly.config.update).at();
+    if moved[slot] || !drive.try_put(start, &encode(moved)) {
+        moved[slot] = true;
+        drive.put(middle, &encode(moved));
     }
 }
 

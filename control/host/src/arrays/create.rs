@@ -250,7 +250,7 @@ fn write_members(
                 &source,
             )
         };
-        records::write_config(&candidate.drive, superblock, member, config).map_err(io)?;
+        records::write_first_config(&candidate.drive, superblock, member, config).map_err(io)?;
     }
     Ok(())
 }

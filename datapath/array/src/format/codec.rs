@@ -33,6 +33,8 @@ const KIND: [u8; 8] = *b"GBCONFIG";
 /// Of a record that was just made.
 const UNREADABLE: &str = "made a record that nobody can read";
 const FLAG_CLEAN: u32 = 1;
+/// By config area: the record of this member is in the middle of it.
+const FLAGS_MOVED: [u32; 2] = [2, 4];
 const FLAG_STABLE_BUFFERS: u8 = 1;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -147,6 +149,22 @@ impl ArrayConfig {
         member: MemberIndex,
         area: &mut [u8],
     ) -> Result<usize, ConfigTooLarge> {
+        self.encode_copy((member, [false; 2]), area)
+    }
+
+    /// As [`ArrayConfig::encode_into`], with what the copy says of this member's config areas
+    /// ([`RecordCopy::moved`]).
+    ///
+    /// # Errors
+    /// See there.
+    ///
+    /// # Panics
+    /// See there.
+    pub fn encode_copy(
+        &self,
+        (member, moved): (MemberIndex, [bool; 2]),
+        area: &mut [u8],
+    ) -> Result<usize, ConfigTooLarge> {
         let needed_bytes = self.record_bytes().next_multiple_of(4096);
         if needed_bytes > bytes_u64(area.len()) {
             return Err(ConfigTooLarge {
@@ -156,7 +174,11 @@ impl ArrayConfig {
         }
         let mut record = Vec::with_capacity(bytes_usize(needed_bytes));
         record.resize(HEAD_BYTES, 0);
-        record.extend_from_slice(RawConfig::from(self).as_bytes());
+        let mut raw = RawConfig::from(self);
+        for (flag, _) in FLAGS_MOVED.iter().zip(moved).filter(|(_, moved)| *moved) {
+            raw.flags |= U32::new(*flag);
+        }
+        record.extend_from_slice(raw.as_bytes());
         record.resize(CONFIG_FIXED_BYTES, 0);
         for member in &self.members {
             record.extend_from_slice(RawMember::from(member).as_bytes());
@@ -193,6 +215,29 @@ impl ArrayConfig {
     /// # Errors
     /// When it is not a config record, is damaged, contradicts itself or is from the future.
     pub fn decode(area: &[u8]) -> Result<(MemberIndex, ArrayConfig), FormatError> {
+        let copy = RecordCopy::decode(area)?;
+        Ok((copy.member, copy.config))
+    }
+}
+
+/// A record as it is on a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordCopy {
+    /// Whose copy it is.
+    pub member: MemberIndex,
+    /// What all copies say.
+    pub config: ArrayConfig,
+    /// By config area: when it was written, this member's record there was in the middle
+    /// ([`super::Area::record_places`]).
+    pub moved: [bool; 2],
+}
+
+impl RecordCopy {
+    /// Reads a record from its place.
+    ///
+    /// # Errors
+    /// When it is not a config record, is damaged, contradicts itself or is from the future.
+    pub fn decode(area: &[u8]) -> Result<RecordCopy, FormatError> {
         let (head, record) = open(area, KIND)?;
         let invalid = FormatError::Invalid;
         let (raw, _) = RawConfig::read_from_prefix(&record[HEAD_BYTES..])
@@ -239,7 +284,11 @@ impl ArrayConfig {
             return Err(invalid("member index"));
         }
         config.check()?;
-        Ok((head.member, config))
+        Ok(RecordCopy {
+            member: head.member,
+            config,
+            moved: FLAGS_MOVED.map(|flag| raw.flags.get() & flag != 0),
+        })
     }
 }
 

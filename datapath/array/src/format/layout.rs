@@ -182,7 +182,7 @@ impl Layout {
             return Err("bad ranges area");
         }
         let config = self.config.map(|area| area.length);
-        if config[0] != config[1] || config[0] < bytes_u64(CONFIG_FIXED_BYTES) {
+        if config[0] != config[1] || config[0] < CONFIG_BYTES_MIN {
             return Err("config areas");
         }
         if config[0] > CONFIG_BYTES_MAX {
@@ -195,7 +195,9 @@ impl Layout {
     }
 }
 
-/// The largest config area.
+/// The smallest config area: each half has room for what is read first.
+const CONFIG_BYTES_MIN: u64 = 8 * KIB;
+/// The largest.
 const CONFIG_BYTES_MAX: u64 = 4 * MIB;
 
 /// Bytes of one config area: enough for the largest record of a small array.

@@ -35,7 +35,7 @@ use crate::planted::{self, Fault};
 const OVERTAKEN: Duration = Duration::from_millis(10);
 const UNREAD: Duration = Duration::from_micros(100);
 /// A drive that is there must have refused a write for so long; and between two attempts.
-const REFUSED: Duration = Duration::from_secs(1);
+pub(super) const REFUSED: Duration = Duration::from_secs(1);
 const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 /// Instead of the time since when, and long ago: its drive has taken another write since it refused
 /// this one.

@@ -461,7 +461,7 @@ impl Shard {
             } = parked;
             let write = done.operation == Some(Operation::Write);
             if write && status == Status::Media && matches!(done.owner, IoOwner::Metadata) {
-                done.offset = self.other_place_of_record(&done);
+                self.try_other_place(&mut done, io.now());
             }
             if write && planted::is(Fault::HeldWriteNotRepeated) {
                 self.deliver(done, Status::Ok, io);

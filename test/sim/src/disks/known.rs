@@ -5,9 +5,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::thread::LocalKey;
 
-use array::format::{ArrayConfig, FormatError, Superblock};
+use array::assembly::PlaceRead;
+use array::format::{FormatError, RecordCopy, Superblock};
 use array::planted::{self, Fault};
-use units::MemberIndex;
 
 /// The number of a drive, and where on it.
 type Place = (usize, u64);
@@ -17,7 +17,7 @@ type Known<T> = RefCell<BTreeMap<Place, (Vec<u8>, Result<T, FormatError>)>>;
 
 thread_local! {
     static SUPERBLOCKS: Known<Superblock> = const { RefCell::new(BTreeMap::new()) };
-    static CONFIGS: Known<(MemberIndex, ArrayConfig)> = const { RefCell::new(BTreeMap::new()) };
+    static RECORDS: Known<RecordCopy> = const { RefCell::new(BTreeMap::new()) };
 }
 
 /// What `bytes` decode to, which were found at `place`.
@@ -25,12 +25,9 @@ pub(super) fn superblock(place: Place, bytes: &[u8]) -> Result<Superblock, Forma
     find(&SUPERBLOCKS, place, bytes, Superblock::decode)
 }
 
-/// As `superblock`, a configuration.
-pub(super) fn config(
-    place: Place,
-    bytes: &[u8],
-) -> Result<(MemberIndex, ArrayConfig), FormatError> {
-    find(&CONFIGS, place, bytes, ArrayConfig::decode)
+/// As `superblock`, a record.
+pub(super) fn record(place: Place, bytes: &[u8]) -> PlaceRead {
+    find(&RECORDS, place, bytes, RecordCopy::decode)
 }
 
 fn find<T: Clone>(

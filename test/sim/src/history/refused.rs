@@ -53,6 +53,7 @@ impl History {
         }
         self.write_at_spots(&mut world, &spots);
         self.run_until(&mut world, |history, _| history.client.pending() == 0);
+        self.hide_starts(&mut world.outside.drives[drive], drive);
         let power = self.random.happens(500);
         let mut world = self.stop_by(world, power);
         self.read_everything(&mut world);
@@ -147,7 +148,19 @@ impl History {
         let first = self.random.position(areas.len());
         for (position, area) in areas.into_iter().enumerate() {
             if both || position == first {
-                drive.unwritable.insert(area.offset / drive.block_bytes());
+                let block = area.offset / drive.block_bytes();
+                drive.unwritable.insert(block);
+            }
+        }
+    }
+
+    /// Where records are elsewhere, what is where they belong cannot be read any more.
+    fn hide_starts(&mut self, drive: &mut SimDrive, index: usize) {
+        let layout = self.superblock(MemberIndex(0), Uuid::nil()).layout;
+        let told = disks::told(index, drive, &layout);
+        for (area, told) in layout.config.into_iter().zip(told) {
+            if told && self.random.happens(500) {
+                drive.bad.insert(area.offset / drive.block_bytes());
             }
         }
     }

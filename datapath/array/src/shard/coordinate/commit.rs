@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use block::{Operation, Status};
-use units::{MemberIndex, StripeIndex};
+use units::{Instant, MemberIndex, StripeIndex};
 
+use super::super::doubt::REFUSED;
 use super::super::hold::may_pass;
 use super::super::{DriveIo, IoOwner, Order, Shard};
 use super::exclude::Fate;
@@ -93,7 +94,6 @@ impl Shard {
             .clone()
             .expect("a member has a drive");
         let slot = ArrayConfig::slot(commit.config.update);
-        let room = place.layout.config[slot.at()].length;
         let (operation, record) = match commit.phase {
             CommitPhase::FlushData => {
                 let known = self.map.members[member.at()].drive.is_some();
@@ -104,7 +104,9 @@ impl Shard {
             }
             CommitPhase::FlushRecord => (Operation::Flush, None),
             CommitPhase::Write => {
-                let encoded = self.decider().encode_record(&commit.config, member, room);
+                let encoded = self
+                    .decider()
+                    .encode_record(&commit.config, (member, &place));
                 (
                     Operation::Write,
                     Some(encoded.expect("its size was looked at")),
@@ -126,19 +128,25 @@ impl Shard {
         true
     }
 
-    /// Where a record is to be written next that its drive has refused. It is waited for, and this
-    /// may be one bad block.
-    pub(in crate::shard) fn other_place_of_record(&self, done: &DriveIo) -> u64 {
+    /// A record that its drive refuses, which is waited for, goes to its other place next when it
+    /// has been refused for a while: this may be one bad block, or a drive that is coming back.
+    pub(in crate::shard) fn try_other_place(&self, done: &mut DriveIo, now: Instant) {
+        if done.refused_since == Instant(0) {
+            done.refused_since = now;
+        }
+        if now.since(done.refused_since) < REFUSED {
+            return;
+        }
         let decider = self.coordinator.as_deref().expect("the home");
         let commit = decider.commit.as_ref();
         let commit = commit.expect("metadata is written by a commit");
         let place = commit.places[done.member.at()].as_ref();
         let place = place.expect("a member has a drive");
         let slot = ArrayConfig::slot(commit.config.update);
-        match place.places_of(slot, done.length) {
+        done.offset = match place.places_of(slot, done.length) {
             (start, Some(middle)) if done.offset == start => middle,
             (first, _) => first,
-        }
+        };
     }
 
     pub(in crate::shard) fn metadata_done(
