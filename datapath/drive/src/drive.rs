@@ -399,8 +399,18 @@ impl Drive {
     /// Whether the host has taken away what is open here: the kernel knows no such device any more,
     /// or the file's path leads nowhere or to another file. What comes back then is another device,
     /// of whatever name, and has to be opened anew.
+    ///
+    /// A file's server is waited for as for an answer: one that gives none has not said so.
     #[must_use]
     pub fn is_taken_away(&self) -> bool {
+        if self.is_device() || self.file().is_none() {
+            return self.has_left();
+        }
+        let asked = self.ask(|drive| Ok(drive.has_left()));
+        asked.unwrap_or(false)
+    }
+
+    fn has_left(&self) -> bool {
         let (Some(file), Some(path)) = (self.file(), &self.info.path) else {
             return false;
         };
@@ -500,7 +510,7 @@ impl Drive {
     }
 
     /// The file or block device that has the bytes.
-    fn file(&self) -> Option<&File> {
+    pub(crate) fn file(&self) -> Option<&File> {
         match &self.backing {
             Backing::Kernel(file) | Backing::Generic(Generic { block: file, .. }) => Some(file),
             Backing::Memory(_) | Backing::Null => None,

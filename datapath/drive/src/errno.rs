@@ -9,6 +9,9 @@ use block::Status;
 pub(crate) enum Verdict {
     /// Nothing happened; ask again.
     Again,
+    /// There was no memory: as `Again`. But a flush may say so of what was written before it, and
+    /// only once.
+    NoMemory,
     /// The drive does not know this operation.
     NotSupported,
     /// It is over.
@@ -18,7 +21,8 @@ pub(crate) enum Verdict {
 /// `errno` is positive.
 pub(crate) fn verdict(errno: i32) -> Verdict {
     match errno {
-        libc::EAGAIN | libc::EINTR | libc::ENOMEM | libc::ENOBUFS => Verdict::Again,
+        libc::EAGAIN | libc::EINTR => Verdict::Again,
+        libc::ENOMEM | libc::ENOBUFS => Verdict::NoMemory,
         libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY => Verdict::NotSupported,
         // A file system that turned read-only takes nothing any more; EBADE is how the kernel puts
         // it that another host has reserved the drive; ECANCELED comes when the reactor's thread
@@ -77,6 +81,7 @@ mod tests {
         }
         assert_eq!(verdict(libc::EAGAIN), Verdict::Again);
         assert_eq!(verdict(libc::EINTR), Verdict::Again);
+        assert_eq!(verdict(libc::ENOMEM), Verdict::NoMemory);
         assert_eq!(verdict(libc::EOPNOTSUPP), Verdict::NotSupported);
     }
 }

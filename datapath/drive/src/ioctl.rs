@@ -206,12 +206,21 @@ pub(crate) fn write_at(file: &File, source: Segment, offset: u64) -> io::Result<
 
 /// Sends the I/O of an open file through the page cache.
 pub(crate) fn set_buffered(file: &File) -> io::Result<()> {
+    clear_flag(file, libc::O_DIRECT)
+}
+
+/// Lets the kernel wait where the I/O of an open file has to.
+pub(crate) fn set_waiting(file: &File) -> io::Result<()> {
+    clear_flag(file, libc::O_NONBLOCK)
+}
+
+fn clear_flag(file: &File, flag: i32) -> io::Result<()> {
     // SAFETY: takes and gives numbers only.
     let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
     if flags < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: takes and gives numbers only.
-    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags & !libc::O_DIRECT) };
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags & !flag) };
     check(result)
 }

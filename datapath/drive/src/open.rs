@@ -169,12 +169,16 @@ fn open_direct(path: &Path, purpose: Purpose) -> Result<(File, Option<String>), 
         .open(path);
     let refused = "the file system refuses direct I/O";
     let (file, reason) = match direct {
+        // What is in memory is better copied at once than by a thread of the kernel's.
         Ok(file) if ioctl::in_memory(&file) => (
             file,
             "the file lives in memory (tmpfs); there is no drive to go to directly",
         ),
         Ok(file) if ioctl::direct_align(&file) == DirectAlign::Impossible => (file, refused),
-        Ok(file) => return Ok((file, None)),
+        Ok(file) => {
+            wait_for_answers(path, &file)?;
+            return Ok((file, None));
+        }
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
             // Some kernels make the file before they refuse the flag.
             let buffered = options.create(create).open(path);
@@ -184,7 +188,17 @@ fn open_direct(path: &Path, purpose: Purpose) -> Result<(File, Option<String>), 
         Err(error) => return Err(OpenError::io(path, "open", error)),
     };
     ioctl::set_buffered(&file).map_err(|error| OpenError::io(path, "open", error))?;
+    if !ioctl::in_memory(&file) {
+        wait_for_answers(path, &file)?;
+    }
     Ok((file, Some(reason.to_owned())))
+}
+
+/// Nobody waits for whoever opens a pipe that was put there, but for the answers of a drive the
+/// kernel has to: else it says at once that it would have to (before Linux 6.5, where a device
+/// below cannot answer at once), or makes the reactor wait (file systems that do not care, as ZFS).
+fn wait_for_answers(path: &Path, file: &File) -> Result<(), OpenError> {
+    ioctl::set_waiting(file).map_err(|error| OpenError::io(path, "open", error))
 }
 
 /// How long an opening waits for the last requests of an engine that is gone. A drive that takes

@@ -89,6 +89,32 @@ fn a_file_on_disk_is_opened_past_the_page_cache() {
     assert_eq!(info.length_align(), info.block_bytes);
 }
 
+/// Whether the kernel does not wait for the answers of an open drive.
+fn waits_not(drive: &Drive) -> bool {
+    let file = std::os::fd::AsFd::as_fd(drive.file().expect("it has one"));
+    let flags = rustix::fs::fcntl_getfl(file).expect("open");
+    flags.contains(rustix::fs::OFlags::NONBLOCK)
+}
+
+#[test]
+fn the_kernel_waits_for_what_a_file_on_disk_has_to_be_waited_for() {
+    for (folder, expected) in [
+        (disk(), false),
+        (tempfile::tempdir_in("/dev/shm").unwrap(), true),
+    ] {
+        let spec = format!(
+            "file:{},size=8MiB,create",
+            folder.path().join("d").display()
+        );
+        let create: DriveSpec = spec.parse().unwrap();
+        let made = Drive::open(&create).unwrap();
+        assert_eq!(waits_not(&made), expected, "{spec}");
+        drop(made);
+        let again = Drive::open(&create.reopened()).unwrap();
+        assert_eq!(waits_not(&again), expected, "{spec}");
+    }
+}
+
 #[test]
 fn sizes_that_do_not_fit_are_refused_and_others_rounded_down() {
     let folder = disk();

@@ -309,12 +309,13 @@ impl Port {
                 self.or_gone(slot, status)
             }
             Verdict::Final(status) => status,
-            Verdict::Again if task.tries < TRIES_MAX => {
+            Verdict::NoMemory if task.request.operation == Operation::Flush => Status::Media,
+            Verdict::Again | Verdict::NoMemory if task.tries < TRIES_MAX => {
                 task.tries += 1;
                 self.ready.push_back(slot);
                 return;
             }
-            Verdict::Again => Status::Media,
+            Verdict::Again | Verdict::NoMemory => Status::Media,
             Verdict::NotSupported => match task.request.operation {
                 // Old content is allowed after a discard.
                 Operation::Discard => Status::Ok,
