@@ -14,6 +14,7 @@ use engine::ChangeError;
 use units::ArrayIndex;
 use uuid::Uuid;
 
+use crate::apart::apart;
 use crate::arrays::stopping;
 use crate::error::{error, not_found, of_change, of_io, of_start};
 use crate::opened::{Opened, path_of, same_file};
@@ -103,8 +104,14 @@ impl Host {
                 let open = entries.filter_map(|entry| Some((entry.name.clone(), path(entry)?)));
                 open.collect()
             };
-            let mut open = open.into_iter();
-            let known = open.find(|(_, other)| same_file(other, path));
+            let new = path.to_owned();
+            let find = move || {
+                let mut open = open.into_iter();
+                open.find(|(_, other)| same_file(other, &new))
+            };
+            // A file's server that is away lets nobody wait for ever.
+            let known = apart(self.asks.wait, vec![find]).pop().flatten();
+            let known = known.ok_or_else(|| self.silent(&add.name))?;
             if let Some((known, _)) = known {
                 let text = format!("{} is drive {known} already", path.display());
                 let object = format!("drive {}", add.name);
