@@ -15,7 +15,7 @@ use crate::wanted::{Change, WantedCopy};
 #[derive(Debug, Default)]
 pub(super) struct Copies {
     /// Arrays with copies that this engine has begun.
-    begun: BTreeSet<Uuid>,
+    pub(super) begun: BTreeSet<Uuid>,
     /// Arrays of which it was told that their copies have not begun again.
     told: BTreeSet<Uuid>,
 }
@@ -162,14 +162,14 @@ impl Control {
     }
 
     fn forget_copy(&self, array: Uuid) {
-        {
-            let copies = &mut self.tending().copies;
-            copies.begun.remove(&array);
-            copies.told.remove(&array);
-        }
         if let Err(error) = self.wanted.apply(&[Change::NoCopy(array)]) {
+            // As long as it is recorded it would begin again.
             tracing::error!(event = "wanted_state_unwritable", %error);
+            return;
         }
+        let copies = &mut self.tending().copies;
+        copies.begun.remove(&array);
+        copies.told.remove(&array);
     }
 
     /// Whether a copy of a member of the array is being made.

@@ -105,7 +105,7 @@ impl Control {
         }
         self.go_on_with_copies();
         self.finish_removals();
-        self.forget_used()?;
+        let mut recorded = self.forget_used();
         if state.spares.is_empty() && state.pools.is_empty() {
             let mut tending = self.tending();
             let kept = std::mem::take(&mut *tending);
@@ -114,7 +114,7 @@ impl Control {
                 unrecorded_stops: kept.unrecorded_stops,
                 ..Tending::default()
             };
-            return Ok(());
+            return recorded;
         }
         let arrays = self.engine.arrays();
         let due = self.tending().due(&arrays, now, self.spare_grace);
@@ -122,8 +122,13 @@ impl Control {
         for due in due {
             let array = arrays.iter().find(|array| array.uuid == due.array);
             let array = array.expect("its place is due");
-            if let Some(warning) = self.fill(array, due.member, now)? {
-                warnings.insert(array.uuid, warning);
+            match self.fill(array, due.member, now) {
+                Ok(Some(warning)) => {
+                    warnings.insert(array.uuid, warning);
+                }
+                Ok(None) => {}
+                // The others are no less due.
+                Err(unrecorded) => recorded = Err(unrecorded),
             }
         }
         let told = std::mem::replace(&mut self.tending().warnings, warnings.clone());
@@ -134,7 +139,7 @@ impl Control {
                 tracing::warn!(event = "no_spare", object = %format_args!("array {name}"), warning);
             }
         }
-        Ok(())
+        recorded
     }
 
     /// One look for write caches that somebody has turned on.

@@ -5,6 +5,7 @@ use super::super::spares::refuse_unfit_of_all;
 use super::*;
 use crate::body::{PoolArrayBody, PoolCreateBody, SpareBody};
 use crate::view::{ArrayView, DriveState};
+use crate::wanted::WantedCopy;
 
 /// Seconds of false time.
 fn at(seconds: u64) -> Instant {
@@ -672,4 +673,78 @@ fn a_drive_that_carries_something_after_it_was_erased_is_no_spare() {
     let array = bed.control().array("a").expect("there");
     assert!(array.spares.is_empty(), "{array:?}");
     bed.control().add_spare("a", &by_force).expect("erased");
+}
+
+/// An array that survives two losses, over a wanted state that can be made to refuse writes; `d4`
+/// and `d5` are free.
+fn on_a_switch() -> (FakeHost, Control, wanted::failing::Switch) {
+    let host = FakeHost::new();
+    let (wanted, switch) = wanted::failing::wanted();
+    let control = Control::new(Arc::new(host.engine()), wanted, "/run/test".into());
+    for number in 0..6 {
+        let place = format!("file:/{number}");
+        host.plug(&place, 1 << 30);
+        control.add_drive(drive(&place)).expect("added");
+    }
+    let made = ArrayCreateBody {
+        level: Level::Raid6,
+        ..array("a", &["d0", "d1", "d2", "d3"])
+    };
+    control.create_array(made).expect("created");
+    (host, control, switch)
+}
+
+#[test]
+fn a_second_spare_does_not_wait_until_the_first_is_recorded() {
+    let (_host, control, switch) = on_a_switch();
+    for drive in ["d4", "d5"] {
+        control.add_spare("a", &spare(drive)).expect("free");
+    }
+    let lose = |member| {
+        control.fail_member("a", member).expect("redundant");
+        control.tending().given_up.clear();
+    };
+    let filled = || {
+        let array = control.array("a").expect("there");
+        let members = array.members.iter().take(2);
+        members
+            .filter(|member| member.state != MemberState::Missing)
+            .count()
+    };
+    lose(0);
+    control.tend_spares(at(0)).expect("it is lost");
+    switch.fail();
+    let look = |seconds| control.tend_spares(at(seconds)).expect_err("unrecorded");
+    look(1000);
+    lose(1);
+    look(2000);
+    look(3000);
+    let array = control.array("a").expect("there");
+    let drives: Vec<_> = array
+        .members
+        .iter()
+        .map(|member| member.drive.clone())
+        .collect();
+    assert_eq!(filled(), 2, "{drives:?}");
+    for spare in ["d4", "d5"] {
+        assert!(drives.contains(&Some(spare.to_owned())), "{drives:?}");
+    }
+}
+
+#[test]
+fn a_copy_that_has_ended_does_not_begin_again_because_that_cannot_be_recorded() {
+    let (host, control, switch) = on_a_switch();
+    let array = control.array("a").expect("there").uuid;
+    let drive = control.drive("d4").expect("there").uuid;
+    let copy = WantedCopy { member: 1, drive };
+    let change = Change::Copy(array, copy);
+    control.wanted.apply(&[change]).expect("recorded");
+    // It was under way, and is not any more.
+    control.tending().copies.begun.insert(array);
+    switch.fail();
+    let _before = host.calls();
+    for look in 1..4 {
+        control.tend_spares(at(look)).expect("looked");
+    }
+    assert_eq!(host.calls(), [""; 0]);
 }
