@@ -298,9 +298,11 @@ impl Scrub {
     }
 }
 
-/// Whether there is anything to compare, and a repair could be written.
+/// Whether there is anything to compare, and a repair could be written. Members that were waited
+/// for in vain may come back.
 pub(crate) fn can_scrub(map: &ArrayMap) -> bool {
-    map.geometry.parity() > 0 && !map.read_only && !map.hopeless.contains(&true)
+    let works = !map.read_only && !map.given_up && !map.hopeless.contains(&true);
+    map.geometry.parity() > 0 && works
 }
 
 /// User bytes of one window at such a rate, when without one it would be `most`.

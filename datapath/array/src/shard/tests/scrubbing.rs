@@ -77,6 +77,15 @@ fn a_scrub_waits_while_too_much_is_lost_and_not_for_a_member_that_is_out() {
 }
 
 #[test]
+fn a_scrub_waits_for_whom_the_array_has_given_up() {
+    let mut bench = clean();
+    bench.install(|map| map.given_up = true);
+    assert_eq!(course(&bench), ScrubCourse::Waits);
+    bench.install(|map| map.given_up = false);
+    assert_eq!(course(&bench), ScrubCourse::Free);
+}
+
+#[test]
 fn a_scrub_whose_records_fail_has_failed_until_it_is_asked_for_again() {
     let mut bench = clean();
     bench.shard.decider().scrub.failed = true;
