@@ -40,19 +40,19 @@ pub(crate) fn read(index: DriveIndex, drive: &Drive) -> io::Result<Found> {
 
 /// What is in the config areas of a member, and an error when both starts cannot be read.
 fn read_records(drive: &Drive, superblock: &Superblock) -> (Records, Option<io::Error>) {
-    let mut bytes = vec![0; bytes_usize(superblock.layout.config[0].length)];
-    let [starts, middles] = [0, 1].map(|place| {
-        let areas = superblock.layout.config;
-        let offsets = areas.map(|area| area.record_places()[place]);
-        let room = areas[0].offset + areas[0].length - offsets[0];
-        let bytes = &mut bytes[..bytes_usize(room)];
-        read_each(drive, offsets, bytes, RecordCopy::decode)
+    let areas = superblock.layout.config;
+    let mut bytes = vec![0; bytes_usize(areas[0].length)];
+    let starts = areas.map(|area| area.offset);
+    let (starts, unread) = read_each(drive, starts, &mut bytes, RecordCopy::decode);
+    let [start_a, start_b]: [PlaceRead; 2] = starts.try_into().expect("two areas");
+    let [middle_a, middle_b] = areas.map(|area| {
+        let [start, middle] = area.record_places();
+        let room = &mut bytes[..bytes_usize(middle - start)];
+        let read = read_start(drive, middle, room, RecordCopy::decode);
+        read.unwrap_or(Err(FormatError::Unreadable))
     });
-    let (starts, unread) = starts;
-    let areas = starts.into_iter().zip(middles.0);
-    let areas: Vec<[PlaceRead; 2]> = areas.map(|(start, middle)| [start, middle]).collect();
-    let areas = areas.try_into().expect("two areas");
-    (Records::of(areas), unread)
+    let records = Records::of([[start_a, middle_a], [start_b, middle_b]]);
+    (records, unread)
 }
 
 /// By config area, whether a member's record is in the middle.
@@ -397,15 +397,23 @@ pub(crate) fn erase_config(
 ) -> io::Result<()> {
     let area = superblock.layout.config[ArrayConfig::slot(config.update).at()];
     let mut bytes = vec![0; bytes_usize(area.length)];
-    for place in area.record_places() {
+    let erased = area.record_places().map(|place| {
         let room = &mut bytes[..bytes_usize(area.offset + area.length - place)];
         let found = read_start(drive, place, room, RecordCopy::decode);
         let is_it = |copy: RecordCopy| copy.config.update_id == config.update_id;
-        if found.is_ok_and(|found| found.is_ok_and(is_it)) {
-            drive.write(place, &[0; SUPERBLOCK_BYTES])?;
+        let may_be = match found {
+            Ok(found) => found.is_ok_and(is_it),
+            // It may be read again some day.
+            Err(_) => true,
+        };
+        if may_be {
+            drive.write(place, &[0; SUPERBLOCK_BYTES])
+        } else {
+            Ok(())
         }
-    }
-    drive.flush()
+    });
+    drive.flush()?;
+    erased.into_iter().collect()
 }
 
 /// How large a member on a drive may have been, whose last superblocks are to be erased: by the

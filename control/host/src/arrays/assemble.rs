@@ -26,7 +26,7 @@ use crate::{Host, records};
 
 impl Host {
     pub(crate) fn do_assemble(&self) -> Vec<ArrayView> {
-        let assembled = self.assembled(None);
+        let (assembled, _) = self.assembled(None);
         for (drive, reason) in &assembled.strays {
             let mut state = self.state();
             let Some(entry) = by_index(&mut state, *drive) else {
@@ -69,8 +69,9 @@ impl Host {
             .collect()
     }
 
-    /// What lies on the drives that no array uses, and on the members of one that is stopped.
-    fn assembled(&self, stopped: Option<Uuid>) -> Assembled {
+    /// What lies on the drives that no array uses, and on the members of one that is stopped; and
+    /// which could be read.
+    fn assembled(&self, stopped: Option<Uuid>) -> (Assembled, Vec<DriveIndex>) {
         let is_its = |role: &DriveRole| match role {
             DriveRole::Member { array, .. } => Some(*array) == stopped,
             DriveRole::Free | DriveRole::LeftOut { .. } | DriveRole::Copy { .. } => false,
@@ -83,21 +84,26 @@ impl Host {
                 .map(|entry| (entry.index, entry.name.clone()))
                 .collect()
         };
-        assemble_named(&found, &|drive| {
+        let assembled = assemble_named(&found, &|drive| {
             let known = names.iter().find(|(index, _)| *index == drive);
             known.map_or_else(|| drive.to_string(), |(_, name)| format!("drive {name}"))
-        })
+        });
+        (assembled, found.iter().map(|found| found.drive).collect())
     }
 
-    /// Notes an assembled array and whose its drives are, in place of what it was known by. It does
-    /// not serve yet.
-    fn register(&self, assembly: Assembly, known_by: Option<&str>) -> Answer<String> {
+    /// Notes an assembled array and whose its drives are, in place of what it was known by; with
+    /// the drives that could be read. It does not serve yet.
+    fn register(
+        &self,
+        assembly: Assembly,
+        known_by: Option<(&str, &[DriveIndex])>,
+    ) -> Answer<String> {
         // Before the lock: it asks for the drives.
         let torn_without = self.torn_without(&assembly);
         let mut state = self.state();
-        let mut unread = Vec::new();
-        if let Some(known_by) = known_by {
-            unread = members_of(&state, assembly.array());
+        let mut before = (Vec::new(), &[][..]);
+        if let Some((known_by, read)) = known_by {
+            before = (members_of(&state, assembly.array()), read);
             forget(&mut state, known_by, assembly.array());
         }
         let mut name = assembly.config.name.clone();
@@ -125,7 +131,7 @@ impl Host {
             };
         }
         let notices = note_left_out(&mut state, &assembly, &name);
-        leave_out_unread(&mut state, uuid, unread);
+        leave_out_unread(&mut state, uuid, before);
         let entry = ArrayEntry {
             index,
             uuid,
@@ -439,12 +445,13 @@ impl Host {
     pub(crate) fn reassemble(&self, name: &str, uuid: Uuid) {
         // Whoever wanted to take one out of it has to ask again.
         self.state().put_back(uuid, None);
-        let mut found = self.assembled(Some(uuid)).arrays.into_iter();
+        let (assembled, read) = self.assembled(Some(uuid));
+        let mut found = assembled.arrays.into_iter();
         let Some(assembly) = found.find(|array| array.array() == uuid) else {
             forget(&mut self.state(), name, uuid);
             return;
         };
-        if let Err(refused) = self.register(assembly, Some(name)) {
+        if let Err(refused) = self.register(assembly, Some((name, &read[..]))) {
             tracing::error!(event = "array_left_out", error = %refused, "not assembled");
         }
     }

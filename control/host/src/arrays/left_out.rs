@@ -51,15 +51,17 @@ pub(super) fn members_of(state: &State, array: Uuid) -> Vec<(String, MemberIndex
     drives.filter_map(member).collect()
 }
 
-/// Former members that were not found when their array was put together: they may come back.
+/// Former members of which nobody could read what they hold when their array was put together: they
+/// may come back.
 pub(super) fn leave_out_unread(
     state: &mut State,
     array: Uuid,
-    members: Vec<(String, MemberIndex)>,
+    (members, read): (Vec<(String, MemberIndex)>, &[DriveIndex]),
 ) {
     for (name, member) in members {
         if let Some(entry) = state.drives.get_mut(&name)
             && entry.role == DriveRole::Free
+            && !read.contains(&entry.index)
         {
             entry.role = DriveRole::LeftOut {
                 array,

@@ -2,7 +2,7 @@
 //! ([`crate::format::Area::record_places`]), the start, and the middle for a drive that refuses to
 //! write there (docs/design/017-refused-blocks.md).
 
-use units::MemberIndex;
+use units::{MemberIndex, Update};
 
 use crate::format::{ArrayConfig, FormatError, RecordCopy};
 
@@ -22,36 +22,36 @@ impl Records {
     /// By config area, what is at its start and in its middle.
     ///
     /// What cannot be read at a start may be newer than all that can be. Not where a good record is
-    /// in the middle, and nothing was written to the start since: when it is the newest of the
-    /// member, since the one after it goes to the other area first; and when the record in the
-    /// other area says that it was there. A middle that cannot be read hides something when that
-    /// record says so. (It could hide the very first that went there, and is taken for one that was
-    /// never used: a drive would have to lose both places within a moment.)
+    /// in the middle, and nothing was written to the start since: when it says itself that the one
+    /// before it was there, too; when the newest record of the other area says that of it; or when
+    /// it is newer than that, since the next one goes there first. A middle that cannot be read
+    /// hides something when the other area says so. (It could hide the very first that went there,
+    /// before the next record told of that: a drive would have to lose both places within a
+    /// moment.) Where the newest record of the other area may be damaged, it says nothing.
     #[must_use]
     pub fn of(areas: [[PlaceRead; 2]; 2]) -> Records {
-        let newest = areas.each_ref().map(|places| {
-            let good = places.iter().flatten();
-            good.max_by_key(|copy| copy.config.update)
-                .map(|copy| (copy.config.update, copy.moved))
-        });
+        let others = [1, 0].map(|at: usize| Other::of(at, &areas[at]));
         let mut records = Records {
             found: Vec::with_capacity(4),
             moved: [false; 2],
         };
         for (at, [start, middle]) in areas.into_iter().enumerate() {
-            let other = newest[1 - at];
-            let told = other.is_some_and(|(_, moved)| moved[at]);
-            let (hidden, moved) = match (&start, &middle) {
-                (Ok(start), Ok(middle)) => (false, middle.config.update >= start.config.update),
-                (Err(FormatError::Unreadable), Ok(middle)) => {
-                    let is_newest = other.is_none_or(|(update, _)| middle.config.update > update);
-                    (told || is_newest, true)
-                }
-                (Err(_), Ok(_)) => (false, true),
-                (_, Err(FormatError::Unreadable)) => (false, told),
-                (_, Err(_)) => (false, false),
+            let other = &others[at];
+            let told = other.told[at];
+            let is_older = match &middle {
+                Ok(middle) => middle.moved[at] || told == Told::Yes || other.is_before(middle),
+                // It was torn on its way there.
+                Err(FormatError::Checksum { .. }) => told == Told::Yes,
+                Err(_) => false,
             };
-            if !hidden {
+            records.moved[at] = match (&start, &middle) {
+                (Ok(start), Ok(middle)) => middle.config.update >= start.config.update,
+                (Err(_), Ok(_)) => true,
+                (_, Err(FormatError::Unreadable)) => told != Told::No,
+                (_, Err(FormatError::Checksum { .. })) => told == Told::Yes,
+                (_, Err(_)) => false,
+            };
+            if !(is_older && start == Err(FormatError::Unreadable)) {
                 records.take(start);
             }
             match &middle {
@@ -59,7 +59,7 @@ impl Records {
                 | Err(FormatError::NewerFormat { .. } | FormatError::NewerFeatures { .. }) => {
                     records.take(middle);
                 }
-                Err(FormatError::Unreadable) if told => records.take(middle),
+                Err(FormatError::Unreadable) if told != Told::No => records.take(middle),
                 Err(
                     FormatError::Unreadable
                     | FormatError::Length { .. }
@@ -70,7 +70,6 @@ impl Records {
                     | FormatError::Foreign,
                 ) => {}
             }
-            records.moved[at] = moved;
         }
         records
     }
@@ -81,10 +80,47 @@ impl Records {
     }
 }
 
+/// What one config area tells of the other.
+struct Other {
+    /// The update of its newest record, if that can be known.
+    newest: Option<Update>,
+    /// By config area: whether that says that the record there is in the middle.
+    told: [Told; 2],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    Yes,
+    No,
+    Unknown,
+}
+
+impl Other {
+    fn of(at: usize, [start, middle]: &[PlaceRead; 2]) -> Other {
+        let newest = match (start, middle) {
+            (Ok(start), Ok(middle)) if start.config.update > middle.config.update => Some(start),
+            (Ok(_), Ok(middle)) => Some(middle),
+            (Err(_), Ok(middle)) if middle.moved[at] => Some(middle),
+            // A long record leaves its rest in the middle.
+            (Ok(start), Err(FormatError::Blank | FormatError::Foreign)) => Some(start),
+            (_, _) => None,
+        };
+        let told = |moved: bool| if moved { Told::Yes } else { Told::No };
+        Other {
+            newest: newest.map(|copy| copy.config.update),
+            told: newest.map_or([Told::Unknown; 2], |copy| copy.moved.map(told)),
+        }
+    }
+
+    /// Whether all that was ever there is older.
+    fn is_before(&self, copy: &RecordCopy) -> bool {
+        self.newest
+            .is_some_and(|newest| newest < copy.config.update)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use units::Update;
-
     use super::*;
     use crate::format::tests::config;
 
@@ -119,47 +155,78 @@ mod tests {
         (updates, doubtful, records.moved)
     }
 
+    fn blank() -> PlaceRead {
+        Err(FormatError::Blank)
+    }
+
+    fn unread() -> PlaceRead {
+        Err(FormatError::Unreadable)
+    }
+
+    const A: [bool; 2] = [true, false];
+    const BOTH: [bool; 2] = [true; 2];
+
     #[test]
     fn a_record_in_the_middle_tells_what_cannot_be_at_a_start_that_nobody_can_read() {
-        let blank = || Err(FormatError::Blank);
-        let unread = || Err(FormatError::Unreadable);
-        let (a, both) = ([true, false], [true; 2]);
         // As ever.
-        let usual = [[good(4, NOT), blank()], [good(5, NOT), torn()]];
+        let usual = [[good(4, NOT), blank()], [good(5, NOT), blank()]];
         assert_eq!(told(usual), (vec![4, 5], false, NOT));
         let hidden = [[unread(), blank()], [good(5, NOT), blank()]];
         assert_eq!(told(hidden), (vec![5], true, NOT));
         // It moved, just now or before the record that says so.
         let newest = [[unread(), good(4, NOT)], [good(3, NOT), blank()]];
-        assert_eq!(told(newest), (vec![4, 3], false, a));
-        let said = [[unread(), good(4, NOT)], [good(5, a), blank()]];
-        assert_eq!(told(said), (vec![4, 5], false, a));
-        let said = [[unread(), good(4, both)], [unread(), good(5, both)]];
-        assert_eq!(told(said), (vec![4, 5], false, both));
-        // It was tried there, and then went to the start after all.
-        let tried = [[unread(), good(4, NOT)], [good(5, NOT), blank()]];
-        assert_eq!(told(tried), (vec![4, 5], true, a));
-        let tried = [[good(6, NOT), good(4, NOT)], [good(5, NOT), blank()]];
-        assert_eq!(told(tried), (vec![6, 4, 5], false, NOT));
+        assert_eq!(told(newest), (vec![4, 3], false, A));
+        let said = [[unread(), good(4, NOT)], [good(5, A), blank()]];
+        assert_eq!(told(said), (vec![4, 5], false, A));
+        let said = [[unread(), good(4, BOTH)], [unread(), good(5, BOTH)]];
+        assert_eq!(told(said), (vec![4, 5], false, BOTH));
+        let torn_there = [[unread(), torn()], [good(5, A), blank()]];
+        assert_eq!(told(torn_there), (vec![5], false, A));
+        let says_so_itself = [[unread(), good(6, A)], [torn(), blank()]];
+        assert_eq!(told(says_so_itself), (vec![6], false, A));
         // Both can be read.
-        let readable = [[good(2, NOT), good(4, NOT)], [good(5, a), blank()]];
-        assert_eq!(told(readable), (vec![2, 4, 5], false, a));
-        let torn_start = [[torn(), good(4, NOT)], [good(5, a), blank()]];
-        assert_eq!(told(torn_start), (vec![4, 5], false, a));
+        let readable = [[good(2, NOT), good(4, NOT)], [good(5, A), blank()]];
+        assert_eq!(told(readable), (vec![2, 4, 5], false, A));
+        let torn_start = [[torn(), good(4, NOT)], [good(5, A), blank()]];
+        assert_eq!(told(torn_start), (vec![4, 5], false, A));
     }
 
     #[test]
-    fn a_middle_that_nobody_can_read_hides_something_where_that_is_told() {
-        let unread = || Err(FormatError::Unreadable);
-        let blank = || Err(FormatError::Blank);
-        let unused = [[good(4, NOT), unread()], [good(5, NOT), unread()]];
+    fn a_record_that_was_only_tried_in_the_middle_tells_nothing() {
+        let tried = [[unread(), good(4, NOT)], [good(5, NOT), blank()]];
+        assert_eq!(told(tried), (vec![4, 5], true, A));
+        let tried = [[good(6, NOT), good(4, NOT)], [good(5, NOT), blank()]];
+        assert_eq!(told(tried), (vec![6, 4, 5], false, NOT));
+        // What came after it is torn, or cannot be read.
+        let torn_since = [[unread(), good(4, NOT)], [torn(), blank()]];
+        assert_eq!(told(torn_since), (vec![4], true, A));
+        let old = [[unread(), good(4, NOT)], [good(3, NOT), unread()]];
+        assert_eq!(told(old), (vec![4, 3], true, [true, true]));
+    }
+
+    #[test]
+    fn a_middle_that_nobody_can_read_hides_something_unless_the_other_area_knows_better() {
+        let unused = [[good(4, NOT), unread()], [good(5, NOT), blank()]];
         assert_eq!(told(unused), (vec![4, 5], false, NOT));
-        let used = [[good(2, NOT), unread()], [good(5, [true, false]), blank()]];
-        assert_eq!(told(used), (vec![2, 5], true, [true, false]));
+        let used = [[good(2, NOT), unread()], [good(5, A), blank()]];
+        assert_eq!(told(used), (vec![2, 5], true, A));
+        let nobody_knows = [[good(2, NOT), unread()], [good(3, NOT), unread()]];
+        assert_eq!(told(nobody_knows), (vec![2, 3], true, BOTH));
+        let torn_since = [[torn(), blank()], [good(3, NOT), unread()]];
+        assert_eq!(told(torn_since), (vec![3], true, [false, true]));
         let array = uuid::Uuid::nil();
         let future = || Err(FormatError::NewerFormat { array, format: 9 });
         let newer = Records::of([[good(4, NOT), future()], [good(5, NOT), blank()]]);
         let error = FormatError::NewerFormat { array, format: 9 };
         assert!(newer.found.contains(&Err(error)));
+    }
+
+    #[test]
+    fn a_long_record_is_at_the_start_whatever_is_left_of_one_in_the_middle() {
+        let rest = || Err(FormatError::Foreign);
+        let long = [[good(6, NOT), rest()], [good(5, A), blank()]];
+        assert_eq!(told(long), (vec![6, 5], false, NOT));
+        let since = [[good(6, NOT), rest()], [good(7, NOT), unread()]];
+        assert_eq!(told(since), (vec![6, 7], false, NOT));
     }
 }

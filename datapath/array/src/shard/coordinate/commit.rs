@@ -162,11 +162,9 @@ impl Shard {
             ..
         } = done;
         let shared = Arc::clone(&self.shared);
-        let commit = self
-            .decider()
-            .commit
-            .as_mut()
-            .expect("metadata is written by a commit");
+        let decider = self.decider();
+        let commit = decider.commit.as_mut();
+        let commit = commit.expect("metadata is written by a commit");
         commit.pending -= 1;
         // A drive that is only now becoming a member has no past.
         let known = !commit.replaced.contains(&member);
@@ -181,10 +179,13 @@ impl Shard {
             let place = commit.places[member.at()].as_mut();
             let place = place.expect("a member has a drive");
             let moved = done.offset != place.layout.config[slot.at()].offset;
-            if moved && !place.moved[slot.at()] {
-                io.event(Event::RecordMoved { member });
-            }
+            let is_new = moved && !place.moved[slot.at()];
             place.moved[slot.at()] = moved;
+            if is_new {
+                io.event(Event::RecordMoved { member });
+                // The next one says so.
+                decider.renewal.once_more();
+            }
         }
         if !status.is_ok() {
             commit.failed.push(MemberFailure {

@@ -43,6 +43,11 @@ impl Renewal {
         self.last = now;
     }
 
+    /// One more is to follow this record.
+    pub(super) fn once_more(&mut self) {
+        self.left = self.left.max(1);
+    }
+
     fn next(&self) -> Instant {
         if self.left > 0 {
             self.last
