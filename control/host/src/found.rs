@@ -217,9 +217,14 @@ impl Host {
             open.map(|(path, drive)| (path.to_owned(), Arc::clone(drive)))
                 .collect()
         };
-        let mut open = open.iter();
+        let paths: Vec<PathBuf> = open.iter().map(|(open, _)| open.clone()).collect();
+        let new = path.to_owned();
+        let find = move || paths.iter().map(|path| same_file(path, &new)).collect();
+        // A file's server that is away lets nobody wait for ever. Who opens it finds it locked.
+        let same: Option<Vec<bool>> = apart(self.asks.wait, vec![find]).pop().flatten();
+        let mut open = open.iter().zip(same.unwrap_or_default());
         // What was taken away is not what is there now.
-        open.any(|(open, drive)| same_file(open, path) && !drive.is_taken_away())
+        open.any(|((_, drive), same)| same && !drive.is_taken_away())
     }
 
     /// Where a drive is whose device the host has taken away, as `do_is_back` has found it: a drive
