@@ -4,7 +4,7 @@
 use std::io;
 
 use array::RegionMap;
-use array::assembly::{Found, PlaceRead, Records, areas_to_erase};
+use array::assembly::{Found, PlaceRead, RecordPlace, Records, areas_to_erase};
 use array::format::{
     Area, ArrayConfig, DriveIdentity, FormatError, Layout, MEMBER_BYTES_MIN, REGION_BLOCK_BYTES,
     RecordCopy, RegionBlock, SUPERBLOCK_BYTES, Superblock,
@@ -55,9 +55,9 @@ fn read_records(drive: &Drive, superblock: &Superblock) -> (Records, Option<io::
     (records, unread)
 }
 
-/// By config area, whether a member's record is in the middle.
-pub(crate) fn moved(drive: &Drive, superblock: &Superblock) -> [bool; 2] {
-    read_records(drive, superblock).0.moved
+/// By config area, where a member's next record goes.
+pub(crate) fn places(drive: &Drive, superblock: &Superblock) -> [RecordPlace; 2] {
+    read_records(drive, superblock).0.next
 }
 
 /// As [`read`], without records. Superblocks at the end are looked for also where members of these
@@ -369,22 +369,32 @@ pub(crate) fn write_config(
 ) -> io::Result<()> {
     let slot = ArrayConfig::slot(config.update).at();
     let [start, middle] = superblock.layout.config[slot].record_places();
-    let mut moved = moved(drive, superblock);
-    let record = encode(superblock, (member, moved), config)?;
-    let has_halves = start + bytes_u64(record.len()) <= middle;
-    if has_halves && moved[slot] {
-        drive.write(middle, &record)?;
-        return drive.flush();
-    }
-    if let Err(source) = drive.write(start, &record) {
-        let is_bad = has_halves && !is_full(&source) && takes_others(drive, superblock);
-        if !is_bad || drive.write(start, &record).is_ok() {
-            return if is_bad { drive.flush() } else { Err(source) };
+    let known = places(drive, superblock);
+    let mut moved = known.map(|place| place == RecordPlace::Middle);
+    let bytes = bytes_u64(encode(superblock, (member, moved), config)?.len());
+    let (first, other) = match known[slot] {
+        _ if start + bytes > middle => (start, None),
+        RecordPlace::Start => (start, Some(middle)),
+        RecordPlace::Perhaps => (middle, Some(start)),
+        RecordPlace::Middle => (middle, None),
+    };
+    let mut write = |place| {
+        moved[slot] = place == middle;
+        let record = encode(superblock, (member, moved), config)?;
+        drive.write(place, &record)
+    };
+    if let Err(source) = write(first) {
+        let is_bad = !is_full(&source) && takes_others(drive, superblock);
+        let Some(other) = other.filter(|_| is_bad) else {
+            return Err(source);
+        };
+        // It may have been away for a moment.
+        if write(first).is_err() {
+            write(other)?;
+            tracing::error!(event = "record_moved", member = member.0, error = %source,
+                "its drive refuses a record of the array where that belongs: it is kept elsewhere \
+                 on it");
         }
-        moved[slot] = true;
-        drive.write(middle, &encode(superblock, (member, moved), config)?)?;
-        tracing::error!(event = "record_moved", member = member.0, error = %source,
-            "its drive refuses a record of the array where that belongs: it is kept elsewhere on it");
     }
     drive.flush()
 }

@@ -12,7 +12,7 @@ mod returns;
 #[cfg(test)]
 mod tests;
 
-pub use places::{PlaceRead, Records};
+pub use places::{PlaceRead, RecordPlace, Records};
 pub use reason::{LeftOut, Verdict};
 pub use returns::{NoReturn, Returning, areas_to_erase, is_as_it_was, may_return};
 

@@ -13,6 +13,7 @@ use units::{
     bytes_u64, bytes_usize,
 };
 
+use crate::assembly::RecordPlace;
 use crate::command::Command;
 use crate::exposure::{filled_next, first_lacking, groups_of};
 use crate::format::{
@@ -40,20 +41,20 @@ pub struct MemberPlace {
     /// What is the same for as long as the drive was not away and kept its power; 0 when nothing
     /// shows that.
     pub appearance: u64,
-    /// By config area: its record is in the middle, since the drive has refused to write it to the
-    /// start ([`crate::format::Area::record_places`]).
-    pub moved: [bool; 2],
+    /// By config area, where its record goes.
+    pub records: [RecordPlace; 2],
 }
 
 impl MemberPlace {
-    /// Where a record of so many bytes goes, and where else it could: nowhere if it is too long, or
-    /// has moved.
+    /// Where a record of so many bytes goes, and where if that is refused: nowhere if it is too
+    /// long, or has moved.
     pub(crate) fn places_of(&self, slot: ConfigSlot, bytes: u64) -> (u64, Option<u64>) {
         let [start, middle] = self.layout.config[slot.at()].record_places();
-        match (start + bytes <= middle, self.moved[slot.at()]) {
+        match (start + bytes <= middle, self.records[slot.at()]) {
             (false, _) => (start, None),
-            (true, true) => (middle, None),
-            (true, false) => (start, Some(middle)),
+            (true, RecordPlace::Middle) => (middle, None),
+            (true, RecordPlace::Perhaps) => (middle, Some(start)),
+            (true, RecordPlace::Start) => (start, Some(middle)),
         }
     }
 }
@@ -319,7 +320,8 @@ impl Coordinator {
         (member, place): (MemberIndex, &MemberPlace),
     ) -> Result<Segment, ConfigTooLarge> {
         let room = bytes_usize(place.layout.config[0].length).min(self.scratch.len());
-        let copy = (member, place.moved);
+        let moved = place.records.map(|place| place == RecordPlace::Middle);
+        let copy = (member, moved);
         let bytes = config.encode_copy(copy, &mut self.scratch[..room])?;
         let record = self
             .records

@@ -6,7 +6,7 @@ mod known;
 use std::borrow::Cow;
 use std::ops::Range;
 
-use array::assembly::{Assembly, Found, PlaceRead, Records, areas_to_erase, assemble};
+use array::assembly::{Assembly, Found, PlaceRead, RecordPlace, Records, areas_to_erase, assemble};
 use array::format::{
     Area, ArrayConfig, Created, Features, FormatError, LOG_HEADER_BYTES, Layout, MemberState,
     REGION_BLOCK_BYTES, RegionBlock, SUPERBLOCK_BYTES, Sectors, Superblock,
@@ -234,10 +234,10 @@ fn read_records(index: usize, drive: &impl Medium, layout: &Layout) -> Records {
     Records::of(places.map(|area| area.map(|place| read_record(index, drive, place))))
 }
 
-/// By config area, whether the record of a drive is in the middle.
+/// By config area, where the next record of a drive goes.
 #[must_use]
-pub fn moved(index: usize, drive: &impl Medium, layout: &Layout) -> [bool; 2] {
-    read_records(index, drive, layout).moved
+pub fn record_places(index: usize, drive: &impl Medium, layout: &Layout) -> [RecordPlace; 2] {
+    read_records(index, drive, layout).next
 }
 
 /// By config area, whether the newest record of a drive says that the one there is in the middle.
@@ -295,14 +295,15 @@ fn write_record(drives: &mut [impl Medium], assembly: &Assembly, member: MemberI
     let [start, middle] = area.record_places();
     let index = drive.at();
     let drive = &mut drives[index];
-    let mut moved = moved(index, drive, layout);
+    let known = record_places(index, drive, layout);
+    let mut moved = known.map(|place| place == RecordPlace::Middle);
     let mut bytes = vec![0; bytes_usize(area.length)];
     let mut encode = |moved| {
         let length = assembly.config.encode_copy((member, moved), &mut bytes);
         bytes[..length.expect("room")].to_vec()
     };
     let slot = ArrayConfig::slot(assembly.config.update).at();
-    if moved[slot] || !drive.try_put(start, &encode(moved)) {
+    if known[slot] != RecordPlace::Start || !drive.try_put(start, &encode(moved)) {
         moved[slot] = true;
         drive.put(middle, &encode(moved));
     }

@@ -323,7 +323,8 @@ impl Host {
                 drive: index,
                 layout: superblock.layout,
                 appearance: drive.map_or(0, |drive| same_appearance(drive)),
-                moved: drive.map_or([false; 2], |drive| records::moved(drive, superblock)),
+                records: drive
+                    .map_or_else(Default::default, |drive| records::places(drive, superblock)),
             })
         };
         assembly.members.iter().zip(drives).map(place).collect()

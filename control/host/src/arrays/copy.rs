@@ -365,7 +365,7 @@ impl Host {
                 drive: placing.candidate.index,
                 layout: own.layout,
                 appearance: crate::begun::same_appearance(&placing.candidate.drive),
-                moved: [false; 2],
+                records: Default::default(),
             },
             record,
             copied: base,

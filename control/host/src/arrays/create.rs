@@ -195,7 +195,7 @@ fn places_of(candidates: &[Candidate], superblock: &Superblock) -> Vec<Option<Me
         drive: candidate.index,
         layout: superblock.layout,
         appearance: crate::begun::same_appearance(&candidate.drive),
-        moved: [false; 2],
+        records: Default::default(),
     };
     candidates.iter().map(place).map(Some).collect()
 }

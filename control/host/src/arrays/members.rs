@@ -182,7 +182,7 @@ impl Host {
             drive: candidate.index,
             layout: superblock.layout,
             appearance: crate::begun::same_appearance(&candidate.drive),
-            moved: [false; 2],
+            records: Default::default(),
         };
         let replaced = self.engine.change(
             index,

@@ -192,7 +192,7 @@ impl Host {
         };
         let io = |source| of_io(format!("drive {drive}"), "erasing its old log", &source);
         records::erase(&handle, &array.superblock).map_err(io)?;
-        let moved = records::moved(&handle, &array.superblock);
+        let records = records::places(&handle, &array.superblock);
         let member = returning.member;
         // Who stopped one that is due still wants it stopped.
         let state = self.engine.array_state(array.index);
@@ -205,7 +205,7 @@ impl Host {
                     drive: index,
                     layout: array.superblock.layout,
                     appearance: crate::begun::same_appearance(&handle),
-                    moved,
+                    records,
                 },
                 uuid: returning.uuid,
                 identity: identity_of(&handle),

@@ -290,7 +290,7 @@ impl Bench {
                 drive: DriveIndex::from_at(at),
                 layout,
                 appearance: bytes_u64(at) + 1,
-                moved: [false; 2],
+                records: Default::default(),
             })
         };
         let places: Vec<Option<MemberPlace>> = (0..members).map(place).collect();

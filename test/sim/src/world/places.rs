@@ -14,7 +14,7 @@ pub fn place(layout: &Layout, drive: usize) -> MemberPlace {
         drive: DriveIndex::from_at(drive),
         layout: *layout,
         appearance: units::bytes_u64(drive) + 1,
-        moved: [false; 2],
+        records: Default::default(),
     }
 }
 
@@ -24,7 +24,7 @@ pub fn place_of(layout: &Layout, drives: &[SimDrive], drive: usize) -> MemberPla
     let place = place(layout, drive);
     MemberPlace {
         appearance: place.appearance | drives[drive].outages << 32,
-        moved: disks::moved(drive, &drives[drive], layout),
+        records: disks::record_places(drive, &drives[drive], layout),
         ..place
     }
 }

@@ -10,6 +10,7 @@ use super::super::doubt::REFUSED;
 use super::super::hold::may_pass;
 use super::super::{DriveIo, IoOwner, Order, Shard};
 use super::exclude::Fate;
+use crate::assembly::RecordPlace;
 use crate::command::Refusal;
 use crate::coordinator::{Commit, CommitPhase, Ending, cause_of, record_bytes, trusted_until};
 use crate::format::{ArrayConfig, ExclusionCause, MemberState};
@@ -144,7 +145,7 @@ impl Shard {
         let place = place.expect("a member has a drive");
         let slot = ArrayConfig::slot(commit.config.update);
         done.offset = match place.places_of(slot, done.length) {
-            (start, Some(middle)) if done.offset == start => middle,
+            (first, Some(other)) if done.offset == first => other,
             (first, _) => first,
         };
     }
@@ -179,8 +180,12 @@ impl Shard {
             let place = commit.places[member.at()].as_mut();
             let place = place.expect("a member has a drive");
             let moved = done.offset != place.layout.config[slot.at()].offset;
-            let is_new = moved && !place.moved[slot.at()];
-            place.moved[slot.at()] = moved;
+            let is_new = moved && place.records[slot.at()] != RecordPlace::Middle;
+            place.records[slot.at()] = if moved {
+                RecordPlace::Middle
+            } else {
+                RecordPlace::Start
+            };
             if is_new {
                 io.event(Event::RecordMoved { member });
                 // The next one says so.

@@ -69,7 +69,7 @@ fn new_place() -> MemberPlace {
         layout,
         // As of the drive that was there.
         appearance: 2,
-        moved: [false; 2],
+        records: Default::default(),
     }
 }
 
@@ -101,7 +101,7 @@ pub(super) fn come_back(uuid: Uuid) -> Command {
             drive: DriveIndex(1),
             layout,
             appearance: 0,
-            moved: [false; 2],
+            records: Default::default(),
         },
         uuid,
         identity: DriveIdentity::new("again"),

@@ -5,6 +5,7 @@ use units::MemberIndex;
 
 use super::super::Bench;
 use super::{BLOCK, Drives, START};
+use crate::assembly::RecordPlace;
 use crate::command::Command;
 use crate::coordinator::MemberPlace;
 use crate::format::{ArrayConfig, ArrayOptions, ConfigSlot};
@@ -148,13 +149,19 @@ fn a_record_of_more_than_half_an_area_goes_to_its_start() {
     let decider = bench.shard.coordinator().expect("the home");
     let place = decider.places[NEEDED].as_ref().expect("it has a drive");
     let [start, middle] = [start, middle].map(|block| block * BLOCK);
-    assert_eq!(place.moved, [true; 2]);
+    assert_eq!(place.records, [RecordPlace::Middle; 2]);
     assert_eq!(place.places_of(ConfigSlot::A, bytes), (middle, None));
     assert_eq!(place.places_of(ConfigSlot::A, bytes + 512), (start, None));
     let fresh = MemberPlace {
-        moved: [false; 2],
+        records: Default::default(),
         ..place.clone()
     };
     assert_eq!(fresh.places_of(ConfigSlot::A, bytes), (start, Some(middle)));
     assert_eq!(fresh.places_of(ConfigSlot::A, bytes + 512), (start, None));
+    let unknown = MemberPlace {
+        records: [RecordPlace::Perhaps; 2],
+        ..fresh
+    };
+    let places = unknown.places_of(ConfigSlot::A, bytes);
+    assert_eq!(places, (middle, Some(start)));
 }
