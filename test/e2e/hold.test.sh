@@ -71,7 +71,7 @@ engine_stop
 say "an enclosure blinks"
 MEMBER_BYTES=$((64 << 20))
 truncate -s $((MEMBER_BYTES * 3)) "$WORK/enclosure.img"
-"$HERE/vm.sh" run -q -t 600 -c 2 -m 768 -M dm-mod -f "$GARBOARD:/usr/bin/garboard" \
+"$HERE/vm.sh" run -q -t 600 -c 2 -m 1024 -M dm-mod -f "$GARBOARD:/usr/bin/garboard" \
   -e MEMBER_BYTES=$MEMBER_BYTES -e HELD="$HELD" "$HERE/blink.guest" -- \
   -drive "file=$WORK/enclosure.img,if=none,id=d,format=raw,cache=unsafe" -device virtio-blk-pci,drive=d >"$WORK/blink.log" 2>&1 ||
   { cat "$WORK/blink.log"; fail "the blink"; }
@@ -84,7 +84,7 @@ for i in 0 1 2; do
   disks+=(-drive "file=$WORK/plug$i.img,if=none,id=p$i,format=raw,cache=unsafe"
     -device "virtio-blk-pci,drive=p$i,serial=m$i,write-cache=off")
 done
-"$HERE/vm.sh" run -q -t 600 -c 2 -m 768 -f "$GARBOARD:/usr/bin/garboard" \
+"$HERE/vm.sh" run -q -t 600 -c 2 -m 1024 -f "$GARBOARD:/usr/bin/garboard" \
   -e HELD="$HELD" "$HERE/replug.guest" -- "${disks[@]}" >"$WORK/replug.log" 2>&1 ||
   { cat "$WORK/replug.log"; fail "the replug"; }
 grep -h '^unplugged' "$WORK/replug.log" | tr -d '\r'

@@ -6,9 +6,9 @@
 # Without the kernel's multipath: newer QEMU says of every drive that it may have several controllers.
 source "$(dirname "$0")/lib.sh"
 MEMBER_BYTES=$((48 << 20))
-disks=(-m 768 -device pxb-pcie,id=far,bus=pcie.0,bus_nr=128,numa_node=1)
+disks=(-m 1024 -device pxb-pcie,id=far,bus=pcie.0,bus_nr=128,numa_node=1)
 for i in 0 1; do
-  disks+=(-object "memory-backend-memfd,id=n$i,size=384M" -numa "node,nodeid=$i,cpus=$i,memdev=n$i")
+  disks+=(-object "memory-backend-memfd,id=n$i,size=512M" -numa "node,nodeid=$i,cpus=$i,memdev=n$i")
 done
 for i in 0 1 2 3 4; do disks+=(-device "pcie-root-port,id=port$i,bus=far,chassis=$i,slot=$i"); done
 for i in 0 1 2 3; do

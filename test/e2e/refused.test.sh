@@ -14,7 +14,7 @@ for i in 0 1 2; do
   file="$WORK/m$i.img"; [ $i != 1 ] || file="blkdebug:$WORK/refuse:$file"
   disks+=(-drive "file=$file,if=none,id=m$i,format=raw,cache=unsafe,werror=report" -device "virtio-blk-pci,drive=m$i")
 done
-"$HERE/vm.sh" run -q -t 600 -c 2 -m 768 -f "$GARBOARD:/usr/bin/garboard" -f "$TARGET/$PROFILE/power-loss:/usr/bin/power-loss" \
+"$HERE/vm.sh" run -q -t 600 -c 2 -m 1024 -f "$GARBOARD:/usr/bin/garboard" -f "$TARGET/$PROFILE/power-loss:/usr/bin/power-loss" \
   "$HERE/refused.guest" -- "${disks[@]}" >"$WORK/refused.log" 2>&1 || { cat "$WORK/refused.log"; fail "the guest"; }
 grep -hE '^refused:' "$WORK/refused.log" | tr -d '\r'
 say "passed"
