@@ -110,6 +110,37 @@ fn a_record_that_a_needed_member_refuses_is_written_to_the_middle_from_then_on()
 }
 
 #[test]
+fn a_record_that_is_refused_for_a_moment_stays_where_it_belongs() {
+    let (mut bench, mut drives) = refusing(|places| places.map(|[start, _]| start).to_vec());
+    assert!(!commit(&mut bench, &mut drives, 10, 9), "it is refused");
+    drives.refuses.clear();
+    let before = durable(&bench);
+    drives.answer_for(&mut bench, 20);
+    assert_eq!(durable(&bench), before + 1, "it was made");
+    assert_eq!(moved(&bench), 0);
+}
+
+#[test]
+fn a_record_that_has_moved_is_followed_by_one_that_tells_of_it() {
+    for area in [0, 1] {
+        let (mut bench, mut drives) = refusing(|places| vec![places[area][0]]);
+        let before = durable(&bench);
+        let is_refused = |update: u64| update % 2 == u64::from(area == 1);
+        assert!(commit(&mut bench, &mut drives, 10, 30));
+        let (updates, first) = if is_refused(before + 1) {
+            (2, before + 1)
+        } else {
+            assert_eq!(durable(&bench), before + 1, "nothing has moved");
+            assert!(commit(&mut bench, &mut drives, 11, 30));
+            (3, before + 2)
+        };
+        assert_eq!(durable(&bench), before + updates, "area {area}");
+        assert_eq!(moved(&bench), 1, "area {area}");
+        assert_eq!(update_at(&drives, places(&bench)[area][1]), Some(first));
+    }
+}
+
+#[test]
 fn a_record_that_is_refused_everywhere_is_waited_for_and_goes_where_it_is_taken_first() {
     let (mut bench, mut drives) = refusing(|places| places.concat());
     assert!(!commit(&mut bench, &mut drives, 10, 30));
