@@ -54,22 +54,10 @@ impl Host {
             | Event::LostListFull { .. }
             | Event::NotGivenUp { .. }
             | Event::BlocksHealed { .. } => self.log_losses((&name, array), event),
-            Event::WriteRefused { member, .. } => {
-                let state = self.state();
-                let drive = uuid.and_then(|uuid| state.drive_of(uuid, *member));
-                log_refused(&name, drive.map_or("-", |drive| &drive.name), event);
-            }
-            Event::RecordMoved { member } => {
-                let drive = self.drive_name_of(uuid, *member);
-                tracing::error!(
-                    event = "record_moved",
-                    array = name,
-                    member = member.0,
-                    drive,
-                    "it refuses a record of the array where that belongs, and the array cannot do without \
-                     it: the record is kept elsewhere on it; bring the missing members back or put \
-                     drives in their places, then replace this one"
-                );
+            Event::WriteRefused { member, .. }
+            | Event::RecordMoved { member }
+            | Event::LogSlotRefused { member } => {
+                log_refused(&name, &self.drive_name_of(uuid, *member), event);
             }
             Event::Scrubbed(finding) => self.note_finding(array, finding),
             Event::MetadataFailed => {
@@ -150,6 +138,7 @@ impl Host {
             | Event::Scrubbed(_)
             | Event::WriteRefused { .. }
             | Event::RecordMoved { .. }
+            | Event::LogSlotRefused { .. }
             | Event::BlocksLost { .. }
             | Event::LostListFull { .. }
             | Event::NotGivenUp { .. }
@@ -223,6 +212,7 @@ impl Host {
             | Event::Scrubbed(_)
             | Event::WriteRefused { .. }
             | Event::RecordMoved { .. }
+            | Event::LogSlotRefused { .. }
             | Event::BlocksLost { .. }
             | Event::LostListFull { .. }
             | Event::NotGivenUp { .. }
@@ -232,24 +222,46 @@ impl Host {
     }
 }
 
-/// A write failed alone that a drive refused.
+/// What a drive refused that the array cannot do without, and what becomes of it.
 fn log_refused(array: &str, drive: &str, event: &Event) {
-    let Event::WriteRefused {
+    if let Event::WriteRefused {
         member,
         first,
         rows,
     } = event
-    else {
-        return;
-    };
-    tracing::error!(
-        event = "write_refused",
-        array,
-        member = member.0,
-        drive,
-        first,
-        rows,
-        "takes other writes, but not this one, and the array cannot do without it: just what needs it \
-         fails; bring the missing members back or put drives in their places, then replace this one"
-    );
+    {
+        tracing::error!(
+            event = "write_refused",
+            array,
+            member = member.0,
+            drive,
+            first,
+            rows,
+            "takes other writes, but not this one, and the array cannot do without it: just \
+             what needs it fails; bring the missing members back or put drives in their \
+             places, then replace this one"
+        );
+    }
+    if let Event::RecordMoved { member } = event {
+        tracing::error!(
+            event = "record_moved",
+            array,
+            member = member.0,
+            drive,
+            "it refuses a record of the array where that belongs, and the array cannot do \
+             without it: the record is kept elsewhere on it; bring the missing members back or \
+             put drives in their places, then replace this one"
+        );
+    }
+    if let Event::LogSlotRefused { member } = event {
+        tracing::error!(
+            event = "log_slot_refused",
+            array,
+            member = member.0,
+            drive,
+            "it refuses a part of its log, and the array cannot do without it: another part \
+             is used; bring the missing members back or put drives in their places, then \
+             replace this one"
+        );
+    }
 }

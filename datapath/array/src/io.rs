@@ -443,6 +443,11 @@ pub enum Event {
         /// Which member.
         member: MemberIndex,
     },
+    /// The drive of a member that is needed refuses a slot of its log: others are used.
+    LogSlotRefused {
+        /// Which member.
+        member: MemberIndex,
+    },
     /// Nobody can tell what blocks held, and the list of lost blocks has no room for them.
     LostListFull {
         /// The first block of the array.

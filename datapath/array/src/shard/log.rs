@@ -6,6 +6,7 @@
 //! ended and was flushed in its place. A write to a cell that some slot still names is logged
 //! whatever the state of its members, or that slot would undo it after a stop.
 
+mod barred;
 mod retire;
 mod slots;
 
@@ -15,6 +16,7 @@ use block::{Operation, Status};
 use memory::{Backing, Buffer, Pages, Pool, Segment};
 use units::{MemberIndex, ReactorIndex, Role, RoleSet, StripeIndex, bytes_u64, bytes_usize};
 
+use self::barred::Barred;
 pub(crate) use self::retire::Retire;
 use super::ticket::{Kind, TicketOrder};
 use super::{DriveIo, IoOwner, Order, Shard};
@@ -69,6 +71,8 @@ pub(super) struct Log {
     slots: Vec<Slot>,
     /// Slots that ended and were not flushed.
     ended: usize,
+    /// Slots that were refused.
+    barred: Vec<Barred>,
     next: usize,
     sequence: u64,
     /// By cell hash: slots that name such a cell.
@@ -104,6 +108,7 @@ impl Log {
             first: u32::try_from(writer * each).expect("below the slots"),
             slots: vec![Slot::default(); each],
             ended: 0,
+            barred: Vec::new(),
             next: 0,
             sequence: 0,
             cells: vec![0; CELLS],
@@ -319,7 +324,11 @@ impl Shard {
         if !status.is_ok() {
             self.report(done, status);
         }
-        let Some(well) = self.tickets[slot].piece_logged(status.is_ok()) else {
+        self.piece_ended(slot, status.is_ok());
+    }
+
+    fn piece_ended(&mut self, slot: u32, well: bool) {
+        let Some(well) = self.tickets[slot].piece_logged(well) else {
             return;
         };
         let ticket = &mut self.tickets[slot];
@@ -351,6 +360,8 @@ impl Shard {
         let map = &self.map;
         let open = |&(member, incarnation): &(MemberIndex, u32)| !map.settled(member, incarnation);
         self.log.failed.retain(open);
+        self.log
+            .lift_bars(|member, filling| !map.is_out(member, filling) && map.needs(member));
         let in_vain = self.map.given_up && self.log.flush_waiters.is_empty();
         let may_flush = self.log.failed.is_empty() && !self.map.read_only && !in_vain;
         if may_flush

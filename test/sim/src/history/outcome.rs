@@ -61,6 +61,8 @@ pub struct Outcome {
     pub blocks_refused: (u64, u64),
     /// Records that went to the middle of their area, because their place was refused.
     pub records_moved: u64,
+    /// Slots of the log that a needed member refused.
+    pub slots_refused: u64,
     /// Copies of members that were told apart.
     pub copies: u64,
     /// Copies of members that took their places.
@@ -181,6 +183,7 @@ impl Outcome {
         self.given_up += outcome.given_up;
         add_both(&mut self.blocks_refused, outcome.blocks_refused);
         self.records_moved += outcome.records_moved;
+        self.slots_refused += outcome.slots_refused;
         self.copies += outcome.copies;
         self.successors += outcome.successors;
         self.lost.0 += outcome.lost.0;
@@ -264,6 +267,7 @@ impl fmt::Display for Outcome {
             given_up,
             blocks_refused: (blocks_refused, regions_refused),
             records_moved,
+            slots_refused,
             copies,
             successors,
             lost,
@@ -334,7 +338,7 @@ impl fmt::Display for Outcome {
          in 1000 of their regions ({refused} might not), \
          {spells} spells ({given_up} given up, {lossy_spells} beside a flush that fails, \
          {blocks_refused} blocks refused ({regions_refused} that regions need), \
-         {records_moved} records moved, \
+         {records_moved} records moved, {slots_refused} slots of the log refused, \
          {failed_windows} windows of rebuilds failed, \
          {refilled} filled again before a stop), \
          {loaded} passes beside guests without a pause (a request overtaken {overtaking} times), \

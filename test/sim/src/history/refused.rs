@@ -2,8 +2,8 @@
 //! written there fails, and nothing else, over stops in the middle of it and after it. Some cannot
 //! be read either, until all is well again: what hangs on them may be lost, and is never something
 //! else. Some lie where nobody has written yet, which is zeroed before, and some in the region map:
-//! then first writes to regions may fail, and nothing else. And some where records belong: then
-//! nothing fails.
+//! then first writes to regions may fail, and nothing else. And some where records belong,
+//! or in the log: then nothing fails.
 
 #[allow(clippy::wildcard_imports, reason = "one type in several files")]
 use super::*;
@@ -110,6 +110,10 @@ impl History {
         if self.random.happens(300) {
             self.refuse_records(&mut world.outside.drives[drive]);
         }
+        if self.random.happens(300) {
+            let writers = world.shards.len();
+            self.refuse_slots(&mut world.outside.drives[drive], writers);
+        }
         world.outside.drives[drive].hurt = true;
         world.outside.drives[drive].takes_refused = self.random.happens(300);
         self.client.is_refused = true;
@@ -151,6 +155,22 @@ impl History {
                 let block = area.offset / drive.block_bytes();
                 drive.unwritable.insert(block);
             }
+        }
+    }
+
+    /// Parts of the log are refused: that costs nothing.
+    fn refuse_slots(&mut self, drive: &mut SimDrive, writers: usize) {
+        let space = self.superblock(MemberIndex(0), Uuid::nil()).log();
+        for _ in 0..=self.random.below(3) {
+            // Those that a writer takes soon after a start.
+            let each = u64::from(space.slots()) / bytes_u64(writers);
+            let writer = self.random.below(bytes_u64(writers));
+            let slot = writer * each + self.random.below(each.clamp(1, 12));
+            let slot = u32::try_from(slot).expect("below the slots");
+            let (start, end) = (space.slot(slot), space.slot(slot + 1));
+            let blocks = (end - start) / drive.block_bytes();
+            let block = start / drive.block_bytes() + self.random.below(blocks);
+            drive.unwritable.insert(block);
         }
     }
 

@@ -245,6 +245,7 @@ impl History {
         self.note_refusals(world);
         for event in &world.outside.events {
             self.outcome.records_moved += u64::from(matches!(event, Event::RecordMoved { .. }));
+            self.outcome.slots_refused += u64::from(matches!(event, Event::LogSlotRefused { .. }));
             if let Event::HoldTimedOut { .. } = event {
                 self.client.lenient = u64::MAX;
                 self.outcome.given_up += 1;

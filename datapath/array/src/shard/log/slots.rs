@@ -10,13 +10,24 @@ impl Log {
         self.slots.len() / 2
     }
 
+    /// Leaves only the first slots.
+    #[cfg(test)]
+    pub(in crate::shard) fn shorten(&mut self, slots: usize) {
+        self.slots.truncate(slots);
+    }
+
     /// The slot that was taken when the present one would leave the window.
     fn oldest(&self) -> usize {
         (self.next + self.slots.len() - self.window()) % self.slots.len()
     }
 
     pub(super) fn take(&mut self, cell: u16, life: u64) -> Option<u32> {
-        if self.slots[self.oldest()].state != Use::Free {
+        let is_free = if self.barred.is_empty() {
+            self.slots[self.oldest()].state == Use::Free
+        } else {
+            self.pass_barred()
+        };
+        if !is_free {
             return None;
         }
         let taken = self.next;

@@ -5,6 +5,7 @@ mod meanwhile;
 mod records;
 mod regions;
 mod replays;
+mod slots;
 mod worse;
 
 use std::collections::BTreeMap;

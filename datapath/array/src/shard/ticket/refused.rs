@@ -182,11 +182,15 @@ impl Shard {
             IoOwner::Zeroing => return true,
             // Only those that need this block.
             IoOwner::Region => return !planted::is(Fault::RegionCopyForgotten),
+            // Another slot does as well.
+            IoOwner::Log { ticket } => {
+                let place = self.tickets[ticket].log_slot;
+                return place.is_some_and(|place| self.log.can_bar(place));
+            }
             IoOwner::Nobody
             | IoOwner::Bounced { .. }
             | IoOwner::GivenUp { .. }
             | IoOwner::Flush { .. }
-            | IoOwner::Log { .. }
             | IoOwner::LogFlush
             | IoOwner::Metadata
             | IoOwner::Clear
@@ -245,6 +249,9 @@ impl Shard {
             }
             if matches!(done.owner, IoOwner::Region) {
                 return self.region_refused(done);
+            }
+            if let IoOwner::Log { ticket } = done.owner {
+                return self.piece_refused(ticket, (done.member, done.incarnation), io);
             }
             if let IoOwner::Direct { request, first, .. } = done.owner {
                 let blocks = done.length / self.geometry().block_size().bytes();

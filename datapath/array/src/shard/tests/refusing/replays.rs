@@ -23,12 +23,12 @@ struct End {
     listed: BTreeSet<u64>,
 }
 
-fn layout() -> Layout {
+pub(super) fn layout() -> Layout {
     Layout::for_member(64 << 20, BlockSize::B512, MEMBERS).expect("large enough")
 }
 
 impl Drives {
-    fn snapshot(&self) -> Drives {
+    pub(super) fn snapshot(&self) -> Drives {
         Drives {
             content: self.content.clone(),
             refuses: self.refuses.clone(),
@@ -47,7 +47,7 @@ impl Drives {
 
     /// What a start does without the member that is out; whether it can. `takes`: the drive takes
     /// what it has refused.
-    fn replay(&mut self, out: usize, takes: bool) -> bool {
+    pub(super) fn replay(&mut self, out: usize, takes: bool) -> bool {
         let (geometry, layout) = (Shape::default().geometry(), layout());
         let superblock = Superblock {
             geometry,
@@ -113,7 +113,7 @@ impl Drives {
     }
 
     /// A block of the stripe, as its role has it or the others tell.
-    fn block(&self, out: usize, block: u64) -> Block {
+    pub(super) fn block(&self, out: usize, block: u64) -> Block {
         let geometry = Shape::default().geometry();
         let (stripe, within) = (StripeIndex(STRIPE), block - START);
         let lane = within % CHUNK;
