@@ -7,7 +7,7 @@ use array::RegionMap;
 use array::assembly::{Found, PlaceRead, RecordPlace, Records, areas_to_erase};
 use array::format::{
     Area, ArrayConfig, DriveIdentity, FormatError, Layout, MEMBER_BYTES_MIN, REGION_BLOCK_BYTES,
-    RecordCopy, RegionBlock, SUPERBLOCK_BYTES, Superblock,
+    RecordCopy, RegionBlock, RegionKind, SUPERBLOCK_BYTES, Superblock,
 };
 use drive::Drive;
 use units::{DriveIndex, MemberIndex, bytes_u64, bytes_usize};
@@ -284,12 +284,17 @@ pub(crate) fn format(drive: &Drive, superblock: &Superblock) -> io::Result<()> {
     write_superblocks(drive, superblock)
 }
 
-/// Writes the region map of a new array of which nothing is written, to one member.
-pub(crate) fn write_first_regions(drive: &Drive, superblock: &Superblock) -> io::Result<()> {
+/// Writes the region map of a new array to one member: all regions are of this kind.
+pub(crate) fn write_first_regions(
+    drive: &Drive,
+    superblock: &Superblock,
+    kind: RegionKind,
+) -> io::Result<()> {
     let Area { offset, length } = superblock.layout.region_map;
     let mut area = vec![0; bytes_usize(length)];
     let mut end = 0;
-    let blocks = RegionMap::first_blocks(superblock.regions(), superblock.array, superblock.member);
+    let map = (superblock.regions(), superblock.array);
+    let blocks = RegionMap::first_blocks(map, superblock.member, kind);
     for (at, block) in blocks {
         let at = bytes_usize(at - offset);
         end = at + block.len();

@@ -24,7 +24,7 @@ pub use config::{
     HedgedReads, MemberRecord, MemberState, VolumeRecord, VolumeState, WriteHole,
 };
 pub use extent::{ExtentRun, ExtentSpace, extents_of, join_runs};
-pub use head::{Features, FormatError, HEAD_BYTES};
+pub use head::{COMPAT_MAPPED, Features, FormatError, HEAD_BYTES};
 pub use layout::{Area, EXTENT_BYTES_MIN, Layout, MEMBER_BYTES_MIN, MemberTooSmall};
 pub use log::{LOG_HEADER_BYTES, LOG_RUNS, LogPiece};
 pub use lost::LOST_RECORD_BYTES;

@@ -137,6 +137,7 @@ pub struct Replay {
     newest: BTreeMap<u16, u64>,
     /// By member: slots that could not be read.
     unreadable: Vec<u32>,
+    torn: usize,
 }
 
 impl Replay {
@@ -165,6 +166,7 @@ impl Replay {
             writes: BTreeMap::new(),
             newest: BTreeMap::new(),
             unreadable: vec![0; config.members.len()],
+            torn: 0,
         }
     }
 
@@ -214,11 +216,18 @@ impl Replay {
         };
         if LogPiece::checksum([&payload[..]].into_iter()) != piece.payload_checksum {
             // Torn: the write that it belongs to was not begun.
+            self.torn += 1;
             return;
         }
         let key = (piece.life, piece.sequence, piece.writer);
         let pieces = self.writes.entry(key).or_default();
         pieces.insert(piece.role, (piece, payload));
+    }
+
+    /// How many pieces were torn: their content is not what their header says.
+    #[must_use]
+    pub fn torn(&self) -> usize {
+        self.torn
     }
 
     /// A slot of a member cannot be read.

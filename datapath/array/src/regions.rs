@@ -184,25 +184,35 @@ impl RegionMap {
         }
     }
 
-    /// The map of a new array as [`RegionMap::first_blocks`] have it: every region is unwritten.
+    /// The map of a new array as [`RegionMap::first_blocks`] have it: every region is clean, or
+    /// unwritten.
     #[must_use]
-    pub fn unwritten(space: RegionSpace, array: Uuid) -> RegionMap {
+    pub fn first(space: RegionSpace, array: Uuid, kind: RegionKind) -> RegionMap {
         let mut map = RegionMap::new(space, array);
         for entry in &mut map.entries {
-            entry.kind = RegionKind::Unwritten;
+            entry.kind = kind;
         }
         map.sequences.fill(2);
         map.copies.fill(Copies::NEW);
-        map.blocks = Blocks::All;
+        map.blocks = match kind {
+            RegionKind::Unwritten => Blocks::All,
+            RegionKind::Clean | RegionKind::Dirty => Blocks::Mapped,
+        };
         map
+    }
+
+    /// The map of a new array that may have unwritten regions: all are.
+    #[must_use]
+    pub fn unwritten(space: RegionSpace, array: Uuid) -> RegionMap {
+        RegionMap::first(space, array, RegionKind::Unwritten)
     }
 
     /// What a member of a new array is to hold of such a map, in both places of each block: by
     /// offset on the member.
     pub fn first_blocks(
-        space: RegionSpace,
-        array: Uuid,
+        (space, array): (RegionSpace, Uuid),
         member: MemberIndex,
+        first: RegionKind,
     ) -> impl Iterator<Item = (u64, [u8; REGION_BLOCK_BYTES])> {
         let blocks = u32::try_from(space.blocks()).expect("few blocks");
         let holds = move |block: &u32| space.holders(*block).any(|other| other == member);
@@ -212,7 +222,7 @@ impl RegionMap {
             let last = space.regions(block).len();
             let told = |position: usize| {
                 let kind = if position < last {
-                    RegionKind::Unwritten
+                    first
                 } else {
                     RegionKind::Clean
                 };
@@ -253,6 +263,12 @@ impl RegionMap {
 
     pub(crate) fn array(&self) -> Uuid {
         self.array
+    }
+
+    /// Blocks of which no good copy was found, so that all of their regions are dirty.
+    #[must_use]
+    pub fn lost_blocks(&self) -> usize {
+        self.unknown.iter().filter(|&&unknown| unknown).count()
     }
 
     /// How many regions are dirty.

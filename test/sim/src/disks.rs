@@ -9,7 +9,7 @@ use std::ops::Range;
 use array::assembly::{Assembly, Found, PlaceRead, RecordPlace, Records, areas_to_erase, assemble};
 use array::format::{
     Area, ArrayConfig, Created, Features, FormatError, LOG_HEADER_BYTES, Layout, MemberState,
-    REGION_BLOCK_BYTES, RegionBlock, SUPERBLOCK_BYTES, Sectors, Superblock,
+    REGION_BLOCK_BYTES, RegionBlock, RegionKind, SUPERBLOCK_BYTES, Sectors, Superblock,
 };
 use array::planted::{self, Fault};
 use array::{Geometry, MemberPlace, Redo, RefusedRedo, RegionMap, Replay, Suspects, agree_with};
@@ -153,9 +153,10 @@ pub fn soil(drive: &mut SimDrive, layout: &Layout, random: &mut Random) {
     drive.soil(layout.data.offset, layout.data.length, random);
 }
 
-/// Writes the region map of a new array of which nothing is written.
-pub fn write_first_regions(drive: &mut impl Medium, superblock: &Superblock) {
-    let blocks = RegionMap::first_blocks(superblock.regions(), superblock.array, superblock.member);
+/// Writes the region map of a new array: all regions are of this kind.
+pub fn write_first_regions(drive: &mut impl Medium, superblock: &Superblock, kind: RegionKind) {
+    let map = (superblock.regions(), superblock.array);
+    let blocks = RegionMap::first_blocks(map, superblock.member, kind);
     for (offset, bytes) in blocks {
         drive.put(offset, &bytes);
     }

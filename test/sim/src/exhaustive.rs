@@ -47,7 +47,7 @@ use std::rc::Rc;
 
 use array::Command;
 use array::Geometry;
-use array::format::{INCOMPAT_UNWRITTEN, WriteHole};
+use array::format::{INCOMPAT_UNWRITTEN, RegionKind, WriteHole};
 use block::Operation;
 use units::{MemberIndex, bytes_u64, bytes_usize};
 use uuid::Uuid;
@@ -291,7 +291,7 @@ impl Lister<'_> {
             let superblock = superblock(self.scenario, member, record.uuid);
             disks::write_superblocks(&mut disk, &superblock);
             if self.scenario.is_new {
-                disks::write_first_regions(&mut disk, &superblock);
+                disks::write_first_regions(&mut disk, &superblock, RegionKind::Unwritten);
                 let garbage = 0x11 * u8::try_from(position + 1).expect("few");
                 let garbage = vec![garbage; bytes_usize(layout.data.length)];
                 disks::Medium::put(&mut disk, layout.data.offset, &garbage);

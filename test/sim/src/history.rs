@@ -52,8 +52,8 @@ use std::time::Duration;
 use ::volume::{NewVolume, VolumeTable, Zeroing};
 use array::assembly::Verdict;
 use array::format::{
-    ArrayConfig, ExtentRun, INCOMPAT_UNWRITTEN, Layout, MemberRecord, MemberState, VolumeState,
-    WriteHole,
+    ArrayConfig, COMPAT_MAPPED, ExtentRun, INCOMPAT_UNWRITTEN, Layout, MemberRecord, MemberState,
+    VolumeState, WriteHole,
 };
 use array::{
     Command, Event, Geometry, GeometryParameters, Level, MapState, Owners, PassState, Refusal,

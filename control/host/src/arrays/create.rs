@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use array::assembly::LIVES_SHIFT;
 use array::format::{
-    ArrayConfig, ArrayOptions, EXTENT_BYTES_MIN, ExtentRun, ExtentSpace, Features,
+    ArrayConfig, ArrayOptions, COMPAT_MAPPED, EXTENT_BYTES_MIN, ExtentRun, ExtentSpace, Features,
     INCOMPAT_UNWRITTEN, Layout, MemberRecord, MemberState, Sectors, Superblock, check_name,
 };
 use array::{
@@ -202,11 +202,10 @@ fn places_of(candidates: &[Candidate], superblock: &Superblock) -> Vec<Option<Me
 
 /// The region map of a new array, as its members have it.
 fn first_regions(superblock: &Superblock, config: &ArrayConfig) -> RegionMap {
-    let space = superblock.regions();
-    if config.features.has_unwritten() {
-        RegionMap::unwritten(space, superblock.array)
-    } else {
-        RegionMap::new(space, superblock.array)
+    let (space, array) = (superblock.regions(), superblock.array);
+    match config.features.first_region() {
+        Some(kind) => RegionMap::first(space, array, kind),
+        None => RegionMap::new(space, array),
     }
 }
 
@@ -236,8 +235,8 @@ fn write_members(
             candidate.drive.wipe().map_err(io)?;
         }
         records::format(&candidate.drive, &own).map_err(io)?;
-        if config.features.has_unwritten() {
-            records::write_first_regions(&candidate.drive, &own).map_err(io)?;
+        if let Some(kind) = config.features.first_region() {
+            records::write_first_regions(&candidate.drive, &own, kind).map_err(io)?;
         }
     }
     // The records come last: a crash before leaves members of nothing.
@@ -369,6 +368,11 @@ fn first_config(
         features: Features {
             // Nothing is written, whatever lies on the drives: that is what the region map says.
             incompat: if is_unwritten { INCOMPAT_UNWRITTEN } else { 0 },
+            compat: if geometry.parity() > 0 {
+                COMPAT_MAPPED
+            } else {
+                0
+            },
             ..Features::default()
         },
         clean: true,

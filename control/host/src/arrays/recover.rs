@@ -348,6 +348,7 @@ impl Host {
             event = "log_read",
             object,
             writes = redo.len(),
+            torn = replay.torn(),
             "the log is read"
         );
         if redo.is_empty() {
@@ -436,6 +437,16 @@ impl Host {
             }
         }
         map.complete();
+        if map.lost_blocks() > 0 {
+            tracing::error!(
+                event = "regions_lost",
+                array = assembly.config.name,
+                blocks = map.lost_blocks(),
+                of = map.space().blocks(),
+                "no good copy of these blocks of the region map: what they tell of is resynced if the \
+                 last stop was not clean; look at the drives, or at who writes to them"
+            );
+        }
         map
     }
 

@@ -531,3 +531,22 @@ fn trust_is_taken_from_files_of_other_users_that_can_be_opened() {
     assert_eq!(word(&copy, TRUST), 0);
     assert_eq!(suspects(&next), 0);
 }
+
+#[test]
+fn a_region_map_that_somebody_has_erased_is_not_taken_for_that_of_a_new_array() {
+    let folder = folder();
+    killed(&folder);
+    // As after a power failure.
+    std::fs::remove_file(files(&folder).remove(0)).expect("ours");
+    let next = found(&folder, &DRIVES[..3]);
+    let area = next.superblock("one").layout.region_map;
+    let zeroes = vec![0; units::bytes_usize(area.length)];
+    for name in &DRIVES[..3] {
+        let drive = Arc::clone(&next.host.state().drives[*name].drive);
+        drive.write(area.offset, &zeroes).expect("it is there");
+    }
+    next.host.assemble();
+    next.host.start_array("tank", false).expect("all are here");
+    let regions = next.superblock("one").regions().count();
+    assert_eq!(suspects(&next), regions, "nobody can tell");
+}

@@ -12,8 +12,8 @@ use super::config::{
 };
 use super::extent::{decode_runs, encode_runs, runs_bytes};
 use super::head::{
-    COMPAT_HEDGED, COMPAT_MISSED, COMPAT_UNFINISHED, Features, FormatError, HEAD_BYTES, Head,
-    RawFeatures, check_features, open, seal,
+    COMPAT_HEDGED, COMPAT_MAPPED, COMPAT_MISSED, COMPAT_UNFINISHED, Features, FormatError,
+    HEAD_BYTES, Head, RawFeatures, check_features, open, seal,
 };
 use super::lost::{LOST_RECORD_BYTES, decode_lost, encode_lost};
 use super::missed::Missed;
@@ -201,7 +201,8 @@ impl ArrayConfig {
         seal(&mut record, head);
         let (whose, mut read) = ArrayConfig::decode(&record).expect(UNREADABLE);
         // Compat bits that we do not know are cleared, as the content they stand for is gone.
-        assert_eq!(read.features.compat, 0, "{UNREADABLE}");
+        let kept = self.features.compat & COMPAT_MAPPED;
+        assert_eq!(read.features.compat, kept, "{UNREADABLE}");
         read.features.compat = self.features.compat;
         assert_eq!((whose, &read), (member, self), "{UNREADABLE}");
         let written = bytes_usize(needed_bytes);
@@ -386,16 +387,12 @@ impl From<&ArrayConfig> for RawConfig {
             raw.id = (*id).into();
         }
         let options = &config.options;
-        let hedged = match options.hedged_reads {
-            HedgedReads::Auto => 0,
-            HedgedReads::Always => COMPAT_HEDGED,
-        };
-        let unfinished = match config.unfinished_since {
-            Update(0) => 0,
-            Update(_) => COMPAT_UNFINISHED,
-        };
+        let bit_if = |is_set: bool, bit: u64| if is_set { bit } else { 0 };
+        let hedged = bit_if(options.hedged_reads == HedgedReads::Always, COMPAT_HEDGED);
+        let unfinished = bit_if(config.unfinished_since > Update(0), COMPAT_UNFINISHED);
+        let mapped = config.features.compat & COMPAT_MAPPED;
         let features = Features {
-            compat: COMPAT_SCRUB | COMPAT_MISSED | hedged | unfinished,
+            compat: COMPAT_SCRUB | COMPAT_MISSED | hedged | unfinished | mapped,
             ..config.features.with_lost(&config.lost)
         };
         RawConfig {

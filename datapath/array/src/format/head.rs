@@ -7,7 +7,7 @@ use uuid::Uuid;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::region::INCOMPAT_UNWRITTEN;
+use super::region::{INCOMPAT_UNWRITTEN, RegionKind};
 use crate::planted::{self, Fault};
 
 /// Bytes of the head of every metadata record.
@@ -112,6 +112,10 @@ pub(super) const COMPAT_HEDGED: u64 = 4;
 /// Compat: the record says since when members were left out by starts that came to nothing.
 pub(super) const COMPAT_UNFINISHED: u64 = 8;
 
+/// Compat: all blocks of the region map were written when the array was made. Stays with the
+/// array.
+pub const COMPAT_MAPPED: u64 = 16;
+
 impl Features {
     /// Whether the record says which members starts left out that came to nothing; the bit belongs
     /// to the bytes only.
@@ -145,6 +149,21 @@ impl Features {
     #[must_use]
     pub(super) fn unknown_incompat(self) -> u64 {
         self.incompat & !INCOMPAT_UNWRITTEN
+    }
+
+    /// Whether all blocks of the region map were written when the array was made.
+    #[must_use]
+    pub fn is_mapped(self) -> bool {
+        self.compat & COMPAT_MAPPED != 0
+    }
+
+    /// What the region map of a new array says of all regions, if it is there from the beginning.
+    #[must_use]
+    pub fn first_region(self) -> Option<RegionKind> {
+        if self.has_unwritten() {
+            return Some(RegionKind::Unwritten);
+        }
+        self.is_mapped().then_some(RegionKind::Clean)
     }
 
     /// Whether the region map may call regions unwritten.

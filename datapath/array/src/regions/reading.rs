@@ -21,15 +21,21 @@ const SEQUENCE_END: u64 = 1 << 63;
 pub(super) enum Blocks {
     /// One that is blank on all members was never written.
     AsWritten,
-    /// All were written when the array was made: of one that is blank the copies are lost.
+    /// All were written when the array was made: one that is blank on all members is lost.
+    Mapped,
+    /// The same, and regions may be unwritten: a blank place may be the newest that is lost.
     All,
     /// Besides, the array was stopped when no block was being written: no place is torn.
     AllWhole,
 }
 
 impl Blocks {
+    /// Whether regions may be unwritten: every place counts.
     pub(super) fn exist(self) -> bool {
-        self != Blocks::AsWritten
+        match self {
+            Blocks::AsWritten | Blocks::Mapped => false,
+            Blocks::All | Blocks::AllWhole => true,
+        }
     }
 }
 
@@ -62,6 +68,7 @@ impl RegionMap {
     pub fn to_read(superblock: &Superblock, config: &ArrayConfig) -> RegionMap {
         RegionMap {
             blocks: match (config.features.has_unwritten(), config.clean) {
+                (false, _) if config.features.is_mapped() => Blocks::Mapped,
                 (false, _) => Blocks::AsWritten,
                 (true, false) => Blocks::All,
                 (true, true) => Blocks::AllWhole,
@@ -139,7 +146,7 @@ impl RegionMap {
             } = self.copies[block];
             let exist = self.blocks.exist();
             let nothing = self.sequences[block] == 0 && damaged == 0;
-            let blank = nothing && seen != 0 && !exist;
+            let blank = nothing && seen != 0 && self.blocks == Blocks::AsWritten;
             let found = newest != 0 && self.sequences[block] > 0;
             if !blank && (!found || self.is_rotten(block)) {
                 self.lose(block);

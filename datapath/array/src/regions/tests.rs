@@ -95,7 +95,11 @@ const fn kind(dirty: bool) -> RegionKind {
 /// A map with one block's copies on the holders given, as sequence and dirty regions.
 fn read(copies: &[(usize, u64, &[usize])]) -> RegionMap {
     let space = space(Level::L6, 6, None, GIB);
-    let mut map = RegionMap::new(space, ARRAY);
+    taken(RegionMap::new(space, ARRAY), copies)
+}
+
+fn taken(mut map: RegionMap, copies: &[(usize, u64, &[usize])]) -> RegionMap {
+    let space = *map.space();
     let holders: Vec<MemberIndex> = space.holders(0).collect();
     for &(holder, sequence, dirty) in copies {
         let mut bytes = [0; REGION_BLOCK_BYTES];
@@ -165,6 +169,26 @@ fn of_what_cannot_be_read_the_worst_is_thought() {
     let all_blank: &[usize] = &[];
     let never_written = read(&[(0, 0, all_blank), (1, 0, all_blank), (2, 0, all_blank)]);
     assert_eq!(never_written.dirty(), 0);
+    // It was written, and somebody has erased it.
+    let erased = RegionMap {
+        blocks: Blocks::Mapped,
+        ..RegionMap::new(*never_written.space(), ARRAY)
+    };
+    let erased = taken(
+        erased,
+        &[(0, 0, all_blank), (1, 0, all_blank), (2, 0, all_blank)],
+    );
+    assert_eq!(
+        erased.dirty(),
+        erased.space().count(),
+        "not a block is there"
+    );
+    let end = StripeIndex(erased.space().stripes);
+    assert!(erased.suspects_when_told(end).has(StripeIndex(0)));
+    assert!(
+        !erased.suspects(true, end).has(StripeIndex(0)),
+        "a clean stop"
+    );
     // Nobody in sync holds a copy.
     let nobody = read(&[]);
     assert_eq!(nobody.dirty(), nobody.space().regions(0).len());
@@ -314,7 +338,11 @@ fn formatted(blocks: impl Iterator<Item = (u64, [u8; REGION_BLOCK_BYTES])>) -> R
 fn a_new_array_is_unwritten_and_nobody_lacks_anything() {
     let space = space(Level::L6, 6, None, GIB);
     let holder = space.holders(0).next().expect("M + 1");
-    let map = formatted(RegionMap::first_blocks(space, ARRAY, holder));
+    let map = formatted(RegionMap::first_blocks(
+        (space, ARRAY),
+        holder,
+        RegionKind::Unwritten,
+    ));
     let all = space.regions(0);
     for region in all.clone() {
         assert_eq!(map.entry(region).kind, RegionKind::Unwritten);
@@ -354,7 +382,8 @@ fn a_member_of_a_new_array_gets_the_blocks_of_the_map_that_it_holds_and_no_other
     let space = space(Level::L6, 6, None, GIB);
     let blocks = u32::try_from(space.blocks()).expect("few blocks");
     for member in (0..6).map(MemberIndex::from_at) {
-        let given = RegionMap::first_blocks(space, ARRAY, member).map(|(offset, _)| offset);
+        let given = RegionMap::first_blocks((space, ARRAY), member, RegionKind::Clean);
+        let given = given.map(|(offset, _)| offset);
         let held = (0..blocks).filter(|&block| space.holders(block).any(|one| one == member));
         let held = held.flat_map(|block| [2, 1].map(|sequence| space.offset(block, sequence)));
         assert!(given.eq(held), "{member}");

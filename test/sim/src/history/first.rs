@@ -16,6 +16,7 @@ impl History {
         let soiled = self.random.happens(500);
         // As arrays are made now; others were made before there were unwritten regions.
         let unwritten = self.geometry.parity() > 0 && self.random.happens(500);
+        let mapped = self.geometry.parity() > 0 && self.random.happens(800);
         self.lasting = [0, 0, 0, 0, 500, 1000][self.random.position(6)];
         let mut drives: Vec<SimDrive> = (0..members).map(|_| self.new_drive()).collect();
         let mut config = new_config(&self.geometry, !soiled || unwritten);
@@ -23,14 +24,18 @@ impl History {
         if unwritten {
             config.features.incompat |= INCOMPAT_UNWRITTEN;
         }
+        if mapped {
+            config.features.compat |= COMPAT_MAPPED;
+        }
+        let first = config.features.first_region();
         self.draw_options(&mut config.options);
         for (position, drive) in drives.iter_mut().enumerate() {
             config.members[position].drive_bytes = disks::DRIVE_BYTES;
             let uuid = config.members[position].uuid;
             let superblock = self.superblock(MemberIndex::from_at(position), uuid);
             disks::write_superblocks(drive, &superblock);
-            if unwritten {
-                disks::write_first_regions(drive, &superblock);
+            if let Some(kind) = first {
+                disks::write_first_regions(drive, &superblock, kind);
             }
             if soiled {
                 disks::soil(drive, &self.layout, &mut self.random);
@@ -119,10 +124,9 @@ impl History {
     /// The region map of a new array.
     pub(super) fn first_regions(&self, config: &ArrayConfig) -> RegionMap {
         let space = self.superblock(MemberIndex(0), Uuid::nil()).regions();
-        if config.features.has_unwritten() {
-            RegionMap::unwritten(space, config.array)
-        } else {
-            RegionMap::new(space, config.array)
+        match config.features.first_region() {
+            Some(kind) => RegionMap::first(space, config.array, kind),
+            None => RegionMap::new(space, config.array),
         }
     }
 
