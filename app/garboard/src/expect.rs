@@ -314,6 +314,9 @@ pub(crate) fn expect(asked: &Asked, model: &Model, limits: &Limits) -> Result<Ex
     for workload in &mut workloads {
         roofline::add_limits(workload, limits);
     }
+    let rebuild = workloads.iter().find(|workload| workload.name == "rebuild");
+    let time = rebuild.map(|rate| degraded::rebuild_time(&numbers, rate));
+    workloads.extend(time);
     Ok(Expectation {
         notes: notes(&shape, model, limits),
         shape,

@@ -7,17 +7,15 @@
 use super::roofline::bound;
 use super::{Bound, Cores, Cost, Limits, Numbers, Unit, Workload, float, small_write_reads};
 
-/// Everything about the loss of `numbers.lost` members in each group, at least one.
+/// Everything about the loss of `numbers.lost` members in each group, at least one,
+/// but for the time of the rebuild.
 pub(super) fn workloads(numbers: &Numbers, limits: &Limits) -> Vec<Workload> {
-    let rate = rebuild_rate(numbers, limits);
-    let time = rebuild_time(numbers, &rate);
     vec![
         random_read(numbers),
         random_write(numbers),
         sequential_read(numbers),
         sequential_write(numbers),
-        rate,
-        time,
+        rebuild_rate(numbers, limits),
     ]
 }
 
@@ -225,15 +223,21 @@ fn rebuild_rate(numbers: &Numbers, limits: &Limits) -> Workload {
         name: "rebuild",
         unit: Unit::BytesPerSecond,
         bounds,
-        // All f of a group are filled from one reading of its stripes.
-        cost: Cost::sequential(1.0 + numbers.data / numbers.lost),
+        // All f of a group are filled from one reading of its stripes; no client sees any of it.
+        cost: Cost {
+            client_bytes: 0.0,
+            ..Cost::sequential(numbers.data + numbers.lost)
+        },
         latency: None,
-        note: Some("bytes per second into each new drive, without other load"),
+        note: Some(
+            "bytes per second into each new drive of one group, which are filled together, \
+             without other load",
+        ),
     }
 }
 
-/// From first to last byte of a drive, at the rate that binds.
-fn rebuild_time(numbers: &Numbers, rate: &Workload) -> Workload {
+/// From first to last byte of a drive, at the rate that binds: all that limits it is known by now.
+pub(super) fn rebuild_time(numbers: &Numbers, rate: &Workload) -> Workload {
     let binding = rate.binding();
     Workload {
         name: "rebuild_time",

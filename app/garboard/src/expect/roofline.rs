@@ -231,7 +231,9 @@ pub(super) fn add_limits(workload: &mut Workload, limits: &Limits) {
             "host bandwidth/(drive bytes of a request or byte)",
         ),
         (
-            network.map(|rate| rate / cost.client_bytes),
+            network
+                .filter(|_| cost.client_bytes > 0.0)
+                .map(|rate| rate / cost.client_bytes),
             "the network's bandwidth",
             "network bandwidth/(bytes of a request or byte)",
         ),

@@ -258,6 +258,43 @@ fn rebuild_takes_the_time_to_write_the_drive() {
     );
 }
 
+#[test]
+fn a_rebuild_takes_as_long_as_its_rate_says_whatever_binds_it() {
+    let cm7 = model("kioxia-cm7");
+    let capacity = cm7.capacity_bytes.value as f64;
+    let slow = Limits {
+        host_bytes_per_second: Some(10_000_000_000),
+        // No byte of a rebuild goes to a client.
+        network_bytes_per_second: Some(1_000_000),
+        ..Limits::default()
+    };
+    for (level, lost, moved) in [
+        (Level::L5, 1, 23.0 + 1.0),
+        // Both new drives are filled from one reading.
+        (Level::L6, 2, 22.0 + 2.0),
+        (Level::L10, 1, 1.0 + 1.0),
+    ] {
+        let asked = Asked {
+            lost: Some(lost),
+            ..asked(level)
+        };
+        let expected = expect(&asked, &cm7, &slow).expect("possible");
+        let rate = workload(&expected, "rebuild");
+        let time = workload(&expected, "rebuild_time");
+        assert_near(rate.value(), (10e9_f64 / moved).min(6.75e9), level.name());
+        assert_near(time.value(), capacity / rate.value(), level.name());
+        assert_eq!(time.binding().bound, rate.binding().bound);
+        assert_eq!(time.bounds.len(), 1, "no rate among the times");
+        let network = |bound: &Bound| bound.bound.contains("network");
+        assert!(!rate.bounds.iter().any(network), "{level}");
+    }
+    let expected = expect(&asked(Level::L5), &cm7, &slow).expect("possible");
+    assert_eq!(
+        workload(&expected, "rebuild_time").binding().formula,
+        "C/(host bandwidth/(drive bytes of a request or byte))"
+    );
+}
+
 /// Every set of `count` of `members`.
 fn losses(members: usize, count: usize) -> Vec<RoleSet> {
     (0..1u64 << members)
