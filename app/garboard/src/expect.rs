@@ -142,7 +142,9 @@ struct Cost {
 enum Cores {
     Read,
     Write,
-    /// None that was given.
+    /// Both, as the mix has them.
+    Mixed,
+    /// None that could be given.
     Unknown,
 }
 
@@ -440,7 +442,16 @@ fn notes(shape: &Shape, model: &Model, limits: &Limits) -> Vec<&'static str> {
         );
     }
     if limits.core_read_iops.is_none() && limits.core_write_iops.is_none() {
-        notes.push("the engine's cores are not looked at: give --cores and --core-read-iops");
+        notes.push(
+            "the engine's cores are not looked at: give --cores, --core-read-iops and \
+             --core-write-iops",
+        );
+    } else {
+        notes.push(
+            "the engine's cores are looked at for random requests only, and as far as \
+             --core-read-iops and --core-write-iops are given: for bytes per core of long requests \
+             there is no option",
+        );
     }
     notes
 }

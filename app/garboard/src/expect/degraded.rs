@@ -111,11 +111,15 @@ fn random_write(numbers: &Numbers) -> Workload {
     let cost = write_cost(numbers);
     let survivors = survivors(numbers);
     let seconds = cost.writes / numbers.write_iops + cost.logged * 2.0 / numbers.append_iops();
-    let mut bounds = vec![bound(
-        "random writes and log appends of the survivors",
-        "g·(n-f)/(w/W+l·2/A)",
-        survivors / seconds,
-    )];
+    let (what, formula) = if cost.logged > 0.0 {
+        (
+            "random writes and log appends of the survivors",
+            "g·(n-f)/(w/W+l·2/A)",
+        )
+    } else {
+        ("random writes of the survivors", "g·(n-f)·W/w")
+    };
+    let mut bounds = vec![bound(what, formula, survivors / seconds)];
     if cost.reads > 0.0 {
         bounds.push(bound(
             "random reads of the survivors",
@@ -137,11 +141,13 @@ fn random_write(numbers: &Numbers) -> Workload {
         bounds,
         cost: Cost::random(cost.reads + cost.writes + 2.0 * cost.logged, Cores::Write),
         latency: None,
-        note: Some(
+        note: Some(if cost.logged > 0.0 {
             "r reads, w writes and l logged writes of a write, on average over where the losses \
              are; stripes that lack a data chunk are logged first (--write-hole auto); flushes of \
-             the log are not counted",
-        ),
+             the log are not counted"
+        } else {
+            "w writes of a write: the copies that are left; nothing is logged"
+        }),
     }
 }
 
@@ -184,11 +190,15 @@ fn sequential_write(numbers: &Numbers) -> Workload {
     Workload {
         name: "degraded_sequential_write",
         unit: Unit::BytesPerSecond,
-        bounds: vec![bound(
-            "sequential writes and log appends of the survivors",
-            "g·k·SW/(1+p)",
-            value,
-        )],
+        bounds: vec![if logged > 0.0 {
+            bound(
+                "sequential writes and log appends of the survivors",
+                "g·k·SW/(1+p)",
+                value,
+            )
+        } else {
+            bound("sequential writes of the survivors", "g·k·SW", value)
+        }],
         cost: Cost::sequential(written * (1.0 + logged)),
         latency: None,
         note: (logged > 0.0).then_some(

@@ -121,7 +121,7 @@ fn random_mixed(numbers: &Numbers) -> Workload {
         name: "random_mixed_70_30",
         unit: Unit::Iops,
         bounds,
-        cost: Cost::random(reads + writes, Cores::Unknown),
+        cost: Cost::random(reads + writes, Cores::Mixed),
         latency: None,
         note: Some("70 reads to 30 writes; r = min(1+M, k-1), the drive reads of a small write"),
     }
@@ -219,11 +219,6 @@ pub(super) fn add_limits(workload: &mut Workload, limits: &Limits) {
     let host = limits.host_bytes_per_second.map(float);
     let network = limits.network_bytes_per_second.map(float);
     let operations = limits.host_iops.map(float).zip(cost.operations);
-    let cores = match cost.cores {
-        Cores::Read => limits.core_read_iops,
-        Cores::Write => limits.core_write_iops,
-        Cores::Unknown => None,
-    };
     let all = [
         (
             host.map(|rate| rate / cost.bytes),
@@ -242,15 +237,40 @@ pub(super) fn add_limits(workload: &mut Workload, limits: &Limits) {
             "the host's requests to its drives",
             "host requests/(drive requests of a request)",
         ),
-        (
-            cores.map(float),
-            "the engine's cores",
-            "cores·requests per core",
-        ),
     ];
     for (value, name, formula) in all {
         if let Some(value) = value {
             workload.bounds.push(bound(name, formula, value));
         }
+    }
+    if let Some((value, formula)) = cores(cost.cores, limits) {
+        let cores = bound("the engine's cores", formula, value);
+        workload.bounds.push(cores);
+    }
+}
+
+/// Requests of a kind that the engine's cores answer in a second, as far as it was said.
+fn cores(kind: Cores, limits: &Limits) -> Option<(f64, &'static str)> {
+    let (reads, writes) = (limits.core_read_iops, limits.core_write_iops);
+    let plain = "cores·requests per core";
+    match kind {
+        Cores::Read => Some((float(reads?), plain)),
+        Cores::Write => Some((float(writes?), plain)),
+        Cores::Mixed => {
+            let read_seconds = reads.map(|reads| MIXED_READS / float(reads));
+            let write_seconds = writes.map(|writes| (1.0 - MIXED_READS) / float(writes));
+            // One of both alone is a bound, too: the others cannot take less than no time.
+            let (seconds, formula) = match (read_seconds, write_seconds) {
+                (None, None) => return None,
+                (Some(reads), None) => (reads, "cores·reads per core/0.7"),
+                (None, Some(writes)) => (writes, "cores·writes per core/0.3"),
+                (Some(reads), Some(writes)) => (
+                    reads + writes,
+                    "cores/(0.7/reads per core+0.3/writes per core)",
+                ),
+            };
+            Some((1.0 / seconds, formula))
+        }
+        Cores::Unknown => None,
     }
 }

@@ -419,8 +419,49 @@ fn the_least_bound_counts_and_is_named() {
         25e9,
         "network",
     );
-    let mixed = workload(&expected, "random_mixed_70_30");
-    assert_near(mixed.value(), 25e9 / 4096.0, "network");
+}
+
+#[test]
+fn cores_bind_a_mix_by_the_time_of_both_kinds() {
+    let (reads, writes) = (Some(2_000_000), Some(1_000_000));
+    for (core_read_iops, core_write_iops, value) in [
+        // 70 reads take 35 us, and 30 writes 30.
+        (reads, writes, 100e6 / 65.0),
+        (reads, None, 2e6 / 0.7),
+        (None, writes, 1e6 / 0.3),
+    ] {
+        let limits = Limits {
+            core_read_iops,
+            core_write_iops,
+            ..Limits::default()
+        };
+        let cm6 = model("kioxia-cm6");
+        let expected = expect(&asked(Level::L50), &cm6, &limits).expect("possible");
+        let mixed = workload(&expected, "random_mixed_70_30");
+        assert_eq!(mixed.binding().bound, "the engine's cores");
+        assert_near(mixed.value(), value, "the mix");
+        let said = |note: &&str| note.contains("random requests only");
+        assert!(expected.notes.iter().any(said));
+    }
+}
+
+#[test]
+fn mirrors_log_nothing_and_are_not_told_so() {
+    for (level, logs) in [(Level::L1, false), (Level::L10, false), (Level::L5, true)] {
+        let expected = answer(&asked(level), &model("kioxia-cm7"));
+        for name in ["degraded_random_write", "degraded_sequential_write"] {
+            let work = workload(&expected, name);
+            let told = work.bounds.iter().map(|bound| bound.bound);
+            let told: Vec<&str> = told.chain(work.note).collect();
+            let told = told.join("; ");
+            assert_eq!(told.contains("log appends"), logs, "{level}: {told}");
+            assert_eq!(
+                told.contains("(--write-hole auto)"),
+                logs,
+                "{level}: {told}"
+            );
+        }
+    }
 }
 
 #[test]
