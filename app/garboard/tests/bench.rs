@@ -182,6 +182,12 @@ fn theory_needs_a_model_and_says_so() {
     assert!(table.contains("random_read"), "{table}");
 }
 
+/// That it is among what is said beside the figures.
+fn says(report: &Value, text: &str) {
+    let notes = report["assumptions"].to_string();
+    assert!(notes.contains(text), "{text}: {notes}");
+}
+
 /// That the ratios of latencies are those of the pairs.
 fn latencies_are_compared_pair_by_pair(against: &Value) {
     let pairs = against["pairs"].as_array().expect("a list");
@@ -224,6 +230,7 @@ fn a_rival_gets_the_same_load_pair_by_pair() {
         "--html",
         path.to_str().expect("UTF-8"),
     ]);
+    says(&report, "3 of at least 7 pairs");
     let page = std::fs::read_to_string(&path).expect("written");
     for plot in [
         "Against the rival",
@@ -271,6 +278,26 @@ fn a_rival_gets_the_same_load_pair_by_pair() {
             assert!(cores > 0.01 && cores < 16.0, "{spent}");
         }
     }
+}
+
+#[test]
+fn several_exports_are_not_held_against_one_rival() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = engine(folder.path(), "mem:64MiB", 3);
+    let socket = engine.json(&["export", "show", "e2"])["socket"].clone();
+    let against = ["--against", socket.as_str().expect("a path")];
+    let reads = ["--workloads", "random_read"];
+    let wrong = engine.refused(
+        &[
+            &["bench", "e0", "e1"][..],
+            &SHORT[..],
+            &reads[..],
+            &against[..],
+        ]
+        .concat(),
+    );
+    let message = wrong["message"].as_str().expect("text");
+    assert!(message.contains("2 exports"), "{message}");
 }
 
 #[test]

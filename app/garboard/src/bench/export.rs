@@ -30,6 +30,9 @@ const PASS_DEPTH: usize = 8;
 const VERIFY_BYTES_MAX: u64 = 64 << 30;
 /// Requests in flight at the most.
 const IN_FLIGHT_MAX: usize = 8192;
+/// Pairs whose least and most ratio say something: the middle of what is yet to come lies between
+/// them with 98 %, of three pairs with 75 %.
+const PAIRS_TELLING: usize = 7;
 /// Bytes in flight at the most when they are compared.
 const VERIFY_IN_FLIGHT_BYTES: u64 = 256 * MIB;
 
@@ -444,6 +447,13 @@ fn assumptions(wishes: &Wishes) -> Vec<String> {
              redundancy, and of its cost only the time that its process spends"
                 .to_owned(),
         );
+        if wishes.pairs < PAIRS_TELLING {
+            assumptions.push(format!(
+                "{} of at least {PAIRS_TELLING} pairs: the spread of so few says little about what \
+                 the next would find",
+                wishes.pairs
+            ));
+        }
     }
     if !wishes.rates.is_empty() {
         assumptions.push(

@@ -40,10 +40,11 @@ pub(super) struct Bench {
     drives: Drives,
     #[command(flatten)]
     files: Files,
-    /// The socket of a rival that is already running: the same load on both, pair by pair
+    /// The socket of a rival that is already running: the same load on it and on one export, pair
+    /// by pair
     #[arg(long, value_name = "SOCKET", conflicts_with_all = ["drive", "members"])]
     against: Option<PathBuf>,
-    /// How many pairs
+    /// How many pairs; of fewer than seven the spread says little
     #[arg(long, value_name = "N", default_value = "7", requires = "against",
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     pairs: u16,
@@ -210,6 +211,15 @@ impl Bench {
     }
 
     fn measure_exports(&self, session: &mut Session<'_, '_>) -> Answer<Report> {
+        if self.against.is_some() && self.exports.len() > 1 {
+            let message = format!(
+                "--against compares one export with one rival: {} exports would get as many times \
+                 the load of the rival",
+                self.exports.len()
+            );
+            let wrong = EngineError::new(ErrorKind::Invalid, "bench", message);
+            return Err(wrong.next("name one export; the others can be compared one by one"));
+        }
         let mut found = self.find(session)?;
         found.behind.model = self.how.drive_model.clone();
         let wishes = self.wishes(found.sockets.clone());
