@@ -9,6 +9,7 @@
 
 mod account;
 mod bursts;
+pub(crate) mod details;
 mod device;
 mod export;
 pub(crate) mod files;
@@ -25,7 +26,7 @@ mod peer;
 mod rate;
 pub(crate) mod raw;
 mod report;
-pub(crate) mod stalls;
+mod stalls;
 mod theory;
 mod verify;
 mod workloads;
@@ -43,10 +44,9 @@ use pattern::{Order, Work};
 pub(crate) use account::Counted;
 pub(crate) use export::run;
 pub(crate) use ladder::{Ladder, Layer, ladders};
-pub(crate) use pairs::{Against, Mode, Spread};
 pub(crate) use peer::ClientCore;
 pub(crate) use rate::Rate;
-pub(crate) use report::{Figures, PointReport, Processors, Report};
+pub(crate) use report::{Efficiency, PointReport, Report};
 pub(crate) use workloads::{WORKLOADS, Workload};
 
 /// What is to be measured.

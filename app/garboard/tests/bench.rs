@@ -188,6 +188,30 @@ fn says(report: &Value, text: &str) {
     assert!(notes.contains(text), "{text}: {notes}");
 }
 
+/// That a page has plots of the rival, and says of it what a terminal does.
+fn tells_of_the_rival(page: &str) {
+    for plot in [
+        "Against the rival",
+        "Latency against the rival",
+        "Pair by pair",
+    ] {
+        assert!(page.contains(&format!("<b>{plot}</b>")), "{plot}");
+    }
+    let said = page.lines().filter(|line| line.starts_with("<li>"));
+    let said: Vec<&str> = said.filter(|line| line.contains("theirs")).collect();
+    for text in [
+        "x the rival (median of 3 pairs",
+        " IOPS, p50 ",
+        ", p99 ",
+        "a request; theirs ",
+    ] {
+        assert!(
+            said.iter().any(|line| line.contains(text)),
+            "{text}: {said:?}"
+        );
+    }
+}
+
 /// That the ratios of latencies are those of the pairs.
 fn latencies_are_compared_pair_by_pair(against: &Value) {
     let pairs = against["pairs"].as_array().expect("a list");
@@ -232,13 +256,7 @@ fn a_rival_gets_the_same_load_pair_by_pair() {
     ]);
     says(&report, "3 of at least 7 pairs");
     let page = std::fs::read_to_string(&path).expect("written");
-    for plot in [
-        "Against the rival",
-        "Latency against the rival",
-        "Pair by pair",
-    ] {
-        assert!(page.contains(&format!("<b>{plot}</b>")), "{plot}");
-    }
+    tells_of_the_rival(&page);
     assert_eq!(points(&report).len(), 2);
     for point in points(&report) {
         let against = &point["against"];

@@ -97,7 +97,8 @@ fn the_array_of_the_drives_is_measured_above_them() {
         assert!(layer["ended_early"].is_null(), "{layer}");
         for point in points(layer) {
             let off = 101.0 + point["window_error_percent"].as_f64().expect("a number");
-            let efficiency = point["efficiency_percent"].as_f64().expect("a number");
+            // None where too few requests were answered to tell one.
+            let efficiency = point["efficiency_percent"].as_f64().unwrap_or(0.0);
             assert!(efficiency <= off, "{point}");
         }
         // On a busy machine one may see no answer in its time, but not all of them.

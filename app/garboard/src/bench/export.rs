@@ -284,11 +284,10 @@ impl<'a> Bench<'a> {
         // A load at a given rate asks for less than could be had.
         let basis = self.basis.as_ref().filter(|_| point.rate.is_none());
         let theoretical = basis.and_then(|basis| basis.of_point(point, devices));
-        let report = PointReport::new(point, &measured, theoretical);
+        let report = PointReport::new(point, &measured, theoretical, devices);
         self.report.points.push(PointReport {
             state: self.state.word().to_owned(),
             cores_used: cost.as_ref().map(|cost| cost.cores_used),
-            window_error_percent: report.window_error_percent * super::float_of(devices),
             cost,
             processors: account::processors(&spent, &measured),
             against,

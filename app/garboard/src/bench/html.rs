@@ -13,6 +13,7 @@ mod svg;
 use std::fmt::Write as _;
 
 use self::svg::{Measure, escape};
+use super::details::details;
 use super::files::FileSystem;
 use super::{PointReport, Report, ladders};
 use crate::output::size;
@@ -59,6 +60,8 @@ fn layer(body: &mut String, report: &Report) {
         body.push_str(&cards::workload(group));
     }
     table(body, report);
+    let said: Vec<String> = report.points.iter().flat_map(details).collect();
+    list(body, "What is to be said of points", &said);
     list(body, "What was taken for granted", &report.assumptions);
     list(body, "What was not measured", &report.skipped);
 }
@@ -162,9 +165,9 @@ fn tiles(body: &mut String, groups: &[Group<'_>]) {
         let point = best(group);
         let (measure, value) = rate(point);
         let against = point.against.as_ref();
-        let under = match (point.efficiency_percent, against) {
+        let under = match (point.efficiency(), against) {
             (_, Some(against)) => format!("{:.2} × the rival", against.ratio_median),
-            (Some(percent), None) => format!("{percent:.1} % of theory"),
+            (Some(efficiency), None) => efficiency.of_theory(),
             (None, None) => format!(
                 "p99 {}",
                 Measure::Micros.text(point.measured.latency_us_p99)

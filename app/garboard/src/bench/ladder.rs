@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Figures, PointReport, Report};
+use super::report::Figures;
+use super::{PointReport, Report};
 
 /// What is measured, from the drives up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -152,7 +153,7 @@ mod tests {
         let mut report = Report::new(layer, Duration::from_secs(1));
         report
             .points
-            .push(PointReport::new(&point, &measured, None));
+            .push(PointReport::new(&point, &measured, None, 1));
         report
     }
 

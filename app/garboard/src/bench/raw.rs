@@ -348,12 +348,8 @@ impl Bench<'_> {
                 (basis.and_then(|basis| basis.of_point(point, 1)), None)
             }
         };
-        let report = PointReport::new(point, &all, theory);
-        self.report.points.push(PointReport {
-            window_error_percent: report.window_error_percent * float_of(each.len()),
-            drives,
-            ..report
-        });
+        let report = PointReport::new(point, &all, theory, each.len());
+        self.report.points.push(PointReport { drives, ..report });
         Ok(())
     }
 

@@ -16,6 +16,9 @@ use super::theory::Theory;
 use super::{Layer, Point};
 use crate::expect::{Unit, float};
 
+/// From so much error on an efficiency says nothing.
+const SURE_PERCENT: f64 = 50.0;
+
 /// Said of every report.
 pub(super) const LATENCY_STEPS: &str = "latencies are counted in steps of 3 %";
 
@@ -133,7 +136,8 @@ pub(crate) struct PointReport {
     pub(crate) measured: Figures,
     pub(crate) bursts: Option<Bursts>,
     pub(crate) theoretical: Option<Theory>,
-    /// Measured of theoretical, in percent.
+    /// Measured of theoretical, in percent; none without theory, and where by
+    /// `window_error_percent` it may be anything.
     pub(crate) efficiency_percent: Option<f64>,
     /// By how much rates may be off because the window of the measurement cuts through the
     /// requests in flight, in percent.
@@ -168,8 +172,48 @@ pub(crate) struct DriveRate {
     pub(crate) outlier: bool,
 }
 
+/// What can be said of measured by theoretical.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Efficiency {
+    /// In percent, and by how much of it that may be off.
+    Known { percent: f64, error_percent: f64 },
+    /// It may be anything.
+    Unsure,
+}
+
+impl Efficiency {
+    /// With how far off it may be where that is more than the digits say.
+    pub(crate) fn text(self) -> String {
+        match self {
+            Efficiency::Known {
+                percent,
+                error_percent,
+            } if error_percent < 0.5 => format!("{percent:.1} %"),
+            Efficiency::Known {
+                percent,
+                error_percent,
+            } => format!("{percent:.1} ±{:.0} %", error_percent.ceil()),
+            Efficiency::Unsure => "unsure".to_owned(),
+        }
+    }
+
+    /// The same in a sentence.
+    pub(crate) fn of_theory(self) -> String {
+        match self {
+            Efficiency::Known { .. } => format!("{} of theory", self.text()),
+            Efficiency::Unsure => "unsure how much of theory".to_owned(),
+        }
+    }
+}
+
 impl PointReport {
-    pub(super) fn new(point: &Point, measured: &Measured, theory: Option<Theory>) -> PointReport {
+    /// Of so many targets that had the load at once, each all of it.
+    pub(super) fn new(
+        point: &Point,
+        measured: &Measured,
+        theory: Option<Theory>,
+        targets: usize,
+    ) -> PointReport {
         let figures = Figures::of(measured);
         let efficiency = theory.as_ref().map(|theory| {
             let value = match theory.unit {
@@ -179,8 +223,13 @@ impl PointReport {
             100.0 * value / theory.value
         });
         let counted = float(measured.requests.max(1));
-        let in_flight = super::float_of(point.jobs * point.depth);
+        let in_flight = super::float_of(point.jobs * point.depth * targets);
         let bursts = measured.bursts.as_ref().map(Bursts::of);
+        let window_error_percent = match bursts {
+            // They are counted whole.
+            Some(_) => 0.0,
+            None => 100.0 * in_flight / counted,
+        };
         PointReport {
             workload: point.name.to_owned(),
             about: point.about.to_owned(),
@@ -190,12 +239,8 @@ impl PointReport {
             depth: point.depth,
             measured: figures,
             theoretical: theory,
-            efficiency_percent: efficiency,
-            // Bursts are counted whole.
-            window_error_percent: match bursts {
-                Some(_) => 0.0,
-                None => 100.0 * in_flight / counted,
-            },
+            efficiency_percent: efficiency.filter(|_| window_error_percent < SURE_PERCENT),
+            window_error_percent,
             bursts,
             cores_used: None,
             client_stalls: measured
@@ -208,6 +253,21 @@ impl PointReport {
             against: None,
             drives: None,
         }
+    }
+
+    /// Measured of theoretical, where there is a theory.
+    pub(crate) fn efficiency(&self) -> Option<Efficiency> {
+        self.theoretical.as_ref()?;
+        // Reports of earlier versions had one in any case.
+        let percent = self
+            .efficiency_percent
+            .filter(|_| self.window_error_percent < SURE_PERCENT);
+        Some(
+            percent.map_or(Efficiency::Unsure, |percent| Efficiency::Known {
+                percent,
+                error_percent: self.window_error_percent,
+            }),
+        )
     }
 
     /// Whether bytes say more of it than requests.
@@ -337,4 +397,48 @@ impl Figures {
 
 fn micros(ns: u64) -> f64 {
     float(ns.min(1 << 52)) / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pattern::Order;
+    use super::super::workloads::work;
+    use super::*;
+
+    #[test]
+    fn an_efficiency_that_may_be_anything_is_told_nowhere() {
+        let point = Point {
+            name: "random_read",
+            about: "",
+            work: work(Order::Random, 4096, 100),
+            jobs: 1,
+            depth: 10,
+            rate: None,
+        };
+        for (requests, targets, text, number) in [
+            (2500, 1, Some("96.0 %"), true),
+            (109, 1, Some("96.0 ±10 %"), true),
+            (109, 5, Some("96.0 ±46 %"), true),
+            (109, 6, Some("unsure"), false),
+            (2, 1, Some("unsure"), false),
+        ] {
+            let mut measured = Measured::nothing();
+            (measured.requests, measured.seconds) = (requests, 1.0);
+            let theory = Theory {
+                value: float(requests) / 0.96,
+                unit: Unit::Iops,
+                formula: String::new(),
+                bound: String::new(),
+            };
+            let mut report = PointReport::new(&point, &measured, Some(theory), targets);
+            assert_eq!(report.efficiency_percent.is_some(), number, "{requests}");
+            let told = || report.efficiency().map(Efficiency::text);
+            assert_eq!(told().as_deref(), text);
+            // As earlier versions said it.
+            report.efficiency_percent = Some(96.0);
+            assert_eq!(report.efficiency().map(Efficiency::text).as_deref(), text);
+            report.theoretical = None;
+            assert_eq!(report.efficiency(), None);
+        }
+    }
 }

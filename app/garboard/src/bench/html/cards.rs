@@ -6,7 +6,7 @@ use super::lines::{CLASSES, Line, Lines};
 use super::rows::{Axis, Mark, Row, Rows};
 use super::svg::{Measure, escape};
 use super::{Group, best, layers, rate, rivals};
-use crate::bench::{PointReport, Report};
+use crate::bench::{Efficiency, PointReport, Report};
 use crate::output::{or_dash, size};
 
 /// A workload's name as people say it.
@@ -68,17 +68,21 @@ pub(super) fn overviews(groups: &[Group<'_>]) -> Vec<String> {
 fn efficiency(groups: &[Group<'_>]) -> Option<String> {
     let row = |group: &Group<'_>| {
         let point = best(group);
-        let percent = point.efficiency_percent?;
+        let efficiency = point.efficiency()?;
         let (measure, value) = rate(point);
         let theory = point.theoretical.as_ref()?;
         Some(Row {
             name: title(point),
-            marks: vec![Mark::Bar {
-                class: "one",
-                from: 0.0,
-                to: percent,
-            }],
-            note: Measure::Percent.text(percent),
+            // What may be anything has no bar.
+            marks: match efficiency {
+                Efficiency::Known { percent, .. } => vec![Mark::Bar {
+                    class: "one",
+                    from: 0.0,
+                    to: percent,
+                }],
+                Efficiency::Unsure => Vec::new(),
+            },
+            note: efficiency.text(),
             hint: format!(
                 "{} jobs, {} deep: {} of {}; bound by {}: {}",
                 point.jobs,
@@ -236,8 +240,8 @@ fn rates(group: &Group<'_>) -> String {
         let theory = point.theoretical.as_ref();
         marks.extend(theory.map(|theory| Mark::Tick(theory.value)));
         let of = point
-            .efficiency_percent
-            .map(|percent| format!(", {percent:.1} % of theory"));
+            .efficiency()
+            .map(|efficiency| format!(", {}", efficiency.of_theory()));
         Row {
             name: jobs_by_depth(point),
             marks,
@@ -443,11 +447,7 @@ pub(super) fn cells(report: &Report) -> (&'static [&'static str], Vec<Vec<String
             jobs_by_depth(point),
             measure.text(value),
             or_dash(theory.map(|theory| measure.text(theory.value))),
-            or_dash(
-                point
-                    .efficiency_percent
-                    .map(|percent| format!("{percent:.1} %")),
-            ),
+            or_dash(point.efficiency().map(Efficiency::text)),
             micros(measured.latency_us_p50),
             micros(measured.latency_us_p99),
             micros(measured.latency_us_p999),

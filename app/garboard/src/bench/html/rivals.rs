@@ -4,7 +4,8 @@ use super::cards::{figure, jobs_by_depth, title};
 use super::rows::{Axis, Mark, Row, Rows};
 use super::svg::Measure;
 use super::{Group, rate};
-use crate::bench::{Mode, PointReport};
+use crate::bench::PointReport;
+use crate::bench::pairs::Mode;
 
 /// Requests per second, ours of theirs.
 pub(super) fn rates(groups: &[Group<'_>]) -> Option<String> {
