@@ -99,6 +99,26 @@ fn paced_drives_are_measured_against_their_theory() {
 }
 
 #[test]
+fn what_an_array_logs_belongs_to_its_theory() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = engine(folder.path(), "paced:kioxia-cm7,scale=1/100,size=64MiB", 1);
+    let one = ["--yes", "--seconds", "0.2", "--jobs", "1", "--depth", "1"];
+    let writes = ["--workloads", "random_write"];
+    let theory = || {
+        let report = engine.json(&[&["bench", "e0"][..], &one[..], &writes[..]].concat());
+        let value = points(&report)[0]["theoretical"]["value"].as_f64();
+        (value.expect("a theory"), report)
+    };
+    // Read and write, at 1/100 of the speed.
+    let (plain, _) = theory();
+    assert!((plain - 1e6 / 8900.0).abs() < 0.1, "{plain}");
+    engine.json(&["array", "modify", "a", "--write-hole", "strict"]);
+    let (strict, report) = theory();
+    assert!((strict - 1e6 / 10_300.0).abs() < 0.1, "{strict}");
+    says(&report, "the array logs all writes");
+}
+
+#[test]
 fn everything_is_verified_when_that_is_asked() {
     let folder = tempfile::tempdir().expect("a folder");
     let engine = engine(folder.path(), "mem:64MiB", 1);

@@ -6,6 +6,7 @@
 use std::io;
 use std::sync::Arc;
 
+use control::request::WriteHole;
 use control::{Answer, EngineError, ErrorKind};
 use drive::{Drive, PortOptions};
 use models::Model;
@@ -167,6 +168,7 @@ fn layer_above(
         basis = Some(Basis {
             expected: expected.map_err(|wrong| invalid(&wrong))?,
             slower: *slower,
+            write_hole: WriteHole::Auto,
             notes: Vec::new(),
         });
     }

@@ -2,7 +2,7 @@
 //! requests in flight allow.
 
 use array::Level;
-use control::request::DriveSpec;
+use control::request::{DriveSpec, WriteHole};
 use control::view::{ArrayView, DriveView, MemberState};
 use models::Model;
 use serde::{Deserialize, Serialize};
@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::Point;
 use super::pattern::{Order, With};
 use crate::expect::{self, Asked, Expectation, Limits, Unit};
+use crate::output;
 
 /// The array and the drives that theory is calculated for.
 #[derive(Clone, Debug)]
@@ -17,6 +18,8 @@ pub(super) struct Basis {
     pub(super) expected: Expectation,
     /// How many times slower than their model the drives are.
     pub(super) slower: u32,
+    /// What is logged before it is written.
+    pub(super) write_hole: WriteHole,
     /// What was taken for granted.
     pub(super) notes: Vec<String>,
 }
@@ -74,11 +77,40 @@ impl Basis {
             lost: Some(lost),
         };
         let expected = expect::expect(&asked, &model, &Limits::default())?;
-        Ok(Basis {
+        let mut basis = Basis {
             expected,
             slower,
+            write_hole: array.write_hole,
             notes,
+        };
+        basis.notes.extend(basis.of_the_log());
+        Ok(basis)
+    }
+
+    /// What is to be said of the log.
+    fn of_the_log(&self) -> Option<String> {
+        let shape = &self.expected.shape;
+        if shape.parity == 0 || shape.data == 1 {
+            return None;
+        }
+        Some(match (self.write_hole, shape.lost > 0) {
+            (WriteHole::Auto, _) | (WriteHole::Off, false) => return None,
+            (WriteHole::Strict, false) => {
+                "the array logs all writes (--write-hole strict): theory of writes is that of \
+                 logging and writing each; of mixed loads there is none"
+                    .to_owned()
+            }
+            (hole @ (WriteHole::Strict | WriteHole::Off), true) => format!(
+                "no theory of writes: degraded, with --write-hole {}",
+                output::word(&hole)
+            ),
         })
+    }
+
+    /// Whether each write to the array as it is is logged first.
+    fn logs_all(&self) -> bool {
+        let shape = &self.expected.shape;
+        self.write_hole == WriteHole::Strict && shape.parity > 0 && shape.data > 1
     }
 
     /// The theory of one point on so many devices of the array at once, if there is a formula for
@@ -117,16 +149,26 @@ impl Basis {
         let work = &point.work;
         let degraded = self.expected.shape.lost > 0;
         let stripe = self.expected.shape.stripe_bytes;
+        let logs = self.logs_all();
+        // The formulas of a degraded array are those of `auto`.
+        let unlike_auto = degraded && self.of_the_log().is_some();
+        if work.read_percent < 100 && unlike_auto {
+            return None;
+        }
         Some(match (work.order, work.read_percent, degraded) {
             _ if work.with == With::Flush => return None,
             (Order::Random, 100, false) if work.bytes == 4096 => "random_read",
             (Order::Random, 100, true) if work.bytes == 4096 => "degraded_random_read",
+            (Order::Random, 0, false) if work.bytes == 4096 && logs => "random_write_strict",
             (Order::Random, 0, false) if work.bytes == 4096 => "random_write",
             (Order::Random, 0, true) if work.bytes == 4096 => "degraded_random_write",
-            (Order::Random, 70, false) if work.bytes == 4096 => "random_mixed_70_30",
+            (Order::Random, 70, false) if work.bytes == 4096 && !logs => "random_mixed_70_30",
             (Order::Sequential, 100, false) => "sequential_read",
             (Order::Sequential, 100, true) => "degraded_sequential_read",
             // What is not whole stripes is merged or not, which is no bound of the drives.
+            (Order::Sequential, 0, false) if work.bytes.is_multiple_of(stripe) && logs => {
+                "sequential_write_strict"
+            }
             (Order::Sequential, 0, false) if work.bytes.is_multiple_of(stripe) => {
                 "sequential_write"
             }
@@ -146,8 +188,11 @@ impl Basis {
             micros(&model.write_latency_us),
         );
         let work = &point.work;
+        // What is logged is written twice, one after the other.
+        let writes = if self.logs_all() { 2.0 } else { 1.0 };
         if work.order == Order::Random {
             let reads_first = shape.data > 1 && shape.parity > 0;
+            let write = writes * write;
             let write = if reads_first { read + write } else { write };
             let part = f64::from(work.read_percent) / 100.0;
             return Some(part * read + (1.0 - part) * write);
@@ -161,12 +206,13 @@ impl Basis {
             }
         };
         let each = all.div_ceil(super::number_of(shape.members));
-        let (latency, rate) = match work.read_percent {
-            100 => (read, &model.read_bytes_per_second),
-            _ => (write, &model.write_bytes_per_second),
+        let (latency, rate, times) = match work.read_percent {
+            100 => (read, &model.read_bytes_per_second, 1.0),
+            _ => (write, &model.write_bytes_per_second, writes),
         };
         let moved = work.bytes.min(shape.chunk_bytes) * each;
-        Some(latency.max(expect::float(moved) / expect::float(rate.value)))
+        let once = latency.max(expect::float(moved) / expect::float(rate.value));
+        Some(times * once)
     }
 }
 
@@ -222,4 +268,80 @@ fn paced(
         model.name
     ));
     Ok((model, slower))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::workloads::work;
+    use super::*;
+
+    fn basis(level: Level, lost: usize, write_hole: WriteHole) -> Basis {
+        let asked = Asked {
+            level,
+            drives: 6,
+            spares: 0,
+            group_size: None,
+            parity: None,
+            chunk_bytes: 64 << 10,
+            lost: Some(lost),
+        };
+        let model = Model::find("kioxia-cm7").expect("built in");
+        Basis {
+            expected: expect::expect(&asked, &model, &Limits::default()).expect("possible"),
+            slower: 1,
+            write_hole,
+            notes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_an_array_logs_is_part_of_its_theory() {
+        use WriteHole::{Auto, Off, Strict};
+        let plain = Some(("N·W/(1+M)", "N·SW·k/(k+M)"));
+        let strict = Some(("N/((1+M)/W+(1+M)·2/A)", "N·SW·k/(k+M)/2"));
+        let degraded = Some(("g·(n-f)/(w/W+l·2/A)", "g·k·SW/(1+p)"));
+        for (level, lost, hole, writes, (mixed, said)) in [
+            (Level::L5, 0, Auto, plain, (true, false)),
+            (Level::L5, 0, Off, plain, (true, false)),
+            (Level::L5, 0, Strict, strict, (false, true)),
+            (Level::L5, 1, Auto, degraded, (false, false)),
+            (Level::L5, 1, Strict, None, (false, true)),
+            (Level::L5, 1, Off, None, (false, true)),
+            // Mirrors log nothing.
+            (
+                Level::L10,
+                0,
+                Strict,
+                Some(("N·W/2", "N·SW/2")),
+                (true, false),
+            ),
+        ] {
+            let basis = basis(level, lost, hole);
+            let formula = |work: super::super::Work| {
+                let point = Point {
+                    name: "",
+                    about: "",
+                    work,
+                    jobs: 1 << 20,
+                    depth: 1 << 10,
+                    rate: None,
+                };
+                basis.of_point(&point, 1).map(|theory| theory.formula)
+            };
+            let what = format!("{level}, {lost} lost, {hole:?}");
+            let whole = basis.expected.shape.stripe_bytes;
+            let found = formula(work(Order::Random, 4096, 0)).zip(formula(work(
+                Order::Sequential,
+                whole,
+                0,
+            )));
+            let found = found.as_ref();
+            let found = found.map(|(random, whole)| (random.as_str(), whole.as_str()));
+            assert_eq!(found, writes, "{what}");
+            let both = formula(work(Order::Random, 4096, 70));
+            assert_eq!(both.is_some(), mixed, "{what}");
+            assert!(formula(work(Order::Random, 4096, 100)).is_some(), "{what}");
+            assert_eq!(basis.of_the_log().is_some(), said, "{what}");
+        }
+    }
 }

@@ -22,6 +22,7 @@ pub(super) fn workloads(numbers: &Numbers, shape: &Shape) -> Vec<Workload> {
     workloads.push(sequential_write(numbers));
     if shape.parity > 0 && shape.data > 1 {
         workloads.push(random_write_strict(numbers));
+        workloads.push(sequential_write_strict(numbers));
     }
     workloads
 }
@@ -210,6 +211,23 @@ fn random_write_strict(numbers: &Numbers) -> Workload {
         cost: Cost::random(3.0 * writes + numbers.write_reads(), Cores::Write),
         latency: None,
         note: Some("with --write-hole strict; flushes of the log are not counted"),
+    }
+}
+
+/// The same of whole stripes, but for the headers, which are few beside them.
+fn sequential_write_strict(numbers: &Numbers) -> Workload {
+    let once = numbers.members * numbers.write_rate * numbers.data / numbers.group;
+    Workload {
+        name: "sequential_write_strict",
+        unit: Unit::BytesPerSecond,
+        bounds: vec![bound(
+            "sequential writes and log appends of the drives",
+            "N·SW·k/(k+M)/2",
+            once / 2.0,
+        )],
+        cost: Cost::sequential(2.0 * numbers.group / numbers.data),
+        latency: None,
+        note: Some("with --write-hole strict everything is written twice"),
     }
 }
 
