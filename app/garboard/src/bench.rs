@@ -39,6 +39,7 @@ use control::{Answer, EngineError, ErrorKind};
 use models::Model;
 use units::bytes_u64;
 
+use crate::output;
 use pattern::{Order, Work};
 
 pub(crate) use account::Counted;
@@ -78,6 +79,16 @@ pub(crate) struct Wishes {
 impl Wishes {
     pub(crate) fn writes(&self) -> bool {
         self.verify || self.precondition > 0 || self.workloads.iter().any(Workload::writes)
+    }
+
+    /// What is to be said where the range that is asked for ends behind what there is.
+    fn too_long_for(&self, size: u64) -> Option<String> {
+        let range = self.range.filter(|range| *range > size)?;
+        Some(format!(
+            "--range {} is longer than what there is: {} were used",
+            output::size(range),
+            output::size(size)
+        ))
     }
 
     /// All measurements of one state; `stripe` is what the device likes best.

@@ -66,6 +66,26 @@ fn all_drives_are_loaded_at_once_and_the_slow_one_is_named() {
 }
 
 #[test]
+fn bursts_of_several_drives_have_one_rate() {
+    let spec = "paced:kioxia-cm7,scale=1/20,size=96MiB,content=none";
+    let drives = ["--drive", spec].repeat(3);
+    let list = ["--workloads", "burst_read_64m", "--range", "64TiB"];
+    let found = report(&bench(&[&drives[..], &list[..]].concat()));
+    let point = &points(&found)[0];
+    let number = |value: &Value| value.as_f64().expect("a number");
+    let (all, bursts) = (number(&point["bytes_per_second"]), &point["bursts"]);
+    let last = number(&bursts["last_done_bytes_per_second"]);
+    assert!((last - all).abs() < 0.01 * all, "{point}");
+    let each = point["drives"].as_array().expect("a list").iter();
+    let each: f64 = each.map(|drive| number(&drive["bytes_per_second"])).sum();
+    assert!((each - all).abs() < 0.2 * all, "{point}");
+    // 96 MiB are all there is, and that is said.
+    assert_eq!(found["range_bytes"], 96 << 20);
+    let notes = found["assumptions"].to_string();
+    assert!(notes.contains("--range 64TiB is longer than"), "{notes}");
+}
+
+#[test]
 fn drives_that_are_alike_have_a_theory() {
     let spec = "paced:kioxia-cm7,scale=1/200,size=64MiB";
     let drives = ["--drive", spec, "--drive", spec, "--write", "--yes"];

@@ -9,18 +9,7 @@ use crate::output::{amount, micros};
 pub(crate) fn details(point: &PointReport) -> Vec<String> {
     let name = format!("{} {}x{}", point.title(), point.jobs, point.depth);
     let mut lines = Vec::new();
-    if let Some(bursts) = &point.bursts {
-        lines.push(format!(
-            "{name}: {} bursts; first job done after {}, last after {} (p50; {} at the most): {} \
-             and {}",
-            bursts.count,
-            micros(bursts.first_done_us_p50),
-            micros(bursts.last_done_us_p50),
-            micros(bursts.last_done_us_max),
-            amount(bursts.first_done_bytes_per_second, "B/s"),
-            amount(bursts.last_done_bytes_per_second, "B/s"),
-        ));
-    }
+    lines.extend(bursts(point).map(|text| format!("{name}: {text}")));
     let drives = point.cost.iter().flat_map(|cost| &cost.drives);
     for drive in drives.filter(|drive| drive.outlier) {
         lines.push(format!(
@@ -74,6 +63,26 @@ pub(crate) fn details(point: &PointReport) -> Vec<String> {
         lines.push(format!("{name}: time of processors: {own}{theirs}"));
     }
     lines
+}
+
+/// How bursts went.
+fn bursts(point: &PointReport) -> Option<String> {
+    let bursts = point.bursts.as_ref()?;
+    let several = point.drives.as_ref().is_some_and(|drives| drives.len() > 1);
+    Some(format!(
+        "{} bursts; first job done after {}, last after {} (p50; {} at the most): {} and {}{}",
+        bursts.count,
+        micros(bursts.first_done_us_p50),
+        micros(bursts.last_done_us_p50),
+        micros(bursts.last_done_us_max),
+        amount(bursts.first_done_bytes_per_second, "B/s"),
+        amount(bursts.last_done_bytes_per_second, "B/s"),
+        if several {
+            " of all drives together"
+        } else {
+            ""
+        },
+    ))
 }
 
 /// How a load at a given rate went.

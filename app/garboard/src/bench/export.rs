@@ -74,6 +74,7 @@ pub(crate) fn run(wishes: &Wishes, behind: Behind, onlooker: &mut dyn Onlooker) 
     let mut bench = Bench::new(wishes, &behind, range);
     bench.report.client_cpu = client_cpu;
     bench.report.note(place);
+    bench.report.notes(wishes.too_long_for(size));
     (bench.ours, bench.theirs) = (ours, theirs);
     bench.report.size_bytes = facts.size_bytes;
     bench.report.queues = facts.queues;

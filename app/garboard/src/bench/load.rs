@@ -92,6 +92,21 @@ impl Measured {
         }
     }
 
+    /// Of several that were loaded at once.
+    pub(super) fn of_all(each: &[Measured]) -> Measured {
+        let mut all = Measured::nothing();
+        for measured in each {
+            all.add(measured);
+            all.seconds = all.seconds.max(measured.seconds);
+        }
+        if let Some(bursts) = &all.bursts {
+            // Between bursts nothing is asked: only their own time counts. Each has its bursts, one
+            // after the other, while the others have theirs.
+            all.seconds = bursts.seconds() / super::float_of(each.len());
+        }
+        all
+    }
+
     /// Takes over the counts of another one, but not its time.
     pub(super) fn add(&mut self, other: &Measured) {
         self.requests += other.requests;
@@ -180,17 +195,12 @@ pub(super) fn measure<'a>(
     }
     let measured = measure_lanes(lanes, order);
     let measured = measured.map_err(|(number, error)| (sockets[number], error))?;
-    let mut all = Measured::nothing();
+    let mut each = Vec::new();
     for ((device, measured), socket) in measured.into_iter().zip(sockets) {
-        all.add(&measured);
-        all.seconds = measured.seconds;
         device.leave().map_err(|error| (socket, error))?;
+        each.push(measured);
     }
-    if let Some(bursts) = &all.bursts {
-        // Between bursts nothing is asked: only their own time counts.
-        all.seconds = bursts.seconds();
-    }
-    Ok(all)
+    Ok(Measured::of_all(&each))
 }
 
 /// Loads all lanes at once, each with the whole of `order`, and gives them back with what came of

@@ -78,7 +78,9 @@ pub(crate) fn run(wishes: &Wishes, raw: &Raw, onlooker: &mut dyn Onlooker) -> An
         });
         let longest = longest.unwrap_or(size);
         let range = wishes.range.unwrap_or(longest).min(longest);
-        reports.push(layer_above(wishes, raw, (asked, shape, range), onlooker)?);
+        let mut report = layer_above(wishes, raw, (asked, shape, range), onlooker)?;
+        report.notes(wishes.too_long_for(longest));
+        reports.push(report);
     }
     Ok(reports)
 }
@@ -106,6 +108,7 @@ fn layer(wishes: &Wishes, raw: &Raw, size: u64, onlooker: &mut dyn Onlooker) -> 
     let mut report = Report::new(Layer::Drives, wishes.time);
     report.size_bytes = size;
     report.range_bytes = range;
+    report.notes(wishes.too_long_for(size));
     if let Some(file) = &raw.file {
         report.layer = Layer::FileSystem;
         report.size_bytes = file.system.size_bytes;
@@ -327,14 +330,7 @@ impl Bench<'_> {
             (Loader::Fio, None) => fio::run(self.raw, &run, self.wishes.time)?,
             (Loader::Own | Loader::Fio, _) => self.own(&run)?,
         };
-        let mut all = Measured::nothing();
-        for measured in &each {
-            all.add(measured);
-            all.seconds = all.seconds.max(measured.seconds);
-        }
-        if let Some(bursts) = &all.bursts {
-            all.seconds = bursts.seconds() / float_of(each.len());
-        }
+        let all = Measured::of_all(&each);
         self.report.errors += all.errors;
         if self.report.first_error.is_none() {
             self.report.first_error.clone_from(&all.first_error);

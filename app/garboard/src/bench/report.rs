@@ -113,6 +113,11 @@ impl Report {
         }
     }
 
+    /// Adds all of them to what was taken for granted, each once.
+    pub(crate) fn notes(&mut self, texts: impl IntoIterator<Item = String>) {
+        texts.into_iter().for_each(|text| self.note(text));
+    }
+
     /// Adds to what was taken for granted, once.
     pub(crate) fn note(&mut self, text: String) {
         if !self.assumptions.contains(&text) {
@@ -224,7 +229,8 @@ impl PointReport {
         });
         let counted = float(measured.requests.max(1));
         let in_flight = super::float_of(point.jobs * point.depth * targets);
-        let bursts = measured.bursts.as_ref().map(Bursts::of);
+        let bursts = measured.bursts.as_ref();
+        let bursts = bursts.map(|times| Bursts::of(times, targets));
         let window_error_percent = match bursts {
             // They are counted whole.
             Some(_) => 0.0,
@@ -292,7 +298,7 @@ impl PointReport {
     }
 }
 
-/// How bursts went.
+/// How bursts went; of several targets at once each has its own, and rates are those of all.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Bursts {
     pub(crate) count: u64,
@@ -301,21 +307,22 @@ pub(crate) struct Bursts {
     /// Until the last was.
     pub(crate) last_done_us_p50: f64,
     pub(crate) last_done_us_max: f64,
-    /// Bytes of all jobs until the first was done.
+    /// Bytes of all jobs until the first was done, of all targets together.
     pub(crate) first_done_bytes_per_second: f64,
     pub(crate) last_done_bytes_per_second: f64,
 }
 
 impl Bursts {
-    fn of(times: &BurstTimes) -> Bursts {
+    fn of(times: &BurstTimes, targets: usize) -> Bursts {
         let (first, last) = times.rates();
+        let all = super::float_of(targets);
         Bursts {
             count: times.count,
             first_done_us_p50: micros(times.first.per_mille(500)),
             last_done_us_p50: micros(times.last.per_mille(500)),
             last_done_us_max: micros(times.last.max_ns()),
-            first_done_bytes_per_second: first,
-            last_done_bytes_per_second: last,
+            first_done_bytes_per_second: all * first,
+            last_done_bytes_per_second: all * last,
         }
     }
 }

@@ -115,3 +115,39 @@ fn the_clients_own_stalls_are_told() {
     let found = measured.stalled.expect("we are the client");
     assert!(found.count >= 1 && found.longest >= kept, "{found:?}");
 }
+
+#[test]
+fn bursts_of_several_at_once_count_for_all_of_them() {
+    // Each makes two bursts of 100 bytes, one right after the other, in 1 and in 3 us.
+    let each = [500, 1500].map(|ns| {
+        let mut measured = Measured::nothing();
+        let mut found = BurstTimes::default();
+        let mut burst = Burst::new(1, 1);
+        for begin in [0, ns] {
+            burst.begin(Instant(begin));
+            burst.submitted(0);
+            burst.answered(0, 100, Instant(begin + ns), (Instant(0), &mut found));
+        }
+        (measured.bytes, measured.seconds) = (200, found.seconds());
+        measured.bursts = Some(found);
+        measured
+    });
+    let all = Measured::of_all(&each);
+    assert!((all.seconds - 2e-6).abs() < 1e-12, "{}", all.seconds);
+    let point = super::super::Point {
+        name: "",
+        about: "",
+        work: work(Order::Sequential, 100, 0),
+        jobs: 1,
+        depth: 1,
+        rate: None,
+    };
+    let report = super::super::PointReport::new(&point, &all, None, each.len());
+    let bursts = report.bursts.expect("there were some");
+    let rate = report.measured.bytes_per_second;
+    assert!((rate - 400.0 / 2e-6).abs() < 1.0, "{rate}");
+    assert!(
+        (bursts.last_done_bytes_per_second - rate).abs() < 1.0,
+        "one figure"
+    );
+}
